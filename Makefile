@@ -1,0 +1,43 @@
+# Everything runs in .venv, which every target sets up by itself and leaves alone while settings.ini does not change.
+SHELL := /bin/bash
+BIN   := .venv/bin
+READY := .venv/.ready
+TEST_ENV := OMP_NUM_THREADS=1 IN_TEST=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
+
+.PHONY: demo test check lab pages readme mutants help
+help:
+	@echo 'make demo    write toy videos, pretrain, retrieve, and print one table (runs/demo/report.html)'
+	@echo 'make test    everything that checks the project'
+	@echo 'make check   the quick part of it: clean, exported, README, import order, ruff, types, size of outputs'
+	@echo 'make lab     open the notebooks in JupyterLab'
+	@echo 'make pages   execute all notebooks and store their outputs'
+	@echo 'make readme  write README.md from nbs/index.ipynb'
+	@echo 'make mutants break every exported line of losses, momentum and train once; a test must fail each time'
+
+$(READY): settings.ini setup.py
+	@test -x $(BIN)/python || python3 -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/vssl-nb demo --out runs/demo
+
+check: $(READY)
+	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py
+
+test: check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
+	$(TEST_ENV) $(BIN)/python -m pytest -q tests
+
+lab: $(READY)
+	$(BIN)/jupyter lab --notebook-dir=nbs
+
+pages: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/house.py pages $(PAGES)
+	$(MAKE) readme
+
+readme: $(READY)
+	$(BIN)/python tests/house.py readme
+
+mutants: $(READY)
+	$(TEST_ENV) $(BIN)/python tests/mutants.py

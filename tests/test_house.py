@@ -1,0 +1,140 @@
+"The house rules that no single notebook can check."
+import ast
+import os
+import re
+import subprocess
+import sys
+import shutil
+from pathlib import Path
+
+import pytest
+from house import NBS, ROOT, cells, notebooks, readme
+
+BIN = Path(sys.executable).parent
+ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
+NUMBERED = [p for p in notebooks() if re.match(r'\d\d_', p.name)]
+BY_HAND = {'__init__.py', 'methods/__init__.py'} # not made from a notebook
+
+
+def run(*command, cwd=ROOT):
+    done = subprocess.run(command, cwd=cwd, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}"
+    return done.stdout
+
+
+def module(path): return re.sub(r'^\d\d_', '', path.stem)
+
+
+def exported(path): return [c['source'] for c in cells(path) if c['cell_type'] == 'code' and re.match(r'#\|\s*exports?\b', c['source'])]
+
+
+@pytest.fixture(scope='module')
+def copy(tmp_path_factory):
+    "Notebooks and settings alone, in an empty folder."
+    there = tmp_path_factory.mktemp('house')
+    shutil.copytree(NBS, there/'nbs', ignore=shutil.ignore_patterns('.ipynb_checkpoints', '_proc'))
+    shutil.copy(ROOT/'settings.ini', there)
+    return there
+
+
+def test_notebooks_are_clean(copy):
+    run('nbdev_clean', cwd=copy)
+    dirty = [p.name for p in notebooks() if p.read_bytes() != (copy/p.relative_to(ROOT)).read_bytes()]
+    assert not dirty, f'run nbdev_clean: {dirty}'
+
+
+def test_library_is_exported(copy):
+    run('nbdev_export', cwd=copy)
+    made = {str(p.relative_to(copy/'vssl_nb')): p.read_text() for p in (copy/'vssl_nb').rglob('*.py')}
+    here = {str(p.relative_to(ROOT/'vssl_nb')): p.read_text() for p in (ROOT/'vssl_nb').rglob('*.py')}
+    for name in BY_HAND:
+        made.pop(name, None)
+        here.pop(name, None)
+    assert sorted(made) == sorted(here), 'a module without a notebook, or a notebook that was not exported'
+    different = [name for name in made if made[name] != here[name]]
+    assert not different, f'run nbdev_export: {different}'
+
+
+def test_readme_is_the_index():
+    assert (ROOT/'README.md').read_text(encoding='utf-8') == readme(), 'run make readme'
+    assert all(c['cell_type'] == 'markdown' for c in cells(NBS/'index.ipynb')), 'index.ipynb is the README: markdown only'
+
+
+def test_links_lead_somewhere():
+    missing = []
+    for path in notebooks():
+        for c in cells(path):
+            if c['cell_type'] != 'markdown': continue
+            for link in re.findall(r'\]\(([^)\s#]+)', c['source']):
+                if not link.startswith('http') and not (path.parent/link).exists(): missing.append(f'{path.name}: {link}')
+    assert not missing, missing
+
+
+def test_notebooks_import_only_smaller_numbers():
+    number = {module(p): int(p.name[:2]) for p in NUMBERED}
+    assert len(number) == len(NUMBERED), 'two notebooks make the same module'
+    wrong = []
+    for path in NUMBERED:
+        for c in cells(path):
+            if c['cell_type'] != 'code': continue
+            for m in re.finditer(r'^\s*(?:from vssl_nb(?:\.([\w.]+))? import ([\w, ()]+)|import vssl_nb\.([\w.]+))', c['source'], re.M):
+                names = [m[1] or m[3]] if m[1] or m[3] else [n.split(' as ')[0].strip() for n in m[2].strip('()').split(',')]
+                for name in names:
+                    if name == '__version__': continue
+                    if m[1] == 'methods': name = f'methods.{m[2].split(",")[0].strip()}'
+                    if name not in number: wrong.append(f'{path.name} imports {name}, which no notebook makes')
+                    elif number[name] >= int(path.name[:2]) and name != module(path): wrong.append(f'{path.name} imports {name}')
+    assert not wrong, wrong
+
+
+def test_modules_have_names_that_say_something():
+    assert not {module(p).split('.')[-1] for p in NUMBERED} & {'core', 'utils', 'helpers', 'base', 'common'}
+
+
+def test_imports_stand_alone_in_export_cells():
+    mixed = []
+    for path in notebooks():
+        for source in exported(path):
+            kinds = {isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(source).body}
+            if len(kinds) > 1: mixed.append(f'{path.name}: {source.splitlines()[1]}')
+            if re.search(r'^from \S+ import \*', source, re.M): mixed.append(f'{path.name}: star import')
+    assert not mixed, mixed
+
+
+def test_methods_do_not_import_each_other():
+    text = {p.name: '\n'.join(exported(p)) for p in NUMBERED if 30 <= int(p.name[:2]) < 40}
+    assert not [name for name, source in text.items() if 'vssl_nb.methods' in source]
+
+
+def test_pages_open_with_a_title_and_one_sentence():
+    bad = [p.name for p in NUMBERED if not re.match(r'# .+\n+> .+', cells(p)[0]['source'])]
+    assert not bad, bad
+
+
+def test_outputs_stay_small():
+    size = {p.name: sum(len(str(c.get('outputs', ''))) for c in cells(p)) for p in notebooks()}
+    assert not {k: v for k, v in size.items() if v > 150_000}, size
+    assert sum(size.values()) < 3_000_000
+
+
+def test_every_room_is_in_the_sidebar():
+    listed = (NBS/'sidebar.yml').read_text()
+    assert not [p.name for p in notebooks() if p.name not in listed]
+
+
+def test_ruff(): run('ruff', 'check', '--no-cache', '.')
+
+
+def test_types(): run('mypy', '--no-error-summary')
+
+
+def test_settings_name_what_the_library_imports():
+    settings = (ROOT/'settings.ini').read_text()
+    required = re.search(r'^requirements = (.*)$', settings, re.M)[1]
+    known = {re.split(r'[><=,]', r)[0].lower() for r in required.split()} | {'pil', 'sklearn', 'vssl_nb'} | set(sys.stdlib_module_names)
+    used = set()
+    for path in (ROOT/'vssl_nb').rglob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import): used |= {n.name.split('.')[0] for n in node.names}
+            if isinstance(node, ast.ImportFrom) and not node.level: used.add(node.module.split('.')[0])
+    assert {u.lower() for u in used} <= known, {u.lower() for u in used} - known
