@@ -42,7 +42,7 @@ def cut_clips(
     clips = [crop_resize(frames[torch.from_numpy(w)], tuple(b), (size, size)) for w,b in zip(where, boxes.tolist())]
     return torch.stack(clips)
 
-# %% ../nbs/06_datasets.ipynb #67fc57fd
+# %% ../nbs/06_datasets.ipynb #0854e1f7
 log = logging.getLogger(__name__)
 
 def _names(manifest:Manifest, row:int)->dict[str,int]:
@@ -53,7 +53,9 @@ class VideoCache:
     def __init__(self,
         manifest:Manifest, # where the rows are
         room:int=0, # bytes; 0 keeps nothing and decodes only the frames asked for
-    ): self.manifest, self.room, self.kept = manifest, room, {}
+    ):
+        self.manifest, self.room = manifest, room
+        self.kept: dict[int,Tensor] = {}
 
     def clips(self,
         row:int, # of the manifest
@@ -70,7 +72,7 @@ class VideoCache:
             self.room -= whole
         return cut_clips(self.kept[row], numbers, boxes, size)
 
-# %% ../nbs/06_datasets.ipynb #394f8283
+# %% ../nbs/06_datasets.ipynb #443b559c
 class TrainClips(Dataset):
     "Random clips of the rows of a manifest; an item is asked for as `(epoch, position)`."
     def __init__(self,
@@ -92,7 +94,8 @@ class TrainClips(Dataset):
 
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
         epoch, index = key
-        rng, bad = np.random.default_rng((self.seed, epoch, self.rows[index])), []
+        rng = np.random.default_rng((self.seed, epoch, self.rows[index]))
+        bad: list[tuple[int,str]] = []
         while True:
             row = self.rows[index]
             try: return self.clips_of(row, rng) | {'index': index, 'bad': bad}
@@ -133,7 +136,7 @@ def collate(
     good = [{k:v for k,v in item.items() if k!='bad'} for item in items if 'clips' in item]
     return (default_collate(good) if good else {}) | {'bad': bad}
 
-# %% ../nbs/06_datasets.ipynb #18169411
+# %% ../nbs/06_datasets.ipynb #a5616dc5
 class TestClips(Dataset):
     "Every test clip of the given rows: item i is one (row, clip)."
     __test__ = False # not a pytest class
@@ -167,7 +170,7 @@ class TestClips(Dataset):
     def _of(self, i:int, which:list[int])->list[dict[str,Any]]:
         row, numbers = self.rows[i], self.numbers[i][which]
         r = self.manifest.rows[row]
-        augment = centre(*numbers.shape, r.height, r.width, size=self.size, crop=self.crop)
+        augment = centre(len(numbers), numbers.shape[1], r.height, r.width, size=self.size, crop=self.crop)
         try: clips = read_clips(self.manifest.file(row), numbers, augment['box'], self.size)
         except VideoError as e: return [{'bad': [(row, e.reason)]} for _ in which]
         return [{'clips': clips[j:j+1], 'augment': {k:v[j:j+1] for k,v in augment.items()}, 'clip': n, 'bad': []} | _names(self.manifest, row)

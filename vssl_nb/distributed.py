@@ -5,33 +5,32 @@
 # %% auto #0
 __all__ = ['rank', 'world', 'is_main', 'gather']
 
-# %% ../nbs/12_distributed.ipynb #07b78a99
+# %% ../nbs/12_distributed.ipynb #4f38aaa3
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.nn.functional import all_gather
 
-# %% ../nbs/12_distributed.ipynb #d36d7a7c
-def _started()->bool: # has `init_process_group` been called here?
-    "Is this process one of several that can talk?"
+# %% ../nbs/12_distributed.ipynb #ac79bb5e
+def _started()->bool: # False in an ordinary script or notebook
+    "Has this process joined a group?"
     return dist.is_available() and dist.is_initialized()
 
 def rank()->int: # 0 .. world()-1
     "Which process this is."
     return dist.get_rank() if _started() else 0
 
-def world()->int: # at least 1
+def world()->int: # 1 or more
     "How many processes there are."
     return dist.get_world_size() if _started() else 1
 
-def is_main()->bool: # true in exactly one process
+def is_main()->bool: # True in exactly one process
     "Is this the process that prints and writes?"
     return rank()==0
 
-# %% ../nbs/12_distributed.ipynb #86667b0d
+# %% ../nbs/12_distributed.ipynb #02bffb40
 def gather(
-    x:Tensor, # (B, ...) this process's rows; B equal in all processes
+    x:Tensor, # (B, ...) this process's rows; B is the same in all processes
 )->Tensor: # (world*B, ...) everyone's rows, in rank order
     "Concatenate `x` across processes; gradients flow back to the process that owns each row."
-    if world()==1: return x
-    from torch.distributed.nn.functional import all_gather
-    return torch.cat(all_gather(x))
+    return torch.cat(all_gather(x)) if world()>1 else x

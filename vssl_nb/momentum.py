@@ -12,50 +12,51 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/13_momentum.ipynb #68793c62
+# %% ../nbs/13_momentum.ipynb #f250ad9f
 @torch.no_grad()
 def update(
     momentum_encoder:nn.Module, # changed in place
     encoder:nn.Module, # the one that learns; the same architecture
     m:float, # 1 leaves the momentum encoder as it is, 0 copies the encoder
 )->None:
-    "Move the parameters of the momentum encoder a step of `1-m` towards the encoder; buffers are left alone (b2)."
-    slow,fast = list(momentum_encoder.parameters()),list(encoder.parameters())
-    if [p.shape for p in slow]!=[p.shape for p in fast]: raise ValueError('the momentum encoder must have the parameters of the encoder: copy it with copy.deepcopy')
-    torch._foreach_lerp_(slow, fast, 1-m)
+    "Move the parameters of the momentum encoder `1-m` of the way to the encoder's; buffers stay (released code, b2)."
+    slow:list[Tensor] = list(momentum_encoder.parameters())
+    fast:list[Tensor] = list(encoder.parameters())
+    if [p.shape for p in slow] != [p.shape for p in fast]:
+        raise ValueError('the momentum encoder and the encoder have different parameters: make the one with copy.deepcopy of the other')
+    torch._foreach_lerp_(slow, fast, 1-m) # all tensors at once: one kernel instead of hundreds
 
-# %% ../nbs/13_momentum.ipynb #4bb2548f
+# %% ../nbs/13_momentum.ipynb #614f6d2d
 def momentum_at(
     m:float, # at the start of training, 0 .. 1
     progress:float, # 0 at the first step, 1 after the last
-    schedule:str='fixed', # 'fixed' (released CoCLR) or 'cosine' (BYOL, MoCo v3)
+    schedule:str='fixed', # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
 )->float: # m to use now
     "The momentum at this point of training."
     if schedule=='fixed': return m
     if schedule=='cosine': return 1 - (1-m)*(math.cos(math.pi*progress)+1)/2
-    raise ValueError(f"momentum schedule {schedule!r}: choose 'fixed' or 'cosine'")
+    raise ValueError(f"momentum schedule {schedule!r} is unknown: choose 'fixed' or 'cosine'")
 
-# %% ../nbs/13_momentum.ipynb #ca0a314e
+# %% ../nbs/13_momentum.ipynb #c1758ec2
 class Queue(nn.Module):
-    "The last `size` keys, each with its label, source and row; everything is a buffer, so a checkpoint carries it."
-    keys:Tensor
-    label:Tensor
-    source:Tensor
-    row:Tensor
-    pointer:Tensor
-    filled:Tensor
+    "The last `size` keys with their label, source and row; random keys until enough have come."
+    keys:Tensor; label:Tensor; source:Tensor; row:Tensor; pointer:Tensor; filled:Tensor
     def __init__(self,
         dim:int, # D of a key
         size:int, # keys kept
         seed:int=0, # of the random keys it starts with
     ):
         super().__init__()
-        if size<1: raise ValueError(f'queue size {size}: a queue keeps at least one key')
+        if size<1: raise ValueError(f'a queue of {size} keys is empty: give it at least the size of a batch')
         self.size = size
-        keys = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
-        self.register_buffer('keys', F.normalize(keys, dim=1))
+        self.register_buffer('keys', F.normalize(torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))))
         for column in ('label', 'source', 'row'): self.register_buffer(column, torch.full((size,), -1))
         for number in ('pointer', 'filled'): self.register_buffer(number, torch.tensor(0))
+
+    @property
+    def full(self)->bool: # waits for the device
+        "Has every random key been overwritten?"
+        return bool(self.filled==self.size)
 
     @torch.no_grad()
     def push(self,
@@ -65,15 +66,20 @@ class Queue(nn.Module):
         row:Tensor|None=None, # (B,) manifest row; -1 if not given
     )->None:
         "Overwrite the oldest keys."
-        if len(keys)>self.size: raise ValueError(f'{len(keys)} keys do not fit into a queue of {self.size}: make the queue at least as large as the batch')
+        columns = {name: keys.new_full(keys.shape[:1], -1) if x is None else x for name,x in dict(label=label, source=source, row=row).items()}
+        _check_push(self, keys, columns)
         at = (self.pointer + torch.arange(len(keys), device=self.keys.device)) % self.size
-        self.keys[at] = keys.to(self.keys)
-        for column,new in ((self.label, label), (self.source, source), (self.row, row)):
-            column[at] = torch.full_like(at, -1) if new is None else new.to(column)
+        for name,x in (columns | {'keys': keys}).items():
+            column = getattr(self, name)
+            column[at] = x.to(column)
         self.pointer.add_(len(keys)).remainder_(self.size)
         self.filled.add_(len(keys)).clamp_(max=self.size)
 
-    @property
-    def full(self)->bool: # reads the device
-        "Has every random key been overwritten?"
-        return bool(self.filled==self.size)
+# %% ../nbs/13_momentum.ipynb #ccec8f1c
+def _check_push(queue, keys, columns): # nothing may be half-written
+    "Refuse a batch that does not fit, in one sentence."
+    D = queue.keys.shape[1]
+    if keys.ndim != 2 or keys.shape[1] != D: raise ValueError(f'keys have shape {tuple(keys.shape)}: this queue takes (B, {D})')
+    if len(keys) > queue.size: raise ValueError(f'{len(keys)} keys do not fit into a queue of {queue.size}: make the queue at least as large as the batch')
+    for name,x in columns.items():
+        if x.shape != keys.shape[:1]: raise ValueError(f'{name} of shape {tuple(x.shape)} for {len(keys)} keys: pass one number per key')

@@ -5,23 +5,23 @@
 # %% auto #0
 __all__ = ['FORMS', 'residual']
 
-# %% ../nbs/07_motion.ipynb #6e344cd1
+# %% ../nbs/07_motion.ipynb #56a44e49
 import torch
 from torch import Tensor
+from .sampling import one_of
 
-# %% ../nbs/07_motion.ipynb #ea5034c0
+# %% ../nbs/07_motion.ipynb #2010b97f
 FORMS = ('plain', 'rescaled', 'wrapped')
 
 def residual(
-    x:Tensor, # (..., 3, T, H, W) float, in [0,1]
-    form:str='plain', # 'plain', 'rescaled' or 'wrapped' (IIC, b11)
+    x:Tensor, # (..., 3, T, H, W) float in [0,1]
+    form:str='plain', # 'plain', 'rescaled', or 'wrapped' (IIC, b11)
 )->Tensor: # same shape; plain in [-1,1], the others in [0,1]
-    "Each frame's difference to its neighbour in time."
-    if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}, not {form!r}.")
-    if form=='wrapped': return x.sub(x.roll(1, -3)).add_(1).div_(2)
-    d = torch.empty_like(x)
-    if x.shape[-3] < 2: d.zero_()
-    else:
-        torch.sub(x[...,1:,:,:], x[...,:-1,:,:], out=d[...,:-1,:,:])
-        d[...,-1,:,:] = d[...,-2,:,:]
+    "The difference of neighbouring frames."
+    one_of(FORMS, form=form)
+    if x.ndim < 4 or not x.is_floating_point():
+        raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; `augment.apply` makes one from bytes.")
+    if form=='wrapped': return (x - x.roll(1, -3)).add_(1).div_(2)
+    d = x.diff(dim=-3) if x.shape[-3] > 1 else torch.zeros_like(x)
+    if x.shape[-3] > 1: d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
     return d.add_(1).div_(2) if form=='rescaled' else d

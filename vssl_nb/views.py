@@ -5,50 +5,58 @@
 # %% auto #0
 __all__ = ['NAMES', 'Views']
 
-# %% ../nbs/08_views.ipynb #bd2d2c86
-import difflib
+# %% ../nbs/08_views.ipynb #8bf1be0e
+from difflib import get_close_matches
 import torch
-from torch import Tensor
 from .augment import IMAGENET_MEAN, IMAGENET_STD, apply, normalise
 from .motion import FORMS, residual
+from .sampling import one_of
 
-# %% ../nbs/08_views.ipynb #d867618b
+# %% ../nbs/08_views.ipynb #07bc4172
 NAMES = ('rgb', 'flow', 'residual')
 
+def _known(names): # refuses views that do not exist; returns the names as a tuple
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if not names: raise ValueError(f"names is empty; ask for at least one of {', '.join(NAMES)}.")
+    for n in names:
+        near = get_close_matches(str(n), NAMES, 1)
+        if n not in NAMES: raise ValueError(f"there is no view {n!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}."))
+    return names
+
+# %% ../nbs/08_views.ipynb #a2547998
 class Views:
-    "Turns a batch of the loader into the float views a method asks for."
+    "Turns a batch of the loader into the float views that a method asks for."
     def __init__(self,
-        names:tuple[str,...]=('rgb',), # of 'rgb', 'flow', 'residual'
-        mean=IMAGENET_MEAN, std=IMAGENET_STD, # per channel, for rgb and flow
-        residual:str='plain', # form of `motion.residual`
-        residual_scale:float=.1, # the plain residual is divided by this
-        dtype:torch.dtype=torch.float32, # of the views
+        names:tuple[str,...]|str=('rgb',), # of 'rgb', 'flow', 'residual'
+        mean:tuple[float,...]=IMAGENET_MEAN, std:tuple[float,...]=IMAGENET_STD, # per channel, of rgb and flow
+        residual:str='plain', # a form of `motion.residual`
+        residual_scale:float=.05, # the plain residual is divided by this
+        dtype:torch.dtype=torch.float32, # of the views; the arithmetic is done in float32
     ):
-        names = (names,) if isinstance(names, str) else tuple(names)
-        for n in names:
-            if n not in NAMES:
-                near = difflib.get_close_matches(n, NAMES, 1)
-                raise ValueError(f"There is no view {n!r}; {f'did you mean {near[0]!r}?' if near else 'there are ' + ', '.join(NAMES) + '.'}")
-        if not names: raise ValueError("names is empty; ask for at least one of " + ', '.join(NAMES) + '.')
-        if residual not in FORMS: raise ValueError(f"residual must be one of {', '.join(FORMS)}, not {residual!r}.")
+        one_of(FORMS, residual=residual)
         if not residual_scale > 0: raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
-        self.names,self.mean,self.std,self.residual,self.residual_scale,self.dtype = names,mean,std,residual,residual_scale,dtype
+        self.names, self.mean, self.std, self.dtype = _known(names), mean, std, dtype
+        self.residual, self.residual_scale = residual, residual_scale
+
+    def __repr__(self):
+        how = f"{self.residual}/{self.residual_scale}" if self.residual=='plain' else self.residual
+        return f"Views({', '.join(f'residual {how}' if n=='residual' else n for n in self.names)}, {self.dtype})"
+
+    def _residual(self, x):
+        d = residual(x, self.residual)
+        return d.div_(self.residual_scale) if self.residual=='plain' else d
 
     def __call__(self,
-        batch:dict, # `clips` uint8 (B,V,T,H,W,3), `augment` of leading (B,V), perhaps `flow` like `clips`
-    )->dict: # each name -> (B,V,3,T,H,W); `clips`, `flow`, `augment` are gone, the rest is kept
-        "Augment once, then derive every view."
-        if 'clips' not in batch: raise ValueError("The batch has no 'clips'; a loader of TrainClips or TestClips makes them.")
+        batch:dict, # `clips`, perhaps `flow`: uint8 (B,V,T,H,W,3); `augment`: parameters with leading (B,V), on the CPU
+    )->dict: # a new one: each name -> (B,V,3,T,H,W); `clips`, `flow`, `augment` are gone, the rest is kept
+        "Augment once, derive every view."
+        if 'clips' not in batch: raise ValueError("the batch has no 'clips'; give the batch of a loader, before any Views.")
         if 'flow' in self.names and 'flow' not in batch:
-            raise ValueError("The view 'flow' was asked for, but the batch has no 'flow'; leave it out of names or use a manifest with flow.")
-        out = {k: v for k,v in batch.items() if k not in ('clips','flow','augment')}
-        params = batch.get('augment', {})
-        x = apply(batch['clips'], params) if {'rgb','residual'} & set(self.names) else None
-        for n in self.names: out[n] = self._view(n, x, batch, params).to(self.dtype)
+            raise ValueError("the view 'flow' was asked for but the batch has no 'flow'; use a manifest with stored flow, or leave 'flow' out of names.")
+        out, params = {k: v for k,v in batch.items() if k not in ('clips','flow','augment')}, batch.get('augment', {})
+        if set(self.names) & {'rgb','residual'}:
+            x = apply(batch['clips'], params)
+            if 'residual' in self.names: out['residual'] = self._residual(x).to(self.dtype)
+            if 'rgb' in self.names: out['rgb'] = normalise(x, self.mean, self.std).to(self.dtype)
+        if 'flow' in self.names: out['flow'] = normalise(apply(batch['flow'], params), self.mean, self.std).to(self.dtype)
         return out
-
-    def _view(self, name, x, batch, params)->Tensor:
-        if name=='residual':
-            d = residual(x, self.residual)
-            return d.div_(self.residual_scale) if self.residual=='plain' else d
-        return normalise(x if name=='rgb' else apply(batch['flow'], params), self.mean, self.std)

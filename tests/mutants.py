@@ -1,0 +1,313 @@
+"""Break every exported line of some notebooks, one mutation at a time, and see a test fail each time.
+
+    python tests/mutants.py                          # losses, momentum, train: `make mutants`
+    python tests/mutants.py 11_losses                # any rooms
+    python tests/mutants.py 21_train --pytest tests/test_resume.py   # a mutant that the notebook lets through may still fail these
+
+A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a condition negated, an operator
+swapped, a constant raised by one, an argument dropped, a method call skipped. Docstrings, type hints, and the text of errors and
+messages are left alone. The copy's cells run in a forked child, in `nbs/`, until one fails: then the mutant is killed. Exit code 1
+if one survives that is not listed in `EQUIVALENT` with a reason, or if an entry there is out of date.
+"""
+import os
+import sys
+
+if __name__=='__main__' and os.environ.get('OMP_NUM_THREADS')!='1': # one thread each: children are forked and share the cores
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {'OMP_NUM_THREADS': '1'})
+
+import argparse
+import ast
+import copy
+import json
+import linecache
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ('11_losses', '13_momentum', '21_train')
+SKIP = ('eval:', 'slow', 'cuda', 'data') # directives of cells that a notebook test does not run
+
+# (room, what the report says, why no test can tell the difference)
+EQUIVALENT: list[tuple[str,str,str]] = [
+]
+
+SWAP = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Pow: ast.Mult,
+    ast.MatMult: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.BitXor: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And}
+
+def negate(test): return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ast.UnaryOp(ast.Not(), test)
+
+def without(node, field, i):
+    "The node with the i-th entry of a list field left out."
+    new = copy.copy(node)
+    setattr(new, field, [v for j,v in enumerate(getattr(node, field)) if j!=i])
+    return new
+
+def changed(node, **fields):
+    new = copy.copy(node)
+    for k,v in fields.items(): setattr(new, k, v)
+    return new
+
+def of_expression(n, modules):
+    "Replacements of one expression."
+    if isinstance(n, ast.Compare):
+        for i,op in enumerate(n.ops): yield changed(n, ops=[*n.ops[:i], SWAP[type(op)](), *n.ops[i+1:]])
+    elif isinstance(n, (ast.BinOp, ast.BoolOp)) and type(n.op) in SWAP: yield changed(n, op=SWAP[type(n.op)]())
+    elif isinstance(n, ast.UnaryOp): yield n.operand
+    elif isinstance(n, ast.IfExp): yield changed(n, test=negate(n.test))
+    elif isinstance(n, ast.Constant):
+        if isinstance(n.value, bool): yield ast.Constant(not n.value)
+        elif isinstance(n.value, (int, float)): yield ast.Constant(n.value+1)
+        elif isinstance(n.value, str): yield ast.Constant(n.value+'_')
+    elif isinstance(n, ast.Call):
+        for i,k in enumerate(n.keywords):
+            if k.arg: yield without(n, 'keywords', i)
+        if len(n.args) > 1: yield without(n, 'args', len(n.args)-1)
+        owner = n.func.value if isinstance(n.func, ast.Attribute) else None
+        if owner is not None and not (isinstance(owner, ast.Name) and owner.id in modules) and not isinstance(owner, ast.Call | ast.Constant) or (
+            isinstance(owner, ast.Call) and not (isinstance(owner.func, ast.Name) and owner.func.id=='super')): yield owner
+    elif isinstance(n, ast.comprehension):
+        for i in range(len(n.ifs)): yield without(n, 'ifs', i)
+
+def of_statement(n):
+    "Replacements of one statement."
+    if isinstance(n, (ast.Expr, ast.Raise, ast.AugAssign, ast.Delete, ast.Assert, ast.Continue, ast.Break, ast.Nonlocal)): yield ast.Pass()
+    elif isinstance(n, ast.Assign): yield ast.Pass()
+    elif isinstance(n, ast.AnnAssign) and n.value is not None: yield ast.Pass()
+    elif isinstance(n, ast.Return) and n.value is not None: yield ast.Return(None)
+    elif isinstance(n, (ast.If, ast.While)): yield changed(n, test=negate(n.test))
+    elif isinstance(n, ast.For): yield changed(n, iter=ast.Tuple([], ast.Load()))
+    elif isinstance(n, ast.With) and all(i.optional_vars is None for i in n.items): yield n.body
+    elif isinstance(n, ast.Try):
+        for i,h in enumerate(n.handlers): yield changed(n, handlers=[changed(h, body=[ast.Raise(None, None)]) if i==j else g for j,g in enumerate(n.handlers)])
+        if n.finalbody: yield changed(n, finalbody=[]) if n.handlers else n.body
+    elif isinstance(n, (ast.FunctionDef, ast.ClassDef)):
+        for i in range(len(n.decorator_list)): yield without(n, 'decorator_list', i)
+
+def left_alone(tree):
+    "Nodes that are not code to break: docstrings, type hints, the text of errors and messages, formatted text."
+    out = set()
+    hide = lambda node: out.update(id(x) for x in ast.walk(node)) if node is not None else None
+    for n in ast.walk(tree):
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module)) and n.body and isinstance(n.body[0], ast.Expr) and isinstance(n.body[0].value, ast.Constant): hide(n.body[0])
+        if isinstance(n, ast.FunctionDef): hide(n.returns)
+        if isinstance(n, ast.ClassDef): [hide(b) for b in n.bases]
+        if isinstance(n, (ast.arg, ast.AnnAssign)): hide(n.annotation)
+        if isinstance(n, ast.Raise): hide(n.exc); hide(n.cause)
+        if isinstance(n, ast.JoinedStr): hide(n)
+        if isinstance(n, ast.Call) and ast.unparse(n.func) in ('print', 'log.warning', 'log.info', 'warnings.warn'): [hide(a) for a in (*n.args, *n.keywords)]
+        if isinstance(n, ast.keyword) and n.arg=='help': hide(n)
+    return out
+
+class Put(ast.NodeTransformer):
+    "Replace the marked node."
+    def __init__(self, new): self.new = new
+    def visit(self, node): return self.new if hasattr(node, 'here') else self.generic_visit(node)
+
+def put(tree, old, new):
+    "A copy of the tree with one node replaced (by several, if `new` is a list)."
+    new = copy.deepcopy(new)
+    old.here = True
+    whole = copy.deepcopy(tree)
+    del old.here
+    return ast.fix_missing_locations(Put(new).visit(whole))
+
+@dataclass
+class Mutant:
+    room:str
+    cell:int # number of the cell in the notebook
+    line:int # in the cell
+    what:str # `before -> after`
+    source:str # of the mutated cell
+
+def first_difference(before:str, after:str)->str:
+    a,b = before.splitlines(),after.splitlines()
+    i = next((i for i,(x,y) in enumerate(zip(a, b)) if x!=y), min(len(a), len(b)))
+    old,new = (x[i].strip() if i<len(x) else '(nothing)' for x in (a, b))
+    if len(b)<len(a) and new in [x.strip() for x in a[i+1:]] : new = '(deleted)'
+    same = next((i for i,(x,y) in enumerate(zip(old, new)) if x!=y), min(len(old), len(new)))
+    return f'{around(old, same)}  ->  {around(new, same)}'
+
+def around(line:str, place:int, width:int=90)->str:
+    "The line, or the part of a long one around the change."
+    if len(line)<=width: return line
+    start = max(0, min(place - width//2, len(line)-width))
+    return ('...' if start else '') + line[start:start+width] + ('...' if start+width<len(line) else '')
+
+def mutants_of(room:str, number:int, source:str, modules:set[str]):
+    "Every mutant of one exported cell."
+    tree = ast.parse(source)
+    alone,before = left_alone(tree),ast.unparse(tree)
+    owner = {}
+    for s in ast.walk(tree):
+        if isinstance(s, ast.stmt):
+            for x in ast.walk(s): owner[id(x)] = s # the innermost comes last, since walk goes outside in
+    seen = {before}
+    for n in ast.walk(tree):
+        if id(n) in alone: continue
+        for new in list(of_statement(n) if isinstance(n, ast.stmt) else of_expression(n, modules)):
+            after = ast.unparse(put(tree, n, new))
+            if after in seen: continue
+            seen.add(after)
+            yield Mutant(room, number, getattr(n, 'lineno', getattr(owner.get(id(n)), 'lineno', 0)), first_difference(before, after), after)
+
+def read(room:str)->dict: return json.loads((ROOT/'nbs'/f'{room}.ipynb').read_text())
+
+def code(cell)->str: return ''.join(cell['source'])
+
+def directives(cell)->list[str]: return [l[2:].strip() for l in code(cell).splitlines() if l.startswith('#|')]
+
+def runs(cell)->bool: return cell['cell_type']=='code' and not any(d.startswith(SKIP) for d in directives(cell))
+
+def is_exported(cell)->bool: return cell['cell_type']=='code' and any(d.split()[0] in ('export', 'exports', 'exporti') for d in directives(cell) if d)
+
+def collect(room:str)->list[Mutant]:
+    "All mutants of a notebook."
+    cells,modules,out = read(room)['cells'],set(),[]
+    for c in cells:
+        if c['cell_type']!='code': continue
+        for n in ast.walk(ast.parse(plain(code(c)))):
+            if isinstance(n, ast.Import): modules |= {(a.asname or a.name).split('.')[0] for a in n.names}
+            if isinstance(n, ast.ImportFrom): modules |= {a.asname or a.name for a in n.names if (a.asname or a.name)[0].islower()}
+    for i,c in enumerate(cells):
+        if is_exported(c): out += mutants_of(room, i, code(c), modules)
+    return out
+
+def plain(source:str)->str: return '\n'.join('pass' if l.lstrip().startswith(('%', '!')) else l for l in source.splitlines())
+
+def run_cells(path:Path)->None:
+    "Run a notebook's cells as a notebook test does; raises what a cell raises."
+    import types
+    module = types.ModuleType('__main__')
+    sys.modules['__main__'] = module
+    for i,cell in enumerate(json.loads(path.read_text())['cells']):
+        if not runs(cell): continue
+        source,name = plain(code(cell)),f'<cell {i} of {path.name}>'
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        exec(compile(source, name, 'exec'), module.__dict__)
+
+def copy_with(mutant:Mutant|None, room:str, folder:Path)->Path:
+    "A copy of the notebook, mutated or not."
+    nb = read(room)
+    if mutant:
+        cell = nb['cells'][mutant.cell]
+        cell['source'] = '\n'.join([l for l in code(cell).splitlines() if l.startswith('#|')] + [mutant.source])
+    path = folder/f'{room}.ipynb'
+    path.write_text(json.dumps(nb))
+    return path
+
+def child(path:Path, log:Path)->int: # never returns in the child
+    "Fork; the child runs the notebook and exits with 0 if every cell passed."
+    pid = os.fork()
+    if pid: return pid
+    status = 1
+    try:
+        os.setsid() # so that its workers can be stopped with it
+        with log.open('w') as f:
+            os.dup2(f.fileno(), 1); os.dup2(f.fileno(), 2)
+        os.chdir(ROOT/'nbs')
+        run_cells(path)
+        status = 0
+    except BaseException: traceback.print_exc()
+    finally:
+        sys.stdout.flush(); sys.stderr.flush()
+        os._exit(status)
+
+def run_all(jobs:list, folder:Path, width:int, limit:float, tell):
+    "Run (mutant, room) pairs, `width` at a time; yields (mutant, 'killed' | 'survived' | 'timeout', log)."
+    waiting,alive = list(enumerate(jobs)),{}
+    while waiting or alive:
+        while waiting and len(alive)<width:
+            i,(mutant,room) = waiting.pop(0)
+            here = folder/str(i)
+            here.mkdir()
+            alive[child(copy_with(mutant, room, here), here/'log')] = (mutant, here, time.monotonic())
+        pid,status = os.waitpid(-1, os.WNOHANG)
+        if pid==0:
+            time.sleep(.01)
+            for late in [p for p,(_,_,t) in alive.items() if time.monotonic()-t>limit]:
+                mutant,here,_ = alive.pop(late)
+                end_group(late)
+                os.waitpid(late, 0)
+                yield mutant, 'timeout', here
+        elif pid in alive:
+            mutant,here,_ = alive.pop(pid)
+            end_group(pid) # workers that a broken cell left behind
+            yield mutant, 'survived' if status==0 else 'killed', here
+
+def end_group(pid:int)->None:
+    try: os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError): pass
+
+def module_of(room:str)->Path:
+    name = next(d.split()[1] for c in read(room)['cells'] for d in (directives(c) if c['cell_type']=='code' else []) if d.startswith('default_exp'))
+    return Path('vssl_nb', *name.split('.')).with_suffix('.py')
+
+def pytest_kills(mutant:Mutant, tests:list[str], folder:Path, limit:float)->bool:
+    "Does one of the given test files fail on a copy of the library with this mutant in it?"
+    shutil.copytree(ROOT/'vssl_nb', folder/'vssl_nb', dirs_exist_ok=True, ignore=shutil.ignore_patterns('__pycache__'))
+    path = folder/module_of(mutant.room)
+    cell = read(mutant.room)['cells'][mutant.cell]
+    parts = path.read_text().split('# %% ')
+    where = [i for i,p in enumerate(parts) if p.split('\n', 1)[0].endswith(f"#{cell['id']}")]
+    if len(where)!=1: raise SystemExit(f'{path.name} is not in step with nbs/{mutant.room}.ipynb: run nbdev_export first')
+    parts[where[0]] = parts[where[0]].split('\n', 1)[0] + '\n' + mutant.source + '\n\n'
+    path.write_text('# %% '.join(parts))
+    try: done = subprocess.run([sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', *[str((ROOT/t).resolve()) for t in tests]], cwd=folder,
+        env=os.environ | {'PYTHONPATH': str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit)
+    except subprocess.TimeoutExpired: return True
+    return done.returncode==1 # 1: tests failed; anything else is a mistake of the call
+
+def preload(rooms:list[str])->None:
+    "Import in the parent what the notebooks import, so that a child costs only its own cells."
+    for room in rooms:
+        for c in read(room)['cells']:
+            if not runs(c): continue
+            for n in ast.parse(plain(code(c))).body:
+                if isinstance(n, (ast.Import, ast.ImportFrom)): exec(ast.unparse(n), {})
+
+def main()->int:
+    ask = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    ask.add_argument('rooms', nargs='*', default=list(ROOMS), help='notebooks, such as 11_losses')
+    ask.add_argument('--pytest', nargs='*', default=[], help='test files for the mutants that the notebook lets through')
+    ask.add_argument('--jobs', type=int, default=os.cpu_count(), help='children at a time')
+    ask.add_argument('--grep', default='', help='only mutants whose report contains this')
+    ask.add_argument('--list', action='store_true', help='print the mutants and stop')
+    arg = ask.parse_args()
+    os.environ.update(IN_TEST='1', MPLBACKEND='agg')
+    rooms = [Path(r).name.removesuffix('.ipynb') for r in arg.rooms]
+    mutants = [m for r in rooms for m in collect(r) if arg.grep in m.what]
+    if arg.list:
+        for m in mutants: print(f'{m.room} cell {m.cell}:{m.line}  {m.what}')
+        print(f'{len(mutants)} mutants')
+        return 0
+    preload(rooms)
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'whole').mkdir()
+        began,limit = time.monotonic(),0.
+        for (_,fate,here),room in zip(run_all([(None, r) for r in rooms], Path(d)/'whole', 1, 600, print), rooms):
+            if fate!='survived': raise SystemExit(f'{room} fails without any mutation:\n' + (here/'log').read_text()[-2000:])
+            limit,began = max(limit, 20 + 5*(time.monotonic()-began)),time.monotonic()
+        begun,killed,passed = time.monotonic(),0,[]
+        for i,(m,fate,here) in enumerate(run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)):
+            if fate=='survived' and arg.pytest and pytest_kills(m, arg.pytest, here, 600): fate = 'killed'
+            if fate=='survived': passed.append(m)
+            else: killed += 1
+            shutil.rmtree(here)
+            if sys.stderr.isatty(): print(f'\r{i+1}/{len(mutants)}', end='\r', file=sys.stderr)
+    known = {(r, what): why for r,what,why in EQUIVALENT}
+    alive = [m for m in passed if (m.room, m.what) not in known]
+    stale = [k for k in known if k[0] in rooms and arg.grep in k[1] and k not in {(m.room, m.what) for m in passed}]
+    for m in alive: print(f'SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}')
+    for room,what in stale: print(f'OUT OF DATE  {room} in EQUIVALENT:  {what}')
+    print(f'{killed} killed, {len(passed)-len(alive)} equivalent, {len(alive)} survived, of {len(mutants)} mutants of {", ".join(rooms)} in {time.monotonic()-begun:.0f} s')
+    return 1 if alive or stale else 0
+
+if __name__=='__main__': sys.exit(main())

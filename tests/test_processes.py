@@ -1,0 +1,241 @@
+"What only whole processes can show: kills, signals, the command line, and what importing costs."
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vssl_nb.checkpoints import load
+
+VSSL = [sys.executable, '-m', 'vssl_nb.cli']
+SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--workers', '0', '--device', 'cpu', '--cache', '64']
+
+
+def call(*args, cwd, **kw):
+    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, **kw)
+
+
+def same(a, b):
+    if isinstance(a, dict): return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)): return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "A folder with toy videos and one finished run."
+    there = tmp_path_factory.mktemp('place')
+    assert call('toy', 'videos', '--size', 'tiny', cwd=there).returncode == 0
+    done = call('pretrain', *SMALL, '--data', 'videos', '--out', 'whole', cwd=there)
+    assert done.returncode == 0, done.stderr
+    return there
+
+
+def lines(run): return (run/'steps.csv').read_text() if (run/'steps.csv').exists() else ''
+
+
+@pytest.mark.parametrize('after', [2, 9, 17])
+def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
+    "Killed without warning after so many logged steps, with a checkpoint at every step."
+    out = place/f'killed{after}'
+    command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--save-minutes', '0']
+    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while lines(out).count('\n') <= after and process.poll() is None and time.monotonic() < until: time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert lines(out).count('\n') < lines(place/'whole').count('\n'), 'the run was over before it could be killed'
+    resumed = call(*command, '--resume', cwd=place)
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(load(out/'last.pt'), load(place/'whole'/'last.pt'))
+    assert lines(out) == lines(place/'whole')
+    assert not list(out.glob('.last.pt.*/')), 'a folder was left behind'
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
+    out = place/f'asked{number}'
+    command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--workers', '1']
+    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until = time.monotonic() + 120
+    while lines(out).count('\n') < 3 and process.poll() is None and time.monotonic() < until: time.sleep(0.01)
+    os.killpg(process.pid, number) # as a terminal does: the workers hear it too
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert 'go on with --resume' in said and 'Traceback' not in said
+    assert 0 < load(out/'last.pt')['step'] < load(place/'whole'/'last.pt')['step']
+    assert call(*command, '--resume', cwd=place).returncode == 0
+    assert same(load(out/'last.pt'), load(place/'whole'/'last.pt'))
+
+
+def test_the_global_random_state_changes_nothing(place):
+    program = ('import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); random.seed(99); '
+               'from vssl_nb.cli import main; sys.exit(main())')
+    done = subprocess.run([sys.executable, '-c', program, 'pretrain', *SMALL, '--data', 'videos', '--out', 'seeded', '--workers', '2'], cwd=place,
+        capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert same(load(place/'seeded'/'last.pt'), load(place/'whole'/'last.pt'))
+
+
+def test_retrieve_and_report(place):
+    done = call('retrieve', 'whole', '--workers', '0', cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ('chance', 'colour histogram', 'random tiny', 'infonce-toy-residual', 'R@1'))
+    [row] = json.loads((place/'whole'/'results.json').read_text())
+    assert {'name', 'method', 'view', 'r1', 'r5', 'r10', 'seconds', 'run'} <= row.keys()
+    assert f"{100*row['r1']:.1f}" in done.stdout
+    assert list((place/'whole'/'figures').glob('neighbours-*.png'))
+    assert call('report', 'whole', cwd=place).returncode == 0
+    assert 'src="http' not in (place/'whole'/'report.html').read_text()
+
+
+class Bomb:
+    "Unpickling this makes a file."
+    def __init__(self, path): self.path = path
+    def __reduce__(self): return os.system, (f'touch {self.path}',)
+
+
+def folder_without_videos(place):
+    (place/'novideos').mkdir(exist_ok=True)
+    (place/'novideos'/'notes.txt').write_text('hello')
+
+
+def manifest_of(place, name, change):
+    "A copy of the toy videos whose manifest was changed by hand."
+    there = place/name
+    if not there.exists(): shutil.copytree(place/'videos', there)
+    text = (there/'manifest.csv').read_text().splitlines()
+    (there/'manifest.csv').write_text('\n'.join(change(text)) + '\n')
+
+
+def without_column(rows, name):
+    at = rows[0].split(',').index(name)
+    return [','.join(c for i, c in enumerate(r.split(',')) if i != at) for r in rows]
+
+
+MISTAKES = {
+    # what the user did: (prepare, arguments, words of the sentence)
+    'folder that is not there': (None, ['pretrain', *SMALL, '--data', 'nowhere', '--out', 'bad'], ['nowhere']),
+    'folder without videos': (folder_without_videos, ['manifest', 'novideos'], ['novideos', 'video']),
+    'folder without a manifest': (folder_without_videos, ['pretrain', *SMALL, '--data', 'novideos', '--out', 'bad'], ['novideos', 'vssl-nb manifest']),
+    'empty manifest': (lambda p: manifest_of(p, 'm0', lambda rows: ['']), ['pretrain', *SMALL, '--data', 'm0', '--out', 'bad'], ['m0', 'manifest.csv']),
+    'missing column': (lambda p: manifest_of(p, 'm1', lambda rows: without_column(rows, 'source')), ['pretrain', *SMALL, '--data', 'm1', '--out', 'bad'], ['m1', 'source']),
+    'path outside the folder': (lambda p: manifest_of(p, 'm2', lambda rows: [rows[0], '../../etc/passwd' + rows[1][rows[1].index(','):], *rows[2:]]),
+        ['pretrain', *SMALL, '--data', 'm2', '--out', 'bad'], ['../../etc/passwd', 'line 2']),
+    'unknown split word': (lambda p: manifest_of(p, 'm3', lambda rows: [rows[0], *[r.replace('train', 'trian') for r in rows[1:]]]),
+        ['pretrain', *SMALL, '--data', 'm3', '--out', 'bad'], ['trian']),
+    'no video in the split': (lambda p: manifest_of(p, 'm4', lambda rows: [rows[0], *[r.replace('train', 'test') for r in rows[1:]]]),
+        ['pretrain', *SMALL, '--data', 'm4', '--out', 'bad'], ['train', 'split 1']),
+    'unknown recipe': (None, ['pretrain', 'infonce-toy-rbg', '--data', 'videos', '--out', 'bad'], ["did you mean 'infonce-toy-rgb'"]),
+    'unknown field': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--temprature', '1'], ["did you mean 'temperature'"]),
+    'wrong type': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--lr', 'fast'], ['--lr', "'fast'"]),
+    'batch larger than the data': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--batch', '5000', '--queue', '0'], ['5000', 'larger']),
+    'batch larger than the queue': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--queue', '4'], ['queue']),
+    'zero epochs': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--epochs', '0', '--warmup', '0'], ['epochs']),
+    'a GPU that is not there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--device', 'cuda:7'], ['cuda:7', '--device cpu']),
+    'a device that does not exist': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--device', 'gpu'], ['gpu']),
+    'a clip of no frames': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--length', '0'], ['length']),
+    'a run that is there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole'], ['whole', '--resume']),
+    'a file where the run should go': (lambda p: (p/'file').write_text(''), ['pretrain', *SMALL, '--data', 'videos', '--out', 'file'], ['file']),
+    'resume of nothing': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--resume'], ['bad']),
+    'resume with another recipe': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole', '--resume', '--lr', '0.5'], ['lr=0.001', '0.5']),
+    'measure a folder that is no run': (folder_without_videos, ['retrieve', 'novideos'], ['novideos']),
+    'measure on no data': (None, ['retrieve', 'whole', '--data', 'nowhere'], ['nowhere']),
+    'report of nothing': (folder_without_videos, ['report', 'novideos'], ['novideos']),
+    'unknown command': (None, ['retrieval'], ["did you mean 'retrieve'"]),
+    'toy over other files': (folder_without_videos, ['toy', 'novideos', '--size', 'tiny'], ['novideos']),
+    'manifest over a manifest': (None, ['manifest', 'videos'], ['--overwrite']),
+}
+
+
+@pytest.fixture(scope='module')
+def told(place):
+    "All mistakes in one process (importing torch is slow): name -> (code, stderr)."
+    program = '''
+import contextlib, io, json, sys
+from vssl_nb.cli import main
+answers = {}
+for name,args in json.load(open('mistakes.json')).items():
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said): code = main(args)
+    answers[name] = [code, said.getvalue()]
+json.dump(answers, open('answers.json', 'w'))
+'''
+    for prepare, *_ in MISTAKES.values():
+        if prepare: prepare(place)
+    before = snapshot(place)
+    (place/'mistakes.json').write_text(json.dumps({name: args for name, (_, args, _) in MISTAKES.items()}))
+    done = subprocess.run([sys.executable, '-c', program], cwd=place, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads((place/'answers.json').read_text())
+    for name in ('mistakes.json', 'answers.json'): (place/name).unlink()
+    assert snapshot(place) == before, 'a mistake left something behind or changed something'
+    return answers
+
+
+def snapshot(place): return {str(p.relative_to(place)): p.stat().st_mtime_ns for p in sorted(place.rglob('*')) if p.is_file()}
+
+
+@pytest.mark.parametrize('name', MISTAKES)
+def test_a_mistake_gets_one_sentence(told, name):
+    code, said = told[name]
+    said = [line for line in said.splitlines() if line and not line.startswith(('videos:', 'features'))]
+    assert code == 2, said
+    assert len(said) == 1 and said[0].startswith('vssl-nb: '), said
+    for word in MISTAKES[name][2]: assert word in said[0], said
+
+
+@pytest.mark.parametrize('damage, word', [('flip', 'damaged'), ('cut', 'not a checkpoint'), ('bomb', 'could run code'), ('pickle', 'not a checkpoint'), ('foreign', 'another method')])
+def test_a_bad_checkpoint_is_refused_and_runs_nothing(place, damage, word):
+    out = Path(shutil.copytree(place/'whole', place/f'bad-{damage}'))
+    raw = bytearray((out/'last.pt').read_bytes())
+    if damage == 'flip': raw[len(raw)//2] ^= 4
+    if damage == 'cut': raw = raw[:-2000]
+    if damage == 'pickle': raw = bytearray(pickle.dumps(Bomb(place/'exploded')))
+    (out/'last.pt').write_bytes(raw)
+    if damage == 'bomb': torch.save({'method': Bomb(place/'exploded')}, out/'last.pt')
+    if damage == 'foreign': torch.save({'method': {'w': torch.ones(2)}, 'opt': {}, 'step': 3}, out/'last.pt')
+    before = snapshot(out)
+    done = call('pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--resume', cwd=place)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1 and word in done.stderr, done.stderr
+    assert not (place/'exploded').exists()
+    assert snapshot(out) == before
+
+
+def test_videos_shorter_than_a_clip_are_padded(place):
+    done = call('pretrain', *SMALL, '--data', 'videos', '--out', 'short', '--length', '100', '--epochs', '1', cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_video_that_breaks_is_replaced_and_many_stop_the_run(place):
+    there = Path(shutil.copytree(place/'videos', place/'breaking'))
+    files = sorted(there.rglob('*.mp4'))
+    files[0].write_bytes(b'')
+    few = call('pretrain', *SMALL, '--data', 'breaking', '--out', 'few', cwd=place)
+    assert few.returncode == 0 and few.stderr.count('unreadable') <= 1, few.stderr
+    for f in files: f.write_bytes(b'not a video')
+    many = call('pretrain', *SMALL, '--data', 'breaking', '--out', 'many', cwd=place)
+    assert many.returncode == 2 and 'Traceback' not in many.stderr, many.stderr
+    again = call('manifest', 'breaking', '--overwrite', cwd=place)
+    assert again.returncode == 0 and 'unreadable' in again.stdout
+
+
+def test_importing_the_library_needs_no_notebook_tools():
+    names = [str(p.relative_to(Path(__file__).parent.parent).with_suffix('')).replace(os.sep, '.') for p in Path(__file__).parent.parent.glob('vssl_nb/**/*.py')
+        if p.name != '__init__.py']
+    program = f'''
+import importlib, sys
+for name in {names}: importlib.import_module(name)
+print(sorted({{m.split('.')[0] for m in sys.modules}} & {{'nbdev', 'fastcore', 'execnb', 'IPython', 'ipywidgets', 'jupyterlab', 'pytest', 'lightly'}}))
+'''
+    # tqdm.auto asks for ipywidgets and takes the plain bar where there is none
+    done = subprocess.run([sys.executable, '-c', "import sys; sys.modules.update(IPython=None, ipywidgets=None)\n" + program], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ('[]', "['IPython', 'ipywidgets']"), done.stdout
