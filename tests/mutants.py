@@ -27,6 +27,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +159,10 @@ def mutants_of(room:str, number:int, source:str, modules:set[str]):
             seen.add(after)
             yield Mutant(room, number, getattr(n, 'lineno', getattr(owner.get(id(n)), 'lineno', 0)), first_difference(before, after), after)
 
-def read(room:str)->dict: return json.loads((ROOT/'nbs'/f'{room}.ipynb').read_text())
+@cache
+def text_of(room:str)->str: return (ROOT/'nbs'/f'{room}.ipynb').read_text() # once: the file may be edited meanwhile
+
+def read(room:str)->dict: return json.loads(text_of(room))
 
 def code(cell)->str: return ''.join(cell['source'])
 
@@ -250,20 +254,22 @@ def module_of(room:str)->Path:
     name = next(d.split()[1] for c in read(room)['cells'] for d in (directives(c) if c['cell_type']=='code' else []) if d.startswith('default_exp'))
     return Path('vssl_nb', *name.split('.')).with_suffix('.py')
 
-def pytest_kills(mutant:Mutant, tests:list[str], folder:Path, limit:float)->bool:
-    "Does one of the given test files fail on a copy of the library with this mutant in it?"
+def pytest_fails(mutant:Mutant|None, tests:list[str], folder:Path, limit:float)->str:
+    "What pytest says if one of the test files fails on a copy of the library, with a mutant in it or without."
     shutil.copytree(ROOT/'vssl_nb', folder/'vssl_nb', dirs_exist_ok=True, ignore=shutil.ignore_patterns('__pycache__'))
-    path = folder/module_of(mutant.room)
-    cell = read(mutant.room)['cells'][mutant.cell]
-    parts = path.read_text().split('# %% ')
-    where = [i for i,p in enumerate(parts) if p.split('\n', 1)[0].endswith(f"#{cell['id']}")]
-    if len(where)!=1: raise SystemExit(f'{path.name} is not in step with nbs/{mutant.room}.ipynb: run nbdev_export first')
-    parts[where[0]] = parts[where[0]].split('\n', 1)[0] + '\n' + mutant.source + '\n\n'
-    path.write_text('# %% '.join(parts))
+    if mutant:
+        path = folder/module_of(mutant.room)
+        cell = read(mutant.room)['cells'][mutant.cell]
+        parts = path.read_text().split('# %% ')
+        where = [i for i,p in enumerate(parts) if p.split('\n', 1)[0].endswith(f"#{cell['id']}")]
+        if len(where)!=1: raise SystemExit(f'{path.name} is not in step with nbs/{mutant.room}.ipynb: run nbdev_export first')
+        parts[where[0]] = parts[where[0]].split('\n', 1)[0] + '\n' + mutant.source + '\n\n'
+        path.write_text('# %% '.join(parts))
     try: done = subprocess.run([sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', *[str((ROOT/t).resolve()) for t in tests]], cwd=folder,
-        env=os.environ | {'PYTHONPATH': str(folder)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit)
-    except subprocess.TimeoutExpired: return True
-    return done.returncode==1 # 1: tests failed; anything else is a mistake of the call
+        env=os.environ | {'PYTHONPATH': str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
+    except subprocess.TimeoutExpired: return 'timeout'
+    if done.returncode not in (0, 1): raise SystemExit(done.stdout) # 1: tests failed; anything else is a mistake of the call
+    return done.stdout if done.returncode else ''
 
 def preload(rooms:list[str])->None:
     "Import in the parent what the notebooks import, so that a child costs only its own cells."
@@ -295,9 +301,11 @@ def main()->int:
         for (_,fate,here),room in zip(run_all([(None, r) for r in rooms], Path(d)/'whole', 1, 600, print), rooms):
             if fate!='survived': raise SystemExit(f'{room} fails without any mutation:\n' + (here/'log').read_text()[-2000:])
             limit,began = max(limit, 20 + 5*(time.monotonic()-began)),time.monotonic()
+        said = pytest_fails(None, arg.pytest, Path(d)/'whole', 600) if arg.pytest else ''
+        if said: raise SystemExit('the tests fail without any mutation:\n' + said[-3000:])
         begun,killed,passed = time.monotonic(),0,[]
         for i,(m,fate,here) in enumerate(run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)):
-            if fate=='survived' and arg.pytest and pytest_kills(m, arg.pytest, here, 600): fate = 'killed'
+            if fate=='survived' and arg.pytest and pytest_fails(m, arg.pytest, here, 600): fate = 'killed'
             if fate=='survived': passed.append(m)
             else: killed += 1
             shutil.rmtree(here)

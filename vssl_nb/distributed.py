@@ -5,16 +5,15 @@
 # %% auto #0
 __all__ = ['rank', 'world', 'is_main', 'gather']
 
-# %% ../nbs/12_distributed.ipynb #4f38aaa3
+# %% ../nbs/12_distributed.ipynb #07b78a99
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.nn.functional import all_gather
 
-# %% ../nbs/12_distributed.ipynb #ac79bb5e
+# %% ../nbs/12_distributed.ipynb #1febdce5
 def _started()->bool: # False in an ordinary script or notebook
     "Has this process joined a group?"
-    return dist.is_available() and dist.is_initialized()
+    return dist.is_initialized()
 
 def rank()->int: # 0 .. world()-1
     "Which process this is."
@@ -28,9 +27,22 @@ def is_main()->bool: # True in exactly one process
     "Is this the process that prints and writes?"
     return rank()==0
 
-# %% ../nbs/12_distributed.ipynb #02bffb40
+# %% ../nbs/12_distributed.ipynb #095e275f
+class _Gather(torch.autograd.Function): # torch's own collective with gradient is deprecated, and the plain ones have none
+    @staticmethod
+    def forward(ctx, x):
+        everyone = [torch.empty_like(x) for _ in range(world())]
+        dist.all_gather(everyone, x)
+        return torch.cat(everyone)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone() # what autograd hands over is not ours to change
+        dist.all_reduce(grad)
+        return grad.chunk(world())[rank()]
+
 def gather(
     x:Tensor, # (B, ...) this process's rows; B is the same in all processes
 )->Tensor: # (world*B, ...) everyone's rows, in rank order
-    "Concatenate `x` across processes; gradients flow back to the process that owns each row."
-    return torch.cat(all_gather(x)) if world()>1 else x
+    "Concatenate `x` across processes; the gradient of a row is the sum of what all processes ask of it."
+    return _Gather.apply(x.contiguous()) if world()>1 else x

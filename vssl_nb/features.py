@@ -134,7 +134,7 @@ def key_of(
     seen = json.dumps(vars(Views((view,), **views)), sort_keys=True, default=str) # with the defaults, which may change one day
     return {'encoder': who, 'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view, **how, 'views': seen, 'vssl_nb': vssl_nb.__version__}
 
-# %% ../nbs/22_features.ipynb #9baf8127
+# %% ../nbs/22_features.ipynb #e9a335e2
 @torch.inference_mode()
 def _of_clips(encoder:nn.Module, views:Views, view:str, batch:dict, device)->Tensor: # (B, D) float32 on the CPU
     "Features of a batch of clips."
@@ -151,12 +151,12 @@ def _assemble(
 )->Features:
     "Mean over the clips of each video; a video with an unreadable clip is left out."
     clips:dict[int,list[Tensor]] = {r: [] for r in rows if r not in bad}
-    for r,c in sorted(found):
-        if r in clips: clips[r].append(F.normalize(found[r,c].double(), dim=0) if protocol.clip_norm else found[r,c].double())
+    for (r,_),x in found.items():
+        if r in clips: clips[r].append(F.normalize(x.double(), dim=0) if protocol.clip_norm else x.double())
     if not clips: raise ValueError(f'{manifest.path}: not one of its {len(rows)} videos can be read; the first is {manifest.rows[rows[0]].video}: {bad[rows[0]]}')
     label,row,source = (torch.tensor([f(r) for r in clips]) for f in (manifest.label_id, int, manifest.source_id))
-    x = torch.stack([torch.stack(c).mean(0).float() for c in clips.values()])
-    return Features(x, label, row, source, protocol, key, {r: bad[r] for r in rows if r in bad})
+    mean = torch.stack([torch.stack(c).mean(0).float() for c in clips.values()])
+    return Features(mean, label, row, source, protocol, key, {r: bad[r] for r in rows if r in bad})
 
 # %% ../nbs/22_features.ipynb #7039bb2f
 def extract(

@@ -42,14 +42,14 @@ def _best(
     if tied.any(): best[tied] = _pack(sim[tied], first + torch.arange(sim.shape[1], device=sim.device)).topk(best.shape[1], 1).values
     return best
 
-# %% ../nbs/23_retrieval.ipynb #ff5d9f95
+# %% ../nbs/23_retrieval.ipynb #623afd00
 def _refuse(query:Tensor, gallery:Tensor, ks:Sequence[int]):
     "What would give a number without a meaning."
     if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
         raise ValueError(f'features must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}')
     for name,x in (('query', query), ('gallery', gallery)):
         if not len(x): raise ValueError(f'the {name} holds no video')
-        bad = int((~x.isfinite().all(1)).sum())
+        bad = sum(int((~part.isfinite().all(1)).sum()) for part in x.split(4096))
         if bad: raise ValueError(f'{bad} of {len(x)} {name} features hold NaN or infinity; look at the encoder that made them')
     _check_ks(ks, len(gallery))
 
@@ -73,7 +73,7 @@ def nearest(
         found.append(torch.cat(best, 1).topk(k, 1).values)
     return _unpack(torch.cat(found))
 
-# %% ../nbs/23_retrieval.ipynb #8310dfce
+# %% ../nbs/23_retrieval.ipynb #c9f71588
 def _check_labels(**labels:tuple[Tensor,int]): # name=(labels, how many there must be)
     for name,(label,n) in labels.items():
         if label.shape != (n,): raise ValueError(f'{n} {name} features but labels of shape {tuple(label.shape)}')
@@ -88,7 +88,6 @@ def hits(
     chunk:int=2048, # see `nearest`
 )->Tensor: # (Q, k) bool, on the device of the labels
     "Whether the neighbour of each rank has the class of its query."
-    _refuse(query, gallery, [k])
     _check_labels(query=(query_label, len(query)), gallery=(gallery_label, len(gallery)))
     return gallery_label[nearest(query, gallery, k, chunk)[0].to(gallery_label.device)] == query_label[:, None]
 
@@ -101,11 +100,11 @@ def recall(
     chunk:int=2048, # see `nearest`
 )->dict[int,float]: # k -> share of the queries, 0 to 1
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
-    _refuse(query, gallery, ks)
+    _check_ks(ks, len(gallery))
     right = hits(query, gallery, query_label, gallery_label, max(ks), chunk)
     return {k: right[:, :k].any(1).double().mean().item() for k in ks}
 
-# %% ../nbs/23_retrieval.ipynb #d894687a
+# %% ../nbs/23_retrieval.ipynb #3bf7fda7
 def chance(
     query_label:Tensor, # (Q,) class ids, no -1
     gallery_label:Tensor, # (N,)
@@ -117,7 +116,8 @@ def chance(
     _check_ks(ks, n)
     size = torch.bincount(gallery_label, minlength=int(query_label.max()) + 1)
     same = size[query_label].double()
-    miss = (((n - same)[:, None] - torch.arange(max(ks), device=same.device)).clamp_min(0)/(n - torch.arange(max(ks), device=same.device))).cumprod(1).mean(0)
+    drawn = torch.arange(max(ks), device=same.device)
+    miss = ((n - same[:, None] - drawn)/(n - drawn)).cumprod(1).mean(0)
     return {k: 1 - miss[k-1].item() for k in ks}
 
 # %% ../nbs/23_retrieval.ipynb #dae59f43

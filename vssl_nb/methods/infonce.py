@@ -57,7 +57,7 @@ def compare(
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
         return nce(sim, match, temperature), {f'top{n}': hits(sim, match, n) for n in (1, 5)}
 
-# %% ../../nbs/30_methods.infonce.ipynb #825ae278
+# %% ../../nbs/30_methods.infonce.ipynb #13cf6c1f
 def two_clips(
     batch:dict[str,Any], # from `Views`
     view:str, # which entry
@@ -87,7 +87,8 @@ class InfoNCE(nn.Module):
         self.momentum_encoder = None if momentum is None else copy.deepcopy(nn.Sequential(encoder, self.projection)).requires_grad_(False)
         self.queue = Queue(dim, queue, seed+2) if queue else None
         self.momentum,self.momentum_schedule,self.temperature,self.view = momentum or 0.,momentum_schedule,temperature,view
-        self.m = momentum_at(self.momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
+        momentum_at(self.momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
+        self.progress = 0.
         self.pending:list[tuple[Tensor, list]] = [] # (keys, [label, source, row]) of each forward pass since the last step
 
     def forward(self,
@@ -99,13 +100,14 @@ class InfoNCE(nn.Module):
         if self.momentum_encoder is None: k = on_sphere(self.projection(self.encoder(x[:,1])))
         else:
             with torch.no_grad(): k = on_sphere(self.momentum_encoder(x[:,1]))
-        self.m = momentum_at(self.momentum, batch.get('progress', 0.), self.momentum_schedule)
+        self.progress = batch.get('progress', 0.)
         if self.queue is not None and self.training: self.pending.append((k, [batch.get(c) for c in ('label', 'source', 'row')]))
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
-        if self.momentum_encoder is not None: update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), self.m)
+        m = momentum_at(self.momentum, self.progress, self.momentum_schedule)
+        if self.momentum_encoder is not None: update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
         if self.queue is not None:
             for k,columns in self.pending: self.queue.push(gather(k), *(None if c is None else gather(c) for c in columns))
         self.pending.clear()
