@@ -183,7 +183,7 @@ def unknown_option(command:str, word:str)->str:
     fields = [f.replace('_', '-') for f in COMMANDS[command].__dataclass_fields__] + ([f.replace('_', '-') for f in flat(find('infonce-toy-rgb'))] if command=='pretrain' else [])
     return f"{word} is not an option of {command}; {nearest(word.split('=')[0][2:], fields)}"
 
-# %% ../nbs/50_cli.ipynb #2fb2c381
+# %% ../nbs/50_cli.ipynb #10c6bd01
 def overview()->str:
     "What `vssl-nb` prints when asked for nothing."
     lines = [f'  {name:10}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
@@ -195,6 +195,8 @@ def main(
 )->int: # exit code: 0, or 2 for a mistake
     "Run one command; a mistake becomes one sentence on stderr."
     args = list(sys.argv[1:] if args is None else args)
+    # threads that spin while they wait make training several times slower as soon as anything else runs; read when torch is imported
+    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     try:
         if not args or args[0] in ('-h', '--help', 'help'): print(overview())
         elif args[0]=='--version': print(__version__)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['clips_of', 'views_of', 'method_of', 'schedule_of', 'protocol_of', 'card_of', 'write_json', 'read_json',
-           'stop_signals', 'open_run', 'pretrain', 'Keeper', 'features_of', 'row_of', 'ks_of', 'baselines',
+           'stop_signals', 'open_run', 'try_out', 'pretrain', 'Keeper', 'features_of', 'row_of', 'ks_of', 'baselines',
            'random_row', 'retrieve', 'wall_of']
 
-# %% ../nbs/41_experiments.ipynb #21166b17
+# %% ../nbs/41_experiments.ipynb #f711fd4d
 import json
 import platform
 import signal
@@ -32,7 +32,7 @@ import vssl_nb
 from . import augment, optim, show
 from .backbones import create
 from .checkpoints import export_encoder, load, read_encoder, save, write_whole
-from .datasets import TestClips, TrainClips
+from .datasets import TestClips, TrainClips, collate
 from .features import Features, Protocol, extract, histogram, protocol, ready
 from .manifest import Manifest, read
 from .methods.infonce import InfoNCE
@@ -154,7 +154,16 @@ def open_run(
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
-# %% ../nbs/41_experiments.ipynb #f2a4102d
+# %% ../nbs/41_experiments.ipynb #366487a7
+@torch.inference_mode()
+def try_out(
+    recipe:Recipe, clips:TrainClips, method:nn.Module,
+)->None:
+    "Make one sample and encode it, so that numbers that do not fit are refused before a run begins."
+    batch = Views((recipe.view,), **views_of(recipe))({k: v for k,v in collate([clips[0, 0]]).items() if k!='bad'})
+    encoder: Any = method.encoder
+    encoder.eval()(batch[recipe.view][:, 0])
+
 def pretrain(
     recipe:Recipe,
     data, # a manifest, or the folder that holds it
@@ -177,6 +186,7 @@ def pretrain(
     order: Any = batches.batch_sampler
     method = method_of(recipe)
     run = Run(method, optimizer((p for p in method.parameters()), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
+    try_out(recipe, clips, method)
     lr_at, state = schedule_of(recipe), open_run(recipe, manifest, out, resume)
     card = card_of(recipe, manifest, order.per_epoch, dev, dtype, workers)
     if state: run.load(state)

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADIUS', 'WANDER', 'SLOW', 'SIZES', 'FOLDS',
-           'DRAWING', 'FPS', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline', 'Sprite', 'tint',
+           'DRAWING', 'FPS', 'DEFAULTS', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline', 'Sprite', 'tint',
            'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan', 'make']
 
-# %% ../nbs/03_toy.ipynb #af16aa16
+# %% ../nbs/03_toy.ipynb #f2c80ba8
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -23,16 +24,15 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-from .manifest import Row,write
+from .manifest import ManifestError,Row,write
 from .video import VideoError,encode,probe
 
-# %% ../nbs/03_toy.ipynb #58f5b2d9
+# %% ../nbs/03_toy.ipynb #45ea2ef1
 MOTIONS = ('shake_x', 'shake_y', 'circle_cw', 'circle_ccw', 'spin', 'pulse', 'bounce', 'diagonal')
 SHAPES = ('disc', 'square', 'egg', 'hexagon')
 
-class ToyError(ValueError): "Toy videos that cannot be written, in one sentence."
+class ToyError(ValueError): "Toy videos that cannot be written, and why."
 
-# %% ../nbs/03_toy.ipynb #a8e2f2fc
 AXES = dict(shake_x=(0, 1, 0), shake_y=(1, 0, 0), diagonal=(-.5**.5, .5**.5, 0), circle_cw=(0, 0, 1), circle_ccw=(0, 0, -1))
 PERIOD = (9., 11.) # frames in one turn of what the class turns
 REACH = (.22, .24) # radius of the sphere, in sides of the frame
@@ -40,9 +40,9 @@ HOP = .3 # height of a hop, in sides of the frame
 SWELL = .45 # a sprite grows and shrinks by exp(±SWELL)
 RADIUS = (.13, .15) # of a sprite, in sides of the frame
 WANDER = .02 # how far the middle of the sphere lies from the middle of the frame, in sides of the frame
-
 SLOW = (64., 110.) # frames in one turn of everything else
 
+# %% ../nbs/03_toy.ipynb #599a520b
 @dataclass(frozen=True)
 class Take:
     "What one take of a source adds to its scene: all of it is nuisance."
@@ -53,7 +53,7 @@ class Take:
     centre:np.ndarray # (2,) x, y of the middle of the sphere, in sides of the frame
     period:float # frames of one turn
     reach:float # radius of the sphere, in sides of the frame
-    turn:int # +1 or -1: which way `spin` turns
+    turn:int # +1 or -1: which way its fast dial turns
 
 def draw_take(
     rng:np.random.Generator,
@@ -61,9 +61,9 @@ def draw_take(
     "Settings, place, speed and amplitude of one take."
     dot,axis = rng.normal(size=(2, 3))
     slow = rng.choice((-1, 1), 4)/rng.uniform(*SLOW, 4)
-    return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow, rng.uniform(.5-WANDER, .5+WANDER, 2), rng.uniform(*PERIOD), rng.uniform(*REACH), int(rng.choice((-1, 1))))
+    return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow, rng.uniform(.5-WANDER, .5+WANDER, 2),
+                rng.uniform(*PERIOD), rng.uniform(*REACH), int(rng.choice((-1, 1))))
 
-# %% ../nbs/03_toy.ipynb #cac08bbd
 def rotate(
     points:np.ndarray, # (..., 3)
     axis:np.ndarray, # (3,) of length 1
@@ -73,14 +73,14 @@ def rotate(
     a = 2*np.pi*np.asarray(turns)[:, None]
     return points*np.cos(a) + np.cross(axis, points)*np.sin(a) + axis*(points@axis)[..., None]*(1 - np.cos(a))
 
+# %% ../nbs/03_toy.ipynb #be9da782
 def pose(
     motion:str, # one of MOTIONS
     take:Take,
-    frames:int, # T
+    t:np.ndarray, # (T,) frame numbers
 )->tuple[np.ndarray,np.ndarray,np.ndarray]: # (T, 2) x and y in sides of the frame, (T,) angle in radians, (T,) factor of the size
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
     if motion not in MOTIONS: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
-    t = np.arange(frames)
     fast = t/take.period
     dot = rotate(take.dot, take.axis, t*take.slow[0])
     if motion in AXES: dot = rotate(dot, np.array(AXES[motion]), fast)
@@ -89,7 +89,7 @@ def pose(
     place[:, 1] += HOP*(.5 - 4*(hop%1)*(1 - hop%1))
     return place, 2*np.pi*angle, np.exp(SWELL*np.sin(2*np.pi*size))
 
-# %% ../nbs/03_toy.ipynb #f983b75e
+# %% ../nbs/03_toy.ipynb #282ce506
 def outline(
     shape:str, # one of SHAPES
     u:np.ndarray, # (...) across, in radii of the sprite
@@ -102,7 +102,6 @@ def outline(
     if shape == 'hexagon': return np.maximum(abs(v), abs(u)*3**.5/2 + abs(v)/2) - .8
     raise ValueError(f'unknown shape {shape!r}; there are {", ".join(SHAPES)}')
 
-# %% ../nbs/03_toy.ipynb #1e297f8f
 @dataclass(frozen=True)
 class Sprite:
     "What moves."
@@ -112,6 +111,7 @@ class Sprite:
     stripes:float # cycles per radius
     slant:float # direction of the stripes on the sprite, in radians
 
+# %% ../nbs/03_toy.ipynb #fbf348bc
 def tint(
     level:float, # mean of the three channels, 0-255
     strength:float, # how far the channels part from it
@@ -129,7 +129,6 @@ def draw_sprite(
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
     return Sprite(shape, size*rng.uniform(*RADIUS), colours, rng.uniform(.22, .38), 2*np.pi*rng.random())
 
-# %% ../nbs/03_toy.ipynb #42fd0f40
 def scenery(
     rng:np.random.Generator,
     size:int, # side in pixels
@@ -143,13 +142,14 @@ def scenery(
     grid = 2*np.pi*np.arange(size)/size
     pattern = np.zeros((size, size))
     for i in range(count):
-        far,bend,shift,weight = rng.uniform(1, 3.2) + (i >= 4)*rng.uniform(0, size/6),rng.normal(0, .06),2*np.pi*rng.random(),rng.uniform(.5, 1)
+        far,bend = rng.uniform(1, 3.2) + (i >= 4)*rng.uniform(0, size/6),rng.normal(0, .06)
+        start,weight = 2*np.pi*rng.random(),rng.uniform(.5, 1)
         kx,ky = np.rint(far*np.cos(2*np.pi*(way+bend))),np.rint(far*np.sin(2*np.pi*(way+bend)))
-        pattern += weight*np.cos(kx*grid[None] + ky*grid[:,None] + shift)
+        pattern += weight*np.cos(kx*grid[None] + ky*grid[:,None] + start)
     pattern *= 127.5*contrast/max(abs(pattern).max(), 1e-6)
     return np.clip(tint(level, 25, hue) + pattern[..., None], 0, 255)
 
-# %% ../nbs/03_toy.ipynb #e9c5742e
+# %% ../nbs/03_toy.ipynb #ddef42e7
 def shift(
     picture:np.ndarray, # (S, S, C) float, periodic
     by:np.ndarray, # (T, 2) x and y in pixels, fractions allowed
@@ -160,7 +160,6 @@ def shift(
     turn = np.exp(-2j*np.pi*(by[:, None, None, :1]*k[None, None, :, None] + by[:, None, None, 1:]*k[None, :, None, None]))
     return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1))*turn, axes=(1, 2)).real
 
-# %% ../nbs/03_toy.ipynb #1563911d
 def paint(
     frames:np.ndarray, # (T, S, S, 3) float, drawn over in place
     sprite:Sprite,
@@ -183,12 +182,12 @@ def paint(
     t,i,j = np.arange(T)[:, None, None],pixel[:, :, None, 1] % S,pixel[:, None, :, 0] % S
     frames[t, i, j] += cover*(colour - frames[t, i, j])
 
-# %% ../nbs/03_toy.ipynb #dc77ea9b
 def _rng(what:int, seed:int|Sequence[int], *more:int)->np.random.Generator: # one stream per purpose, source and take
     seed = [seed] if isinstance(seed, int) else list(seed)
     if min(seed) < 0: raise ValueError(f'a seed is 0 or larger, not {seed}')
     return np.random.default_rng([what, len(seed), *seed, *more, 1]) # a list that ends in 0 would seed like the shorter one
 
+# %% ../nbs/03_toy.ipynb #436ae511
 def video(
     motion:str, # one of MOTIONS: the class
     seed:int|Sequence[int], # the source: same seed = same background and sprite
@@ -199,24 +198,25 @@ def video(
     drift:float=0., # camera movement in pixels per frame, in a direction drawn per take
     distractors:int=0, # smaller sprites that cross the frame on straight lines, whatever the class
     background:float|None=None, # 0-1: hue and orientation of the background; None = drawn from the seed
+    at:Sequence[int]|None=None, # draw these frames only; None = all
 )->np.ndarray: # (T, size, size, 3) uint8
     "One toy video, the same for the same arguments."
     scene,now = _rng(1, seed),_rng(2, seed, take)
     sprite,taken = draw_sprite(scene),draw_take(now)
     ground = scenery(scene, size, contrast, background)
-    way,t = 2*np.pi*now.random(),np.arange(frames)[:, None]
-    moved = drift*t*np.array([np.cos(way), np.sin(way)]) # (T, 2) px
-    x = shift(ground, moved) if drift else np.repeat(ground[None], frames, 0)
+    way,t = 2*np.pi*now.random(),np.arange(frames) if at is None else np.asarray(at)
+    moved = drift*t[:, None]*np.array([np.cos(way), np.sin(way)]) # (T, 2) px
+    x = shift(ground, moved) if drift else np.repeat(ground[None], len(t), 0)
     for i in range(distractors):
         scene,now = _rng(3, seed, i),_rng(4, seed, i, take)
         other,way,speed = draw_sprite(scene, .6),2*np.pi*now.random(),now.uniform(.01, .03)
-        line = now.random(2) + speed*t*np.array([np.cos(way), np.sin(way)])
-        paint(x, other, line + moved/size, np.full(frames, 2*np.pi*now.random()), np.ones(frames))
-    place,angle,factor = pose(motion, taken, frames)
+        line = now.random(2) + speed*t[:, None]*np.array([np.cos(way), np.sin(way)])
+        paint(x, other, line + moved/size, np.full(len(t), 2*np.pi*now.random()), np.ones(len(t)))
+    place,angle,factor = pose(motion, taken, t)
     paint(x, sprite, place + moved/size, angle, factor)
     return np.clip(x, 0, 255).round().astype(np.uint8)
 
-# %% ../nbs/03_toy.ipynb #0866449d
+# %% ../nbs/03_toy.ipynb #0ca464d4
 @dataclass(frozen=True)
 class Size:
     "How many videos there are, and how large each is."
@@ -228,12 +228,15 @@ class Size:
 SIZES = dict(tiny=Size(4, 2, 40, 32), demo=Size(30, 4, 64, 32), full=Size(100, 12, 64, 128))
 FOLDS = 4 # split k tests every source whose number is k-1 modulo this
 DRAWING = 1 # raised whenever the same settings would give other frames
+FPS = 25. # frames per second of the files
+DEFAULTS = dict(contrast=.25, bias=0., drift=0., distractors=0)
 
 def plan(
     settings:dict, # as `make` stores them in toy.json
 )->list[tuple[Row,dict]]: # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     size,seed,jobs = Size(**settings['shape']),settings['seed'],[]
+    made = f's{seed}' + ''.join(f'{short}{settings[k]:g}' for k,short in zip(DEFAULTS, ('c', 'b', 'd', 'x')) if settings[k] != DEFAULTS[k]) # so that other settings give other names, and another sha256 of the manifest
     look = {k:settings[k] for k in ('contrast', 'drift', 'distractors')}
     for c,motion in enumerate(MOTIONS):
         for g in range(size.sources):
@@ -242,12 +245,10 @@ def plan(
             rng = _rng(5, (seed, c, g))
             tied = (c + rng.uniform(.25, .75))/len(MOTIONS) if rng.random() < settings['bias'] and not tests[0] else None
             for take in range(size.takes):
-                name = f'{motion}/s{seed}g{g+1:03}' # with the seed, so that two datasets never share a source
+                name = f'{motion}/{made}g{g+1:03}'
                 row = Row(f'{name}_t{take+1:02}.mp4', motion, name, parts[0], parts[1], parts[2], frames=size.frames, fps=FPS, width=size.side, height=size.side)
                 jobs.append((row, dict(motion=motion, seed=(seed, c, g), take=take, frames=size.frames, size=size.side, background=tied, **look)))
     return jobs
-
-FPS = 25. # frames per second of the files
 
 # %% ../nbs/03_toy.ipynb #198f769f
 def _film(file:Path, arguments:dict)->None: # draw and write one video, unless it is there already
@@ -274,7 +275,18 @@ def _film_all(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None:
             for one in as_completed([pool.submit(_film, *job) for job in jobs]): one.result(); bar.update()
         finally: pool.shutdown(cancel_futures=True)
 
-# %% ../nbs/03_toy.ipynb #ba15eb6e
+# %% ../nbs/03_toy.ipynb #2f69e3b2
+def _check(seed, contrast, bias, drift, distractors, workers)->None: # every argument of `make` that is a number
+    for name,value,ok,want in (
+        ('seed', seed, isinstance(seed, int) and seed >= 0, 'is a whole number, 0 or larger'),
+        ('contrast', contrast, math.isfinite(contrast) and contrast >= 0, 'is 0 or larger'),
+        ('bias', bias, 0 <= bias <= 1, 'is a probability, between 0 and 1'),
+        ('drift', drift, math.isfinite(drift), 'is a number of pixels per frame'),
+        ('distractors', distractors, isinstance(distractors, int) and distractors >= 0, 'is a whole number, 0 or larger'),
+        ('workers', workers, workers is None or workers >= 1, 'is a number of processes, at least 1'),
+    ):
+        if not ok: raise ToyError(f'{name}={value}: {name} {want}')
+
 def _claim(folder:Path, settings:dict)->None: # the folder is ours, made with these settings, or it is refused
     file = folder/'toy.json'
     if file.exists():
@@ -290,10 +302,10 @@ def _claim(folder:Path, settings:dict)->None: # the folder is ours, made with th
     part.write_text(json.dumps(settings, indent=1)+'\n', encoding='utf-8')
     os.replace(part, file)
 
-# %% ../nbs/03_toy.ipynb #2169928c
+# %% ../nbs/03_toy.ipynb #b5c33d55
 def make(
     folder:str|Path, # new, empty, or one that an earlier call with the same settings began
-    size:str='tiny', # tiny: 64 videos of 32 px; demo: 960 of 40 px; full: 9600 of 128 px
+    size:str='tiny', # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
     seed:int=0, # another seed gives other sources
     contrast:float|None=None, # of the background, see `video`; None = .25
     bias:float=0., # 0-1: probability that the background of a training source gives its class away
@@ -304,20 +316,18 @@ def make(
 )->Path: # manifest.csv
     "Write a toy dataset; a call that was killed goes on where it stopped. `ToyError`."
     if size not in SIZES: raise ToyError(f'unknown size {size!r}; there are {", ".join(SIZES)}')
-    if not 0 <= bias <= 1: raise ToyError(f'bias={bias}: a probability lies between 0 and 1')
-    if workers is not None and workers < 1: raise ToyError(f'workers={workers}: at least one process has to do the work')
-    folder,contrast = Path(folder),.25 if contrast is None else contrast
+    folder,contrast = Path(folder),DEFAULTS['contrast'] if contrast is None else contrast
+    _check(seed, contrast, bias, drift, distractors, workers)
     settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed, contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
     jobs,manifest = plan(settings),folder/'manifest.csv'
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
         _claim(folder, settings)
-        missing = [(folder/row.video, arguments) for row,arguments in jobs if not (folder/row.video).exists()]
-        if manifest.exists() and not missing: return manifest
+        if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
         for motion in MOTIONS: (folder/motion).mkdir(exist_ok=True)
         for part in folder.glob('*/.*.mp4'): part.unlink() # what a killed call left behind
         _film_all([(folder/row.video, arguments) for row,arguments in jobs], workers or cores, progress)
         return write(manifest, [row for row,_ in jobs])
     except BrokenProcessPool: raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, with fewer workers') from None
-    except VideoError as e: raise ToyError(f'{e}; finished videos are kept: call again to go on') from None
+    except (VideoError, ManifestError) as e: raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
     except OSError as e: raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, or call again to go on') from None

@@ -122,13 +122,13 @@ def pick_device(
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 
-# %% ../nbs/21_train.ipynb #579bea64
+# %% ../nbs/21_train.ipynb #78071400
 def compiled(
     method:nn.Module, # to be called with a batch
     device:torch.device, # where it runs
 )->Callable: # the compiled method, or the method itself
     "`torch.compile`, or the method as it is and one sentence if this machine cannot compile."
-    try: torch.compile(lambda x: x.sin() + 1)(torch.zeros(8, device=device))
+    try: torch.compile(torch.sin)(torch.zeros(1, device=device))
     except Exception as e: # whatever is missing, training can go on without it
         print(f'torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); training goes on uncompiled', file=sys.stderr)
         return method
