@@ -89,7 +89,7 @@ class Recipe:
     test_clips:int # evenly spread clips per video when the encoder is measured
     seed:int # of weights, order, clips and pixels
 
-# %% ../nbs/40_recipes.ipynb #9d810d9b
+# %% ../nbs/40_recipes.ipynb #493973b1
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE with a queue on the frames of the toy videos; about a minute on two cores',
@@ -98,7 +98,7 @@ _toy_rgb = Recipe(
     augment=Augment(area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
         grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
     method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.1),
-    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=24,
+    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=28,
         schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',

@@ -216,7 +216,7 @@ def video(
     paint(x, sprite, place + moved/size, angle, factor)
     return np.clip(x, 0, 255).round().astype(np.uint8)
 
-# %% ../nbs/03_toy.ipynb #0ca464d4
+# %% ../nbs/03_toy.ipynb #ba3a2f3f
 @dataclass(frozen=True)
 class Size:
     "How many videos there are, and how large each is."
@@ -225,7 +225,7 @@ class Size:
     frames:int # T
     side:int # px
 
-SIZES = dict(tiny=Size(4, 2, 40, 32), demo=Size(30, 4, 64, 32), full=Size(100, 12, 64, 128))
+SIZES = dict(tiny=Size(4, 2, 40, 32), demo=Size(60, 2, 64, 32), full=Size(100, 12, 64, 128))
 FOLDS = 4 # split k tests every source whose number is k-1 modulo this
 DRAWING = 1 # raised whenever the same settings would give other frames
 FPS = 25. # frames per second of the files
