@@ -52,7 +52,7 @@ def _blank(figure:Figure, *place): # axes without ticks
     ax.set(xticks=[], yticks=[])
     return ax
 
-# %% ../nbs/00_show.ipynb #1e3aaa0b
+# %% ../nbs/00_show.ipynb #1b493a8c
 def strips(
     clips:list, # clips as `strip` takes them; sizes may differ
     titles:list[str], # one per clip
@@ -62,7 +62,7 @@ def strips(
     if len(clips) != len(titles) or not clips: raise ValueError(f'strips: {len(clips)} clips with {len(titles)} titles; give one title per clip')
     rows = [np.asarray(strip(clip, every)) for clip in clips]
     heights = [8*row.shape[0]/row.shape[1] for row in rows] # inches
-    figure = Picture(figsize=(9.2, sum(heights) + .08*len(rows)), layout='constrained')
+    figure = Picture(figsize=(8.5 + .1*max(map(len, titles)), sum(heights) + .08*len(rows)), layout='constrained')
     grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
     for i,(row,title) in enumerate(zip(rows, titles)):
         ax = _blank(figure, grid[i])
