@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN   := .venv/bin
 READY := .venv/.ready
-TEST_ENV := OMP_NUM_THREADS=1 IN_TEST=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
+TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
 .PHONY: demo test check lab pages readme mutants help
 help:
@@ -40,4 +40,4 @@ readme: $(READY)
 	$(BIN)/python tests/house.py readme
 
 mutants: $(READY)
-	$(TEST_ENV) $(BIN)/python tests/mutants.py
+	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py

@@ -12,6 +12,7 @@ from house import NBS, ROOT, cells, notebooks, readme
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
+ENV.pop('IN_TEST', None) # nbdev_export does nothing, silently, where it is set
 NUMBERED = [p for p in notebooks() if re.match(r'\d\d_', p.name)]
 BY_HAND = {'__init__.py', 'methods/__init__.py'} # not made from a notebook
 
