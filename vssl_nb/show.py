@@ -52,7 +52,7 @@ def _blank(figure:Figure, *place): # axes without ticks
     ax.set(xticks=[], yticks=[])
     return ax
 
-# %% ../nbs/00_show.ipynb #1b493a8c
+# %% ../nbs/00_show.ipynb #2095ac72
 def strips(
     clips:list, # clips as `strip` takes them; sizes may differ
     titles:list[str], # one per clip
@@ -62,7 +62,7 @@ def strips(
     if len(clips) != len(titles) or not clips: raise ValueError(f'strips: {len(clips)} clips with {len(titles)} titles; give one title per clip')
     rows = [np.asarray(strip(clip, every)) for clip in clips]
     heights = [8*row.shape[0]/row.shape[1] for row in rows] # inches
-    figure = Picture(figsize=(8.5 + .1*max(map(len, titles)), sum(heights) + .08*len(rows)), layout='constrained')
+    figure = Picture(figsize=(8.6 + .12*max(map(len, titles)), sum(heights) + .08*len(rows)), layout='constrained')
     grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
     for i,(row,title) in enumerate(zip(rows, titles)):
         ax = _blank(figure, grid[i])
@@ -129,7 +129,7 @@ def curves(
     if series: ax.legend(frameon=False)
     return figure
 
-# %% ../nbs/00_show.ipynb #3b8d8970
+# %% ../nbs/00_show.ipynb #0a1640ba
 GREEN,RED = (40, 160, 60),(210, 50, 40)
 
 def _tile(clip:Any, colour:tuple|None=None, side:int=88): # the middle frame, whole, in a square with a frame of 4 px
@@ -151,7 +151,7 @@ def neighbours(
     rows = [np.concatenate([_tile(query), gap, *(_tile(clip, GREEN if ok else RED) for clip,ok in zip(found, oks))], 1)
             for query,found,oks in zip(query_clips, neighbour_clips, right)]
     wall = np.concatenate(rows)
-    figure = Picture(figsize=(1.2 + wall.shape[1]/100, .1 + wall.shape[0]/100), layout='constrained')
+    figure = Picture(figsize=(.5 + .13*max(map(len, titles or [''])) + wall.shape[1]/100, .1 + wall.shape[0]/100), layout='constrained')
     ax = _blank(figure)
     ax.imshow(wall)
     ax.spines[:].set_visible(False)
