@@ -198,7 +198,7 @@ def fit(
         if loss is not None: run.finite &= loss.isfinite()
         yield Tick(run.step, epoch, place+1==order.per_epoch, lr, clips, loss, norm, mean_of(reports), run.check)
 
-# %% ../nbs/21_train.ipynb #e4e0c7a8
+# %% ../nbs/21_train.ipynb #9bf047e8
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
@@ -220,7 +220,7 @@ def step_optimizer(
     "Step, clear the gradients, and report how large they were."
     norm = torch.nn.utils.get_total_norm([p.grad for group in opt.param_groups for p in group['params'] if p.grad is not None])
     opt.step()
-    opt.zero_grad(set_to_none=True)
+    opt.zero_grad()
     return norm
 
 def move_state(opt:torch.optim.Optimizer, device:torch.device)->None:
@@ -233,7 +233,7 @@ def mean_of(reports:list[dict[str,Tensor]])->dict[str,Tensor]:
     "The mean of each number over the batches of a step."
     return {k: torch.stack([torch.as_tensor(r[k]) for r in reports]).float().mean() for k in reports[0]}
 
-# %% ../nbs/21_train.ipynb #124d3d8f
+# %% ../nbs/21_train.ipynb #75a12b30
 class StepLog:
     "`steps.csv` and TensorBoard files of a run; a context manager."
     def __init__(self,
@@ -250,7 +250,7 @@ class StepLog:
 
     def _rewrite(self)->None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval='', lineterminator='\n')
+        writer = csv.DictWriter(text, self.columns, lineterminator='\n')
         if self.columns: writer.writeheader()
         writer.writerows(self.rows)
         write_whole(self.path, lambda f: f.write(text.getvalue().encode()))
@@ -264,7 +264,7 @@ class StepLog:
         self.columns += new
         if new: self._rewrite()
         else:
-            with self.path.open('a', newline='') as f: csv.DictWriter(f, self.columns, restval='', lineterminator='\n').writerow(self.rows[-1])
+            with self.path.open('a', newline='') as f: csv.DictWriter(f, self.columns, lineterminator='\n').writerow(self.rows[-1])
         for k,v in numbers.items():
             if k!='step': self.board.add_scalar(k, v, int(numbers['step']))
 
