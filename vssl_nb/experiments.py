@@ -154,7 +154,7 @@ def open_run(
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
-# %% ../nbs/41_experiments.ipynb #366487a7
+# %% ../nbs/41_experiments.ipynb #5ef6e7d3
 @torch.inference_mode()
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
@@ -191,6 +191,8 @@ def pretrain(
     card = card_of(recipe, manifest, order.per_epoch, dev, dtype, workers)
     if state: run.load(state)
     if (out/'card.json').exists(): card['seconds'] = read_json(out/'card.json', 'a run')['seconds']
+    for name in ('recipe.json', 'card.json', 'steps.csv', 'last.pt', 'encoder.safetensors'):
+        for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file that was being written
     write_json(out/'recipe.json', asdict(recipe))
     write_json(out/'card.json', card)
     keeper = Keeper(recipe, run, out, card, clips, save_minutes)
