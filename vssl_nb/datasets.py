@@ -72,21 +72,23 @@ class VideoCache:
             self.room -= whole
         return cut_clips(self.kept[row], numbers, boxes, size)
 
-# %% ../nbs/06_datasets.ipynb #443b559c
+# %% ../nbs/06_datasets.ipynb #91c95f39
 class TrainClips(Dataset):
     "Random clips of the rows of a manifest; an item is asked for as `(epoch, position)`."
     def __init__(self,
         manifest:Manifest, # the dataset
         rows:Sequence[int], # manifest rows to train on; `position` counts in here
         sample:Callable, # (frames, rng) -> (V, T) frame numbers, a `partial` of `sampling.random_clips`
-        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`
+        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; asked with `same=` too if `same` is above 0
         size:int, # side of the clips, pixels
         seed:int=0, # of everything that is random
         max_bad:float=0.05, # share of `rows` that may turn out unreadable before the run stops
         cache:int=0, # MiB of decoded videos that each process may keep; 0 decodes every time
+        same:float=0., # probability, 0 to 1, that one window is used for all V clips of an item; released CoCLR 0.5 (b8, "OneClip")
     ):
+        if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 (a window for each clip) to 1 (one window for all of them)')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
-        self.size, self.seed, self.max_bad = size, seed, max_bad
+        self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         self.bad: dict[int,str] = {} # rows that could not be read, and why, as far as `note` was told
         self._frames = VideoCache(manifest, cache*2**20)
 
@@ -109,8 +111,11 @@ class TrainClips(Dataset):
     )->dict[str,Any]: # `clips` (V,T,size,size,3) uint8, `augment`, `label`, `source`, `row`
         "The clips of one row."
         r = self.manifest.rows[row]
-        numbers = self.sample(r.frames, rng)
-        augment = self.draw(rng, *numbers.shape, r.height, r.width)
+        numbers, how = self.sample(r.frames, rng), {}
+        if self.same: # at 0 no coin is thrown: crops and colours stay those of a run without the option
+            how['same'], which = rng.random() < self.same, rng.integers(len(numbers))
+            if how['same']: numbers = numbers[[which]*len(numbers)]
+        augment = self.draw(rng, *numbers.shape, r.height, r.width, **how)
         clips = self._frames.clips(row, numbers, augment['box'], self.size)
         return {'clips': clips, 'augment': augment} | _names(self.manifest, row)
 
