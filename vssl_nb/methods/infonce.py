@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['in_batch', 'with_queue', 'on_sphere', 'compare', 'two_clips', 'InfoNCE']
 
-# %% ../../nbs/30_methods.infonce.ipynb #483366a9
+# %% ../../nbs/30_methods.infonce.ipynb #f0ea367a
 import copy
 from typing import Any
 
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..backbones import Projection
-from ..distributed import gather, rank
+from ..distributed import gather, group_batchnorm, rank, world
 from ..losses import hits, nce
-from ..momentum import Queue, momentum_at, update
+from ..momentum import Queue, key_order, momentum_at, shuffled, update
 
 # %% ../../nbs/30_methods.infonce.ipynb #89e3f8ea
 def in_batch(
@@ -57,7 +57,7 @@ def compare(
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
         return nce(sim, match, temperature), {f'top{n}': hits(sim, match, n) for n in (1, 5)}
 
-# %% ../../nbs/30_methods.infonce.ipynb #13cf6c1f
+# %% ../../nbs/30_methods.infonce.ipynb #47d8c3bc
 def two_clips(
     batch:dict[str,Any], # from `Views`
     view:str, # which entry
@@ -79,10 +79,15 @@ class InfoNCE(nn.Module):
         momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
         temperature:float=.07, # of the softmax (CoCLR: 0.07)
         view:str='rgb', # entry of the batch to learn from
-        seed:int=0, # of the projection and of the random keys that the queue starts with
+        bn:str='sync', # whose statistics BatchNorm takes: 'shuffle' (MoCo, released), 'sync' or 'split', see `distributed`
+        groups:int|None=None, # of BatchNorm, over all processes, for 'shuffle' and 'split'; None: one in each process
+        seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
     ):
         super().__init__()
         if queue and momentum is None: raise ValueError('a queue needs a momentum encoder: give momentum a number from 0 to 1, or set queue=0')
+        if bn=='shuffle' and momentum is None: raise ValueError("bn='shuffle' deals the keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'")
+        group_batchnorm(encoder, bn, groups)
+        self.shuffle,self.seed = bn=='shuffle',seed
         self.encoder,self.projection = encoder,Projection(getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
         self.momentum_encoder = None if momentum is None else copy.deepcopy(nn.Sequential(encoder, self.projection)).requires_grad_(False)
         self.queue = Queue(dim, queue, seed+2) if queue else None
@@ -99,10 +104,14 @@ class InfoNCE(nn.Module):
         q = on_sphere(self.projection(self.encoder(x[:,0])))
         if self.momentum_encoder is None: k = on_sphere(self.projection(self.encoder(x[:,1])))
         else:
-            with torch.no_grad(): k = on_sphere(self.momentum_encoder(x[:,1]))
+            with torch.no_grad(): k = on_sphere(self._keys(self.momentum_encoder, x[:,1], batch.get('step', 0)))
         self.progress = batch.get('progress', 0.)
         if self.queue is not None and self.training: self.pending.append((k, [batch.get(c) for c in ('label', 'source', 'row')]))
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
+
+    def _keys(self, encoder, x, step):
+        if not (self.shuffle and self.training): return encoder(x)
+        return shuffled(encoder, x, key_order(len(x)*world(), self.seed, step, len(self.pending)))
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
