@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BN', 'rank', 'world', 'is_main', 'together', 'gather', 'groups_here', 'GroupBatchNorm', 'group_batchnorm',
-           'average_running', 'exchange', 'DistributedError', 'any_of', 'all_of', 'from_main', 'Place', 'first_host',
-           'place_of', 'Watch', 'start']
+           'average_running', 'exchange', 'DistributedError', 'FirstFailed', 'any_of', 'all_of', 'from_main', 'Place',
+           'first_host', 'place_of', 'Watch', 'start']
 
 # %% ../nbs/12_distributed.ipynb #a5794543
 import os
@@ -135,14 +135,15 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         y = [F.batch_norm(part, *stats, self.weight, self.bias, True, 1., self.eps) for part,stats in zip(x.chunk(here), seen)]
         return torch.cat(y), *(torch.stack(s).mean(0) for s in zip(*seen))
 
-# %% ../nbs/12_distributed.ipynb #f41abd10
+# %% ../nbs/12_distributed.ipynb #5ac65460
 def _per_channel(v, x): return v.view(1, -1, *[1]*(x.ndim-2))
 
 class _Sync(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, eps):
-        dims, n = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*world()
-        own = torch.stack(torch.var_mean(x.float(), dims, correction=0))
+        dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*world(), x.to(weight.dtype)
+        mean = full.mean(dims)
+        own = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean]) # torch.var_mean takes several times as long on a CPU
         each = [torch.empty_like(own) for _ in range(world())]
         dist.all_gather(each, own)
         vars, means = torch.stack(each).unbind(1)
@@ -150,14 +151,15 @@ class _Sync(torch.autograd.Function):
         var = vars.mean(0) + (means - mean).square().mean(0)
         ctx.save_for_backward(x, weight, mean, var)
         ctx.eps, ctx.n = eps, n
-        ctx.mark_non_differentiable(mean)
-        return F.batch_norm(x, mean, var, weight, bias, False, 0., eps), mean, var*(n/(n-1))
+        unbiased = var*n/max(n-1, 1)
+        ctx.mark_non_differentiable(mean, unbiased)
+        return F.batch_norm(x, mean, var, weight, bias, False, 0., eps), mean, unbiased
 
     @staticmethod
     def backward(ctx, grad, _mean, _var):
         x, weight, mean, var = ctx.saved_tensors
         local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None, None, False, ctx.eps, [True]*3)
-        sums = torch.stack([dbias, dweight]).float()
+        sums = torch.stack([dbias, dweight])
         dist.all_reduce(sums)
         scale = weight*(var + ctx.eps).rsqrt()/ctx.n
         slope = scale*(var + ctx.eps).rsqrt()*sums[1]
@@ -210,9 +212,12 @@ def exchange(
         dist.all_to_all_single(came, x[send.to(x.device)].contiguous(), holder[rank()].bincount(minlength=world()).tolist(), (holder==rank()).sum(1).tolist())
         return came[holder[rank()].argsort(stable=True).argsort().to(x.device)] # they came sorted by holder
 
-# %% ../nbs/12_distributed.ipynb #0ad5b904
+# %% ../nbs/12_distributed.ipynb #28ff17d9
 class DistributedError(ValueError):
     "Another process of this run failed or vanished."
+
+class FirstFailed(DistributedError):
+    "The first process failed at what it did for all; it says why itself."
 
 def any_of(
     *flags:bool, # of this process; the same number in all
@@ -234,7 +239,7 @@ def all_of(
 def from_main(
     f:Callable[[], Any], # called in the main process only
 )->Any: # what it returned, in all processes
-    "Let the main process do it for all; if it raises there, the others raise DistributedError."
+    "Let the main process do it for all; if it raises there, the others raise FirstFailed."
     if world()==1: return f()
     box: list[Any] = [None, None]
     if is_main():
@@ -243,7 +248,7 @@ def from_main(
     told = [box[0], None if box[1] is None else str(box[1])]
     dist.broadcast_object_list(told, 0, device=torch.device('cpu'))
     if box[1] is not None: raise box[1]
-    if told[1] is not None: raise DistributedError(f'the first process stopped: {told[1]}')
+    if told[1] is not None: raise FirstFailed(f'the first process stopped: {told[1]}')
     return told[0]
 
 # %% ../nbs/12_distributed.ipynb #3d893803
@@ -330,7 +335,7 @@ class Watch(threading.Thread):
         with suppress(RuntimeError): self.linger()
         os._exit(2)
 
-# %% ../nbs/12_distributed.ipynb #7ddecf0f
+# %% ../nbs/12_distributed.ipynb #a3ab691c
 def _lost(e:BaseException)->bool: # gloo and NCCL raise RuntimeErrors without a class of their own
     return isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and bool(re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I))
 
@@ -356,6 +361,7 @@ def start(
         dist.barrier() # nobody leaves while another still waits for an answer
     except (Exception, KeyboardInterrupt) as e:
         watch.over.set()
+        if isinstance(e, FirstFailed): watch.leave()
         why = 'lost the connection to another process, which ended' if _lost(e) else str(e) or type(e).__name__
         try: first = watch.fail(why)
         except RuntimeError: watch.leave('the process that keeps the others together is gone')

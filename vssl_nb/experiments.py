@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['clips_of', 'views_of', 'method_of', 'schedule_of', 'protocol_of', 'card_of', 'write_json', 'read_json',
-           'stop_signals', 'open_run', 'try_out', 'pretrain', 'Keeper', 'features_of', 'row_of', 'ks_of', 'baselines',
-           'random_row', 'retrieve', 'wall_of']
+           'stop_signals', 'open_run', 'try_out', 'begin', 'pretrain', 'advice', 'Notes', 'open_folder', 'Keeper',
+           'features_of', 'row_of', 'ks_of', 'baselines', 'random_row', 'retrieve', 'wall_of']
 
-# %% ../nbs/41_experiments.ipynb #f711fd4d
+# %% ../nbs/41_experiments.ipynb #3f05217d
 import json
 import platform
 import signal
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import torchvision
 from torch import nn
+from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 import vssl_nb
@@ -33,6 +34,7 @@ from . import augment, optim, show
 from .backbones import create
 from .checkpoints import export_encoder, load, read_encoder, save, write_whole
 from .datasets import TestClips, TrainClips, collate
+from .distributed import all_of, any_of, from_main, is_main, start, world
 from .features import Features, Protocol, extract, histogram, protocol, ready
 from .manifest import Manifest, read
 from .methods.infonce import InfoNCE
@@ -40,18 +42,20 @@ from .optim import optimizer
 from .recipes import Recipe, RecipeError, difference, from_dict
 from .retrieval import chance, measure, nearest
 from .sampling import random_clips
-from .train import DTYPES, Run, StepLog, TrainError, fit, loader, pick_device
+from .train import DTYPES, Order, Run, StepLog, Tick, TrainError, fit, loader, pick_device
 from .views import Views
 
-# %% ../nbs/41_experiments.ipynb #9a255d63
+# %% ../nbs/41_experiments.ipynb #b2cb7666
 def clips_of(
     recipe:Recipe,
     manifest:Manifest, # the dataset
     cache:int=0, # MiB of decoded videos that each process may keep
 )->TrainClips: # of the training part of the recipe's split
     "The training clips that a recipe describes; raises ManifestError if there are none."
-    return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **asdict(recipe.sampling)),
-        partial(augment.draw, size=recipe.size, **asdict(recipe.augment)), recipe.size, recipe.seed, cache=cache)
+    sampling = asdict(recipe.sampling)
+    same = sampling.pop('same')
+    return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
+        partial(augment.draw, size=recipe.size, **asdict(recipe.augment)), recipe.size, recipe.seed, cache=cache, same=same)
 
 def views_of(
     recipe:Recipe,
@@ -65,6 +69,8 @@ def method_of(
     "The method of a recipe with freshly initialised weights; raises TrainError where its numbers do not fit together."
     if 0 < recipe.method.queue < recipe.learning.batch:
         raise TrainError(f'queue={recipe.method.queue} is smaller than batch={recipe.learning.batch}: its keys would be overwritten before they were used; enlarge the queue, or use queue=0')
+    if recipe.method.groups and recipe.learning.batch % recipe.method.groups:
+        raise TrainError(f'batch={recipe.learning.batch} does not divide into groups={recipe.method.groups} BatchNorm groups; change one of them')
     return InfoNCE(create(recipe.backbone, seed=recipe.seed), view=recipe.view, seed=recipe.seed, **asdict(recipe.method))
 
 def schedule_of(
@@ -80,7 +86,7 @@ def protocol_of(
     "How an encoder of this recipe is measured: on clips like those it was trained on."
     return protocol('clean', clips=recipe.test_clips, length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad)
 
-# %% ../nbs/41_experiments.ipynb #0713e170
+# %% ../nbs/41_experiments.ipynb #650726e6
 def card_of(
     recipe:Recipe, manifest:Manifest,
     per_epoch:int, # optimizer steps
@@ -94,7 +100,7 @@ def card_of(
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(), 'torch': torch.__version__, 'torchvision': torchvision.__version__,
             'av': av.__version__, 'numpy': np.__version__, 'platform': platform.platform()},
         'device': torch.cuda.get_device_name(device) if device.type=='cuda' else f'cpu, {torch.get_num_threads()} threads',
-        'dtype': dtype, 'workers': workers, 'seed': recipe.seed, 'command': ' '.join(sys.argv),
+        'processes': world(), 'dtype': dtype, 'workers': workers, 'seed': recipe.seed, 'command': ' '.join(sys.argv),
         'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256, 'videos': len(manifest.rows), 'train': len(part),
             'dropped': {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}},
         'schedule': {'epochs': recipe.learning.epochs, 'steps_per_epoch': per_epoch, 'lr': [recipe.learning.lr*rate(e) for e in range(recipe.learning.epochs+1)]},
@@ -117,13 +123,16 @@ def read_json(
     except FileNotFoundError as e: raise TrainError(f'{path}: there is no such file, so {Path(path).parent} is not {what}') from e
     except (OSError, ValueError) as e: raise TrainError(f'{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy') from e
 
-# %% ../nbs/41_experiments.ipynb #ba28349a
+# %% ../nbs/41_experiments.ipynb #d1311f7d
 @contextmanager
 def stop_signals()->Iterator[threading.Event]:
-    "An event that Ctrl-C and SIGTERM set instead of ending the process; a second Ctrl-C ends it at once."
+    "An event that Ctrl-C and SIGTERM set instead of ending the process; another Ctrl-C, two seconds later, ends it at once."
     asked = threading.Event()
+    since = [0.]
     def ask(number, frame):
-        if asked.is_set(): raise KeyboardInterrupt
+        # torchrun passes on the Ctrl-C that this process has heard from the terminal already
+        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2: raise KeyboardInterrupt
+        if not asked.is_set(): since[0] = time.monotonic()
         asked.set()
     if threading.current_thread() is not threading.main_thread(): # only the main thread may listen
         yield asked
@@ -154,7 +163,7 @@ def open_run(
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
-# %% ../nbs/41_experiments.ipynb #5ef6e7d3
+# %% ../nbs/41_experiments.ipynb #44e1c041
 @torch.inference_mode()
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
@@ -164,6 +173,30 @@ def try_out(
     encoder: Any = method.encoder
     encoder.eval()(batch[recipe.view][:, 0])
 
+def begin(
+    recipe:Recipe, manifest:Manifest,
+    out:Path, resume:bool,
+    device:torch.device, dtype:str, workers:int, cache:int, recompute:bool,
+)->tuple[Run, DataLoader, dict[str,Any]]: # what to train, the batches, and the run card
+    "Everything that can be refused is refused here, before the first file is written; all processes agree on where to go on."
+    if dtype not in DTYPES: raise TrainError(f'dtype={dtype!r} is unknown; use {" or ".join(DTYPES)}')
+    clips, learning = clips_of(recipe, manifest, cache), recipe.learning
+    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, workers, pin=device.type=='cuda')
+    method = method_of(recipe)
+    run = Run(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
+    try_out(recipe, clips, method)
+    encoder: Any = method.encoder
+    encoder.recompute = recompute
+    if len(set(all_of(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
+    # the folder is the first process's: the others may be on a machine that does not see it
+    state = from_main(lambda: open_run(recipe, manifest, out, resume))
+    if state: run.load(state)
+    order: Any = batches.batch_sampler
+    card = card_of(recipe, manifest, order.per_epoch, device, dtype, workers)
+    if is_main() and (out/'card.json').exists(): card['seconds'] = read_json(out/'card.json', 'a run')['seconds']
+    return run, batches, card
+
+# %% ../nbs/41_experiments.ipynb #788f28ea
 def pretrain(
     recipe:Recipe,
     data, # a manifest, or the folder that holds it
@@ -171,85 +204,125 @@ def pretrain(
     resume:bool=False, # go on with the run that is there
     device:str='auto', # 'auto', 'cpu' or 'cuda'
     dtype:str='float32', # or 'bfloat16'
-    workers:int=0, # processes that decode
+    workers:int=0, # processes that decode, for each process that trains
     cache:int=0, # MiB of decoded videos that each process may keep
-    compile:bool=False, # torch.compile the method
+    compile:bool=False, # torch.compile the networks
+    recompute:bool=False, # compute activations twice instead of keeping them: less memory, more time
     save_minutes:float=5., # time between checkpoints
     progress:bool=True, # show a bar
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
 )->Path: # the run folder
-    "Train a recipe on a manifest; a run that was stopped goes on with `resume`. Raises ValueErrors that say what to change."
-    out, manifest, dev = Path(out), read(data), pick_device(device)
-    if dtype not in DTYPES: raise TrainError(f'dtype={dtype!r} is unknown; use {" or ".join(DTYPES)}')
-    clips, learning = clips_of(recipe, manifest, cache), recipe.learning
-    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, workers, pin=dev.type=='cuda')
-    order: Any = batches.batch_sampler
-    method = method_of(recipe)
-    run = Run(method, optimizer((p for p in method.parameters()), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
-    try_out(recipe, clips, method)
-    lr_at, state = schedule_of(recipe), open_run(recipe, manifest, out, resume)
-    card = card_of(recipe, manifest, order.per_epoch, dev, dtype, workers)
-    if state: run.load(state)
-    if (out/'card.json').exists(): card['seconds'] = read_json(out/'card.json', 'a run')['seconds']
-    for name in ('recipe.json', 'card.json', 'steps.csv', 'last.pt', 'encoder.safetensors'):
+    "Train a recipe on a manifest, in all processes that torchrun or srun started; a run that was stopped goes on with `resume`. Raises ValueErrors that say what to change."
+    out = Path(out)
+    with start() as place:
+        manifest, dev = read(data), pick_device(device, place.local)
+        run, batches, card = begin(recipe, manifest, out, resume, dev, dtype, workers, cache, recompute)
+        order, views = batches.batch_sampler, Views((recipe.view,), **views_of(recipe))
+        assert isinstance(order, Order) and isinstance(batches.dataset, TrainClips)
+        open_folder(out, recipe, card)
+        with stop_signals() as asked, Notes(out, run.step) as notes, tqdm(total=order.total, initial=run.step, desc=recipe.name, unit='step', disable=not (progress and is_main())) as bar, advice(out, run):
+            keeper = Keeper(recipe, run, out, card, batches.dataset, notes, save_minutes)
+            if max_steps is not None and run.step >= max_steps: return out
+            for tick in fit(run, batches, views, schedule_of(recipe), str(dev), DTYPES[dtype], compile=compile):
+                bar.set_postfix_str(notes.note(tick), refresh=False)
+                bar.update()
+                stop, due = any_of(asked.is_set() or tick.step==max_steps, is_main() and keeper.due())
+                if stop or due or tick.step==order.total: keeper.save()
+                if stop: break
+        if is_main() and run.step < order.total: print(f'{out}: stopped after step {run.step} of {order.total}; go on with --resume', file=sys.stderr)
+    return out
+
+# %% ../nbs/41_experiments.ipynb #4cc1dfea
+@contextmanager
+def advice(
+    out:Path, # the run folder
+    run:Run,
+)->Iterator[None]:
+    "One sentence for what can go wrong in the middle of a step; nothing is saved then."
+    try: yield
+    except torch.OutOfMemoryError as e:
+        raise TrainError(f'{out}: the GPU has too little memory at step {run.step}; lower --batch (with --accumulate to keep the step), use --dtype bfloat16, or --recompute') from e
+    except RuntimeError as e:
+        if 'DataLoader worker' not in str(e): raise
+        raise TrainError(f'{out}: a process that decodes videos died at step {run.step} ({str(e).splitlines()[0][:120]}); go on from the last checkpoint with '
+            '--resume, perhaps with fewer --workers') from e
+
+# %% ../nbs/41_experiments.ipynb #45908a79
+class Notes:
+    "`steps.csv` and `times.csv`, one step behind; a context manager."
+    def __init__(self,
+        out:Path, # the run folder
+        step:int, # the run goes on from here; what was logged later is cut
+    ):
+        self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
+        self.waiting: Tick|None = None
+        self.told, self.speed, self.ticked = '', 0., time.monotonic()
+
+    def note(self,
+        tick:Tick, # of the step just taken
+    )->str: # the latest numbers, for people
+        "Log the step before this one; raises TrainError if its loss was not finite."
+        now = time.monotonic()
+        latest = tick.clips/max(now - self.ticked, 1e-9)
+        self.speed, self.ticked = (0.9*self.speed + 0.1*latest if self.speed else latest), now
+        self.flush()
+        self.waiting = tick
+        return f'{self.told}{self.speed:.0f} videos/s'
+
+    def flush(self)->None:
+        "Log the step that waits."
+        if self.waiting is None: return
+        tick, self.waiting = self.waiting, None
+        numbers = tick.read()
+        self.told = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
+        for log,row in zip(self.logs, (numbers, {'step': tick.step} | {k: round(v, 6) for k,v in tick.clock.read().items()})): log.write(row)
+
+    def __enter__(self): return self
+    def __exit__(self, *error):
+        for log in self.logs: log.__exit__(*error)
+
+# %% ../nbs/41_experiments.ipynb #8906c7d2
+def open_folder(
+    out:Path, # the run folder
+    recipe:Recipe, card:dict[str,Any],
+)->None:
+    "Write down what is about to be trained; the first process alone."
+    if not is_main(): return
+    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'last.pt', 'encoder.safetensors'):
         for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file that was being written
     write_json(out/'recipe.json', asdict(recipe))
     write_json(out/'card.json', card)
-    keeper = Keeper(recipe, run, out, card, clips, save_minutes)
-    with stop_signals() as asked, StepLog(out, run.step) as log, tqdm(total=order.total, initial=run.step, desc=recipe.name, unit='step', disable=not progress) as bar:
-        if max_steps is not None and run.step >= max_steps: return out
-        try:
-            for tick in fit(run, batches, Views((recipe.view,), **views_of(recipe)), lr_at, str(dev), DTYPES[dtype], compile=compile):
-                log.write(numbers := tick.read())
-                bar.set_postfix_str(f"loss {numbers.get('loss', float('nan')):.3f}, {keeper.rate(tick.clips):.0f} videos/s", refresh=False)
-                bar.update()
-                stop = asked.is_set() or tick.step==max_steps
-                if stop or tick.step==order.total or keeper.due(): keeper.save()
-                if stop: break
-        except RuntimeError as e:
-            if 'DataLoader worker' not in str(e): raise
-            # it can strike in the middle of a step, so nothing is saved now
-            raise TrainError(f'{out}: a process that decodes videos died at step {run.step} ({str(e).splitlines()[0][:120]}); go on from the last checkpoint with '
-                '--resume, perhaps with fewer --workers') from e
-    if run.step < order.total: print(f'{out}: stopped after step {run.step} of {order.total}; go on with --resume', file=sys.stderr)
-    return out
 
-# %% ../nbs/41_experiments.ipynb #9545ec93
 @dataclass
 class Keeper:
-    "Writes the checkpoint, the encoder and the card of a run, in an order that is safe at every moment."
+    "Writes checkpoint, encoder and card of a run, in an order that is safe at every moment."
     recipe:Recipe
     run:Run
     out:Path # the run folder
     card:dict[str,Any]
     clips:TrainClips # knows what could not be read
+    notes:Notes # brought up to date before a checkpoint
     minutes:float # between two checkpoints
 
-    def __post_init__(self):
-        self.began = self.saved = self.ticked = time.monotonic()
-        self.before, self.speed = self.card['seconds'], 0.
+    def __post_init__(self): self.began, self.saved, self.before = time.monotonic(), time.monotonic(), self.card['seconds']
 
     def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
 
-    def rate(self, videos:int)->float: # videos per second, a running mean
-        "Count a step."
-        now = time.monotonic()
-        latest = videos/max(now - self.ticked, 1e-9)
-        self.speed, self.ticked = (0.9*self.speed + 0.1*latest if self.speed else latest), now
-        return self.speed
-
     def save(self)->None:
-        "Write everything; nothing is written if a loss was not finite."
+        "Write everything; nothing is written if a loss was not finite. All processes call it together."
+        self.notes.flush()
         r, state = self.recipe, self.run.state()
+        unreadable = {i: why for bad in all_of(self.clips.bad) for i,why in bad.items()}
+        self.saved = time.monotonic()
+        if not is_main(): return
         encoder: Any = self.run.method.encoder
         save(self.out/'last.pt', state)
         export_encoder(self.out/'encoder.safetensors', encoder, {'backbone': r.backbone, 'view': r.view, **views_of(r), 'length': r.sampling.length,
             'stride': r.sampling.stride, 'size': r.size, 'recipe': r.name, 'step': self.run.step, 'manifest_sha256': self.card['manifest']['sha256']})
         self.card |= {'step': self.run.step, 'seconds': self.before + time.monotonic() - self.began,
             'finished': self.run.step==self.card['schedule']['epochs']*self.card['schedule']['steps_per_epoch'],
-            'unreadable': {self.clips.manifest.rows[i].video: why for i,why in self.clips.bad.items()}}
+            'unreadable': {self.clips.manifest.rows[i].video: why for i,why in sorted(unreadable.items())}}
         write_json(self.out/'card.json', self.card)
-        self.saved = time.monotonic()
 
 # %% ../nbs/41_experiments.ipynb #5328062b
 def features_of(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# %% ../nbs/40_recipes.ipynb #f07d084c
+# %% ../nbs/40_recipes.ipynb #faa8d91a
 class RecipeError(ValueError):
     "A recipe or a field that does not exist, or a value of the wrong type; the message names the nearest."
 
@@ -24,10 +24,12 @@ class Sampling:
     stride:int # frames of the video from one frame of a clip to the next
     pad:Literal['first','loop'] # how a video shorter than a clip is filled
     last:Literal['all','released'] # may the last legal start be drawn? the released code never does
+    same:float # probability that all clips of a sample are one window: `datasets.TrainClips`
 
 @dataclass(frozen=True)
 class Augment:
     "What happens to the pixels of a clip: `augment.draw`."
+    colour:Literal['all','released'] # which clips are changed in colour: each, or those that the released controller chooses
     area:tuple[float,float] # share of the frame that a crop keeps
     aspect:tuple[float,float] # width / height of a crop
     crop:Literal['torchvision','released'] # how a crop that does not fit is handled
@@ -43,7 +45,7 @@ class Augment:
     blur:float # probability of Gaussian blur
     sigma:tuple[float,float] # of the blur, pixels
 
-# %% ../nbs/40_recipes.ipynb #c1c65ee4
+# %% ../nbs/40_recipes.ipynb #cd783da9
 @dataclass(frozen=True)
 class InfoNCE:
     "The method and its settings: `methods.infonce.InfoNCE`."
@@ -53,6 +55,8 @@ class InfoNCE:
     momentum:float|None # of the key encoder
     momentum_schedule:Literal['fixed','cosine'] # of the momentum over the training
     temperature:float # of the softmax
+    bn:Literal['shuffle','sync','split'] # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    groups:int|None # BatchNorm groups over all processes; none: one in each process
 
 @dataclass(frozen=True)
 class Learning:
@@ -89,37 +93,71 @@ class Recipe:
     test_clips:int # evenly spread clips per video when the encoder is measured
     seed:int # of weights, order, clips and pixels
 
-# %% ../nbs/40_recipes.ipynb #493973b1
+# %% ../nbs/40_recipes.ipynb #1f5707f1
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE with a queue on the frames of the toy videos; about a minute on two cores',
     dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, backbone='tiny', size=32, test_clips=3, seed=0,
-    sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all'),
-    augment=Augment(area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
+    sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
+    augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
         grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
-    method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.1),
+    method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.1, bn='sync', groups=None),
     learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=28,
         schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of the toy videos; about a minute on two cores')
 
-# %% ../nbs/40_recipes.ipynb #65d01336
+# %% ../nbs/40_recipes.ipynb #25d454a8
 _laptop_rgb = Recipe(
     name='infonce-laptop-rgb',
     about='InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU',
     dataset='any', split=1, view='rgb', residual='plain', residual_scale=0.1, backbone='small', size=64, test_clips=10, seed=0,
-    sampling=Sampling(clips=2, length=16, stride=2, pad='first', last='all'),
-    augment=Augment(area=(0.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0.5, jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
+    sampling=Sampling(clips=2, length=16, stride=2, pad='first', last='all', same=0.),
+    augment=Augment(colour='all', area=(0.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0.5, jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
         grey=0.2, grey_mode='clip', permute=0., blur=0.5, sigma=(0.1, 2.)), # b8; grey per clip, as the authors describe it
-    method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.07), # b2: dim 128, T 0.07
+    method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.07, bn='sync', groups=None), # b2: dim 128, T 0.07
     learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=16, accumulate=1, epochs=30, # b9: Adam, 1e-3, 1e-5
         schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
 
-RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _laptop_rgb, _laptop_residual)}
+# %% ../nbs/40_recipes.ipynb #2c4b4be4
+_ucf101_rgb = Recipe(
+    name='infonce-ucf101-rgb',
+    about='InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1',
+    dataset='UCF101', split=1, view='rgb', residual='plain', residual_scale=0.1, test_clips=10, seed=0, # b9: split 1, seed 0
+    backbone='s3d', size=128, # supplement 1.1; released code: --net s3d --img_dim 128
+    sampling=Sampling(clips=2, length=32, stride=1, # released code: --seq_len 32 --ds 1
+        pad='first', last='released', # released code, b7
+        same=0.5), # released code, b8: "OneClip" half of the time
+    augment=Augment(colour='released', # b8: each of two clips with 0.3, one of two equal clips always
+        area=(0.2, 1.), aspect=(3/4, 4/3), crop='released', flip=0.5, # b8: RandomSizedCrop, bottom_area 0.2
+        jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
+        grey=0.2, grey_mode='flicker', permute=0., blur=0.5, sigma=(0.1, 2.)), # b8
+    method=InfoNCE(dim_hidden=None, dim=128, # supplement, Table 1: FC-1024, ReLU, FC-128
+        queue=2048, momentum=0.999, momentum_schedule='fixed', temperature=0.07, # supplement 1.3
+        bn='shuffle', groups=2), # released code, b2: shuffled between 2 GPUs
+    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, # b9
+        batch=64, accumulate=1, # README: 2 GPUs x 32
+        epochs=300, schedule='steps', drops=(250., 280.), gamma=0.1, warmup=0.), # README: --epochs 300 --schedule 250 280
+)
+_k400_rgb = replace(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
+    about='InfoNCE of CoCLR on the frames of Kinetics-400 (released code)',
+    method=replace(_ucf101_rgb.method, queue=16384, groups=4), # supplement 1.3; README: 4 GPUs
+    learning=replace(_ucf101_rgb.learning, batch=128)) # README: 4 GPUs x 32; 300 epochs, drops 250 and 280
+
+# %% ../nbs/40_recipes.ipynb #f105e871
+_toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', seed=0, test_clips=3,
+    about='InfoNCE with S3D on the frames of the full-size toy; for a GPU',
+    sampling=replace(_ucf101_rgb.sampling, last='all', same=0.), augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
+    method=replace(_ucf101_rgb.method, momentum=0.99, temperature=0.1, groups=4),
+    learning=replace(_ucf101_rgb.learning, epochs=20, schedule='cosine', drops=(), warmup=1.))
+_toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
+    about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
+
+RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _laptop_rgb, _laptop_residual, _ucf101_rgb, _k400_rgb, _toyfull_rgb, _toyfull_residual)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def nearest(

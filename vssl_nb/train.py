@@ -4,17 +4,19 @@
 
 # %% auto #0
 __all__ = ['DTYPES', 'PARTS', 'TrainError', 'not_finite', 'Run', 'Order', 'leave_signals', 'loader', 'pick_device',
-           'compile_parts', 'Numbers', 'Tick', 'Clock', 'arriving', 'fit', 'to_device', 'settle', 'no_sync', 'set_lr',
-           'step_optimizer', 'move_state', 'mean_of', 'StepLog']
+           'compile_parts', 'keep_memory', 'Numbers', 'Tick', 'Clock', 'arriving', 'fit', 'to_device', 'settle',
+           'no_sync', 'set_lr', 'step_optimizer', 'move_state', 'mean_of', 'StepLog', 'whole']
 
-# %% ../nbs/21_train.ipynb #79fc5c2d
+# %% ../nbs/21_train.ipynb #1e425a0f
 import csv
+import ctypes
 import io
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,14 @@ def compile_parts(
         if any(True for _ in part.parameters()): part.compile(dynamic=False)
     return True
 
+# %% ../nbs/21_train.ipynb #894965ad
+def keep_memory()->bool: # False where the C library is not glibc
+    "Let this process keep the memory that its tensors free, instead of returning it to the system after each use."
+    try: mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError): return False
+    m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
+    return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
+
 # %% ../nbs/21_train.ipynb #e2ada834
 class Numbers:
     "The numbers of one step on their way to the CPU."
@@ -309,7 +319,7 @@ def fit(
         on = dict(numbers.device)
         yield Tick(run.step, epoch, place+1==order.per_epoch, lr, clips, on.pop('loss', None), on.pop('grad_norm', None), {k: v for k,v in on.items() if k!='finite'}, numbers, clock)
 
-# %% ../nbs/21_train.ipynb #b9996323
+# %% ../nbs/21_train.ipynb #4e784e37
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
@@ -329,8 +339,11 @@ def settle(
     move_state(run.opt, device)
     run.finite = run.finite.to(device)
     if compile: compile_parts(run.method, device)
+    if device.type=='cpu': keep_memory()
     if world()==1: return run.method
-    return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None, broadcast_buffers=False, gradient_as_bucket_view=True)
+    with warnings.catch_warnings(): # newer torch deprecates the argument, but its successor is not the same at the start
+        warnings.simplefilter('ignore', FutureWarning)
+        return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 def no_sync(model:nn.Module, wait:bool)->Any:
     "Keep gradients to this process as long as more batches of the same step follow."
@@ -370,20 +383,22 @@ def mean_of(reports:list[dict[str,Tensor]])->dict[str,Tensor]:
     "The mean of each number over the batches of a step."
     return {k: torch.stack([torch.as_tensor(r[k]) for r in reports]).float().mean() for k in reports[0]}
 
-# %% ../nbs/21_train.ipynb #75a12b30
+# %% ../nbs/21_train.ipynb #620f6313
 class StepLog:
-    "`steps.csv` and TensorBoard files of a run; a context manager."
+    "A table of numbers per step, as a CSV file and for TensorBoard; a context manager."
     def __init__(self,
         folder, # the run folder
         step:int=0, # the step of the checkpoint that the run goes on from; later lines are cut
+        name:str='steps.csv', # of the file
+        prefix:str='', # of the names in TensorBoard
     ):
-        self.path = Path(folder)/'steps.csv'
+        self.path, self.prefix = Path(folder)/name, prefix
         self.rows: list[dict[str,str]] = []
         if step and self.path.exists():
-            with self.path.open(newline='') as f: self.rows = [r for r in csv.DictReader(f) if int(r['step']) <= step]
+            with self.path.open(newline='') as f: self.rows = [r for r in csv.DictReader(f) if whole(r) and int(r['step']) <= step]
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
-        self.board = SummaryWriter(str(Path(folder)/'tb'), purge_step=step+1)
+        self.board = SummaryWriter(str(Path(folder)/'tb'), purge_step=step+1, filename_suffix=f'.{self.path.stem}')
 
     def _rewrite(self)->None:
         text = io.StringIO()
@@ -393,17 +408,26 @@ class StepLog:
         write_whole(self.path, lambda f: f.write(text.getvalue().encode()))
 
     def write(self,
-        numbers:dict[str,float], # from `Tick.read`
+        numbers:dict[str,float], # with `step`
     )->None:
-        "Append one line; a number that was not there before opens a new column."
+        "Append one line; a number that was not there before opens a new column. Raises CheckpointError if the disk refuses."
         self.rows.append({k: repr(v) for k,v in numbers.items()})
         new = [k for k in numbers if k not in self.columns]
         self.columns += new
-        if new: self._rewrite()
-        else:
-            with self.path.open('a', newline='') as f: csv.DictWriter(f, self.columns, lineterminator='\n').writerow(self.rows[-1])
-        for k,v in numbers.items():
-            if k!='step': self.board.add_scalar(k, v, int(numbers['step']))
+        try:
+            if new: self._rewrite()
+            else:
+                with self.path.open('a', newline='') as f: csv.DictWriter(f, self.columns, lineterminator='\n').writerow(self.rows[-1])
+            for k,v in numbers.items():
+                if k!='step': self.board.add_scalar(self.prefix + k, v, int(numbers['step']))
+        except OSError as e: raise CheckpointError(f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. Free some space and go on with --resume') from e
 
     def __enter__(self): return self
-    def __exit__(self, *error): self.board.close()
+    def __exit__(self, *error):
+        with suppress(OSError): self.board.close() # on a full disk, what ended the run has been said already
+
+def whole(
+    row:dict[str|None,Any], # as csv.DictReader gives it
+)->bool:
+    "Was this line written to its end?"
+    return None not in row and None not in row.values()
