@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .backbones import create
 
-# %% ../nbs/15_checkpoints.ipynb #e08dcca0
+# %% ../nbs/15_checkpoints.ipynb #ecdc4b0c
 class CheckpointError(ValueError):
     "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
 
@@ -43,7 +43,7 @@ def write_whole(
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as e: # torch.save turns a full disk into a RuntimeError
-        raise CheckpointError(f'{path}: cannot be written ({_first_line(e)}); what was there before is untouched. Free some space or choose another folder') from e
+        raise CheckpointError(f'{path}: cannot be written ({_first_line(e if isinstance(e, OSError) else e.__context__ or e)}); what was there before is untouched. Free some space or choose another folder') from e
     finally:
         if temporary: temporary.unlink(missing_ok=True)
     return path

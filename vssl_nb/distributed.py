@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['BN', 'rank', 'world', 'is_main', 'together', 'gather', 'groups_here', 'GroupBatchNorm', 'group_batchnorm',
-           'average_running', 'exchange', 'DistributedError', 'FirstFailed', 'any_of', 'all_of', 'from_main', 'Place',
+           'average_running', 'exchange', 'DistributedError', 'FirstFailed', 'any_of', 'collect', 'from_main', 'Place',
            'first_host', 'place_of', 'Watch', 'start']
 
-# %% ../nbs/12_distributed.ipynb #a5794543
+# %% ../nbs/12_distributed.ipynb #3aade2af
 import os
 import re
 import sys
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,18 +46,19 @@ def is_main()->bool: # True in exactly one process
     "Is this the process that prints and writes?"
     return rank()==0
 
-# %% ../nbs/12_distributed.ipynb #0f5fb938
+# %% ../nbs/12_distributed.ipynb #96d6f14f
 def _enter(i, f, n, folder, args):
     torch.set_num_threads(1) # a forked child would wait forever for the parent's threads
-    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n, timeout=timedelta(seconds=60))
     try:
+        dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n, timeout=timedelta(seconds=60))
         dist.barrier() # everyone is connected before anyone may fail
         torch.save(f(*args), f'{folder}/{i}.pt')
         dist.barrier() # nobody leaves while another still waits for an answer
     except Exception:
         Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(f'process {i} of {n}:\n{traceback.format_exc()}')
         raise
-    finally: dist.destroy_process_group()
+    finally:
+        if _started(): dist.destroy_process_group()
 
 def together(
     f:Callable, # runs once in each process
@@ -70,7 +72,7 @@ def together(
             raise RuntimeError(min(Path(folder).glob('*.failed')).read_text()) from e
         return [torch.load(f'{folder}/{i}.pt', weights_only=True) for i in range(n)]
 
-# %% ../nbs/12_distributed.ipynb #095e275f
+# %% ../nbs/12_distributed.ipynb #448661ea
 class _Gather(torch.autograd.Function): # torch's own collective with gradient is deprecated, and the plain ones have none
     @staticmethod
     def forward(ctx, x):
@@ -80,7 +82,7 @@ class _Gather(torch.autograd.Function): # torch's own collective with gradient i
 
     @staticmethod
     def backward(ctx, grad):
-        grad = grad.clone() # what autograd hands over is not ours to change
+        grad = grad.clone(memory_format=torch.contiguous_format) # what autograd hands over is not ours to change, and may be in any layout
         dist.all_reduce(grad)
         return grad.chunk(world())[rank()]
 
@@ -90,14 +92,14 @@ def gather(
     "Concatenate `x` across processes; the gradient of a row is the sum of what all processes ask of it."
     return _Gather.apply(x.contiguous()) if world()>1 else x
 
-# %% ../nbs/12_distributed.ipynb #fd375fa9
+# %% ../nbs/12_distributed.ipynb #c6eb1054
 def groups_here(
     groups:int|None, # over all processes; None: one in each process
-)->int: # groups in this process
+)->float: # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
-    if groups<1 or groups%world(): raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world()} processes: use a multiple of {world()}')
-    return groups//world()
+    if groups<1 or groups%world() and world()%groups: raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world()} processes: use a multiple or a divisor of {world()}')
+    return groups/world()
 
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     "BatchNorm over (B, C, ...) that says whose mean and variance it takes; parameters, buffers and names of the layer it replaces."
@@ -119,10 +121,13 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         x:Tensor, # (B, C, ...)
     )->Tensor: # same shape
         "Normalise; in evaluation by the running statistics, as torch does."
-        here = groups_here(self.groups) if self.bn=='split' else 1
-        if not self.training or here==1 and (self.bn=='split' or world()==1): return super().forward(x)
-        if len(x)%here: raise ValueError(f'a batch of {len(x)} clips does not divide into {here} BatchNorm groups; change batch or groups')
-        y, mean, var = self._split(x, here) if here>1 else _Sync.apply(x, self.weight, self.bias, self.eps)
+        if not self.training: return super().forward(x)
+        here = groups_here(self.groups if self.bn=='split' else 1)
+        if here==1: return super().forward(x)
+        if here > 1 and len(x)%here: raise ValueError(f'a batch of {len(x)} clips does not divide into {here:.0f} BatchNorm groups; change batch or groups')
+        own = x.new_ones(x.shape[1], dtype=torch.float32)
+        weight, bias = (self.weight, self.bias) if self.affine else (own, own*0)
+        y, mean, var = self._split(x, int(here)) if here > 1 else _synchronised(x, weight, bias, self.eps, round(1/here))
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
             share = 1/self.num_batches_tracked if self.momentum is None else self.momentum # None: torch's cumulative average
@@ -130,27 +135,27 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         return y
 
     def _split(self, x, here): # running statistics follow the mean over groups: what processes with one group each agree on, see `average_running`
-        seen = [(torch.zeros_like(self.weight, dtype=torch.float32), torch.ones_like(self.weight, dtype=torch.float32)) for _ in range(here)]
+        seen = [(x.new_zeros(x.shape[1], dtype=torch.float32), x.new_zeros(x.shape[1], dtype=torch.float32)) for _ in range(here)]
         # momentum 1 leaves the group's own mean and unbiased variance in the buffers
         y = [F.batch_norm(part, *stats, self.weight, self.bias, True, 1., self.eps) for part,stats in zip(x.chunk(here), seen)]
         return torch.cat(y), *(torch.stack(s).mean(0) for s in zip(*seen))
 
-# %% ../nbs/12_distributed.ipynb #5ac65460
+# %% ../nbs/12_distributed.ipynb #95fa0ef5
 def _per_channel(v, x): return v.view(1, -1, *[1]*(x.ndim-2))
 
 class _Sync(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, eps):
-        dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*world(), x.to(weight.dtype)
+    def forward(ctx, x, weight, bias, eps, peers): # peers: how many processes share the statistics
+        dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*peers, x.to(weight.dtype)
         mean = full.mean(dims)
         own = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean]) # torch.var_mean takes several times as long on a CPU
-        each = [torch.empty_like(own) for _ in range(world())]
-        dist.all_gather(each, own)
+        each = [torch.empty_like(own) for _ in range(peers)]
+        dist.all_gather(each, own, _peers(peers, dist.group.WORLD))
         vars, means = torch.stack(each).unbind(1)
         mean = means.mean(0)
         var = vars.mean(0) + (means - mean).square().mean(0)
         ctx.save_for_backward(x, weight, mean, var)
-        ctx.eps, ctx.n = eps, n
+        ctx.eps, ctx.n, ctx.peers = eps, n, peers
         unbiased = var*n/max(n-1, 1)
         ctx.mark_non_differentiable(mean, unbiased)
         return F.batch_norm(x, mean, var, weight, bias, False, 0., eps), mean, unbiased
@@ -160,27 +165,33 @@ class _Sync(torch.autograd.Function):
         x, weight, mean, var = ctx.saved_tensors
         local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None, None, False, ctx.eps, [True]*3)
         sums = torch.stack([dbias, dweight])
-        dist.all_reduce(sums)
+        dist.all_reduce(sums, group=_peers(ctx.peers, dist.group.WORLD))
         scale = weight*(var + ctx.eps).rsqrt()/ctx.n
         slope = scale*(var + ctx.eps).rsqrt()*sums[1]
         shift = torch.addcmul(_per_channel(scale*sums[0] - slope*mean, x), _per_channel(slope, x), x)
-        return local - shift.to(local), dweight, dbias, None
+        return local - shift.to(local), dweight, dbias, None, None
 
-# %% ../nbs/12_distributed.ipynb #8390b21f
+@torch.compiler.disable # the compiler has no business in a conversation
+def _synchronised(*args): return _Sync.apply(*args)
+
+@cache
+def _peers(n, group): # the n neighbours that share statistics with this process; all processes ask at the same moment
+    return group if n==world() else dist.new_subgroups(n)[0]
+
+# %% ../nbs/12_distributed.ipynb #a895e6d9
 BN = ('shuffle', 'sync', 'split')
 
 def group_batchnorm(
     module:nn.Module, # changed in place
     bn:str='sync', # 'sync', 'split', or 'shuffle' = 'split' here; dealing the keys is `momentum.shuffled`
     groups:int|None=None, # over all processes; None: one in each process
-)->nn.Module: # the same module
+)->nn.Module: # the same module; a new one if it is a BatchNorm layer itself
     "Let every BatchNorm layer of a network take its statistics as `bn` says; raises ValueError."
     if bn not in BN: raise ValueError(f'bn={bn!r} is unknown: choose {", ".join(BN[:-1])} or {BN[-1]}')
     if bn=='sync' and groups not in (None, 1): raise ValueError(f"groups={groups} with bn='sync': synchronised BatchNorm is one group; leave groups out, or use bn='split'")
     groups_here(groups)
-    for name,layer in list(module.named_children()):
-        if not isinstance(layer, nn.modules.batchnorm._BatchNorm): group_batchnorm(layer, bn, groups); continue
-        setattr(module, name, GroupBatchNorm(layer, 'sync' if bn=='sync' else 'split', groups))
+    if isinstance(module, nn.modules.batchnorm._BatchNorm): return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
+    for name,layer in list(module.named_children()): setattr(module, name, group_batchnorm(layer, bn, groups))
     return module
 
 # %% ../nbs/12_distributed.ipynb #f6581760
@@ -196,23 +207,24 @@ def average_running(
     dist.all_reduce(flat)
     torch._foreach_copy_(buffers, list((flat/world()).split([len(b) for b in buffers])))
 
-# %% ../nbs/12_distributed.ipynb #39037ee8
+# %% ../nbs/12_distributed.ipynb #d4724bc3
 def exchange(
     x:Tensor, # (B, ...) this process's rows of the whole batch
     order:Tensor, # (world*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
     if len(order)!=len(x)*world(): raise ValueError(f'an order of {len(order)} places for {world()} x {len(x)} rows: give one place per row of the whole batch')
-    if world()==1: return x[order.to(x.device)]
+    if world()==1: return x.detach()[order.to(x.device)]
     wanted = order.view(world(), len(x)) # by each process
     holder = wanted//len(x)
     send = torch.cat([(w - rank()*len(x))[h==rank()] for w,h in zip(wanted, holder)])
     came = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    place_of_arrival = holder[rank()].argsort(stable=True).argsort() # they come sorted by holder
     with torch.no_grad():
         dist.all_to_all_single(came, x[send.to(x.device)].contiguous(), holder[rank()].bincount(minlength=world()).tolist(), (holder==rank()).sum(1).tolist())
-        return came[holder[rank()].argsort(stable=True).argsort().to(x.device)] # they came sorted by holder
+        return came[place_of_arrival.to(x.device)]
 
-# %% ../nbs/12_distributed.ipynb #28ff17d9
+# %% ../nbs/12_distributed.ipynb #ea8c9d7f
 class DistributedError(ValueError):
     "Another process of this run failed or vanished."
 
@@ -228,7 +240,7 @@ def any_of(
     dist.all_reduce(votes, dist.ReduceOp.MAX)
     return [bool(v) for v in votes]
 
-def all_of(
+def collect(
     value:Any, # plain data of this process
 )->list[Any]: # of all processes, in rank order
     "Collect plain data."
@@ -282,60 +294,59 @@ def place_of(
         raise DistributedError(f'the environment of this process is incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
     return Place()
 
-# %% ../nbs/12_distributed.ipynb #4ba2ebac
+# %% ../nbs/12_distributed.ipynb #e1796e9e
 class Watch(threading.Thread):
     "Signs of life of all processes; ends this one when another failed or fell silent."
     def __init__(self,
-        store:dist.Store, # shared by all; not used by anyone else in this process
+        store:dist.Store, # shared by all processes
         rank:int, world:int,
-        every:float=2., # seconds between two signs
         patience:float=30., # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
-        self.store, self.rank, self.world, self.every, self.patience, self.over = store, rank, world, every, patience, threading.Event()
-        self.heard: dict[int, tuple[bytes, float]] = {}
+        self.store, self.rank, self.world, self.patience, self.every = store, rank, world, patience, min(2., patience/10)
+        self.over, self.looked = threading.Event(), time.monotonic()
+        self.heard: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
 
-    def fail(self,
-        why:str, # one sentence
-    )->bool: # False if another process was first
+    def fail(self, why:str)->bool: # False if another process was first
         "Tell the others why this process ends."
         mine = f'rank {self.rank}: {why}'
         return self.store.compare_set('failed', '', mine).decode()==mine
 
-    def linger(self)->None:
-        "The first process may be the one that keeps the store: it leaves last."
-        if self.rank: return self.store.set(f'left{self.rank}', '1')
-        until = time.monotonic() + 3*self.every
-        while time.monotonic() < until and not self.store.check([f'left{r}' for r in range(1, self.world)]): time.sleep(.05)
-
     def look(self)->str|None: # why to end; '' if that was said already; None: all is well
         "Give a sign, and look for those of the others."
-        self.store.set(f'beat{self.rank}', repr(time.monotonic()))
+        self.store.set(f'sign{self.rank}', repr(time.monotonic()))
         if self.store.check(['failed']): return ''
+        now = time.monotonic()
+        if now - self.looked > self.patience/2: self.heard.clear() # this process slept, and perhaps all did
+        self.looked = now
         for r in range(self.world):
-            said = self.store.get(f'beat{r}') if self.store.check([f'beat{r}']) else b''
-            if r not in self.heard or self.heard[r][0]!=said: self.heard[r] = said, time.monotonic()
-        silent = [r for r,(_,when) in self.heard.items() if time.monotonic() - when > self.patience]
+            sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
+            if r not in self.heard or self.heard[r][0]!=sign: self.heard[r] = sign, now
+        silent = [r for r,(_,when) in self.heard.items() if now - when > self.patience]
         if not silent: return None
         why = f'rank {silent[0]} has given no sign of life for {self.patience:.0f} s'
-        return why if self.fail(why) else ''
+        if self.fail(why): _end(self, why) # said even if this process is ending already: nobody else will
+        return ''
 
     def run(self)->None:
-        while True:
+        while not self.over.is_set():
             try: why = self.look()
             except RuntimeError: why = 'the process that keeps the others together is gone' # with it the store
-            if why is not None and not self.over.is_set(): self.leave(why)
-            if self.over.wait(self.every): return
+            if why is not None and not self.over.is_set(): _end(self, why)
+            self.over.wait(self.every)
 
-    def leave(self,
-        why:str='', # one sentence; '' if it was said already
-    )->NoReturn:
-        "End this process at once: its main thread may be waiting for a GPU that waits for a process that is gone."
-        if why: print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
-        with suppress(RuntimeError): self.linger()
-        os._exit(2)
+def _linger(watch):
+    "The first process may be the one that keeps the store: it leaves last."
+    if watch.rank: return watch.store.set(f'left{watch.rank}', '1')
+    until = time.monotonic() + 6
+    while time.monotonic() < until and not watch.store.check([f'left{r}' for r in range(1, watch.world)]): time.sleep(.05)
 
-# %% ../nbs/12_distributed.ipynb #a3ab691c
+def _end(watch, why='')->NoReturn: # without cleaning up: the main thread may be waiting for a GPU that waits for a process that is gone
+    if why: print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
+    with suppress(RuntimeError): _linger(watch)
+    os._exit(2)
+
+# %% ../nbs/12_distributed.ipynb #18e55542
 def _lost(e:BaseException)->bool: # gloo and NCCL raise RuntimeErrors without a class of their own
     return isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and bool(re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I))
 
@@ -344,7 +355,7 @@ def start(
     environ:Mapping[str,str]=os.environ, # what the launcher said
     patience:float=30., # seconds of silence after which another process is taken for dead
 )->Iterator[Place]:
-    "Join the processes of this run; alone, or inside a group that was started elsewhere, nothing happens."
+    "Join the processes of this run, and end with all of them; alone, or inside a group that was started elsewhere, nothing happens."
     place = place_of(environ)
     if place.world==1 or _started():
         yield Place(rank(), world(), place.local)
@@ -354,20 +365,21 @@ def start(
     except (RuntimeError, ValueError) as e: raise DistributedError(f'rank {place.rank} does not reach {place.address}:{place.port} ({str(e).splitlines()[0][:100]}); is the first process running there?') from e
     if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
     dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank, world_size=place.world, timeout=timedelta(minutes=30))
-    watch = Watch(dist.PrefixStore('watch', store.clone()), place.rank, place.world, patience=patience)
+    watch = Watch(dist.PrefixStore('watch', store.clone()), place.rank, place.world, patience)
     watch.start()
     try:
         yield place
         dist.barrier() # nobody leaves while another still waits for an answer
-    except (Exception, KeyboardInterrupt) as e:
+    except BaseException as e:
         watch.over.set()
-        if isinstance(e, FirstFailed): watch.leave()
-        why = 'lost the connection to another process, which ended' if _lost(e) else str(e) or type(e).__name__
+        if isinstance(e, FirstFailed): _end(watch)
+        lost = _lost(e)
+        why = f'rank {place.rank} lost the connection to another process ({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume' if lost else 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
         try: first = watch.fail(why)
-        except RuntimeError: watch.leave('the process that keeps the others together is gone')
-        if not first: watch.leave()
-        watch.linger()
-        if _lost(e): raise DistributedError(f'rank {place.rank} {why}; go on from the last checkpoint with --resume') from e
-        raise
+        except RuntimeError: _end(watch, 'the process that keeps the others together is gone')
+        if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))): print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
+        elif first: traceback.print_exc() # not the user's mistake but ours
+        _end(watch)
     watch.over.set()
+    with suppress(RuntimeError): _linger(watch)
     dist.destroy_process_group()

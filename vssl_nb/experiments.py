@@ -7,7 +7,7 @@ __all__ = ['clips_of', 'views_of', 'method_of', 'schedule_of', 'protocol_of', 'c
            'stop_signals', 'open_run', 'try_out', 'begin', 'pretrain', 'advice', 'Notes', 'open_folder', 'Keeper',
            'features_of', 'row_of', 'ks_of', 'baselines', 'random_row', 'retrieve', 'wall_of']
 
-# %% ../nbs/41_experiments.ipynb #3f05217d
+# %% ../nbs/41_experiments.ipynb #1e377ced
 import json
 import platform
 import signal
@@ -34,7 +34,7 @@ from . import augment, optim, show
 from .backbones import create
 from .checkpoints import export_encoder, load, read_encoder, save, write_whole
 from .datasets import TestClips, TrainClips, collate
-from .distributed import all_of, any_of, from_main, is_main, start, world
+from .distributed import any_of, collect, from_main, is_main, start, world
 from .features import Features, Protocol, extract, histogram, protocol, ready
 from .manifest import Manifest, read
 from .methods.infonce import InfoNCE
@@ -163,7 +163,7 @@ def open_run(
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
-# %% ../nbs/41_experiments.ipynb #44e1c041
+# %% ../nbs/41_experiments.ipynb #dc73f11e
 @torch.inference_mode()
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
@@ -187,7 +187,7 @@ def begin(
     try_out(recipe, clips, method)
     encoder: Any = method.encoder
     encoder.recompute = recompute
-    if len(set(all_of(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
+    if len(set(collect(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
     # the folder is the first process's: the others may be on a machine that does not see it
     state = from_main(lambda: open_run(recipe, manifest, out, resume))
     if state: run.load(state)
@@ -196,7 +196,7 @@ def begin(
     if is_main() and (out/'card.json').exists(): card['seconds'] = read_json(out/'card.json', 'a run')['seconds']
     return run, batches, card
 
-# %% ../nbs/41_experiments.ipynb #788f28ea
+# %% ../nbs/41_experiments.ipynb #e5479ca5
 def pretrain(
     recipe:Recipe,
     data, # a manifest, or the folder that holds it
@@ -223,7 +223,7 @@ def pretrain(
         with stop_signals() as asked, Notes(out, run.step) as notes, tqdm(total=order.total, initial=run.step, desc=recipe.name, unit='step', disable=not (progress and is_main())) as bar, advice(out, run):
             keeper = Keeper(recipe, run, out, card, batches.dataset, notes, save_minutes)
             if max_steps is not None and run.step >= max_steps: return out
-            for tick in fit(run, batches, views, schedule_of(recipe), str(dev), DTYPES[dtype], compile=compile):
+            for tick in fit(run, batches, views, schedule_of(recipe), dev, DTYPES[dtype], compile=compile):
                 bar.set_postfix_str(notes.note(tick), refresh=False)
                 bar.update()
                 stop, due = any_of(asked.is_set() or tick.step==max_steps, is_main() and keeper.due())
@@ -247,7 +247,7 @@ def advice(
         raise TrainError(f'{out}: a process that decodes videos died at step {run.step} ({str(e).splitlines()[0][:120]}); go on from the last checkpoint with '
             '--resume, perhaps with fewer --workers') from e
 
-# %% ../nbs/41_experiments.ipynb #45908a79
+# %% ../nbs/41_experiments.ipynb #1cdffb03
 class Notes:
     "`steps.csv` and `times.csv`, one step behind; a context manager."
     def __init__(self,
@@ -279,9 +279,9 @@ class Notes:
 
     def __enter__(self): return self
     def __exit__(self, *error):
-        for log in self.logs: log.__exit__(*error)
+        for log in reversed(self.logs): log.__exit__(*error)
 
-# %% ../nbs/41_experiments.ipynb #8906c7d2
+# %% ../nbs/41_experiments.ipynb #8e1c46d2
 def open_folder(
     out:Path, # the run folder
     recipe:Recipe, card:dict[str,Any],
@@ -312,7 +312,7 @@ class Keeper:
         "Write everything; nothing is written if a loss was not finite. All processes call it together."
         self.notes.flush()
         r, state = self.recipe, self.run.state()
-        unreadable = {i: why for bad in all_of(self.clips.bad) for i,why in bad.items()}
+        unreadable = {i: why for bad in collect(self.clips.bad) for i,why in bad.items()}
         self.saved = time.monotonic()
         if not is_main(): return
         encoder: Any = self.run.method.encoder

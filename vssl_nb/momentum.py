@@ -87,14 +87,14 @@ def _check_push(queue, keys, columns): # nothing may be half-written
     for name,x in columns.items():
         if x.shape != keys.shape[:1]: raise ValueError(f'{name} of shape {tuple(x.shape)} for {len(keys)} keys: pass one number per key')
 
-# %% ../nbs/13_momentum.ipynb #ed1c4169
+# %% ../nbs/13_momentum.ipynb #44f71d10
 def key_order(
     n:int, # keys of the whole batch, over all processes
     seed:int, step:int, # the same in all processes
     part:int=0, # number of the batch within the step, with gradient accumulation
 )->Tensor: # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
-    return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n)) # four numbers, so that it is no item's generator
+    return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n)) # four numbers, so that no clip shares its random numbers
 
 @torch.no_grad()
 def shuffled(

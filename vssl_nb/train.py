@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['DTYPES', 'PARTS', 'TrainError', 'not_finite', 'Run', 'Order', 'leave_signals', 'loader', 'pick_device',
            'compile_parts', 'keep_memory', 'Numbers', 'Tick', 'Clock', 'arriving', 'fit', 'to_device', 'settle',
-           'no_sync', 'set_lr', 'step_optimizer', 'move_state', 'mean_of', 'StepLog', 'whole']
+           'no_sync', 'set_lr', 'step_optimizer', 'move_state', 'mean_of', 'StepLog', 'complete']
 
-# %% ../nbs/21_train.ipynb #1e425a0f
+# %% ../nbs/21_train.ipynb #c918872f
 import csv
 import ctypes
 import io
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -83,7 +84,7 @@ class Run:
             raise CheckpointError(f'this checkpoint was made by another method or recipe ({str(e).strip().splitlines()[0][:160]}); resume it with the recipe that made it') from e
         return self
 
-# %% ../nbs/21_train.ipynb #248c81ae
+# %% ../nbs/21_train.ipynb #8e311118
 class Order(Sampler[list[tuple[int,int]]]):
     "This process's batches of (epoch, position) for a whole training, from optimizer step `start` on."
     def __init__(self,
@@ -105,10 +106,11 @@ class Order(Sampler[list[tuple[int,int]]]):
     def __len__(self): return (self.total - self.start)*self.accumulate
 
     def __iter__(self)->Iterator[list[tuple[int,int]]]:
+        drawn = -1
         for step in range(self.start, self.total):
             epoch, place = divmod(step, self.per_epoch)
             # four numbers, so that this generator is never the one of an item (seed, epoch, row)
-            order = np.random.default_rng((self.seed, epoch, 0, 1)).permutation(self.rows)
+            if epoch!=drawn: order, drawn = np.random.default_rng((self.seed, epoch, 0, 1)).permutation(self.rows), epoch
             for i in range(place*self.accumulate, (place+1)*self.accumulate):
                 share = order[i*self.batch:(i+1)*self.batch].reshape(world(), -1)[rank()]
                 yield [(epoch, int(p)) for p in share]
@@ -134,16 +136,18 @@ def loader(
         pin_memory=pin, worker_init_fn=leave_signals, prefetch_factor=4 if workers else None,
         generator=torch.Generator().manual_seed(seed)) # otherwise it would draw from the global state
 
-# %% ../nbs/21_train.ipynb #e01de79a
+# %% ../nbs/21_train.ipynb #cbabdaff
 def pick_device(
-    name:str='auto', # 'auto', 'cpu', 'cuda' or 'cuda:1'
+    name:str|torch.device='auto', # 'auto', 'cpu', 'cuda' or 'cuda:1'; a device is given back as it is
     local:int=0, # number of this process on its machine: with several, each takes its own GPU
 )->torch.device: # that exists
     "The device of that name; raises TrainError if it is not there."
+    if isinstance(name, torch.device): return name
     if name=='auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
     try: device = torch.device(name)
     except RuntimeError as e: raise TrainError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
     if device.type=='cuda' and world()>1:
+        if device.index is not None: raise TrainError(f'device={name!r} would put {world()} processes on one GPU; use --device cuda, which gives each its own')
         if local >= torch.cuda.device_count(): raise TrainError(f'process {local+1} of this machine finds only {torch.cuda.device_count()} GPUs; start one process per GPU, or use --device cpu')
         return torch.device('cuda', local)
     if device.type=='cuda' and (device.index or 0) >= torch.cuda.device_count():
@@ -175,7 +179,7 @@ def keep_memory()->bool: # False where the C library is not glibc
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
-# %% ../nbs/21_train.ipynb #e2ada834
+# %% ../nbs/21_train.ipynb #a51f033c
 class Numbers:
     "The numbers of one step on their way to the CPU."
     def __init__(self,
@@ -207,11 +211,20 @@ class Tick:
     last:bool # was it the last step of its epoch?
     lr:float # learning rate of this step
     clips:int # videos in this step, over all processes
-    loss:Tensor|None # scalar on the device; None when no step was taken (a queue still filling)
-    grad_norm:Tensor|None # L2 norm over all gradients, on the device
-    logs:dict[str,Tensor] # what the method reported, on the device
-    numbers:Numbers # all of them, and whether every loss so far was finite
+    numbers:Numbers # loss, grad_norm, what the method reported, and whether every loss so far was finite
     clock:'Clock' # where the time went
+
+    @property
+    def loss(self)->Tensor|None: # scalar on the device; None when no step was taken (a queue still filling)
+        return self.numbers.device.get('loss')
+
+    @property
+    def grad_norm(self)->Tensor|None: # L2 norm over all gradients, on the device
+        return self.numbers.device.get('grad_norm')
+
+    @property
+    def logs(self)->dict[str,Tensor]: # what the method reported, on the device
+        return {k: v for k,v in self.numbers.device.items() if k not in ('loss', 'grad_norm', 'finite')}
 
     def read(self)->dict[str,float]: # `step`, `epoch`, `lr`, `loss`, `grad_norm` and the logs; the same in all processes
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
@@ -271,13 +284,13 @@ def arriving(
         ahead = send()
         yield here
 
-# %% ../nbs/21_train.ipynb #89c40178
+# %% ../nbs/21_train.ipynb #8b9c60c8
 def fit(
     run:Run, # advanced in place
     batches:DataLoader, # from `loader`
     views:Callable, # raw batch on the device -> batch of float views, `views.Views`
     lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate
-    device:str='cpu', # 'cpu', 'cuda' or 'auto'
+    device:str|torch.device='cpu', # 'cpu', 'cuda' or 'auto'
     dtype:torch.dtype=torch.float32, # of the forward pass; bfloat16 runs under autocast
     channels_last:bool=True, # memory layout of 3-D convolutions; faster, same mathematics
     compile:bool=False, # torch.compile the networks of the method
@@ -302,24 +315,24 @@ def fit(
             clock.mark('data')
             batch = views(raw) | {'step': run.step, 'epoch': epoch, 'progress': run.step/order.total}
             clock.mark('views')
-            with torch.autocast(dev.type, dtype, enabled=dtype!=torch.float32), no_sync(model, part+1 < order.accumulate):
-                loss, logs = model(batch)
+            with no_sync(model, part+1 < order.accumulate):
+                with torch.autocast(dev.type, dtype, enabled=dtype!=torch.float32): loss, logs = model(batch)
                 clock.mark('forward')
                 if loss is not None: (loss/order.accumulate).backward()
             clock.mark('backward')
             losses += [] if loss is None else [loss.detach()]
             reports.append(logs)
             clips += len(batch['row'])*world()
+        if losses and len(losses) < order.accumulate: raise TrainError('this method gave a loss for some batches of a step and none for others; use accumulate=1')
         norm = step_optimizer(run.opt) if losses else None
         method.after_step()
         average_running(method)
         run.step += 1
         numbers = run.report(losses, norm, mean_of(reports))
         clock.mark('update')
-        on = dict(numbers.device)
-        yield Tick(run.step, epoch, place+1==order.per_epoch, lr, clips, on.pop('loss', None), on.pop('grad_norm', None), {k: v for k,v in on.items() if k!='finite'}, numbers, clock)
+        yield Tick(run.step, epoch, last=place+1==order.per_epoch, lr=lr, clips=clips, numbers=numbers, clock=clock)
 
-# %% ../nbs/21_train.ipynb #4e784e37
+# %% ../nbs/21_train.ipynb #c6fc9571
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
@@ -334,8 +347,11 @@ def settle(
     compile:bool=False, # compile the networks
 )->nn.Module: # what to call with a batch: the method itself, or DDP around it
     "Put a run where it is to train."
+    if device.type=='cuda' and device.index is not None: torch.cuda.set_device(device) # events and streams belong to the current one
     run.method.to(device)
-    if channels_last: run.method.to(memory_format=torch.channels_last_3d)
+    if channels_last:
+        for p in run.method.parameters(): # `to(memory_format=)` would stumble over weights of 2-D layers
+            if p.ndim==5: p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
     move_state(run.opt, device)
     run.finite = run.finite.to(device)
     if compile: compile_parts(run.method, device)
@@ -383,7 +399,7 @@ def mean_of(reports:list[dict[str,Tensor]])->dict[str,Tensor]:
     "The mean of each number over the batches of a step."
     return {k: torch.stack([torch.as_tensor(r[k]) for r in reports]).float().mean() for k in reports[0]}
 
-# %% ../nbs/21_train.ipynb #620f6313
+# %% ../nbs/21_train.ipynb #cd97866d
 class StepLog:
     "A table of numbers per step, as a CSV file and for TensorBoard; a context manager."
     def __init__(self,
@@ -395,10 +411,12 @@ class StepLog:
         self.path, self.prefix = Path(folder)/name, prefix
         self.rows: list[dict[str,str]] = []
         if step and self.path.exists():
-            with self.path.open(newline='') as f: self.rows = [r for r in csv.DictReader(f) if whole(r) and int(r['step']) <= step]
+            with self.path.open(newline='') as f: self.rows = [r for r in csv.DictReader(f) if complete(r) and int(r['step']) <= step]
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
         self.board = SummaryWriter(str(Path(folder)/'tb'), purge_step=step+1, filename_suffix=f'.{self.path.stem}')
+        self.hook = threading.excepthook
+        threading.excepthook = self._unless_full
 
     def _rewrite(self)->None:
         text = io.StringIO()
@@ -422,11 +440,15 @@ class StepLog:
                 if k!='step': self.board.add_scalar(self.prefix + k, v, int(numbers['step']))
         except OSError as e: raise CheckpointError(f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. Free some space and go on with --resume') from e
 
+    def _unless_full(self, e): # TensorBoard writes in a thread, and raises the same error again in ours
+        if not (isinstance(e.exc_value, OSError) and type(e.thread).__module__.startswith('tensorboard.')): self.hook(e)
+
     def __enter__(self): return self
     def __exit__(self, *error):
         with suppress(OSError): self.board.close() # on a full disk, what ended the run has been said already
+        threading.excepthook = self.hook
 
-def whole(
+def complete(
     row:dict[str|None,Any], # as csv.DictReader gives it
 )->bool:
     "Was this line written to its end?"

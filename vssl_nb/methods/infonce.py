@@ -57,7 +57,7 @@ def compare(
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
         return nce(sim, match, temperature), {f'top{n}': hits(sim, match, n) for n in (1, 5)}
 
-# %% ../../nbs/30_methods.infonce.ipynb #47d8c3bc
+# %% ../../nbs/30_methods.infonce.ipynb #ea3076dd
 def two_clips(
     batch:dict[str,Any], # from `Views`
     view:str, # which entry
@@ -71,7 +71,7 @@ def two_clips(
 class InfoNCE(nn.Module):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; its BatchNorm layers are replaced as `bn` says
         dim_hidden:int|None=None, # of the projection; D if not given
         dim:int=128, # of the compared features (CoCLR: 128)
         queue:int=2048, # keys kept (CoCLR: 2048 UCF101, 16384 K400); 0 compares within the batch
@@ -95,6 +95,7 @@ class InfoNCE(nn.Module):
         momentum_at(self.momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
         self.progress = 0.
         self.pending:list[tuple[Tensor, list]] = [] # (keys, [label, source, row]) of each forward pass since the last step
+        self.part = 0 # training passes since the last step
 
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label, source, row (B,) and progress 0 .. 1, if there
@@ -106,12 +107,13 @@ class InfoNCE(nn.Module):
         else:
             with torch.no_grad(): k = on_sphere(self._keys(self.momentum_encoder, x[:,1], batch.get('step', 0)))
         self.progress = batch.get('progress', 0.)
+        self.part += self.training
         if self.queue is not None and self.training: self.pending.append((k, [batch.get(c) for c in ('label', 'source', 'row')]))
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
 
     def _keys(self, encoder, x, step):
         if not (self.shuffle and self.training): return encoder(x)
-        return shuffled(encoder, x, key_order(len(x)*world(), self.seed, step, len(self.pending)))
+        return shuffled(encoder, x, key_order(len(x)*world(), self.seed, step, self.part))
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
@@ -120,3 +122,4 @@ class InfoNCE(nn.Module):
         if self.queue is not None:
             for k,columns in self.pending: self.queue.push(gather(k), *(None if c is None else gather(c) for c in columns))
         self.pending.clear()
+        self.part = 0

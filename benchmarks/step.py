@@ -1,0 +1,233 @@
+"""How fast is a training step, and what does each switch bring?
+
+A step of InfoNCE with a queue: queries and keys forward, loss, backward, optimizer, momentum encoder, queue. The baseline, measured in the same run, is the plain
+recipe of the released code in today's PyTorch: float32, contiguous tensors, eager, Adam and the momentum encoder in a loop over parameters, the allocator as it comes.
+Clips are random and already on the device; decoding and augmentation have their own columns in a run's times.csv.
+
+    python benchmarks/step.py                                # CPU or GPU, S3D at 32 x 128 x 128
+    python benchmarks/step.py --device cuda --out results/step-h200.json --profile
+
+Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is the longer of two times that no implementation can beat:
+
+    FLOPs / peak:      the convolutions and products of a step, counted, at the speed of the fastest of large matrix products and pointwise convolutions in this precision
+    bytes / bandwidth: what autograd keeps (`backbones.cost`) is written and read once forward and once backward for the queries, written and read once for the keys,
+                       and 44 bytes per parameter for Adam and the momentum update, at the speed of a large copy
+
+Both speeds are measured in the same run."""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SWITCHES = { # name -> settings that differ from the plain recipe
+    'plain': {},
+    'channels_last_3d': {'channels_last': True},
+    'fused optimizer': {'fused': True},
+    'fused momentum': {'foreach': True},
+    'kept memory': {'keep': True},
+    'compile': {'compile': True},
+    'bfloat16': {'dtype': 'bfloat16'},
+    'all, float32': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True},
+    'all, bfloat16': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16'},
+    'all, compile': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'compile': True},
+    'all, bfloat16, compile': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16', 'compile': True},
+    'all, bfloat16, compile, recompute': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16', 'compile': True, 'recompute': True},
+}
+
+
+def measure(o: dict) -> dict:
+    "One variant, in this process: seconds per step, and memory."
+    import torch
+    from vssl_nb import momentum
+    from vssl_nb.backbones import create
+    from vssl_nb.methods import infonce
+    from vssl_nb.optim import optimizer
+    from vssl_nb.train import DTYPES, Run, compile_parts, keep_memory, step_optimizer
+
+    device = torch.device(o['device'])
+    if o.get('keep') and device.type == 'cpu': keep_memory()
+    method = infonce.InfoNCE(create(o['backbone']), queue=2048)
+    method.encoder.recompute = o.get('recompute', False)
+    method.to(device)
+    if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
+    learn = [p for p in method.parameters() if p.requires_grad]
+    opt = optimizer(learn) if o.get('fused') else torch.optim.Adam(learn, lr=1e-3, weight_decay=1e-5, foreach=False)
+    if not o.get('foreach'): infonce.update = one_by_one
+    if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
+    dtype = DTYPES[o.get('dtype', 'float32')]
+    clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=torch.Generator(device).manual_seed(0))
+    run = Run(method.train(), opt)
+
+    def step():
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32): loss, _ = method({'rgb': clips, 'step': run.step})
+        loss.backward()
+        step_optimizer(opt) if o.get('fused') else (opt.step(), opt.zero_grad())
+        method.after_step()
+        run.step += 1
+
+    def wait():
+        if device.type == 'cuda': torch.cuda.synchronize()
+
+    try:
+        begin = time.perf_counter()
+        for _ in range(o['warmup']): step()
+        wait()
+        first, times = time.perf_counter() - begin, []
+        for _ in range(o['steps']):
+            begin = time.perf_counter()
+            step()
+            wait()
+            times.append(time.perf_counter() - begin)
+    except torch.OutOfMemoryError: return {'failed': 'does not fit'}
+    import resource
+    memory = torch.cuda.max_memory_allocated() if device.type == 'cuda' else 1024*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = {'seconds': times, 'warmup': first, 'memory': memory}
+    if o.get('profile'): found['profile'] = profile(step, device)
+    return found
+
+
+def one_by_one(slow, fast, m):
+    "The momentum update of the plain recipe."
+    for s, f in zip(slow.parameters(), fast.parameters()): s.data = s.data*m + f.data*(1 - m)
+
+
+def profile(step, device) -> str:
+    "Where the time of three steps goes."
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA]*(device.type == 'cuda')) as p:
+        for _ in range(3): step()
+    return p.key_averages().table(sort_by=f'self_{device.type}_time_total', row_limit=25, max_name_column_width=70)
+
+
+def speeds(o: dict) -> dict:
+    "FLOP per second of a matrix product and bytes per second of a copy, the best of several, in this process."
+    import torch
+    device, found = torch.device(o['device']), {}
+    def best(f, n=8):
+        fastest = float('inf')
+        for _ in range(n):
+            if device.type == 'cuda': torch.cuda.synchronize()
+            begin = time.perf_counter()
+            f()
+            if device.type == 'cuda': torch.cuda.synchronize()
+            fastest = min(fastest, time.perf_counter() - begin)
+        return fastest
+    n = 8192 if device.type == 'cuda' else 1536
+    for name, dtype in (('float32', torch.float32), ('bfloat16', torch.bfloat16)):
+        a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+        # on some CPUs the library behind the convolutions is faster than the one behind matrix products
+        conv = torch.nn.Conv3d(512, 512, 1, bias=False, device=device, dtype=dtype).requires_grad_(False).to(memory_format=torch.channels_last_3d)
+        x = torch.randn(8, 512, 4, 32, 32, device=device).to(dtype).contiguous(memory_format=torch.channels_last_3d)
+        found[name] = max(2*n**3/best(lambda: a @ b), 2*x.numel()*512/best(lambda: conv(x)))
+    x = torch.empty(2**30 if device.type == 'cuda' else 2**26, device=device)
+    y = torch.empty_like(x)
+    found['bytes'] = 2*x.nbytes/best(lambda: y.copy_(x))
+    return found
+
+
+def bound(o: dict, speed: dict) -> dict:
+    "Seconds that a step takes at least, from its FLOPs and from its bytes."
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from vssl_nb.backbones import cost, create
+    c, dtype = cost(create(o['backbone']), tuple(o['clip'])), o.get('dtype', 'float32')
+    with FlopCounterMode(display=False) as both: create(o['backbone']).to('meta')(torch.empty(1, 3, *o['clip'], device='meta')).sum().backward()
+    half = 0.5 if dtype == 'bfloat16' else 1
+    flops, traffic = o['batch']*(both.get_total_flops() + c.flops), o['batch']*6*c.saved*half + 44*c.params
+    return {'flops': flops/speed[dtype], 'bytes': traffic/speed['bytes']}
+
+
+def child(what: str, o: dict) -> dict:
+    "Run `what` in a process of its own."
+    done = subprocess.run([sys.executable, __file__, '--child', json.dumps({'what': what} | o)], text=True, capture_output=True)
+    if done.returncode: return {'failed': done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else f'exit code {done.returncode}'}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def machine(device: str) -> dict:
+    import torch
+    cpu = next((line.split(':')[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')), platform.processor()) if Path('/proc/cpuinfo').exists() else platform.processor()
+    return {'cpu': cpu, 'cores': os.cpu_count(), 'threads': torch.get_num_threads(), 'gpu': torch.cuda.get_device_name() if device == 'cuda' else None,
+            'torch': torch.__version__, 'python': platform.python_version(), 'platform': platform.platform()}
+
+
+def row(name: str, o: dict, found: dict, base: float | None, speed: dict) -> dict:
+    r = {'variant': name, 'batch': o['batch']}
+    if 'failed' in found: return r | {'failed': found['failed']}
+    seconds, least = min(found['seconds']), bound(o, speed)
+    return r | {'seconds': seconds, 'ratio': base and base/seconds, 'clips_per_s': o['batch']/seconds, 'memory_GB': found['memory']/1e9, 'of_flops': least['flops']/seconds,
+        'of_bytes': least['bytes']/seconds, 'of_bound': max(least.values())/seconds, 'first_s': found['warmup']}
+
+
+def line(r: dict) -> str:
+    if 'failed' in r: return f"{r['variant']:36}{r['batch']:>6}   {r['failed']}"
+    ratio = f"{r['ratio']:>7.2f}" if r['ratio'] else f"{'':>7}"
+    return f"{r['variant']:36}{r['batch']:>6}{1000*r['seconds']:>10.1f}{ratio}{r['clips_per_s']:>10.2f}{r['memory_GB']:>9.2f}{r['of_flops']:>9.1%}{r['of_bytes']:>9.1%}{r['of_bound']:>9.1%}"
+
+
+HEAD = f"{'variant':36}{'batch':>6}{'ms/step':>10}{'ratio':>7}{'clips/s':>10}{'GB':>9}{'of FLOPs':>9}{'of bytes':>9}{'of bound':>9}"
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--device', default='auto')
+    p.add_argument('--backbone', default='s3d')
+    p.add_argument('--clip', type=int, nargs=3, default=(32, 128, 128), metavar=('T', 'H', 'W'))
+    p.add_argument('--batch', type=int, help='of the comparison; 2 on a CPU, 32 on a GPU if not given')
+    p.add_argument('--sizes', type=int, nargs='*', help='batch sizes of the second table; doubled until nothing fits on a GPU if not given')
+    p.add_argument('--steps', type=int, help='timed steps of each process')
+    p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
+    p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
+    p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
+    p.add_argument('--out', help='a .json file for the results')
+    p.add_argument('--child', help=argparse.SUPPRESS)
+    a = p.parse_args()
+    if a.child:
+        o = json.loads(a.child)
+        print(json.dumps({'measure': measure, 'speeds': speeds}[o.pop('what')](o)))
+        return
+    import torch
+    device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
+    gpu = device == 'cuda'
+    common = {'device': device, 'backbone': a.backbone, 'clip': list(a.clip), 'steps': a.steps or (10 if gpu else 2), 'warmup': 5 if gpu else 1}
+    batch = a.batch or (32 if gpu else 2)
+    names = ['plain'] + [n for n in SWITCHES if n != 'plain' and (n in a.only if a.only else True) and not (gpu and n == 'kept memory')]
+    speed = child('speeds', common)
+    where = machine(device)
+    print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; {a.backbone} at {' x '.join(map(str, a.clip))}")
+    print(f"products {speed['float32']/1e12:.2f} TFLOP/s float32, {speed['bfloat16']/1e12:.2f} bfloat16; copy {speed['bytes']/1e9:.1f} GB/s\n\n{HEAD}", flush=True)
+
+    def fastest(name: str, batch: int, rounds: int, **more) -> dict:
+        many = [child('measure', common | {'batch': batch} | SWITCHES[name] | more) for _ in range(rounds)]
+        return min(many, key=lambda f: min(f.get('seconds', [float('inf')])))
+
+    best: dict[str, dict] = {}
+    for _ in range(a.rounds): # in turn, so that a slow minute of the machine hits all
+        for name in names:
+            found = fastest(name, batch, 1)
+            if name not in best or min(found.get('seconds', [float('inf')])) < min(best[name].get('seconds', [float('inf')])): best[name] = found
+    base = min(best['plain']['seconds']) if 'seconds' in best['plain'] else None
+    table = [row(n, common | {'batch': batch} | SWITCHES[n], best[n], base, speed) for n in names]
+    print('\n'.join(map(line, table)), flush=True)
+
+    good = [r for r in table if 'seconds' in r and 'recompute' not in r['variant']]
+    choice = min(good, key=lambda r: r['seconds'])['variant']
+    print(f'\n{choice}, by batch size\n{HEAD}', flush=True)
+    sizes, scaling = list(a.sizes) if a.sizes is not None else [2**i for i in range(3, 12)] if gpu else [1, 2, 4], []
+    for size in sizes:
+        o = common | {'batch': size} | SWITCHES[choice]
+        scaling.append(row(choice, o, fastest(choice, size, 1), None, speed))
+        print(line(scaling[-1]), flush=True)
+        if 'failed' in scaling[-1]: break
+    shown = child('measure', common | {'batch': batch, 'profile': True} | SWITCHES[choice]).get('profile') if a.profile else None
+    if shown: print('\n' + shown)
+    if a.out:
+        Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
+            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling, 'profile': shown}, indent=1) + '\n')
+
+
+if __name__ == '__main__': main()

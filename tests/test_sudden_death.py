@@ -1,0 +1,250 @@
+"Runs that are killed at any moment, run out of disk, or lose one of their processes."
+import csv
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+
+from vssl_nb import checkpoints, recipes, toy
+from vssl_nb.checkpoints import load
+from vssl_nb.experiments import pretrain
+
+SMALL = ['infonce-toy-residual', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu', '--cache', '64', '--data', 'videos']
+VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'pretrain', *SMALL]
+
+
+def same(a, b):
+    if isinstance(a, dict): return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)): return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def wait_for(what, process=None, seconds=120, every=0.005):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and (process is None or process.poll() is None):
+        if what(): return True
+        time.sleep(every)
+    return bool(what())
+
+
+def steps(out): return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    there = tmp_path_factory.mktemp('death')
+    toy.make(there/'videos', size='tiny', progress=False)
+    return there
+
+
+# --- killed
+
+RECIPE = recipes.override(recipes.find('infonce-toy-residual'), batch=8, queue=24, warmup=0.5, epochs=12)
+
+
+def leg(place, out, slow):
+    "One life of a run, in a process of its own; on a slow disk a checkpoint takes a while to reach it."
+    if slow:
+        fsync = os.fsync
+        checkpoints.os.fsync = lambda f: (time.sleep(0.03), fsync(f))
+    os.chdir(place)
+    pretrain(RECIPE, 'videos', out, resume=(out/'recipe.json').exists(), device='cpu', cache=64, save_minutes=0., progress=False)
+
+
+def test_twenty_kills_at_random_moments(place):
+    "SIGKILL at 20 random moments, some while a checkpoint is on its way to the disk; the end is that of the unbroken run, bit for bit."
+    fork, rng = get_context('fork'), random.Random(0)
+    whole, out = place/'whole', place/'killed'
+    unbroken = fork.Process(target=leg, args=(place, whole, False))
+    unbroken.start()
+    unbroken.join()
+    total, caught, moments = load(whole/'last.pt')['step'], 0, [] # caught: kills that left a half-written file
+    for kill in range(20):
+        life = fork.Process(target=leg, args=(place, out, True))
+        life.start()
+        before = steps(out)
+        until = time.monotonic() + 60
+        if kill % 3 == 0: # in the middle of a write
+            name = rng.choice(('last.pt', 'encoder.safetensors', 'card.json'))
+            after = before + rng.randint(0, 2)
+            while not (steps(out) >= after and list(out.glob(f'.{name}.*'))) and life.is_alive() and time.monotonic() < until: time.sleep(0.001)
+        else:
+            while steps(out) < before + rng.randint(0, 4) and life.is_alive() and time.monotonic() < until: time.sleep(0.002)
+            time.sleep(rng.random()*0.15)
+        assert life.is_alive(), f'the run was over before kill {kill}'
+        os.kill(life.pid, signal.SIGKILL)
+        life.join()
+        assert life.exitcode == -signal.SIGKILL
+        caught += any(True for _ in out.glob('.*.*'))
+        moments.append(load(out/'last.pt')['step'] if (out/'last.pt').exists() else 0) # whole at every moment
+    assert caught >= 3, 'no kill hit a checkpoint that was being written'
+    assert moments == sorted(moments) and moments[-1] < total, moments
+    last = fork.Process(target=leg, args=(place, out, False))
+    last.start()
+    last.join()
+    assert same(load(out/'last.pt'), load(whole/'last.pt'))
+    assert (out/'steps.csv').read_bytes() == (whole/'steps.csv').read_bytes()
+    assert (out/'encoder.safetensors').read_bytes() == (whole/'encoder.safetensors').read_bytes()
+    assert not list(out.glob('.*')), 'a half-written file was left behind'
+    times = list(csv.DictReader((out/'times.csv').open()))
+    assert [int(r['step']) for r in times] == list(range(1, total + 1))
+
+
+# --- no room, no permission
+
+@pytest.fixture
+def disk(place):
+    "A disk of its own that can be made smaller, larger or read-only; needs the right to mount."
+    there = place/'disk'
+    there.mkdir(exist_ok=True)
+    if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', there], capture_output=True).returncode:
+        pytest.skip('mounting a small disk needs root; run the tests as root to try full and read-only disks')
+    yield there
+    subprocess.run(['umount', there], check=True)
+
+
+def remount(disk, how): subprocess.run(['mount', '-o', f'remount,{how}', disk], check=True)
+
+
+def run(*more, cwd, **kw): return subprocess.run([*VSSL, '--epochs', '4', '--workers', '0', *map(str, more)], cwd=cwd, text=True, capture_output=True, **kw)
+
+
+def sentence(done, *words):
+    said = [line for line in done.stderr.splitlines() if 'step/s' not in line and 'it/s' not in line and line.strip()]
+    assert done.returncode == 2 and len(said) == 1 and said[0].startswith('vssl-nb: '), done.stderr
+    for word in words: assert word in said[0], said
+
+
+@pytest.fixture(scope='module')
+def whole(place):
+    done = run('--out', 'four', cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place/'four'
+
+
+def test_a_disk_that_is_full(place, whole, disk):
+    "The second checkpoint does not fit: one sentence, the first is intact, and with room the run ends as the unbroken one."
+    size = (whole/'last.pt').stat().st_size
+    remount(disk, f'size={int(1.7*size)}')
+    sentence(run('--out', 'disk/run', '--save-minutes', 0, cwd=place), 'disk/run/', 'No space left on device', 'untouched')
+    assert 0 < load(disk/'run'/'last.pt')['step'] < load(whole/'last.pt')['step']
+    assert not list((disk/'run').glob('.*'))
+    remount(disk, 'size=64m')
+    assert run('--out', 'disk/run', '--resume', cwd=place).returncode == 0
+    assert same(load(disk/'run'/'last.pt'), load(whole/'last.pt'))
+
+
+def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
+    "Not even a line of the log fits any more."
+    process = subprocess.Popen([*VSSL, '--epochs', '40', '--workers', '0', '--out', 'disk/log'], cwd=place, stderr=subprocess.PIPE, text=True)
+    assert wait_for(lambda: steps(disk/'log') >= 2, process)
+    filler = disk/'filler'
+    with pytest.raises(OSError), filler.open('wb', buffering=0) as f:
+        while True: f.write(bytes(4096))
+    said = [line for line in process.communicate(timeout=120)[1].splitlines() if 'step/s' not in line and line.strip()]
+    assert process.returncode == 2 and len(said) == 1 and 'No space left on device' in said[0], said
+    filler.unlink()
+    again = run('--out', 'disk/log', '--resume', '--epochs', '40', cwd=place)
+    assert again.returncode == 0, again.stderr
+    log = list(csv.DictReader((disk/'log'/'steps.csv').open()))
+    assert [int(r['step']) for r in log] == list(range(1, 241))
+
+
+def test_a_folder_that_becomes_read_only(place, whole, disk):
+    "One sentence, the last checkpoint intact; nothing can be started there either."
+    process = subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'disk/ro', '--save-minutes', '0'], cwd=place, stderr=subprocess.PIPE, text=True)
+    assert wait_for(lambda: (disk/'ro'/'last.pt').exists() and steps(disk/'ro') >= 2, process)
+    for _ in range(200): # busy while a file is open for writing
+        if subprocess.run(['mount', '-o', 'remount,ro', disk], capture_output=True).returncode == 0: break
+        time.sleep(0.005)
+    else: # the log of TensorBoard stays open: make the run folder itself unwritable instead
+        remount(disk, 'size=1')
+    said = [line for line in process.communicate(timeout=120)[1].splitlines() if 'step/s' not in line and line.strip()]
+    assert process.returncode == 2 and len(said) == 1 and said[0].startswith('vssl-nb: disk/ro/'), said
+    assert load(disk/'ro'/'last.pt')['step'] > 0
+    remount(disk, 'ro,size=64m')
+    sentence(run('--out', 'disk/new', cwd=place), 'disk/new', 'Read-only file system')
+    sentence(run('--out', 'disk/ro', '--resume', cwd=place), 'disk/ro', 'Read-only file system')
+    remount(disk, 'rw')
+    assert run('--out', 'disk/ro', '--resume', cwd=place).returncode == 0
+    assert same(load(disk/'ro'/'last.pt'), load(whole/'last.pt'))
+
+
+# --- several processes
+
+def torchrun(n, *more, cwd):
+    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port', str(free_port()), '-m', 'vssl_nb.cli', 'pretrain', *SMALL,
+        '--workers', '1', *map(str, more)], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def ours(text): return [line for line in text.splitlines() if line.startswith('vssl-nb:')]
+
+
+def ranks(process):
+    "The processes of a torchrun, by rank."
+    found = {}
+    for folder in Path('/proc').glob('[0-9]*'):
+        try:
+            stat = (folder/'stat').read_text().rsplit(')', 1)[1].split()
+            if int(stat[1]) != process.pid: continue
+            env = dict(e.split('=', 1) for e in (folder/'environ').read_bytes().decode(errors='replace').split('\0') if '=' in e)
+        except (OSError, ValueError): continue
+        if 'RANK' in env: found[int(env['RANK'])] = int(folder.name)
+    return found
+
+
+@pytest.mark.skipif(not Path('/proc').exists(), reason='finds the processes of a run in /proc')
+def test_one_process_dies_and_the_others_end(place):
+    "SIGKILL of rank 1: within a minute all are gone, one sentence was said, and two processes go on where they were."
+    process = torchrun(2, '--epochs', 40, '--out', 'lost', '--save-minutes', 0, cwd=place)
+    assert wait_for(lambda: steps(place/'lost') >= 4, process)
+    who = ranks(process)
+    assert set(who) == {0, 1}
+    began = time.monotonic()
+    os.kill(who[1], signal.SIGKILL)
+    said = process.communicate(timeout=90)[1]
+    assert time.monotonic() - began < 60 and process.returncode
+    assert len(ours(said)) == 1 and 'go on from the last checkpoint with --resume' in ours(said)[0], said
+    assert not any((Path('/proc')/str(p)).exists() for p in who.values())
+    step = load(place/'lost'/'last.pt')['step']
+    again = torchrun(2, '--epochs', 40, '--out', 'lost', '--resume', cwd=place)
+    assert wait_for(lambda: steps(place/'lost') >= step + 2, again)
+    os.killpg(again.pid, signal.SIGINT) # Ctrl-C in a terminal reaches torchrun and all ranks, and torchrun passes it on once more
+    said = again.communicate(timeout=90)[1]
+    assert load(place/'lost'/'last.pt')['step'] > step, said
+    assert sum('go on with --resume' in line for line in said.splitlines()) == 1, said
+
+
+def test_two_processes_write_one_run(place, whole):
+    "Only the first process writes; both halves of a batch count; the end is near that of one process."
+    process = torchrun(2, '--epochs', 4, '--out', 'two', cwd=place)
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert out.splitlines() == ['two'] and not ours(said)
+    assert sorted(p.name for p in (place/'two').iterdir()) == sorted(p.name for p in whole.iterdir())
+    one, two = (list(csv.DictReader((f/'steps.csv').open())) for f in (whole, place/'two'))
+    assert len(one) == len(two) and all(abs(float(a['loss']) - float(b['loss'])) < 0.02*max(1, float(a['loss'])) for a, b in zip(one[:4], two[:4]))
+    for k in ('queue.row', 'queue.label', 'queue.pointer'): assert torch.equal(load(whole/'last.pt')['method'][k], load(place/'two'/'last.pt')['method'][k])
+
+
+def test_a_mistake_of_many_processes_is_said_once(place, whole):
+    for more, word in ((['--out', 'four'], 'holds a run already'), (['--out', 'bad', '--lr', 'fast'], "'fast'"), (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
+        process = torchrun(2, '--epochs', 4, *more, cwd=place)
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode and len(ours(said)) == 1 and word in ours(said)[0], said
+    assert not (place/'bad').exists()
