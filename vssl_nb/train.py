@@ -84,7 +84,7 @@ class Run:
             raise CheckpointError(f'this checkpoint was made by another method or recipe ({str(e).strip().splitlines()[0][:160]}); resume it with the recipe that made it') from e
         return self
 
-# %% ../nbs/21_train.ipynb #8e311118
+# %% ../nbs/21_train.ipynb #77fae0a1
 class Order(Sampler[list[tuple[int,int]]]):
     "This process's batches of (epoch, position) for a whole training, from optimizer step `start` on."
     def __init__(self,
@@ -112,8 +112,9 @@ class Order(Sampler[list[tuple[int,int]]]):
             # four numbers, so that this generator is never the one of an item (seed, epoch, row)
             if epoch!=drawn: order, drawn = np.random.default_rng((self.seed, epoch, 0, 1)).permutation(self.rows), epoch
             for i in range(place*self.accumulate, (place+1)*self.accumulate):
-                share = order[i*self.batch:(i+1)*self.batch].reshape(world(), -1)[rank()]
-                yield [(epoch, int(p)) for p in share]
+                size = self.batch//world()
+                first = i*self.batch + rank()*size
+                yield [(epoch, int(p)) for p in order[first:first+size]]
 
 # %% ../nbs/21_train.ipynb #9ebbecba
 def leave_signals(
@@ -332,7 +333,7 @@ def fit(
         clock.mark('update')
         yield Tick(run.step, epoch, last=place+1==order.per_epoch, lr=lr, clips=clips, numbers=numbers, clock=clock)
 
-# %% ../nbs/21_train.ipynb #c6fc9571
+# %% ../nbs/21_train.ipynb #5078b335
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
@@ -343,8 +344,8 @@ def to_device(
 def settle(
     run:Run, # method, optimizer state and `finite` are moved in place
     device:torch.device, # where to train
-    channels_last:bool=True, # memory layout of 3-D convolutions
-    compile:bool=False, # compile the networks
+    channels_last:bool, # memory layout of 3-D convolutions
+    compile:bool, # compile the networks
 )->nn.Module: # what to call with a batch: the method itself, or DDP around it
     "Put a run where it is to train."
     if device.type=='cuda' and device.index is not None: torch.cuda.set_device(device) # events and streams belong to the current one
@@ -393,7 +394,7 @@ def move_state(
                 if not isinstance(v, Tensor): continue
                 # fused optimizers walk through the memory of parameter and state side by side: another layout would pair the wrong numbers, silently
                 if v.shape==p.shape and v.ndim: opt.state[p][k] = torch.empty_like(p, dtype=v.dtype, device=device).copy_(v)
-                elif k!='step' or group.get('fused') or group.get('capturable'): opt.state[p][k] = v.to(device)
+                elif k!='step' or group.get('fused'): opt.state[p][k] = v.to(device)
 
 def mean_of(reports:list[dict[str,Tensor]])->dict[str,Tensor]:
     "The mean of each number over the batches of a step."

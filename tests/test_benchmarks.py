@@ -1,0 +1,31 @@
+"The benchmark scripts run and write what they say; how fast anything is, is not a test."
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(name, *args, cwd): return subprocess.run([sys.executable, ROOT/'benchmarks'/name, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+
+
+def test_step(tmp_path):
+    done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 2, '--only', 'all, float32', '--rounds', 1, '--steps', 1, '--sizes', 1, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert [r['variant'] for r in out['switches']] == ['plain', 'all, float32'] and [r['batch'] for r in out['by_batch']] == [1]
+    plain, ours = out['switches']
+    assert plain['ratio'] == 1 and ours['ratio'] == plain['seconds']/ours['seconds']
+    for r in out['switches']: assert r['of_bound'] == max(r['of_flops'], r['of_bytes']) and r['clips_per_s'] == 2/r['seconds']
+    assert {'cpu', 'cores', 'threads', 'torch', 'python'} <= out['machine'].keys()
+    assert f"{1000*plain['seconds']:.1f}" in done.stdout
+
+
+def test_toy_full(tmp_path):
+    how = ['--size', 'tiny', '--set', 'backbone="tiny"', 'size=32', 'length=8', 'batch=8', 'queue=64', 'epochs=14', 'test_clips=1', '--share', 1, '--device', 'cpu', '--dtype', 'float32', '--workers', 0]
+    done = script('toy_full.py', '--videos', 'v', '--run', 'r', '--minutes', 60, '--every', 0.01, '--out', 'out.json', *how, cwd=tmp_path) # ends when the run does
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert out['card']['finished'] and out['curve'][-1]['step'] == out['card']['step'] == 84 and (tmp_path/'out.png').exists()
+    assert all(0 <= c['r1'] <= c['r5'] <= c['r10'] <= 1 for c in out['curve']) and set(out['median_seconds']) == {'data', 'views', 'forward', 'backward', 'update'}
