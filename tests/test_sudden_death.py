@@ -242,6 +242,19 @@ def test_two_processes_write_one_run(place, whole):
     for k in ('queue.row', 'queue.label', 'queue.pointer'): assert torch.equal(load(whole/'last.pt')['method'][k], load(place/'two'/'last.pt')['method'][k])
 
 
+def test_the_variables_of_srun_start_a_run(place, whole):
+    "Two tasks of a SLURM step, without SLURM; what only the job says (sbatch) starts nothing."
+    step = {'SLURM_STEP_NUM_TASKS': '2', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_JOB_ID': str(free_port()), 'MASTER_PORT': str(free_port()), 'SLURM_NTASKS': '2'}
+    tasks = [subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'slurm'], cwd=place, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | step | {'SLURM_PROCID': str(r), 'SLURM_LOCALID': str(r)}) for r in range(2)]
+    told = [t.communicate(timeout=120) for t in tasks]
+    assert [t.returncode for t in tasks] == [0, 0], told
+    assert [out for out, _ in told] == ['slurm\n', ''] and 'step/s' in told[0][1] and not told[1][1]
+    assert load(place/'slurm'/'last.pt')['step'] == load(whole/'last.pt')['step']
+    alone = run('--out', 'batch', cwd=place, env=os.environ | {'SLURM_NTASKS': '2', 'SLURM_PROCID': '0', 'SLURM_JOB_ID': '7'})
+    assert alone.returncode == 0 and same(load(place/'batch'/'last.pt'), load(whole/'last.pt'))
+
+
 def test_a_mistake_of_many_processes_is_said_once(place, whole):
     for more, word in ((['--out', 'four'], 'holds a run already'), (['--out', 'bad', '--lr', 'fast'], "'fast'"), (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
         process = torchrun(2, '--epochs', 4, *more, cwd=place)

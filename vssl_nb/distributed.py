@@ -92,7 +92,7 @@ def gather(
     "Concatenate `x` across processes; the gradient of a row is the sum of what all processes ask of it."
     return _Gather.apply(x.contiguous()) if world()>1 else x
 
-# %% ../nbs/12_distributed.ipynb #c6eb1054
+# %% ../nbs/12_distributed.ipynb #8dea6c3e
 def groups_here(
     groups:int|None, # over all processes; None: one in each process
 )->float: # groups in this process: 1 or more, or 1/n where n processes share one
@@ -101,6 +101,7 @@ def groups_here(
     if groups<1 or groups%world() and world()%groups: raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world()} processes: use a multiple or a divisor of {world()}')
     return groups/world()
 
+# %% ../nbs/12_distributed.ipynb #80664a98
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     "BatchNorm over (B, C, ...) that says whose mean and variance it takes; parameters, buffers and names of the layer it replaces."
     running_mean:Any; running_var:Any; num_batches_tracked:Any

@@ -34,7 +34,7 @@ from .checkpoints import CheckpointError, write_whole
 from .datasets import TrainClips, collate
 from .distributed import average_running, rank, world
 
-# %% ../nbs/21_train.ipynb #9a1077d8
+# %% ../nbs/21_train.ipynb #d8ce055f
 class TrainError(ValueError):
     "A training that cannot start or go on; the message says what to change."
 
@@ -43,6 +43,7 @@ def not_finite(step:int)->TrainError:
     return TrainError(f'the loss stopped being a number at or before step {step}; the last checkpoint is from before that. '
         'Lower the learning rate, raise the temperature, or train in float32')
 
+# %% ../nbs/21_train.ipynb #0ed8898b
 @dataclass
 class Run:
     "Everything that changes while training, hence everything a checkpoint holds."
@@ -180,7 +181,7 @@ def keep_memory()->bool: # False where the C library is not glibc
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
-# %% ../nbs/21_train.ipynb #a51f033c
+# %% ../nbs/21_train.ipynb #48ac51a7
 class Numbers:
     "The numbers of one step on their way to the CPU."
     def __init__(self,
@@ -204,6 +205,7 @@ class Numbers:
         if self.arrived: self.arrived.synchronize()
         return dict(zip(self.names, self.here.tolist()))
 
+# %% ../nbs/21_train.ipynb #c0d86722
 @dataclass(frozen=True)
 class Tick:
     "What the loop tells after one optimizer step."
@@ -333,7 +335,7 @@ def fit(
         clock.mark('update')
         yield Tick(run.step, epoch, last=place+1==order.per_epoch, lr=lr, clips=clips, numbers=numbers, clock=clock)
 
-# %% ../nbs/21_train.ipynb #5078b335
+# %% ../nbs/21_train.ipynb #944e1921
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
@@ -366,6 +368,7 @@ def no_sync(model:nn.Module, wait:bool)->Any:
     "Keep gradients to this process as long as more batches of the same step follow."
     return model.no_sync() if wait and isinstance(model, DistributedDataParallel) else nullcontext()
 
+# %% ../nbs/21_train.ipynb #8f02448f
 def set_lr(
     opt:torch.optim.Optimizer, # whose groups remember their base rate as `initial_lr`
     factor:float, # of the base rate

@@ -57,7 +57,7 @@ def compare(
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
         return nce(sim, match, temperature), {f'top{n}': hits(sim, match, n) for n in (1, 5)}
 
-# %% ../../nbs/30_methods.infonce.ipynb #ea3076dd
+# %% ../../nbs/30_methods.infonce.ipynb #50dd9b47
 def two_clips(
     batch:dict[str,Any], # from `Views`
     view:str, # which entry
@@ -68,6 +68,7 @@ def two_clips(
     if x.ndim!=6 or x.shape[1]!=2: raise ValueError(f'InfoNCE takes two clips per video, {view} (B, 2, 3, T, H, W), not {tuple(x.shape)}: sample clips=2')
     return x
 
+# %% ../../nbs/30_methods.infonce.ipynb #53dc1186
 class InfoNCE(nn.Module):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
