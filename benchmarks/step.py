@@ -42,7 +42,6 @@ SWITCHES = { # name -> settings that differ from the plain recipe
 def measure(o: dict) -> dict:
     "One variant, in this process: seconds per step, and memory."
     import torch
-    from vssl_nb import momentum
     from vssl_nb.backbones import create
     from vssl_nb.methods import infonce
     from vssl_nb.optim import optimizer

@@ -76,9 +76,12 @@ def small(output: dict) -> dict:
         raw = b64decode(output['data'].pop('image/png'))
         picture = Image.open(BytesIO(raw)).convert('RGB')
         if len(raw) > 30_000 and picture.width > 560: picture = picture.resize((560, round(picture.height*560/picture.width)), Image.Resampling.LANCZOS)
-        few, photo = BytesIO(), BytesIO()
+        few = BytesIO()
         picture.quantize(64).save(few, 'PNG', optimize=True)
-        picture.save(photo, 'JPEG', quality=65, optimize=True)
+        for quality in (65, 50, 35): # as good as 30 KB allow
+            photo = BytesIO()
+            picture.save(photo, 'JPEG', quality=quality, optimize=True)
+            if len(photo.getvalue()) < 30_000: break
         # drawings stay sharp as PNG; strips of video frames are photographs
         kind, best = ('png', few) if len(few.getvalue()) < max(20_000, len(photo.getvalue())) else ('jpeg', photo)
         output['data'][f'image/{kind}'] = b64encode(best.getvalue() if kind == 'jpeg' or len(best.getvalue()) < len(raw) else raw).decode()
