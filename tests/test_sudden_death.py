@@ -2,7 +2,6 @@
 import csv
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
