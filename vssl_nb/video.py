@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VideoError', 'encode', 'lmdb_entries', 'Probe', 'probe', 'crop_resize', 'decode', 'transcode']
 
-# %% ../nbs/01_video.ipynb #12085262
+# %% ../nbs/01_video.ipynb #32eeeac7
 import io
 import math
 import os
@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -205,17 +204,29 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
         if seen: seen.stopped = why
     if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
 
-# %% ../nbs/01_video.ipynb #d38879d3
+# %% ../nbs/01_video.ipynb #2eda1b34
 def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path
     return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
 
-@cache
-def _environment(folder:str, process:int)->lmdb.Environment: # `process`: a fork opens its own
-    return lmdb.open(folder, readonly=True, lock=False, readahead=False)
+_opened:dict[str, lmdb.Environment] = {} # real path -> the one opening that py-lmdb allows a process
+_opening = threading.Lock()
+
+def _environment(folder)->lmdb.Environment:
+    real = os.path.realpath(folder)
+    with _opening:
+        if real not in _opened: _opened[real] = lmdb.open(real, readonly=True, lock=False, readahead=False)
+        return _opened[real]
+
+def _forked(): # a child closes what it inherited and opens its own
+    global _opening
+    _opening = threading.Lock()
+    while _opened: _opened.popitem()[1].close()
+
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forked)
 
 def _value(folder, key:str)->bytes:
     try:
-        with _environment(str(folder), os.getpid()).begin() as txn: value = txn.get(key.encode())
+        with _environment(folder).begin() as txn: value = txn.get(key.encode())
     except lmdb.Error as e: raise VideoError(Path(folder)/key, f'is in an LMDB that cannot be read ({str(e)[:120]}); copy the folder again') from None
     if value is None: raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
     return value
@@ -224,21 +235,26 @@ def lmdb_entries(
     folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
 )->dict[str,tuple[str,int]]: # name, `Class/video` -> (entry, frames as the file lists them)
     "What a released LMDB holds. `VideoError`."
-    try: keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__', '__vlen__'))
-    except (ValueError, msgpack.UnpackException) as e: raise VideoError(folder, f'is not an LMDB as CoCLR released them ({str(e)[:80]})') from None
-    frames = {k.decode(): n for k,n in zip(keys, lengths)}
-    return {name.decode(): (entry := f'{i:09d}', frames[entry]) for i,name in enumerate(order)}
+    try:
+        keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__', '__vlen__'))
+        frames = {k.decode(): n for k,n in zip(keys, lengths)}
+        return {name.decode(): (entry := f'{i:09d}', frames[entry]) for i,name in enumerate(order)}
+    except (TypeError, AttributeError, KeyError, ValueError, msgpack.UnpackException) as e:
+        raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: {str(e)[:80]})') from None
 
 def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that nobody asked for
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31-1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
-        for n in range(unpacker.read_array_header()):
+        count = unpacker.read_array_header()
+        if not count: raise VideoError(path, 'has no frames')
+        for n in range(count):
             if need is not None and n not in need:
                 unpacker.skip()
                 yield n, None
             else: yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert('RGB'))
-    except (ValueError, OSError, msgpack.UnpackException) as e: raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
+    except VideoError: raise
+    except (ValueError, TypeError, OSError, msgpack.UnpackException) as e: raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
 
 # %% ../nbs/01_video.ipynb #97836256
 @dataclass(frozen=True)
