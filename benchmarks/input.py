@@ -162,7 +162,7 @@ def main():
         print(f"transcoded to short side {a.short_side}: {1000*took/len(files):.0f} ms a video, {bytes_of['copy']/bytes_of['original']:.2f} of the bytes\n")
         print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>8}")
         for name, r in best.items(): print(f'{name:28}{r:>10.1f}{1000/r:>8.1f}{r/base:>8.2f}')
-        scaling = {f'{kind}, {w} workers': over_workers(sets[kind], 200, w) for kind in ('original', 'copy') for w in (1, 2)}
+        scaling = {f'{kind}, {w} workers': over_workers(sets[kind], 7*len(files), w) for kind in ('original', 'copy') for w in (1, 2)}
         print('\n' + '\n'.join(f'{name:28}{r:>10.1f}' for name, r in scaling.items()))
         threads = {f'{n} threads in the decoder': decoding(files, n) for n in (1, 2)}
         for name, (wall, cpu) in threads.items(): print(f'{name:28}{1000*wall:>10.1f} ms a video, {1000*cpu:.1f} ms of processor time')

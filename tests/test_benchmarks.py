@@ -29,3 +29,12 @@ def test_toy_full(tmp_path):
     out = json.loads((tmp_path/'out.json').read_text())
     assert out['card']['finished'] and out['curve'][-1]['step'] == out['card']['step'] == 84 and (tmp_path/'out.png').exists()
     assert all(0 <= c['r1'] <= c['r5'] <= c['r10'] <= 1 for c in out['curve']) and set(out['median_seconds']) == {'data', 'views', 'forward', 'backward', 'update'}
+
+
+def test_input(tmp_path):
+    done = script('input.py', '--count', 4, '--rounds', 1, '--samples', 20, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    speed = out['samples_per_s']
+    assert set(speed) == {'PIL per frame (baseline)', 'worker, original', 'worker, transcoded', 'end to end, original', 'end to end, transcoded'} and out['videos'] == 4
+    assert all(out['ratio'][k] == v/speed['PIL per frame (baseline)'] for k, v in speed.items()) and len(out['memory_MB']) == 10

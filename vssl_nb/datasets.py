@@ -21,7 +21,7 @@ from .manifest import Manifest
 from .sampling import even_clips, sliding_clips
 from .video import VideoError, crop_resize, decode
 
-# %% ../nbs/06_datasets.ipynb #72cc293c
+# %% ../nbs/06_datasets.ipynb #0d39fc56
 def read_clips(
     path, # the video file
     numbers:np.ndarray, # (V, T) frame numbers of each clip
@@ -39,8 +39,9 @@ def cut_clips(
     size:int, # side of the square that each crop is scaled to, pixels
 )->Tensor: # (V, T, size, size, 3) uint8
     "Crop and scale the frames of each clip."
-    clips = [crop_resize(frames[torch.from_numpy(w)], tuple(b), (size, size)) for w,b in zip(where, boxes.tolist())]
-    return torch.stack(clips)
+    def taken(w): # consecutive frames need no copy
+        return frames[int(w[0]):int(w[-1])+1] if (np.diff(w)==1).all() else frames[torch.from_numpy(w)]
+    return torch.stack([crop_resize(taken(w), tuple(b), (size, size)) for w,b in zip(where, boxes.tolist())])
 
 # %% ../nbs/06_datasets.ipynb #0854e1f7
 log = logging.getLogger(__name__)
@@ -72,7 +73,34 @@ class VideoCache:
             self.room -= whole
         return cut_clips(self.kept[row], numbers, boxes, size)
 
-# %% ../nbs/06_datasets.ipynb #91c95f39
+# %% ../nbs/06_datasets.ipynb #e301a286
+def _one_window(numbers:np.ndarray, same:float, rng:np.random.Generator)->tuple[np.ndarray,dict[str,bool]]: # (V, T), and what `draw` is told
+    if not same: return numbers, {} # no coin is thrown: crops and colours stay those of a run without the option
+    coin, which = rng.random() < same, rng.integers(len(numbers))
+    return numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
+
+def _first_readable(read:Callable, rows:Sequence[int], index:int, rng:np.random.Generator)->dict[str,Any]:
+    bad: list[tuple[int,str]] = []
+    while True:
+        row = rows[index]
+        try: return read(row, rng) | {'index': index, 'bad': bad}
+        except VideoError as e:
+            bad.append((row, e.reason))
+            if len(bad) > 20: raise VideoError(e.path, f'{e.reason}; 20 others before it failed too: is the disk still there?') from None
+        index = int(rng.integers(len(rows)))
+
+def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
+    videos = clips.manifest.rows
+    for row, reason in bad:
+        if row in clips.bad: continue
+        clips.bad[row] = reason
+        log.warning('unreadable, replaced by another video: %s: %s', videos[row].video, reason)
+    if len(clips.bad) > clips.max_bad*len(clips.rows):
+        names = ', '.join(videos[r].video for r in sorted(clips.bad)[:10])
+        raise VideoError(clips.manifest.path, f'{len(clips.bad)} of {len(clips.rows)} training videos cannot be read (more than {clips.max_bad:.0%}), '
+            f'among them {names}; run `vssl-nb manifest` again to mark them')
+
+# %% ../nbs/06_datasets.ipynb #9e77cb7b
 class TrainClips(Dataset):
     "Random clips of the rows of a manifest; an item is asked for as `(epoch, position)`."
     def __init__(self,
@@ -96,41 +124,21 @@ class TrainClips(Dataset):
 
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
         epoch, index = key
-        rng = np.random.default_rng((self.seed, epoch, self.rows[index]))
-        bad: list[tuple[int,str]] = []
-        while True:
-            row = self.rows[index]
-            try: return self.clips_of(row, rng) | {'index': index, 'bad': bad}
-            except VideoError as e: bad.append((row, e.reason))
-            if len(bad) > 20: raise VideoError(self.manifest.file(row), f'{bad[-1][1]}; 20 others before it failed too: is the disk still there?')
-            index = int(rng.integers(len(self.rows)))
+        return _first_readable(self.clips_of, self.rows, index, np.random.default_rng((self.seed, epoch, self.rows[index])))
 
-    def clips_of(self,
-        row:int, # of the manifest
-        rng:np.random.Generator, # of this item
+    def clips_of(self, row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
     )->dict[str,Any]: # `clips` (V,T,size,size,3) uint8, `augment`, `label`, `source`, `row`
         "The clips of one row."
         r = self.manifest.rows[row]
-        numbers, how = self.sample(r.frames, rng), {}
-        if self.same: # at 0 no coin is thrown: crops and colours stay those of a run without the option
-            how['same'], which = rng.random() < self.same, rng.integers(len(numbers))
-            if how['same']: numbers = numbers[[which]*len(numbers)]
+        numbers, how = _one_window(self.sample(r.frames, rng), self.same, rng)
         augment = self.draw(rng, *numbers.shape, r.height, r.width, **how)
         clips = self._frames.clips(row, numbers, augment['box'], self.size)
         return {'clips': clips, 'augment': augment} | _names(self.manifest, row)
 
-    def note(self,
-        bad:Sequence[tuple[int,str]], # (row, reason) pairs of a batch, as `collate` gathers them
+    def note(self, bad:Sequence[tuple[int,str]], # (row, reason) pairs of a batch, as `collate` gathers them
     )->None:
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
-        for row, reason in bad:
-            if row in self.bad: continue
-            self.bad[row] = reason
-            log.warning('unreadable, replaced by another video: %s: %s', self.manifest.rows[row].video, reason)
-        if len(self.bad) > self.max_bad*len(self.rows):
-            names = ', '.join(self.manifest.rows[r].video for r in sorted(self.bad)[:10])
-            raise VideoError(self.manifest.path, f'{len(self.bad)} of {len(self.rows)} training videos cannot be read (more than {self.max_bad:.0%}), '
-                f'among them {names}; run `vssl-nb manifest` again to mark them')
+        _note(self, bad)
 
 # %% ../nbs/06_datasets.ipynb #8b9f129c
 def collate(
