@@ -47,12 +47,17 @@ def work(dataset, a):
     if a.per_class: print(per_class(done.manifest))
 
 
-def main(dataset, about):
+def guarded(f):
     "Run a script. Exit codes: 0 done, 2 something to put right, 130 interrupted."
-    try: work(dataset, arguments(dataset, about).parse_args())
+    try: f()
     except (ValueError, OSError) as e:
         print(e, file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print('interrupted; run it again to go on', file=sys.stderr)
         sys.exit(130)
+
+
+def main(dataset, about):
+    "From the command line to a manifest."
+    guarded(lambda: work(dataset, arguments(dataset, about).parse_args()))

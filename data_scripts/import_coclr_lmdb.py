@@ -8,12 +8,11 @@ frame rate: fps is 0. Every entry is read once. Which entry is which video is in
 """
 import argparse
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from command import Parser
+from command import Parser, guarded
 from tqdm.auto import tqdm
 
 from vssl_nb.manifest import SUFFIXES, Row, read, write
@@ -134,14 +133,8 @@ def build(a): # the summary
 
 
 def main(args=None): # None: those of the command line
-    "Exit codes: 0 done, 2 something to put right, 130 interrupted."
-    try: print(build(arguments().parse_args(args)))
-    except (ValueError, OSError) as e:
-        print(e, file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print('interrupted; run it again', file=sys.stderr)
-        sys.exit(130)
+    "From two LMDBs to a manifest."
+    guarded(lambda: print(build(arguments().parse_args(args))))
 
 
 if __name__ == '__main__': main()
