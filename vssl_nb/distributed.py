@@ -101,7 +101,7 @@ def groups_here(
     if groups<1 or groups%world() and world()%groups: raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world()} processes: use a multiple or a divisor of {world()}')
     return groups/world()
 
-# %% ../nbs/12_distributed.ipynb #80664a98
+# %% ../nbs/12_distributed.ipynb #6cd271b3
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     "BatchNorm over (B, C, ...) that says whose mean and variance it takes; parameters, buffers and names of the layer it replaces."
     running_mean:Any; running_var:Any; num_batches_tracked:Any
@@ -126,9 +126,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         here = groups_here(self.groups if self.bn=='split' else 1)
         if here==1: return super().forward(x)
         if here > 1 and len(x)%here: raise ValueError(f'a batch of {len(x)} clips does not divide into {here:.0f} BatchNorm groups; change batch or groups')
-        own = x.new_ones(x.shape[1], dtype=torch.float32)
-        weight, bias = (self.weight, self.bias) if self.affine else (own, own*0)
-        y, mean, var = self._split(x, int(here)) if here > 1 else _synchronised(x, weight, bias, self.eps, round(1/here))
+        y, mean, var = self._split(x, int(here)) if here > 1 else self._shared(x, round(1/here))
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
             share = 1/self.num_batches_tracked if self.momentum is None else self.momentum # None: torch's cumulative average
@@ -140,6 +138,11 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         # momentum 1 leaves the group's own mean and unbiased variance in the buffers
         y = [F.batch_norm(part, *stats, self.weight, self.bias, True, 1., self.eps) for part,stats in zip(x.chunk(here), seen)]
         return torch.cat(y), *(torch.stack(s).mean(0) for s in zip(*seen))
+
+    def _shared(self, x, peers):
+        if self.affine: return _synchronised(x, self.weight, self.bias, self.eps, peers)
+        one = x.new_ones(x.shape[1], dtype=torch.float32)
+        return _synchronised(x, one, torch.zeros_like(one), self.eps, peers)
 
 # %% ../nbs/12_distributed.ipynb #95fa0ef5
 def _per_channel(v, x): return v.view(1, -1, *[1]*(x.ndim-2))
