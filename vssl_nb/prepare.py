@@ -517,25 +517,29 @@ def _alone(out:Path):
             yield
     except OSError as e: raise PrepareError(f'{e.filename or out}: {e.strerror}; if the folder cannot be written to, name another with --out') from None
 
-# %% ../nbs/09_prepare.ipynb #39b16df7
+# %% ../nbs/09_prepare.ipynb #58fb0ac4
 log = logging.getLogger(__name__)
 
 def _copies(side): return f'copies_short{side}' # folder beside the videos
 
-def _copied(home:Path, row:Row, side:int)->Row:
-    "The row with a small copy in place of the video."
+def _copied(home:Path, row:Row, side:int)->str: # path of the copy; empty where there is none
+    "Make the copy of a video, unless it is there."
+    if row.status!='ok': return ''
     out = home/_copies(side)/PurePosixPath(row.video).with_suffix('.mp4')
-    if row.status!='ok': return row
     try:
-        if not out.exists():
-            out.parent.mkdir(parents=True, exist_ok=True)
-            transcode(home/row.video, out, side)
-        p = probe(out)
-        if p.frames!=row.frames: raise VideoError(out, f'has {p.frames} frames and its original {row.frames}')
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not out.exists(): transcode(home/row.video, out, side)
     except VideoError as e:
         log.warning('not copied: %s: %s', row.video, e.reason)
-        return row
-    return replace(row, video=out.relative_to(home).as_posix(), fps=round(p.fps, 4), width=p.width, height=p.height)
+        return ''
+    return out.relative_to(home).as_posix()
+
+def _renamed(row:Row, copy:str, found:dict)->Row: # what a probe found in the copy
+    "The row with its copy in place of the video, if that is what it should be."
+    if not copy: return row
+    if found.get('frames')==row.frames: return replace(row, video=copy, **{k: found[k] for k in ('fps', 'width', 'height')})
+    log.warning('not copied: %s: its copy has %s frames and it has %s; remove %s', row.video, found.get('frames', 'no'), row.frames, copy)
+    return row
 
 def copies(
     home:Path, # folder of the dataset
@@ -548,10 +552,13 @@ def copies(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     with ThreadPoolExecutor(workers or cores) as pool:
         done = pool.map(lambda row: _copied(home, row, side), rows)
-        try: made = list(tqdm(done, total=len(rows), disable=not progress, desc='copies', unit='video'))
+        try: paths = list(tqdm(done, total=len(rows), disable=not progress, desc='copies', unit='video'))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    (home/STATE).mkdir(exist_ok=True)
+    found = dict(zip((p for p in paths if p), probes(home, [p for p in paths if p], home/STATE/'probes.jsonl', workers, progress))) # known from then on
+    made = [_renamed(row, path, found.get(path, {})) for row,path in zip(rows, paths)]
     pairs = [(home/a.video, home/b.video) for a,b in zip(rows, made) if a.video!=b.video]
     was,now = (sum(pair[i].stat().st_size for pair in pairs)/1e6 for i in (0, 1))
     return made, f'{len(pairs):,} copies of short side {side} px: {now:,.1f} MB instead of {was:,.1f} MB'
