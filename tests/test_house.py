@@ -132,7 +132,7 @@ def test_types(): run('mypy', '--no-error-summary')
 def test_settings_name_what_the_library_imports():
     settings = (ROOT/'settings.ini').read_text()
     required = re.search(r'^requirements = (.*)$', settings, re.M)[1]
-    known = {re.split(r'[><=,]', r)[0].lower() for r in required.split()} | {'pil', 'sklearn', 'vssl_nb'} | set(sys.stdlib_module_names)
+    known = {re.split(r'[><=,]', r)[0].lower() for r in required.split()} | {'pil', 'sklearn', 'cv2', 'vssl_nb'} | set(sys.stdlib_module_names)
     used = set()
     for path in (ROOT/'vssl_nb').rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):

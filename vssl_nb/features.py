@@ -6,7 +6,7 @@
 __all__ = ['WINDOWS', 'CENTRING', 'PROTOCOLS', 'Protocol', 'protocol', 'clean', 'Features', 'fingerprint', 'key_of', 'extract',
            'save', 'load', 'cached', 'histogram', 'ready']
 
-# %% ../nbs/22_features.ipynb #2b0272c0
+# %% ../nbs/22_features.ipynb #7740b3ea
 import dataclasses
 import difflib
 import hashlib
@@ -26,11 +26,11 @@ from tqdm.auto import tqdm
 
 import vssl_nb
 from .checkpoints import digest, write_whole
-from .datasets import TestClips, collate
+from .datasets import STREAMS, TestClips, collate
 from .manifest import Manifest
 from .sampling import even_clips
 from .video import VideoError, decode
-from .views import Views
+from .views import Views, streams
 
 # %% ../nbs/22_features.ipynb #361a37e6
 WINDOWS = {'even': 'spread evenly from the first frame to the last', 'sliding': 'as many as fit, the next starting half a clip later'}
@@ -112,7 +112,7 @@ class Features:
         lost = f', {len(self.dropped)} unreadable left out' if self.dropped else ''
         return f'Features({len(self)} videos, {self.x.shape[1]} numbers each, protocol {self.protocol.name}{lost})'
 
-# %% ../nbs/22_features.ipynb #ab445cda
+# %% ../nbs/22_features.ipynb #67f66531
 def fingerprint(
     encoder:nn.Module,
 )->str: # 64 hexadecimal digits
@@ -131,14 +131,15 @@ def key_of(
     "Everything that decides features, in words: features may be used again when all of it is equal."
     who = encoder if isinstance(encoder, str) else fingerprint(encoder)
     how = {f'protocol {k}': str(v) for k,v in asdict(protocol).items() if k != 'name'}
-    seen = json.dumps(vars(Views((view,), **views)), sort_keys=True, default=str) # with the defaults, which may change one day
+    ours = {k: v for k,v in vars(Views((view,), **views)).items() if view=='flow' or k not in ('flow_flip', 'flow_colour', 'live')}
+    seen = json.dumps(ours, sort_keys=True, default=lambda x: getattr(x, '__qualname__', str(x))) # with the defaults, which may change one day
     return {'encoder': who, 'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view, **how, 'views': seen, 'vssl_nb': vssl_nb.__version__}
 
-# %% ../nbs/22_features.ipynb #e9a335e2
+# %% ../nbs/22_features.ipynb #f2092541
 @torch.inference_mode()
 def _of_clips(encoder:nn.Module, views:Views, view:str, batch:dict, device)->Tensor: # (B, D) float32 on the CPU
     "Features of a batch of clips."
-    x = views({k: v.to(device, non_blocking=True) if k in ('clips', 'flow') else v for k,v in batch.items()})[view][:, 0]
+    x = views({k: v.to(device, non_blocking=True) if k in STREAMS else v for k,v in batch.items()})[view][:, 0]
     y = encoder(x)
     if y.ndim != 2 or len(y) != len(x): raise ValueError(f'the encoder made {tuple(y.shape)} of clips {tuple(x.shape)}; features must be (B, D)')
     return y.float().cpu()
@@ -158,7 +159,7 @@ def _assemble(
     mean = torch.stack([torch.stack(c).mean(0).float() for c in clips.values()])
     return Features(mean, label, row, source, protocol, key, {r: bad[r] for r in rows if r in bad})
 
-# %% ../nbs/22_features.ipynb #7039bb2f
+# %% ../nbs/22_features.ipynb #5b409bf0
 def extract(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest,
@@ -171,13 +172,14 @@ def extract(
     workers:int=0, # processes that decode
     device:str|torch.device='cpu',
     progress:bool=True, # a bar
-    **views, # further arguments of `Views`, as in pretraining: mean, std, residual, residual_scale
+    **views, # further arguments of `Views`, as in pretraining: mean, std, residual, residual_scale, flow_flip, flow_colour, live
 )->Features: # in the order of the manifest
     "One feature per video from a frozen encoder, which gets back the mode and the device it had."
     rows,p = manifest.select(part, split),protocol
     found:dict[tuple[int,int],Tensor] = {}
     bad:dict[int,str] = {}
-    data = TestClips(manifest, rows, clips=p.clips, length=p.length, stride=p.stride, size=p.size, crop=p.crop, pad=p.pad, kind=p.windows)
+    data = TestClips(manifest, rows, clips=p.clips, length=p.length, stride=p.stride, size=p.size, crop=p.crop, pad=p.pad, kind=p.windows,
+        load=streams(view, views.get('live') is not None))
     if p.windows=='even' and batch > p.clips: batch -= batch % p.clips # whole videos: each file is opened once
     loader = DataLoader(data, batch, num_workers=workers, collate_fn=collate, pin_memory=torch.device(device).type=='cuda',
         generator=torch.Generator()) # a loader draws a seed for its workers: not from the global state
