@@ -38,3 +38,16 @@ def test_input(tmp_path):
     speed = out['samples_per_s']
     assert set(speed) == {'PIL per frame (baseline)', 'worker, original', 'worker, transcoded', 'end to end, original', 'end to end, transcoded'} and out['videos'] == 4
     assert all(out['ratio'][k] == v/speed['PIL per frame (baseline)'] for k, v in speed.items()) and len(out['memory_MB']) == 10
+
+
+def test_flow(tmp_path):
+    done = script('flow.py', '--few', 2, '--rounds', 1, '--threads', 1, '--short-sides', 48, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    ways = {r['way']: r for r in out['rows']}
+    assert {'OpenCV (baseline)', 'ours, CPU', 'ours, compiled, CPU'} <= set(ways) and {r['size'] for r in out['rows']} == {'64 x 48'}
+    assert all(r['ratio'] == r['pairs_per_s']/ways['OpenCV (baseline)']['pairs_per_s'] for r in out['rows'])
+    assert ways['ours, CPU']['apart'] < .05 and 0 < ways['ours, CPU']['of_bound'] < 1 # equal accuracy, or the ratio says nothing
+    assert out['days']['Kinetics-400'] == 25*out['days']['UCF101'] and 'not run' in done.stdout
+    done = script('flow.py', '--videos', tmp_path, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr == f'{tmp_path}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files\n'

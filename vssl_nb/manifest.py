@@ -186,7 +186,7 @@ def write(
     finally: part.unlink(missing_ok=True)
     return path
 
-# %% ../nbs/02_manifest.ipynb #00f5d7b4
+# %% ../nbs/02_manifest.ipynb #fd5ff3d4
 SUFFIXES = ('.avi', '.mp4', '.m4v', '.mov', '.mkv', '.webm', '.mpg', '.mpeg', '.wmv', '.flv', '.3gp', '.ogv', '.ts', '.m2ts')
 
 def _find(folder:Path)->list[str]: # relative paths with /, sorted
@@ -199,6 +199,7 @@ def _find(folder:Path)->list[str]: # relative paths with /, sorted
         dirs[:] = [d for d in dirs if not d.startswith('.')]
         if os.path.realpath(where) in seen: dirs.clear(); continue
         seen.add(os.path.realpath(where))
+        if 'flow.json' in files: dirs.clear(); continue # pictures of motion that `vssl-nb flow` made of the videos
         videos = [f for f in files if f.lower().endswith(SUFFIXES) and not f.startswith('.')]
         found += [(Path(where)/f).relative_to(folder).as_posix() for f in videos]
         others += len(files) - len(videos)

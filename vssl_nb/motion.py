@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORMS', 'log', 'tvl1', 'BOUND', 'residual', 'gradient', 'warp', 'forward_gradient', 'divergence', 'median5',
-           'in_chunks', 'TVL1', 'levels', 'pixels', 'picture', 'unpicture']
+           'compiles', 'in_chunks', 'TVL1', 'levels', 'pixels', 'picture', 'unpicture']
 
 # %% ../nbs/07_motion.ipynb #0cc8d9f9
 import logging
@@ -71,11 +71,11 @@ def divergence(
     x, y = p.unbind(2)
     return x - F.pad(x[...,:-1], (1,0)) + y - F.pad(y[...,:-1,:], (0,0,1,0))
 
-# %% ../nbs/07_motion.ipynb #801014fd
+# %% ../nbs/07_motion.ipynb #11674f87
 def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]: # (N,3,H,W) second frame and its gradient, (N,H,W), (N,2,H,W) -> g (N,2,H,W), r and 1/|g|² (N,1,H,W)
     "The data term around the flow `u`."
     w = warp(stack, u)
-    g = w[:,1:].contiguous()
+    g = w[:,1:].clone(memory_format=torch.contiguous_format) # always laid out alike, so that it is compiled once
     return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12) # where nothing can be seen g is 0, and so is the step
 
 def _step(u:Tensor, p:Tensor, g:Tensor, r:Tensor, inverse:Tensor, moving:Tensor, reach:float, theta:float, taut:float)->tuple[Tensor,Tensor,Tensor]:
@@ -158,7 +158,7 @@ def _pyramid(x:Tensor, scales:int, factor:float)->list[Tensor]: # (N, H, W) -> f
         out.append(_resize(out[-1], h, w, 1/factor))
     return out
 
-# %% ../nbs/07_motion.ipynb #419b163c
+# %% ../nbs/07_motion.ipynb #76ffee57
 log = logging.getLogger(__name__)
 
 @cache
@@ -167,7 +167,10 @@ def _parts(compiled:bool)->tuple[Any,Any,Any]: # step, columns, middle
     return torch.compile(_step, dynamic=True), torch.compile(_columns, dynamic=True), torch.compile(_middle, dynamic=True)
 
 @cache
-def _compiles(kind:str)->bool: # on this kind of device; tried once
+def compiles(
+    kind:str, # of device: 'cpu' or 'cuda'
+)->bool:
+    "Does `torch.compile` work there? Tried once; where not, said once."
     try: return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
     except Exception as e: log.warning('torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs uncompiled', type(e).__name__)
     return False
@@ -241,7 +244,7 @@ def _pairs(a:Tensor, b:Tensor, how:'TVL1', parts)->Tensor: # (N, H, W) 0 to 255 
         for _ in range(how.warps): u, p = _warped(u, p, _linear(stack, I0, u), how, parts)
     return u
 
-# %% ../nbs/07_motion.ipynb #7bdcbfa8
+# %% ../nbs/07_motion.ipynb #01880634
 @dataclass(frozen=True)
 class TVL1:
     "TV-L1 optical flow (Zach, Pock and Bischof 2007) with the settings and defaults of OpenCV's `DualTVL1OpticalFlow`."
@@ -272,7 +275,7 @@ class TVL1:
         "The flow from each `a` to its `b`. `ValueError`."
         a, b = _checked(a, b)
         kind = a.device.type
-        parts = _parts((kind!='cpu' if compiled is None else compiled) and _compiles(kind))
+        parts = _parts((kind!='cpu' if compiled is None else compiled) and compiles(kind))
         n = chunk or max(1, (2**17 if kind=='cpu' else 2**24)//(a.shape[1]*a.shape[2]))
         with torch.no_grad(), torch.autocast(kind, enabled=False):
             if not len(a): return a.new_zeros(0, 2, *a.shape[1:])
