@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['VideoError', 'encode', 'lmdb_entries', 'Probe', 'probe', 'crop_resize', 'decode', 'transcode']
 
-# %% ../nbs/01_video.ipynb #32eeeac7
+# %% ../nbs/01_video.ipynb #5627c7c1
 import io
 import math
 import os
+import re
 import stat
 import threading
 import time
@@ -204,9 +205,29 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
         if seen: seen.stopped = why
     if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
 
-# %% ../nbs/01_video.ipynb #2eda1b34
-def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path
-    return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
+# %% ../nbs/01_video.ipynb #c733ea76
+_NUMBERED = re.compile(r'(?P<name>.*?)(?P<number>\d+)\.(jpg|jpeg|png)', re.I)
+
+def _folder_files(folder:Path)->list[Path]: # in the order of their numbers
+    found = sorted((int(m['number']), m['name'], f) for f in folder.iterdir() if (m := _NUMBERED.fullmatch(f.name)))
+    kinds = sorted({name for _,name,_ in found})
+    if len(kinds) > 1: raise VideoError(folder, f"holds pictures of several kinds ('{kinds[0]}…' and '{kinds[1]}…'); give each a folder of its own")
+    for at,(n,_,f) in enumerate(found, found[0][0]):
+        if n != at: raise VideoError(folder, f'has no picture {at} before {f.name}; extract the video again')
+    return [f for *_,f in found]
+
+def _folder_frames(folder:Path, need:set[int]|None)->Iterator[tuple[int, Any]]: # number from 0, (H, W, 3) uint8; None for a frame that nobody asked for
+    size:Any = None
+    for n,f in enumerate(_folder_files(folder)):
+        try: x = np.array(Image.open(f).convert('RGB')) if need is None or n in need else None
+        except (OSError, ValueError) as e: raise VideoError(f, f'cannot be read as a picture ({_why(e)}); extract the video again') from None
+        if x is not None and x.shape != (size := size or x.shape): raise VideoError(f, f'is {x.shape[1]}x{x.shape[0]} and the picture before it {size[1]}x{size[0]}; extract the video again')
+        yield n, x
+
+# %% ../nbs/01_video.ipynb #fb041c2e
+def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path; or a folder of numbered pictures
+    path = Path(path)
+    return any(_NUMBERED.fullmatch(f.name) for f in path.iterdir()) if path.is_dir() else not path.exists() and (path.parent/'data.mdb').is_file()
 
 _opened:dict[str, lmdb.Environment] = {} # real path -> the one opening that py-lmdb allows a process
 _opening = threading.Lock()
@@ -243,6 +264,9 @@ def lmdb_entries(
         raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: {str(e)[:80]})') from None
 
 def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that nobody asked for
+    if Path(path).is_dir():
+        yield from _folder_frames(Path(path), need)
+        return
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31-1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
@@ -286,7 +310,7 @@ def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duratio
     if corrupt or seen.broken: said.append(f'has damaged frames ({max(corrupt, seen.broken)})')
     return stored,short,', '.join(said)
 
-# %% ../nbs/01_video.ipynb #ef431718
+# %% ../nbs/01_video.ipynb #7047ede5
 def _rotation(frame)->int: return round(frame.rotation/90)%4*90
 
 def probe(
@@ -299,7 +323,7 @@ def probe(
 def _probe_entry(path)->Probe: # a list of pictures has no frame rate, and each of them is a keyframe
     for n,picture in _entry_frames(path, {0}):
         if n==0: h,w = picture.shape[:2]
-    return Probe(n+1, 0., w, h, n+1, 'jpeg', 0, ((0, 0),))
+    return Probe(n+1, 0., w, h, n+1, 'pictures' if Path(path).is_dir() else 'jpeg', 0, ((0, 0),))
 
 def _probe(path, clock:_Clock)->Probe:
     keys:list[tuple[int, int]] = []
