@@ -1,0 +1,260 @@
+"""What a page cannot carry about classification: spoiled test sets, real frames, processes, resuming, scikit-learn at size."""
+import dataclasses
+import shutil
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch.nn.functional import interpolate, normalize
+
+from vssl_nb import augment, backbones, classification, features, manifest, toy
+from vssl_nb.classification import (PROBES, TRAININGS, Classifier, CropClips, Linear, Pixels, Plateau, Probe, Testing, classify, cut, cut_validation, dropout_mask, few_labels,
+    finetune, linear_probe, load, measure, predict, prepare, preset, result, save, two_stream)
+from vssl_nb.datasets import collate
+from vssl_nb.video import decode, encode
+from vssl_nb.views import Views
+
+torch.set_num_threads(1)
+VIDEOS = manifest.test_videos()
+real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir(),
+    reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, or put them into ../shared/videos beside the repository')
+QUIET = dict(device='cpu', progress=False, cache=64)
+
+
+@pytest.fixture(scope='module')
+def clips(tmp_path_factory): return manifest.read(toy.make(tmp_path_factory.mktemp('toy')/'toy', 'tiny', workers=1, progress=False))
+
+
+@pytest.fixture(scope='module')
+def spoiled(clips, tmp_path_factory):
+    "The toy with other pixels in every test video of split 1, and other labels on them."
+    root = tmp_path_factory.mktemp('spoiled')/'toy'
+    shutil.copytree(clips.root, root)
+    tests = clips.select('test', 1)
+    rows, g = list(clips.rows), np.random.default_rng(0)
+    for r, other in zip(tests, tests[3:] + tests[:3]):
+        rows[r] = dataclasses.replace(rows[r], label=clips.rows[other].label)
+        encode(root/rows[r].video, g.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8), fps=25)
+    found = manifest.read(manifest.write(root/'manifest.csv', rows))
+    assert found.labels == clips.labels and [found.label_id(r) for r in tests] != [clips.label_id(r) for r in tests]
+    assert not torch.equal(decode(found.file(tests[0])), decode(clips.file(tests[0]))) and torch.equal(decode(found.file(clips.select('train', 1)[0])), decode(clips.file(clips.select('train', 1)[0])))
+    return found
+
+
+def small(name, **fields):
+    "A preset at the size of the toy, two epochs long."
+    how = preset(name)
+    opt = {'optimizer': 'sgd', 'lr': .02, 'lr_encoder': .02} if how.optimizer == 'lars' else {}
+    return dataclasses.replace(how, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2, 'share': .3, 'testing': Testing(clips=2)} | opt | fields)
+
+
+def net(how, view='residual', seed=0): return Classifier(backbones.create('tiny', seed=seed), 8, how, view, seed)
+
+
+def trained(m, how):
+    "Weights, looks and chosen epoch."
+    s = finetune(net(how), m, how, **QUIET)
+    return {k: v.clone() for k, v in s.classifier.state_dict().items()}, s.history, s.best.get('epoch')
+
+
+def same(a, b): return a[1:] == b[1:] and all(torch.equal(v, b[0][k]) for k, v in a[0].items())
+
+
+@pytest.mark.parametrize('name', list(TRAININGS))
+def test_no_test_video_has_a_say_in_any_training_preset(clips, spoiled, name):
+    how = small(name)
+    assert preset(name).selection == 'validation'
+    assert same(trained(clips, how), trained(spoiled, how))
+
+
+@pytest.mark.parametrize('name', ['clean_finetune', 'iic_finetune'])
+def test_the_official_mode_does_look_so_the_test_above_can_fail(clips, spoiled, name, caplog):
+    how = small(name, selection='test', share=1.)
+    there, here = trained(spoiled, how), trained(clips, how)
+    assert here[1] != there[1]
+    assert 'TEST VIDEOS' in caplog.text and 'TEST VIDEOS' in str(how)
+    row = result(predict(net(how), clips, how, progress=False), how, name='x')
+    assert row['official'] is True and 'test' in row['protocol'] and row['selection'] == 'test'
+    # the rows that are looked at are test rows, and nothing else is
+    assert set(prepare(net(how), clips, how).rows) == set(clips.select('test', 1))
+    assert not set(prepare(net(how), clips, small(name)).rows) & set(clips.select('test', 1))
+
+
+def extracted(m, part):
+    see = features.protocol('clean', clips=2, length=8, size=32)
+    return features.extract(backbones.create('tiny'), m, part, 1, 'residual', see, progress=False)
+
+
+def test_no_test_video_has_a_say_in_any_probe(clips, spoiled):
+    (train, test), (train2, test2) = ([extracted(m, part) for part in ('train', 'test')] for m in (clips, spoiled))
+    assert torch.equal(train.x, train2.x) and not torch.equal(test.x, test2.x)
+
+    def tensors(p): return [v for v in vars(p).values() if isinstance(v, torch.Tensor)]
+    for name, how in PROBES.items():
+        assert how.selection == 'validation'
+        a, b = linear_probe(train, how), linear_probe(train2, how)
+        assert (a.chosen, a.tried) == (b.chosen, b.tried) and all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b))), name
+        peek = dataclasses.replace(how, selection='test')
+        assert linear_probe(train, peek, test).tried != linear_probe(train, peek, test2).tried, name
+    few, few2 = ([(f['labels'], f['chosen'], f['selection']) for f in few_labels(a, b, clips.labels)] for a, b in ((train, test), (train2, test2)))
+    assert few == few2
+
+
+def test_cut_by_source_in_many_tables():
+    "No source on both sides, no class lost, every class with two free sources is validated."
+    g = np.random.default_rng(1)
+    for trial in range(200):
+        n = int(g.integers(4, 60))
+        source = g.integers(0, max(2, n//3), n).tolist()
+        label = [s % 4 for s in source] if trial % 2 else g.integers(0, 4, n).tolist() # sources of one class, or of several
+        share = float(g.uniform(.05, .6))
+        a, b = cut(label, source, share, trial)
+        assert sorted(a+b) == list(range(n)) and not {source[i] for i in a} & {source[i] for i in b}
+        assert {label[i] for i in a} == set(label)
+        if trial % 2:
+            for c in set(label):
+                mine = {source[i] for i in range(n) if label[i] == c}
+                assert (len(mine) > 1) == any(label[i] == c for i in b)
+                largest = max(source.count(s) for s in mine)
+                assert sum(label[i] == c for i in b) <= max(share*label.count(c), largest)
+
+
+def test_the_cut_does_not_depend_on_the_order_of_the_rows():
+    label, source = [0]*6 + [1]*6, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    held = {source[i] for i in cut(label, source, .3)[1]}
+    order = np.random.default_rng(0).permutation(12)
+    assert held == {source[order[i]] for i in cut([label[i] for i in order], [source[i] for i in order], .3)[1]}
+
+
+@pytest.mark.parametrize('batchnorm', [False, True])
+def test_the_probe_is_scikit_learns(batchnorm):
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(600) % 20
+    x = torch.randn(600, 64, generator=g) + 3*torch.randn(20, 64, generator=g)[y] + 5
+    train = features.Features(x, y, torch.arange(600), torch.arange(600)//2, features.protocol('clean'))
+    for strength in (1e-2, 1e-4):
+        ours = linear_probe(train, Probe(batchnorm=batchnorm, selection='last', strengths=(strength,)))
+        seen = normalize(x.double() - x.double().mean(0), dim=1)
+        if batchnorm: seen = torch.from_numpy(StandardScaler().fit_transform(seen))
+        # eps of BatchNorm is 1e-5, StandardScaler has none: compare through our own preparation
+        assert torch.allclose(ours.prepare(x), seen, atol=1e-3 if not batchnorm else .05)
+        theirs = LogisticRegression(C=1/(strength*600), tol=1e-10, max_iter=20000).fit(ours.prepare(x), y)
+        assert np.allclose(ours.weight, theirs.coef_, atol=2e-3*np.abs(theirs.coef_).max())
+        assert np.allclose(ours.logits(x, 20).softmax(1), theirs.predict_proba(ours.prepare(x)), atol=1e-4)
+        assert (ours.logits(x, 20).argmax(1).numpy() == theirs.predict(ours.prepare(x))).all()
+
+
+def test_a_class_without_training_videos_gets_probability_zero():
+    p = Linear(torch.eye(2).double(), torch.zeros(2).double(), torch.tensor([0, 2]), *torch.tensor([[0., 0], [0, 0], [1, 1]]).double(), False)
+    assert p.logits(torch.ones(1, 2), 4).softmax(1).tolist() == [[.5, 0, .5, 0]]
+
+
+def test_dropout_of_two_processes_is_that_of_one():
+    whole = dropout_mask(8, 5, .5, 3, 11)
+    with mock.patch.object(classification, 'world', lambda: 2):
+        parts = []
+        for r in range(2):
+            with mock.patch.object(classification, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))
+    assert torch.equal(torch.cat(parts), whole) and not torch.equal(dropout_mask(8, 5, .5, 3, 11, part=1), whole)
+
+
+def test_no_global_random_state_is_read_or_moved(clips):
+    how = small('coclr_finetune')
+    torch.manual_seed(1)
+    np.random.seed(1)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    a = trained(clips, how)
+    assert torch.equal(before[0], torch.get_rng_state()) and (before[1] == np.random.get_state()[1]).all()
+    torch.manual_seed(2)
+    assert same(a, trained(clips, how))
+
+
+def test_predictions_are_the_same_to_the_bit(clips, tmp_path):
+    how = small('coclr_finetune', testing=Testing(windows='sliding', crops='ten', jitter=.5))
+    c, rows = net(how, 'rgb'), clips.select('test', 1)[:5]
+    first = predict(c, clips, how, rows=rows, progress=False)
+    for batch, workers in ((1, 0), (7, 2), (1000, 1)):
+        again = predict(c, clips, how, rows=rows, batch=batch, workers=workers, progress=False)
+        assert torch.equal(again.p, first.p) and again.key == first.key
+    assert not torch.equal(predict(c, clips, how, rows=rows, seed=1, progress=False).p, first.p) # the official jitter has a seed
+    back = load(save(first, tmp_path/'p.safetensors'))
+    assert torch.equal(back.p, first.p) and (back.key, back.classes, back.dropped) == (first.key, first.classes, first.dropped)
+    raw = bytearray((tmp_path/'p.safetensors').read_bytes())
+    raw[-9] ^= 1
+    (tmp_path/'q.safetensors').write_bytes(raw)
+    with pytest.raises(ValueError, match='damaged'): load(tmp_path/'q.safetensors')
+    two = two_stream(first, predict(net(how, 'residual', 1), clips, how, rows=rows, progress=False))
+    assert torch.allclose(two.p.sum(1), torch.ones(5).double()) and 'stream 2 classifier' in two.key
+    other = net(how, 'rgb', 1)
+    assert predict(other, clips, how, rows=rows[:1], progress=False).key['classifier'] != first.key['classifier']
+
+
+def test_an_unreadable_video_is_left_out_and_named(clips, tmp_path):
+    shutil.copytree(clips.root, tmp_path/'toy')
+    m = manifest.read(tmp_path/'toy'/'manifest.csv')
+    bad = m.select('test', 1)[2]
+    m.file(bad).write_bytes(b'no video')
+    how = small('clean_finetune')
+    pred = predict(net(how), m, how, progress=False)
+    assert list(pred.dropped) == [bad] and len(pred) == 15 and bad not in pred.row
+    assert result(pred, how)['dropped'] == 1
+
+
+def test_a_stopped_training_ends_where_an_unbroken_one_ends(clips, tmp_path):
+    for name in ('coclr_finetune', 'clean_linear', 'iic_finetune'):
+        how = small(name, epochs=3, **({'patience': 0} if name == 'iic_finetune' else {}))
+        whole = trained(clips, how)
+        file = tmp_path/f'{name}.pt'
+        for stop in (1, 2, 3, 5): finetune(net(how), clips, how, checkpoint=file, resume=True, max_steps=stop, **QUIET)
+        s = finetune(net(how), clips, how, checkpoint=file, resume=True, **QUIET)
+        assert same(whole, ({k: v for k, v in s.classifier.state_dict().items()}, s.history, s.best['epoch']))
+        assert name != 'iic_finetune' or isinstance(s.lr_at, Plateau)
+    with pytest.raises(ValueError, match='training: the checkpoint was made with another training'):
+        finetune(net(how), clips, dataclasses.replace(how, lr=1.), checkpoint=file, resume=True, **QUIET)
+
+
+def test_workers_do_not_change_a_training(clips):
+    how = small('clean_finetune')
+    s = finetune(net(how), clips, how, workers=2, **QUIET)
+    assert same(trained(clips, how), (s.classifier.state_dict(), s.history, s.best['epoch']))
+
+
+@real
+def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
+    "320 x 240, squares of 224 scaled to 128, in the released order: centre, corners, and the same mirrored."
+    file = sorted((VIDEOS/'ucf101').glob('*/*.avi'))[0]
+    frames = decode(file, range(8))
+    assert frames.shape[1:3] == (240, 320)
+    m = manifest.Manifest(file.parent/'manifest.csv', [manifest.Row(file.name, 'a', 'a', 'test', frames=8, width=320, height=240)], '0')
+    item = CropClips(m, [0], Testing(clips=1, crops='ten'), 8, 1, 128)[0]
+    seen = Views('rgb', mean=(0, 0, 0), std=(1, 1, 1))(collate([item]))['rgb'][0]
+    for i in range(10):
+        top, left = [(8, 48), (0, 0), (0, 96), (16, 0), (16, 96)][i % 5]
+        x = interpolate(frames[:, top:top+224, left:left+224].permute(0, 3, 1, 2), (128, 128), mode='bilinear', antialias=True)
+        x = (x.flip(3) if i >= 5 else x).permute(1, 0, 2, 3)/255
+        assert torch.equal(seen[i], x), i
+
+
+def test_training_clips_are_those_of_the_preset(clips):
+    "IIC's crop is a square of 210 px from 320 x 240, and never mirrored; CoCLR's colours change with probability .3."
+    g = np.random.default_rng(0)
+    how = preset('iic_finetune')
+    drawn = augment.draw(g, 50, 16, 240, 320, size=112, **dataclasses.asdict(how.pixels))
+    assert (drawn['box'][:, 2:] == 210).all() and not drawn['flip'].any() and (drawn['hue'] == 0).all() and (drawn['sigma'] == 0).all()
+    jittered = (augment.draw(g, 2000, 1, 240, 320, size=128, **dataclasses.asdict(preset('coclr_finetune').pixels))['brightness'] != 1).float().mean()
+    assert abs(jittered - .3) < .04 and Pixels().flip == 0
+
+
+@real
+def test_probe_on_the_colours_of_real_clips():
+    "270 clips of UCF101: end to end, with the sources of the official groups."
+    m = manifest.Manifest(VIDEOS/'ucf101'/'manifest.csv', manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False), '0')
+    train, val = cut_validation(m, 1)
+    assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val} and {m.rows[r].label for r in val} == set(m.labels)
+    parts = [features.histogram(m, part, 1, frames=4, progress=False) for part in ('train', 'test')]
+    found = measure(classify(linear_probe(parts[0]), parts[1], m.labels))
+    print(found)
+    assert found['top1'] > 3/9

@@ -1,0 +1,348 @@
+"The evaluation protocols: what they look at, what they never look at, and numbers that do not depend on how they were computed."
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.neighbors import NearestNeighbors
+
+from vssl_nb import augment, backbones, features, manifest, retrieval, toy
+from vssl_nb.distributed import rank, together
+from vssl_nb.features import PROTOCOLS, Protocol, Shelf, counted, extract, frames_of, key_of, protocol, ready, restrict
+from vssl_nb.manifest import Manifest, Row
+from vssl_nb.motion import residual
+from vssl_nb.video import crop_resize, decode, encode
+
+ROOT = Path(__file__).resolve().parent.parent
+ENV = os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'MPLBACKEND': 'agg'}
+SMALL = {'length': 8, 'size': 32}
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory): return manifest.read(toy.make(tmp_path_factory.mktemp('toy')/'toy', 'tiny', progress=False))
+
+
+@pytest.fixture(scope='module')
+def few(data):
+    "Three of the eight classes."
+    return Manifest(data.path, [replace(r, status='ok' if r.label in data.labels[:3] else 'not for this test') for r in data.rows], 'few')
+
+
+@pytest.fixture(scope='module')
+def encoder(): return backbones.create('tiny', seed=0)
+
+
+def look(encoder, data, part='test', p=protocol(clips=3, **SMALL), **how):
+    return extract(encoder, data, part, view='residual', protocol=p, progress=False, **how)
+
+
+def made_up(n, **columns):
+    "A manifest of which only the list exists."
+    return Manifest(Path('made-up.csv'), [Row(video=f'{i}.mp4', label='a', split1='test', **columns) for i in range(n)], 'none')
+
+
+# what a protocol looks at
+
+def released_windows(frames, length, stride):
+    "The released sampler (b7), as a loop."
+    starts,start = [],0
+    while start <= frames - length*stride:
+        starts.append(start)
+        start += length*stride//2 - 1
+    return starts
+
+
+def test_the_windows_of_187_frames_are_the_eleven_of_the_released_code():
+    official = protocol('coclr_official')
+    starts = frames_of(official, 187)[:, 0].tolist()
+    assert len(starts) == 11 and starts == list(range(0, 151, 15)) == released_windows(187, 32, 1)
+    for frames in range(33, 300, 7): assert frames_of(official, frames)[:, 0].tolist() == released_windows(frames, 32, 1)
+    assert frames_of(official, 187)[-1].tolist() == list(range(150, 182)) # the tail is not covered
+
+
+def test_iic_looks_around_ten_even_centres():
+    iic = protocol('iic_official')
+    for frames in (29, 187, 1776):
+        released = [int(i - 16/2) for i in np.linspace(16/2, frames - 16/2, 10)]
+        assert frames_of(iic, frames).tolist() == [list(range(s, s+16)) for s in released]
+    assert (frames_of(iic, 190)[:, 0] != frames_of(protocol('rspnet'), 190)[:, 0]).any() # ours rounds
+
+
+def test_iic_drops_what_fills_no_batch_of_eight():
+    for n,kept in ((3783, 3776), (9537, 9536), (16, 16)): # split 1 of UCF101 (b11)
+        rows,left = counted(made_up(n, frames=50), protocol=protocol('iic_official'))
+        assert (rows, sorted(left)) == (list(range(kept)), list(range(kept, n)))
+    with pytest.raises(ValueError, match='no video is left'): counted(made_up(7, frames=50), protocol=protocol('iic_official'))
+
+
+def test_coclr_drops_what_is_not_longer_than_half_a_clip():
+    frames = [16, 17, 18, 40]
+    listed = Manifest(Path('made-up.csv'), [Row(video=f'{n}.mp4', split1='test', frames=n) for n in frames], 'none')
+    assert [frames[r] for r in counted(listed, protocol=protocol('coclr_official'))[0]] == [n for n in frames if not n - 32//2 - 1 <= 0]
+    assert len(counted(listed)[0]) == 4
+
+
+def test_the_random_clip_of_the_gallery_never_begins_at_the_last_start():
+    official = protocol('coclr_official')
+    clips = [frames_of(official, 40, row, 'gallery') for row in range(500)]
+    assert {c.shape for c in clips} == {(1, 32)} and {int(c[0, 0]) for c in clips} == set(range(8))
+    assert any((frames_of(replace(official, seed=1), 40, row, 'gallery') != clips[row]).any() for row in range(9))
+    assert (frames_of(official, 40, 0, 'query') == frames_of(official, 40, 7, 'query')).all()
+
+
+def test_every_protocol_says_every_thing_it_does():
+    "Two protocols that differ in a field do not print alike."
+    other = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop', clip_norm=True, centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8)
+    silent = {f.name for f in fields(Protocol)} - set(other) - {'name', 'metric', 'seed'}
+    assert not silent, silent
+    for name,value in other.items(): assert str(replace(protocol(), **{name: value})) != str(protocol()), name
+    assert str(protocol('coclr_official', seed=1)) != str(protocol('coclr_official'))
+    assert list(PROTOCOLS) == ['clean', 'coclr_official', 'iic_official', 'rspnet', 'moquad']
+    for name in PROTOCOLS: assert Protocol(**asdict(PROTOCOLS[name])) == PROTOCOLS[name] and PROTOCOLS[name].name == name
+
+
+def test_official_features_equal_a_slow_reference(data, encoder):
+    "One video and one clip at a time: frames, box, colours, length 1, mean."
+    p = protocol('coclr_official', **SMALL, jitter=1.)
+    for part,role in (('test', 'query'), ('train', 'gallery')):
+        found = look(encoder, data, part, p)
+        for i in (0, 5):
+            row,total = int(found.row[i]),0
+            numbers = frames_of(p, data.rows[row].frames, row, role)
+            assert (len(numbers) == 1) == (role == 'gallery')
+            for clip,where in enumerate(numbers):
+                side = round(32*224/240)
+                x = crop_resize(decode(data.file(row), where.tolist()), ((32-side)//2, (32-side)//2, side, side), (32, 32))
+                drawn = augment.draw(np.random.default_rng((0, row, 1, clip)), 1, 8, 32, 32, size=32, flip=0., jitter=1., brightness=.2, contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
+                drawn = {k: drawn[k][:, None] for k in ('brightness', 'contrast', 'saturation', 'hue', 'order')}
+                with torch.no_grad(): y = encoder.eval()(residual(augment.apply(x[None, None], drawn)[:, 0])/.05)[0]
+                total = total + F.normalize(y.double(), dim=0)
+            torch.testing.assert_close(found.x[i], (total/len(numbers)).float(), rtol=1e-5, atol=1e-6)
+
+
+# the same number, however it is computed
+
+@pytest.mark.parametrize('name', ['clean', 'coclr_official', 'iic_official'])
+def test_workers_and_batches_change_no_digit(few, encoder, name):
+    p = protocol(name, **SMALL, batch_of=4) if name == 'coclr_official' else protocol(name, clips=3, batch_of=4, **SMALL)
+    once = {part: look(encoder, few, part, p) for part in ('test', 'train')}
+    for how in ({'batch': 1}, {'batch': 5, 'workers': 2}, {'batch': 16, 'workers': 2}, {'batch': 500}):
+        again = {part: look(encoder, few, part, p, **how) for part in once}
+        for part in once: assert torch.equal(once[part].x, again[part].x) and once[part].key == again[part].key, how
+        assert retrieval.measure(again['test'], again['train']) == retrieval.measure(once['test'], once['train'])
+
+
+def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
+    "More windows than go through the encoder at a time."
+    x = torch.randint(0, 255, (60, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    encode(tmp_path/'long.mp4', x)
+    m = Manifest(tmp_path/'manifest.csv', [Row('long.mp4', 'a', 'a/1', 'test', frames=60, fps=25., width=32, height=32)], 'none')
+    p = protocol(windows='sliding', **SMALL)
+    clips = frames_of(p, 60)
+    assert len(clips) == 18 > features.TOGETHER
+    with torch.no_grad(): slow = torch.stack([encoder.eval()(residual(decode(m.file(0), c.tolist()).permute(3, 0, 1, 2)[None]/255)/.05)[0].double() for c in clips]).mean(0)
+    for batch in (1, 7, 100): torch.testing.assert_close(look(encoder, m, p=p, batch=batch).x[0], slow.float(), rtol=1e-5, atol=1e-6)
+    assert torch.equal(look(encoder, m, p=p, batch=1).x, look(encoder, m, p=p, batch=100, workers=1).x)
+
+
+def test_splits_and_ladder_equal_direct_extraction(few, encoder):
+    official = protocol('coclr_official', **SMALL)
+    def direct(split, p): return retrieval.measure(*(extract(encoder, few, part, split, 'residual', p, progress=False) for part in ('test', 'train')), (1, 5))
+    found = retrieval.over_splits(encoder, few, (1, 3), 'residual', official, (1, 5), progress=False)
+    assert found == {s: direct(s, official) for s in (1, 3)}
+    goal = protocol(clips=3, **SMALL)
+    rows = retrieval.ladder(encoder, few, goal, official, view='residual', seeds=(0, 4), ks=(1, 5), progress=False)
+    steps = retrieval.rungs(official, goal)
+    assert len(rows) == len(steps) == 8 and steps[-1][1] == goal
+    for row,(words,p) in zip(rows, steps):
+        each = [direct(1, replace(p, seed=seed)) for seed in ((0, 4) if p.random else (p.seed,))]
+        assert row['step'] == words and row['seeds'] == len(each)
+        for k in (1, 5): assert row[f'r{k}'] == pytest.approx(np.mean([e[k] for e in each]), abs=1e-12)
+        assert (row['low'], row['high']) == (min(e[1] for e in each), max(e[1] for e in each))
+    for (_,a),(_,b) in zip(steps, steps[1:]): # one thing at a time
+        assert len([f for f in fields(Protocol) if f.name != 'name' and getattr(a, f.name) != getattr(b, f.name)]) in (1, 2)
+
+
+def test_neighbours_and_recall_agree_with_scikit_learn_and_a_slow_loop():
+    rng = torch.Generator().manual_seed(1)
+    q,g = torch.randn(60, 16, generator=rng),torch.randn(333, 16, generator=rng)
+    yq,yg = torch.randint(0, 30, (60,), generator=rng),torch.randint(0, 30, (333,), generator=rng)
+    theirs = NearestNeighbors(n_neighbors=50, metric='cosine').fit(g.numpy()).kneighbors(q.numpy())[1]
+    for chunk in (1, 13, 64, 2048): assert (retrieval.nearest(q, g, 50, chunk)[0].numpy() == theirs).all()
+    slow = {k: sum(any(yg[n] == yq[i] for n in theirs[i][:k]) for i in range(60))/60 for k in retrieval.KS}
+    assert retrieval.recall(q, g, yq, yg, retrieval.KS) == pytest.approx(slow, abs=1e-12)
+
+
+def test_ties_have_one_order_whatever_the_chunks():
+    "Few different values, many copies: the earlier gallery video is always the nearer."
+    rng = torch.Generator().manual_seed(2)
+    g = torch.randn(7, 33, generator=rng)[torch.randint(0, 7, (1000,), generator=rng)]
+    q = torch.randn(40, 33, generator=rng)
+    exact = (F.normalize(q.double(), dim=1) @ F.normalize(g.double(), dim=1).T).float().numpy()
+    slow = np.stack([sorted(range(1000), key=lambda n: (-row[n], n))[:150] for row in exact])
+    for chunk in (10, 100, 151, 999, 4096): assert (retrieval.nearest(q, g, 150, chunk)[0].numpy() == slow).all(), chunk
+
+
+def peak(queries, gallery, dim=8):
+    "MiB that `nearest` needs beyond its input, in a process of its own."
+    code = f'''
+import resource, torch
+from vssl_nb.retrieval import nearest
+rng = torch.Generator().manual_seed(0)
+q,g = torch.randn({queries}, {dim}, generator=rng),torch.randn({gallery}, {dim}, generator=rng)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+nearest(q, g, 50)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)/1024)
+'''
+    return float(subprocess.run([sys.executable, '-c', code], env=ENV, check=True, text=True, stdout=subprocess.PIPE).stdout)
+
+
+def test_memory_does_not_grow_with_the_gallery():
+    "The similarities alone would take 47 and 312 MiB."
+    small,large = peak(2048, 6000),peak(2048, 40000)
+    assert large < 250 and large - small < 30, (small, large)
+
+
+# what is kept
+
+def test_a_killed_extraction_goes_on_where_it_was(data, encoder, tmp_path, monkeypatch):
+    "The process dies by SIGKILL in its 21st video; nothing finished is decoded again."
+    code = f'''
+import os, signal, torch
+from vssl_nb import backbones, features, manifest
+torch.set_num_threads(1)
+encoder,calls,features.EVERY = backbones.create('tiny', seed=0),[0],0.
+def die(*_):
+    calls[0] += 1
+    if calls[0] > 20: os.kill(os.getpid(), signal.SIGKILL)
+encoder.register_forward_pre_hook(die)
+features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='residual', protocol=features.protocol(clips=3, length=8, size=32), progress=False, store={str(tmp_path)!r})
+'''
+    died = subprocess.run([sys.executable, '-c', code], env=ENV)
+    assert died.returncode == -signal.SIGKILL
+    parts = sorted(tmp_path.glob('*.parts/*.safetensors'))
+    assert len(parts) == 20 and not list(tmp_path.glob('*.safetensors'))
+    parts[3].write_bytes(parts[3].read_bytes()[:-5]) # a damaged part is made again
+    decoded = []
+    read = features.VideoCache.read
+    monkeypatch.setattr(features.VideoCache, 'read', lambda self, row, *a: decoded.append(row) or read(self, row, *a))
+    found,rows = look(encoder, data, 'train', store=tmp_path),data.select('train')
+    assert sorted(decoded) == sorted([rows[3]] + rows[20:])
+    assert torch.equal(found.x, look(encoder, data, 'train').x) and found.row.tolist() == rows
+    assert [p.suffix for p in tmp_path.iterdir()] == ['.safetensors'] # one whole file
+    decoded.clear()
+    assert torch.equal(look(encoder, data, 'train', store=tmp_path).x, found.x) and not decoded
+
+
+def two(path, stored): # in each of two processes
+    data,encoder = manifest.read(path),backbones.create('tiny', seed=0)
+    def looked(part, **how): return look(encoder, data, part, shared=True, **how)
+    features.EVERY = 0.
+    found = looked('train', store=stored)
+    read = looked('train', store=stored) # from the file
+    return found.x, read.x, looked('test').x, sorted(found.dropped), rank()
+
+
+def test_two_processes_make_the_file_of_one(data, encoder, tmp_path):
+    one = look(encoder, data, 'train', store=tmp_path/'one')
+    test = look(encoder, data, 'test')
+    for x,read,in_memory,dropped,_ in together(two, 2, data.path, tmp_path/'two'):
+        assert torch.equal(x, one.x) and torch.equal(read, one.x) and torch.equal(in_memory, test.x) and not dropped
+    a,b = (list((tmp_path/name).iterdir()) for name in ('one', 'two'))
+    assert [p.name for p in a] == [p.name for p in b] and a[0].read_bytes() == b[0].read_bytes()
+
+
+def test_unreadable_videos_of_all_processes_are_named(data, encoder, tmp_path):
+    rows = data.select('train')
+    broken = Manifest(data.path, [replace(r, video='none.mp4') if i in (rows[4], rows[9]) else r for i,r in enumerate(data.rows)], 'broken')
+    for n in (1, 2):
+        def work(): return sorted(look(encoder, broken, 'train', shared=True, store=tmp_path/str(n)).dropped)
+        assert together(work, n) == [sorted([rows[4], rows[9]])]*n
+
+
+def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
+    "Whatever decides a feature changes the name of its file."
+    other = backbones.create('tiny', seed=0)
+    other.stages[0][1].running_var[0] += 1e-6
+    p = protocol(clips=3, **SMALL)
+    keys = [key_of(encoder, data, 'test', 1, 'residual', p), key_of(other, data, 'test', 1, 'residual', p), key_of(encoder, data, 'train', 1, 'residual', p),
+        key_of(encoder, data, 'test', 2, 'residual', p), key_of(encoder, data, 'test', 1, 'rgb', p), key_of(encoder, Manifest(data.path, data.rows, 'b'), 'test', 1, 'residual', p),
+        key_of(encoder, data, 'test', 1, 'residual', p, residual_scale=.1), key_of(encoder, data, 'test', 1, 'residual', p, device='cuda')]
+    for f in fields(Protocol):
+        value = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop', clip_norm=True, centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8).get(f.name)
+        if value is not None: keys.append(key_of(encoder, data, 'test', 1, 'residual', replace(p, **{f.name: value})))
+    drawing = replace(p, gallery='random', jitter=.1)
+    keys += [key_of(encoder, data, 'test', 1, 'residual', drawing), key_of(encoder, data, 'test', 1, 'residual', replace(drawing, seed=1)), key_of(encoder, data, 'test', 1, 'residual', drawing, 'gallery')]
+    assert len({Shelf(tmp_path, k, p).path for k in keys}) == len(keys)
+    assert key_of(encoder, data, 'test', 1, 'residual', replace(p, seed=9, name='x')) == keys[0] # nothing is drawn: the seed says nothing
+    first = look(encoder, data, store=tmp_path)
+    assert not torch.equal(look(other, data, store=tmp_path).x, first.x)
+    with pytest.raises(ValueError, match='belong to another encoder'): features.cached(Shelf(tmp_path, keys[0], p).path, keys[1], lambda: first)
+
+
+# no leak
+
+def poisoned(data, folder, spared):
+    "A copy of the dataset in which every test video but one is noise."
+    folder.mkdir()
+    rng,rows = torch.Generator().manual_seed(0),data.select('test')
+    for i,r in enumerate(data.rows):
+        (folder/r.video).parent.mkdir(exist_ok=True)
+        if i in rows and i != spared: encode(folder/r.video, torch.randint(0, 256, (r.frames, r.height, r.width, 3), dtype=torch.uint8, generator=rng))
+        else: (folder/r.video).write_bytes(data.file(i).read_bytes())
+    return Manifest(folder/'manifest.csv', data.rows, data.sha256)
+
+
+def test_no_test_video_influences_another_or_the_gallery_in_clean(few, encoder, tmp_path):
+    spared = few.select('test')[2]
+    bad,both = poisoned(few, tmp_path/'bad', spared),{}
+    for name in ('clean', 'rspnet', 'iic_official', 'coclr_official'):
+        p = protocol(name, batch_of=1, **SMALL) # six queries
+        for which,m in (('good', few), ('bad', bad)):
+            query,gallery = look(encoder, m, 'test', p),look(encoder, m, 'train', p)
+            q,g = ready(query, gallery)
+            both[name, which] = q[2], g, query.x, gallery.x, retrieval.nearest(q[2:3], g, 10)[0]
+        good,was = both[name, 'bad'],both[name, 'good']
+        assert not torch.equal(good[2], was[2]) # the poison is there
+        assert torch.equal(good[2][2], was[2][2]) and torch.equal(good[3], was[3]) # features of one video never depend on another
+        same = [torch.equal(a, b) for a,b in zip((good[0], good[1], good[4]), (was[0], was[1], was[4]))]
+        if name == 'coclr_official': assert same[1] and not same[0] # each set's own mean: the other test videos move this query
+        else: assert all(same), name
+
+
+def test_the_gallery_mean_is_all_that_clean_knows_of_a_dataset(data, encoder):
+    "A query alone is treated as it is among others; under 'own' it vanishes."
+    query,gallery = look(encoder, data),look(encoder, data, 'train')
+    alone = replace(query, **{k: getattr(query, k)[3:4] for k in ('x', 'label', 'row', 'source')})
+    assert torch.equal(ready(alone, gallery)[0][0], ready(query, gallery)[0][3])
+    own = [replace(f, protocol=replace(f.protocol, centre='own')) for f in (alone, gallery)]
+    assert ready(*own)[0].abs().max() == 0
+
+
+# bad input: one sentence
+
+def test_bad_input_is_refused_in_one_sentence(data, encoder, tmp_path):
+    p,without = protocol(clips=1, **SMALL),Manifest(data.path, [replace(r, split2='') for r in data.rows], 'x')
+    other = backbones.create('tiny', seed=1)
+    for ask,words in (
+        (lambda: ready(look(encoder, data, p=p), look(other, data, 'train', p)), 'do not have the same encoder'),
+        (lambda: extract(encoder, without, 'test', 2, protocol=p, progress=False), "no usable video has 'test' in split2"),
+        (lambda: retrieval.over_splits(encoder, without, protocol=p), "no usable video has 'test' in split2"),
+        (lambda: look(encoder, data, p=replace(p, size=8)), 'at least (4, 16, 16) frames and pixels'),
+        (lambda: look(torch.nn.Conv3d(2, 4, 3), data, p=p), "the encoder cannot read clips (3, 8, 32, 32) of the view 'residual'"),
+        (lambda: look(torch.nn.Flatten(), data, p=replace(p, feature='maps')), 'has no `maps`'),
+        (lambda: extract(encoder, data, view='flow', protocol=p, progress=False), 'have no stored flow'),
+        (lambda: look(encoder, data, p=replace(p, crop=224)), 'crop=224 does not fit a frame of 32x32'),
+        (lambda: protocol('provico'), 'match probability'), (lambda: protocol('coclr_oficial'), "did you mean 'coclr_official'"),
+        (lambda: restrict(look(encoder, data, p=p), data, 'train'), "extract the part 'all'"),
+        (lambda: look(encoder, data, p=p, role='judge'), "role must be 'query' or 'gallery'"),
+    ):
+        with pytest.raises(ValueError) as e: ask()
+        assert words in str(e.value) and '\n' not in str(e.value), str(e.value)
