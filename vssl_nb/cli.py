@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'is_first', 'Pretrain', 'Retrieve', 'changes', 'Extract',
-           'Probe', 'Finetune', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'unknown_option', 'overview', 'main']
+           'Probe', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'unknown_option',
+           'overview', 'main']
 
-# %% ../nbs/50_cli.ipynb #e005c1a2
+# %% ../nbs/50_cli.ipynb #7ba11b5e
+import ast
 import contextlib
 import io
 import json
@@ -166,7 +168,7 @@ class Retrieve:
         print(f"{row['queries']} test videos against {row['gallery']} training videos, split {row['split']}; {len(row['dropped'])} unreadable; {self.folder/'results.json'}")
         if not row['finished']: print(f"this run is not finished: the encoder is from step {row['step']}", file=sys.stderr)
 
-# %% ../nbs/50_cli.ipynb #a550b9a4
+# %% ../nbs/50_cli.ipynb #a602ad78
 def changes(
     words:Sequence[str], # such as epochs=5
 )->dict[str,Any]: # name -> value
@@ -175,8 +177,8 @@ def changes(
     for word in words:
         name, equals, value = word.partition('=')
         if not equals or not name: raise Mistake(f'--set {word}: is not name=value, such as epochs=5')
-        try: found[name.replace('-', '_')] = json.loads(value)
-        except json.JSONDecodeError: found[name.replace('-', '_')] = value
+        try: found[name.replace('-', '_')] = {'true': True, 'false': False, 'null': None, 'none': None}[value.lower()] if value.lower() in ('true', 'false', 'null', 'none') else ast.literal_eval(value)
+        except (ValueError, SyntaxError): found[name.replace('-', '_')] = value # a word
     return {k: tuple(v) if isinstance(v, list) else v for k,v in found.items()}
 
 @dataclass
@@ -240,6 +242,30 @@ class Finetune:
         print(sheet(summary([row]), 'text'))
 
 @dataclass
+class Cotrain:
+    "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
+    name:tyro.conf.Positional[str] # coclr-toy, coclr-laptop, coclr-ucf101 or coclr-k400
+    data:Path # manifest.csv, or the folder that holds it
+    out:Path|None=None # folder; none: runs/<name>
+    set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
+    device:str='auto' # auto, cpu, cuda or cuda:1
+    dtype:Literal['float32','bfloat16']='float32' # of the forward pass
+    workers:int=2 # processes that decode, for each process that trains
+    cache:int=0 # MiB of decoded videos that each process keeps in memory
+    compile:bool=False # torch.compile the networks; needs a C++ compiler
+    recompute:bool=False # compute activations twice instead of keeping them: less memory, more time
+    save_minutes:float=5. # minutes from one checkpoint to the next
+    health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
+
+    def run(self):
+        from vssl_nb.cotraining import cotrain
+        from vssl_nb.report import page, sheet, summary
+        out = self.out or Path('runs')/self.name
+        rows = cotrain(self.name, self.data, out, changes(self.set), self.device, self.workers, dtype=self.dtype, cache=self.cache, compile=self.compile,
+            recompute=self.recompute, save_minutes=self.save_minutes, health_every=self.health_every)
+        if is_first(): print(sheet(summary(rows), 'text'), page(out), sep='\n')
+
+@dataclass
 class Report:
     "Collect the results of one or many runs into a table beside the published numbers, and a self-contained page."
     folder:tyro.conf.Positional[Path] # a run folder, or a folder of run folders
@@ -261,8 +287,8 @@ class Demo:
         from vssl_nb.demo import demo
         demo(self.out, seed=self.seed)
 
-# %% ../nbs/50_cli.ipynb #853b2220
-COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow, 'recipes': Recipes, 'pretrain': Pretrain, 'extract': Extract, 'retrieve': Retrieve, 'probe': Probe,
+# %% ../nbs/50_cli.ipynb #f45750d2
+COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow, 'recipes': Recipes, 'pretrain': Pretrain, 'cotrain': Cotrain, 'extract': Extract, 'retrieve': Retrieve, 'probe': Probe,
     'finetune': Finetune, 'report': Report}
 
 class Mistake(ValueError):

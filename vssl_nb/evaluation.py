@@ -61,7 +61,7 @@ def open_trained(
     if about.get('view', recipe.view) != recipe.view: raise TrainError(f"{folder/'encoder.safetensors'}: is an encoder of {about['view']}, and {folder/'recipe.json'} speaks of {recipe.view}; do not mix run folders")
     return Trained(folder, recipe, card, manifest, encoder, about)
 
-# %% ../nbs/44_evaluation.ipynb #53e279ee
+# %% ../nbs/44_evaluation.ipynb #59cfc48c
 def protocol_for(
     recipe:Recipe,
     name:str='clean', # of `features.PROTOCOLS`
@@ -95,7 +95,7 @@ def pairs_of(
 )->dict[int,tuple[Features,Features]]: # split -> query, gallery
     "Features of every split, each video encoded once and kept in the run folder; ManifestError where a split does not exist."
     for s in splits: counted(t.manifest, 'test', s, p), counted(t.manifest, 'train', s, p) # before the first file is decoded
-    how = dict(store=t.folder/'features') | how | views_of(t.recipe)
+    how = dict(store=t.folder/'features') | how | views_of(t.recipe) | dict(device=pick_device(str(how.get('device', 'auto'))))
     query = extract(t.encoder, t.manifest, 'all', 1, t.recipe.view, p, role='query', **how)
     gallery = query if p.gallery=='alike' else extract(t.encoder, t.manifest, 'all', 1, t.recipe.view, p, role='gallery', **how)
     return {s: (restrict(query, t.manifest, 'test', s), restrict(gallery, t.manifest, 'train', s)) for s in splits}
@@ -105,7 +105,8 @@ def _shares(found:Mapping[int,float])->dict[str,float]: return {f'r{k}': round(v
 def _with_mean(rows:list[dict[str,Any]], numbers:Sequence[str])->list[dict[str,Any]]: # one per split -> and one for their mean
     if len(rows) < 2: return rows
     mean = {k: round(sum(r[k] for r in rows)/len(rows), 6) for k in numbers if all(k in r for r in rows)}
-    return [*rows, {k: v for k,v in rows[0].items() if k not in ('by_class', 'confusion', 'dropped')} | mean | {'split': 'mean of ' + ', '.join(str(r['split']) for r in rows)}]
+    return [*rows, {k: v for k,v in rows[0].items() if k not in ('by_class', 'confusion', 'dropped')} | mean | {'split': 'mean of splits ' + ', '.join(str(r['split']) for r in rows)} | \
+        ({'seen_in_training': sum(r['seen_in_training'] for r in rows)} if 'seen_in_training' in rows[0] else {})]
 
 def retrieval_of(
     t:Trained,
@@ -175,7 +176,7 @@ def streams_of(
     keep_results(first.folder, rows)
     return rows
 
-# %% ../nbs/44_evaluation.ipynb #ae12a6a1
+# %% ../nbs/44_evaluation.ipynb #9f662ef8
 def probe_of(
     t:Trained,
     name:str='clean_probe', # of `classification.PROBES`
@@ -189,8 +190,8 @@ def probe_of(
     preset: Probe = PROBES[name] if selection is None else dataclasses.replace(PROBES[name], selection=selection)
     splits, rows, p = tuple(splits) or (t.recipe.split,), [], protocol_of(t.recipe)
     for s in splits: refuse_leak(t, s, name)
-    device = pick_device(str(how.pop('device', 'auto')))
-    for s,(query,gallery) in pairs_of(t, p, splits, device=device, **how).items():
+    device = pick_device(str(how.get('device', 'auto')))
+    for s,(query,gallery) in pairs_of(t, p, splits, **how).items():
         began = time.monotonic()
         linear = classification.linear_probe(gallery, preset, query if preset.selection=='test' else None, seed, device)
         pred = classification.classify(linear, query, t.manifest.labels)
@@ -200,7 +201,7 @@ def probe_of(
     keep_results(t.folder, rows)
     return rows
 
-# %% ../nbs/44_evaluation.ipynb #6964256f
+# %% ../nbs/44_evaluation.ipynb #715d4c90
 def training_for(
     recipe:Recipe,
     name:str, # of `classification.TRAININGS`
@@ -237,7 +238,7 @@ def finetune_of(
         classification.refuse_misfit(t.about, training_for(recipe, name), recipe.view)
         refuse_leak(t, split or recipe.split, name)
     how, split, dev = training_for(recipe, name, **fields or {}), split or recipe.split, pick_device(device)
-    out = Path(out) if out else (Path('runs')/f'{name}-{recipe.name}' if scratch else Path(source).parent/f'{Path(source).name}-{name}')/f'split{split}-seed{seed}'
+    out = Path(out) if out else Path('runs' if scratch else Path(source).parent)/f'{recipe.name if scratch else Path(source).name}-{name}-split{split}-seed{seed}'
     if (out/'card.json').exists() and not resume: raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
     s = classification.prepare(Classifier(encoder, len(manifest.labels), how, recipe.view, seed), manifest, how, split, seed, workers, cache, dev.type=='cuda', **views_of(recipe))
     if (out/'last.pt').exists(): classification.go_on(s, load(out/'last.pt'))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['IDENTITY', 'clips_of', 'seen_by', 'live', 'views_of', 'device_of', 'method_of', 'schedule_of', 'protocol_of',
            'card_of', 'write_json', 'read_json', 'stop_signals', 'open_run', 'weights_of', 'begin_with', 'refuse_unfit',
-           'try_out', 'begin', 'pretrain', 'advice', 'Notes', 'open_folder', 'Keeper', 'features_of', 'row_of',
-           'keep_results', 'ks_of', 'baselines', 'random_row', 'retrieve', 'wall_of']
+           'views_ready', 'try_out', 'begin', 'pretrain', 'advice', 'Notes', 'open_folder', 'Keeper', 'features_of',
+           'row_of', 'keep_results', 'ks_of', 'baselines', 'random_row', 'retrieve', 'wall_of']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import json
@@ -195,7 +195,7 @@ def open_run(
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
-# %% ../nbs/41_experiments.ipynb #292d837e
+# %% ../nbs/41_experiments.ipynb #4bed9e2a
 def weights_of(
     folder, # of a run
     recipe:Recipe, # that wants to begin with them
@@ -242,6 +242,11 @@ def refuse_unfit(recipe:Recipe, manifest:Manifest)->None:
     out = min(recipe.method.queue, most*(1 + -(-recipe.method.queue//len(rows))))
     if recipe.method.topk > recipe.method.queue - out:
         raise TrainError(f'topk={recipe.method.topk} is too many: of the {recipe.method.queue} keys of the queue up to {out} are siblings of the query, which are not searched; lower topk, or enlarge the queue')
+
+def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
+    "Every view can be had: flow is stored, or there is a GPU to solve for it."
+    device_of(recipe, device)
+    clips_of(recipe, manifest)
 
 # %% ../nbs/41_experiments.ipynb #fa21f4a8
 @torch.inference_mode()

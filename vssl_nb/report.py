@@ -282,7 +282,7 @@ def _remarks(line:Mapping[str,Any], found:Sequence[Published])->list[str]:
         if changed: notes.append('recipe changed: ' + ', '.join(f'{k} {a} → {b}' for k,(a,b) in changed.items()))
     return notes
 
-# %% ../nbs/42_report.ipynb #917481b7
+# %% ../nbs/42_report.ipynb #bf43647e
 def summary(
     rows:Iterable[Mapping[str,Any]], # of `read`
 )->list[dict[str,Any]]: # lines for `sheet`, `table` and `html`
@@ -305,7 +305,8 @@ def summary(
             if paper: line |= {f'{metric}_paper': paper.value/100, f'{metric}_diff': line[metric] - paper.value/100, 'source': paper.source}
         if line.get('protocol'): line['protocol'] = _protocol(line['protocol'])
         if line.get('selection')=='test': line |= {'protocol': f'{line.get("protocol", "")} (chosen on test)'.strip(), 'notes': line['notes'] + ['chosen by its accuracy on the test videos']}
-        if line.get('split') is not None: line['protocol'] = ', '.join(filter(None, (line.get('protocol'), f'split {line["split"]}')))
+        if line.get('seen_in_training'): line['notes'] = line['notes'] + [f"{line['seen_in_training']} of its test videos were trained on, without their labels"]
+        if line.get('split') is not None: line['protocol'] = ', '.join(filter(None, (line.get('protocol'), f'split {line["split"]}' if isinstance(line['split'], int) else line['split'])))
     return lines
 
 def _order(line:Mapping[str,Any])->list[str]:
