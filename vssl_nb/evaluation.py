@@ -201,7 +201,7 @@ def probe_of(
     keep_results(t.folder, rows)
     return rows
 
-# %% ../nbs/44_evaluation.ipynb #715d4c90
+# %% ../nbs/44_evaluation.ipynb #6e71ca71
 def training_for(
     recipe:Recipe,
     name:str, # of `classification.TRAININGS`
@@ -233,6 +233,7 @@ def finetune_of(
         if data is None: raise TrainError(f'{source}: from scratch there is no run that knows its data; name a manifest with --data')
         manifest, encoder, given = read(data), create(recipe.backbone, seed=recipe.seed), 'scratch'
     else:
+        if 'scratch' in name: raise TrainError(f'{source}: is a run, and {name} begins with random weights; name a recipe instead, such as {find("infonce-toy-rgb").name}, or take a preset for fine-tuning')
         t = open_trained(source, data)
         recipe, manifest, encoder, given = t.recipe, t.manifest, t.encoder, str(source)
         classification.refuse_misfit(t.about, training_for(recipe, name), recipe.view)
