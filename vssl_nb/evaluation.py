@@ -6,7 +6,7 @@
 __all__ = ['Trained', 'open_trained', 'protocol_for', 'seen_in_training', 'refuse_leak', 'pairs_of', 'retrieval_of', 'untrained',
            'streams_of', 'probe_of', 'training_for', 'finetune_of']
 
-# %% ../nbs/44_evaluation.ipynb #6050bb58
+# %% ../nbs/44_evaluation.ipynb #1365516f
 import dataclasses
 import sys
 import time
@@ -20,17 +20,17 @@ from tqdm.auto import tqdm
 
 from . import classification
 from .backbones import create
-from .checkpoints import load, read_encoder, save
+from .checkpoints import load, save
 from .classification import PROBES, Classifier, Probe, Training
-from .experiments import Notes, keep_results, protocol_of, read_json, row_of, stop_signals, views_of, write_json
+from .experiments import Notes, keep_results, opened, protocol_of, read_json, row_of, stop_signals, views_of, write_json
 from .features import Features, Protocol, counted, extract, histogram, protocol, ready, restrict
 from .manifest import Manifest, read
-from .recipes import Recipe, find, from_dict, method_name
+from .recipes import Recipe, find, method_name
 from .retrieval import KS, chance, join, measure, recall, recall_by_class, within
 from .train import TrainError, fit, pick_device
 from .views import Views
 
-# %% ../nbs/44_evaluation.ipynb #ed72c797
+# %% ../nbs/44_evaluation.ipynb #1b95ab8e
 @dataclass(frozen=True)
 class Trained:
     "A run folder, opened to be measured."
@@ -51,15 +51,7 @@ def open_trained(
     data=None, # a manifest or its folder; None: the one it was trained on
 )->Trained:
     "What a run has learned, and where to measure it. `ValueError`."
-    folder = Path(run)
-    recipe = from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json'))
-    card = read_json(folder/'card.json', 'a run')
-    manifest = read(data if data is not None else card['manifest']['path'])
-    if data is None and manifest.sha256 != card['manifest']['sha256']:
-        raise TrainError(f'{manifest.path}: has changed since {folder} was trained on it; say which manifest to measure on with --data')
-    encoder, about = read_encoder(folder/'encoder.safetensors')
-    if about.get('view', recipe.view) != recipe.view: raise TrainError(f"{folder/'encoder.safetensors'}: is an encoder of {about['view']}, and {folder/'recipe.json'} speaks of {recipe.view}; do not mix run folders")
-    return Trained(folder, recipe, card, manifest, encoder, about)
+    return Trained(Path(run), *opened(run, data))
 
 # %% ../nbs/44_evaluation.ipynb #59cfc48c
 def protocol_for(

@@ -6,7 +6,7 @@
 __all__ = ['IDENTITY', 'clips_of', 'seen_by', 'live', 'views_of', 'device_of', 'method_of', 'schedule_of', 'protocol_of',
            'card_of', 'write_json', 'read_json', 'stop_signals', 'open_run', 'weights_of', 'begin_with', 'refuse_unfit',
            'views_ready', 'try_out', 'begin', 'pretrain', 'advice', 'Notes', 'open_folder', 'Keeper', 'features_of',
-           'row_of', 'keep_results', 'ks_of', 'baselines', 'random_row', 'retrieve', 'wall_of']
+           'row_of', 'keep_results', 'ks_of', 'baselines', 'random_row', 'opened', 'retrieve', 'wall_of']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import json
@@ -481,7 +481,22 @@ def random_row(
     found = measure(query, gallery, ks_of(data, recipe.split))
     return row_of(f'random {recipe.backbone}, {recipe.view}', 'random', recipe.view, found, data, recipe.split, time.monotonic()-begin, protocol=asdict(protocol_of(recipe)))
 
-# %% ../nbs/41_experiments.ipynb #a68448df
+# %% ../nbs/41_experiments.ipynb #5a82f758
+def opened(
+    run, # a run folder
+    data=None, # a manifest or its folder; None: the one it was trained on
+)->tuple[Recipe, dict[str,Any], Manifest, nn.Module, dict[str,Any]]: # recipe, card, manifest to measure on, encoder, what the encoder's file says
+    "What a run has learned, and where to measure it. `ValueError`."
+    run = Path(run)
+    recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
+    card = read_json(run/'card.json', 'a run')
+    manifest = read(data if data is not None else card['manifest']['path'])
+    if data is None and manifest.sha256 != card['manifest']['sha256']:
+        raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; say which manifest to measure on with --data')
+    encoder, about = read_encoder(run/'encoder.safetensors')
+    if about.get('view', recipe.view) != recipe.view: raise TrainError(f"{run/'encoder.safetensors'}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of {recipe.view}; do not mix run folders")
+    return recipe, card, manifest, encoder, about
+
 def retrieve(
     run, # a run folder
     data=None, # a manifest or its folder; None: the one it was trained on
@@ -490,12 +505,7 @@ def retrieve(
 )->dict[str,Any]: # the row that was added to results.json
     "Measure the encoder of a run by test -> train retrieval and keep the result in the run folder."
     run = Path(run)
-    recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
-    card = read_json(run/'card.json', 'a run')
-    manifest = read(data if data is not None else card['manifest']['path'])
-    if data is None and manifest.sha256 != card['manifest']['sha256']:
-        raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; say which manifest to measure on with --data')
-    encoder, about = read_encoder(run/'encoder.safetensors')
+    recipe, card, manifest, encoder, about = opened(run, data)
     query, gallery = (features_of(encoder, manifest, recipe, part, device, workers, progress) for part in ('test', 'train'))
     dropped = {**query.dropped, **gallery.dropped}
     row = row_of(recipe.name, recipes.method_name(recipe), recipe.view, measure(query, gallery, ks_of(manifest, recipe.split)), manifest, recipe.split, card['seconds'], run.name,
