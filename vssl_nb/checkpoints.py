@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CheckpointError', 'write_whole', 'save', 'load', 'digest', 'export_encoder', 'read_encoder']
 
-# %% ../nbs/15_checkpoints.ipynb #b68995b3
+# %% ../nbs/15_checkpoints.ipynb #3c711d1d
 import hashlib
 import json
 import os
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from .backbones import create
@@ -77,7 +77,7 @@ def load(
     if not isinstance(state, dict): raise CheckpointError(f'{path}: holds a {type(state).__name__}, not the state of a run')
     return state
 
-# %% ../nbs/15_checkpoints.ipynb #aadfdce4
+# %% ../nbs/15_checkpoints.ipynb #6ac4a70d
 def digest(
     state:dict[str,Tensor], # a state_dict
 )->str: # 64 hexadecimal digits
@@ -96,9 +96,8 @@ def export_encoder(
     "Write an encoder as one file that can be loaded without this run."
     state = {k:v.detach().cpu().contiguous() for k,v in encoder.state_dict().items()}
     about = about | {'sha256': digest(state)}
-    def write(f):
-        save_file(state, f.name, {'vssl_nb': json.dumps(about)})
-    return write_whole(path, write)
+    # not `save_file`, which puts a temporary file of its own beside ours and leaves it there when it is killed
+    return write_whole(path, lambda f: f.write(to_bytes(state, {'vssl_nb': json.dumps(about)})))
 
 # %% ../nbs/15_checkpoints.ipynb #1992c6a2
 def read_encoder(
