@@ -424,13 +424,13 @@ def tsne(
     ax.legend(frameon=False, fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     return figure
 
-# %% ../nbs/42_report.ipynb #821ad1b4
+# %% ../nbs/42_report.ipynb #5a56d2d1
 STYLE = """:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d5dae0; --faint: #f4f6f8; --grey: #5b6672 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e3e7eb; --paper: #14171a; --line: #353b42; --faint: #1d2125; --grey: #9aa5b1 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 90rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.7rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: .3rem .8rem; border-bottom: 1px solid var(--line); vertical-align: top } th { border-bottom: 2px solid var(--line) }
+td:first-child { white-space: nowrap } th, td { text-align: left; padding: .3rem .8rem; border-bottom: 1px solid var(--line); vertical-align: top } th { border-bottom: 2px solid var(--line) }
 .n { text-align: right; white-space: nowrap } tbody tr:nth-child(even) { background: var(--faint) }
 figure { margin: 1.5rem 0 } img { max-width: 100%; background: #fff; border-radius: 4px } figcaption, .small { color: var(--grey); font-size: .9rem }
 details { margin: .5rem 0 } summary { cursor: pointer } td code { white-space: pre-wrap }"""
