@@ -158,7 +158,7 @@ def _pyramid(x:Tensor, scales:int, factor:float)->list[Tensor]: # (N, H, W) -> f
         out.append(_resize(out[-1], h, w, 1/factor))
     return out
 
-# %% ../nbs/07_motion.ipynb #76ffee57
+# %% ../nbs/07_motion.ipynb #ad17a02b
 log = logging.getLogger(__name__)
 
 @cache
@@ -180,6 +180,7 @@ def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, H, W) float, 0 to 
         if x.ndim != 3 or 0 in x.shape[1:]: raise ValueError(f"the {name} frames must be grey and (N,H,W), not {tuple(x.shape)}; `datasets.grey` makes them.")
         if not (x.dtype==torch.uint8 or x.is_floating_point()): raise ValueError(f"the {name} frames must be uint8 or floats in [0,1], not {x.dtype}.")
     if a.shape != b.shape: raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs of one size.")
+    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float() # any byte will do, and a GPU need not be asked
     a, b = (x.float() if x.dtype==torch.uint8 else x.float()*255 for x in (a, b))
     known = (a.isfinite()&b.isfinite()).all(-1).all(-1)[:,None,None]
     a, b = torch.where(known, a, 0.), torch.where(known, b, 0.) # nothing can be said about a frame that holds NaN: no motion
