@@ -35,7 +35,7 @@ def phases_of(
         if k not in known: raise RecipeError(f'no phase of {name} has a field {k!r} to change; {nearest(k, known)}')
     return [(p, override(r, **{k: v for k,v in (changes or {}).items() if k in flat(r)})) for p,r in made]
 
-# %% ../nbs/45_cotraining.ipynb #4affa3d6
+# %% ../nbs/45_cotraining.ipynb #2b669efb
 def _state(folder:Path)->str: # 'new', 'begun' or 'finished'
     if not (folder/'card.json').exists(): return 'new'
     return 'finished' if read_json(folder/'card.json', 'a run')['finished'] else 'begun'
@@ -61,10 +61,7 @@ def cotrain(
         for p,r in phases:
             run, state = out/p.recipe, from_main(partial(_state, out/p.recipe)) # the folder is the first process's
             if state != 'finished':
-                begun = from_main(lambda: state == 'begun' and (run/'last.pt').exists())
-                if state == 'begun' and not begun and is_main(): (run/'recipe.json').unlink(missing_ok=True) # killed before its first checkpoint: from the start
-                pretrain(r, data, run, begun, device, workers=workers, progress=progress, first=out/p.start if p.start and not begun else None,
-                    sampler=out/p.sampler if p.sampler and not begun else None, **how)
+                pretrain(r, data, run, state=='begun', device, workers=workers, progress=progress, first=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
                 if from_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
             if is_main(): rows.append(retrieve(run, data, device, workers, progress)) # the others wait at the start of the next phase
         if not is_main(): return rows

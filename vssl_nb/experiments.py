@@ -248,7 +248,7 @@ def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
     device_of(recipe, device)
     clips_of(recipe, manifest)
 
-# %% ../nbs/41_experiments.ipynb #fa21f4a8
+# %% ../nbs/41_experiments.ipynb #787d0179
 @torch.inference_mode()
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
@@ -272,7 +272,6 @@ def begin(
     batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, workers, pin=device.type=='cuda')
     method = method_of(recipe)
     refuse_unfit(recipe, manifest)
-    given = {} if resume else begin_with(recipe, method, first, sampler)
     run = Run(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)
     encoder: Any = method.encoder
@@ -281,9 +280,12 @@ def begin(
     # the folder is the first process's: the others may be on a machine that does not see it
     state = from_main(lambda: open_run(recipe, manifest, out, resume))
     if state: run.load(state)
+    given = {} if state else begin_with(recipe, method, first, sampler) # a run that was killed before its first checkpoint begins again
     order: Any = batches.batch_sampler
     card = card_of(recipe, manifest, order.per_epoch, device, dtype, workers) | ({'given': given} if given else {})
-    if is_main() and (out/'card.json').exists(): card['seconds'] = read_json(out/'card.json', 'a run')['seconds']
+    if is_main() and (out/'card.json').exists():
+        old = read_json(out/'card.json', 'a run')
+        card |= {'seconds': old['seconds']} | ({'given': old['given']} if 'given' in old and not given else {})
     return run, batches, card
 
 # %% ../nbs/41_experiments.ipynb #17deb877
