@@ -121,6 +121,12 @@ def without_column(rows, name):
     return [','.join(c for i, c in enumerate(r.split(',')) if i != at) for r in rows]
 
 
+def without_labels(rows):
+    at = rows[0].split(',').index('label')
+    return [rows[0], *[','.join('' if i == at else c for i, c in enumerate(r.split(','))) for r in rows[1:]]]
+
+
+MINED = ['pretrain', 'coclr-toy-rgb-cycle1', *SMALL[1:], '--data', 'videos']
 MISTAKES = {
     # what the user did: (prepare, arguments, words of the sentence)
     'folder that is not there': (None, ['pretrain', *SMALL, '--data', 'nowhere', '--out', 'bad'], ['nowhere']),
@@ -147,6 +153,21 @@ MISTAKES = {
     'a file where the run should go': (lambda p: (p/'file').write_text(''), ['pretrain', *SMALL, '--data', 'videos', '--out', 'file'], ['file']),
     'resume of nothing': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--resume'], ['bad']),
     'resume with another recipe': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole', '--resume', '--lr', '0.5'], ['lr=0.002', '0.5']),
+    'labels for UberNCE': (lambda p: manifest_of(p, 'm5', lambda rows: without_labels(rows)), ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--data', 'm5', '--out', 'bad'], ['m5', 'UberNCE', 'label']),
+    'UberNCE without a queue': (None, ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--queue', '0', '--data', 'videos', '--out', 'bad'], ['queue of 0 keys']),
+    'mining without a miner': (None, [*MINED, '--out', 'bad'], ['--sampler', 'residual', 'vssl-nb cotrain']),
+    'a miner that is not there': (None, [*MINED, '--out', 'bad', '--sampler', 'nowhere'], ['nowhere', 'not a run']),
+    'a miner of the same view': (None, ['pretrain', 'coclr-toy-residual-cycle1', *SMALL[1:], '--data', 'videos', '--out', 'bad', '--sampler', 'whole'], ['--sampler whole', "view='residual'", "needs 'rgb'"]),
+    'a miner of another backbone': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--backbone', 'small'], ['--sampler whole', "backbone='tiny'"]),
+    'a miner of another size': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--size', '48'], ['--sampler whole', 'size=32']),
+    'a miner of other features': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--dim', '64'], ['--sampler whole', 'dim=128']),
+    'a start of another view': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--first', 'whole'], ['--first whole', "view='residual'"]),
+    'more positives than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--topk', '24'], ['topk=24', 'queue']),
+    'mining in a batch larger than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--batch', '32'], ['queue=24', 'batch=32', 'enlarge the queue']),
+    'flow that is not there': (None, ['pretrain', 'coclr-ucf101-rgb-cycle1', '--data', 'videos', '--out', 'bad', '--sampler', 'whole', '--device', 'cpu'], ['no stored flow', 'vssl-nb flow']),
+    'co-training without flow': (None, ['cotrain', 'coclr-ucf101', '--data', 'videos', '--out', 'bad'], ['no stored flow', 'vssl-nb flow']),
+    'unknown co-training': (None, ['cotrain', 'coclr-toi', '--data', 'videos', '--out', 'bad'], ["did you mean 'coclr-toy'"]),
+    'co-training with a queue too small': (None, ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'bad', '--set', 'queue=12', 'batch=8'], ['topk=10', 'queue']),
     'measure a folder that is no run': (folder_without_videos, ['retrieve', 'novideos'], ['novideos']),
     'measure on no data': (None, ['retrieve', 'whole', '--data', 'nowhere'], ['nowhere']),
     'report of nothing': (folder_without_videos, ['report', 'novideos'], ['novideos']),

@@ -91,13 +91,13 @@ def device_of(
     if live(recipe) and place.type=='cpu': raise TrainError("flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
     return place
 
-# %% ../nbs/41_experiments.ipynb #5cf1aa5e
+# %% ../nbs/41_experiments.ipynb #530499a4
 def method_of(
     recipe:Recipe,
 )->nn.Module:
     "The method of a recipe with freshly initialised weights; raises TrainError where its numbers do not fit together."
     if 0 < recipe.method.queue < recipe.learning.batch:
-        raise TrainError(f'queue={recipe.method.queue} is smaller than batch={recipe.learning.batch}: its keys would be overwritten before they were used; enlarge the queue, or use queue=0')
+        raise TrainError(f'queue={recipe.method.queue} is smaller than batch={recipe.learning.batch}: its keys would be overwritten before they were used; enlarge the queue' + (', or use queue=0' if isinstance(recipe.method, recipes.InfoNCE) else ''))
     if recipe.method.groups and recipe.learning.batch % recipe.method.groups:
         raise TrainError(f'batch={recipe.learning.batch} does not divide into groups={recipe.method.groups} BatchNorm groups; change one of them')
     def encoder(): return create(recipe.backbone, seed=recipe.seed)
