@@ -6,6 +6,10 @@ Clips are random and already on the device; decoding and augmentation have their
 
     python benchmarks/step.py                                # CPU or GPU, S3D at 32 x 128 x 128
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
+    python benchmarks/step.py --only 'all, float32' --sizes 2       # the third table soon
+
+The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the frozen sampler of the other view costs (one more forward pass), and
+what finding the positives costs (similarities in the other view, top-k, masks, the own key dropped), each timed alone.
 
 Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is the longer of two times that no implementation can beat:
 
@@ -43,13 +47,14 @@ def measure(o: dict) -> dict:
     "One variant, in this process: seconds per step, and memory."
     import torch
     from vssl_nb.backbones import create
-    from vssl_nb.methods import infonce
+    from vssl_nb.methods import coclr, infonce
     from vssl_nb.optim import optimizer
     from vssl_nb.train import DTYPES, Run, compile_parts, keep_memory, step_optimizer
 
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()
-    method = infonce.InfoNCE(create(o['backbone']), queue=2048)
+    mines, queue = o.get('method') == 'coclr', o.get('queue', 2048)
+    method = coclr.CoCLR(create(o['backbone']), create(o['backbone'], seed=1), queue=queue, siblings='ignored') if mines else infonce.InfoNCE(create(o['backbone']), queue=queue)
     method.encoder.recompute = o.get('recompute', False)
     method.to(device)
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
@@ -60,9 +65,14 @@ def measure(o: dict) -> dict:
     dtype = DTYPES[o.get('dtype', 'float32')]
     clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=torch.Generator(device).manual_seed(0))
     run = Run(method.train(), opt)
+    batch = {'rgb': clips, 'flow': clips, **{k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}}
+    if mines: # as after the first steps: every slot of the queue holds a key
+        for i in range(0, queue, o['batch']): method.queue.push(torch.randn(o['batch'], 128, device=device), second=torch.randn(o['batch'], 128, device=device), **{k: batch[k] + i for k in ('source', 'label', 'row')})
+
+    def autocast(): return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
     def step():
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32): loss, _ = method({'rgb': clips, 'step': run.step})
+        with autocast(): loss, _ = method(batch | {'step': run.step})
         loss.backward()
         step_optimizer(opt) if o.get('fused') else (opt.step(), opt.zero_grad())
         method.after_step()
@@ -75,16 +85,29 @@ def measure(o: dict) -> dict:
         begin = time.perf_counter()
         for _ in range(o['warmup']): step()
         wait()
-        first, times = time.perf_counter() - begin, []
-        for _ in range(o['steps']):
-            begin = time.perf_counter()
-            step()
-            wait()
-            times.append(time.perf_counter() - begin)
+        first = time.perf_counter() - begin
+        def timed(f, n):
+            times = []
+            for _ in range(n):
+                begin = time.perf_counter()
+                f()
+                wait()
+                times.append(time.perf_counter() - begin)
+            return times
+        times, parts = timed(step, o['steps']), {}
+        if mines:
+            f = coclr.on_sphere(torch.randn(o['batch'], 128, device=device))
+            filled = torch.ones(queue, dtype=torch.bool, device=device)
+            def sample():
+                with autocast(): coclr.momentum_keys(method.sampler, clips[:, 1])
+            def mine():
+                found = method.mine(f @ method.queue.second.T, batch['source'], method.queue.source, filled)
+                return coclr.with_mined(f, f, method.queue.keys, found, own=False)
+            parts = {'sampler': timed(sample, o['steps'] + 1)[1:], 'mining': timed(mine, 20)[1:]}
     except torch.OutOfMemoryError: return {'failed': 'does not fit'}
     import resource
     memory = torch.cuda.max_memory_allocated() if device.type == 'cuda' else 1024*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = {'seconds': times, 'warmup': first, 'memory': memory}
+    found = {'seconds': times, 'warmup': first, 'memory': memory} | parts
     if o.get('profile'): found['profile'] = profile(step, device)
     return found
 
@@ -222,11 +245,24 @@ def main():
         scaling.append(row(choice, o, fastest(choice, size, 1), None, speed))
         print(line(scaling[-1]), flush=True)
         if 'failed' in scaling[-1]: break
+    print(f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}", flush=True)
+    mining = []
+    for queue in (2048, 16384): # UCF101 and K400 (supplement 1.3)
+        o = {'batch': batch, 'queue': queue}
+        alone, found = (min((child('measure', common | o | SWITCHES[choice] | {'method': m}) for _ in range(a.rounds)), key=lambda f: min(f.get('seconds', [float('inf')]))) for m in ('infonce', 'coclr'))
+        if 'failed' in alone or 'failed' in found:
+            print(f"{queue:>6}   {alone.get('failed') or found['failed']}", flush=True)
+            continue
+        seconds = {'infonce': min(alone['seconds']), 'coclr': min(found['seconds']), 'sampler': min(found['sampler']), 'mining': min(found['mining'])}
+        mining.append(o | seconds | {'ratio': seconds['coclr']/seconds['infonce'], 'memory_GB': found['memory']/1e9} | {f'{k}_share': seconds[k]/seconds['coclr'] for k in ('sampler', 'mining')})
+        r = mining[-1]
+        print(f"{queue:>6}{1000*r['infonce']:>12.1f}{1000*r['coclr']:>10.1f}{r['ratio']:>7.2f}{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}{r['mining_share']:>8.2%}", flush=True)
+
     shown = child('measure', common | {'batch': batch, 'profile': True} | SWITCHES[choice]).get('profile') if a.profile else None
     if shown: print('\n' + shown)
     if a.out:
         Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
-            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling, 'profile': shown}, indent=1) + '\n')
+            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling, 'coclr': mining, 'profile': shown}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

@@ -288,7 +288,7 @@ def begin(
         card |= {'seconds': old['seconds']} | ({'given': old['given']} if 'given' in old and not given else {})
     return run, batches, card
 
-# %% ../nbs/41_experiments.ipynb #17deb877
+# %% ../nbs/41_experiments.ipynb #920c9b24
 def pretrain(
     recipe:Recipe,
     data, # a manifest, or the folder that holds it
@@ -314,6 +314,7 @@ def pretrain(
         run, batches, card = begin(recipe, manifest, out, resume, dev, dtype, workers, cache, recompute, first, sampler)
         order, views = batches.batch_sampler, Views(seen_by(recipe), **views_of(recipe))
         assert isinstance(order, Order) and isinstance(batches.dataset, TrainClips)
+        if run.step==order.total: return out # finished: nothing to train, and nothing to write
         open_folder(out, recipe, card)
         watch = Watch(manifest, recipe.split, recipe.view, length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad,
             every=health_every, workers=workers, **views_of(recipe)) if health_every else None

@@ -113,23 +113,26 @@ class Recipe:
     test_clips:int # evenly spread clips per video when the encoder is measured
     seed:int # of weights, order, clips and pixels
 
-# %% ../nbs/40_recipes.ipynb #2f608a75
+# %% ../nbs/40_recipes.ipynb #93459366
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
-    about='InfoNCE with a queue on the frames of the toy videos; about a minute on two cores',
+    about='InfoNCE in the batch on the frames of the toy videos; about a minute on two cores',
     dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored', flow_flip='negate', flow_colour='none',
     backbone='tiny', size=32, test_clips=3, seed=0,
     sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
     augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
         grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
-    method=InfoNCE(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.1, bn='sync', groups=None),
-    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=28,
+    method=InfoNCE(dim_hidden=None, dim=128, queue=0, momentum=0.99, momentum_schedule='fixed', temperature=0.1, bn='sync', groups=None),
+    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=14,
         schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
-    about='InfoNCE with a queue on the frame differences of the toy videos; about a minute on two cores')
+    about='InfoNCE in the batch on the frame differences of the toy videos; about a minute on two cores',
+    learning=replace(_toy_rgb.learning, epochs=22)) # a better miner than after 14
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
-    about='InfoNCE with a queue on the stored optical flow of the toy videos; about a minute on two cores')
+    about='InfoNCE in the batch on the stored optical flow of the toy videos; about a minute on two cores')
+_toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer', about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; begin with --first infonce-toy-rgb',
+    learning=replace(_toy_rgb.learning, epochs=22, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
 _laptop_rgb = Recipe(
@@ -188,27 +191,31 @@ _toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', s
 _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
     about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
 
-# %% ../nbs/40_recipes.ipynb #204b66d6
-def _uber(r:Recipe, name:str, about:str, form:Literal['mean_log','log_sum']='mean_log', **learning)->Recipe: # b3: mean of logs
-    return replace(r, name=name, about=about, method=UberNCE(**vars(r.method), form=form), learning=replace(r.learning, **learning))
+# %% ../nbs/40_recipes.ipynb #a13b790a
+def _uber(r:Recipe, name:str, about:str, method:dict[str,Any], **learning)->Recipe:
+    settings:dict[str,Any] = dict(form='mean_log') | vars(r.method) | method # b3: mean of logs
+    return replace(r, name=name, about=about, method=UberNCE(**settings), learning=replace(r.learning, **learning))
 
 def _co(r:Recipe, name:str, about:str, other:str, method:dict[str,Any], **learning)->Recipe:
     settings:dict[str,Any] = dict(topk=5, siblings='positive', filling='wait', drop=0.9) # b4: released
     settings |= vars(r.method) | dict(other=other) | method
     return replace(r, name=name, about=about, method=CoCLR(**settings), learning=replace(r.learning, **learning))
 
-_UBER = [_uber(_ucf101_rgb, 'ubernce-ucf101-rgb', 'UberNCE on the frames of UCF101: InfoNCE with labels (released code)'), # b3: no command is given; InfoNCE's
-    _uber(_ucf101_flow, 'ubernce-ucf101-flow', 'UberNCE on the optical flow of UCF101 (released code)'),
-    _uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give', 'log_sum')] # measured: mean_log collapses on the toy
+_UBER = [_uber(_ucf101_rgb, 'ubernce-ucf101-rgb', 'UberNCE on the frames of UCF101: InfoNCE with labels (released code)', {}), # b3: no command is given; InfoNCE's
+    _uber(_ucf101_flow, 'ubernce-ucf101-flow', 'UberNCE on the optical flow of UCF101 (released code)', {})]
 _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {other} mines (released code)', other, {}, epochs=epochs, drops=drops) # README: UCF101 100 epochs, drop at 80; K400 50 and 40
     for data,epochs,drops,rgb,flow in (('ucf101', 100, (80.,), _ucf101_rgb, _ucf101_flow), ('k400', 50, (40.,), _k400_rgb, _k400_flow))
     for cycle in (1, 2) for r,view,other in ((rgb, 'rgb', 'flow'), (flow, 'flow', 'rgb'))]
-_OURS = dict(topk=10, siblings='ignored', drop=1.0) # measured on the toy: learns sooner than as released
-_COCLR += [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
-    for data,words,epochs,how,rgb,residual in (('toy', 'the toy videos', 16, _OURS, _toy_rgb, _toy_residual), ('laptop', 'real videos, without a GPU', 15, {}, _laptop_rgb, _laptop_residual))
-    for cycle in (1, 2) for r,view,other in ((rgb, 'rgb', 'residual'), (residual, 'residual', 'rgb'))]
 
-# %% ../nbs/40_recipes.ipynb #fcddc381
+# %% ../nbs/40_recipes.ipynb #d29e85b2
+_TOY = dict(queue=512, momentum=0.95, temperature=0.2)
+_UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give', _TOY | dict(form='log_sum'), epochs=36)]
+_COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
+    for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=10, siblings='ignored', drop=1.), ((_toy_rgb, 22), (_toy_residual, 12))),
+        ('laptop', 'real videos, without a GPU', {}, ((_laptop_rgb, 15), (_laptop_residual, 15))))
+    for cycle in (1, 2) for (r,epochs),other in zip(phases, ('residual', 'rgb'))]
+
+# %% ../nbs/40_recipes.ipynb #07ce513b
 @dataclass(frozen=True)
 class Phase:
     "One run of a co-training."
@@ -227,7 +234,7 @@ def _phases(data:str, other:str, cycles:int)->tuple[Phase,...]:
 
 COTRAININGS = {f'coclr-{data}': _phases(data, other, cycles) for data,other,cycles in (('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1))}
 
-RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _laptop_rgb, _laptop_residual,
+RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, *_UBER, *_COCLR)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272

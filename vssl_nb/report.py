@@ -28,12 +28,12 @@ from .checkpoints import write_whole
 from .published import TASKS, Published, match, parts
 from .recipes import RECIPES, RecipeError, difference, from_dict
 
-# %% ../nbs/42_report.ipynb #136ff4d5
-SHARES = ('r1', 'r5', 'r10', 'r20', 'r50', 'top1', 'top5', 'mean_class') # kept as shares, shown in percent
+# %% ../nbs/42_report.ipynb #593b2269
+SHARES = ('r1', 'r5', 'r10', 'r20', 'r50', 'mined', 'top1', 'top5', 'mean_class') # kept as shares, shown in percent
 AGAINST = tuple(f'{m}_{what}' for m in ('r1', 'top1') for what in ('paper', 'diff')) # what was published, and ours minus that
 NUMBERS = SHARES + AGAINST + ('seconds', 'seeds', 'share') # aligned on the right
 COLUMNS = {'name': 'name', 'method': 'method', 'view': 'view', 'task': 'task', 'dataset': 'dataset', 'protocol': 'protocol', 'share': 'labels %', 'seeds': 'seeds', 'r1': 'R@1 %', 'r1_paper': 'paper', 'r1_diff': 'difference',
-           'r5': 'R@5 %', 'r10': 'R@10 %', 'r20': 'R@20 %', 'r50': 'R@50 %', 'top1': 'top-1 %', 'top1_paper': 'paper', 'top1_diff': 'difference', 'top5': 'top-5 %', 'mean_class': 'mean class %',
+           'r5': 'R@5 %', 'r10': 'R@10 %', 'r20': 'R@20 %', 'r50': 'R@50 %', 'mined': 'mined %', 'top1': 'top-1 %', 'top1_paper': 'paper', 'top1_diff': 'difference', 'top5': 'top-5 %', 'mean_class': 'mean class %',
            'seconds': 'seconds', 'run': 'run', 'source': 'published in', 'notes': 'notes'}
 
 def _missing(value:Any)->bool: return value is None or value == '' or (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,63 @@
+"The demo with two processes: the same weights as with one, also after Ctrl-C."
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vssl_nb.checkpoints import digest, load
+from vssl_nb.demo import at_once
+
+SHORT = dict(epochs=2, batch=8, queue=32, test_clips=1, warmup=.5)
+PROGRAM = f'''
+import sys
+from vssl_nb.cli import main
+import vssl_nb.demo
+real = vssl_nb.demo.demo
+vssl_nb.demo.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv.pop()))
+if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
+'''
+
+
+def demo(folder, out, processes, **kw):
+    (folder/'program.py').write_text(PROGRAM)
+    return subprocess.Popen([sys.executable, 'program.py', out, str(processes)], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+
+
+def weights(out): return {p.parent.name: digest(load(p)['method']) for p in sorted(out.glob('*/last.pt'))}
+
+
+def lines(out): return sum(len(p.read_text().splitlines()) for p in out.glob('*/steps.csv'))
+
+
+@pytest.fixture(scope='module')
+def alone(tmp_path_factory):
+    "A demo in one process."
+    there = tmp_path_factory.mktemp('demo')
+    process = demo(there, 'one', 1)
+    said, wrong = process.communicate(timeout=300)
+    assert process.returncode == 0, wrong
+    return there, said
+
+
+def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
+    there, said = alone
+    process = demo(there, 'two', 2, start_new_session=True)
+    until = time.monotonic() + 200
+    while lines(there/'two') < 30 and process.poll() is None and time.monotonic() < until: time.sleep(.02)
+    os.killpg(process.pid, signal.SIGINT) # as a terminal does: all hear it
+    _, wrong = process.communicate(timeout=100)
+    assert process.returncode != 0 and 'Traceback' not in wrong, wrong
+    process = demo(there, 'two', 2)
+    again, wrong = process.communicate(timeout=300)
+    assert process.returncode == 0, wrong
+    assert len(weights(there/'one')) == 7 and weights(there/'two') == weights(there/'one')
+    def table(text): return [line.split()[:1] + line.split()[5:8] for line in text.splitlines() if line.startswith(('infonce', 'coclr', 'ubernce'))]
+    assert table(again) == table(said) and len(table(said)) == 8
+
+
+def test_what_fails_in_another_process_is_raised_here():
+    with pytest.raises(TypeError): at_once([(int, 'x', 'y')], progress=False)
+    assert at_once([(len, 'abc'), (len, 'ab')], progress=False) == [3, 2]
