@@ -10,7 +10,7 @@ import pytest
 from vssl_nb.checkpoints import digest, load
 from vssl_nb.demo import at_once
 
-SHORT = dict(epochs=2, batch=8, queue=32, test_clips=1, warmup=.5)
+SHORT = dict(epochs=2, batch=8, queue=48, test_clips=1, warmup=.5)
 PROGRAM = f'''
 import sys
 from vssl_nb.cli import main

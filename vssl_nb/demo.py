@@ -94,8 +94,8 @@ def at_once(
         finally: pool.shutdown(cancel_futures=True)
         return [f.result() for f in asked]
 
-# %% ../nbs/43_demo.ipynb #4256a85f
-BESIDE = {'ubernce-toy-rgb': '', 'infonce-toy-flow': '', 'infonce-toy-rgb-longer': 'infonce-toy-rgb'} # recipe -> run that gives the first weights
+# %% ../nbs/43_demo.ipynb #1024b13c
+BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-flow': '', 'infonce-toy-rgb-longer': 'infonce-toy-rgb'} # recipe -> run that gives the first weights
 
 def trained(
     recipe:Recipe, data:Path, out:Path,
