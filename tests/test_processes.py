@@ -167,7 +167,7 @@ MISTAKES = {
     'flow that is not there': (None, ['pretrain', 'coclr-ucf101-rgb-cycle1', '--data', 'videos', '--out', 'bad', '--sampler', 'whole', '--device', 'cpu'], ['no stored flow', 'vssl-nb flow']),
     'co-training without flow': (None, ['cotrain', 'coclr-ucf101', '--data', 'videos', '--out', 'bad'], ['no stored flow', 'vssl-nb flow']),
     'unknown co-training': (None, ['cotrain', 'coclr-toi', '--data', 'videos', '--out', 'bad'], ["did you mean 'coclr-toy'"]),
-    'co-training with a queue too small': (None, ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'bad', '--set', 'queue=12', 'batch=8'], ['topk=10', 'queue']),
+    'co-training with a queue too small': (None, ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'bad', '--set', 'queue=12', 'batch=8'], ['topk=20', 'queue']),
     'measure a folder that is no run': (folder_without_videos, ['retrieve', 'novideos'], ['novideos']),
     'measure on no data': (None, ['retrieve', 'whole', '--data', 'nowhere'], ['nowhere']),
     'report of nothing': (folder_without_videos, ['report', 'novideos'], ['novideos']),

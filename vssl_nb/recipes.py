@@ -181,11 +181,11 @@ _k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewis
     flow='stored', flow_flip='released', flow_colour='released', # b6, b8
     about='InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)')
 
-# %% ../nbs/40_recipes.ipynb #a0a73b1b
+# %% ../nbs/40_recipes.ipynb #fa80815e
 _toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', seed=0, test_clips=3,
     about='InfoNCE with S3D on the frames of the full-size toy; for a GPU',
     sampling=replace(_ucf101_rgb.sampling, last='all', same=0.), augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
-    method=replace(_ucf101_rgb.method, momentum=0.99, temperature=0.1, groups=4),
+    method=replace(_ucf101_rgb.method, temperature=0.1, groups=4),
     learning=replace(_ucf101_rgb.learning, epochs=20, schedule='cosine', drops=(), warmup=1.))
 _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
     about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
