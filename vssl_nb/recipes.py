@@ -113,7 +113,7 @@ class Recipe:
     test_clips:int # evenly spread clips per video when the encoder is measured
     seed:int # of weights, order, clips and pixels
 
-# %% ../nbs/40_recipes.ipynb #22d8f476
+# %% ../nbs/40_recipes.ipynb #45b95522
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE in the batch on the frames of the toy videos; about a minute on two cores',
@@ -131,7 +131,7 @@ _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
     about='InfoNCE in the batch on the stored optical flow of the toy videos; about a minute on two cores')
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer', about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; begin with --first infonce-toy-rgb',
-    learning=replace(_toy_rgb.learning, epochs=22, warmup=0.))
+    learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
 _laptop_rgb = Recipe(
@@ -206,11 +206,11 @@ _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()},
     for data,epochs,drops,rgb,flow in (('ucf101', 100, (80.,), _ucf101_rgb, _ucf101_flow), ('k400', 50, (40.,), _k400_rgb, _k400_flow))
     for cycle in (1, 2) for r,view,other in ((rgb, 'rgb', 'flow'), (flow, 'flow', 'rgb'))]
 
-# %% ../nbs/40_recipes.ipynb #3114fdba
-_TOY = dict(queue=512, momentum=0.95, temperature=0.2)
-_UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum'), epochs=22, warmup=0.)]
+# %% ../nbs/40_recipes.ipynb #007ebc32
+_TOY = dict(queue=512, momentum=0.95)
+_UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05), epochs=28, warmup=0.)]
 _COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
-    for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=20, siblings='ignored', drop=1.), ((_toy_rgb, 22), (_toy_residual, 12))),
+    for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=20), ((_toy_rgb, 28), (_toy_residual, 12))),
         ('laptop', 'real videos, without a GPU', {}, ((_laptop_rgb, 15), (_laptop_residual, 15))))
     for cycle in (1, 2) for (r,epochs),other in zip(phases, ('residual', 'rgb'))]
 
