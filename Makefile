@@ -6,7 +6,7 @@ TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::Dep
 
 .PHONY: demo test check lab pages readme mutants help
 help:
-	@echo 'make demo    write toy videos, pretrain, retrieve, and print one table (runs/demo/report.html)'
+	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
 	@echo 'make check   the quick part of it: clean, exported, README, import order, ruff, types, size of outputs'
 	@echo 'make lab     open the notebooks in JupyterLab'

@@ -20,6 +20,8 @@ def test_step(tmp_path):
     for r in out['switches']: assert r['of_bound'] == max(r['of_flops'], r['of_bytes']) and r['clips_per_s'] == 2/r['seconds']
     assert {'cpu', 'cores', 'threads', 'torch', 'python'} <= out['machine'].keys()
     assert f"{1000*plain['seconds']:.1f}" in done.stdout
+    assert [m['queue'] for m in out['coclr']] == [2048, 16384]
+    for m in out['coclr']: assert m['ratio'] == m['coclr']/m['infonce'] and m['sampler_share'] == m['sampler']/m['coclr'] and m['mining_share'] == m['mining']/m['coclr']
 
 
 def test_toy_full(tmp_path):
@@ -51,3 +53,23 @@ def test_flow(tmp_path):
     assert abs(out['days']['Kinetics-400']/out['days']['UCF101']-25) < 1e-9 and 'not run' in done.stdout
     done = script('flow.py', '--videos', tmp_path, cwd=tmp_path)
     assert done.returncode == 1 and done.stderr == f'{tmp_path}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files\n'
+
+
+def test_cotrain_full(tmp_path):
+    how = ['--size', 'tiny', '--flow', 'dis', '--set', 'backbone="tiny"', 'size=32', 'length=8', 'batch=8', 'queue=48', 'topk=5', 'groups=1', 'epochs=2', 'test_clips=1', '--device', 'cpu', '--dtype', 'float32', '--workers', 0]
+    done = script('cotrain_full.py', '--videos', 'v', '--run', 'r', '--out', 'out.json', *how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path/'out.json').read_text())['rows']
+    assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'), ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]
+    assert all(0 <= r['mined'] <= 1 for r in rows if '+' not in r['view'])
+
+
+def test_story(tmp_path):
+    changes = json.dumps(dict(epochs=2, batch=8, queue=48, test_clips=1, warmup=.5))
+    done = script('story.py', '--seeds', 1, '--folder', 'f', '--size', 'tiny', '--changes', changes, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads((tmp_path/'out.json').read_text())['seeds']
+    r1 = {r['name']: r['r1'] for r in found['rows'] if '+' not in r['view']}
+    holds, co, longer = found['story']['CoCLR >= longer InfoNCE + 20 points']
+    assert (co, longer) == (r1['coclr-toy-rgb-cycle1'], r1['infonce-toy-rgb-longer']) and holds == (co >= longer + .2)
+    assert 'cross-entropy' in r1 and f"{r1['ubernce-toy-rgb']:.1%}" in done.stdout

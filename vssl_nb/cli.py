@@ -168,7 +168,7 @@ class Retrieve:
         print(f"{row['queries']} test videos against {row['gallery']} training videos, split {row['split']}; {len(row['dropped'])} unreadable; {self.folder/'results.json'}")
         if not row['finished']: print(f"this run is not finished: the encoder is from step {row['step']}", file=sys.stderr)
 
-# %% ../nbs/50_cli.ipynb #a602ad78
+# %% ../nbs/50_cli.ipynb #3d27edec
 def changes(
     words:Sequence[str], # such as epochs=5
 )->dict[str,Any]: # name -> value
@@ -279,7 +279,7 @@ class Report:
 
 @dataclass
 class Demo:
-    "Write toy videos, pretrain on two views, retrieve, and print one table: what `make demo` does."
+    "Write toy videos, co-train two views, retrieve, and print one table: what `make demo` does."
     out:Path=Path('runs/demo') # where everything goes
     seed:int=0 # of videos, weights and order
 

@@ -181,7 +181,7 @@ _k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewis
     flow='stored', flow_flip='released', flow_colour='released', # b6, b8
     about='InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)')
 
-# %% ../nbs/40_recipes.ipynb #fa80815e
+# %% ../nbs/40_recipes.ipynb #42420664
 _toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', seed=0, test_clips=3,
     about='InfoNCE with S3D on the frames of the full-size toy; for a GPU',
     sampling=replace(_ucf101_rgb.sampling, last='all', same=0.), augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
@@ -189,6 +189,8 @@ _toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', s
     learning=replace(_ucf101_rgb.learning, epochs=20, schedule='cosine', drops=(), warmup=1.))
 _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
     about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
+_toyfull_flow = replace(_toyfull_rgb, name='infonce-toyfull-flow', view='flow',
+    about='InfoNCE with S3D on the stored optical flow of the full-size toy; for a GPU')
 
 # %% ../nbs/40_recipes.ipynb #a13b790a
 def _uber(r:Recipe, name:str, about:str, method:dict[str,Any], **learning)->Recipe:
@@ -206,15 +208,18 @@ _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()},
     for data,epochs,drops,rgb,flow in (('ucf101', 100, (80.,), _ucf101_rgb, _ucf101_flow), ('k400', 50, (40.,), _k400_rgb, _k400_flow))
     for cycle in (1, 2) for r,view,other in ((rgb, 'rgb', 'flow'), (flow, 'flow', 'rgb'))]
 
-# %% ../nbs/40_recipes.ipynb #007ebc32
-_TOY = dict(queue=512, momentum=0.95)
+# %% ../nbs/40_recipes.ipynb #198b89f2
+_TOY = dict(queue=512)
 _UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05), epochs=28, warmup=0.)]
 _COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
     for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=20), ((_toy_rgb, 28), (_toy_residual, 12))),
         ('laptop', 'real videos, without a GPU', {}, ((_laptop_rgb, 15), (_laptop_residual, 15))))
     for cycle in (1, 2) for (r,epochs),other in zip(phases, ('residual', 'rgb'))]
+_UBER += [_uber(_toyfull_rgb, 'ubernce-toyfull-rgb', 'UberNCE with S3D on the frames of the full-size toy; for a GPU; begin with --first infonce-toyfull-rgb', dict(form='log_sum'), epochs=10, warmup=0.)]
+_COCLR += [_co(r, f'coclr-toyfull-{r.view}-cycle1', f'CoCLR with S3D on the full-size toy: {r.view} learns, {other} mines; for a GPU', other, dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
+    for r,other in ((_toyfull_rgb, 'flow'), (_toyfull_flow, 'rgb'))]
 
-# %% ../nbs/40_recipes.ipynb #07ce513b
+# %% ../nbs/40_recipes.ipynb #6adda65a
 @dataclass(frozen=True)
 class Phase:
     "One run of a co-training."
@@ -231,10 +236,10 @@ def _phases(data:str, other:str, cycles:int)->tuple[Phase,...]:
             last[view] = phases[-1].recipe
     return tuple(phases)
 
-COTRAININGS = {f'coclr-{data}': _phases(data, other, cycles) for data,other,cycles in (('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1))}
+COTRAININGS = {f'coclr-{data}': _phases(data, other, cycles) for data,other,cycles in (('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1), ('toyfull', 'flow', 1))}
 
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
-    _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, *_UBER, *_COCLR)}
+    _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, _toyfull_flow, *_UBER, *_COCLR)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def nearest(
