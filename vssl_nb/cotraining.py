@@ -113,7 +113,7 @@ def cotrain(
         show.save(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
         return rows
 
-# %% ../nbs/45_cotraining.ipynb #09cbdc30
+# %% ../nbs/45_cotraining.ipynb #b1f59b5e
 def column(
     run, # a run folder
     name:str, # of steps.csv
@@ -127,11 +127,17 @@ def curve(
     runs:Sequence[str], # names of the phases
 )->Figure:
     "R@1 after each phase, and mining precision over the steps of the phases that mine."
-    out, lines, before = Path(out), {}, 0
+    out, lines, spans, end = Path(out), {}, [], 0
     for run in runs:
+        begin, end = end, end + max(column(out/run, 'top1')[0], default=0)
         steps, mined = column(out/run, 'mined')
-        if mined: lines[f'{run}: mining precision'] = ([before+s for s in steps], mined)
-        before += max(column(out/run, 'top1')[0], default=0)
-        r1 = next(r['r1'] for r in read_json(out/run/'results.json', 'a run') if r.get('task')=='retrieval')
-        lines[f'{run}: R@1'] = ([before-1, before], [r1, r1])
-    return show.curves(lines, 'steps of all phases', 'share', smooth=10)
+        if mined: lines[f'positives that were right, {run}'] = ([begin+s for s in steps], mined)
+        spans.append((begin, end, next(r['r1'] for r in read_json(out/run/'results.json', 'a run') if r.get('task')=='retrieval')))
+    figure = show.curves(lines, 'steps of all phases', 'share', smooth=10)
+    ax = figure.axes[0]
+    for (begin,end,r1),run in zip(spans, runs):
+        ax.plot([begin, end], [r1, r1], color='black', lw=1)
+        ax.annotate(f'{run}\nR@1 {100*r1:.1f} %', ((begin+end)/2, r1), (0, 3 if r1 < .8 else -3), textcoords='offset points', ha='center', va='bottom' if r1 < .8 else 'top', fontsize=6)
+        ax.axvline(end, color='grey', lw=.5)
+    ax.set(ylim=(0, 1), xlim=(0, end))
+    return figure
