@@ -68,10 +68,10 @@ def flow_of_classes(
     some = [clips[i] for i in range(len(rows))]
     return show.pairs([c['clips'][0] for c in some], [unpicture(c['flow'][0]) for c in some], [manifest.rows[r].label for r in rows])
 
-# %% ../nbs/46_demo.ipynb #6d68bb74
+# %% ../nbs/46_demo.ipynb #b14603c8
 def _alone()->None: # in a new process
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `fit` listens, and saves
+    signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `stop_signals` listens, and the run is saved
 
 def _steps(run:Path)->int: return max(0, len((run/'steps.csv').read_bytes().splitlines())-1) if (run/'steps.csv').exists() else 0
 
@@ -84,7 +84,9 @@ def at_once(
     "Several trainings at a time; raises what the first of them raised, when those that run have come to their end."
     if processes==1: return [f(*a) for f,*a in tasks]
     with ProcessPoolExecutor(processes, multiprocessing.get_context('spawn'), _alone) as pool, tqdm(total=total, desc='training', unit='step', disable=not progress) as bar:
-        asked = [pool.submit(*t) for t in tasks]
+        listens = signal.signal(signal.SIGINT, signal.SIG_IGN) # what starts now inherits it: Ctrl-C must not hit a process that is still importing
+        try: asked = [pool.submit(*t) for t in tasks]
+        finally: signal.signal(signal.SIGINT, listens)
         left = set(asked)
         try:
             while left:
