@@ -78,11 +78,11 @@ def small(output: dict) -> dict:
         if len(raw) > 30_000 and picture.width > 560: picture = picture.resize((560, round(picture.height*560/picture.width)), Image.Resampling.LANCZOS)
         few = BytesIO()
         picture.quantize(64).save(few, 'PNG', optimize=True)
-        for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)): # as good as 26 KB allow
+        for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)): # as good as 20 KB allow
             photo = BytesIO()
             smaller = picture if picture.width <= width else picture.resize((width, round(picture.height*width/picture.width)), Image.Resampling.LANCZOS)
             smaller.save(photo, 'JPEG', quality=quality, optimize=True)
-            if len(photo.getvalue()) < 26_000: break
+            if len(photo.getvalue()) < 20_000: break
         # drawings stay sharp as PNG; strips of video frames are photographs
         kind, best = ('png', few) if len(few.getvalue()) < max(20_000, len(photo.getvalue())) else ('jpeg', photo)
         output['data'][f'image/{kind}'] = b64encode(best.getvalue() if kind == 'jpeg' or len(best.getvalue()) < len(raw) else raw).decode()
