@@ -244,7 +244,7 @@ class Finetune:
 @dataclass
 class Cotrain:
     "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
-    name:tyro.conf.Positional[str] # coclr-toy, coclr-laptop, coclr-ucf101 or coclr-k400
+    name:tyro.conf.Positional[str] # coclr-toy, coclr-laptop, coclr-toyfull, coclr-ucf101 or coclr-k400
     data:Path # manifest.csv, or the folder that holds it
     out:Path|None=None # folder; none: runs/<name>
     set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
@@ -263,7 +263,8 @@ class Cotrain:
         out = self.out or Path('runs')/self.name
         rows = cotrain(self.name, self.data, out, changes(self.set), self.device, self.workers, dtype=self.dtype, cache=self.cache, compile=self.compile,
             recompute=self.recompute, save_minutes=self.save_minutes, health_every=self.health_every)
-        if is_first(): print(sheet(summary(rows), 'text'), page(out), sep='\n')
+        if rows: print(sheet(summary(rows), 'text'), page(out), sep='\n')
+        elif is_first(): print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} have a label')
 
 @dataclass
 class Report:

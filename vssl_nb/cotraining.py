@@ -75,7 +75,7 @@ def mining_of(
         right.append(len(rows)*torch.stack([precision(mined.taken, *label), first_right(sim, mined.out, *label)]))
     return dict(zip(('mined', 'mined_r1'), (torch.stack(right).sum(0)/len(z)).tolist()))
 
-# %% ../nbs/45_cotraining.ipynb #37b7974a
+# %% ../nbs/45_cotraining.ipynb #bba71282
 def _state(folder:Path)->str: # 'new', 'begun' or 'finished'
     if not (folder/'card.json').exists(): return 'new'
     return 'finished' if read_json(folder/'card.json', 'a run')['finished'] else 'begun'
@@ -87,8 +87,8 @@ def cotrain(
     changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
     device:str='auto', workers:int=0, progress:bool=True,
     **how, # of `experiments.pretrain`: dtype, cache, compile, recompute, save_minutes, health_every
-)->list[dict[str,Any]]: # a row of retrieval for each phase, then both streams of the last ones; of several processes the first one gets them
-    "Run all phases, each from where it stands; measure each; write one report."
+)->list[dict[str,Any]]: # a row of retrieval for each phase, then both streams of the last ones; of several processes the first one gets them; none where the test videos have no labels
+    "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), phases_of(name, changes), read(data)
     for p,r in phases: # all of them before the first
         refuse_unfit(r, manifest)
@@ -97,16 +97,18 @@ def cotrain(
             differ = difference(from_dict(read_json(out/p.recipe/'recipe.json', 'a run'), str(out/p.recipe/'recipe.json')), r)
             for field,(was,now) in differ.items(): raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; go on with the same settings, or choose another --out')
     rows, k = [], max(getattr(r.method, 'topk', 1) for _,r in phases) # all phases are asked for as many
+    test = manifest.select('test', phases[0][1].split)
+    measured = bool(test) and all(manifest.rows[i].label for i in test) # without labels there is training, and nothing to measure with
     with start(): # one group for all phases
         for p,r in phases:
             run, state = out/p.recipe, from_main(partial(_state, out/p.recipe)) # the folder is the first process's
             if state != 'finished':
                 pretrain(r, data, run, state=='begun', device, workers=workers, progress=progress, first=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
                 if from_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
-            if not is_main(): continue # the others wait at the start of the next phase
+            if not is_main() or not measured: continue # the others wait at the start of the next phase
             rows.append(retrieve(run, data, device, workers, progress) | mining_of(candidates_of(run, data, device, workers, progress), k))
             keep_results(run, rows[-1:])
-        if not is_main(): return rows
+        if not is_main() or not measured: return rows
         last = {r.view: out/p.recipe for p,r in phases}
         first, second = (open_trained(run, data) for run in last.values())
         rows += streams_of(first, second, device=device, workers=workers, progress=progress)

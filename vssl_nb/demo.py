@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['SHOWN', 'BESIDE', 'a_video_per_class', 'curves_of', 'flow_of_classes', 'at_once', 'trained', 'demo', 'story']
 
-# %% ../nbs/46_demo.ipynb #18802b0a
-import csv
+# %% ../nbs/46_demo.ipynb #4b290b01
 import multiprocessing
 import os
 import shutil
@@ -22,7 +21,7 @@ import torch
 from tqdm.auto import tqdm
 
 from . import show, toy
-from .cotraining import cotrain, curve, phases_of
+from .cotraining import column, cotrain, curve, phases_of
 from .datasets import TestClips
 from .experiments import baselines, pretrain, random_row, read_json, retrieve, write_json
 from .flow import extract
@@ -44,16 +43,13 @@ def a_video_per_class(
     clips = TestClips(manifest, rows, clips=1, length=frames, stride=2, size=size)
     return show.strips([clips[i]['clips'][0] for i in range(len(rows))], [manifest.rows[r].label for r in rows])
 
-# %% ../nbs/46_demo.ipynb #a406f7d7
+# %% ../nbs/46_demo.ipynb #ec42c8fc
 def curves_of(
     runs:dict[str,Any], # name -> run folder
-    column:str, # of steps.csv
+    what:str, # column of steps.csv
 ):
     "One column of the logs of several runs over the steps."
-    def read_log(run):
-        with (Path(run)/'steps.csv').open(newline='') as f: rows = [r for r in csv.DictReader(f) if r.get(column)]
-        return [int(r['step']) for r in rows], [float(r[column]) for r in rows]
-    return show.curves({name: read_log(run) for name,run in runs.items()}, 'step', column, smooth=20)
+    return show.curves({name: column(run, what) for name,run in runs.items()}, 'step', what, smooth=20)
 
 # %% ../nbs/46_demo.ipynb #502a6f71
 def flow_of_classes(
