@@ -4,7 +4,7 @@ For each seed, everything that `make demo` trains: InfoNCE on frames; from its w
 UberNCE; both streams. And, beside it, plain cross-entropy with the labels: the same start, batches, augmentation, optimizer and number of steps as UberNCE, a linear layer in the place
 of queue and projection. Cross-entropy looks at the first of the two clips, the one that UberNCE has gradients for. Each encoder is measured by retrieval on test videos (clean protocol).
 
-    python benchmarks/story.py --seeds 0 1 2 --out results/story-toy.json
+    python benchmarks/story.py --seeds 3 4 5 --out results/story-toy.json
 
 What was started and killed goes on with the same command. The settings were chosen while looking at the
 test videos of seeds 0, 1 and 2. Seeds 3, 4 and 5 were not looked at before their first run."""
@@ -61,21 +61,31 @@ def verdict(rows: list[dict]) -> dict:
     "What the story says must hold, each with its numbers."
     r1 = {r['name']: r['r1'] for r in rows if '+' not in r['view']}
     both = next(r['r1'] for r in rows if '+' in r['view'])
-    mined = {r['name']: r['mined'] for r in rows if r.get('mined') is not None and '+' not in r['view']}
+    mined = {view: [r['mined'] for r in rows if r.get('mined') is not None and r['view']==view] for view in ('rgb', 'residual')} # before the first cycle and after each
     uber, co, longer, residual = (r1[n] for n in ('ubernce-toy-rgb', 'coclr-toy-rgb-cycle1', 'infonce-toy-rgb-longer', 'coclr-toy-residual-cycle1'))
     return {
         'UberNCE >= CoCLR': [uber >= co, uber, co],
         'CoCLR >= longer InfoNCE + 20 points': [co >= longer + .2, co, longer],
         'CoCLR within 15 points of UberNCE': [uber - co <= .15, uber, co],
-        'frames mine better after the cycle': [mined['coclr-toy-rgb-cycle1'] > mined['infonce-toy-rgb'], mined['infonce-toy-rgb'], mined['coclr-toy-rgb-cycle1']],
-        'differences mine better after the cycle': [mined['coclr-toy-residual-cycle1'] > mined['infonce-toy-residual'], mined['infonce-toy-residual'], mined['coclr-toy-residual-cycle1']],
+        'frames mine better after each cycle': [sorted(set(mined['rgb']))==mined['rgb'], *mined['rgb']],
+        'differences mine better after each cycle': [sorted(set(mined['residual']))==mined['residual'], *mined['residual']],
         'two streams >= each': [both >= max(co, residual), both, co, residual],
     }
 
 
+def mean_of(tables: list[list[dict]]) -> list[dict]:
+    "The rows of several seeds as one: means of what `verdict` looks at."
+    return [first | {k: sum(t[i][k] for t in tables)/len(tables) for k in ('r1', 'mined') if first.get(k) is not None} for i, first in enumerate(tables[0])]
+
+
+def say(who: str, story: dict):
+    print(who)
+    for claim, (holds, *numbers) in story.items(): print(f"  {'yes' if holds else 'NO '}  {claim}: {', '.join(f'{x:.1%}' for x in numbers)}", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
+    p.add_argument('--seeds', type=int, nargs='+', default=[3, 4, 5])
     p.add_argument('--folder', default='runs/story', help='where the runs go')
     p.add_argument('--size', default='demo', choices=['tiny', 'demo'])
     p.add_argument('--changes', type=json.loads, default={}, help='fields to change in all recipes, as JSON')
@@ -92,11 +102,12 @@ def main():
         rows.append(json.loads((folder/'cross-entropy.json').read_text()))
         keep = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'steps', 'top1_in_training', 'second')
         found.append({'seed': seed, 'demo_seconds': seconds, 'rows': [{k: r[k] for k in keep if r.get(k) is not None} for r in rows], 'story': verdict(rows)})
-        print(f'seed {seed}: cross-entropy {rows[-1]["r1"]:.1%}')
-        for claim, (holds, *numbers) in found[-1]['story'].items(): print(f"  {'yes' if holds else 'NO '}  {claim}: {', '.join(f'{x:.1%}' for x in numbers)}", flush=True)
+        say(f'seed {seed}: cross-entropy {rows[-1]["r1"]:.1%}', found[-1]['story'])
+    mean = verdict(mean_of([f['rows'] for f in found]))
+    say(f'mean of {len(found)} seeds', mean)
     if a.out:
         where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(), 'torch': torch.__version__, 'python': platform.python_version(), 'platform': platform.platform()}
-        Path(a.out).write_text(json.dumps({'what': 'benchmarks/story.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'seeds': found}, indent=1) + '\n')
+        Path(a.out).write_text(json.dumps({'what': 'benchmarks/story.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'seeds': found, 'mean': mean}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

@@ -23,7 +23,7 @@ from .evaluation import open_trained, streams_of
 from .experiments import device_of, keep_results, method_of, pretrain, protocol_of, read_json, refuse_unfit, retrieve, views_of, views_ready, weights_of
 from .features import Features, extract
 from .manifest import read
-from .mining import TopK, first_right, precision
+from .mining import TopK
 from .momentum import on_sphere
 from .recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat, from_dict, nearest, override
 from .train import TrainError
@@ -57,9 +57,9 @@ def candidates_of(
     data=None, # a manifest or its folder; None: the one it was trained on
     device:str='auto', workers:int=0, progress:bool=True,
 )->Features: # of the training videos, one clip of each, unit length
-    "What a run would mine among."
+    "What a run would mine among; kept in the run folder."
     t = open_trained(run, data)
-    found = extract(network_of(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(protocol_of(t.recipe), clips=1), batch=32, workers=workers, device=device_of(t.recipe, device), progress=progress, **views_of(t.recipe))
+    found = extract(network_of(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(protocol_of(t.recipe), clips=1), batch=32, workers=workers, device=device_of(t.recipe, device), progress=progress, store=t.folder/'features', **views_of(t.recipe))
     return replace(found, x=on_sphere(found.x))
 
 @torch.inference_mode()
@@ -68,12 +68,14 @@ def mining_of(
     k:int=5, # how many are mined for each training video
 )->dict[str,float]: # 'mined': precision of the k nearest, 'mined_r1': of the nearest; NaN without labels
     "How good a network is as a miner of the training videos. For monitoring only."
-    z, right = found.x, []
+    z, near = found.x, []
     for rows in torch.arange(len(z)).split(max(1, 2**26//len(z))): # at most 256 MiB of similarities at a time
-        sim, label = z[rows] @ z.T, (found.label[rows], found.label)
-        mined = TopK(k, 'negative')(sim, found.source[rows], found.source)
-        right.append(len(rows)*torch.stack([precision(mined.taken, *label), first_right(sim, mined.out, *label)]))
-    return dict(zip(('mined', 'mined_r1'), (torch.stack(right).sum(0)/len(z)).tolist()))
+        sim = z[rows] @ z.T
+        near.append(sim.masked_fill(TopK(k, 'negative')(sim, found.source[rows], found.source).out, -torch.inf).topk(k, 1).indices)
+    theirs, mine = found.label[torch.cat(near)], found.label[:,None]
+    told = (theirs >= 0) & (mine >= 0)
+    right = told & (theirs==mine)
+    return {'mined': (right.sum()/told.sum()).item(), 'mined_r1': (right[:,0].sum()/told[:,0].sum()).item()}
 
 # %% ../nbs/45_cotraining.ipynb #bba71282
 def _state(folder:Path)->str: # 'new', 'begun' or 'finished'

@@ -94,7 +94,7 @@ def at_once(
 
 # %% ../nbs/46_demo.ipynb #b9353c82
 SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %', 'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
-BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-flow': '', 'infonce-toy-rgb-longer': 'infonce-toy-rgb'} # recipe -> run that gives the first weights
+BESIDE = {'infonce-toy-flow': '', 'infonce-toy-rgb-longer': 'infonce-toy-rgb', 'ubernce-toy-rgb': 'infonce-toy-rgb'} # recipe -> run that gives the first weights
 
 def trained(
     recipe:Recipe, data:Path, out:Path,
@@ -117,23 +117,27 @@ def demo(
     "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
     out, began, changes = Path(out), time.monotonic(), dict(changes or {}) | {'seed': seed}
     phases = [r for _,r in phases_of('coclr-toy', changes)]
-    beside = [override(find(n), **{k: v for k,v in changes.items() if k in flat(find(n))}) for n in BESIDE]
+    beside = [(override(find(n), **{k: v for k,v in changes.items() if k in flat(find(n))}), start) for n,start in BESIDE.items()]
     data = toy.make(out/'toy', size, seed, progress=progress)
     extract(data, 'dis', codec='small', progress=progress)
     manifest = read(data)
-    rows = baselines(phases[0], manifest, 'cpu', progress=progress) + [random_row(r, manifest, 'cpu', progress=progress) for r in (phases[1], beside[1])]
-    begin, rest = phases[:2], [*phases[2:], *beside]
-    def steps(recipes): return sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
-    how:dict[str,Any] = dict(processes=processes or min(2, os.cpu_count() or 1), progress=progress)
-    first:list[Any] = [(trained, r, data, out) for r in begin]
-    at_once(first, runs=[out/r.name for r in begin], total=steps(begin), **how)
-    tasks:list[Any] = [(_cotrained, data, out, changes)] + [(trained, r, data, out, out/start if start else None) for r,start in zip(beside, BESIDE.values())]
-    together, *others = at_once(tasks, runs=[out/r.name for r in rest], total=steps(rest), **how)
-    rows += together + others
+    begin = [*phases[:2], *(r for r,start in beside if not start)] # with random weights
+    then = [(r, out/start) for r,start in beside if start]
+    def run(tasks:list[Any], recipes): # each task is a function of this module with its arguments
+        steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
+        return at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps, progress)
+    floor, *alone = run([(_floor, data, begin), *((trained, r, data, out) for r in begin)], begin)
+    together, *others = run([(_cotrained, data, out, changes), *((trained, r, data, out, start) for r,start in then)], [*phases[2:], *(r for r,_ in then)])
+    rows = floor + together + alone[2:] + others # the first two alone are among those of the co-training
     write_json(out/'results.json', rows)
-    _page(out, rows, manifest, phases, beside)
+    _page(out, rows, manifest, phases, [r for r,_ in beside])
     print(table(rows, 'text', SHOWN), f'\n{story(rows)}\n{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
     return rows
+
+def _floor(data, recipes): # what needs no training
+    manifest, ignored = read(data), signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
+    try: return baselines(recipes[0], manifest, 'cpu', progress=False) + [random_row(r, manifest, 'cpu', progress=False) for r in recipes[1:]]
+    finally: signal.signal(signal.SIGINT, ignored)
 
 def _cotrained(data, out, changes): return cotrain('coclr-toy', data, out, changes, 'cpu', progress=False, cache=2048) # for another process
 
@@ -164,6 +168,6 @@ def story(
     said = [f'Guessing finds a video of the same motion in {how("chance", ""):.1%} of cases, a colour histogram in {how("histogram", "rgb"):.1%}.']
     for view,what in (('flow', 'optical flow'), ('residual', 'frame differences'), ('rgb', 'frames')):
         said.append(f'InfoNCE on {what} reaches {of(f"infonce-toy-{view}"):.1%} ({how("random", view):.1%} before training).')
-    said.append(f'Frames that learn from what frame differences find alike (CoCLR) reach {of("coclr-toy-rgb-cycle1"):.1%}, where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
-    both = next(r['r1'] for r in rows if r['view']=='rgb+residual')
-    return ' '.join([*said, f'Both streams of CoCLR together: {both:.1%} (frame differences alone {of("coclr-toy-residual-cycle1"):.1%}).'])
+    coclr = {r['view']: r['r1'] for r in rows if r['method']=='coclr'} # of the last cycle
+    said.append(f'Frames that learn from what frame differences find alike (CoCLR) reach {coclr["rgb"]:.1%}, where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
+    return ' '.join([*said, f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} (frame differences alone {coclr["residual"]:.1%}).'])

@@ -38,7 +38,7 @@ from .backbones import create
 from .checkpoints import digest, export_encoder, load, read_encoder, save, write_whole
 from .datasets import TestClips, TrainClips, collate
 from .distributed import any_of, collect, from_main, is_main, start, world
-from .features import Features, Protocol, extract, histogram, protocol, ready
+from .features import Features, Protocol, extract, histogram, protocol, ready, restrict
 from .health import HealthLog, Watch
 from .manifest import Manifest, read
 from .methods.coclr import CoCLR
@@ -426,12 +426,13 @@ class Keeper:
 # %% ../nbs/41_experiments.ipynb #19fc5ce4
 def features_of(
     encoder:nn.Module, manifest:Manifest, recipe:Recipe,
-    part:str, # 'train' or 'test'
+    part:str, # 'train' or 'test' of the recipe's split, or 'all' videos
     device:str='auto', workers:int=0, progress:bool=True,
+    store:Path|None=None, # a folder that keeps them, see `features.extract`
 )->Features:
-    "Features of one part of the recipe's split, under the recipe's protocol."
-    return extract(encoder, manifest, part, recipe.split, recipe.view, protocol_of(recipe), batch=32, workers=workers, device=device_of(recipe, device),
-        progress=progress, **views_of(recipe))
+    "Features of videos under the recipe's protocol."
+    return extract(encoder, manifest, part, 1 if part=='all' else recipe.split, recipe.view, protocol_of(recipe), batch=32, workers=workers, device=device_of(recipe, device),
+        progress=progress, store=store, **views_of(recipe))
 
 def row_of(
     name:str, method:str, view:str,
@@ -509,7 +510,8 @@ def retrieve(
     "Measure the encoder of a run by test -> train retrieval and keep the result in the run folder."
     run = Path(run)
     recipe, card, manifest, encoder, about = opened(run, data)
-    query, gallery = (features_of(encoder, manifest, recipe, part, device, workers, progress) for part in ('test', 'train'))
+    every = features_of(encoder, manifest, recipe, 'all', device, workers, progress, run/'features') # kept for the next measurement: other splits, two streams, probes
+    query, gallery = (restrict(every, manifest, part, recipe.split) for part in ('test', 'train'))
     dropped = {**query.dropped, **gallery.dropped}
     row = row_of(recipe.name, recipes.method_name(recipe), recipe.view, measure(query, gallery, ks_of(manifest, recipe.split)), manifest, recipe.split, card['seconds'], run.name,
         step=about['step'], finished=card['finished'], seed=recipe.seed, task='retrieval', selection='none', protocol=asdict(protocol_of(recipe)), queries=len(query), gallery=len(gallery),

@@ -118,7 +118,7 @@ _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE in the batch on the frames of the toy videos; about a minute on two cores',
     dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored', flow_flip='negate', flow_colour='none',
-    backbone='tiny', size=32, test_clips=3, seed=0,
+    backbone='tiny', size=32, test_clips=10, seed=0,
     sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
     augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
         grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
@@ -127,9 +127,9 @@ _toy_rgb = Recipe(
         schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
-    about='InfoNCE in the batch on the frame differences of the toy videos; about a minute on two cores')
+    about='InfoNCE in the batch on the frame differences of the toy videos; half a minute on two cores', learning=replace(_toy_rgb.learning, epochs=8))
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
-    about='InfoNCE in the batch on the stored optical flow of the toy videos; about a minute on two cores')
+    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on two cores', learning=_toy_residual.learning)
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer', about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; begin with --first infonce-toy-rgb',
     learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
@@ -212,7 +212,7 @@ _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()},
 _TOY = dict(queue=512)
 _UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05), epochs=28, warmup=0.)]
 _COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
-    for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=20), ((_toy_rgb, 28), (_toy_residual, 12))),
+    for data,words,how,phases in (('toy', 'the toy videos', _TOY | dict(topk=20), ((_toy_rgb, 28), (_toy_residual, 4))),
         ('laptop', 'real videos, without a GPU', {}, ((_laptop_rgb, 15), (_laptop_residual, 15))))
     for cycle in (1, 2) for (r,epochs),other in zip(phases, ('residual', 'rgb'))]
 _UBER += [_uber(_toyfull_rgb, 'ubernce-toyfull-rgb', 'UberNCE with S3D on the frames of the full-size toy; for a GPU; begin with --first infonce-toyfull-rgb', dict(form='log_sum'), epochs=10, warmup=0.)]
