@@ -67,8 +67,8 @@ def verdict(rows: list[dict]) -> dict:
         'UberNCE >= CoCLR': [uber >= co, uber, co],
         'CoCLR >= longer InfoNCE + 20 points': [co >= longer + .2, co, longer],
         'CoCLR within 15 points of UberNCE': [uber - co <= .15, uber, co],
-        'frames mine better after each cycle': [sorted(set(mined['rgb']))==mined['rgb'], *mined['rgb']],
-        'differences mine better after each cycle': [sorted(set(mined['residual']))==mined['residual'], *mined['residual']],
+        'frames mine better after each cycle': [len(mined['rgb']) > 1 and sorted(set(mined['rgb']))==mined['rgb'], *mined['rgb']],
+        'differences mine better after each cycle': [len(mined['residual']) > 1 and sorted(set(mined['residual']))==mined['residual'], *mined['residual']],
         'two streams >= each': [both >= max(co, residual), both, co, residual],
     }
 
