@@ -209,11 +209,11 @@ _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()},
     for cycle in (1, 2) for r,view,other in ((rgb, 'rgb', 'flow'), (flow, 'flow', 'rgb'))]
 
 # %% ../nbs/40_recipes.ipynb #198b89f2
-_TOY = dict(queue=512)
+_TOY:dict[str,Any] = dict(queue=512)
 _UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05, momentum=0.95), epochs=28, warmup=0.)]
 _COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
     for data,words,phases in (('toy', 'the toy videos', ((_toy_rgb, 28, _TOY | dict(topk=20, momentum=0.95)), (_toy_residual, 3, _TOY | dict(topk=20)))),
-        ('laptop', 'real videos, without a GPU', ((_laptop_rgb, 15, {}), (_laptop_residual, 15, {}))))
+        ('laptop', 'real videos, without a GPU', ((_laptop_rgb, 15, dict[str,Any]()), (_laptop_residual, 15, dict[str,Any]()))))
     for cycle in (1, 2) for (r,epochs,how),other in zip(phases, ('residual', 'rgb'))]
 _UBER += [_uber(_toyfull_rgb, 'ubernce-toyfull-rgb', 'UberNCE with S3D on the frames of the full-size toy; for a GPU; begin with --first infonce-toyfull-rgb', dict(form='log_sum'), epochs=10, warmup=0.)]
 _COCLR += [_co(r, f'coclr-toyfull-{r.view}-cycle1', f'CoCLR with S3D on the full-size toy: {r.view} learns, {other} mines; for a GPU', other, dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
