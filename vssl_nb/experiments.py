@@ -38,7 +38,7 @@ from .backbones import create
 from .checkpoints import digest, export_encoder, load, read_encoder, save, write_whole
 from .datasets import TestClips, TrainClips, collate
 from .distributed import any_of, collect, from_main, is_main, start, world
-from .features import Features, Protocol, extract, histogram, protocol, ready, restrict
+from .features import Features, Protocol, counted, extract, histogram, protocol, ready, restrict
 from .health import HealthLog, Watch
 from .manifest import Manifest, read
 from .methods.coclr import CoCLR
@@ -510,6 +510,7 @@ def retrieve(
     "Measure the encoder of a run by test -> train retrieval and keep the result in the run folder."
     run = Path(run)
     recipe, card, manifest, encoder, about = opened(run, data)
+    for part in ('test', 'train'): counted(manifest, part, recipe.split, protocol_of(recipe)) # before the first file is decoded
     every = features_of(encoder, manifest, recipe, 'all', device, workers, progress, run/'features') # kept for the next measurement: other splits, two streams, probes
     query, gallery = (restrict(every, manifest, part, recipe.split) for part in ('test', 'train'))
     dropped = {**query.dropped, **gallery.dropped}
