@@ -27,7 +27,7 @@ check: $(READY)
 
 test: check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
-	$(TEST_ENV) $(BIN)/python -m pytest -q tests
+	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --durations 10 tests
 
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir=nbs

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from vssl_nb.checkpoints import digest, load
-from vssl_nb.demo import at_once
+from vssl_nb.demo import Task, at_once
 
 SHORT = dict(epochs=2, batch=8, queue=48, test_clips=1, warmup=.5)
 PROGRAM = f'''
@@ -59,5 +59,21 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
 
 
 def test_what_fails_in_another_process_is_raised_here():
-    with pytest.raises(TypeError): at_once([(int, 'x', 'y')], progress=False)
-    assert at_once([(len, 'abc'), (len, 'ab')], progress=False) == [3, 2]
+    with pytest.raises(TypeError): at_once({'wrong': Task(int, ('x', 'y')), 'never': Task(len, ('a',), ('wrong',))}, progress=False)
+    assert at_once({'a': Task(len, ('abc',)), 'b': Task(len, ('ab',))}, progress=False) == {'a': 3, 'b': 2}
+
+
+@pytest.mark.parametrize('processes', [1, 2])
+def test_a_task_begins_when_what_it_waits_for_is_done_and_nothing_else(tmp_path, processes):
+    "'free' stands last, but only 'next' has to wait for 'long'."
+    a, b, c = tmp_path/'a', tmp_path/'b', tmp_path/'c'
+    tasks = {'long': Task(exec, (f"import time, pathlib as p; time.sleep(1); p.Path({str(a)!r}).write_text(str(time.monotonic()))",)),
+        'next': Task(exec, (f"import time, pathlib as p; assert p.Path({str(a)!r}).exists(); p.Path({str(b)!r}).write_text(str(time.monotonic()))",), ('long',)),
+        'free': Task(exec, (f"import time, pathlib as p; p.Path({str(c)!r}).write_text(str(time.monotonic()))",))}
+    assert list(at_once(tasks, processes, progress=False)) == ['long', 'next', 'free']
+    when = [float(f.read_text()) for f in (a, b, c)]
+    assert when[1] > when[0] and (when[2] < when[0]) == (processes==2)
+
+
+def test_a_task_that_could_never_begin_is_refused():
+    with pytest.raises(ValueError, match="'a' waits for 'b'"): at_once({'a': Task(len, ('x',), ('b',)), 'b': Task(len, ('y',))})

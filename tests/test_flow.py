@@ -91,13 +91,13 @@ def test_known_flow(H, W, size):
 
 
 @pytest.mark.parametrize('settings,theirs', [(dict(lam=.05), dict(lambda_=.05)), (dict(theta=.1), dict(theta=.1)), (dict(scales=3, factor=.5), dict(nscales=3, scaleStep=.5)), (dict(median=False), dict(medianFiltering=1)),
-    (dict(warps=2, outer=2, inner=7), dict(warps=2, outerIterations=2, innnerIterations=7)), (dict(epsilon=.002), dict(epsilon=.002)), (dict(tau=.15), dict(tau=.15))])
+    (dict(warps=1), dict(warps=1)), (dict(outer=1), dict(outerIterations=1)), (dict(inner=4), dict(innnerIterations=4)), (dict(epsilon=.02), dict(epsilon=.02)), (dict(tau=.15), dict(tau=.15))])
 def test_every_setting_means_what_opencv_means(settings, theirs):
+    "With few iterations: with many, when they end is left to the last bits, and a grey level changes OpenCV's own flow by 0.003 pixels."
     from vssl_nb.motion import TVL1
     a, b, _ = known(6, 96, 128, .5)
-    got, default = opencv(a, b, **theirs), opencv(a, b)
+    few = dict(warps=2, outerIterations=2, innnerIterations=7)
+    got, default = opencv(a, b, **few | theirs), opencv(a, b, **few)
     middle = lambda x, y: apart(x, y)[:, 8:-8, 8:-8].median().item()
-    ours, changed = middle(TVL1(**settings)(a, b), got), middle(got, default)
-    nudged = b.clone()
-    nudged[0, 5, 5] ^= 1 # what a grey level changes in OpenCV's own
-    assert ours <= .001+1.5*middle(opencv(a, nudged, **theirs), got) and ours < .5*changed, (ours, changed) # and the setting does something
+    ours, changed = middle(TVL1(**dict(warps=2, outer=2, inner=7) | settings)(a, b), got), middle(got, default)
+    assert ours < 1e-4 and changed > .005, (ours, changed) # and the setting does something
