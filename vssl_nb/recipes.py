@@ -129,9 +129,9 @@ _toy_rgb = Recipe(
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
     about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core', learning=replace(_toy_rgb.learning, epochs=8))
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
-    about='InfoNCE in the batch on the stored optical flow of the toy videos; less than a minute on one core', learning=_toy_residual.learning)
+    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core', learning=replace(_toy_rgb.learning, epochs=4))
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer', about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; begin with --first infonce-toy-rgb',
-    learning=replace(_toy_rgb.learning, epochs=24, warmup=0.))
+    learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
 _laptop_rgb = Recipe(
@@ -210,9 +210,9 @@ _COCLR = [_co(r, f'coclr-{data}-{view}-cycle{cycle}', f'CoCLR on {data.upper()},
 
 # %% ../nbs/40_recipes.ipynb #198b89f2
 _TOY:dict[str,Any] = dict(queue=512)
-_UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05, momentum=0.98), epochs=32)]
+_UBER += [_uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; begin with --first infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05, momentum=0.98), epochs=28)]
 _COCLR += [_co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {other} mines', other, how, epochs=epochs, warmup=0.)
-    for data,words,phases in (('toy', 'the toy videos', ((_toy_rgb, 24, _TOY | dict(topk=20, momentum=0.95, temperature=0.07)), (_toy_residual, 3, _TOY | dict(topk=20, temperature=0.07)))),
+    for data,words,phases in (('toy', 'the toy videos', ((_toy_rgb, 28, _TOY | dict(topk=20, momentum=0.95, temperature=0.07)), (_toy_residual, 3, _TOY | dict(topk=20, temperature=0.07)))),
         ('laptop', 'real videos, without a GPU', ((_laptop_rgb, 15, dict[str,Any]()), (_laptop_residual, 15, dict[str,Any]()))))
     for cycle in (1, 2) for (r,epochs,how),other in zip(phases, ('residual', 'rgb'))]
 _UBER += [_uber(_toyfull_rgb, 'ubernce-toyfull-rgb', 'UberNCE with S3D on the frames of the full-size toy; for a GPU; begin with --first infonce-toyfull-rgb', dict(form='log_sum'), epochs=10, warmup=0.)]
