@@ -4,10 +4,10 @@ For each seed, everything that `make demo` trains: InfoNCE on frames; from its w
 UberNCE; both streams. And, beside it, plain cross-entropy with the labels: the same start, batches, augmentation, optimizer and number of steps as UberNCE, a linear layer in the place
 of queue and projection. Cross-entropy looks at the first of the two clips, the one that UberNCE has gradients for. Each encoder is measured by retrieval on test videos (clean protocol).
 
-    python benchmarks/story.py --seeds 0 3 4 --out results/story-toy.json
+    python benchmarks/story.py --seeds 0 7 8 --out results/story-toy.json
 
 What was started and killed goes on with the same command. The settings were chosen while looking at the
-test videos of seeds 0 to 4."""
+test videos of seeds 0 to 7; seed 8 was looked at afterwards."""
 import argparse
 import json
 import os
@@ -85,7 +85,7 @@ def say(who: str, story: dict):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 3, 4])
+    p.add_argument('--seeds', type=int, nargs='+', default=[0, 7, 8])
     p.add_argument('--folder', default='runs/story', help='where the runs go')
     p.add_argument('--size', default='demo', choices=['tiny', 'demo'])
     p.add_argument('--changes', type=json.loads, default={}, help='fields to change in all recipes, as JSON')

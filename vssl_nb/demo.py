@@ -90,8 +90,8 @@ def at_once(
 )->dict[str,Any]: # what each returned
     "Several tasks at a time; raises what the first of them raised, when those that run have come to their end. ValueError where a task could never begin."
     names = list(tasks)
-    for n,(name,t) in enumerate(tasks.items()):
-        if late := [a for a in t.after if a not in names[:n]]: raise ValueError(f"the task '{name}' waits for '{late[0]}', which does not stand before it")
+    for i,(name,t) in enumerate(tasks.items()):
+        if late := [a for a in t.after if a not in names[:i]]: raise ValueError(f"the task '{name}' waits for '{late[0]}', which does not stand before it")
     if processes==1: return {n: t.function(*t.arguments) for n,t in tasks.items()}
     waiting, running, done = dict(tasks), dict[Future[Any],str](), dict[str,Any]()
     with ProcessPoolExecutor(processes, multiprocessing.get_context('spawn'), _alone) as pool, tqdm(total=total, desc='training', unit='step', disable=not progress) as bar:
