@@ -65,14 +65,11 @@ def test_what_fails_in_another_process_is_raised_here():
 
 @pytest.mark.parametrize('processes', [1, 2])
 def test_a_task_begins_when_what_it_waits_for_is_done_and_nothing_else(tmp_path, processes):
-    "'free' stands last, but only 'next' has to wait for 'long'."
-    a, b, c = tmp_path/'a', tmp_path/'b', tmp_path/'c'
-    tasks = {'long': Task(exec, (f"import time, pathlib as p; time.sleep(1); p.Path({str(a)!r}).write_text(str(time.monotonic()))",)),
-        'next': Task(exec, (f"import time, pathlib as p; assert p.Path({str(a)!r}).exists(); p.Path({str(b)!r}).write_text(str(time.monotonic()))",), ('long',)),
-        'free': Task(exec, (f"import time, pathlib as p; p.Path({str(c)!r}).write_text(str(time.monotonic()))",))}
-    assert list(at_once(tasks, processes, progress=False)) == ['long', 'next', 'free']
-    when = [float(f.read_text()) for f in (a, b, c)]
-    assert when[1] > when[0] and (when[2] < when[0]) == (processes==2)
+    "'free' stands last, but only 'next' has to wait for 'long'; with two processes 'long' does not end before 'free' has run."
+    def work(name, code): return exec, (f"import time, pathlib\nat = pathlib.Path({str(tmp_path)!r})\n{code}\n(at/{name!r}).touch()",)
+    until = 'end = time.monotonic() + 120\nwhile not (at/"free").exists():\n    assert time.monotonic() < end\n    time.sleep(.01)' if processes==2 else 'assert not (at/"free").exists()'
+    tasks = {'long': Task(*work('long', until)), 'next': Task(*work('next', 'assert (at/"long").exists()'), ('long',)), 'free': Task(*work('free', ''))}
+    assert list(at_once(tasks, processes, progress=False)) == ['long', 'next', 'free'] == sorted((f.name for f in tmp_path.iterdir()), key=['long', 'next', 'free'].index)
 
 
 def test_a_task_that_could_never_begin_is_refused():
