@@ -141,19 +141,20 @@ def demo(
     tasks['cotrained'] = Task(_cotrained, (data, out, changes), tuple(tasks)) # measures those two as well
     for r,start in beside: tasks[r.name] = Task(trained, (r, data, out, out/start if start else None), (start,) if start else ())
     for r,_ in beside: tasks[f'{r.name}, measured'] = Task(measured, (out/r.name, data), (r.name,)) # apart: what fills the gaps comes last
-    tasks['floor'] = Task(_floor, (data, [*alone, *(r for r,start in beside if not start)]))
+    fresh = {f'{r.view}, untrained': Task(_untrained, (r, data, r is alone[0])) for r in (*alone, *(r for r,start in beside if not start))}
+    tasks |= fresh
     recipes = [*alone, *together, *(r for r,_ in beside)]
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     row = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps, progress)
-    rows = row['floor'] + row['cotrained'] + [row[f'{r.name}, measured'] for r,_ in beside]
+    rows = [r for n in fresh for r in row[n]] + row['cotrained'] + [row[f'{r.name}, measured'] for r,_ in beside]
     write_json(out/'results.json', rows)
     _page(out, rows, manifest, phases, [r for r,_ in beside])
     print(table(rows, 'text', SHOWN), f'\n{story(rows)}\n{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
     return rows
 
-def _floor(data, recipes): # what needs no training
+def _untrained(recipe, data, first): # a random encoder; of the first view also chance and histogram
     manifest, ignored = read(data), signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
-    try: return baselines(recipes[0], manifest, 'cpu', progress=False) + [random_row(r, manifest, 'cpu', progress=False) for r in recipes[1:]]
+    try: return baselines(recipe, manifest, 'cpu', progress=False) if first else [random_row(recipe, manifest, 'cpu', progress=False)]
     finally: signal.signal(signal.SIGINT, ignored)
 
 def _cotrained(data, out, changes): return cotrain('coclr-toy', data, out, changes, 'cpu', progress=False, cache=2048) # for another process
