@@ -179,8 +179,8 @@ def test_a_folder_that_becomes_read_only(place, whole, disk):
 
 # --- several processes
 
-def torchrun(n, *more, cwd):
-    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port', str(free_port()), '-m', 'vssl_nb.cli', 'pretrain', *SMALL,
+def torchrun(n, *more, cwd, program=('-m', 'vssl_nb.cli')):
+    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port', str(free_port()), *program, 'pretrain', *SMALL,
         '--workers', '1', *map(str, more)], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
@@ -260,3 +260,12 @@ def test_a_mistake_of_many_processes_is_said_once(place, whole):
         said = process.communicate(timeout=120)[1]
         assert process.returncode and len(ours(said)) == 1 and word in ours(said)[0], said
     assert not (place/'bad').exists()
+
+
+def test_the_first_process_says_it_though_it_comes_late(place):
+    "torchrun ends all processes when one has ended; the others must not end before the first has spoken."
+    late = place/'late.py'
+    late.write_text("import os, sys, time\nif os.environ['RANK']=='0': time.sleep(3)\nfrom vssl_nb.cli import main\nsys.exit(main())\n")
+    process = torchrun(2, '--out', 'bad', '--lr', 'fast', cwd=place, program=[late])
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode and len(ours(said)) == 1 and "'fast'" in ours(said)[0], said

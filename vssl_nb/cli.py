@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -336,6 +337,9 @@ def overview()->str:
     return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '', 'vssl-nb COMMAND --help says more.',
         'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; vssl-nb retrieve runs/infonce-toy-residual'])
 
+def _after_first()->None: # a launcher ends all processes as soon as one has ended, and the first may not have said yet why
+    with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
+
 def main(
     args:Sequence[str]|None=None, # None: the arguments of the process
 )->int: # exit code: 0, or 2 for a mistake
@@ -358,6 +362,7 @@ def main(
         if os.environ.get('VSSL_DEBUG'): raise
         # what is wrong with the arguments is wrong in all processes; of what goes wrong later, `distributed.start` lets one process tell
         if is_first() or not isinstance(e, (Mistake, RecipeError)): print(f'vssl-nb: {e}', file=sys.stderr)
+        else: _after_first()
         return 2
     return 0
 

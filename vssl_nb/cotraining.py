@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from . import show
+from .datasets import VideoCache, videos_of
 from .distributed import from_main, is_main, start
 from .evaluation import open_trained, streams_of
 from .experiments import device_of, keep_results, method_of, pretrain, protocol_of, read_json, refuse_unfit, retrieve, views_of, views_ready, weights_of
@@ -55,11 +56,11 @@ def network_of(
 def candidates_of(
     run, # a run folder
     data=None, # a manifest or its folder; None: the one it was trained on
-    device:str='auto', workers:int=0, progress:bool=True,
+    device:str='auto', workers:int=0, progress:bool=True, cache:int|VideoCache=0, # the cache as in `features.extract`
 )->Features: # of the training videos, one clip of each, unit length
     "What a run would mine among; kept in the run folder."
     t = open_trained(run, data)
-    found = extract(network_of(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(protocol_of(t.recipe), clips=1), batch=32, workers=workers, device=device_of(t.recipe, device), progress=progress, store=t.folder/'features', **views_of(t.recipe))
+    found = extract(network_of(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(protocol_of(t.recipe), clips=1), batch=32, workers=workers, device=device_of(t.recipe, device), progress=progress, store=t.folder/'features', cache=cache, **views_of(t.recipe))
     return replace(found, x=on_sphere(found.x))
 
 @torch.inference_mode()
@@ -88,7 +89,8 @@ def cotrain(
     out, # folder; every phase gets a run folder in it
     changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
     device:str='auto', workers:int=0, progress:bool=True,
-    **how, # of `experiments.pretrain`: dtype, cache, compile, recompute, save_minutes, health_every
+    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, for all phases and measurements; or those kept already
+    **how, # of `experiments.pretrain`: dtype, compile, recompute, save_minutes, health_every
 )->list[dict[str,Any]]: # a row of retrieval for each phase, then both streams of the last ones; of several processes the first one gets them; none where the test videos have no labels
     "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), phases_of(name, changes), read(data)
@@ -98,17 +100,17 @@ def cotrain(
         if _state(out/p.recipe) != 'new':
             differ = difference(from_dict(read_json(out/p.recipe/'recipe.json', 'a run'), str(out/p.recipe/'recipe.json')), r)
             for field,(was,now) in differ.items(): raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; go on with the same settings, or choose another --out')
-    rows, k = [], max(getattr(r.method, 'topk', 1) for _,r in phases) # all phases are asked for as many
+    rows, videos, k = [], videos_of(manifest, cache), max(getattr(r.method, 'topk', 1) for _,r in phases) # all phases are asked for as many
     test = manifest.select('test', phases[0][1].split)
     measured = bool(test) and all(manifest.rows[i].label for i in test) # without labels there is training, and nothing to measure with
     with start(): # one group for all phases
         for p,r in phases:
             run, state = out/p.recipe, from_main(partial(_state, out/p.recipe)) # the folder is the first process's
             if state != 'finished':
-                pretrain(r, data, run, state=='begun', device, workers=workers, progress=progress, first=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
+                pretrain(r, data, run, state=='begun', device, workers=workers, cache=videos, progress=progress, first=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
                 if from_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
             if not is_main() or not measured: continue # the others wait at the start of the next phase
-            rows.append(retrieve(run, data, device, workers, progress) | mining_of(candidates_of(run, data, device, workers, progress), k))
+            rows.append(retrieve(run, data, device, workers, progress, cache=videos) | mining_of(candidates_of(run, data, device, workers, progress, videos), k))
             keep_results(run, rows[-1:])
         if not is_main() or not measured: return rows
         last = {r.view: out/p.recipe for p,r in phases}

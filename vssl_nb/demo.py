@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from tqdm.auto import tqdm
 
 from . import show, toy
 from .cotraining import column, cotrain, curve, phases_of
-from .datasets import TestClips
+from .datasets import TestClips, VideoCache
 from .experiments import baselines, pretrain, random_row, read_json, retrieve, write_json
 from .flow import extract
 from .manifest import Manifest, read
@@ -109,17 +110,24 @@ def at_once(
 SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %', 'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
 BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb', 'infonce-toy-flow': ''} # recipe -> run that gives the first weights
 
+@lru_cache(maxsize=1)
+def _kept(path:Path, sha256:str)->VideoCache: return VideoCache(read(path), 2**31)
+
+def _videos(data:Path)->VideoCache: # a process decodes each video once, for all its tasks
+    m = read(data)
+    return _kept(m.path, m.sha256)
+
 def trained(
     recipe:Recipe, data:Path, out:Path,
     first:Path|None=None, # run folder of the first weights
 )->Path: # the run folder
     "Pretrain one recipe, from where it stands."
     run = out/recipe.name
-    pretrain(recipe, data, run, (run/'recipe.json').exists(), 'cpu', cache=2048, progress=False, first=first)
+    pretrain(recipe, data, run, (run/'recipe.json').exists(), 'cpu', cache=_videos(data), progress=False, first=first)
     if not read_json(run/'card.json', 'a run')['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
     return run
 
-def measured(run:Path, data:Path)->dict[str,Any]: return retrieve(run, data, 'cpu', progress=False) # the row
+def measured(run:Path, data:Path)->dict[str,Any]: return retrieve(run, data, 'cpu', progress=False, cache=_videos(data)) # the row
 
 def demo(
     out='runs/demo', # where everything goes
@@ -146,6 +154,7 @@ def demo(
     recipes = [*alone, *together, *(r for r,_ in beside)]
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     row = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps, progress)
+    _kept.cache_clear() # where this process has done the work itself
     rows = [r for n in fresh for r in row[n]] + row['cotrained'] + [row[f'{r.name}, measured'] for r,_ in beside]
     write_json(out/'results.json', rows)
     _page(out, rows, manifest, phases, [r for r,_ in beside])
@@ -153,11 +162,11 @@ def demo(
     return rows
 
 def _untrained(recipe, data, first): # a random encoder; of the first view also chance and histogram
-    manifest, ignored = read(data), signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
-    try: return baselines(recipe, manifest, 'cpu', progress=False) if first else [random_row(recipe, manifest, 'cpu', progress=False)]
+    videos, ignored = _videos(data), signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
+    try: return baselines(recipe, videos.manifest, 'cpu', progress=False, cache=videos) if first else [random_row(recipe, videos.manifest, 'cpu', progress=False, cache=videos)]
     finally: signal.signal(signal.SIGINT, ignored)
 
-def _cotrained(data, out, changes): return cotrain('coclr-toy', data, out, changes, 'cpu', progress=False, cache=2048) # for another process
+def _cotrained(data, out, changes): return cotrain('coclr-toy', data, out, changes, 'cpu', progress=False, cache=_videos(data)) # for another process
 
 # %% ../nbs/46_demo.ipynb #627b1e1b
 def _page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases:Sequence[Recipe], beside:Sequence[Recipe])->None:

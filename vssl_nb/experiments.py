@@ -36,7 +36,7 @@ import vssl_nb
 from . import augment, motion, optim, recipes, show
 from .backbones import create
 from .checkpoints import digest, export_encoder, load, read_encoder, save, write_whole
-from .datasets import TestClips, TrainClips, collate
+from .datasets import TestClips, TrainClips, VideoCache, collate
 from .distributed import any_of, collect, from_main, is_main, start, world
 from .features import Features, Protocol, counted, extract, histogram, protocol, ready, restrict
 from .health import HealthLog, Watch
@@ -55,7 +55,7 @@ from .views import Views, streams
 def clips_of(
     recipe:Recipe,
     manifest:Manifest, # the dataset
-    cache:int=0, # MiB of decoded videos that each process may keep
+    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
 )->TrainClips: # of the training part of the recipe's split
     "The training clips that a recipe describes; raises ManifestError if there are none, or if they lack the flow that it reads."
     sampling = asdict(recipe.sampling)
@@ -263,7 +263,7 @@ def try_out(
 def begin(
     recipe:Recipe, manifest:Manifest,
     out:Path, resume:bool,
-    device:torch.device, dtype:str, workers:int, cache:int, recompute:bool,
+    device:torch.device, dtype:str, workers:int, cache:int|VideoCache, recompute:bool,
     first=None, sampler=None, # run folders whose weights a new run begins with
 )->tuple[Run, DataLoader, dict[str,Any]]: # what to train, the batches, and the run card
     "Everything that can be refused is refused here, before the first file is written; all processes agree on where to go on."
@@ -297,7 +297,7 @@ def pretrain(
     device:str='auto', # 'auto', 'cpu' or 'cuda'
     dtype:str='float32', # or 'bfloat16'
     workers:int=0, # processes that decode, for each process that trains
-    cache:int=0, # MiB of decoded videos that each process may keep
+    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; a VideoCache keeps them for the next run
     compile:bool=False, # torch.compile the networks
     recompute:bool=False, # compute activations twice instead of keeping them: less memory, more time
     save_minutes:float=5., # time between checkpoints
@@ -429,10 +429,11 @@ def features_of(
     part:str, # 'train' or 'test' of the recipe's split, or 'all' videos
     device:str='auto', workers:int=0, progress:bool=True,
     store:Path|None=None, # a folder that keeps them, see `features.extract`
+    cache:int|VideoCache=0, # of decoded videos, see `features.extract`
 )->Features:
     "Features of videos under the recipe's protocol."
     return extract(encoder, manifest, part, 1 if part=='all' else recipe.split, recipe.view, protocol_of(recipe), batch=32, workers=workers, device=device_of(recipe, device),
-        progress=progress, store=store, **views_of(recipe))
+        progress=progress, store=store, cache=cache, **views_of(recipe))
 
 def row_of(
     name:str, method:str, view:str,
@@ -466,7 +467,7 @@ def ks_of(manifest:Manifest, split:int)->tuple[int,...]:
 def baselines(
     recipe:Recipe, # decides split, view, clips and the encoder whose random weights are tried
     data:Manifest,
-    device:str='auto', workers:int=0, progress:bool=True,
+    device:str='auto', workers:int=0, progress:bool=True, cache:int|VideoCache=0, # the cache as in `features.extract`
 )->list[dict[str,Any]]: # rows for chance, histogram and random encoder
     "What needs no training: the numbers to stand beside."
     ks, begin = ks_of(data, recipe.split), time.monotonic()
@@ -474,14 +475,14 @@ def baselines(
     took = time.monotonic() - begin
     rows = [row_of('chance', 'chance', '', chance(query.label, gallery.label, ks), data, recipe.split),
         row_of('colour histogram', 'histogram', 'rgb', measure(query, gallery, ks), data, recipe.split, took)]
-    return rows + [random_row(recipe, data, device, workers, progress)]
+    return rows + [random_row(recipe, data, device, workers, progress, cache)]
 
 def random_row(
-    recipe:Recipe, data:Manifest, device:str='auto', workers:int=0, progress:bool=True,
+    recipe:Recipe, data:Manifest, device:str='auto', workers:int=0, progress:bool=True, cache:int|VideoCache=0,
 )->dict[str,Any]:
     "The recipe's encoder before training."
     begin, encoder = time.monotonic(), create(recipe.backbone, seed=recipe.seed)
-    query, gallery = (features_of(encoder, data, recipe, part, device, workers, progress) for part in ('test', 'train'))
+    query, gallery = (features_of(encoder, data, recipe, part, device, workers, progress, cache=cache) for part in ('test', 'train'))
     found = measure(query, gallery, ks_of(data, recipe.split))
     return row_of(f'random {recipe.backbone}, {recipe.view}', 'random', recipe.view, found, data, recipe.split, time.monotonic()-begin, protocol=asdict(protocol_of(recipe)))
 
@@ -506,12 +507,13 @@ def retrieve(
     data=None, # a manifest or its folder; None: the one it was trained on
     device:str='auto', workers:int=0, progress:bool=True,
     walls:int=8, # queries in the picture of neighbours; 0 draws none
+    cache:int|VideoCache=0, # of decoded videos, see `features.extract`
 )->dict[str,Any]: # the row that was added to results.json
     "Measure the encoder of a run by test -> train retrieval and keep the result in the run folder."
     run = Path(run)
     recipe, card, manifest, encoder, about = opened(run, data)
     for part in ('test', 'train'): counted(manifest, part, recipe.split, protocol_of(recipe)) # before the first file is decoded
-    every = features_of(encoder, manifest, recipe, 'all', device, workers, progress, run/'features') # kept for the next measurement: other splits, two streams, probes
+    every = features_of(encoder, manifest, recipe, 'all', device, workers, progress, run/'features', cache) # kept for the next measurement: other splits, two streams, probes
     query, gallery = (restrict(every, manifest, part, recipe.split) for part in ('test', 'train'))
     dropped = {**query.dropped, **gallery.dropped}
     row = row_of(recipe.name, recipes.method_name(recipe), recipe.view, measure(query, gallery, ks_of(manifest, recipe.split)), manifest, recipe.split, card['seconds'], run.name,

@@ -32,7 +32,7 @@ from tqdm.auto import tqdm
 import vssl_nb
 from .augment import JITTER, centre, draw
 from .checkpoints import digest, write_whole
-from .datasets import STREAMS, VideoCache, _checked
+from .datasets import STREAMS, VideoCache, _checked, videos_of
 from .distributed import DistributedError, collect, from_main, rank, world
 from .manifest import Manifest
 from .sampling import even_clips, random_clips, sliding_clips, windows
@@ -222,10 +222,10 @@ class Looks(Dataset):
         protocol:Protocol,
         role:str='query', # or 'gallery'
         load:tuple[str,...]=('clips',), # of `datasets.STREAMS`
-        videos:VideoCache|None=None, # of the manifest: where videos are read, perhaps decoded already
+        cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
     ):
         self.manifest, self.protocol = manifest, protocol
-        self.load, self._videos = _checked(load, manifest, rows), videos or VideoCache(manifest)
+        self.load, self._videos = _checked(load, manifest, rows), videos_of(manifest, cache)
         self.numbers = {r: frames_of(protocol, manifest.rows[r].frames, r, role) for r in rows}
         self.items = [(r, n) for r,numbers in self.numbers.items() for n in range(0, len(numbers), TOGETHER)]
 
@@ -286,11 +286,11 @@ def each_video(
     role:str='query', # or 'gallery'
     *,
     batch:int=16, workers:int=0, device:str|torch.device='cpu', progress:bool=True, # as in `extract`
-    videos:VideoCache|None=None, # keeps decoded videos from call to call, where workers=0
+    cache:int|VideoCache=0, # as in `extract`
     **views, # further arguments of `Views`
 )->Iterator[tuple[int,Tensor|str]]: # row, and the (n, D) float32 features of its clips, or the reason why it cannot be read
     "The features of all clips, one video after another."
-    data = Looks(manifest, rows, protocol, role, streams(view, views.get('live') is not None), videos)
+    data = Looks(manifest, rows, protocol, role, streams(view, views.get('live') is not None), cache)
     at_once = max(batch//max(min(len(n), TOGETHER) for n in data.numbers.values()), 1) if rows else 1
     loader = DataLoader(data, at_once, num_workers=workers, collate_fn=list, pin_memory=torch.device(device).type=='cuda',
         generator=torch.Generator()) # a loader draws a seed for its workers: not from the global state
@@ -380,6 +380,7 @@ def extract(
     progress:bool=True, # a bar
     role:str|None=None, # 'query' or 'gallery'; None: gallery for 'train', query otherwise
     store:str|Path|None=None, # a folder of features: what is there is used, what is missing is made and kept; a call that was killed goes on
+    cache:int|VideoCache=0, # MiB of decoded videos to keep; a VideoCache keeps them from call to call, where workers=0; changes no number
     shared:bool=False, # all processes of a run (`distributed`) call this together and share the work; with `store`, their disk is one
     **views, # further arguments of `Views`, as in pretraining: mean, std, residual, residual_scale, flow_flip, flow_colour, live
 )->Features: # in the order of the manifest
@@ -388,7 +389,7 @@ def extract(
     key = key_of(encoder, manifest, part, split, view, protocol, role, device, **views)
     shelf = Shelf(store, key, protocol) if store is not None else None
     if shelf and (from_main(shelf.path.exists) if shared else shelf.path.exists()): return shelf.load()
-    def make(rows): return each_video(encoder, manifest, rows, view, protocol, role_of(part, role), batch=batch, workers=workers, device=device, progress=progress, **views)
+    def make(rows): return each_video(encoder, manifest, rows, view, protocol, role_of(part, role), batch=batch, workers=workers, device=device, progress=progress, cache=cache, **views)
     mean,bad = _make(rows, make, protocol.clip_norm, shelf, shared)
     found = _gathered(manifest, rows, mean, bad | left, protocol, key)
     if shared: collect(None) # nobody takes the parts away before all have read them

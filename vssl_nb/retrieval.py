@@ -245,7 +245,7 @@ class _Clips:
         role = 'gallery' if part=='train' else 'query'
         decides = ('clips', 'windows', 'length', 'stride', 'size', 'crop', 'pad', 'jitter', 'feature') + (('seed',) if p.random else ())
         kept = self.kept.setdefault((role if p.gallery=='random' else '', *(getattr(p, n) for n in decides)), {})
-        kept.update(each_video(self.encoder, self.manifest, [r for r in rows if r not in kept], self.view, p, role, videos=self.videos, **self.how))
+        kept.update(each_video(self.encoder, self.manifest, [r for r in rows if r not in kept], self.view, p, role, cache=self.videos, **self.how))
         mean = {r: _mean(x, p.clip_norm) for r in rows if isinstance(x := kept[r], Tensor)}
         return _gathered(self.manifest, rows, mean, {r: x for r in rows if isinstance(x := kept[r], str)} | left, p, {})
 
