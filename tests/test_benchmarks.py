@@ -73,3 +73,6 @@ def test_story(tmp_path):
     holds, co, longer = found['story']['CoCLR >= longer InfoNCE + 20 points']
     assert (co, longer) == (r1['coclr-toy-rgb-cycle1'], r1['infonce-toy-rgb-longer']) and holds == (co >= longer + .2)
     assert 'cross-entropy' in r1 and f"{r1['ubernce-toy-rgb']:.1%}" in done.stdout
+    assert set(found['streams']) == {'frames', 'differences', 'both'} and all(0 < x['whitened'] <= 1 for x in found['streams'].values())
+    assert all(1 < found['streams'][n]['effective'] < found['streams'][n]['dimensions'] for n in ('frames', 'differences'))
+    assert f"{found['streams']['both']['whitened']:.1%}" in done.stdout
