@@ -290,7 +290,7 @@ def each_video(
     **views, # further arguments of `Views`
 )->Iterator[tuple[int,Tensor|str]]: # row, and the (n, D) float32 features of its clips, or the reason why it cannot be read
     "The features of all clips, one video after another."
-    data = Looks(manifest, rows, protocol, role, streams(view, views.get('live') is not None), cache)
+    data = Looks(manifest, rows, protocol, role, streams(view, views.get('live') is not None), 0 if workers else cache) # what a worker keeps is lost with it
     at_once = max(batch//max(min(len(n), TOGETHER) for n in data.numbers.values()), 1) if rows else 1
     loader = DataLoader(data, at_once, num_workers=workers, collate_fn=list, pin_memory=torch.device(device).type=='cuda',
         generator=torch.Generator()) # a loader draws a seed for its workers: not from the global state
@@ -380,7 +380,7 @@ def extract(
     progress:bool=True, # a bar
     role:str|None=None, # 'query' or 'gallery'; None: gallery for 'train', query otherwise
     store:str|Path|None=None, # a folder of features: what is there is used, what is missing is made and kept; a call that was killed goes on
-    cache:int|VideoCache=0, # MiB of decoded videos to keep; a VideoCache keeps them from call to call, where workers=0; changes no number
+    cache:int|VideoCache=0, # MiB of decoded videos to keep where workers=0; a VideoCache keeps them from call to call; changes no number
     shared:bool=False, # all processes of a run (`distributed`) call this together and share the work; with `store`, their disk is one
     **views, # further arguments of `Views`, as in pretraining: mean, std, residual, residual_scale, flow_flip, flow_colour, live
 )->Features: # in the order of the manifest
