@@ -90,3 +90,12 @@ def test_whitened_features_do_not_depend_on_how_they_were_mixed(monkeypatch):
     assert torch.allclose(a[0] @ a[1].T, b[0] @ b[1].T, atol=1e-8)
     flat = x*torch.tensor([1, 1, 1, 1, 1, 1e-6])
     assert whitened(flat, flat, floor=.01)[0][:, -1].abs().max() < 1e-3 < whitened(flat, flat, floor=0)[0][:, -1].abs().max()
+
+
+def test_effective_dimensions(monkeypatch):
+    "Features along the axes of d dimensions, each as often, fill d; copies of one fill 1."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    effective = importlib.import_module('story').effective
+    for d in (1, 3, 8):
+        axes = torch.eye(8)[:d]
+        assert abs(effective(5*torch.cat([axes, -axes]), axes) - d) < 1e-5

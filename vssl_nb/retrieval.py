@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .datasets import VideoCache
+from .datasets import VideoCache, videos_of
 from .features import Features, Protocol, _gathered, _mean, counted, each_video, extract, protocol, ready, restrict
 from .manifest import Manifest
 
@@ -234,10 +234,10 @@ def rungs(
 # %% ../nbs/23_retrieval.ipynb #99723732
 class _Clips:
     "Features of clips, each made once."
-    def __init__(self, encoder:nn.Module, manifest:Manifest, view:str, cache:int, how:dict[str,Any]):
+    def __init__(self, encoder:nn.Module, manifest:Manifest, view:str, cache:int|VideoCache, how:dict[str,Any]):
         self.encoder,self.manifest,self.view,self.how = encoder,manifest,view,how
         self.kept:dict[tuple,dict[int,Tensor|str]] = {}
-        self.videos = VideoCache(manifest, cache*2**20)
+        self.videos = videos_of(manifest, cache)
 
     def features(self, part:str, split:int, p:Protocol)->Features:
         "As `extract` would make them."
@@ -261,7 +261,7 @@ def ladder(
     view:str='rgb',
     seeds:Sequence[int]=(0,1,2), # of the protocols that draw
     ks:Sequence[int]=KS, # those that the smallest gallery can answer are taken
-    cache:int=512, # MiB of decoded videos that are kept from step to step
+    cache:int|VideoCache=512, # MiB of decoded videos that are kept from step to step where workers=0, or those kept already
     **how, # of `features.each_video`: batch, workers, device, progress, and arguments of `Views`
 )->list[dict[str,Any]]: # a row for each step: step, protocol (its text), r1, ... (mean over splits and seeds), low and high (R@1 of the seeds), seeds, queries, gallery
     "R@k after each step from one protocol to another. The features of all clips are kept in memory."
