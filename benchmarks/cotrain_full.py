@@ -16,11 +16,11 @@ from step import machine  # noqa: E402
 
 from vssl_nb import toy  # noqa: E402
 from vssl_nb.cli import changes  # noqa: E402
-from vssl_nb.cotraining import candidates_of, cotrain, mining_of  # noqa: E402
+from vssl_nb.cotraining import mining_candidates, cotrain, mining_quality  # noqa: E402
 from vssl_nb.experiments import pretrain, read_json, retrieve  # noqa: E402
-from vssl_nb.flow import extract  # noqa: E402
+from vssl_nb.flow import extract_flow  # noqa: E402
 from vssl_nb.manifest import read  # noqa: E402
-from vssl_nb.recipes import find, flat, override  # noqa: E402
+from vssl_nb.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.train import pick_device  # noqa: E402
 
 KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries', 'gallery', 'second')
@@ -43,15 +43,15 @@ def main():
     a = p.parse_args()
     changed, device, run, begin = changes(a.set), pick_device(a.device), Path(a.run), time.monotonic()
     data = Path(a.data) if a.data else toy.make(a.videos, a.size)
-    extract(data, a.flow, codec='small', device=str(device))
+    extract_flow(data, a.flow, codec='small', device=str(device))
     flow_seconds = time.monotonic() - begin
     how = dict(device=str(device), workers=a.workers)
     rows = cotrain('coclr-toyfull', data, run, changed, dtype=a.dtype, compile=a.compile, **how)
     uber = find('ubernce-toyfull-rgb')
-    uber = override(uber, **{k: v for k, v in changed.items() if k in flat(uber)})
+    uber = override(uber, **{k: v for k, v in changed.items() if k in flat_fields(uber)})
     pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype, compile=a.compile, first=run/'infonce-toyfull-rgb', **how)
     topk = read_json(run/'coclr-toyfull-rgb-cycle1'/'recipe.json', 'a run')['method']['topk']
-    rows.append(retrieve(run/uber.name, data, **how) | mining_of(candidates_of(run/uber.name, data, **how), topk))
+    rows.append(retrieve(run/uber.name, data, **how) | mining_quality(mining_candidates(run/uber.name, data, **how), topk))
     manifest = read(data)
     names = [r['run'] for r in rows if 'second' not in r]
     Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(device.type),

@@ -61,8 +61,8 @@ def jpegs(path: Path) -> list[bytes]:
 
 
 def ours(manifest, recipe, cache=0):
-    from vssl_nb.experiments import clips_of
-    return clips_of(recipe, manifest, cache)
+    from vssl_nb.experiments import training_clips
+    return training_clips(recipe, manifest, cache)
 
 
 def rate(work, items: list[int]) -> float:

@@ -49,7 +49,7 @@ def measure(o: dict) -> dict:
     from vssl_nb.backbones import create
     from vssl_nb.methods import coclr, infonce
     from vssl_nb.optim import optimizer
-    from vssl_nb.train import DTYPES, Run, compile_parts, keep_memory, step_optimizer
+    from vssl_nb.train import DTYPES, TrainingState, compile_parts, keep_memory, step_optimizer
 
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()
@@ -64,7 +64,7 @@ def measure(o: dict) -> dict:
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     dtype = DTYPES[o.get('dtype', 'float32')]
     clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=torch.Generator(device).manual_seed(0))
-    run = Run(method.train(), opt)
+    run = TrainingState(method.train(), opt)
     batch = {'rgb': clips, 'flow': clips, **{k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}}
     if mines: # as after the first steps: every slot of the queue holds a key
         for i in range(0, queue, o['batch']): method.queue.push(torch.randn(o['batch'], 128, device=device), second=torch.randn(o['batch'], 128, device=device), **{k: batch[k] + i for k in ('source', 'label', 'row')})
@@ -96,7 +96,7 @@ def measure(o: dict) -> dict:
             return times
         times, parts = timed(step, o['steps']), {}
         if mines:
-            f = coclr.on_sphere(torch.randn(o['batch'], 128, device=device))
+            f = coclr.l2_normalize(torch.randn(o['batch'], 128, device=device))
             filled = torch.ones(queue, dtype=torch.bool, device=device)
             def sample():
                 with autocast(): coclr.momentum_keys(method.sampler, clips[:, 1])

@@ -3,7 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from vssl_nb.prepare import DATASETS, PrepareError, download, per_class, prepare
+from vssl_nb.prepare import PREPARED_DATASETS, PrepareError, download, per_class, prepare
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
 
 def arguments(dataset, about):
     "The options, those of one dataset only where they mean something."
-    kind,p = DATASETS[dataset],Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kind,p = PREPARED_DATASETS[dataset],Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('source', nargs='*', type=Path, help='folder of videos; or one or more archives (zip, tar, rar, pieces), or the folder they are in')
     if kind.read: p.add_argument('--lists', nargs='+', type=Path, help=f'official lists: files, folders or an archive ({" or ".join(kind.lists)}); else they are looked for beside the videos')
     p.add_argument('--out', type=Path, help='folder of the dataset, where manifest.csv goes and archives are extracted to; else the folder of videos')

@@ -16,7 +16,7 @@ from command import Parser, guarded
 from tqdm.auto import tqdm
 
 from vssl_nb.manifest import SUFFIXES, Row, read, write
-from vssl_nb.prepare import DATASETS, STATE, Lists, Prepared, PrepareError, _alone, _files, _linked, _packed, _some, extract
+from vssl_nb.prepare import PREPARED_DATASETS, PREPARE_STATE, Lists, Prepared, PrepareError, _alone, _files, _linked, _packed, _some, extract_archive
 from vssl_nb.video import VideoError, lmdb_entries, probe
 
 MARK = 'coclr_lmdb' # beside a manifest that this script wrote
@@ -49,7 +49,7 @@ def as_video(name): return name if name.lower().endswith(SUFFIXES) else f'{name}
 def official(kind, given, home, progress):
     "The official lists, extracted first where they are packed."
     for i,p in enumerate(given):
-        if p.is_file() and _packed(p.name): given[i] = home/'lists'; extract([p], home/'lists', progress)
+        if p.is_file() and _packed(p.name): given[i] = home/'lists'; extract_archive([p], home/'lists', progress)
     return kind.read(_files(kind, given), 'val')
 
 
@@ -111,7 +111,7 @@ def remarks(lists, keys, names, rows, listed, state):
 
 def build(a): # the summary
     "From LMDBs and lists to the manifest."
-    kind,home,state,progress = DATASETS[a.dataset],a.out,a.out/STATE,not a.quiet
+    kind,home,state,progress = PREPARED_DATASETS[a.dataset],a.out,a.out/PREPARE_STATE,not a.quiet
     if a.workers is not None and a.workers < 1: raise PrepareError(f'workers is {a.workers}; take at least 1')
     if (home/'manifest.csv').exists() and not (state/MARK).exists(): raise PrepareError(f'{home/"manifest.csv"}: is there already, and was not written by this program; move it away, or name another folder with --out')
     if a.flow and a.flow.resolve() == a.rgb.resolve(): raise PrepareError(f'{a.flow}: is the RGB LMDB, too; name the one with the flow, or leave --flow out')

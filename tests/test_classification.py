@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
 from vssl_nb import augment, backbones, classification, features, manifest, toy
-from vssl_nb.classification import (PROBES, TRAININGS, Classifier, CropClips, Linear, Pixels, Plateau, Probe, Testing, classify, cut, cut_validation, dropout_mask, few_labels,
-    finetune, linear_probe, load, measure, predict, prepare, preset, result, save, two_stream)
+from vssl_nb.classification import (PROBES, TRAININGS, Classifier, CropClips, Linear, Pixels, Plateau, LinearProbe, Testing, classify, cut, cut_validation, dropout_mask, few_labels,
+    finetune, linear_probe, load_predictions, accuracy, predict, open_session, preset, classification_row, save_predictions, two_stream)
 from vssl_nb.datasets import collate
 from vssl_nb.video import decode, encode
 from vssl_nb.views import Views
@@ -76,11 +76,11 @@ def test_the_official_mode_does_look_so_the_test_above_can_fail(clips, spoiled, 
     there, here = trained(spoiled, how), trained(clips, how)
     assert here[1] != there[1]
     assert 'TEST VIDEOS' in caplog.text and 'TEST VIDEOS' in str(how)
-    row = result(predict(net(how), clips, how, progress=False), how, name='x')
+    row = classification_row(predict(net(how), clips, how, progress=False), how, name='x')
     assert row['official'] is True and 'test' in row['protocol'] and row['selection'] == 'test'
     # the rows that are looked at are test rows, and nothing else is
-    assert set(prepare(net(how), clips, how).rows) == set(clips.select('test', 1))
-    assert not set(prepare(net(how), clips, small(name)).rows) & set(clips.select('test', 1))
+    assert set(open_session(net(how), clips, how).rows) == set(clips.select('test', 1))
+    assert not set(open_session(net(how), clips, small(name)).rows) & set(clips.select('test', 1))
 
 
 def extracted(m, part):
@@ -136,7 +136,7 @@ def test_the_probe_is_scikit_learns(batchnorm):
     x = torch.randn(600, 64, generator=g) + 3*torch.randn(20, 64, generator=g)[y] + 5
     train = features.Features(x, y, torch.arange(600), torch.arange(600)//2, features.protocol('clean'))
     for strength in (1e-2, 1e-4):
-        ours = linear_probe(train, Probe(batchnorm=batchnorm, selection='last', strengths=(strength,)))
+        ours = linear_probe(train, LinearProbe(batchnorm=batchnorm, selection='last', strengths=(strength,)))
         seen = normalize(x.double() - x.double().mean(0), dim=1)
         if batchnorm: seen = torch.from_numpy(StandardScaler().fit_transform(seen))
         # eps of BatchNorm is 1e-5, StandardScaler has none: compare through our own preparation
@@ -180,12 +180,12 @@ def test_predictions_are_the_same_to_the_bit(clips, tmp_path):
         again = predict(c, clips, how, rows=rows, batch=batch, workers=workers, progress=False)
         assert torch.equal(again.p, first.p) and again.key == first.key
     assert not torch.equal(predict(c, clips, how, rows=rows, seed=1, progress=False).p, first.p) # the official jitter has a seed
-    back = load(save(first, tmp_path/'p.safetensors'))
+    back = load_predictions(save_predictions(first, tmp_path/'p.safetensors'))
     assert torch.equal(back.p, first.p) and (back.key, back.classes, back.dropped) == (first.key, first.classes, first.dropped)
     raw = bytearray((tmp_path/'p.safetensors').read_bytes())
     raw[-9] ^= 1
     (tmp_path/'q.safetensors').write_bytes(raw)
-    with pytest.raises(ValueError, match='damaged'): load(tmp_path/'q.safetensors')
+    with pytest.raises(ValueError, match='damaged'): load_predictions(tmp_path/'q.safetensors')
     two = two_stream(first, predict(net(how, 'residual', 1), clips, how, rows=rows, progress=False))
     assert torch.allclose(two.p.sum(1), torch.ones(5).double()) and 'stream 2 classifier' in two.key
     other = net(how, 'rgb', 1)
@@ -200,7 +200,7 @@ def test_an_unreadable_video_is_left_out_and_named(clips, tmp_path):
     how = small('clean_finetune')
     pred = predict(net(how), m, how, progress=False)
     assert list(pred.dropped) == [bad] and len(pred) == 15 and bad not in pred.row
-    assert result(pred, how)['dropped'] == 1
+    assert classification_row(pred, how)['dropped'] == 1
 
 
 def test_a_stopped_training_ends_where_an_unbroken_one_ends(clips, tmp_path):
@@ -255,6 +255,6 @@ def test_probe_on_the_colours_of_real_clips():
     train, val = cut_validation(m, 1)
     assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val} and {m.rows[r].label for r in val} == set(m.labels)
     parts = [features.histogram(m, part, 1, frames=4, progress=False) for part in ('train', 'test')]
-    found = measure(classify(linear_probe(parts[0]), parts[1], m.labels))
+    found = accuracy(classify(linear_probe(parts[0]), parts[1], m.labels))
     print(found)
     assert found['top1'] > 3/9

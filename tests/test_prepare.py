@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from vssl_nb import manifest, prepare as rooms
-from vssl_nb.prepare import PrepareError, download, extract, prepare
+from vssl_nb.prepare import PrepareError, download, extract_archive, prepare
 from vssl_nb.video import encode
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
@@ -102,7 +102,7 @@ NOISE = np.random.default_rng(0).bytes(30_000) # does not compress
 def test_a_right_archive_comes_out_as_it_went_in(tmp_path, kind):
     members = [('d/a.bin', NOISE), ('d/empty.bin', b''), ('d/#1 (x)[y] ü.bin', b'hello')]
     archive = put(tmp_path/f'a.{kind}', KINDS[kind](members))
-    assert extract(archive, tmp_path/'out', progress=False) == sorted(name for name,_ in members)
+    assert extract_archive(archive, tmp_path/'out', progress=False) == sorted(name for name,_ in members)
     assert {name: (tmp_path/'out'/name).read_bytes() for name,_ in members} == dict(members)
 
 
@@ -114,13 +114,13 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_a_whole_one_goes_
     if kind == 'tar': cuts += [512*(1+59), 512*(1+59)+100] # where a file ends, and in a header
     for cut in cuts:
         archive = put(tmp_path/f'a.{kind}', whole[:cut])
-        with pytest.raises(PrepareError, match=f'^a.{kind}: ends early or is damaged') as e: extract(archive, tmp_path/'out', progress=False)
+        with pytest.raises(PrepareError, match=f'^a.{kind}: ends early or is damaged') as e: extract_archive(archive, tmp_path/'out', progress=False)
         assert '\n' not in str(e.value)
         for i in range(4): # whatever is there is whole
             if (there := tmp_path/f'out/d/{i}.bin').exists(): assert there.read_bytes() == NOISE[i:]
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path/'out').glob('d/*')}
     put(tmp_path/f'a.{kind}', whole)
-    assert len(extract(tmp_path/f'a.{kind}', tmp_path/'out', progress=False)) == 4
+    assert len(extract_archive(tmp_path/f'a.{kind}', tmp_path/'out', progress=False)) == 4
     assert all(p.stat().st_mtime_ns == t for p,t in kept.items())
 
 
@@ -129,21 +129,21 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_a_whole_one_goes_
 def test_no_member_leaves_the_target(tmp_path, kind, name):
     if kind == 'rar' and '\\' in name: pytest.skip('a rar has no backslashes in names: they separate folders')
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('fine.bin', b'fine'), (name, b'evil')]))
-    with pytest.raises(PrepareError, match='leads out of the target|lies in .prepare, which'): extract(archive, tmp_path/'deep'/'out', progress=False)
+    with pytest.raises(PrepareError, match='leads out of the target|lies in .prepare, which'): extract_archive(archive, tmp_path/'deep'/'out', progress=False)
     assert not [p for p in tmp_path.rglob('*') if p.name in ('x', 'vssl-x', 'C:x', '..\\x')] and not Path('/tmp/vssl-x').exists()
 
 
 @kinds
 def test_names_that_occur_twice_are_refused(tmp_path, kind):
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('d/a', b'1'), ('d/b', b'22'), ('d//a' if kind == 'zip' else 'd/a', b'333')]))
-    with pytest.raises(PrepareError, match="holds 'd/a' twice"): extract(archive, tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match="holds 'd/a' twice"): extract_archive(archive, tmp_path/'out', progress=False)
 
 
 @pytest.mark.filterwarnings('ignore:Duplicate name')
 @pytest.mark.parametrize('kind, what', [('zip', None), pytest.param('rar', None, marks=rar), *(('tar', what) for what in ('sym', 'hard', 'fifo', 'dev'))])
 def test_links_and_devices_are_refused(tmp_path, kind, what):
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('a/x', b'1'), ('a/link', what)]))
-    with pytest.raises(PrepareError, match="'a/link' is a link or a device"): extract(archive, tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match="'a/link' is a link or a device"): extract_archive(archive, tmp_path/'out', progress=False)
     assert not (tmp_path/'out/a/link').is_symlink() and not (tmp_path/'out/a/link').exists()
 
 
@@ -155,10 +155,10 @@ def test_wrong_bytes_leave_nothing_behind_that_a_second_run_would_keep(tmp_path,
     at = {'tar.xz': 20_000}.get(kind, len(whole)*4//5)
     broken = bytearray(whole)
     broken[at] ^= 1
-    with pytest.raises(PrepareError, match='is damaged'): extract(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match='is damaged'): extract_archive(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out', progress=False)
     for i in range(3):
         if (there := tmp_path/f'out/d/{i}.bin').exists(): assert there.read_bytes() == NOISE[i:]
-    extract(put(tmp_path/f'a.{kind}', whole), tmp_path/'out', progress=False)
+    extract_archive(put(tmp_path/f'a.{kind}', whole), tmp_path/'out', progress=False)
     assert all((tmp_path/'out'/name).read_bytes() == data for name,data in members)
 
 
@@ -172,7 +172,7 @@ def test_a_link_that_is_there_already_is_not_followed(tmp_path):
     (tmp_path/'out').mkdir()
     (tmp_path/'out/d').symlink_to(tmp_path/'elsewhere')
     archive = put(tmp_path/'a.zip', zipped([('d/e/x', b'1')]))
-    with pytest.raises(PrepareError, match='is a link, which extraction does not follow'): extract(archive, tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match='is a link, which extraction does not follow'): extract_archive(archive, tmp_path/'out', progress=False)
     assert not files(tmp_path/'elsewhere')
 
 
@@ -180,14 +180,14 @@ def test_archives_in_archives(tmp_path):
     members = {c: [(f'{c}/{i}.avi', f'{c}{i}'.encode()) for i in range(3)] for c in ('wave', 'run')}
     archive = put(tmp_path/'all.zip', zipped([('run.tar.gz', tarred(members['run'], 'gz')), ('wave.zip', zipped(members['wave']))]))
     expected = sorted(n for m in members.values() for n,_ in m)
-    assert extract(archive, tmp_path/'out', progress=False) == expected == files(tmp_path/'out')
-    assert extract(put(tmp_path/'all.zip', zipped([('sub/more.zip', zipped([('a.txt', b'1')]))])), tmp_path/'out', progress=False) == ['sub/a.txt'] # another archive of that name
+    assert extract_archive(archive, tmp_path/'out', progress=False) == expected == files(tmp_path/'out')
+    assert extract_archive(put(tmp_path/'all.zip', zipped([('sub/more.zip', zipped([('a.txt', b'1')]))])), tmp_path/'out', progress=False) == ['sub/a.txt'] # another archive of that name
     cut = put(tmp_path/'cut.zip', zipped([('wave.zip', zipped(members['wave']))])[:-30]) # Python takes it for the zip that is in it
-    with pytest.raises(PrepareError, match='table of contents is missing'): extract(cut, tmp_path/'out1', progress=False)
+    with pytest.raises(PrepareError, match='table of contents is missing'): extract_archive(cut, tmp_path/'out1', progress=False)
     broken = put(tmp_path/'b.zip', zipped([('wave.zip', zipped([('../../x', b'1')]))]))
-    with pytest.raises(PrepareError, match='^b.zip/wave.zip: its member .* leads out'): extract(broken, tmp_path/'out2', progress=False)
+    with pytest.raises(PrepareError, match='^b.zip/wave.zip: its member .* leads out'): extract_archive(broken, tmp_path/'out2', progress=False)
     broken = put(tmp_path/'c.zip', zipped([('wave.zip', zipped(members['wave'])), ('more.zip', zipped(members['wave']))]))
-    with pytest.raises(PrepareError, match='twice'): extract(broken, tmp_path/'out3', progress=False)
+    with pytest.raises(PrepareError, match='twice'): extract_archive(broken, tmp_path/'out3', progress=False)
 
 
 def test_an_extraction_that_was_killed_goes_on(tmp_path):
@@ -207,7 +207,7 @@ prepare.extract(sys.argv[1], sys.argv[2], progress=False)'''
     done = subprocess.run([sys.executable, '-c', code, archive, tmp_path/'out'])
     assert done.returncode == -signal.SIGKILL and 60 < len(files(tmp_path/'out')) < 80
     before = {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in files(tmp_path/'out')}
-    assert len(extract(archive, tmp_path/'out', progress=False)) == 120
+    assert len(extract_archive(archive, tmp_path/'out', progress=False)) == 120
     assert {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in before} == before
     assert {p.read_bytes() for p in (tmp_path/'out').glob('*/5.bin')} == {NOISE[5:]}
     assert not (tmp_path/'out/.prepare/nested').exists()
@@ -219,9 +219,9 @@ def test_an_archive_cut_into_numbered_pieces(tmp_path, zips):
     names = [f'20bn-something-something-v2-{i:02}' for i in range(4)]
     step = -(-len(whole)//4)
     parts = [put(tmp_path/'in'/(n+'.zip'*zips), zipped([(n, data)]) if zips else data) for n,data in ((n, whole[i*step:(i+1)*step]) for i,n in enumerate(names))]
-    assert extract(parts[::-1], tmp_path/'out', progress=False) == [f'20bn-something-something-v2/{i}.webm' for i in range(3)] == files(tmp_path/'out')
-    with pytest.raises(PrepareError, match='-v2: its pieces .*-01 are not there'): extract([parts[0], *parts[2:]], tmp_path/'b', progress=False)
-    with pytest.raises(PrepareError, match='-v2: ends early'): extract(parts[:-1], tmp_path/'c', progress=False)
+    assert extract_archive(parts[::-1], tmp_path/'out', progress=False) == [f'20bn-something-something-v2/{i}.webm' for i in range(3)] == files(tmp_path/'out')
+    with pytest.raises(PrepareError, match='-v2: its pieces .*-01 are not there'): extract_archive([parts[0], *parts[2:]], tmp_path/'b', progress=False)
+    with pytest.raises(PrepareError, match='-v2: ends early'): extract_archive(parts[:-1], tmp_path/'c', progress=False)
 
 
 @pytest.mark.parametrize('tool', RAR_TOOLS or ['none'])
@@ -229,17 +229,17 @@ def test_an_archive_cut_into_numbered_pieces(tmp_path, zips):
 def test_every_installed_program_reads_rar(tmp_path, monkeypatch, tool):
     monkeypatch.setattr(rooms, 'RAR', {tool: rooms.RAR[tool]})
     archive = put(tmp_path/'a.rar', rarred([('d/a.bin', NOISE), ('d/b.bin', b'1')]))
-    extract(archive, tmp_path/'out', progress=False)
+    extract_archive(archive, tmp_path/'out', progress=False)
     assert (tmp_path/'out/d/a.bin').read_bytes() == NOISE
     data = archive.read_bytes().replace(NOISE[100:110], b'0123456789')
     if tool == 'bsdtar': return # it compares no checksums
-    with pytest.raises(PrepareError, match='damaged'): extract(put(tmp_path/'b.rar', data), tmp_path/'out2', progress=False)
+    with pytest.raises(PrepareError, match='damaged'): extract_archive(put(tmp_path/'b.rar', data), tmp_path/'out2', progress=False)
 
 
 def test_a_rar_without_a_program_for_it_says_which_and_how(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(PrepareError, match=r'a.rar: is a rar, which needs .*unar, bsdtar, unrar or 7z.*apt install unar'):
-        extract(put(tmp_path/'a.rar', rarred([('x', b'1')])), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/'a.rar', rarred([('x', b'1')])), tmp_path/'out', progress=False)
 
 
 def test_the_tables_of_contents_of_unrar_and_7z():
@@ -250,8 +250,8 @@ def test_the_tables_of_contents_of_unrar_and_7z():
 
 
 def test_what_is_no_archive_is_said(tmp_path):
-    with pytest.raises(PrepareError, match="a.zip: is no zip, rar or tar .it starts with b'<html>"): extract(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out', progress=False)
-    with pytest.raises(PrepareError, match='b.rar: is no zip, rar or tar .it is empty'): extract(put(tmp_path/'b.rar', ''), tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match="a.zip: is no zip, rar or tar .it starts with b'<html>"): extract_archive(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match='b.rar: is no zip, rar or tar .it is empty'): extract_archive(put(tmp_path/'b.rar', ''), tmp_path/'out', progress=False)
 
 
 # datasets

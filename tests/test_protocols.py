@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
 from vssl_nb import augment, backbones, features, manifest, retrieval, toy
-from vssl_nb.distributed import rank, together
-from vssl_nb.features import PROTOCOLS, Protocol, Shelf, counted, extract, frames_of, key_of, protocol, ready, restrict
+from vssl_nb.distributed import rank, run_distributed
+from vssl_nb.features import PROTOCOLS, Protocol, FeatureStore, counted, extract, clip_frames, feature_key, protocol, centre_and_normalise, restrict
 from vssl_nb.manifest import Manifest, Row
 from vssl_nb.motion import residual
 from vssl_nb.video import crop_resize, decode, encode
@@ -61,18 +61,18 @@ def released_windows(frames, length, stride):
 
 def test_the_windows_of_187_frames_are_the_eleven_of_the_released_code():
     official = protocol('coclr_official')
-    starts = frames_of(official, 187)[:, 0].tolist()
+    starts = clip_frames(official, 187)[:, 0].tolist()
     assert len(starts) == 11 and starts == list(range(0, 151, 15)) == released_windows(187, 32, 1)
-    for frames in range(33, 300, 7): assert frames_of(official, frames)[:, 0].tolist() == released_windows(frames, 32, 1)
-    assert frames_of(official, 187)[-1].tolist() == list(range(150, 182)) # the tail is not covered
+    for frames in range(33, 300, 7): assert clip_frames(official, frames)[:, 0].tolist() == released_windows(frames, 32, 1)
+    assert clip_frames(official, 187)[-1].tolist() == list(range(150, 182)) # the tail is not covered
 
 
 def test_iic_looks_around_ten_even_centres():
     iic = protocol('iic_official')
     for frames in (29, 187, 1776):
         released = [int(i - 16/2) for i in np.linspace(16/2, frames - 16/2, 10)]
-        assert frames_of(iic, frames).tolist() == [list(range(s, s+16)) for s in released]
-    assert (frames_of(iic, 190)[:, 0] != frames_of(protocol('rspnet'), 190)[:, 0]).any() # ours rounds
+        assert clip_frames(iic, frames).tolist() == [list(range(s, s+16)) for s in released]
+    assert (clip_frames(iic, 190)[:, 0] != clip_frames(protocol('rspnet'), 190)[:, 0]).any() # ours rounds
 
 
 def test_iic_drops_what_fills_no_batch_of_eight():
@@ -91,10 +91,10 @@ def test_coclr_drops_what_is_not_longer_than_half_a_clip():
 
 def test_the_random_clip_of_the_gallery_never_begins_at_the_last_start():
     official = protocol('coclr_official')
-    clips = [frames_of(official, 40, row, 'gallery') for row in range(500)]
+    clips = [clip_frames(official, 40, row, 'gallery') for row in range(500)]
     assert {c.shape for c in clips} == {(1, 32)} and {int(c[0, 0]) for c in clips} == set(range(8))
-    assert any((frames_of(replace(official, seed=1), 40, row, 'gallery') != clips[row]).any() for row in range(9))
-    assert (frames_of(official, 40, 0, 'query') == frames_of(official, 40, 7, 'query')).all()
+    assert any((clip_frames(replace(official, seed=1), 40, row, 'gallery') != clips[row]).any() for row in range(9))
+    assert (clip_frames(official, 40, 0, 'query') == clip_frames(official, 40, 7, 'query')).all()
 
 
 def test_every_protocol_says_every_thing_it_does():
@@ -115,7 +115,7 @@ def test_official_features_equal_a_slow_reference(data, encoder):
         found = look(encoder, data, part, p)
         for i in (0, 5):
             row,total = int(found.row[i]),0
-            numbers = frames_of(p, data.rows[row].frames, row, role)
+            numbers = clip_frames(p, data.rows[row].frames, row, role)
             assert (len(numbers) == 1) == (role == 'gallery')
             for clip,where in enumerate(numbers):
                 side = round(32*224/240)
@@ -136,7 +136,7 @@ def test_workers_and_batches_change_no_digit(few, encoder, name):
     for how in ({'batch': 1}, {'batch': 5, 'workers': 2}, {'batch': 16, 'workers': 2}, {'batch': 500}):
         again = {part: look(encoder, few, part, p, **how) for part in once}
         for part in once: assert torch.equal(once[part].x, again[part].x) and once[part].key == again[part].key, how
-        assert retrieval.measure(again['test'], again['train']) == retrieval.measure(once['test'], once['train'])
+        assert retrieval.retrieval_recall(again['test'], again['train']) == retrieval.retrieval_recall(once['test'], once['train'])
 
 
 def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
@@ -145,7 +145,7 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
     encode(tmp_path/'long.mp4', x)
     m = Manifest(tmp_path/'manifest.csv', [Row('long.mp4', 'a', 'a/1', 'test', frames=60, fps=25., width=32, height=32)], 'none')
     p = protocol(windows='sliding', **SMALL)
-    clips = frames_of(p, 60)
+    clips = clip_frames(p, 60)
     assert len(clips) == 18 > features.TOGETHER
     with torch.no_grad(): slow = torch.stack([encoder.eval()(residual(decode(m.file(0), c.tolist()).permute(3, 0, 1, 2)[None]/255)/.05)[0].double() for c in clips]).mean(0)
     for batch in (1, 7, 100): torch.testing.assert_close(look(encoder, m, p=p, batch=batch).x[0], slow.float(), rtol=1e-5, atol=1e-6)
@@ -154,7 +154,7 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
 
 def test_splits_and_ladder_equal_direct_extraction(few, encoder):
     official = protocol('coclr_official', **SMALL)
-    def direct(split, p): return retrieval.measure(*(extract(encoder, few, part, split, 'residual', p, progress=False) for part in ('test', 'train')), (1, 5))
+    def direct(split, p): return retrieval.retrieval_recall(*(extract(encoder, few, part, split, 'residual', p, progress=False) for part in ('test', 'train')), (1, 5))
     found = retrieval.over_splits(encoder, few, (1, 3), 'residual', official, (1, 5), progress=False)
     assert found == {s: direct(s, official) for s in (1, 3)}
     goal = protocol(clips=3, **SMALL)
@@ -175,7 +175,7 @@ def test_neighbours_and_recall_agree_with_scikit_learn_and_a_slow_loop():
     q,g = torch.randn(60, 16, generator=rng),torch.randn(333, 16, generator=rng)
     yq,yg = torch.randint(0, 30, (60,), generator=rng),torch.randint(0, 30, (333,), generator=rng)
     theirs = NearestNeighbors(n_neighbors=50, metric='cosine').fit(g.numpy()).kneighbors(q.numpy())[1]
-    for chunk in (1, 13, 64, 2048): assert (retrieval.nearest(q, g, 50, chunk)[0].numpy() == theirs).all()
+    for chunk in (1, 13, 64, 2048): assert (retrieval.nearest_neighbours(q, g, 50, chunk)[0].numpy() == theirs).all()
     slow = {k: sum(any(yg[n] == yq[i] for n in theirs[i][:k]) for i in range(60))/60 for k in retrieval.KS}
     assert retrieval.recall(q, g, yq, yg, retrieval.KS) == pytest.approx(slow, abs=1e-12)
 
@@ -187,11 +187,11 @@ def test_ties_have_one_order_whatever_the_chunks():
     q = torch.randn(40, 33, generator=rng)
     exact = (F.normalize(q.double(), dim=1) @ F.normalize(g.double(), dim=1).T).float().numpy()
     slow = np.stack([sorted(range(1000), key=lambda n: (-row[n], n))[:150] for row in exact])
-    for chunk in (10, 100, 151, 999, 4096): assert (retrieval.nearest(q, g, 150, chunk)[0].numpy() == slow).all(), chunk
+    for chunk in (10, 100, 151, 999, 4096): assert (retrieval.nearest_neighbours(q, g, 150, chunk)[0].numpy() == slow).all(), chunk
 
 
 def peak(queries, gallery, dim=8):
-    "MiB that `nearest` needs beyond its input, in a process of its own."
+    "MiB that `nearest_neighboursNone` needs beyond its input, in a process of its own."
     code = f'''
 import resource, torch
 from vssl_nb.retrieval import nearest
@@ -253,7 +253,7 @@ def two(path, stored): # in each of two processes
 def test_two_processes_make_the_file_of_one(data, encoder, tmp_path):
     one = look(encoder, data, 'train', store=tmp_path/'one')
     test = look(encoder, data, 'test')
-    for x,read,in_memory,dropped,_ in together(two, 2, data.path, tmp_path/'two'):
+    for x,read,in_memory,dropped,_ in run_distributed(two, 2, data.path, tmp_path/'two'):
         assert torch.equal(x, one.x) and torch.equal(read, one.x) and torch.equal(in_memory, test.x) and not dropped
     a,b = (list((tmp_path/name).iterdir()) for name in ('one', 'two'))
     assert [p.name for p in a] == [p.name for p in b] and a[0].read_bytes() == b[0].read_bytes()
@@ -264,7 +264,7 @@ def test_unreadable_videos_of_all_processes_are_named(data, encoder, tmp_path):
     broken = Manifest(data.path, [replace(r, video='none.mp4') if i in (rows[4], rows[9]) else r for i,r in enumerate(data.rows)], 'broken')
     for n in (1, 2):
         def work(): return sorted(look(encoder, broken, 'train', shared=True, store=tmp_path/str(n)).dropped)
-        assert together(work, n) == [sorted([rows[4], rows[9]])]*n
+        assert run_distributed(work, n) == [sorted([rows[4], rows[9]])]*n
 
 
 def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
@@ -272,19 +272,19 @@ def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
     other = backbones.create('tiny', seed=0)
     other.stages[0][1].running_var[0] += 1e-6
     p = protocol(clips=3, **SMALL)
-    keys = [key_of(encoder, data, 'test', 1, 'residual', p), key_of(other, data, 'test', 1, 'residual', p), key_of(encoder, data, 'train', 1, 'residual', p),
-        key_of(encoder, data, 'test', 2, 'residual', p), key_of(encoder, data, 'test', 1, 'rgb', p), key_of(encoder, Manifest(data.path, data.rows, 'b'), 'test', 1, 'residual', p),
-        key_of(encoder, data, 'test', 1, 'residual', p, residual_scale=.1), key_of(encoder, data, 'test', 1, 'residual', p, device='cuda')]
+    keys = [feature_key(encoder, data, 'test', 1, 'residual', p), feature_key(other, data, 'test', 1, 'residual', p), feature_key(encoder, data, 'train', 1, 'residual', p),
+        feature_key(encoder, data, 'test', 2, 'residual', p), feature_key(encoder, data, 'test', 1, 'rgb', p), feature_key(encoder, Manifest(data.path, data.rows, 'b'), 'test', 1, 'residual', p),
+        feature_key(encoder, data, 'test', 1, 'residual', p, residual_scale=.1), feature_key(encoder, data, 'test', 1, 'residual', p, device='cuda')]
     for f in fields(Protocol):
         value = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop', clip_norm=True, centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8).get(f.name)
-        if value is not None: keys.append(key_of(encoder, data, 'test', 1, 'residual', replace(p, **{f.name: value})))
+        if value is not None: keys.append(feature_key(encoder, data, 'test', 1, 'residual', replace(p, **{f.name: value})))
     drawing = replace(p, gallery='random', jitter=.1)
-    keys += [key_of(encoder, data, 'test', 1, 'residual', drawing), key_of(encoder, data, 'test', 1, 'residual', replace(drawing, seed=1)), key_of(encoder, data, 'test', 1, 'residual', drawing, 'gallery')]
-    assert len({Shelf(tmp_path, k, p).path for k in keys}) == len(keys)
-    assert key_of(encoder, data, 'test', 1, 'residual', replace(p, seed=9, name='x')) == keys[0] # nothing is drawn: the seed says nothing
+    keys += [feature_key(encoder, data, 'test', 1, 'residual', drawing), feature_key(encoder, data, 'test', 1, 'residual', replace(drawing, seed=1)), feature_key(encoder, data, 'test', 1, 'residual', drawing, 'gallery')]
+    assert len({FeatureStore(tmp_path, k, p).path for k in keys}) == len(keys)
+    assert feature_key(encoder, data, 'test', 1, 'residual', replace(p, seed=9, name='x')) == keys[0] # nothing is drawn: the seed says nothing
     first = look(encoder, data, store=tmp_path)
     assert not torch.equal(look(other, data, store=tmp_path).x, first.x)
-    with pytest.raises(ValueError, match='belong to another encoder'): features.cached(Shelf(tmp_path, keys[0], p).path, keys[1], lambda: first)
+    with pytest.raises(ValueError, match='belong to another encoder'): features.cached(FeatureStore(tmp_path, keys[0], p).path, keys[1], lambda: first)
 
 
 # no leak
@@ -307,8 +307,8 @@ def test_no_test_video_influences_another_or_the_gallery_in_clean(few, encoder, 
         p = protocol(name, batch_of=1, **SMALL) # six queries
         for which,m in (('good', few), ('bad', bad)):
             query,gallery = look(encoder, m, 'test', p),look(encoder, m, 'train', p)
-            q,g = ready(query, gallery)
-            both[name, which] = q[2], g, query.x, gallery.x, retrieval.nearest(q[2:3], g, 10)[0]
+            q,g = centre_and_normalise(query, gallery)
+            both[name, which] = q[2], g, query.x, gallery.x, retrieval.nearest_neighbours(q[2:3], g, 10)[0]
         good,was = both[name, 'bad'],both[name, 'good']
         assert not torch.equal(good[2], was[2]) # the poison is there
         assert torch.equal(good[2][2], was[2][2]) and torch.equal(good[3], was[3]) # features of one video never depend on another
@@ -321,9 +321,9 @@ def test_the_gallery_mean_is_all_that_clean_knows_of_a_dataset(data, encoder):
     "A query alone is treated as it is among others; under 'own' it vanishes."
     query,gallery = look(encoder, data),look(encoder, data, 'train')
     alone = replace(query, **{k: getattr(query, k)[3:4] for k in ('x', 'label', 'row', 'source')})
-    assert torch.equal(ready(alone, gallery)[0][0], ready(query, gallery)[0][3])
+    assert torch.equal(centre_and_normalise(alone, gallery)[0][0], centre_and_normalise(query, gallery)[0][3])
     own = [replace(f, protocol=replace(f.protocol, centre='own')) for f in (alone, gallery)]
-    assert ready(*own)[0].abs().max() == 0
+    assert centre_and_normalise(*own)[0].abs().max() == 0
 
 
 # bad input: one sentence
@@ -332,7 +332,7 @@ def test_bad_input_is_refused_in_one_sentence(data, encoder, tmp_path):
     p,without = protocol(clips=1, **SMALL),Manifest(data.path, [replace(r, split2='') for r in data.rows], 'x')
     other = backbones.create('tiny', seed=1)
     for ask,words in (
-        (lambda: ready(look(encoder, data, p=p), look(other, data, 'train', p)), 'do not have the same encoder'),
+        (lambda: centre_and_normalise(look(encoder, data, p=p), look(other, data, 'train', p)), 'do not have the same encoder'),
         (lambda: extract(encoder, without, 'test', 2, protocol=p, progress=False), "no usable video has 'test' in split2"),
         (lambda: retrieval.over_splits(encoder, without, protocol=p), "no usable video has 'test' in split2"),
         (lambda: look(encoder, data, p=replace(p, size=8)), 'at least (4, 16, 16) frames and pixels'),

@@ -12,7 +12,7 @@ import pytest
 
 from vssl_nb.published import ROWS, match
 from vssl_nb.recipes import find
-from vssl_nb.report import FORMS, latex_faults, page, read, sheet, summary, table
+from vssl_nb.report import TABLE_FORMS, latex_faults, page, read_runs, sheet, summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -65,31 +65,31 @@ def line_of(lines, **wanted):
 
 
 def test_seeds_are_one_line(runs):
-    lines = summary(read(runs))
+    lines = summary(read_runs(runs))
     one = line_of(lines, seeds=3)
     xs = [.3215, .3341, .3478]
     assert one['r1'] == pytest.approx(sum(xs)/3, abs=1e-15) and one['r1_sd'] == pytest.approx(statistics.stdev(xs), abs=1e-15)
     assert one['run'] == 'rgb-0, rgb-1, rgb-2' and one['pretrain_seed'] == '0, 1, 2' and one['seconds'] == 60
     assert len(lines) == 7 # three seeds became one line, nothing else was averaged
-    assert summary(list(reversed(read(runs))))[0]['r1'] == lines[0]['r1'] # in whatever order the folders come
+    assert summary(list(reversed(read_runs(runs))))[0]['r1'] == lines[0]['r1'] # in whatever order the folders come
 
 
 def test_runs_that_differ_are_not_averaged(tmp_path):
     rgb = find('infonce-ucf101-rgb')
     row = {'name': rgb.name, 'view': 'rgb', 'r1': .3, 'protocol': 'clean', **UCF}
     for name in ('one', 'again'): run_folder(tmp_path/'same'/name, [row], rgb, seed=0)
-    assert [r['seeds'] for r in summary(read(tmp_path/'same'))] == [1, 1]
+    assert [r['seeds'] for r in summary(read_runs(tmp_path/'same'))] == [1, 1]
     run_folder(tmp_path/'changed'/'a', [row], rgb, seed=0)
     run_folder(tmp_path/'changed'/'b', [row], replace(rgb, learning=replace(rgb.learning, epochs=500)), seed=1)
-    lines = summary(read(tmp_path/'changed'))
+    lines = summary(read_runs(tmp_path/'changed'))
     assert [r['seeds'] for r in lines] == [1, 1] and [n for r in lines for n in r['notes'] if 'epochs' in n] == ['recipe changed: epochs 300 → 500']
     assert 'r1_sd' not in lines[0]
     for name, more in (('x', {}), ('y', {'a key of the future': 'other'})): run_folder(tmp_path/'key'/name, [row | more], rgb, seed=ord(name))
-    assert [r['seeds'] for r in summary(read(tmp_path/'key'))] == [1, 1]
+    assert [r['seeds'] for r in summary(read_runs(tmp_path/'key'))] == [1, 1]
 
 
 def test_difference(runs):
-    lines = summary(read(runs))
+    lines = summary(read_runs(runs))
     one = line_of(lines, seeds=3)
     assert (one['r1_paper'], one['source']) == (.331, 'CoCLR, released README') and one['notes'] == []
     assert one['r1_diff'] == pytest.approx(one['r1'] - .331, abs=1e-15)
@@ -102,7 +102,7 @@ def test_difference(runs):
 
 
 def test_nothing_is_compared_silently(runs):
-    lines = summary(read(runs))
+    lines = summary(read_runs(runs))
     clean = line_of(lines, protocol='clean, split 1', manifest_sha256='f'*64)
     assert clean['r1_paper'] == .331 and clean['notes'] == ['protocol: ours clean, published coclr_official']
     laptop = line_of(lines, manifest_sha256='a'*64)
@@ -118,7 +118,7 @@ def test_nothing_is_compared_silently(runs):
 def test_a_small_pretraining_set_is_noticed(tmp_path):
     rgb = find('infonce-ucf101-rgb')
     run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF}], rgb, train=190)
-    (one,) = summary(read(tmp_path))
+    (one,) = summary(read_runs(tmp_path))
     assert 'r1_paper' not in one and one['notes'] == ['pretrained on 190 videos, not UCF101']
 
 
@@ -126,14 +126,14 @@ def test_split_two_and_the_other_dataset(tmp_path):
     rgb = find('infonce-ucf101-rgb')
     run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF, 'split': 2, 'gallery': 9586, 'queries': 3734}], rgb)
     run_folder(tmp_path/'b', [{'name': 'coclr-ucf101-rgb', 'view': 'rgb', 'r1': .2, 'protocol': 'coclr_official', 'split': 1, 'gallery': 3563, 'queries': 1523}])
-    a, b = (line_of(summary(read(tmp_path)), name=n) for n in (rgb.name, 'coclr-ucf101-rgb'))
+    a, b = (line_of(summary(read_runs(tmp_path)), name=n) for n in (rgb.name, 'coclr-ucf101-rgb'))
     assert a['notes'] == ['split 2; published for split 1'] and 'r1_paper' not in a
     assert b['r1_paper'] == pytest.approx(.232) # CPR, table 6, HMDB51
 
 
 def test_all_forms_agree(runs):
-    lines = summary(read(runs))
-    text = {form: sheet(lines, form) for form in FORMS}
+    lines = summary(read_runs(runs))
+    text = {form: sheet(lines, form) for form in TABLE_FORMS}
     rows = {'html': Cells(text['html']).rows}
     rows['markdown'] = [[re.sub(r'\\(.)', r'\1', markup.unescape(c.strip())) for c in re.split(r'(?<!\\)\|', line)[1:-1]] for line in text['markdown'].split('\n\n')[0].splitlines()]
     del rows['markdown'][1]
@@ -157,7 +157,7 @@ def test_all_forms_agree(runs):
 
 
 def test_difference_is_what_a_reader_computes(runs):
-    for r in csv.DictReader(io.StringIO(sheet(summary(read(runs)), 'csv'))):
+    for r in csv.DictReader(io.StringIO(sheet(summary(read_runs(runs)), 'csv'))):
         for m in ('r1', 'top1'):
             if r.get(f'{m}_paper'): assert float(r[f'{m}_diff']) == pytest.approx(float(r[m]) - float(r[f'{m}_paper']), abs=1e-12)
 
@@ -167,8 +167,8 @@ EVIL = r'50% of a_b & {c} \d ~e ^f #1 $2 <script>x</script> "q" [1ex] | – é'
 
 def test_names_that_bite(tmp_path):
     run_folder(tmp_path/'r', [{'name': EVIL, 'view': '[rgb', 'r1': .5, 'protocol': EVIL, 'task': EVIL}, {'name': 'infonce-ucf101-rgb', 'r1': .1, 'backbone': EVIL, **UCF}])
-    lines = summary(read(tmp_path))
-    for form in FORMS: assert sheet(lines, form)
+    lines = summary(read_runs(tmp_path))
+    for form in TABLE_FORMS: assert sheet(lines, form)
     assert latex_faults(sheet(lines, 'latex')) == []
     assert '<script>' not in sheet(lines, 'html') + sheet(lines, 'markdown')
     assert EVIL in [r['name'] for r in csv.DictReader(io.StringIO(sheet(lines, 'csv')))] and EVIL in ' '.join(n for r in lines for n in r['notes'])
@@ -178,11 +178,11 @@ def test_names_that_bite(tmp_path):
 def test_missing_numbers(tmp_path):
     rows = [{'name': 'a', 'r1': None, 'protocol': 'clean'}, {'name': 'b', 'r1': float('nan'), 'r5': .5}, {'name': 'c'}, {'r10': 0}]
     run_folder(tmp_path/'r', rows)
-    lines = summary(read(tmp_path))
+    lines = summary(read_runs(tmp_path))
     assert len(lines) == 4 and all('r1_paper' not in r for r in lines)
     shown = sheet(lines, 'text', {'name': 'name', 'r1': 'R@1', 'r5': 'R@5', 'r10': 'R@10'})
     assert shown.count('–') == 4 + 3 + 3 and '0.0' in shown # zero is a result
-    assert 'nan' not in ''.join(sheet(lines, form) for form in FORMS)
+    assert 'nan' not in ''.join(sheet(lines, form) for form in TABLE_FORMS)
 
 
 @pytest.mark.parametrize('content, word', [('[{"r1": 0.', 'is not readable as JSON'), ('{"r1": 1}', 'must hold a list'), ('[1, 2]', 'must hold a list'), ('[]', 'holds no result'),
@@ -190,7 +190,7 @@ def test_missing_numbers(tmp_path):
 def test_broken_results(tmp_path, content, word):
     (tmp_path/'r').mkdir()
     (tmp_path/'r'/'results.json').write_text(content)
-    for what in (read, page):
+    for what in (read_runs, page):
         with pytest.raises(ValueError) as e: what(tmp_path)
         assert word in str(e.value) and 'results.json' in str(e.value) and '\n' not in str(e.value)
 
@@ -199,7 +199,7 @@ def test_broken_results(tmp_path, content, word):
 def test_broken_neighbours(tmp_path, file, content):
     run_folder(tmp_path/'r', [{'r1': .5}])
     (tmp_path/'r'/file).write_text(content)
-    with pytest.raises(ValueError) as e: read(tmp_path)
+    with pytest.raises(ValueError) as e: read_runs(tmp_path)
     assert file in str(e.value) and '\n' not in str(e.value)
 
 
@@ -208,9 +208,9 @@ def test_foreign_json(tmp_path):
     run_folder(tmp_path/'r', [{'accuracy': .5, 'nested': {'a': [1]}, 'list': [1, 2], 'none': None, 'r1': .25, 'name': 'theirs', 'protocol': ['a', 1], 'seed': 'abc', 'split': 'val', 'share': .5}], manifest='no')
     (tmp_path/'r'/'recipe.json').write_text('{"name": "infonce-ucf101-rgb", "seed": [1], "model": {"x": 1}}')
     (tmp_path/'r'/'log.csv').write_bytes(b'\xff\xfe\x00step;loss\n')
-    (one,) = summary(read(tmp_path))
+    (one,) = summary(read_runs(tmp_path))
     assert one['r1'] == .25 and 'r1_paper' not in one
-    for form in FORMS: assert '25.0' in sheet([one], form) or form == 'csv'
+    for form in TABLE_FORMS: assert '25.0' in sheet([one], form) or form == 'csv'
     assert page(tmp_path).exists()
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'is_first', 'Pretrain', 'Retrieve', 'changes', 'Extract',
-           'Probe', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'unknown_option',
+           'ProbeCommand', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'unknown_option',
            'overview', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from . import __version__
-from .recipes import RECIPES, Recipe, RecipeError, find, flat, nearest
+from .recipes import RECIPES, Recipe, RecipeError, find, flat_fields, did_you_mean
 
 # %% ../nbs/50_cli.ipynb #6fb20794
 @dataclass
@@ -82,7 +82,7 @@ class Flow:
 
     def run(self):
         from vssl_nb import flow
-        try: job = flow.plan(self.data, self.method, self.out, self.codec, self.device, self.weights, self.workers, self.manifest, self.compile)
+        try: job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.weights, self.workers, self.manifest, self.compile)
         except ValueError as e: raise Mistake(str(e)) from None
         done = job.run()
         if done.written or is_first(): print(done)
@@ -149,13 +149,13 @@ class Retrieve:
         if not self.folder.is_dir() and str(self.folder) in RECIPES:
             if self.data is None: raise Mistake(f'{self.folder}: is a recipe, which has no data; name a manifest with --data')
             out = self.out or Path('runs')/f'untrained-{self.folder}'
-            rows = evaluation.untrained(find(str(self.folder)), self.data, out, self.splits, **how)
+            rows = evaluation.measure_untrained(find(str(self.folder)), self.data, out, self.splits, **how)
             return print(sheet(summary(rows), 'text'), out/'results.json', sep='\n')
         if self.protocol=='clean' and not self.splits and not self.second: return self._clean()
         t = evaluation.open_trained(self.folder, self.data)
-        rows = evaluation.streams_of(t, evaluation.open_trained(self.second, self.data), self.protocol, self.splits, self.joined, **how) if self.second else \
-            evaluation.retrieval_of(t, self.protocol, self.splits, **how)
-        print(evaluation.protocol_for(t.recipe, self.protocol), sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
+        rows = evaluation.retrieve_two_streams(t, evaluation.open_trained(self.second, self.data), self.protocol, self.splits, self.joined, **how) if self.second else \
+            evaluation.retrieve_under(t, self.protocol, self.splits, **how)
+        print(evaluation.named_protocol(t.recipe, self.protocol), sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
 
     def _clean(self): # with a wall of neighbours
         from vssl_nb.experiments import baselines, read_json, retrieve
@@ -196,15 +196,15 @@ class Extract:
         from vssl_nb.distributed import start
         from vssl_nb.features import extract
         t = evaluation.open_trained(self.folder, self.data)
-        p = evaluation.protocol_for(t.recipe, self.protocol)
+        p = evaluation.named_protocol(t.recipe, self.protocol)
         with start() as place:
             dev = evaluation.pick_device(self.device, place.local)
             for role in ('query',) if p.gallery=='alike' else ('query', 'gallery'):
-                found = extract(t.encoder, t.manifest, 'all', 1, t.recipe.view, p, role=role, device=dev, workers=self.workers, store=self.folder/'features', shared=True, **evaluation.views_of(t.recipe))
+                found = extract(t.encoder, t.manifest, 'all', 1, t.recipe.view, p, role=role, device=dev, workers=self.workers, store=self.folder/'features', shared=True, **evaluation.view_options(t.recipe))
                 if is_first(): print(found, self.folder/'features', sep='\n')
 
 @dataclass
-class Probe:
+class ProbeCommand:
     "A linear classifier on the frozen features of a run."
     folder:tyro.conf.Positional[Path] # run folder
     data:Path|None=None # manifest; none: the one it was trained on
@@ -218,7 +218,7 @@ class Probe:
     def run(self):
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
-        rows = evaluation.probe_of(evaluation.open_trained(self.folder, self.data), self.preset, self.splits, self.selection, self.seed, device=self.device, workers=self.workers)
+        rows = evaluation.probe(evaluation.open_trained(self.folder, self.data), self.preset, self.splits, self.selection, self.seed, device=self.device, workers=self.workers)
         print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
 
 @dataclass
@@ -239,7 +239,7 @@ class Finetune:
     def run(self):
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
-        row = evaluation.finetune_of(self.source, self.preset, self.data, self.out, self.split, self.seed, changes(self.set), self.resume, self.device, self.workers, self.cache)
+        row = evaluation.finetune_run(self.source, self.preset, self.data, self.out, self.split, self.seed, changes(self.set), self.resume, self.device, self.workers, self.cache)
         print(sheet(summary([row]), 'text'))
 
 @dataclass
@@ -275,9 +275,9 @@ class Report:
     out:Path|None=None # the page; none: report.html in that folder
 
     def run(self):
-        from vssl_nb.report import page, read, sheet, summary
+        from vssl_nb.report import page, read_runs, sheet, summary
         path = page(self.folder, self.out)
-        print(sheet(summary(read(self.folder)), self.form), path, sep='\n')
+        print(sheet(summary(read_runs(self.folder)), self.form), path, sep='\n')
 
 @dataclass
 class Demo:
@@ -290,7 +290,7 @@ class Demo:
         demo(self.out, seed=self.seed)
 
 # %% ../nbs/50_cli.ipynb #f45750d2
-COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow, 'recipes': Recipes, 'pretrain': Pretrain, 'cotrain': Cotrain, 'extract': Extract, 'retrieve': Retrieve, 'probe': Probe,
+COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow, 'recipes': Recipes, 'pretrain': Pretrain, 'cotrain': Cotrain, 'extract': Extract, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'report': Report}
 
 class Mistake(ValueError):
@@ -327,8 +327,8 @@ def parse(
 def unknown_option(command:str, word:str)->str:
     "A sentence about an option that does not exist."
     if not word.startswith('--'): return f'{word!r} is one argument too many; see vssl-nb {command} --help'
-    fields = [f.replace('_', '-') for f in COMMANDS[command].__dataclass_fields__] + ([f.replace('_', '-') for f in flat(find('coclr-toy-rgb-cycle1'))] if command=='pretrain' else [])
-    return f"{word} is not an option of {command}; {nearest(word.split('=')[0][2:], fields)}"
+    fields = [f.replace('_', '-') for f in COMMANDS[command].__dataclass_fields__] + ([f.replace('_', '-') for f in flat_fields(find('coclr-toy-rgb-cycle1'))] if command=='pretrain' else [])
+    return f"{word} is not an option of {command}; {did_you_mean(word.split('=')[0][2:], fields)}"
 
 # %% ../nbs/50_cli.ipynb #5b71aeda
 def overview()->str:
@@ -350,7 +350,7 @@ def main(
     try:
         if not args or args[0] in ('-h', '--help', 'help'): print(overview())
         elif args[0]=='--version': print(__version__)
-        elif args[0] not in COMMANDS: raise Mistake(f'there is no command {args[0]!r}; {nearest(args[0], COMMANDS)}')
+        elif args[0] not in COMMANDS: raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
         else: parse(args[0], args[1:]).run()
         sys.stdout.flush()
     except BrokenPipeError: # the reader of a pipe has seen enough

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['WINDOWS', 'GALLERY', 'CENTRING', 'FEATURE', 'SHORT', 'CHOICES', 'PROTOCOLS', 'RESERVED', 'TOGETHER', 'EVERY',
-           'Protocol', 'protocol', 'clean', 'frames_of', 'Features', 'fingerprint', 'key_of', 'role_of', 'Looks',
-           'each_video', 'counted', 'extract', 'save', 'load', 'cached', 'Shelf', 'restrict', 'histogram', 'ready']
+           'Protocol', 'protocol', 'clean', 'clip_frames', 'Features', 'fingerprint', 'feature_key', 'default_role',
+           'ProtocolClips', 'each_video', 'counted', 'extract', 'save_features', 'load_features', 'cached',
+           'FeatureStore', 'restrict', 'histogram', 'centre_and_normalise']
 
 # %% ../nbs/22_features.ipynb #182b1f01
 import dataclasses
@@ -32,8 +33,8 @@ from tqdm.auto import tqdm
 import vssl_nb
 from .augment import JITTER, centre, draw
 from .checkpoints import digest, write_whole
-from .datasets import STREAMS, VideoCache, _checked, videos_of
-from .distributed import DistributedError, collect, from_main, rank, world
+from .datasets import STREAMS, VideoCache, _checked, video_cache
+from .distributed import DistributedError, gather_objects, on_main, rank, world_size
 from .manifest import Manifest
 from .sampling import even_clips, random_clips, sliding_clips, windows
 from .video import VideoError, decode
@@ -142,7 +143,7 @@ def _around(frames:int, clips:int, length:int, stride:int, pad:str)->np.ndarray:
     start = (np.linspace(half, frames-half, clips) - half).astype(int) # floats and truncation as released
     return windows(np.maximum(start, 0), frames, length, stride, pad)
 
-def frames_of(
+def clip_frames(
     protocol:Protocol,
     frames:int, # of the video
     row:int=0, # of the manifest: a random clip depends on it
@@ -171,7 +172,7 @@ class Features:
     row:Tensor # (N,) long, row of the manifest, ascending
     source:Tensor # (N,) long, id of the recording
     protocol:Protocol
-    key:dict[str,str] = field(default_factory=dict) # everything that decided `x`, from `key_of`
+    key:dict[str,str] = field(default_factory=dict) # everything that decided `x`, from `feature_key`
     dropped:dict[int,str] = field(default_factory=dict) # manifest row -> why its video could not be read
 
     def __len__(self)->int: return len(self.x)
@@ -188,7 +189,7 @@ def fingerprint(
     "SHA-256 over the names, types, shapes and bytes of all weights and buffers, and the printed structure."
     return hashlib.sha256(f'{encoder!r} {digest(encoder.state_dict())}'.encode()).hexdigest()
 
-def key_of(
+def feature_key(
     encoder:nn.Module|str, # a network, or the name of a baseline
     manifest:Manifest,
     part:str, # 'train', 'test' or 'all'
@@ -201,20 +202,20 @@ def key_of(
 )->dict[str,str]:
     "Everything that decides features, in words: features may be used again when all of it is equal."
     who = encoder if isinstance(encoder, str) else fingerprint(encoder)
-    fields = asdict(protocol) | ({} if protocol.random else {'seed': 0}) | ({'gallery': role_of(part, role)} if protocol.gallery=='random' else {})
+    fields = asdict(protocol) | ({} if protocol.random else {'seed': 0}) | ({'gallery': default_role(part, role)} if protocol.gallery=='random' else {})
     how = {f'protocol {k}': str(v) for k,v in fields.items() if k != 'name'}
     ours = {k: v for k,v in vars(Views((view,), **views)).items() if view=='flow' or k not in ('flow_flip', 'flow_colour', 'live')}
     seen = json.dumps(ours, sort_keys=True, default=lambda x: getattr(x, '__qualname__', str(x))) # with the defaults, which may change one day
     return {'encoder': who, 'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view, **how, 'views': seen, 'vssl_nb': vssl_nb.__version__,
         'torch': torch.__version__, 'device': torch.device(device).type, 'clips together': str(TOGETHER)}
 
-def role_of(part:str, role:str|None=None)->str: # 'query' or 'gallery'
+def default_role(part:str, role:str|None=None)->str: # 'query' or 'gallery'
     "Which side of a comparison a part of a split is on, if nothing else is said."
     if role not in (None, 'query', 'gallery'): raise ValueError(f"role must be 'query' or 'gallery', not {role!r}")
     return role or ('gallery' if part=='train' else 'query')
 
 # %% ../nbs/22_features.ipynb #ff9f6a00
-class Looks(Dataset):
+class ProtocolClips(Dataset):
     "Up to `TOGETHER` clips of one video at a time, as a protocol wants them."
     def __init__(self,
         manifest:Manifest,
@@ -225,8 +226,8 @@ class Looks(Dataset):
         cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
     ):
         self.manifest, self.protocol = manifest, protocol
-        self.load, self._videos = _checked(load, manifest, rows), videos_of(manifest, cache)
-        self.numbers = {r: frames_of(protocol, manifest.rows[r].frames, r, role) for r in rows}
+        self.load, self._videos = _checked(load, manifest, rows), video_cache(manifest, cache)
+        self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role) for r in rows}
         self.items = [(r, n) for r,numbers in self.numbers.items() for n in range(0, len(numbers), TOGETHER)]
 
     def __len__(self)->int: return len(self.items)
@@ -290,7 +291,7 @@ def each_video(
     **views, # further arguments of `Views`
 )->Iterator[tuple[int,Tensor|str]]: # row, and the (n, D) float32 features of its clips, or the reason why it cannot be read
     "The features of all clips, one video after another."
-    data = Looks(manifest, rows, protocol, role, streams(view, views.get('live') is not None), 0 if workers else cache) # what a worker keeps is lost with it
+    data = ProtocolClips(manifest, rows, protocol, role, streams(view, views.get('live') is not None), 0 if workers else cache) # what a worker keeps is lost with it
     at_once = max(batch//max(min(len(n), TOGETHER) for n in data.numbers.values()), 1) if rows else 1
     loader = DataLoader(data, at_once, num_workers=workers, collate_fn=list, pin_memory=torch.device(device).type=='cuda',
         generator=torch.Generator()) # a loader draws a seed for its workers: not from the global state
@@ -338,14 +339,14 @@ def _gathered(manifest:Manifest, rows:list[int], mean:dict[int,Tensor], bad:dict
 def _make(
     rows:list[int], # the videos asked for
     make:Callable[[list[int]], Iterator[tuple[int,Tensor|str]]], # row, and clip features or why there are none
-    clip_norm:bool, shelf:'Shelf|None', shared:bool,
+    clip_norm:bool, shelf:'FeatureStore|None', shared:bool,
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (D,), row -> why not
     "Whatever is missing, made by this process or by all of them."
     mean,bad,fresh,error,since = shelf.done() if shelf else {},dict[int,str](),dict[int,Tensor](),None,time.monotonic()
-    if shared: collect(None) # nobody adds a part before all have seen what is there
+    if shared: gather_objects(None) # nobody adds a part before all have seen what is there
     todo = [r for r in rows if r not in mean]
     try:
-        for row,found in make(todo[rank()::world()] if shared else todo):
+        for row,found in make(todo[rank()::world_size()] if shared else todo):
             if isinstance(found, str): bad[row] = found
             else: mean[row] = fresh[row] = _mean(found, clip_norm)
             if shelf and time.monotonic() - since > EVERY:
@@ -354,16 +355,16 @@ def _make(
     except Exception as e: error = e
     finally:
         if shelf: shelf.add(fresh)
-    told = collect(error and str(error)) if shared else [error]
+    told = gather_objects(error and str(error)) if shared else [error]
     if error: raise error
     for why in told:
         if why: raise DistributedError(f'another process stopped: {why}')
     return _pooled(mean, bad, shelf) if shared else (mean, bad)
 
-def _pooled(mean:dict[int,Tensor], bad:dict[int,str], shelf:'Shelf|None')->tuple[dict[int,Tensor],dict[int,str]]:
+def _pooled(mean:dict[int,Tensor], bad:dict[int,str], shelf:'FeatureStore|None')->tuple[dict[int,Tensor],dict[int,str]]:
     "What all processes found together."
-    bad = {r: why for some in collect(bad) for r,why in some.items()}
-    return shelf.done() if shelf else {r: x for some in collect(mean) for r,x in some.items()},bad
+    bad = {r: why for some in gather_objects(bad) for r,why in some.items()}
+    return shelf.done() if shelf else {r: x for some in gather_objects(mean) for r,x in some.items()},bad
 
 # %% ../nbs/22_features.ipynb #a26d8e03
 def extract(
@@ -386,14 +387,14 @@ def extract(
 )->Features: # in the order of the manifest
     "One feature per video from a frozen encoder, which gets back the mode and the device it had. ValueError says what does not fit."
     rows,left = counted(manifest, part, split, protocol)
-    key = key_of(encoder, manifest, part, split, view, protocol, role, device, **views)
-    shelf = Shelf(store, key, protocol) if store is not None else None
-    if shelf and (from_main(shelf.path.exists) if shared else shelf.path.exists()): return shelf.load()
-    def make(rows): return each_video(encoder, manifest, rows, view, protocol, role_of(part, role), batch=batch, workers=workers, device=device, progress=progress, cache=cache, **views)
+    key = feature_key(encoder, manifest, part, split, view, protocol, role, device, **views)
+    shelf = FeatureStore(store, key, protocol) if store is not None else None
+    if shelf and (on_main(shelf.path.exists) if shared else shelf.path.exists()): return shelf.load()
+    def make(rows): return each_video(encoder, manifest, rows, view, protocol, default_role(part, role), batch=batch, workers=workers, device=device, progress=progress, cache=cache, **views)
     mean,bad = _make(rows, make, protocol.clip_norm, shelf, shared)
     found = _gathered(manifest, rows, mean, bad | left, protocol, key)
-    if shared: collect(None) # nobody takes the parts away before all have read them
-    if shelf: from_main(lambda: shelf.close(found)) if shared else shelf.close(found)
+    if shared: gather_objects(None) # nobody takes the parts away before all have read them
+    if shelf: on_main(lambda: shelf.close(found)) if shared else shelf.close(found)
     return found
 
 # %% ../nbs/22_features.ipynb #590c3110
@@ -407,11 +408,11 @@ def _read(path:str|Path)->tuple[dict[str,Tensor],dict[str,Any]]:
             data = {k: f.get_tensor(k) for k in f.keys()}
         if digest(data) != about['sha256']: raise ValueError(f'{path}: damaged, its checksum does not fit; delete it and extract again')
         return data,about
-    except FileNotFoundError: raise ValueError(f'{path}: there is no such file; `extract` and `save` make one') from None
+    except FileNotFoundError: raise ValueError(f'{path}: there is no such file; `extract` and `save_features` make one') from None
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f'{path}: is not a whole file of features; delete it and extract again') from None
 
-def save(
+def save_features(
     features:Features,
     path:str|Path, # a .safetensors file; its folder is made when missing
 )->Path:
@@ -419,8 +420,8 @@ def save(
     data = {k: getattr(features, k).contiguous() for k in ('x', 'label', 'row', 'source')}
     return _write(path, data, {'key': features.key, 'protocol': asdict(features.protocol), 'dropped': features.dropped})
 
-def load(
-    path:str|Path, # written by `save`
+def load_features(
+    path:str|Path, # written by `save_features`
 )->Features:
     "Read features back; ValueError where the file is missing, foreign or damaged."
     data,about = _read(path)
@@ -437,20 +438,20 @@ def _same(path:Path, found:dict[str,str], key:dict[str,str]):
 
 def cached(
     path:str|Path, # where the features are kept
-    key:dict[str,str], # from `key_of`: what is asked for
+    key:dict[str,str], # from `feature_key`: what is asked for
     make:Callable[[], Features], # called only when there is nothing at `path`
 )->Features:
     "The features at `path`, made if there are none; ValueError if others lie there."
     path = Path(path)
-    if not path.exists(): save(make(), path)
-    found = load(path)
+    if not path.exists(): save_features(make(), path)
+    found = load_features(path)
     _same(path, found.key, key)
     return found
 
 # %% ../nbs/22_features.ipynb #d15d5a26
 EVERY = 30. # seconds between two parts
 
-class Shelf:
+class FeatureStore:
     "The place of one set of features in a folder that many encoders share."
     def __init__(self, folder:str|Path, key:dict[str,str], protocol:Protocol):
         name = f"{key['view']}-{key['part']}{key['split']}-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}"
@@ -459,7 +460,7 @@ class Shelf:
 
     def load(self)->Features:
         "The finished features."
-        found = load(self.path)
+        found = load_features(self.path)
         _same(self.path, found.key, self.key)
         return dataclasses.replace(found, protocol=self.protocol) # the name may differ
 
@@ -479,7 +480,7 @@ class Shelf:
 
     def close(self, features:Features)->None:
         "Replace the parts by the whole."
-        save(features, self.path)
+        save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
 
 # %% ../nbs/22_features.ipynb #5e60899c
@@ -528,7 +529,7 @@ def histogram(
     for r in tqdm(rows, desc=f'colours of {part}', disable=not progress):
         try: found[r] = _colours(decode(manifest.file(r), even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0].tolist()), bins)
         except VideoError as e: bad[r] = e.reason
-    return _gathered(manifest, rows, found, bad, p, key_of(f'histogram, {bins} levels', manifest, part, split, 'rgb', p))
+    return _gathered(manifest, rows, found, bad, p, feature_key(f'histogram, {bins} levels', manifest, part, split, 'rgb', p))
 
 # %% ../nbs/22_features.ipynb #62304acd
 def _alike(query:Features, gallery:Features):
@@ -553,7 +554,7 @@ def _less(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D) float32, in p
         out[i:i+4096] = F.normalize(part, dim=1) if unit else part
     return out
 
-def ready(
+def centre_and_normalise(
     query:Features, # of the test videos
     gallery:Features, # of the training videos, by the same encoder and protocol
     unit:bool=True, # bring every row to length 1

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'knn_r1', 'knn_chance', 'health', 'reorder',
-           'Reordered', 'background', 'chosen', 'FixedClips', 'Watch', 'HealthLog']
+           'Reordered', 'background', 'chosen', 'FixedClips', 'HealthMonitor', 'HealthLog']
 
 # %% ../nbs/25_health.ipynb #a4802809
 import hashlib
@@ -25,9 +25,9 @@ from .datasets import TestClips, collate
 from .distributed import is_main
 from .features import PROTOCOLS, Features, Protocol, extract
 from .manifest import Manifest
-from .retrieval import chance, measure, recall
+from .retrieval import chance, retrieval_recall, recall
 from .sampling import one_of, positive
-from .train import StepLog, Tick, leave_signals
+from .train import StepLog, StepResult, leave_signals
 from .views import Views, live_flow, streams
 
 # %% ../nbs/25_health.ipynb #8fb1b09b
@@ -176,7 +176,7 @@ class Reordered(nn.Module):
 # %% ../nbs/25_health.ipynb #63690071
 def _r1(query:Features, gallery:Features)->dict[str,float]: # one object twice: neighbours within it
     "R@1 of the query in the gallery, or within one set."
-    return {'r1': knn_r1(query.x, query.label, query.source) if query is gallery else measure(query, gallery, (1,))[1]}
+    return {'r1': knn_r1(query.x, query.label, query.source) if query is gallery else retrieval_recall(query, gallery, (1,))[1]}
 
 def background(
     encoder:nn.Module, # float clips of `view` (B, 3, T, H, W) -> (B, D)
@@ -284,7 +284,7 @@ class FixedClips:
         return torch.cat(found), sum((b['rows'] for b in self.kept), [])
 
 # %% ../nbs/25_health.ipynb #7bc30255
-class Watch:
+class HealthMonitor:
     "A few videos on which an encoder is measured now and then; nothing of the test part is read unless `part='test'`."
     def __init__(self,
         manifest:Manifest,
@@ -314,7 +314,7 @@ class Watch:
     def __repr__(self)->str:
         return f'Watch({len(self.train)} training videos' + f' and {len(self.test)} TEST videos'*bool(self.test) + f', {self.clips.view}, every {self.every} epochs)'
 
-    def due(self, tick:Tick)->bool: # of `train.fit`
+    def due(self, tick:StepResult)->bool: # of `train.fit`
         "Has an epoch just ended after which to measure?"
         return tick.last and (tick.epoch + 1) % self.every==0
 
@@ -330,7 +330,7 @@ class HealthLog:
     def __init__(self,
         out:Any, # the run folder
         step:int, # the run goes on from here; later lines are cut
-        watch:Watch|None, # None: nothing is measured
+        watch:HealthMonitor|None, # None: nothing is measured
         encoder:nn.Module, # of the method, the same object throughout
         device:str|torch.device='cpu', # where to measure before the first step; the encoder comes back to where it was
     ):
@@ -347,7 +347,7 @@ class HealthLog:
         self.log.write(row)
         return row
 
-    def __call__(self, tick:Tick)->dict[str,float]|None: # of `train.fit`; the line that was written
+    def __call__(self, tick:StepResult)->dict[str,float]|None: # of `train.fit`; the line that was written
         "Measure and log if it is time."
         if self.watch is None or not self.watch.due(tick): return None
         return self._write(tick.step, tick.epoch + 1, self.watch.measure(self.encoder))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['U', 'H', 'K', 'S', 'WORKS', 'COCLR', 'IIC', 'CPR_ABLATIONS', 'CPR_TABLES', 'CPR_TEXT', 'CPR', 'MOQUAD_TABLES',
            'MOQUAD_ABLATIONS', 'MOQUAD', 'PROVICO_ACTION', 'PROVICO_RETRIEVAL', 'PROVICO_ABLATIONS', 'PROVICO', 'USERS',
-           'ROWS', 'DOUBTFUL', 'METHODS', 'DATASETS', 'VIEWS', 'BACKBONES', 'TASKS', 'Published', 'markdown', 'find',
-           'disagree', 'parts', 'match']
+           'ROWS', 'DOUBTFUL', 'PUBLISHED_METHODS', 'PUBLISHED_DATASETS', 'VIEWS', 'PUBLISHED_BACKBONES', 'TASKS',
+           'Published', 'markdown', 'lookup', 'disagree', 'parts', 'match']
 
 # %% ../nbs/28_published.ipynb #fd5f1d8b
 import re
@@ -304,7 +304,7 @@ DOUBTFUL = ( # (source, what it prints, why it is not among ROWS)
 )
 
 # %% ../nbs/28_published.ipynb #a6b80cb0
-def find(
+def lookup(
     rows:Iterable[Published]|None=None, # None: ROWS
     **wanted:Any, # field -> value, or a function of the value that says yes or no
 )->list[Published]:
@@ -343,10 +343,10 @@ def disagree(
     return found
 
 # %% ../nbs/28_published.ipynb #0d52fe2a
-METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR', 'cpr': 'CPR', 'iic': 'IIC', 'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
-DATASETS = {'ucf101': U, 'hmdb51': H, 'k400': K, 'kinetics400': K, 'ssv2': S}
+PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR', 'cpr': 'CPR', 'iic': 'IIC', 'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
+PUBLISHED_DATASETS = {'ucf101': U, 'hmdb51': H, 'k400': K, 'kinetics400': K, 'ssv2': S}
 VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual', 'rgb+flow': 'rgb+flow', 'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
-BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50', 'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D'}
+PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50', 'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D'}
 TASKS = {'retrieval': 'retrieval', 'retrieve': 'retrieval', 'linear': 'linear', 'probe': 'linear', 'linear_probe': 'linear', 'linear probe': 'linear', 'finetune': 'finetune',
          'fine-tune': 'finetune', 'finetuning': 'finetune', 'scratch': 'scratch', 'mining': 'mining'}
 
@@ -356,9 +356,9 @@ def parts(
     "What the name of a recipe says."
     words = re.split('[-_ ]', name.lower())
     def first(table): return next((table[w] for w in words if w in table), '')
-    work = first(METHODS)
+    work = first(PUBLISHED_METHODS)
     if {'iic', 'cpr'} <= set(words): work = 'IIC+CPR'
-    return {'work': work, 'pretrain': first(DATASETS), 'view': first(VIEWS), 'backbone': first(BACKBONES)}
+    return {'work': work, 'pretrain': first(PUBLISHED_DATASETS), 'view': first(VIEWS), 'backbone': first(PUBLISHED_BACKBONES)}
 
 def match(
     name:str, # of a recipe, such as 'infonce-ucf101-rgb'
@@ -371,7 +371,7 @@ def match(
     "What a run of this recipe stands against."
     if task not in TASKS: raise ValueError(f'task={task!r} is unknown; there are: {", ".join(TASKS)}')
     said = parts(name)
-    view, backbone = view or said['view'], BACKBONES.get(backbone.replace('_', '').replace('-', '').lower(), backbone) or said['backbone']
+    view, backbone = view or said['view'], PUBLISHED_BACKBONES.get(backbone.replace('_', '').replace('-', '').lower(), backbone) or said['backbone']
     if not said['work'] or not said['pretrain']: return []
     test = test or (U if said['pretrain']==K else said['pretrain'])
     rows = [r for r in ROWS if (r.work, r.task, r.metric, r.test) == (said['work'], TASKS[task], metric, test) and said['pretrain'] in r.pretrain.split('/')

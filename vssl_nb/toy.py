@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADIUS', 'WANDER', 'SLOW', 'SIZES', 'FOLDS',
            'DRAWING', 'FPS', 'DEFAULTS', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline', 'Sprite', 'tint',
-           'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan', 'make']
+           'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'make']
 
 # %% ../nbs/03_toy.ipynb #f2c80ba8
 import json
@@ -231,7 +231,7 @@ DRAWING = 1 # raised whenever the same settings would give other frames
 FPS = 25. # frames per second of the files
 DEFAULTS = dict(contrast=.25, bias=0., drift=0., distractors=0)
 
-def plan(
+def plan_toy(
     settings:dict, # as `make` stores them in toy.json
 )->list[tuple[Row,dict]]: # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
@@ -319,7 +319,7 @@ def make(
     folder,contrast = Path(folder),DEFAULTS['contrast'] if contrast is None else contrast
     _check(seed, contrast, bias, drift, distractors, workers)
     settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed, contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
-    jobs,manifest = plan(settings),folder/'manifest.csv'
+    jobs,manifest = plan_toy(settings),folder/'manifest.csv'
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
         _claim(folder, settings)

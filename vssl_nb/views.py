@@ -11,7 +11,7 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 from .augment import IMAGENET_MEAN, IMAGENET_STD, _send, apply, normalise
-from .motion import FORMS, picture, residual
+from .motion import RESIDUALS, picture, residual
 from .sampling import one_of
 
 # %% ../nbs/08_views.ipynb #f3f20ed6
@@ -62,7 +62,7 @@ class Views:
         flow_colour:str='released', # the colours of flow pictures are changed as those of the clip (b8); 'none': they are only mirrored
         live:Callable|None=None, # the solver of `live_flow`, where flow is not stored
     ):
-        one_of(FORMS, residual=residual); one_of(FLIPS, flow_flip=flow_flip); one_of(FLOW_COLOURS, flow_colour=flow_colour)
+        one_of(RESIDUALS, residual=residual); one_of(FLIPS, flow_flip=flow_flip); one_of(FLOW_COLOURS, flow_colour=flow_colour)
         if not residual_scale > 0: raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
         self.names, self.mean, self.std, self.dtype = _known(names), mean, std, dtype
         self.residual, self.residual_scale = residual, residual_scale

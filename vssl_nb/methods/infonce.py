@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import Projection
-from ..distributed import gather, group_batchnorm, rank, world
-from ..losses import hits, nce
-from ..momentum import Queue, key_order, momentum_at, momentum_keys, on_sphere, slow_copy, two_clips, update
+from ..distributed import gather, group_batchnorm, rank, world_size
+from ..losses import topk_accuracy, mil_nce
+from ..momentum import Queue, key_order, momentum_at, momentum_keys, l2_normalize, momentum_copy, two_clips, ema_update
 
 # %% ../../nbs/30_methods.infonce.ipynb #89e3f8ea
 def in_batch(
@@ -47,7 +47,7 @@ def compare(
     "The loss, and how often the match was found."
     with torch.autocast(q.device.type, enabled=False):
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
-        return nce(sim, match, temperature), {f'top{n}': hits(sim, match, n) for n in (1, 5)}
+        return mil_nce(sim, match, temperature), {f'top{n}': topk_accuracy(sim, match, n) for n in (1, 5)}
 
 # %% ../../nbs/30_methods.infonce.ipynb #d38e3107
 class InfoNCE(nn.Module):
@@ -71,7 +71,7 @@ class InfoNCE(nn.Module):
         group_batchnorm(encoder, bn, groups)
         self.shuffle,self.seed = bn=='shuffle',seed
         self.encoder,self.projection = encoder,Projection(getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.momentum_encoder = None if momentum is None else slow_copy(encoder, self.projection)
+        self.momentum_encoder = None if momentum is None else momentum_copy(encoder, self.projection)
         self.queue = Queue(dim, queue, seed+2) if queue else None
         self.momentum,self.momentum_schedule,self.temperature,self.view = momentum or 0.,momentum_schedule,temperature,view
         momentum_at(self.momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
@@ -83,19 +83,19 @@ class InfoNCE(nn.Module):
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the crowd."
         x = two_clips(batch, self.view)
-        q = on_sphere(self.projection(self.encoder(x[:,0])))
-        if self.momentum_encoder is None: k = on_sphere(self.projection(self.encoder(x[:,1])))
+        q = l2_normalize(self.projection(self.encoder(x[:,0])))
+        if self.momentum_encoder is None: k = l2_normalize(self.projection(self.encoder(x[:,1])))
         else: k = momentum_keys(self.momentum_encoder, x[:,1], self._order(len(x), batch.get('step', 0)))
         self.progress = batch.get('progress', 0.)
         self.part += self.training
         if self.queue is not None and self.training: self.queue.wait(k, batch)
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
 
-    def _order(self, n, step): return key_order(n*world(), self.seed, step, self.part) if self.shuffle and self.training else None
+    def _order(self, n, step): return key_order(n*world_size(), self.seed, step, self.part) if self.shuffle and self.training else None
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
         m = momentum_at(self.momentum, self.progress, self.momentum_schedule)
-        if self.momentum_encoder is not None: update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
+        if self.momentum_encoder is not None: ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
         if self.queue is not None: self.queue.push_waiting()
         self.part = 0
