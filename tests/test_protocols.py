@@ -191,7 +191,7 @@ def test_ties_have_one_order_whatever_the_chunks():
 
 
 def peak(queries, gallery, dim=8):
-    "MiB that `nearest_neighboursNone` needs beyond its input, in a process of its own."
+    "MiB that `nearest_neighbours` needs beyond its input, in a process of its own."
     code = f'''
 import resource, torch
 from vssl_nb.retrieval import nearest
