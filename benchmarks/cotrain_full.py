@@ -21,7 +21,7 @@ from vssl_nb.experiments import pretrain, read_json, retrieve  # noqa: E402
 from vssl_nb.flow import extract_flow  # noqa: E402
 from vssl_nb.manifest import read  # noqa: E402
 from vssl_nb.recipes import find, flat_fields, override  # noqa: E402
-from vssl_nb.train import pick_device  # noqa: E402
+from vssl_nb.machine import pick_device  # noqa: E402
 
 KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries', 'gallery', 'second')
 

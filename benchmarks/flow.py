@@ -150,7 +150,7 @@ def main():
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
     import torch
-    from vssl_nb.train import keep_memory
+    from vssl_nb.machine import keep_memory
     torch.set_num_threads(a.threads)
     keep_memory()
     device, rows = torch.device(a.device), []

@@ -113,7 +113,7 @@ def main():
     from vssl_nb.manifest import Row, read, write
     from vssl_nb.recipes import find, override
     from vssl_nb.toy import make
-    from vssl_nb.train import keep_memory
+    from vssl_nb.machine import keep_memory
     from vssl_nb.video import probe, transcode
     from vssl_nb.views import Views
     torch.set_num_threads(1)

@@ -49,7 +49,8 @@ def measure(o: dict) -> dict:
     from vssl_nb.backbones import create
     from vssl_nb.methods import coclr, infonce
     from vssl_nb.optim import optimizer
-    from vssl_nb.train import DTYPES, TrainingState, compile_parts, keep_memory, step_optimizer
+    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.train import TrainingState, step_optimizer
 
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()

@@ -31,7 +31,8 @@ from vssl_nb.manifest import read
 from vssl_nb.optim import optimizer
 from vssl_nb.recipes import find, override
 from vssl_nb.retrieval import retrieval_recall, recall
-from vssl_nb.train import TrainingState, fit, keep_memory, loader
+from vssl_nb.machine import keep_memory
+from vssl_nb.train import TrainingState, fit, loader
 from vssl_nb.views import Views
 
 

@@ -41,10 +41,11 @@ from .checkpoints import digest, load as load_state, save as save_state, write_w
 from .datasets import STREAMS, TestClips, TrainClips, collate
 from .distributed import on_main, is_main, rank, world_size
 from .features import Features, fingerprint
+from .machine import DTYPES, pick_device
 from .manifest import Manifest
 from .optim import optimizer, steps, warmup_cosine
 from .sampling import one_of, random_clips
-from .train import DTYPES, TrainingState, StepResult, fit, loader, pick_device
+from .train import TrainingState, StepResult, fit, loader
 from .video import VideoError
 from .views import Views, streams
 

@@ -22,12 +22,13 @@ from . import classification
 from .backbones import create
 from .checkpoints import load, save
 from .classification import PROBES, Classifier, LinearProbe, Training
-from .experiments import RunLog, keep_results, opened, clean_protocol, read_json, result_row, stop_signals, view_options, write_json
+from .experiments import RunLog, keep_results, opened, clean_protocol, read_json, result_row, view_options, write_json
 from .features import Features, Protocol, counted, extract, histogram, protocol, centre_and_normalise, restrict
+from .machine import pick_device, stop_signals
 from .manifest import Manifest, read
 from .recipes import Recipe, find, method_name
 from .retrieval import KS, chance, join, retrieval_recall, recall, recall_by_class, within
-from .train import TrainError, fit, pick_device
+from .train import TrainError, fit
 from .views import Views
 
 # %% ../nbs/44_evaluation.ipynb #1b95ab8e

@@ -4,17 +4,15 @@
 
 # %% auto #0
 __all__ = ['IDENTITY', 'training_clips', 'view_names', 'live', 'view_options', 'training_device', 'build_method', 'lr_schedule',
-           'clean_protocol', 'run_card', 'write_json', 'read_json', 'stop_signals', 'open_run', 'read_weights',
-           'initialise_from', 'refuse_unfit', 'views_ready', 'try_out', 'begin', 'pretrain', 'explain_failures',
-           'RunLog', 'open_folder', 'Checkpointer', 'run_features', 'result_row', 'keep_results', 'recall_levels',
-           'baselines', 'random_row', 'opened', 'retrieve', 'neighbour_wall']
+           'clean_protocol', 'run_card', 'write_json', 'read_json', 'open_run', 'read_weights', 'initialise_from',
+           'refuse_unfit', 'views_ready', 'try_out', 'begin', 'pretrain', 'explain_failures', 'RunLog', 'open_folder',
+           'Checkpointer', 'run_features', 'result_row', 'keep_results', 'recall_levels', 'baselines', 'random_row',
+           'opened', 'retrieve', 'neighbour_wall']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import json
 import platform
-import signal
 import sys
-import threading
 import time
 import typing
 from collections import Counter
@@ -41,6 +39,7 @@ from .datasets import TestClips, TrainClips, VideoCache, collate
 from .distributed import any_rank, gather_objects, on_main, is_main, start, world_size
 from .features import Features, Protocol, counted, extract, histogram, protocol, centre_and_normalise, restrict
 from .health import HealthLog, HealthMonitor
+from .machine import DTYPES, pick_device, stop_signals
 from .manifest import Manifest, read
 from .methods.coclr import CoCLR
 from .methods.infonce import InfoNCE
@@ -49,7 +48,7 @@ from .optim import optimizer
 from .recipes import Recipe, RecipeError, difference, from_dict
 from .retrieval import chance, retrieval_recall, nearest_neighbours
 from .sampling import random_clips
-from .train import DTYPES, ResumableBatchSampler, TrainingState, StepLog, StepResult, TrainError, fit, loader, pick_device
+from .train import ResumableBatchSampler, TrainingState, StepLog, StepResult, TrainError, fit, loader
 from .views import Views, streams
 
 # %% ../nbs/41_experiments.ipynb #54866064
@@ -155,25 +154,6 @@ def read_json(
     try: return json.loads(Path(path).read_text(encoding='utf-8'))
     except FileNotFoundError as e: raise TrainError(f'{path}: there is no such file, so {Path(path).parent} is not {what}') from e
     except (OSError, ValueError) as e: raise TrainError(f'{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy') from e
-
-# %% ../nbs/41_experiments.ipynb #d1311f7d
-@contextmanager
-def stop_signals()->Iterator[threading.Event]:
-    "An event that Ctrl-C and SIGTERM set instead of ending the process; another Ctrl-C, two seconds later, ends it at once."
-    asked = threading.Event()
-    since = [0.]
-    def ask(number, frame):
-        # torchrun passes on the Ctrl-C that this process has heard from the terminal already
-        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2: raise KeyboardInterrupt
-        if not asked.is_set(): since[0] = time.monotonic()
-        asked.set()
-    if threading.current_thread() is not threading.main_thread(): # only the main thread may listen
-        yield asked
-        return
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    try: yield asked
-    finally:
-        for s,handler in before.items(): signal.signal(s, handler)
 
 # %% ../nbs/41_experiments.ipynb #83bd20e3
 def open_run(

@@ -24,10 +24,11 @@ from .augment import normalise
 from .datasets import TestClips, collate
 from .distributed import is_main
 from .features import PROTOCOLS, Features, Protocol, extract
+from .machine import leave_signals
 from .manifest import Manifest
 from .retrieval import chance, retrieval_recall, recall
 from .sampling import one_of, positive
-from .train import StepLog, StepResult, leave_signals
+from .train import StepLog, StepResult
 from .views import Views, live_flow, streams
 
 # %% ../nbs/25_health.ipynb #8fb1b09b
