@@ -154,7 +154,7 @@ def test_a_class_without_training_videos_gets_probability_zero():
 
 def test_dropout_of_two_processes_is_that_of_one():
     whole = dropout_mask(8, 5, .5, 3, 11)
-    with mock.patch.object(classification, 'world', lambda: 2):
+    with mock.patch.object(classification, 'world_size', lambda: 2):
         parts = []
         for r in range(2):
             with mock.patch.object(classification, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))

@@ -6,17 +6,18 @@
 __all__ = ['UNTIL_FULL', 'without_own_key', 'coin', 'with_mined', 'learn_from', 'CoCLR']
 
 # %% ../../nbs/32_methods.coclr.ipynb #6ea6afed
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..backbones import Projection
-from ..distributed import group_batchnorm, world_size
-from ..losses import topk_accuracy, mil_nce
-from ..mining import Mined, TopK, mining_recall, mining_precision
-from ..momentum import Queue, key_order, momentum_at, momentum_keys, l2_normalize, momentum_copy, two_clips, ema_update
+from ..backbones import make_head
+from ..losses import mil_nce, topk_accuracy
+from ..mining import SAME_SOURCE, Mined, TopK, mine, mining_precision, mining_recall
+from ..momentum import EncoderPair, Queue, momentum_keys, named_clips
 from ..sampling import one_of
 
 # %% ../../nbs/32_methods.coclr.ipynb #df9fb809
@@ -35,7 +36,8 @@ def coin(
     seed:int, step:int, # the same in all processes
 )->bool:
     "One coin per step, for the whole global batch."
-    return bool(np.random.default_rng((seed, step, 0, 3)).random() < p) # four numbers, so that no clip and no order of keys shares its random numbers
+    # four numbers, so that no clip and no order of keys shares its random numbers
+    return bool(np.random.default_rng((seed, step, 0, 3)).random() < p)
 
 def with_mined(
     q:Tensor, # (B, D) queries, unit length
@@ -46,31 +48,34 @@ def with_mined(
 )->tuple[Tensor,Tensor]: # similarities and matches, both (B, 1+K): the own key first
     "The crowd is the queue, and the other view says who belongs to the query."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
-    if mined.ignored is not None: sim = torch.cat([sim[:,:1], sim[:,1:].masked_fill(mined.ignored, -torch.inf)], 1)
+    if mined.ignored is not None:
+        sim = torch.cat([sim[:,:1], sim[:,1:].masked_fill(mined.ignored, -torch.inf)], 1)
     match = torch.cat([torch.ones_like(mined.positive[:,:1]), mined.positive], 1)
     return sim, match if own else without_own_key(match)
 
 # %% ../../nbs/32_methods.coclr.ipynb #54db6851
 def learn_from(
     q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit length
-    f:Tensor, # (B, D) the own keys in the other view, by which is mined
-    queue:Queue, # earlier keys in both views
-    mine:TopK,
+    f:Tensor, # (B, D) the own keys in the mining view
+    queue:Queue, # earlier keys in both views, the learning one first
+    miner:Callable, # (sims, excluded) -> (B, K) bool, such as `TopK`
     batch:dict[str,Any], # source (B,) and label (B,), -1 or left out where unknown
-    found:bool, # do mined keys count? not while a queue fills
-    own:bool, # is the own key a positive of rows that have others?
     temperature:float, # of the softmax
-)->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives of a query, and how good the mining was
+    same_source:str='positive', # what clips of the same recording are: 'positive', 'negative' or 'ignored'
+    mining:bool=True, # do mined keys count? not while a queue fills
+    own:bool=True, # is the own key a positive of rows that have others?
+)->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives of a query, quality of the mining
     "Mine with `f`, compare with `q`."
+    view,mining_view = queue.views
     nobody = torch.full((len(q),), -1, device=q.device)
     label,source = (batch.get(c, nobody) for c in ('label', 'source'))
-    filled = torch.arange(queue.size, device=q.device) < queue.filled # the pointer starts at 0
-    alike = f @ queue.second.T
-    mined = mine(alike, source, queue.source, filled)
-    counts = mined if found else Mined(mined.positive & ~mined.taken, mined.taken, mined.out, mined.ignored)
-    sim,match = with_mined(q, k, queue.keys, counts, own)
-    logs = {f'top{n}': topk_accuracy(sim, match, n) for n in (1, 5)} | {'positives': match.sum(1).float().mean()}
-    logs |= {'mined': mining_precision(mined.taken, label, queue.label), 'mined_r1': mining_recall(alike, mined.out, label, queue.label)}
+    sims = {mining_view: f @ queue[mining_view].T, view: k @ queue[view].T, f'{view} query': q.detach() @ queue[view].T}
+    mined = mine(miner, sims, source, queue.source, queue.valid, same_source)
+    counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
+    sim,match = with_mined(q, k, queue[view], counted, own)
+    logs = {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
+        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.topk, label, queue.label),
+        'mined_r1': mining_recall(sims[mining_view], mined.excluded, label, queue.label)}
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/32_methods.coclr.ipynb #8cb190f9
@@ -78,36 +83,34 @@ class CoCLR(nn.Module):
     "One phase of co-training: one view learns, and the other, frozen, says who belongs together."
     def __init__(self,
         encoder:nn.Module, # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
-        sampler:nn.Module, # encoder of the other view, likewise; frozen here
-        dim_hidden:int|None=None, # of both projections; D if not given
-        dim:int=128, # of the compared features (b2)
-        queue:int=2048, # keys kept (CoCLR: 2048 UCF101, 16384 K400)
+        sampler:nn.Module, # encoder of the mining view, likewise; frozen here
+        queue:int=2048, # K, keys kept (CoCLR: 2048 UCF101, 16384 K400)
         momentum:float=.999, # of the key encoder (b2)
-        momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
         temperature:float=.07, # of the softmax (b2)
-        topk:int=5, # positives mined for each query (b4)
-        siblings:str='positive', # clips of the same recording: 'positive' (released, b4), 'negative' (paper) or 'ignored'
-        filling:str='wait', # until the queue is full: 'wait' makes no step (released), 'infonce', or 'none' (Algorithm 1: mine at once)
-        drop:float=.9, # probability of a step in which the own key is dropped (released 0.9, paper 0)
+        miner:Callable=TopK(5), # (sims, excluded) -> (B, K) bool; CoCLR mines 5 (b4)
+        same_source:str='positive', # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
+        until_full:str='wait', # of the queue: 'wait' makes no step (released), 'infonce', 'none' (Algorithm 1: mines at once)
+        drop_own:float=.9, # probability of a step in which the own key is no positive (released 0.9, paper 0)
+        dim:int=128, # of the compared features (b2)
         view:str='rgb', # entry of the batch that learns
-        other:str='flow', # entry of the batch that mines
-        bn:str='sync', # 'shuffle' (released), 'sync' or 'split', see `distributed`
-        groups:int|None=None, # of BatchNorm, over all processes, for 'shuffle' and 'split'; None: one in each process
+        mining_view:str='flow', # entry of the batch that mines
         seed:int=0, # of the projections, of the random keys, of the coins and of the shuffling
+        **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
     ):
         super().__init__()
-        one_of(UNTIL_FULL, filling=filling)
-        if not 0 <= drop <= 1: raise ValueError(f'drop={drop!r} is not a probability; use 0 (paper) to 1 (released: 0.9)')
-        if topk >= queue: raise ValueError(f'topk={topk} of a queue of {queue}: mine fewer, or make the queue larger')
-        if view == other: raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
-        group_batchnorm(encoder, bn, groups)
-        self.encoder,self.projection = encoder,Projection(getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.momentum_encoder,self.queue = momentum_copy(encoder, self.projection),Queue(dim, queue, seed+2, second=True)
-        self.sampler = nn.Sequential(sampler, Projection(getattr(sampler, 'dim'), dim_hidden, dim, seed+3)).requires_grad_(False).eval()
-        self.mine,self.filling,self.drop,self.view,self.other = TopK(topk, siblings),filling,drop,view,other
-        self.momentum,self.momentum_schedule,self.temperature = momentum,momentum_schedule,temperature
-        self.shuffle,self.seed,self.progress,self.part,self.full = bn=='shuffle',seed,0.,0,False
-        momentum_at(momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
+        one_of(UNTIL_FULL, until_full=until_full)
+        one_of(SAME_SOURCE, same_source=same_source)
+        if not 0 <= drop_own <= 1:
+            raise ValueError(f'drop_own={drop_own!r} is not a probability; use 0 (paper) to 1 (released: 0.9)')
+        if view==mining_view: raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
+        self.queue = Queue(dim, queue, seed+2, (view, mining_view))
+        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
+        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        head = make_head(pair.get('head', 'projection'), getattr(sampler, 'dim'), pair.get('dim_hidden'), dim, seed+3)
+        self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
+        self.view, self.mining_view, self.temperature, self.seed = view, mining_view, temperature, seed
+        self.miner, self.same_source, self.until_full, self.drop_own = miner, same_source, until_full, drop_own
+        self.full = False
 
     def train(self, mode:bool=True):
         super().train(mode)
@@ -115,25 +118,21 @@ class CoCLR(nn.Module):
         return self
 
     def forward(self,
-        batch:dict[str,Any], # both views (B, 2, 3, T, H, W): query and key clip; source (B,); label, row, step and progress, if there
-    )->tuple[Tensor|None, dict[str,Tensor]]: # scalar float32 loss, None while the queue fills; top1, top5, and how good the mining was
+        batch:dict[str,Any], # both views (B, 2, 3, T, H, W): query and key clip; source (B,); label, row, step, progress
+    )->tuple[Tensor|None, dict[str,Tensor]]: # scalar float32 loss, None while the queue fills; what `learn_from` logs
         "Mine with the other view, compare in this one."
-        x,y = two_clips(batch, self.view),two_clips(batch, self.other)
+        (x_q,x_k), (_,y_k) = (named_clips(batch, v, ('q', 'k')) for v in (self.view, self.mining_view))
         self.full = self.full or self.queue.full # asks the device until it is true, then never again
-        waits = self.training and self.filling=='wait' and not self.full
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not waits): q = l2_normalize(self.projection(self.encoder(x[:,0])))
-        order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), self.part) if self.shuffle and self.training else None
-        k,f = momentum_keys(self.momentum_encoder, x[:,1], order),momentum_keys(self.sampler, y[:,1])
-        self.progress = batch.get('progress', 0.)
-        self.part += self.training
-        own = not (self.training and coin(self.drop, self.seed, batch.get('step', 0)))
-        with torch.autocast(x.device.type, enabled=False):
-            loss,logs = learn_from(q, k, f, self.queue, self.mine, batch, self.filling=='none' or self.full, own, self.temperature)
-        if self.training: self.queue.wait(k, batch, second=f)
+        waits = self.training and self.until_full=='wait' and not self.full
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not waits): q = self.pair.queries(x_q)
+        k,f = self.pair.keys(x_k, batch),momentum_keys(self.sampler, y_k)
+        own = not (self.training and coin(self.drop_own, self.seed, batch.get('step', 0)))
+        with torch.autocast(q.device.type, enabled=False):
+            loss,logs = learn_from(q, k, f, self.queue, self.miner, batch, self.temperature, self.same_source,
+                mining=self.until_full=='none' or self.full, own=own)
+        self.pair.remember({self.view: k, self.mining_view: f}, batch)
         return None if waits else loss, logs
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue both keys of this step."
-        ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), momentum_at(self.momentum, self.progress, self.momentum_schedule))
-        self.queue.push_waiting()
-        self.part = 0
+        self.pair.after_step()

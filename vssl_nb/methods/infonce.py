@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..backbones import Projection
-from ..distributed import gather, group_batchnorm, rank, world_size
-from ..losses import topk_accuracy, mil_nce
-from ..momentum import Queue, key_order, momentum_at, momentum_keys, l2_normalize, momentum_copy, two_clips, ema_update
+from ..distributed import gather, rank
+from ..losses import mil_nce, topk_accuracy
+from ..momentum import EncoderPair, Queue, named_clips
 
 # %% ../../nbs/30_methods.infonce.ipynb #89e3f8ea
 def in_batch(
@@ -53,49 +52,32 @@ def compare(
 class InfoNCE(nn.Module):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; its BatchNorm layers are replaced as `bn` says
-        dim_hidden:int|None=None, # of the projection; D if not given
-        dim:int=128, # of the compared features (CoCLR: 128)
-        queue:int=2048, # keys kept (CoCLR: 2048 UCF101, 16384 K400); 0 compares within the batch
-        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None, only without queue: one encoder for both clips
-        momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; BatchNorm layers are replaced as `bn` says
+        queue:int=2048, # K, keys kept (CoCLR: 2048 UCF101, 16384 K400); 0 compares within the batch
+        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None, only without queue: one encoder for both
         temperature:float=.07, # of the softmax (CoCLR: 0.07)
+        dim:int=128, # of the compared features (CoCLR: 128)
         view:str='rgb', # entry of the batch to learn from
-        bn:str='sync', # whose statistics BatchNorm takes: 'shuffle' (MoCo, released), 'sync' or 'split', see `distributed`
-        groups:int|None=None, # of BatchNorm, over all processes, for 'shuffle' and 'split'; None: one in each process
         seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
+        **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
     ):
         super().__init__()
-        if queue and momentum is None: raise ValueError('a queue needs a momentum encoder: give momentum a number from 0 to 1, or set queue=0')
-        if bn=='shuffle' and momentum is None: raise ValueError("bn='shuffle' deals the keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'")
-        group_batchnorm(encoder, bn, groups)
-        self.shuffle,self.seed = bn=='shuffle',seed
-        self.encoder,self.projection = encoder,Projection(getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.momentum_encoder = None if momentum is None else momentum_copy(encoder, self.projection)
+        if queue and momentum is None:
+            raise ValueError('a queue needs a momentum encoder: give momentum a number from 0 to 1, or set queue=0')
         self.queue = Queue(dim, queue, seed+2) if queue else None
-        self.momentum,self.momentum_schedule,self.temperature,self.view = momentum or 0.,momentum_schedule,temperature,view
-        momentum_at(self.momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
-        self.progress = 0.
-        self.part = 0 # training passes since the last step
+        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
+        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        self.view, self.temperature = view, temperature
 
     def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label, source, row (B,) and progress 0 .. 1, if there
+        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label, source, row (B,), step, progress, if there
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the crowd."
-        x = two_clips(batch, self.view)
-        q = l2_normalize(self.projection(self.encoder(x[:,0])))
-        if self.momentum_encoder is None: k = l2_normalize(self.projection(self.encoder(x[:,1])))
-        else: k = momentum_keys(self.momentum_encoder, x[:,1], self._order(len(x), batch.get('step', 0)))
-        self.progress = batch.get('progress', 0.)
-        self.part += self.training
-        if self.queue is not None and self.training: self.queue.wait(k, batch)
+        x_q,x_k = named_clips(batch, self.view, ('q', 'k'))
+        q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
+        self.pair.remember(k, batch)
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
-
-    def _order(self, n, step): return key_order(n*world_size(), self.seed, step, self.part) if self.shuffle and self.training else None
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
-        m = momentum_at(self.momentum, self.progress, self.momentum_schedule)
-        if self.momentum_encoder is not None: ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
-        if self.queue is not None: self.queue.push_waiting()
-        self.part = 0
+        self.pair.after_step()

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..backbones import Projection
-from ..distributed import group_batchnorm, world_size
-from ..losses import topk_accuracy, mil_nce, supcon
-from ..momentum import Queue, key_order, momentum_at, momentum_keys, l2_normalize, momentum_copy, two_clips, ema_update
+from ..losses import mil_nce, supcon, topk_accuracy
+from ..momentum import EncoderPair, Queue, named_clips
 from ..sampling import one_of
 
 # %% ../../nbs/31_methods.ubernce.ipynb #8ce292ff
@@ -36,47 +34,39 @@ def with_labels(
 class UberNCE(nn.Module):
     "InfoNCE with a queue in which the labels say who is a positive (CoCLR, section 3.1)."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; its BatchNorm layers are replaced as `bn` says
-        dim_hidden:int|None=None, # of the projection; D if not given
-        dim:int=128, # of the compared features (b2)
-        queue:int=2048, # keys kept (b3)
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; BatchNorm layers are replaced as `bn` says
+        queue:int=2048, # K, keys kept (b3)
         momentum:float=.999, # of the key encoder (b2)
-        momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
         temperature:float=.07, # of the softmax (b2)
         form:str='mean_log', # 'mean_log' (released, b3) or 'log_sum' (supplement, Algorithm 1)
+        dim:int=128, # of the compared features (b2)
         view:str='rgb', # entry of the batch to learn from
-        bn:str='sync', # 'shuffle' (released), 'sync' or 'split', see `distributed`
-        groups:int|None=None, # of BatchNorm, over all processes, for 'shuffle' and 'split'; None: one in each process
         seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
+        **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
     ):
         super().__init__()
         one_of(tuple(LOSSES), form=form)
-        group_batchnorm(encoder, bn, groups)
-        self.encoder,self.projection = encoder,Projection(getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.momentum_encoder,self.queue = momentum_copy(encoder, self.projection),Queue(dim, queue, seed+2)
-        self.momentum,self.momentum_schedule,self.temperature,self.form,self.view = momentum,momentum_schedule,temperature,form,view
-        self.shuffle,self.seed,self.progress,self.part = bn=='shuffle',seed,0.,0
-        momentum_at(momentum, 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
+        self.queue = Queue(dim, queue, seed+2)
+        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
+        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        self.view, self.temperature, self.form = view, temperature, form
 
     def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label (B,); source, row (B,), step and progress, if there
+        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label (B,); source, row, step, progress, if there
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, and the positives of a query
         "Compare each query with its own key and with the queue."
-        x, label = two_clips(batch, self.view), batch.get('label')
-        if label is None or x.device.type=='cpu' and bool((label<0).any()): raise ValueError('UberNCE needs the class of every video, and some have none: fill in the column label of the manifest, or use InfoNCE')
-        q = l2_normalize(self.projection(self.encoder(x[:,0])))
-        order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), self.part) if self.shuffle and self.training else None
-        k = momentum_keys(self.momentum_encoder, x[:,1], order)
-        self.progress = batch.get('progress', 0.)
-        self.part += self.training
-        with torch.autocast(x.device.type, enabled=False):
+        (x_q,x_k), label = named_clips(batch, self.view, ('q', 'k')), batch.get('label')
+        if label is None or label.device.type=='cpu' and bool((label<0).any()):
+            raise ValueError('UberNCE needs the class of every video, and some have none: '
+                'fill in the column label of the manifest, or use InfoNCE')
+        q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
+        with torch.autocast(q.device.type, enabled=False):
             sim,match = with_labels(q, k, label, self.queue.keys, self.queue.label)
-            loss,logs = LOSSES[self.form](sim, match, self.temperature), {f'top{n}': topk_accuracy(sim, match, n) for n in (1, 5)}
-        if self.training: self.queue.wait(k, batch)
-        return loss, logs | {'positives': match.sum(1).float().mean()}
+            loss = LOSSES[self.form](sim, match, self.temperature)
+        self.pair.remember(k, batch)
+        return loss, {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
+            'positives': match.sum(1).float().mean()}
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue the keys of this step."
-        ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), momentum_at(self.momentum, self.progress, self.momentum_schedule))
-        self.queue.push_waiting()
-        self.part = 0
+        self.pair.after_step()
