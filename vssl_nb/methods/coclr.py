@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..backbones import make_head
 from ..losses import mil_nce, topk_accuracy
-from ..mining import SAME_SOURCE, Mined, TopK, mine, mining_precision, mining_recall
+from ..mining import SAME_SOURCE, Mined, make_miner, mine, mining_precision, mining_recall
 from ..momentum import EncoderPair, Queue, momentum_keys, named_clips
 from ..sampling import one_of
 
@@ -87,7 +87,9 @@ class CoCLR(nn.Module):
         queue:int=2048, # K, keys kept (CoCLR: 2048 UCF101, 16384 K400)
         momentum:float=.999, # of the key encoder (b2)
         temperature:float=.07, # of the softmax (b2)
-        miner:Callable=TopK(5), # (sims, excluded) -> (B, K) bool; CoCLR mines 5 (b4)
+        topk:int=5, # positives mined for each query (b4)
+        miner:str|Callable='topk', # a name of `mining.MINERS`, 'package.module:name', or (sims, excluded) -> (B, K) bool
+        miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'view=rgb'
         same_source:str='positive', # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
         until_full:str='wait', # of the queue: 'wait' makes no step (released), 'infonce', 'none' (Algorithm 1: mines at once)
         drop_own:float=.9, # probability of a step in which the own key is no positive (released 0.9, paper 0)
@@ -109,8 +111,8 @@ class CoCLR(nn.Module):
         head = make_head(pair.get('head', 'projection'), getattr(sampler, 'dim'), pair.get('dim_hidden'), dim, seed+3)
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
         self.view, self.mining_view, self.temperature, self.seed = view, mining_view, temperature, seed
-        self.miner, self.same_source, self.until_full, self.drop_own = miner, same_source, until_full, drop_own
-        self.full = False
+        self.miner = make_miner(miner, topk, miner_options) if isinstance(miner, str) else miner
+        self.same_source, self.until_full, self.drop_own, self.full = same_source, until_full, drop_own, False
 
     def train(self, mode:bool=True):
         super().train(mode)
