@@ -49,7 +49,7 @@ def main():
     rows = cotrain('coclr-toyfull', data, run, changed, dtype=a.dtype, compile=a.compile, **how)
     uber = find('ubernce-toyfull-rgb')
     uber = override(uber, **{k: v for k, v in changed.items() if k in flat_fields(uber)})
-    pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype, compile=a.compile, first=run/'infonce-toyfull-rgb', **how)
+    pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype, compile=a.compile, init_from=run/'infonce-toyfull-rgb', **how)
     topk = read_json(run/'coclr-toyfull-rgb-cycle1'/'recipe.json', 'a run')['method']['topk']
     rows.append(retrieve(run/uber.name, data, **how) | mining_quality(mining_candidates(run/uber.name, data, **how), topk))
     manifest = read(data)

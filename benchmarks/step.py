@@ -47,6 +47,7 @@ def measure(o: dict) -> dict:
     "One variant, in this process: seconds per step, and memory."
     import torch
     from vssl_nb.backbones import create
+    from vssl_nb import mining, momentum
     from vssl_nb.methods import coclr, infonce
     from vssl_nb.optim import optimizer
     from vssl_nb.machine import DTYPES, compile_parts, keep_memory
@@ -55,20 +56,20 @@ def measure(o: dict) -> dict:
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()
     mines, queue = o.get('method') == 'coclr', o.get('queue', 2048)
-    method = coclr.CoCLR(create(o['backbone']), create(o['backbone'], seed=1), queue=queue, siblings='ignored') if mines else infonce.InfoNCE(create(o['backbone']), queue=queue)
+    method = coclr.CoCLR(create(o['backbone']), create(o['backbone'], seed=1), queue=queue, same_source='ignored') if mines else infonce.InfoNCE(create(o['backbone']), queue=queue)
     method.encoder.recompute = o.get('recompute', False)
     method.to(device)
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     learn = [p for p in method.parameters() if p.requires_grad]
     opt = optimizer(learn) if o.get('fused') else torch.optim.Adam(learn, lr=1e-3, weight_decay=1e-5, foreach=False)
-    if not o.get('foreach'): infonce.update = one_by_one
+    if not o.get('foreach'): momentum.ema_update = one_by_one
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     dtype = DTYPES[o.get('dtype', 'float32')]
     clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=torch.Generator(device).manual_seed(0))
     run = TrainingState(method.train(), opt)
     batch = {'rgb': clips, 'flow': clips, **{k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}}
     if mines: # as after the first steps: every slot of the queue holds a key
-        for i in range(0, queue, o['batch']): method.queue.push(torch.randn(o['batch'], 128, device=device), second=torch.randn(o['batch'], 128, device=device), **{k: batch[k] + i for k in ('source', 'label', 'row')})
+        for i in range(0, queue, o['batch']): method.queue.push({v: torch.randn(o['batch'], 128, device=device) for v in method.queue.views}, **{k: batch[k] + i for k in ('source', 'label', 'row')})
 
     def autocast(): return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
@@ -97,12 +98,12 @@ def measure(o: dict) -> dict:
             return times
         times, parts = timed(step, o['steps']), {}
         if mines:
-            f = coclr.l2_normalize(torch.randn(o['batch'], 128, device=device))
-            filled = torch.ones(queue, dtype=torch.bool, device=device)
+            f = momentum.l2_normalize(torch.randn(o['batch'], 128, device=device))
             def sample():
                 with autocast(): coclr.momentum_keys(method.sampler, clips[:, 1])
             def mine():
-                found = method.mine(f @ method.queue.second.T, batch['source'], method.queue.source, filled)
+                sims = {v: f @ method.queue[v].T for v in reversed(method.queue.views)}
+                found = mining.mine(method.miner, sims, batch['source'], method.queue.source, method.queue.valid, 'ignored')
                 return coclr.with_mined(f, f, method.queue.keys, found, own=False)
             parts = {'sampler': timed(sample, o['steps'] + 1)[1:], 'mining': timed(mine, 20)[1:]}
     except torch.OutOfMemoryError: return {'failed': 'does not fit'}

@@ -117,14 +117,14 @@ class Pretrain:
     compile:bool=False # torch.compile the networks; needs a C++ compiler
     recompute:bool=False # compute activations twice instead of keeping them: less memory, more time
     save_minutes:float=5. # minutes from one checkpoint to the next
-    first:Path|None=None # run folder of the same view whose weights to start from
+    init_from:Path|None=None # run folder of the same view whose weights to begin with
     sampler:Path|None=None # CoCLR: run folder of the view that mines
     health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
 
     def run(self):
         from vssl_nb.experiments import pretrain
         run = pretrain(self.recipe, self.data, self.out or Path('runs')/self.recipe.name, self.resume, self.device, self.dtype, self.workers, self.cache,
-            self.compile, self.recompute, self.save_minutes, first=self.first, sampler=self.sampler, health_every=self.health_every)
+            self.compile, self.recompute, self.save_minutes, init_from=self.init_from, sampler=self.sampler, health_every=self.health_every)
         if is_first(): print(run)
 
 # %% ../nbs/50_cli.ipynb #8f9af926

@@ -21,12 +21,12 @@ from . import show
 from .datasets import VideoCache, video_cache
 from .distributed import on_main, is_main, start
 from .evaluation import open_trained, retrieve_two_streams
-from .experiments import training_device, keep_results, build_method, pretrain, clean_protocol, read_json, refuse_unfit, retrieve, view_options, views_ready, read_weights
+from .experiments import training_device, keep_results, build_method, pretrain, clean_protocol, read_json, retrieve, training_videos, view_options, views_ready, read_weights
 from .features import Features, extract
 from .manifest import read
-from .mining import TopK
+from .mining import is_same_source
 from .momentum import l2_normalize
-from .recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields, from_dict, did_you_mean, override
+from .recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields, from_dict, did_you_mean, override, refuse_unfit
 from .train import TrainError
 
 # %% ../nbs/45_cotraining.ipynb #1a43ae9c
@@ -50,7 +50,7 @@ def contrastive_network(
     "What the loss of a run compared, and what mines when the run does."
     t = open_trained(run, data)
     method:Any = build_method(t.recipe)
-    method.load_state_dict(read_weights(run, t.recipe, t.recipe.view, 'first'), strict=False)
+    method.load_state_dict(read_weights(run, t.recipe, 'encoder'), strict=False)
     return nn.Sequential(method.encoder, method.projection).eval()
 
 def mining_candidates(
@@ -72,7 +72,8 @@ def mining_quality(
     z, near = found.x, []
     for rows in torch.arange(len(z)).split(max(1, 2**26//len(z))): # at most 256 MiB of similarities at a time
         sim = z[rows] @ z.T
-        near.append(sim.masked_fill(TopK(k, 'negative')(sim, found.source[rows], found.source).out, -torch.inf).topk(k, 1).indices)
+        excluded = is_same_source(found.source[rows], found.source)
+        near.append(sim.masked_fill(excluded, -torch.inf).topk(k, 1).indices)
     theirs, mine = found.label[torch.cat(near)], found.label[:,None]
     told = (theirs >= 0) & (mine >= 0)
     right = told & (theirs==mine)
@@ -95,7 +96,7 @@ def cotrain(
     "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), cotraining_phases(name, changes), read(data)
     for p,r in phases: # all of them before the first
-        refuse_unfit(r, manifest)
+        refuse_unfit(r, training_videos(r, manifest))
         views_ready(r, manifest, device)
         if _state(out/p.recipe) != 'new':
             differ = difference(from_dict(read_json(out/p.recipe/'recipe.json', 'a run'), str(out/p.recipe/'recipe.json')), r)
@@ -107,7 +108,7 @@ def cotrain(
         for p,r in phases:
             run, state = out/p.recipe, on_main(partial(_state, out/p.recipe)) # the folder is the first process's
             if state != 'finished':
-                pretrain(r, data, run, state=='begun', device, workers=workers, cache=videos, progress=progress, first=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
+                pretrain(r, data, run, state=='begun', device, workers=workers, cache=videos, progress=progress, init_from=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
                 if on_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
             if not is_main() or not measured: continue # the others wait at the start of the next phase
             rows.append(retrieve(run, data, device, workers, progress, cache=videos) | mining_quality(mining_candidates(run, data, device, workers, progress, videos), k))

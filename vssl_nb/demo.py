@@ -123,7 +123,7 @@ def trained(
 )->Path: # the run folder
     "Pretrain one recipe, from where it stands."
     run = out/recipe.name
-    pretrain(recipe, data, run, (run/'recipe.json').exists(), 'cpu', cache=_videos(data), progress=False, first=first)
+    pretrain(recipe, data, run, (run/'recipe.json').exists(), 'cpu', cache=_videos(data), progress=False, init_from=first)
     if not read_json(run/'card.json', 'a run')['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
     return run
 
