@@ -3,7 +3,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from vssl_nb.prepare import PREPARED_DATASETS, PrepareError, download, per_class, prepare
+from vssl_nb.archives import download
+from vssl_nb.prepare import PREPARED_DATASETS, PrepareError, per_class, prepare_dataset
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,7 +43,7 @@ def work(dataset, a):
     sums = [[*given, *['']*(len(a.download)-len(given))] for given in (a.sha256, a.md5)]
     source = [*a.source, *(download(url, a.out/'downloads', sha256, md5, progress=not a.quiet) for url,sha256,md5 in zip(a.download, *sums))]
     options = {name: getattr(a, name) for name in ('drop', 'length', 'stride', 'test', 'source_pattern', 'lists') if hasattr(a, name)}
-    done = prepare(dataset, source, out=a.out, transcode=a.transcode, workers=a.workers, progress=not a.quiet, **options)
+    done = prepare_dataset(dataset, source, out=a.out, transcode=a.transcode, workers=a.workers, progress=not a.quiet, **options)
     print(done)
     if a.per_class: print(per_class(done.manifest))
 

@@ -15,8 +15,10 @@ from pathlib import Path, PurePosixPath
 from command import Parser, guarded
 from tqdm.auto import tqdm
 
+from vssl_nb.archives import PREPARE_STATE, extract_archive, is_archive
 from vssl_nb.manifest import SUFFIXES, Row, read, write
-from vssl_nb.prepare import PREPARED_DATASETS, PREPARE_STATE, Lists, Prepared, PrepareError, _alone, _files, _linked, _packed, _some, extract_archive
+from vssl_nb.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, find_lists
+from vssl_nb.prepare import link_into, lock_folder
 from vssl_nb.video import VideoError, lmdb_entries, probe
 
 MARK = 'coclr_lmdb' # beside a manifest that this script wrote
@@ -49,8 +51,8 @@ def as_video(name): return name if name.lower().endswith(SUFFIXES) else f'{name}
 def official(kind, given, home, progress):
     "The official lists, extracted first where they are packed."
     for i,p in enumerate(given):
-        if p.is_file() and _packed(p.name): given[i] = home/'lists'; extract_archive([p], home/'lists', progress)
-    return kind.read(_files(kind, given), 'val')
+        if p.is_file() and is_archive(p.name): given[i] = home/'lists'; extract_archive([p], home/'lists', progress)
+    return kind.read(find_lists(kind, given), 'val')
 
 
 def described(kind, found, lists): # [(name, key, row)], sorted by name
@@ -90,7 +92,7 @@ def with_flow(kind, rows, keys, found): # rows, remarks
     none = [key for key in keys if key not in flow]
     alone = sorted(set(flow)-set(keys))
     if len(none) == len(keys): raise PrepareError(f'the flow LMDB holds none of the {len(keys):,} videos of the RGB LMDB, such as {keys[0]}; are both of the same dataset?')
-    notes = [f'{what}: {_some(which)}' for what,which in (('with RGB, without flow', none), ('with flow, without RGB', alone)) if which]
+    notes = [f'{what}: {count_and_first(which)}' for what,which in (('with RGB, without flow', none), ('with flow, without RGB', alone)) if which]
     return [replace(r, flow=flow.get(key, '')) for r,key in zip(rows, keys)], notes
 
 
@@ -103,9 +105,9 @@ def remarks(lists, keys, names, rows, listed, state):
     for name,lines in dict(missing=missing, extra=extra if lists.entries else [], lengths=wrong, entries=[f'{r.video} {n}' for n,r in zip(names, rows)]).items():
         (state/f'{name}.txt').write_text(''.join(f'{line}\n' for line in lines), encoding='utf-8')
     if not lists.entries: yield 'no video is in a split, because no lists were given; name them with --lists'
-    if missing: yield f'in the lists, not in the LMDB: {_some(missing, state/"missing.txt")}'
-    if extra and lists.entries: yield f'in the LMDB, not in the lists: {_some(extra, state/"extra.txt")}'
-    if wrong: yield f'another number of frames than __vlen__ says, the real one is taken: {_some(wrong, state/"lengths.txt")}'
+    if missing: yield f'in the lists, not in the LMDB: {count_and_first(missing, state/"missing.txt")}'
+    if extra and lists.entries: yield f'in the LMDB, not in the lists: {count_and_first(extra, state/"extra.txt")}'
+    if wrong: yield f'another number of frames than __vlen__ says, the real one is taken: {count_and_first(wrong, state/"lengths.txt")}'
     if twice: yield f'{twice:,} videos are there a second time, under another spelling; each has its row'
 
 
@@ -117,11 +119,11 @@ def build(a): # the summary
     if a.flow and a.flow.resolve() == a.rgb.resolve(): raise PrepareError(f'{a.flow}: is the RGB LMDB, too; name the one with the flow, or leave --flow out')
     if a.flow and a.flow.resolve().name == a.rgb.resolve().name and not any(f.resolve().is_relative_to(home.resolve()) for f in (a.rgb, a.flow)): raise PrepareError(f'{a.flow}: is called like the RGB LMDB, and both have to be linked into {home}; rename one of them')
     rgb,flow = entries(a.rgb),entries(a.flow) if a.flow else {}
-    with _alone(home):
+    with lock_folder(home):
         lists = official(kind, list(a.lists), home, progress) if a.lists else Lists({})
-        inside = lambda folder: PurePosixPath(_linked(folder, home).relative_to(home).as_posix())
+        inside = lambda folder: PurePosixPath(link_into(folder, home).relative_to(home).as_posix())
         names,keys,rows = zip(*described(kind, rgb, lists))
-        if a.lists and not set(keys) & set(lists.entries): raise PrepareError(f'{a.rgb}: holds none of the {len(lists.entries):,} videos of the lists; it holds {_some(names)}; are these its lists?')
+        if a.lists and not set(keys) & set(lists.entries): raise PrepareError(f'{a.rgb}: holds none of the {len(lists.entries):,} videos of the lists; it holds {count_and_first(names)}; are these its lists?')
         notes = []
         if flow: rows,notes = with_flow(kind, rows, keys, flow) # refuses before anything is linked
         places = inside(a.rgb),inside(a.flow) if flow else None

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from vssl_nb import manifest
 from vssl_nb.augment import draw
 from vssl_nb.datasets import TrainClips, collate
-from vssl_nb.prepare import prepare
+from vssl_nb.prepare import prepare_dataset
 from vssl_nb.sampling import random_clips
 from vssl_nb.video import crop_resize, decode, encode, lmdb_entries
 
@@ -240,7 +240,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, here):
     (tmp_path/'theirs').mkdir(); (tmp_path/'theirs/manifest.csv').write_text('mine')
     (tmp_path/'videos/class').mkdir(parents=True)
     encode(tmp_path/'videos/class/a.mp4', np.zeros((3, 16, 16, 3), np.uint8))
-    prepare('folder', tmp_path/'videos', progress=False)
+    prepare_dataset('folder', tmp_path/'videos', progress=False)
     out = tmp_path/'out'
     wrong = [
         ('there is no such folder', ('--rgb', tmp_path/'nowhere')), ('holds no data.mdb', ('--rgb', tmp_path/'empty')), ('is not an LMDB as CoCLR released them', ('--rgb', tmp_path/'torn')),

@@ -14,15 +14,17 @@ import threading
 import time
 import zipfile
 import zlib
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 import torch
 
-from vssl_nb import manifest, prepare as rooms
-from vssl_nb.prepare import PrepareError, download, extract_archive, prepare
+from vssl_nb import archives, manifest, prepare
+from vssl_nb.archives import ArchiveError, download, extract_archive
+from vssl_nb.prepare import PrepareError, prepare_dataset
 from vssl_nb.video import encode
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
@@ -114,7 +116,7 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_a_whole_one_goes_
     if kind == 'tar': cuts += [512*(1+59), 512*(1+59)+100] # where a file ends, and in a header
     for cut in cuts:
         archive = put(tmp_path/f'a.{kind}', whole[:cut])
-        with pytest.raises(PrepareError, match=f'^a.{kind}: ends early or is damaged') as e: extract_archive(archive, tmp_path/'out', progress=False)
+        with pytest.raises(ArchiveError, match=f'^a.{kind}: ends early or is damaged') as e: extract_archive(archive, tmp_path/'out', progress=False)
         assert '\n' not in str(e.value)
         for i in range(4): # whatever is there is whole
             if (there := tmp_path/f'out/d/{i}.bin').exists(): assert there.read_bytes() == NOISE[i:]
@@ -129,21 +131,21 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_a_whole_one_goes_
 def test_no_member_leaves_the_target(tmp_path, kind, name):
     if kind == 'rar' and '\\' in name: pytest.skip('a rar has no backslashes in names: they separate folders')
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('fine.bin', b'fine'), (name, b'evil')]))
-    with pytest.raises(PrepareError, match='leads out of the target|lies in .prepare, which'): extract_archive(archive, tmp_path/'deep'/'out', progress=False)
+    with pytest.raises(ArchiveError, match='leads out of the target|lies in .prepare, which'): extract_archive(archive, tmp_path/'deep'/'out', progress=False)
     assert not [p for p in tmp_path.rglob('*') if p.name in ('x', 'vssl-x', 'C:x', '..\\x')] and not Path('/tmp/vssl-x').exists()
 
 
 @kinds
 def test_names_that_occur_twice_are_refused(tmp_path, kind):
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('d/a', b'1'), ('d/b', b'22'), ('d//a' if kind == 'zip' else 'd/a', b'333')]))
-    with pytest.raises(PrepareError, match="holds 'd/a' twice"): extract_archive(archive, tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match="holds 'd/a' twice"): extract_archive(archive, tmp_path/'out', progress=False)
 
 
 @pytest.mark.filterwarnings('ignore:Duplicate name')
 @pytest.mark.parametrize('kind, what', [('zip', None), pytest.param('rar', None, marks=rar), *(('tar', what) for what in ('sym', 'hard', 'fifo', 'dev'))])
 def test_links_and_devices_are_refused(tmp_path, kind, what):
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('a/x', b'1'), ('a/link', what)]))
-    with pytest.raises(PrepareError, match="'a/link' is a link or a device"): extract_archive(archive, tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match="'a/link' is a link or a device"): extract_archive(archive, tmp_path/'out', progress=False)
     assert not (tmp_path/'out/a/link').is_symlink() and not (tmp_path/'out/a/link').exists()
 
 
@@ -155,7 +157,7 @@ def test_wrong_bytes_leave_nothing_behind_that_a_second_run_would_keep(tmp_path,
     at = {'tar.xz': 20_000}.get(kind, len(whole)*4//5)
     broken = bytearray(whole)
     broken[at] ^= 1
-    with pytest.raises(PrepareError, match='is damaged'): extract_archive(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match='is damaged'): extract_archive(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out', progress=False)
     for i in range(3):
         if (there := tmp_path/f'out/d/{i}.bin').exists(): assert there.read_bytes() == NOISE[i:]
     extract_archive(put(tmp_path/f'a.{kind}', whole), tmp_path/'out', progress=False)
@@ -163,7 +165,7 @@ def test_wrong_bytes_leave_nothing_behind_that_a_second_run_would_keep(tmp_path,
 
 
 def test_a_member_with_fewer_bytes_than_listed_gets_no_name(tmp_path):
-    with pytest.raises(EOFError, match='d/x has 3 bytes instead of 4'): rooms._place('a', tmp_path, rooms.PurePosixPath('d/x'), 4, lambda: io.BytesIO(b'123'), tmp_path/'part')
+    with pytest.raises(EOFError, match='d/x has 3 bytes instead of 4'): archives._write_member('a', tmp_path, PurePosixPath('d/x'), 4, lambda: io.BytesIO(b'123'), tmp_path/'part')
     assert files(tmp_path) == ['part']
 
 
@@ -172,7 +174,7 @@ def test_a_link_that_is_there_already_is_not_followed(tmp_path):
     (tmp_path/'out').mkdir()
     (tmp_path/'out/d').symlink_to(tmp_path/'elsewhere')
     archive = put(tmp_path/'a.zip', zipped([('d/e/x', b'1')]))
-    with pytest.raises(PrepareError, match='is a link, which extraction does not follow'): extract_archive(archive, tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match='is a link, which extraction does not follow'): extract_archive(archive, tmp_path/'out', progress=False)
     assert not files(tmp_path/'elsewhere')
 
 
@@ -183,11 +185,11 @@ def test_archives_in_archives(tmp_path):
     assert extract_archive(archive, tmp_path/'out', progress=False) == expected == files(tmp_path/'out')
     assert extract_archive(put(tmp_path/'all.zip', zipped([('sub/more.zip', zipped([('a.txt', b'1')]))])), tmp_path/'out', progress=False) == ['sub/a.txt'] # another archive of that name
     cut = put(tmp_path/'cut.zip', zipped([('wave.zip', zipped(members['wave']))])[:-30]) # Python takes it for the zip that is in it
-    with pytest.raises(PrepareError, match='table of contents is missing'): extract_archive(cut, tmp_path/'out1', progress=False)
+    with pytest.raises(ArchiveError, match='table of contents is missing'): extract_archive(cut, tmp_path/'out1', progress=False)
     broken = put(tmp_path/'b.zip', zipped([('wave.zip', zipped([('../../x', b'1')]))]))
-    with pytest.raises(PrepareError, match='^b.zip/wave.zip: its member .* leads out'): extract_archive(broken, tmp_path/'out2', progress=False)
+    with pytest.raises(ArchiveError, match='^b.zip/wave.zip: its member .* leads out'): extract_archive(broken, tmp_path/'out2', progress=False)
     broken = put(tmp_path/'c.zip', zipped([('wave.zip', zipped(members['wave'])), ('more.zip', zipped(members['wave']))]))
-    with pytest.raises(PrepareError, match='twice'): extract_archive(broken, tmp_path/'out3', progress=False)
+    with pytest.raises(ArchiveError, match='twice'): extract_archive(broken, tmp_path/'out3', progress=False)
 
 
 def test_an_extraction_that_was_killed_goes_on(tmp_path):
@@ -195,15 +197,15 @@ def test_an_extraction_that_was_killed_goes_on(tmp_path):
     archive = put(tmp_path/'all.zip', zipped([(f'{c}.zip', data) for c,data in zip('abc', inner)]))
     code = '''
 import sys, os, signal
-from vssl_nb import prepare
-place,n = prepare._place,0
+from vssl_nb import archives
+place,n = archives._write_member,0
 def counted(*args):
     global n
     n += 1
     if n == 70: os.kill(os.getpid(), signal.SIGKILL)
     place(*args)
-prepare._place = counted
-prepare.extract(sys.argv[1], sys.argv[2], progress=False)'''
+archives._write_member = counted
+archives.extract_archive(sys.argv[1], sys.argv[2], progress=False)'''
     done = subprocess.run([sys.executable, '-c', code, archive, tmp_path/'out'])
     assert done.returncode == -signal.SIGKILL and 60 < len(files(tmp_path/'out')) < 80
     before = {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in files(tmp_path/'out')}
@@ -220,38 +222,38 @@ def test_an_archive_cut_into_numbered_pieces(tmp_path, zips):
     step = -(-len(whole)//4)
     parts = [put(tmp_path/'in'/(n+'.zip'*zips), zipped([(n, data)]) if zips else data) for n,data in ((n, whole[i*step:(i+1)*step]) for i,n in enumerate(names))]
     assert extract_archive(parts[::-1], tmp_path/'out', progress=False) == [f'20bn-something-something-v2/{i}.webm' for i in range(3)] == files(tmp_path/'out')
-    with pytest.raises(PrepareError, match='-v2: its pieces .*-01 are not there'): extract_archive([parts[0], *parts[2:]], tmp_path/'b', progress=False)
-    with pytest.raises(PrepareError, match='-v2: ends early'): extract_archive(parts[:-1], tmp_path/'c', progress=False)
+    with pytest.raises(ArchiveError, match='-v2: its pieces .*-01 are not there'): extract_archive([parts[0], *parts[2:]], tmp_path/'b', progress=False)
+    with pytest.raises(ArchiveError, match='-v2: ends early'): extract_archive(parts[:-1], tmp_path/'c', progress=False)
 
 
 @pytest.mark.parametrize('tool', RAR_TOOLS or ['none'])
 @rar
 def test_every_installed_program_reads_rar(tmp_path, monkeypatch, tool):
-    monkeypatch.setattr(rooms, 'RAR', {tool: rooms.RAR[tool]})
+    monkeypatch.setattr(archives, 'RAR', {tool: archives.RAR[tool]})
     archive = put(tmp_path/'a.rar', rarred([('d/a.bin', NOISE), ('d/b.bin', b'1')]))
     extract_archive(archive, tmp_path/'out', progress=False)
     assert (tmp_path/'out/d/a.bin').read_bytes() == NOISE
     data = archive.read_bytes().replace(NOISE[100:110], b'0123456789')
     if tool == 'bsdtar': return # it compares no checksums
-    with pytest.raises(PrepareError, match='damaged'): extract_archive(put(tmp_path/'b.rar', data), tmp_path/'out2', progress=False)
+    with pytest.raises(ArchiveError, match='damaged'): extract_archive(put(tmp_path/'b.rar', data), tmp_path/'out2', progress=False)
 
 
 def test_a_rar_without_a_program_for_it_says_which_and_how(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
-    with pytest.raises(PrepareError, match=r'a.rar: is a rar, which needs .*unar, bsdtar, unrar or 7z.*apt install unar'):
+    with pytest.raises(ArchiveError, match=r'a.rar: is a rar, which needs .*unar, bsdtar, unrar or 7z.*apt install unar'):
         extract_archive(put(tmp_path/'a.rar', rarred([('x', b'1')])), tmp_path/'out', progress=False)
 
 
 def test_the_tables_of_contents_of_unrar_and_7z():
     unrar = '\nArchive: a.rar\nDetails: RAR 4\n\n        Name: d/x: y.txt\n        Type: File\n        Size: 50\n Packed size: 50\n       CRC32: 8DB3ABCD\n\n        Name: d\n        Type: Directory\n\n        Name: l\n        Type: Unix symbolic link\n      Target: /etc\n        Size: 4\n'
-    assert rooms._contents('unrar', unrar) == [('d/x: y.txt', 50, 0x8DB3ABCD, 'file'), ('d', 0, None, 'folder'), ('l', 4, None, 'link')]
+    assert archives._contents('unrar', unrar) == [('d/x: y.txt', 50, 0x8DB3ABCD, 'file'), ('d', 0, None, 'folder'), ('l', 4, None, 'link')]
     seven = '7-Zip\n\nPath = a.rar\nType = Rar\n\n----------\nPath = d/x = y.txt\nFolder = -\nSize = 50\nCRC = 8DB3ABCD\n\nPath = d\nFolder = +\nSize = 0\nCRC = \n'
-    assert rooms._contents('7z', seven) == [('d/x = y.txt', 50, 0x8DB3ABCD, 'file'), ('d', 0, None, 'folder')]
+    assert archives._contents('7z', seven) == [('d/x = y.txt', 50, 0x8DB3ABCD, 'file'), ('d', 0, None, 'folder')]
 
 
 def test_what_is_no_archive_is_said(tmp_path):
-    with pytest.raises(PrepareError, match="a.zip: is no zip, rar or tar .it starts with b'<html>"): extract_archive(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out', progress=False)
-    with pytest.raises(PrepareError, match='b.rar: is no zip, rar or tar .it is empty'): extract_archive(put(tmp_path/'b.rar', ''), tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match="a.zip: is no zip, rar or tar .it starts with b'<html>"): extract_archive(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out', progress=False)
+    with pytest.raises(ArchiveError, match='b.rar: is no zip, rar or tar .it is empty'): extract_archive(put(tmp_path/'b.rar', ''), tmp_path/'out', progress=False)
 
 
 # datasets
@@ -298,17 +300,17 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path):
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
     with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc') # a kill in the middle of a line
-    decoded,probe = [],rooms.probe
-    rooms.probe = lambda path: decoded.append(path) or probe(path)
-    try: prepare('ucf101', there, lists, progress=False)
-    finally: rooms.probe = probe
-    assert 0 < len(decoded) < 180 and len(rooms._known(log)) == 270
+    decoded,probe = [],prepare.probe
+    prepare.probe = lambda path: decoded.append(path) or probe(path)
+    try: prepare_dataset('ucf101', there, lists, progress=False)
+    finally: prepare.probe = probe
+    assert 0 < len(decoded) < 180 and len(prepare._read_probes(log)) == 270
     assert (there/'manifest.csv').read_bytes() == (official[0]/'manifest.csv').read_bytes()
 
 
 @real
 def test_videos_on_a_disk_of_their_own_are_linked(tmp_path):
-    done = prepare('folder', VIDEOS/'hmdb51', out=tmp_path/'out', progress=False)
+    done = prepare_dataset('folder', VIDEOS/'hmdb51', out=tmp_path/'out', progress=False)
     assert [r.label for r in done.manifest.rows] == ['cartwheel', 'wave', 'wave', 'wave']
     assert (tmp_path/'out/manifest.csv').is_file() and all(done.manifest.file(i).is_file() for i in range(len(done.manifest)))
     assert not list(VIDEOS.glob('*/.prepare'))
@@ -320,12 +322,12 @@ def test_ucf101_with_handstand_in_its_two_spellings_and_from_archives(tmp_path, 
         ('ucfTrainTestlist/testlist01.txt', b'HandStandPushups/v_HandStandPushups_g01_c01.avi\r\nArchery/v_Archery_g01_c01.avi\r\n'), ('ucfTrainTestlist/classInd.txt', b'1 Archery\r\n2 HandstandPushups\r\n')]
     source = put(tmp_path/'in/UCF101.tar.gz', tarred([(f'UCF-101/{n}.avi', clip()) for n in names], 'gz'))
     zip_ = put(tmp_path/'lists.zip', zipped(lists))
-    done = prepare('ucf101', source, zip_, tmp_path/'out', progress=False)
+    done = prepare_dataset('ucf101', source, zip_, tmp_path/'out', progress=False)
     assert {(r.video, r.source, r.split1) for r in done.manifest.rows} == {('UCF-101/HandstandPushups/v_HandStandPushups_g01_c01.avi', 'HandstandPushups/g01', 'test'),
         ('UCF-101/HandstandPushups/v_HandStandPushups_g08_c01.avi', 'HandstandPushups/g08', 'train'), ('UCF-101/Archery/v_Archery_g08_c02.avi', 'Archery/g08', 'train')}
     assert done.missing == ['archery/v_archery_g01_c01'] and (tmp_path/'out/.prepare/missing.txt').read_text() == 'archery/v_archery_g01_c01\n'
     first = (tmp_path/'out/manifest.csv').read_bytes()
-    assert prepare('ucf101', tmp_path/'in', zip_, tmp_path/'out', progress=False) and (tmp_path/'out/manifest.csv').read_bytes() == first
+    assert prepare_dataset('ucf101', tmp_path/'in', zip_, tmp_path/'out', progress=False) and (tmp_path/'out/manifest.csv').read_bytes() == first
 
 
 HMDB = {'wave': ['TrumanShow_wave_f_nm_np1_fr_med_26', 'TrumanShow_wave_f_nm_np1_fr_med_27', 'prelinger_LetsBeGo1953_wave_u_cm_np10_ba_med_2'],
@@ -342,7 +344,7 @@ def test_hmdb51_as_archives_of_archives(tmp_path, clip, kind):
     make = KINDS[kind]
     source = put(tmp_path/f'hmdb51_org.{kind}', make([(f'{c}.{kind}', make([(f'{c}/{n}.avi', clip()) for n in names])) for c,names in HMDB.items()]))
     lists = put(tmp_path/f'test_train_splits.{kind}', make(hmdb()))
-    done = prepare('hmdb51', source, lists, tmp_path/'out', progress=False)
+    done = prepare_dataset('hmdb51', source, lists, tmp_path/'out', progress=False)
     rows = {Path(r.video).stem: r for r in done.manifest.rows}
     assert [rows[n].source for n in (*HMDB['wave'], *HMDB['shoot_gun'])] == ['wave/TrumanShow', 'wave/TrumanShow', 'wave/prelinger_LetsBeGo1953', 'shoot_gun/TrumanShow', 'shoot_gun/#4 [x]_(y)!']
     for s in (1, 2, 3): assert [getattr(rows[n], f'split{s}') for n in HMDB['wave']] == [('train', 'test', '')[(i+s)%3] for i in range(3)]
@@ -352,7 +354,7 @@ def test_hmdb51_as_archives_of_archives(tmp_path, clip, kind):
 def test_hmdb51_with_iics_lists_and_the_released_rule(tmp_path, clip):
     for i,n in enumerate(HMDB['wave']): put(tmp_path/f'v/wave/{n}.avi', clip((17, 18, 40)[i]))
     for part,names in (('train', HMDB['wave'][:2]), ('test', HMDB['wave'][2:])): put(tmp_path/f'lists/{part}list01.txt', ''.join(f'wave/{n}.avi\n' for n in names))
-    run = lambda **options: {r.frames: r for r in prepare('hmdb51', tmp_path/'v', tmp_path/'lists', progress=False, **options).manifest.rows}
+    run = lambda **options: {r.frames: r for r in prepare_dataset('hmdb51', tmp_path/'v', tmp_path/'lists', progress=False, **options).manifest.rows}
     assert {t: (r.split1, r.status) for t,r in run().items()} == {17: ('train', 'ok'), 18: ('train', 'ok'), 40: ('test', 'ok')}
     assert {t: r.status[:28] for t,r in run(drop='released').items()} == {17: 'dropped by the released rule', 18: 'ok', 40: 'ok'}
     assert {t: r.status[:7] for t,r in run(drop='released', stride=2).items()} == {17: 'dropped', 18: 'dropped', 40: 'ok'}
@@ -364,7 +366,7 @@ def test_the_official_hmdb51_splits_share_no_film_within_a_class():
         films = {}
         for part,n in (('train', 3570), ('test', 1530)):
             names = (VIDEOS/f'hmdb51_splits_iic/{part}list0{s}.txt').read_text().split()
-            films[part] = {name: rooms._film(name, name.split('/')[0]) for name in names}
+            films[part] = {name: prepare._hmdb51_source(name, name.split('/')[0]) for name in names}
             assert len(names) == n and all(film != name.removesuffix('.avi') for name,film in films[part].items())
         assert not set(films['train'].values()) & set(films['test'].values())
 
@@ -374,12 +376,12 @@ def test_kinetics_in_folders_or_flat_with_videos_missing(tmp_path, clip):
     lists = [put(tmp_path/'l/train.csv', head+'"petting animal (not cat)",-_a-Bc_dE0_,10,20,train\nyoga,AAAAAAAAAAA,0,10,train\nyoga,aaaaaaaaaaa,5,15,train\n'),
         put(tmp_path/'l/validate.csv', head+'yoga,BBBBBBBBBBB,1,11,validate\n'), put(tmp_path/'l/test.csv', 'youtube_id,time_start,time_end,split\nCCCCCCCCCCC,2,12,test\n')]
     for name,t in {'petting/-_a-Bc_dE0__000010_000020': 33, 'AAAAAAAAAAA': 34, 'val/BBBBBBBBBBB_000001_000011': 40, 'CCCCCCCCCCC': 40, 'unknown/AAAAAAAAAAA_000003_000013': 40}.items(): put(tmp_path/f'v/{name}.mp4', clip(t))
-    done = prepare('kinetics400', tmp_path/'v', lists, tmp_path, progress=False)
+    done = prepare_dataset('kinetics400', tmp_path/'v', lists, tmp_path, progress=False)
     assert [(r.video, r.label, r.split1, r.source) for r in done.manifest.rows] == [(f'v/{n}.mp4', label, part, n) for n,label,part in (
         ('AAAAAAAAAAA', 'yoga', 'train'), ('CCCCCCCCCCC', '', ''), ('petting/-_a-Bc_dE0__000010_000020', 'petting animal (not cat)', 'train'), ('unknown/AAAAAAAAAAA_000003_000013', '', ''), ('val/BBBBBBBBBBB_000001_000011', 'yoga', 'test'))]
     assert done.missing == ['aaaaaaaaaaa_000005_000015'] and done.extra == ['unknown/AAAAAAAAAAA_000003_000013.mp4']
     assert '2 classes instead of 400' in str(done) and 'in the lists, not on disk: 1, such as aaaaaaaaaaa_000005_000015' in str(done)
-    other = prepare('kinetics400', tmp_path/'v', tmp_path/'l', tmp_path, test='test', drop='released', progress=False)
+    other = prepare_dataset('kinetics400', tmp_path/'v', tmp_path/'l', tmp_path, test='test', drop='released', progress=False)
     assert [(r.split1, r.status == 'ok') for r in other.manifest.rows] == [('train', True), ('test', True), ('train', False), ('', True), ('', True)]
 
 
@@ -391,12 +393,12 @@ def test_ssv2_from_pieces_and_templates(tmp_path, clip):
     put(tmp_path/'l/something-something-v2-validation.json', json.dumps([entry(2, 'Pushing [something] so it spins')]))
     put(tmp_path/'l/something-something-v2-test.json', json.dumps([dict(id='3')]))
     labels = put(tmp_path/'l/labels.json', json.dumps({'Holding something': '1', 'Holding something next to something': '0'}))
-    done = prepare('ssv2', tmp_path/'in', tmp_path/'l', tmp_path/'out', progress=False)
+    done = prepare_dataset('ssv2', tmp_path/'in', tmp_path/'l', tmp_path/'out', progress=False)
     assert [(r.video, r.label, r.split1) for r in done.manifest.rows] == [(f'20bn-something-something-v2/{i}.webm', label, part) for i,label,part in (
         (1, 'Holding something next to something', 'train'), (2, 'Pushing something so it spins', 'test'), (3, '', ''))]
     assert done.missing == ['9'] and 'do not follow the alphabet' in str(done) and '3 videos instead of 220,847' in str(done)
     labels.write_text('[{')
-    with pytest.raises(PrepareError, match='labels.json: is not JSON'): prepare('ssv2', tmp_path/'in', tmp_path/'l', tmp_path/'out', progress=False)
+    with pytest.raises(PrepareError, match='labels.json: is not JSON'): prepare_dataset('ssv2', tmp_path/'in', tmp_path/'l', tmp_path/'out', progress=False)
 
 
 def test_a_folder_of_ones_own(tmp_path, clip):
@@ -411,30 +413,30 @@ def test_files_that_declare_more_frames_than_decode_are_named(tmp_path, clip):
     if VIDEOS is None: pytest.skip('there are no real clips')
     for name in ('truncated_60pct', 'bitflips_400', 'hole_30k_zeros'): shutil.copy(VIDEOS/f'odd/derived/{name}.avi', tmp_path)
     put(tmp_path/'whole.mp4', clip())
-    assert prepare('folder', tmp_path, progress=False).short == ['bitflips_400.avi', 'hole_30k_zeros.avi', 'truncated_60pct.avi']
+    assert prepare_dataset('folder', tmp_path, progress=False).short == ['bitflips_400.avi', 'hole_30k_zeros.avi', 'truncated_60pct.avi']
 
 
 def test_flow_is_kept_and_a_manifest_of_somebody_else_is_not_overwritten(tmp_path, clip):
     put(tmp_path/'a.mp4', clip())
-    m = prepare('folder', tmp_path, progress=False).manifest
-    manifest.write(m.path, [rooms.replace(r, flow='flow/a.mkv') for r in m.rows])
+    m = prepare_dataset('folder', tmp_path, progress=False).manifest
+    manifest.write(m.path, [replace(r, flow='flow/a.mkv') for r in m.rows])
     put(tmp_path/'b.mp4', clip())
-    assert [r.flow for r in prepare('folder', tmp_path, progress=False).manifest.rows] == ['flow/a.mkv', '']
+    assert [r.flow for r in prepare_dataset('folder', tmp_path, progress=False).manifest.rows] == ['flow/a.mkv', '']
     shutil.rmtree(tmp_path/'.prepare')
-    with pytest.raises(PrepareError, match='was not written by this program'): prepare('folder', tmp_path, progress=False)
+    with pytest.raises(PrepareError, match='was not written by this program'): prepare_dataset('folder', tmp_path, progress=False)
 
 
 def test_archives_beside_videos_that_are_extracted_already(tmp_path, clip):
     put(tmp_path/'in/UCF-101/Archery/v_Archery_g01_c01.avi', clip())
     put(tmp_path/'in/lists.zip', zipped([('trainlist01.txt', b''), ('testlist01.txt', b'Archery/v_Archery_g01_c01.avi\n')]))
     for out in (None, tmp_path/'out', tmp_path/'in'): # beside the videos, elsewhere, and where archives may have been extracted
-        done = prepare('ucf101', tmp_path/'in', tmp_path/'in/lists.zip', out, progress=False)
+        done = prepare_dataset('ucf101', tmp_path/'in', tmp_path/'in/lists.zip', out, progress=False)
         assert [r.split1 for r in done.manifest.rows] == ['test']
 
 
 def test_one_run_at_a_time(tmp_path, clip):
     put(tmp_path/'a.mp4', clip())
-    with rooms._alone(tmp_path), pytest.raises(PrepareError, match='is being prepared by another run'): prepare('folder', tmp_path, progress=False)
+    with prepare.lock_folder(tmp_path), pytest.raises(PrepareError, match='is being prepared by another run'): prepare_dataset('folder', tmp_path, progress=False)
 
 
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, capsys):
@@ -455,8 +457,8 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
         with pytest.raises(SystemExit) as e: command.main(name, 'about')
         out,err = capsys.readouterr()
         assert e.value.code == 2 and out == '' and sentence in err and len(err.splitlines()) == 1, err
-    with pytest.raises(PrepareError, match="there is no dataset 'ucf'"): prepare('ucf', tmp_path)
-    with pytest.raises(PrepareError, match='no rule for'): prepare('ssv2', tmp_path, drop='released')
+    with pytest.raises(PrepareError, match="there is no dataset 'ucf'"): prepare_dataset('ucf', tmp_path)
+    with pytest.raises(PrepareError, match='no rule for'): prepare_dataset('ssv2', tmp_path, drop='released')
 
 
 # downloads
@@ -509,7 +511,7 @@ def test_a_download_goes_on_where_it_broke_off(tmp_path):
         assert [p.name for p in tmp_path.iterdir()] == ['data set.zip']
         download(s.url, tmp_path, sha256=SHA, **fast)
         assert len(s.asked) == 3
-        with pytest.raises(PrepareError, match='is there already, but its sha256 is'): download(s.url, tmp_path, sha256='0'*64, **fast)
+        with pytest.raises(ArchiveError, match='is there already, but its sha256 is'): download(s.url, tmp_path, sha256='0'*64, **fast)
 
 
 def test_a_download_goes_on_in_another_run_unless_the_file_changed(tmp_path):
@@ -536,12 +538,12 @@ def test_a_download_from_a_server_without_ranges_starts_again(tmp_path):
 
 def test_downloads_that_fail_are_one_sentence(tmp_path):
     with Server(NOISE*3) as s:
-        with pytest.raises(PrepareError, match='was downloaded twice, and its md5 is'): download(s.url, tmp_path, md5='0'*32, **fast)
+        with pytest.raises(ArchiveError, match='was downloaded twice, and its md5 is'): download(s.url, tmp_path, md5='0'*32, **fast)
         assert len(s.asked) == 2
-        with pytest.raises(PrepareError, match='the server says 404 Not Found'): download(s.url.replace('/some', '/no'), tmp_path, **fast)
-        with pytest.raises(PrepareError, match="sha256 '12' is not 64"): download(s.url, tmp_path, sha256='12', **fast)
-    with pytest.raises(PrepareError, match='broke off 3 times without a further byte'): download(s.url, tmp_path, tries=3, **fast)
-    with Server(NOISE*3, breaks=99, after=0) as s, pytest.raises(PrepareError, match='broke off 2 times .*0 of 90,000 bytes came'): download(s.url, tmp_path, tries=2, **fast)
+        with pytest.raises(ArchiveError, match='the server says 404 Not Found'): download(s.url.replace('/some', '/no'), tmp_path, **fast)
+        with pytest.raises(ArchiveError, match="sha256 '12' is not 64"): download(s.url, tmp_path, sha256='12', **fast)
+    with pytest.raises(ArchiveError, match='broke off 3 times without a further byte'): download(s.url, tmp_path, tries=3, **fast)
+    with Server(NOISE*3, breaks=99, after=0) as s, pytest.raises(ArchiveError, match='broke off 2 times .*0 of 90,000 bytes came'): download(s.url, tmp_path, tries=2, **fast)
 
 
 def test_a_script_downloads_extracts_and_prepares(tmp_path, clip):

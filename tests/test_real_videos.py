@@ -353,13 +353,13 @@ def test_scan_of_ucf101_with_the_official_lists(tmp_path):
     assert {r.video: r.frames for r in rows} == expected
     with warnings.catch_warnings():
         warnings.simplefilter('error') # the cut lists name just what is there
-        cut = manifest._lists(VIDEOS/'ucfTrainTestlist_subset270')[0]
+        cut = manifest.read_ucf101_lists(VIDEOS/'ucfTrainTestlist_subset270')[0]
     assert {f'{r.label}/{r.video.split("/")[1][:-4]}'.casefold(): {f'split{n}': getattr(r, f'split{n}') for n in (1, 2, 3)} for r in rows} == cut
 
 
 @real
 def test_both_spellings_of_handstand_pushups_are_one_class():
-    parts,names = manifest._lists(VIDEOS/'ucfTrainTestlist')
+    parts,names = manifest.read_ucf101_lists(VIDEOS/'ucfTrainTestlist')
     assert len(parts) == 13320 and len(names) == 101
     assert {len(split) for split in parts.values()} == {3}
     assert names['handstandpushups'] == 'HandstandPushups'
