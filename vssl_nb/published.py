@@ -285,6 +285,8 @@ CPR = CPR_ABLATIONS + CPR_TABLES + CPR_TEXT
 _MQ = {'retrieval': 'moquad', 'linear': 'moquad_linear', 'finetune': 'moquad_finetune'}
 _BOTH = _at(U, 'finetune', 'top1') + _at(H, 'finetune', 'top1')
 _224: dict[str,Any] = {'kind': 'own', 'frames': 16, 'size': 224, 'view': 'rgb'}
+
+# %% ../nbs/28_published.ipynb #64481d41
 MOQUAD_TABLES = [
     *_lay('MoQuad', 'table 1', 'method pretrain backbone frames size', _BOTH, [
         ('CoCLR', U, 'S3D', 32, 128, 81.4, 52.1), ('BE', U, 'R3D-34', 16, 224, 83.4, 53.7),

@@ -558,6 +558,7 @@ HEAD = f"""<head>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>\n{STYLE}\n</style>"""
 
+# %% ../nbs/42_report.ipynb #0221e88a
 def _image(path:Path)->str:
     "A picture file as an address that holds the picture."
     try: data = path.read_bytes()

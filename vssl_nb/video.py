@@ -169,8 +169,7 @@ def _check_kind(path, kind:str): # `kind`: FFmpeg's name of the container
 def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
     "The container and its first video stream that is not cover art."
     _check_file(path)
-    # an absolute path, because 'a:b.mp4' would be a protocol; local files, because a playlist
-    # may name a machine
+    # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
     try:
         container = av.open(os.path.abspath(path), metadata_errors='ignore',
             options={'protocol_whitelist': 'file'}, timeout=clock.limit)
