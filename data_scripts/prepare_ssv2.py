@@ -1,7 +1,8 @@
 """Something-Something V2: pieces or a folder, and the JSON labels -> manifest.csv.
 
   python prepare_ssv2.py 20bn-something-something-v2-?? --lists labels --out data/ssv2
-  python prepare_ssv2.py data/20bn-something-something-v2 --lists train.json validation.json test.json labels.json --out data
+  python prepare_ssv2.py data/20bn-something-something-v2 --lists train.json validation.json \\
+    test.json labels.json --out data
 
 220,847 videos, 174 classes: the templates without brackets. The validation part becomes test.
 """

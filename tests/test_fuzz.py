@@ -1,4 +1,4 @@
-"""Five hundred damaged copies of five films: frames or a `VideoError`, never a crash, a hang or anything else.
+"""Five hundred damaged copies of five films: frames or a `VideoError`, never a crash or a hang.
 
     python tests/test_fuzz.py SEED PATH   # one case again, by hand
 """
@@ -30,7 +30,8 @@ def originals(folder):
         return found
     t,y,x = np.mgrid[:24, :64, :96]
     film = np.stack([60+40*((x-2*t)%24 < 9), 90+3*t+0*x, 130+100*((y+t)%16 < 5)], -1).astype(np.uint8)
-    made = [('a.mov', 'libx264'), ('b.mp4', 'mpeg4'), ('c.webm', 'libvpx-vp9'), ('d.mkv', 'libx264'), ('e.avi', 'mpeg4')]
+    made = [('a.mov', 'libx264'), ('b.mp4', 'mpeg4'), ('c.webm', 'libvpx-vp9'), ('d.mkv', 'libx264'),
+        ('e.avi', 'mpeg4')]
     return [encode(Path(folder)/name, film, gop=8, codec=codec) for name,codec in made]
 
 
@@ -41,9 +42,10 @@ def mutate(data: bytes, seed: int) -> tuple[str, bytes]:
     if kind == 'truncation': return kind, bytes(x[:rng.integers(1, len(x))])
     if kind == 'hole':
         start,width = rng.integers(len(x)), int(2**rng.uniform(2, 13))
-        x[start:start+width] = bytes(len(x[start:start+width])) if rng.random() < .7 else rng.bytes(len(x[start:start+width]))
+        x[start:start+width] = (bytes(len(x[start:start+width])) if rng.random() < .7
+            else rng.bytes(len(x[start:start+width])))
         return kind, bytes(x)
-    # a header is small, and most of what can go wrong is in it: the first and the last 2 kB get their own share
+    # a header is small, and most of what can go wrong is in it: the first and last 2 kB get their own share
     size = len(x) if kind == 'flips' else 2048
     for at in rng.integers(0, min(size, len(x)), int(2**rng.uniform(0, 8 if kind == 'flips' else 5))):
         x[at if kind == 'flips' or rng.random() < .5 else -1-at] ^= 1 << int(rng.integers(8))
@@ -65,7 +67,7 @@ def outcome(path: Path) -> dict:
 
 
 def child(folder: Path, first: int) -> None:
-    "Every second case; what begins is written down before it begins, so that the parent knows what killed us."
+    "Every second case; each is written down before it begins, so that the parent knows what killed us."
     import faulthandler
     import torch
     faulthandler.enable()
@@ -85,19 +87,24 @@ def child(folder: Path, first: int) -> None:
 def test_damaged_copies_end_in_frames_or_in_one_sentence(tmp_path):
     folders = [tmp_path/str(n) for n in range(PROCESSES)]
     for folder in folders: folder.mkdir()
-    children = [subprocess.Popen([sys.executable, __file__, 'child', folder, str(n)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for n,folder in enumerate(folders)]
+    children = [subprocess.Popen([sys.executable, __file__, 'child', folder, str(n)], stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True) for n,folder in enumerate(folders)]
     try: said = [process.communicate(timeout=300)[0] for process in children]
     finally:
         for process in children: process.kill()
-    lines = [[json.loads(line) for line in (folder/f'log{n}').read_text().splitlines()] for n,folder in enumerate(folders)]
-    for process,text,log in zip(children, said, lines): assert (process.returncode, text) == (0, ''), (process.returncode, text[-3000:], log[-1:])
+    lines = [[json.loads(line) for line in (folder/f'log{n}').read_text().splitlines()]
+        for n,folder in enumerate(folders)]
+    for process,text,log in zip(children, said, lines):
+        assert (process.returncode, text) == (0, ''), (process.returncode, text[-3000:], log[-1:])
     cases = [a | b for log in lines for a,b in zip(log[::2], log[1::2], strict=True)]
     assert sorted(c['seed'] for c in cases) == [*range(5*COPIES), *[seed for _,seed in FOUND]]
-    print(Counter((c['kind'], 'refused' if 'refused' in c else 'damage named' if c['damage'] else 'frames') for c in cases), max(c['seconds'] for c in cases))
+    print(Counter((c['kind'], 'refused' if 'refused' in c else 'damage named' if c['damage'] else 'frames')
+        for c in cases), max(c['seconds'] for c in cases))
     # the test would prove nothing if all files were refused, or none
     assert 50 < sum('refused' in c for c in cases) < 400
-    # A film without some of its frames is rarely passed off as whole: Matroska and WebM do not count frames, and elsewhere
-    # a flipped bit can hit the count, the time table or the size of a frame. (9 of 2,400 in a longer run.)
+    # A film without some of its frames is rarely passed off as whole: Matroska and WebM do not count
+    # frames, and elsewhere a flipped bit can hit the count, the time table or the size of a frame.
+    # (9 of 2,400 in a longer run.)
     silent = [c for c in cases if 'frames' in c and c['frames'] < c['whole'] and not c['damage']]
     assert all(Path(c['film']).suffix in ('.webm', '.mkv') or 'flips' in c['kind'] for c in silent), silent
     assert len(silent) <= 10

@@ -1,4 +1,4 @@
-"Run folders in, tables out: the same numbers in every form, the right difference, one sentence for what is broken."
+"Run folders in, tables out: the same numbers in every form, one sentence for what is broken."
 import csv
 import html as markup
 import io
@@ -21,24 +21,35 @@ def run_folder(folder, rows, recipe=None, train=9537, seed=0, **card):
     folder.mkdir(parents=True)
     (folder/'results.json').write_text(json.dumps(rows), encoding='utf-8')
     if recipe: (folder/'recipe.json').write_text(json.dumps(asdict(replace(recipe, seed=seed))))
-    (folder/'card.json').write_text(json.dumps({'seconds': 60., 'manifest': {'train': train, 'sha256': 'f'*64}, 'versions': {'torch': '2.9'}} | card))
+    (folder/'card.json').write_text(
+        json.dumps({'seconds': 60., 'manifest': {'train': train, 'sha256': 'f'*64},
+        'versions': {'torch': '2.9'}} | card))
     return folder
 
 
 @pytest.fixture
 def runs(tmp_path):
-    "Three seeds of InfoNCE under the official protocol, one under ours, a flow run, a laptop run, a probe and a fine-tuning."
+    "Three seeds of InfoNCE (official protocol), one under ours, runs on flow and toy, probe, fine-tuning."
     there, rgb, flow = tmp_path/'runs', find('infonce-ucf101-rgb'), find('infonce-ucf101-flow')
     for seed, r1 in enumerate((.3215, .3341, .3478)):
-        row = {'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': r1, 'r5': r1 + .2, 'protocol': {'name': 'coclr_official', 'clips': 10}, 'finished': True, **UCF}
+        row = {'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': r1, 'r5': r1 + .2,
+            'protocol': {'name': 'coclr_official', 'clips': 10}, 'finished': True, **UCF}
         folder = run_folder(there/f'rgb-{seed}', [row], rgb, seed=seed)
         (folder/'steps.csv').write_text('step,loss\n1,4.1\n2,3.9\n3,3.2\n')
-    run_folder(there/'clean', [{'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': .35, 'r5': None, 'protocol': 'clean', 'new key': [1, {'a': 2}], **UCF}], rgb)
-    run_folder(there/'flow', [{'name': flow.name, 'method': 'infonce', 'view': 'flow', 'r1': .44, 'protocol': 'coclr_official', **UCF}], flow)
-    run_folder(there/'laptop', [{'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': .62, 'protocol': 'clean', 'split': 1, 'queries': 80, 'gallery': 190, 'manifest_sha256': 'a'*64}], rgb, train=190)
-    run_folder(there/'coclr_k400_rgb', [{'name': 'coclr-k400-rgb', 'view': 'rgb', 'task': 'linear', 'top1': .70, 'top5': .9, 'protocol': 'coclr_linear', **UCF},
-        {'name': 'coclr-k400-rgb', 'view': 'rgb', 'task': 'finetune', 'top1': .88, 'top5': .97, 'protocol': 'coclr_finetune', 'selection': 'test', **UCF},
-        {'name': 'coclr-k400', 'view': 'rgb+flow', 'task': 'finetune', 'top1': .91, 'protocol': 'coclr_finetune', **UCF}], train=239_000)
+    run_folder(there/'clean', [{'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': .35, 'r5': None,
+        'protocol': 'clean', 'new key': [1, {'a': 2}], **UCF}], rgb)
+    run_folder(there/'flow', [{'name': flow.name, 'method': 'infonce', 'view': 'flow', 'r1': .44,
+        'protocol': 'coclr_official', **UCF}], flow)
+    run_folder(there/'laptop',
+        [{'name': rgb.name, 'method': 'infonce', 'view': 'rgb', 'r1': .62, 'protocol': 'clean', 'split': 1,
+        'queries': 80, 'gallery': 190, 'manifest_sha256': 'a'*64}], rgb, train=190)
+    run_folder(there/'coclr_k400_rgb',
+        [{'name': 'coclr-k400-rgb', 'view': 'rgb', 'task': 'linear', 'top1': .70, 'top5': .9,
+        'protocol': 'coclr_linear', **UCF},
+        {'name': 'coclr-k400-rgb', 'view': 'rgb', 'task': 'finetune', 'top1': .88, 'top5': .97,
+            'protocol': 'coclr_finetune', 'selection': 'test', **UCF},
+        {'name': 'coclr-k400', 'view': 'rgb+flow', 'task': 'finetune', 'top1': .91,
+            'protocol': 'coclr_finetune', **UCF}], train=239_000)
     return there
 
 
@@ -68,10 +79,12 @@ def test_seeds_are_one_line(runs):
     lines = summary(read_runs(runs))
     one = line_of(lines, seeds=3)
     xs = [.3215, .3341, .3478]
-    assert one['r1'] == pytest.approx(sum(xs)/3, abs=1e-15) and one['r1_sd'] == pytest.approx(statistics.stdev(xs), abs=1e-15)
+    assert (one['r1'] == pytest.approx(sum(xs)/3, abs=1e-15)
+        and one['r1_sd'] == pytest.approx(statistics.stdev(xs), abs=1e-15))
     assert one['run'] == 'rgb-0, rgb-1, rgb-2' and one['pretrain_seed'] == '0, 1, 2' and one['seconds'] == 60
     assert len(lines) == 7 # three seeds became one line, nothing else was averaged
-    assert summary(list(reversed(read_runs(runs))))[0]['r1'] == lines[0]['r1'] # in whatever order the folders come
+    # in whatever order the folders come
+    assert summary(list(reversed(read_runs(runs))))[0]['r1'] == lines[0]['r1']
 
 
 def test_runs_that_differ_are_not_averaged(tmp_path):
@@ -80,11 +93,14 @@ def test_runs_that_differ_are_not_averaged(tmp_path):
     for name in ('one', 'again'): run_folder(tmp_path/'same'/name, [row], rgb, seed=0)
     assert [r['seeds'] for r in summary(read_runs(tmp_path/'same'))] == [1, 1]
     run_folder(tmp_path/'changed'/'a', [row], rgb, seed=0)
-    run_folder(tmp_path/'changed'/'b', [row], replace(rgb, learning=replace(rgb.learning, epochs=500)), seed=1)
+    run_folder(tmp_path/'changed'/'b', [row], replace(rgb, learning=replace(rgb.learning, epochs=500)),
+        seed=1)
     lines = summary(read_runs(tmp_path/'changed'))
-    assert [r['seeds'] for r in lines] == [1, 1] and [n for r in lines for n in r['notes'] if 'epochs' in n] == ['recipe changed: epochs 300 → 500']
+    assert ([r['seeds'] for r in lines] == [1, 1] and [n for r in lines for n in r['notes'] if 'epochs' in n]
+        == ['recipe changed: epochs 300 → 500'])
     assert 'r1_sd' not in lines[0]
-    for name, more in (('x', {}), ('y', {'a key of the future': 'other'})): run_folder(tmp_path/'key'/name, [row | more], rgb, seed=ord(name))
+    for name, more in (('x', {}), ('y', {'a key of the future': 'other'})):
+        run_folder(tmp_path/'key'/name, [row | more], rgb, seed=ord(name))
     assert [r['seeds'] for r in summary(read_runs(tmp_path/'key'))] == [1, 1]
 
 
@@ -96,7 +112,8 @@ def test_difference(runs):
     flow = line_of(lines, view='flow')
     assert flow['r1_paper'] == pytest.approx(.452) and flow['r1_diff'] == pytest.approx(-.012)
     linear = line_of(lines, task='linear')
-    assert linear['top1_paper'] == pytest.approx(.745) and linear['top1_diff'] == pytest.approx(-.045) and 'r1_paper' not in linear
+    assert (linear['top1_paper'] == pytest.approx(.745) and linear['top1_diff'] == pytest.approx(-.045)
+        and 'r1_paper' not in linear)
     two = line_of(lines, view='rgb+flow')
     assert two['top1_paper'] == pytest.approx(.9061)
 
@@ -117,15 +134,18 @@ def test_nothing_is_compared_silently(runs):
 
 def test_a_small_pretraining_set_is_noticed(tmp_path):
     rgb = find('infonce-ucf101-rgb')
-    run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF}], rgb, train=190)
+    run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF}], rgb,
+        train=190)
     (one,) = summary(read_runs(tmp_path))
     assert 'r1_paper' not in one and one['notes'] == ['pretrained on 190 videos, not UCF101']
 
 
 def test_split_two_and_the_other_dataset(tmp_path):
     rgb = find('infonce-ucf101-rgb')
-    run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF, 'split': 2, 'gallery': 9586, 'queries': 3734}], rgb)
-    run_folder(tmp_path/'b', [{'name': 'coclr-ucf101-rgb', 'view': 'rgb', 'r1': .2, 'protocol': 'coclr_official', 'split': 1, 'gallery': 3563, 'queries': 1523}])
+    run_folder(tmp_path/'a', [{'name': rgb.name, 'view': 'rgb', 'r1': .2, 'protocol': 'clean', **UCF,
+        'split': 2, 'gallery': 9586, 'queries': 3734}], rgb)
+    run_folder(tmp_path/'b', [{'name': 'coclr-ucf101-rgb', 'view': 'rgb', 'r1': .2,
+        'protocol': 'coclr_official', 'split': 1, 'gallery': 3563, 'queries': 1523}])
     a, b = (line_of(summary(read_runs(tmp_path)), name=n) for n in (rgb.name, 'coclr-ucf101-rgb'))
     assert a['notes'] == ['split 2; published for split 1'] and 'r1_paper' not in a
     assert b['r1_paper'] == pytest.approx(.232) # CPR, table 6, HMDB51
@@ -135,14 +155,20 @@ def test_all_forms_agree(runs):
     lines = summary(read_runs(runs))
     text = {form: sheet(lines, form) for form in TABLE_FORMS}
     rows = {'html': Cells(text['html']).rows}
-    rows['markdown'] = [[re.sub(r'\\(.)', r'\1', markup.unescape(c.strip())) for c in re.split(r'(?<!\\)\|', line)[1:-1]] for line in text['markdown'].split('\n\n')[0].splitlines()]
+    rows['markdown'] = [[re.sub(r'\\(.)', r'\1', markup.unescape(c.strip()))
+        for c in re.split(r'(?<!\\)\|', line)[1:-1]] for line in text['markdown'].split('\n\n')[
+        0].splitlines()]
     del rows['markdown'][1]
     body = re.search(r'\\toprule\n(.*)\\bottomrule', text['latex'], re.S)[1].replace('\\midrule\n', '')
-    plain = lambda s: re.sub(r'\\([%#_&])', r'\1', s).replace(r'$\pm$', '±').replace('$-$', '-').replace('--', '–').strip()
-    rows['latex'] = [[plain(c) for c in line.removesuffix(r' \\').split(' & ')] for line in body.strip().splitlines()]
+    plain = lambda s: re.sub(r'\\([%#_&])', r'\1', s).replace(r'$\pm$', '±').replace('$-$', '-').replace('--',
+        '–').strip()
+    rows['latex'] = [[plain(c) for c in line.removesuffix(r' \\').split(' & ')]
+        for line in body.strip().splitlines()]
     assert rows['html'] == rows['markdown'] == rows['latex']
     head, *cells = rows['html']
-    for line, shown in zip(text['text'].splitlines()[1:], cells): assert re.sub(r'\s+', ' ', line).strip() == re.sub(r'\s+', ' ', ' '.join(shown)).replace('– ', '– ').strip()
+    for line, shown in zip(text['text'].splitlines()[1:], cells):
+        assert re.sub(r'\s+', ' ', line).strip() == re.sub(r'\s+', ' ', ' '.join(shown)).replace('– ',
+            '– ').strip()
     kept = list(csv.DictReader(io.StringIO(text['csv'])))
     at = {h: i for i, h in enumerate(head)}
     for line, shown, r in zip(lines, cells, kept):
@@ -159,24 +185,28 @@ def test_all_forms_agree(runs):
 def test_difference_is_what_a_reader_computes(runs):
     for r in csv.DictReader(io.StringIO(sheet(summary(read_runs(runs)), 'csv'))):
         for m in ('r1', 'top1'):
-            if r.get(f'{m}_paper'): assert float(r[f'{m}_diff']) == pytest.approx(float(r[m]) - float(r[f'{m}_paper']), abs=1e-12)
+            if r.get(f'{m}_paper'):
+                assert float(r[f'{m}_diff']) == pytest.approx(float(r[m]) - float(r[f'{m}_paper']), abs=1e-12)
 
 
 EVIL = r'50% of a_b & {c} \d ~e ^f #1 $2 <script>x</script> "q" [1ex] | – é'
 
 
 def test_names_that_bite(tmp_path):
-    run_folder(tmp_path/'r', [{'name': EVIL, 'view': '[rgb', 'r1': .5, 'protocol': EVIL, 'task': EVIL}, {'name': 'infonce-ucf101-rgb', 'r1': .1, 'backbone': EVIL, **UCF}])
+    run_folder(tmp_path/'r', [{'name': EVIL, 'view': '[rgb', 'r1': .5, 'protocol': EVIL, 'task': EVIL},
+        {'name': 'infonce-ucf101-rgb', 'r1': .1, 'backbone': EVIL, **UCF}])
     lines = summary(read_runs(tmp_path))
     for form in TABLE_FORMS: assert sheet(lines, form)
     assert latex_faults(sheet(lines, 'latex')) == []
     assert '<script>' not in sheet(lines, 'html') + sheet(lines, 'markdown')
-    assert EVIL in [r['name'] for r in csv.DictReader(io.StringIO(sheet(lines, 'csv')))] and EVIL in ' '.join(n for r in lines for n in r['notes'])
+    assert (EVIL in [r['name'] for r in csv.DictReader(io.StringIO(sheet(lines, 'csv')))]
+        and EVIL in ' '.join(n for r in lines for n in r['notes']))
     assert '<script>' not in page(tmp_path).read_text()
 
 
 def test_missing_numbers(tmp_path):
-    rows = [{'name': 'a', 'r1': None, 'protocol': 'clean'}, {'name': 'b', 'r1': float('nan'), 'r5': .5}, {'name': 'c'}, {'r10': 0}]
+    rows = [{'name': 'a', 'r1': None, 'protocol': 'clean'}, {'name': 'b', 'r1': float('nan'), 'r5': .5},
+        {'name': 'c'}, {'r10': 0}]
     run_folder(tmp_path/'r', rows)
     lines = summary(read_runs(tmp_path))
     assert len(lines) == 4 and all('r1_paper' not in r for r in lines)
@@ -185,8 +215,10 @@ def test_missing_numbers(tmp_path):
     assert 'nan' not in ''.join(sheet(lines, form) for form in TABLE_FORMS)
 
 
-@pytest.mark.parametrize('content, word', [('[{"r1": 0.', 'is not readable as JSON'), ('{"r1": 1}', 'must hold a list'), ('[1, 2]', 'must hold a list'), ('[]', 'holds no result'),
-    ('[{"r1": 43.2}]', 'a share from 0 to 1'), ('[{"name": "a"}, {"top1": "0.5"}]', 'row 2'), ('[{"r5": true}]', 'a share from 0 to 1'), ('"text"', 'must hold a list')])
+@pytest.mark.parametrize('content, word', [('[{"r1": 0.', 'is not readable as JSON'),
+    ('{"r1": 1}', 'must hold a list'), ('[1, 2]', 'must hold a list'), ('[]', 'holds no result'),
+    ('[{"r1": 43.2}]', 'a share from 0 to 1'), ('[{"name": "a"}, {"top1": "0.5"}]', 'row 2'),
+    ('[{"r5": true}]', 'a share from 0 to 1'), ('"text"', 'must hold a list')])
 def test_broken_results(tmp_path, content, word):
     (tmp_path/'r').mkdir()
     (tmp_path/'r'/'results.json').write_text(content)
@@ -195,7 +227,8 @@ def test_broken_results(tmp_path, content, word):
         assert word in str(e.value) and 'results.json' in str(e.value) and '\n' not in str(e.value)
 
 
-@pytest.mark.parametrize('file, content', [('card.json', '[1]'), ('card.json', '{'), ('recipe.json', '7'), ('recipe.json', '{"name": ')])
+@pytest.mark.parametrize('file, content', [('card.json', '[1]'), ('card.json', '{'), ('recipe.json', '7'),
+    ('recipe.json', '{"name": ')])
 def test_broken_neighbours(tmp_path, file, content):
     run_folder(tmp_path/'r', [{'r1': .5}])
     (tmp_path/'r'/file).write_text(content)
@@ -204,8 +237,9 @@ def test_broken_neighbours(tmp_path, file, content):
 
 
 def test_foreign_json(tmp_path):
-    "Files of another program: unknown keys of every kind, a recipe that is none of ours, a card without a manifest."
-    run_folder(tmp_path/'r', [{'accuracy': .5, 'nested': {'a': [1]}, 'list': [1, 2], 'none': None, 'r1': .25, 'name': 'theirs', 'protocol': ['a', 1], 'seed': 'abc', 'split': 'val', 'share': .5}], manifest='no')
+    "Files of another program: unknown keys, a recipe that is none of ours, a card without a manifest."
+    run_folder(tmp_path/'r', [{'accuracy': .5, 'nested': {'a': [1]}, 'list': [1, 2], 'none': None, 'r1': .25,
+        'name': 'theirs', 'protocol': ['a', 1], 'seed': 'abc', 'split': 'val', 'share': .5}], manifest='no')
     (tmp_path/'r'/'recipe.json').write_text('{"name": "infonce-ucf101-rgb", "seed": [1], "model": {"x": 1}}')
     (tmp_path/'r'/'log.csv').write_bytes(b'\xff\xfe\x00step;loss\n')
     (one,) = summary(read_runs(tmp_path))
@@ -220,19 +254,24 @@ def test_page(runs):
     Image.new('RGB', (8, 8), 'teal').save(runs/'flow'/'figures'/'wall.png')
     rows = json.loads((runs/'coclr_k400_rgb'/'results.json').read_text())
     rows[0] |= {'confusion': [[3, 1], [0, 4]], 'classes': ['a', 'b']}
-    rows += [{'name': 'few', 'task': 'probe', 'protocol': 'clean_probe', 'share': s, 'top1': t} for s, t in ((.01, .2), (.1, .4), (1., .6))]
+    rows += [{'name': 'few', 'task': 'probe', 'protocol': 'clean_probe', 'share': s, 'top1': t}
+        for s, t in ((.01, .2), (.1, .4), (1., .6))]
     (runs/'coclr_k400_rgb'/'results.json').write_text(json.dumps(rows))
     text = page(runs).read_text()
-    assert text.count('<img src="data:image/png;base64,') == 3 + 1 + 1 + 1 # three losses, the wall, the confusion, the few labels
+    # three losses, the wall, the confusion, the few labels
+    assert text.count('<img src="data:image/png;base64,') == 3 + 1 + 1 + 1
     assert not re.search(r'(src|href)="(?!data:)', text) and '<script' not in text
-    for word in ('33.4', '± 1.3', '+0.3', 'learning.epochs', '270 clips, not UCF101', 'few labels'): assert word in text, word
+    for word in ('33.4', '± 1.3', '+0.3', 'learning.epochs', '270 clips, not UCF101', 'few labels'):
+        assert word in text, word
     assert page(runs, runs/'again.html').read_text() == text
     assert page(runs/'flow').parent == runs/'flow' # one run alone
 
 
 def test_old_calls_still_work():
-    rows = [{'name': 'chance', 'method': 'chance', 'view': '', 'r1': .125}, {'name': 'mine', 'method': 'infonce', 'view': 'rgb', 'r1': .5, 'seconds': 83.2, 'run': 'runs/mine'}]
-    assert table(rows, 'text').splitlines()[0].split() == ['name', 'method', 'view', 'R@1', '%', 'seconds', 'run']
+    rows = [{'name': 'chance', 'method': 'chance', 'view': '', 'r1': .125},
+        {'name': 'mine', 'method': 'infonce', 'view': 'rgb', 'r1': .5, 'seconds': 83.2, 'run': 'runs/mine'}]
+    assert table(rows, 'text').splitlines()[0].split() == ['name', 'method', 'view', 'R@1', '%', 'seconds',
+        'run']
     assert '**50.0**' in table(rows, best=True)
 
 

@@ -30,7 +30,7 @@ def write_whole(
     path, # the file to make or replace
     write, # called with an open binary file
 )->Path: # the path
-    "Let `write` fill a temporary file, then rename it to `path`; raises `CheckpointError` if the disk refuses."
+    "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
     path = Path(path)
     temporary = None
     try:
@@ -43,12 +43,15 @@ def write_whole(
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as e: # torch.save turns a full disk into a RuntimeError
-        raise CheckpointError(f'{path}: cannot be written ({_first_line(e if isinstance(e, OSError) else e.__context__ or e)}); what was there before is untouched. Free some space or choose another folder') from e
+        raise CheckpointError(f'{path}: cannot be written '
+            f'({_first_line(e if isinstance(e, OSError) else e.__context__ or e)}); what was there before is '
+            'untouched. Free some space or choose another folder') from e
     finally:
         if temporary: temporary.unlink(missing_ok=True)
     return path
 
-def _first_line(e:BaseException)->str: return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
+def _first_line(e:BaseException)->str:
+    return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
 
 # %% ../nbs/15_checkpoints.ipynb #91c55d2f
 def save(
@@ -64,17 +67,22 @@ def load(
 )->dict[str,Any]: # the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
     path = Path(path)
-    if not path.is_file(): raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a last.pt, or start without --resume')
+    if not path.is_file():
+        raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a last.pt, or start '
+            'without --resume')
     try:
         with zipfile.ZipFile(path) as z: broken = z.testzip()
     except (zipfile.BadZipFile, OSError) as e:
-        raise CheckpointError(f'{path}: this is not a checkpoint written by vssl_nb ({_first_line(e)}), or its end is missing; take an earlier copy') from e
-    if broken: raise CheckpointError(f'{path}: damaged (checksum of {broken} does not match); take an earlier copy')
+        raise CheckpointError(f'{path}: this is not a checkpoint written by vssl_nb ({_first_line(e)}), '
+            'or its end is missing; take an earlier copy') from e
+    if broken:
+        raise CheckpointError(f'{path}: damaged (checksum of {broken} does not match); take an earlier copy')
     try: state = torch.load(path, map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as e:
-        raise CheckpointError(f'{path}: holds something other than tensors and numbers, so it was not loaded (it could run code); '
-            'ask its author for a state_dict') from e
-    if not isinstance(state, dict): raise CheckpointError(f'{path}: holds a {type(state).__name__}, not the state of a run')
+        raise CheckpointError(f'{path}: holds something other than tensors and numbers, so it was not loaded '
+            '(it could run code); ask its author for a state_dict') from e
+    if not isinstance(state, dict):
+        raise CheckpointError(f'{path}: holds a {type(state).__name__}, not the state of a run')
     return state
 
 # %% ../nbs/15_checkpoints.ipynb #6ac4a70d
@@ -96,7 +104,7 @@ def export_encoder(
     "Write an encoder as one file that can be loaded without this run."
     state = {k:v.detach().cpu().contiguous() for k,v in encoder.state_dict().items()}
     about = about | {'sha256': digest(state)}
-    # not `save_file`, which puts a temporary file of its own beside ours and leaves it there when it is killed
+    # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
     return write_whole(path, lambda f: f.write(to_bytes(state, {'vssl_nb': json.dumps(about)})))
 
 # %% ../nbs/15_checkpoints.ipynb #1992c6a2
@@ -105,15 +113,23 @@ def read_encoder(
 )->tuple[nn.Module,dict[str,Any]]: # the encoder in eval mode, and what was said about it
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
     path = Path(path)
-    if not path.is_file(): raise CheckpointError(f'{path}: there is no such file; give an encoder.safetensors from a run folder')
+    if not path.is_file():
+        raise CheckpointError(f'{path}: there is no such file; give an encoder.safetensors from a run folder')
     try:
         with safe_open(path, 'pt') as f:
             about = json.loads((f.metadata() or {}).get('vssl_nb', 'null'))
             state = {k: f.get_tensor(k) for k in f.keys()}
-    except (SafetensorError, OSError, ValueError) as e: raise CheckpointError(f'{path}: not a safetensors file, or damaged ({_first_line(e)})') from e
-    if not isinstance(about, dict) or 'backbone' not in about: raise CheckpointError(f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
-    if about.get('sha256') != digest(state): raise CheckpointError(f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
+    except (SafetensorError, OSError, ValueError) as e:
+        raise CheckpointError(f'{path}: not a safetensors file, or damaged ({_first_line(e)})') from e
+    if not isinstance(about, dict) or 'backbone' not in about:
+        raise CheckpointError(f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its '
+            'metadata)')
+    if about.get('sha256') != digest(state):
+        raise CheckpointError(f'{path}: damaged (its weights are not the ones that were written); take an '
+            'earlier copy')
     encoder = create(about['backbone'], **about.get('backbone_args', {}))
     try: encoder.load_state_dict(state)
-    except RuntimeError as e: raise CheckpointError(f"{path}: its weights do not fit backbone {about['backbone']!r} of this version") from e
+    except RuntimeError as e:
+        raise CheckpointError(f"{path}: its weights do not fit backbone {about['backbone']!r} of "
+            "this version") from e
     return encoder.eval(), about

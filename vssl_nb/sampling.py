@@ -20,7 +20,8 @@ def positive(**numbers):
 def one_of(choices:tuple[str,...], **options):
     "Refuse, in one sentence, an option that does not exist."
     for name, value in options.items():
-        if value not in choices: raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}.")
+        if value not in choices:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}.")
 
 # %% ../nbs/04_sampling.ipynb #cfe40938
 PADS = ('first', 'loop')
@@ -58,11 +59,14 @@ def random_clips(
     positive(frames=frames, clips=clips, length=length)
     one_of(PADS, pad=pad); one_of(LASTS, last=last)
     strides = [stride]*clips if isinstance(stride, (int, float, np.number)) else list(stride)
-    if len(strides)!=clips: raise ValueError(f"stride has {len(strides)} numbers for {clips} clips; give one number, or one per clip.")
+    if len(strides)!=clips:
+        raise ValueError(f"stride has {len(strides)} numbers for {clips} clips; give one number, or one "
+            "per clip.")
     for s in strides: positive(stride=s)
     d = np.array(strides)
     starts = frames - length*d if last=='released' else frames - _span(length, d) + 1
-    phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames) # starts of a video that is too short
+    # starts of a video that is too short
+    phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames)
     return windows(rng.integers(0, np.where(starts > 0, starts, phases)), frames, length, d, pad)
 
 # %% ../nbs/04_sampling.ipynb #3e405698
@@ -78,7 +82,8 @@ def sliding_clips(
     tail:str='drop', # frames after the last step: 'drop' them (released), or 'cover' them by one more clip
 )->np.ndarray: # (n, T) int64 frame numbers
     "Overlapping clips from the first frame on; one, padded, if the video is short."
-    if step is None: step = max(length*stride//2 - 1, 1) if isinstance(length*stride, (int, np.integer)) else 1
+    if step is None:
+        step = max(length*stride//2 - 1, 1) if isinstance(length*stride, (int, np.integer)) else 1
     positive(frames=frames, length=length, stride=stride, step=step)
     one_of(PADS, pad=pad); one_of(TAILS, tail=tail)
     start = np.arange(0, max(frames - length*stride, 0) + 1, step)

@@ -33,7 +33,8 @@ SHAPES = ('disc', 'square', 'egg', 'hexagon')
 
 class ToyError(ValueError): "Toy videos that cannot be written, and why."
 
-AXES = dict(shake_x=(0, 1, 0), shake_y=(1, 0, 0), diagonal=(-.5**.5, .5**.5, 0), circle_cw=(0, 0, 1), circle_ccw=(0, 0, -1))
+AXES = dict(shake_x=(0, 1, 0), shake_y=(1, 0, 0), diagonal=(-.5**.5, .5**.5, 0),
+    circle_cw=(0, 0, 1), circle_ccw=(0, 0, -1))
 PERIOD = (9., 11.) # frames in one turn of what the class turns
 REACH = (.22, .24) # radius of the sphere, in sides of the frame
 HOP = .3 # height of a hop, in sides of the frame
@@ -61,7 +62,8 @@ def draw_take(
     "Settings, place, speed and amplitude of one take."
     dot,axis = rng.normal(size=(2, 3))
     slow = rng.choice((-1, 1), 4)/rng.uniform(*SLOW, 4)
-    return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow, rng.uniform(.5-WANDER, .5+WANDER, 2),
+    return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow,
+        rng.uniform(.5-WANDER, .5+WANDER, 2),
                 rng.uniform(*PERIOD), rng.uniform(*REACH), int(rng.choice((-1, 1))))
 
 def rotate(
@@ -76,15 +78,17 @@ def rotate(
 # %% ../nbs/03_toy.ipynb #be9da782
 def pose(
     motion:str, # one of MOTIONS
-    take:Take,
+    take:Take, # where and how fast, of one source
     t:np.ndarray, # (T,) frame numbers
-)->tuple[np.ndarray,np.ndarray,np.ndarray]: # (T, 2) x and y in sides of the frame, (T,) angle in radians, (T,) factor of the size
+)->tuple[np.ndarray,np.ndarray,
+    np.ndarray]: # (T, 2) x and y, sides of the frame; (T,) angle, rad; (T,) size, factor
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
     if motion not in MOTIONS: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
     fast = t/take.period
     dot = rotate(take.dot, take.axis, t*take.slow[0])
     if motion in AXES: dot = rotate(dot, np.array(AXES[motion]), fast)
-    angle,size,hop = (dial + t*slow + fast*take.turn*(motion == which) for dial,slow,which in zip(take.dials, take.slow[1:], ('spin', 'pulse', 'bounce')))
+    angle,size,hop = (dial + t*slow + fast*take.turn*(motion == which)
+        for dial,slow,which in zip(take.dials, take.slow[1:], ('spin', 'pulse', 'bounce')))
     place = take.centre + take.reach*dot[:, :2]
     place[:, 1] += HOP*(.5 - 4*(hop%1)*(1 - hop%1))
     return place, 2*np.pi*angle, np.exp(SWELL*np.sin(2*np.pi*size))
@@ -98,7 +102,8 @@ def outline(
     "Four compact shapes."
     if shape == 'disc': return np.hypot(u, v) - .85
     if shape == 'egg': return np.hypot(u, .85*v) - .78
-    if shape == 'square': return np.maximum(np.maximum(abs(u), abs(v)) - .75, (abs(u) + abs(v))/2**.5 - .85) # with cut corners
+    if shape == 'square':
+        return np.maximum(np.maximum(abs(u), abs(v)) - .75, (abs(u) + abs(v))/2**.5 - .85) # with cut corners
     if shape == 'hexagon': return np.maximum(abs(v), abs(u)*3**.5/2 + abs(v)/2) - .8
     raise ValueError(f'unknown shape {shape!r}; there are {", ".join(SHAPES)}')
 
@@ -124,7 +129,7 @@ def draw_sprite(
     rng:np.random.Generator,
     size:float=1., # factor of the radius
 )->Sprite:
-    "Shape, size, colours and texture of a sprite; one end dark and the other bright, so that every sprite shows how it is turned."
+    "Shape, size, colours and texture of a sprite; a dark and a bright end show how it is turned."
     shape,hue = str(rng.choice(SHAPES)),rng.random()
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
     return Sprite(shape, size*rng.uniform(*RADIUS), colours, rng.uniform(.22, .38), 2*np.pi*rng.random())
@@ -157,7 +162,8 @@ def shift(
     "The same periodic picture, moved: exact for whole pixels, smooth between them."
     size = len(picture)
     k = np.fft.fftfreq(size)
-    turn = np.exp(-2j*np.pi*(by[:, None, None, :1]*k[None, None, :, None] + by[:, None, None, 1:]*k[None, :, None, None]))
+    turn = np.exp(-2j*np.pi*(by[:, None, None, :1]*k[None, None, :, None]
+        + by[:, None, None, 1:]*k[None, :, None, None]))
     return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1))*turn, axes=(1, 2)).real
 
 def paint(
@@ -182,10 +188,12 @@ def paint(
     t,i,j = np.arange(T)[:, None, None],pixel[:, :, None, 1] % S,pixel[:, None, :, 0] % S
     frames[t, i, j] += cover*(colour - frames[t, i, j])
 
-def _rng(what:int, seed:int|Sequence[int], *more:int)->np.random.Generator: # one stream per purpose, source and take
+def _rng(what:int, seed:int|Sequence[int], *more:int,
+)->np.random.Generator: # one stream per purpose, source and take
     seed = [seed] if isinstance(seed, int) else list(seed)
     if min(seed) < 0: raise ValueError(f'a seed is 0 or larger, not {seed}')
-    return np.random.default_rng([what, len(seed), *seed, *more, 1]) # a list that ends in 0 would seed like the shorter one
+    # a list that ends in 0 would seed like the shorter one
+    return np.random.default_rng([what, len(seed), *seed, *more, 1])
 
 # %% ../nbs/03_toy.ipynb #436ae511
 def video(
@@ -194,7 +202,7 @@ def video(
     take:int=0, # another take of the source: other place, phase, speed, amplitude
     frames:int=32, # T
     size:int=32, # side in pixels, even
-    contrast:float=.25, # amplitude of the background's pattern as a share of the full range: .25 learnable in a minute, 1 hard
+    contrast:float=.25, # of the background, share of the full range: .25 is learnable in a minute, 1 is hard
     drift:float=0., # camera movement in pixels per frame, in a direction drawn per take
     distractors:int=0, # smaller sprites that cross the frame on straight lines, whatever the class
     background:float|None=None, # 0-1: hue and orientation of the background; None = drawn from the seed
@@ -236,22 +244,27 @@ def plan_toy(
 )->list[tuple[Row,dict]]: # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     size,seed,jobs = Size(**settings['shape']),settings['seed'],[]
-    made = f's{seed}' + ''.join(f'{short}{settings[k]:g}' for k,short in zip(DEFAULTS, ('c', 'b', 'd', 'x')) if settings[k] != DEFAULTS[k]) # so that other settings give other names, and another sha256 of the manifest
+    # so that other settings give other names, and another sha256 of the manifest
+    made = (f's{seed}' + ''.join(f'{short}{settings[k]:g}' for k,short in zip(DEFAULTS, ('c', 'b', 'd', 'x'))
+        if settings[k] != DEFAULTS[k]))
     look = {k:settings[k] for k in ('contrast', 'drift', 'distractors')}
     for c,motion in enumerate(MOTIONS):
         for g in range(size.sources):
             tests = [g % FOLDS == (0 if settings['bias'] else k) for k in range(3)]
             parts = ['test' if test else 'train' for test in tests]
             rng = _rng(5, (seed, c, g))
-            tied = (c + rng.uniform(.25, .75))/len(MOTIONS) if rng.random() < settings['bias'] and not tests[0] else None
+            tied = ((c + rng.uniform(.25, .75))/len(MOTIONS) if rng.random() < settings['bias']
+                and not tests[0] else None)
             for take in range(size.takes):
                 name = f'{motion}/{made}g{g+1:03}'
-                row = Row(f'{name}_t{take+1:02}.mp4', motion, name, parts[0], parts[1], parts[2], frames=size.frames, fps=FPS, width=size.side, height=size.side)
-                jobs.append((row, dict(motion=motion, seed=(seed, c, g), take=take, frames=size.frames, size=size.side, background=tied, **look)))
+                row = Row(f'{name}_t{take+1:02}.mp4', motion, name, parts[0], parts[1], parts[2],
+                    frames=size.frames, fps=FPS, width=size.side, height=size.side)
+                jobs.append((row, dict(motion=motion, seed=(seed, c, g), take=take, frames=size.frames,
+                    size=size.side, background=tied, **look)))
     return jobs
 
 # %% ../nbs/03_toy.ipynb #198f769f
-def _film(file:Path, arguments:dict)->None: # draw and write one video, unless it is there already
+def _write_video(file:Path, arguments:dict)->None: # draw and write one video, unless it is there already
     try: done = file.exists() and probe(file).frames == arguments['frames']
     except VideoError: done = False
     if not done: encode(file, video(**arguments), FPS)
@@ -262,27 +275,30 @@ def _leave_with(parent:int)->None: # a worker ends when its parent is gone, kill
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 
-def _film_all(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None:
+def _write_videos(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None:
     bar = tqdm(total=len(jobs), desc='toy videos', unit='video', disable=not progress)
     with bar:
         if workers == 1:
-            for job in jobs: _film(*job); bar.update()
+            for job in jobs: _write_video(*job); bar.update()
             return
         # fork where it is safe, as torch's DataLoader does: nothing has to be imported again
         context = multiprocessing.get_context('fork' if sys.platform == 'linux' else 'spawn')
         pool = ProcessPoolExecutor(workers, context, _leave_with, (os.getpid(),))
         try:
-            for one in as_completed([pool.submit(_film, *job) for job in jobs]): one.result(); bar.update()
+            for one in as_completed([pool.submit(_write_video, *job) for job in jobs]):
+                one.result(); bar.update()
         finally: pool.shutdown(cancel_futures=True)
 
 # %% ../nbs/03_toy.ipynb #2f69e3b2
-def _check(seed, contrast, bias, drift, distractors, workers)->None: # every argument of `make` that is a number
+def _check(seed, contrast, bias, drift, distractors, workers,
+)->None: # every argument of `make` that is a number
     for name,value,ok,want in (
         ('seed', seed, isinstance(seed, int) and seed >= 0, 'is a whole number, 0 or larger'),
         ('contrast', contrast, math.isfinite(contrast) and contrast >= 0, 'is 0 or larger'),
         ('bias', bias, 0 <= bias <= 1, 'is a probability, between 0 and 1'),
         ('drift', drift, math.isfinite(drift), 'is a number of pixels per frame'),
-        ('distractors', distractors, isinstance(distractors, int) and distractors >= 0, 'is a whole number, 0 or larger'),
+        ('distractors', distractors, isinstance(distractors, int) and distractors >= 0, 'is a whole number, '
+            '0 or larger'),
         ('workers', workers, workers is None or workers >= 1, 'is a number of processes, at least 1'),
     ):
         if not ok: raise ToyError(f'{name}={value}: {name} {want}')
@@ -291,12 +307,19 @@ def _claim(folder:Path, settings:dict)->None: # the folder is ours, made with th
     file = folder/'toy.json'
     if file.exists():
         try: old = json.loads(file.read_text(encoding='utf-8'))
-        except ValueError: raise ToyError(f'{file}: is damaged; give another folder, or delete this one') from None
-        other = [f'{k}={old.get(k)!r}' for k in settings if old.get(k) != settings[k]] if isinstance(old, dict) else ['no settings at all']
-        if other: raise ToyError(f'{folder}: holds toy videos of other settings ({", ".join(other)}); give another folder, or delete this one')
+        except ValueError:
+            raise ToyError(f'{file}: is damaged; give another folder, or delete this one') from None
+        other = ([f'{k}={old.get(k)!r}' for k in settings if old.get(k) != settings[k]]
+            if isinstance(old, dict) else ['no settings at all'])
+        if other:
+            raise ToyError(f'{folder}: holds toy videos of other settings ({", ".join(other)}); give another '
+                'folder, or delete this one')
         return
-    if folder.exists() and (found := sorted(p.name for p in folder.iterdir() if not p.name.startswith('.toy.json'))):
-        raise ToyError(f'{folder}: holds other files ({", ".join(found[:3])}{", ..." if len(found) > 3 else ""}) and no toy.json; give a new or empty folder')
+    if (folder.exists() and (found := sorted(p.name for p in folder.iterdir()
+        if not p.name.startswith('.toy.json')))):
+        raise ToyError(f'{folder}: holds other files '
+            f'({", ".join(found[:3])}{", ..." if len(found) > 3 else ""}) and no toy.json; give a new or '
+            'empty folder')
     folder.mkdir(parents=True, exist_ok=True)
     part = folder/f'.toy.json.{os.getpid()}'
     part.write_text(json.dumps(settings, indent=1)+'\n', encoding='utf-8')
@@ -318,7 +341,8 @@ def make(
     if size not in SIZES: raise ToyError(f'unknown size {size!r}; there are {", ".join(SIZES)}')
     folder,contrast = Path(folder),DEFAULTS['contrast'] if contrast is None else contrast
     _check(seed, contrast, bias, drift, distractors, workers)
-    settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed, contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
+    settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed,
+        contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
     jobs,manifest = plan_toy(settings),folder/'manifest.csv'
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
@@ -326,8 +350,13 @@ def make(
         if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
         for motion in MOTIONS: (folder/motion).mkdir(exist_ok=True)
         for part in folder.glob('*/.*.mp4'): part.unlink() # what a killed call left behind
-        _film_all([(folder/row.video, arguments) for row,arguments in jobs], workers or cores, progress)
+        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers or cores, progress)
         return write(manifest, [row for row,_ in jobs])
-    except BrokenProcessPool: raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, with fewer workers') from None
-    except (VideoError, ManifestError) as e: raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
-    except OSError as e: raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, or call again to go on') from None
+    except BrokenProcessPool:
+        raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, '
+            'with fewer workers') from None
+    except (VideoError, ManifestError) as e:
+        raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
+    except OSError as e:
+        raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, '
+            'or call again to go on') from None

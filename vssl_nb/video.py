@@ -38,7 +38,8 @@ class VideoError(ValueError):
         path:Any, # the file
         reason:str, # what is wrong, and what to do where something can be done
     ):
-        super().__init__(path, reason) # both arguments, so that it survives pickling on its way out of a worker
+        # both arguments, so that it survives pickling on its way out of a worker
+        super().__init__(path, reason)
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
@@ -48,17 +49,22 @@ class VideoError(ValueError):
 _ONE_THREAD:dict[str, Any] = {'threads': 1} if int(av.__version__.split('.')[0]) >= 17 else {}
 
 def _yuv(x:np.ndarray, reformatter:VideoReformatter): # (H, W, 3) uint8 -> a frame for the encoder
-    return reformatter.reformat(av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format='rgb24'), format='yuv420p', **_ONE_THREAD)
+    return reformatter.reformat(av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format='rgb24'),
+        format='yuv420p', **_ONE_THREAD)
 
 def _why(e:Exception)->str: return getattr(e, 'strerror', None) or str(e) or type(e).__name__
 
 def _writable(path:Path, fps:float, crf:int, gop:int|None):
     "Refuse what cannot become a video before a file is touched."
-    if not (math.isfinite(fps) and fps > 0): raise VideoError(path, f'cannot be written at {fps} frames per second; take a positive number')
-    if not 0 <= crf <= 51: raise VideoError(path, f'cannot be written with crf {crf}; take 0 (lossless) to 51 (worst)')
-    if gop is not None and gop < 1: raise VideoError(path, f'cannot be written with gop {gop}; take at least 1')
+    if not (math.isfinite(fps) and fps > 0):
+        raise VideoError(path, f'cannot be written at {fps} frames per second; take a positive number')
+    if not 0 <= crf <= 51:
+        raise VideoError(path, f'cannot be written with crf {crf}; take 0 (lossless) to 51 (worst)')
+    if gop is not None and gop < 1:
+        raise VideoError(path, f'cannot be written with gop {gop}; take at least 1')
     if path.is_dir(): raise VideoError(path, 'is a folder; name a file in it')
-    if not path.parent.is_dir(): raise VideoError(path, 'cannot be written because its folder does not exist; create it first')
+    if not path.parent.is_dir():
+        raise VideoError(path, 'cannot be written because its folder does not exist; create it first')
 
 @contextmanager
 def _whole(path:Path)->Iterator[Path]:
@@ -68,14 +74,17 @@ def _whole(path:Path)->Iterator[Path]:
         yield part
         os.replace(part, path)
     except VideoError: raise
-    except (av.FFmpegError, OSError, ValueError) as e: raise VideoError(path, f'cannot be written ({_why(e)})') from None
+    except (av.FFmpegError, OSError, ValueError) as e:
+        raise VideoError(path, f'cannot be written ({_why(e)})') from None
     finally: part.unlink(missing_ok=True)
 
 # %% ../nbs/01_video.ipynb #e7796549
-def _write(path:Path, frames:Iterator[np.ndarray], fps:float, crf:int, gop:int|None, codec:str, **options:str)->int: # frames written
+def _write(path:Path, frames:Iterator[np.ndarray], fps:float, crf:int, gop:int|None, codec:str, **options:str,
+)->int: # frames written
     "Encode (H, W, 3) uint8 frames in one thread, so that the same frames give the same bytes."
     reformatter,n,first = VideoReformatter(),0,next(frames)
-    options = {'crf': str(crf), 'mbtree': '0', **options} # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
+    # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
+    options = {'crf': str(crf), 'mbtree': '0', **options}
     with av.open(str(path), 'w', options={'fflags': 'bitexact'}) as container:
         stream:Any = container.add_stream(codec, Fraction(fps).limit_denominator(1001), options=options)
         stream.height,stream.width,stream.pix_fmt = *first.shape[:2], 'yuv420p'
@@ -97,8 +106,11 @@ def encode(
     "Write a video, whole or not at all; the same frames give the same bytes. `VideoError`."
     path,x = Path(path),np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames)
     if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
-        raise VideoError(path, f'cannot be written from {x.dtype} frames of shape {x.shape}; it takes uint8 frames (T, H, W, 3) with at least one frame')
-    if x.shape[1]%2 or x.shape[2]%2: raise VideoError(path, f'cannot be written with frames of {x.shape[2]}x{x.shape[1]}; width and height must be even: crop or pad by one pixel')
+        raise VideoError(path, f'cannot be written from {x.dtype} frames of shape {x.shape}; it takes uint8 '
+            'frames (T, H, W, 3) with at least one frame')
+    if x.shape[1]%2 or x.shape[2]%2:
+        raise VideoError(path, f'cannot be written with frames of {x.shape[2]}x{x.shape[1]}; width and '
+            'height must be even: crop or pad by one pixel')
     _writable(path, fps, crf, gop)
     with _whole(path) as part: _write(part, iter(x), fps, crf, gop, codec)
     return path
@@ -109,7 +121,9 @@ class _Clock:
     def __init__(self, path, limit:float|None):
         self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
 
-    def late(self)->VideoError: return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it more time with `limit`')
+    def late(self)->VideoError:
+        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
+            'more time with `limit`')
 
     def check(self):
         if time.monotonic() > self.end: raise self.late()
@@ -137,12 +151,15 @@ def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
 def _check_file(path):
     "Refuse what is not a readable file with something in it."
     try: info = os.stat(path)
-    except FileNotFoundError: raise VideoError(path, 'there is no such file; check the path and the folder it starts from') from None
+    except FileNotFoundError:
+        raise VideoError(path, 'there is no such file; check the path and the folder it '
+            'starts from') from None
     except (OSError, ValueError) as e: raise VideoError(path, f'cannot be opened ({_why(e)})') from None
     if stat.S_ISDIR(info.st_mode): raise VideoError(path, 'is a folder, not a video file')
     if not stat.S_ISREG(info.st_mode): raise VideoError(path, 'is not an ordinary file')
     if info.st_size == 0: raise VideoError(path, 'is empty (0 bytes); copy or download it again')
-    if not os.access(path, os.R_OK): raise VideoError(path, 'may not be read by this user; change its permissions')
+    if not os.access(path, os.R_OK):
+        raise VideoError(path, 'may not be read by this user; change its permissions')
 
 def _check_kind(path, kind:str): # `kind`: FFmpeg's name of the container
     if kind in ('tty', 'hls', 'concat', 'dash'): raise VideoError(path, 'is text, not a video')
@@ -152,16 +169,21 @@ def _check_kind(path, kind:str): # `kind`: FFmpeg's name of the container
 def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
     "The container and its first video stream that is not cover art."
     _check_file(path)
-    try: # an absolute path, because 'a:b.mp4' would be a protocol; local files only, because a playlist may name a machine
-        container = av.open(os.path.abspath(path), metadata_errors='ignore', options={'protocol_whitelist': 'file'}, timeout=clock.limit)
+    # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
+    try:
+        container = av.open(os.path.abspath(path), metadata_errors='ignore',
+            options={'protocol_whitelist': 'file'}, timeout=clock.limit)
     except (av.FFmpegError, OSError, ValueError) as e:
         clock.check()
-        raise VideoError(path, f'is not a video, or is damaged where it starts or ends ({_why(e)}); copy or download it again') from None
+        raise VideoError(path, f'is not a video, or is damaged where it starts or ends ({_why(e)}); copy or '
+            'download it again') from None
     with container:
         _check_kind(path, container.format.name)
-        stream = next((s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic), None)
+        stream = next((s for s in container.streams.video
+            if not s.disposition & av.stream.Disposition.attached_pic), None)
         if stream is None: raise VideoError(path, 'has no video stream')
-        if stream.codec_context is None: raise VideoError(path, 'is in a format this FFmpeg has no decoder for; re-encode it')
+        if stream.codec_context is None:
+            raise VideoError(path, 'is in a format this FFmpeg has no decoder for; re-encode it')
         stream.codec_context.thread_count = threads
         stream.codec_context.thread_type = 'AUTO' if threads > 1 else 'NONE'
         yield container, stream
@@ -179,22 +201,28 @@ class _Seen:
 
     def add(self, packet, own:bool):
         if not packet.size: return # the last call, not a packet
-        if packet.pts is not None: self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
+        if packet.pts is not None:
+            self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
         if own: self.pictures,self.slots = self.pictures+1,max(self.slots, 1+(packet.dts or 0))
-        if own: self.blank,self.broken = self.blank+(packet.size < 16 or packet.is_discard),self.broken+packet.is_corrupt
+        if own:
+            self.blank,self.broken = (self.blank+(packet.size < 16 or packet.is_discard),
+                self.broken+packet.is_corrupt)
 
+# %% ../nbs/01_video.ipynb #da729235
 def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=None)->Iterator[Any]:
     "The frames that decode, in decode order; damage ends them early, as if the file were shorter."
     n,first,why = 0,None,''
     try:
         for packet in container.demux() if seen else container.demux(stream):
             clock.check()
-            own = packet.stream.index == stream.index # `packet.stream_index` is 0 in the last packet of every stream
+            # `packet.stream_index` is 0 in the last packet of every stream
+            own = packet.stream.index == stream.index
             if seen: seen.add(packet, own)
             for frame in packet.decode() if own else ():
                 size = f'{frame.width}x{frame.height}'
                 if size != (first := first or size):
-                    raise VideoError(path, f'changes its size at frame {n} from {first} to {size}; re-encode it to one size')
+                    raise VideoError(path, f'changes its size at frame {n} from {first} to {size}; re-encode '
+                        'it to one size')
                 yield frame
                 clock.check()
                 n += 1
@@ -209,25 +237,34 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
 _NUMBERED = re.compile(r'(?P<name>.*?)(?P<number>\d+)\.(jpg|jpeg|png)', re.I)
 
 def _folder_files(folder:Path)->list[Path]: # in the order of their numbers
-    found = sorted((int(m['number']), m['name'], f) for f in folder.iterdir() if (m := _NUMBERED.fullmatch(f.name)))
+    found = sorted((int(m['number']), m['name'], f) for f in folder.iterdir()
+        if (m := _NUMBERED.fullmatch(f.name)))
     kinds = sorted({name for _,name,_ in found})
-    if len(kinds) > 1: raise VideoError(folder, f"holds pictures of several kinds ('{kinds[0]}…' and '{kinds[1]}…'); give each a folder of its own")
+    if len(kinds) > 1:
+        raise VideoError(folder, f"holds pictures of several kinds ('{kinds[0]}…' and '{kinds[1]}…'); "
+            "give each a folder of its own")
     for at,(n,_,f) in enumerate(found, found[0][0]):
         if n != at: raise VideoError(folder, f'has no picture {at} before {f.name}; extract the video again')
     return [f for *_,f in found]
 
-def _folder_frames(folder:Path, need:set[int]|None)->Iterator[tuple[int, Any]]: # number from 0, (H, W, 3) uint8; None for a frame that nobody asked for
+def _folder_frames(folder:Path, need:set[int]|None,
+)->Iterator[tuple[int, Any]]: # number from 0, (H, W, 3) uint8; None for a frame that nobody asked for
     size:Any = None
     for n,f in enumerate(_folder_files(folder)):
         try: x = np.array(Image.open(f).convert('RGB')) if need is None or n in need else None
-        except (OSError, ValueError) as e: raise VideoError(f, f'cannot be read as a picture ({_why(e)}); extract the video again') from None
-        if x is not None and x.shape != (size := size or x.shape): raise VideoError(f, f'is {x.shape[1]}x{x.shape[0]} and the picture before it {size[1]}x{size[0]}; extract the video again')
+        except (OSError, ValueError) as e:
+            raise VideoError(f, f'cannot be read as a picture ({_why(e)}); extract the video again') from None
+        if x is not None and x.shape != (size := size or x.shape):
+            raise VideoError(f, f'is {x.shape[1]}x{x.shape[0]} and the picture before it '
+                f'{size[1]}x{size[0]}; extract the video again')
         yield n, x
 
 # %% ../nbs/01_video.ipynb #fb041c2e
-def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path; or a folder of numbered pictures
+def _is_entry(path,
+)->bool: # the name of an entry of an LMDB, written as a path; or a folder of numbered pictures
     path = Path(path)
-    return any(_NUMBERED.fullmatch(f.name) for f in path.iterdir()) if path.is_dir() else not path.exists() and (path.parent/'data.mdb').is_file()
+    return (any(_NUMBERED.fullmatch(f.name) for f in path.iterdir()) if path.is_dir() else not path.exists()
+        and (path.parent/'data.mdb').is_file())
 
 _opened:dict[str, lmdb.Environment] = {} # real path -> the one opening that py-lmdb allows a process
 _opening = threading.Lock()
@@ -248,22 +285,29 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forked)
 def _value(folder, key:str)->bytes:
     try:
         with _environment(folder).begin() as txn: value = txn.get(key.encode())
-    except lmdb.Error as e: raise VideoError(Path(folder)/key, f'is in an LMDB that cannot be read ({str(e)[:120]}); copy the folder again') from None
-    if value is None: raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
+    except lmdb.Error as e:
+        raise VideoError(Path(folder)/key, f'is in an LMDB that cannot be read ({str(e)[:120]}); copy the '
+            'folder again') from None
+    if value is None:
+        raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
     return value
 
+# %% ../nbs/01_video.ipynb #1b75e725
 def lmdb_entries(
     folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
 )->dict[str,tuple[str,int]]: # name, `Class/video` -> (entry, frames as the file lists them)
     "What a released LMDB holds. `VideoError`."
     try:
-        keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__', '__vlen__'))
+        keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__',
+            '__vlen__'))
         frames = {k.decode(): n for k,n in zip(keys, lengths)}
         return {name.decode(): (entry := f'{i:09d}', frames[entry]) for i,name in enumerate(order)}
     except (TypeError, AttributeError, KeyError, ValueError, msgpack.UnpackException) as e:
-        raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: {str(e)[:80]})') from None
+        raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: '
+            f'{str(e)[:80]})') from None
 
-def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that nobody asked for
+def _entry_frames(path, need:set[int]|None,
+)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that nobody asked for
     if Path(path).is_dir():
         yield from _folder_frames(Path(path), need)
         return
@@ -278,7 +322,8 @@ def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, No
                 yield n, None
             else: yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert('RGB'))
     except VideoError: raise
-    except (ValueError, TypeError, OSError, msgpack.UnpackException) as e: raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
+    except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
+        raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
 
 # %% ../nbs/01_video.ipynb #97836256
 @dataclass(frozen=True)
@@ -291,18 +336,22 @@ class Probe:
     declared:int # frames the file says it has; 0 where it does not say
     codec:str # FFmpeg's name of the codec
     rotation:int # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
-    keyframes:tuple[tuple[int, int], ...] # (frame number, pts) from which decoding can start; the pts is a label, not a time
+    # (frame number, pts) from which decoding can start; the pts is a label, not a time
+    keyframes:tuple[tuple[int, int], ...]
     stored:int=0 # pictures found in the file, empty ones that repeat the one before included
     short:bool=False # is a part of what the file declares not there?
-    damage:str='' # what is wrong in an otherwise readable file, as a sentence without its subject; '' where nothing is
+    # what is wrong in an otherwise readable file, as a sentence without its subject; '' where nothing is
+    damage:str=''
 
-def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float)->tuple[int, bool, str]: # stored, short, damage
+def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float,
+)->tuple[int, bool, str]: # stored, short, damage
     "Compare what a file declares with what is in it."
     stored = max(seen.pictures, seen.slots) if kind == 'avi' else seen.pictures
     said,of = [],f' of {declared}' if declared else ''
     if seen.stopped: said.append(f'stops at frame {frames}{of} ({seen.stopped})')
     elif stored < declared: said.append(f'holds {stored} of the {declared} frames it declares')
-    elif declared and (lost := seen.pictures-seen.blank-frames) > 0: said.append(f'holds frames that do not decode ({lost})')
+    elif declared and (lost := seen.pictures-seen.blank-frames) > 0:
+        said.append(f'holds frames that do not decode ({lost})')
     # Matroska counts no frames but knows how long it should be
     early = 'matroska' in kind and duration-seen.end > max(.25, .02*duration)
     if early: said.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
@@ -332,9 +381,10 @@ def _probe(path, clock:_Clock)->Probe:
         for n,frame in enumerate(_frames(path, container, stream, clock, seen)):
             corrupt += frame.is_corrupt
             if frame.key_frame and frame.pts is not None: keys.append((n, frame.pts))
-        fps,declared,codec = stream.average_rate or stream.guessed_rate or 0, stream.frames, stream.codec.canonical_name
+        fps,declared,codec = (stream.average_rate or stream.guessed_rate or 0, stream.frames,
+            stream.codec.canonical_name)
         found = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
-    # a damaged file is only ever decoded from its start: what a decoder invents for lost data depends on what it saw before
+    # a damaged file is decoded from its start: what is invented for lost data depends on what came before
     if found[2]: keys = keys[:1]
     w,h,turn = frame.width,frame.height,_rotation(frame)
     if turn%180: w,h = h,w
@@ -342,10 +392,12 @@ def _probe(path, clock:_Clock)->Probe:
 
 # %% ../nbs/01_video.ipynb #55b35f87
 def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
-    "The pixels of a decoded frame, the right way up; where it is not turned, a view of memory that the array keeps alive."
-    # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8, where libswscale knows nothing else
+    "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
+    # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8,
+    # where libswscale knows nothing else
     rgb:Any = reformatter.reformat(frame, format='rgb24', interpolation=Interpolation.POINT, **_ONE_THREAD)
-    x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height, rgb.width, 3)
+    x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height,
+        rgb.width, 3)
     return np.ascontiguousarray(np.rot90(x, _rotation(frame)//90)) if _rotation(frame) else x
 
 # %% ../nbs/01_video.ipynb #abcc2a98
@@ -354,22 +406,26 @@ def crop_resize(
     box:Sequence[int]|None=None, # (top, left, height, width) px of what to keep; None keeps all
     size:Sequence[int]|None=None, # (height, width) px to scale to; None keeps the size
 )->Tensor: # (T, h, w, 3) uint8
-    "Cut out a box, then scale it with antialiased bilinear interpolation. `ValueError` where the box does not fit."
+    "Cut out a box, then scale it (antialiased, bilinear). `ValueError` where the box does not fit."
     H,W = frames.shape[1:3]
     if box is not None:
         top,left,h,w = (int(v) for v in box)
         if min(top, left) < 0 or min(h, w) < 1 or top+h > H or left+w > W:
-            raise ValueError(f'the box (top {top}, left {left}, height {h}, width {w}) does not fit into frames {H} high and {W} wide')
+            raise ValueError(f'the box (top {top}, left {left}, height {h}, width {w}) does not fit into '
+                f'frames {H} high and {W} wide')
         frames = frames[:, top:top+h, left:left+w]
     if size is None: return frames
-    if len(size) != 2 or min(size) < 1: raise ValueError(f'the size {tuple(size)} is not a height and a width of at least 1')
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f'the size {tuple(size)} is not a height and a width of at least 1')
     h,w = (int(v) for v in size)
     if (h, w) == tuple(frames.shape[1:3]): return frames
-    x = frames.permute(0, 3, 1, 2) # the memory stays as it is: torch has a fast path for bytes laid out like this
+    # the memory stays as it is: torch has a fast path for bytes laid out like this
+    x = frames.permute(0, 3, 1, 2)
     return F.interpolate(x, (h, w), mode='bilinear', antialias=True, align_corners=False).permute(0, 2, 3, 1)
 
 # %% ../nbs/01_video.ipynb #0e5fe0ff
-def _numbered(path, first:int, seek:Probe|None, threads:int, clock:_Clock=_NO_HURRY)->Generator[tuple[int, Any], None, None]:
+def _numbered(path, first:int, seek:Probe|None, threads:int,
+    clock:_Clock=_NO_HURRY)->Generator[tuple[int, Any], None, None]:
     "(number, frame) from frame 0 on, or from a keyframe at or before `first`."
     marks = [pts for n,pts in seek.keyframes if 0 < n <= first] if seek else []
     if seek and marks:
@@ -384,7 +440,8 @@ def _numbered(path, first:int, seek:Probe|None, threads:int, clock:_Clock=_NO_HU
             if number is not None and number <= first:
                 yield from enumerate(chain([head], rest), number)
                 return
-    with _open(path, threads, clock) as (container, stream): yield from enumerate(_frames(path, container, stream, clock))
+    with _open(path, threads, clock) as (container, stream):
+        yield from enumerate(_frames(path, container, stream, clock))
 
 # %% ../nbs/01_video.ipynb #9740ba96
 def decode(
@@ -398,19 +455,24 @@ def decode(
 )->Tensor: # (T, H, W, 3) uint8 RGB
     "Exactly the frames asked for, in that order, upright. `VideoError`."
     want = None if index is None else np.asarray(index)
-    if want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu' or want.min() < 0):
+    if (want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu'
+        or want.min() < 0)):
         raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
     need = None if want is None else set(want.tolist())
     got = _within(path, limit, lambda clock: _pick(path, need, box, size, seek, threads, clock))
     return torch.stack(list(got.values()) if want is None else [got[i] for i in want.tolist()])
 
-def _pick(path, need:set[int]|None, box, size, seek:Probe|None, threads:int, clock:_Clock)->dict[int, Tensor]: # number -> (H, W, 3)
+def _pick(path, need:set[int]|None, box, size, seek:Probe|None, threads:int, clock:_Clock,
+)->dict[int, Tensor]: # number -> (H, W, 3)
     got,n,reformatter = {},-1,VideoReformatter()
     entry = _is_entry(path)
-    with closing(_entry_frames(path, need) if entry else _numbered(path, min(need) if need else 0, seek, threads, clock)) as numbered:
+    with closing(_entry_frames(path, need) if entry else _numbered(path, min(need) if need else 0, seek,
+        threads, clock)) as numbered:
         for n,frame in numbered:
             if need is not None and n not in need: continue
-            try: got[n] = crop_resize(torch.from_numpy(frame if entry else _rgb(frame, reformatter))[None], box, size)[0]
+            try:
+                got[n] = crop_resize(torch.from_numpy(frame if entry else _rgb(frame, reformatter))[None],
+                    box, size)[0]
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
             if need is not None and len(got) == len(need): break
     if need is None or len(got) == len(need): return got
@@ -430,26 +492,33 @@ def _copy_frames(path, short_side:int|None, clock:_Clock)->Iterator[np.ndarray]:
             x = torch.from_numpy(_rgb(frame, reformatter))[None]
             h,w = _copy_size(x.shape[1], x.shape[2], short_side)
             # an odd size that is not scaled loses its last row or column
-            yield crop_resize(x[:, :h, :w] if (h, w) == (x.shape[1]//2*2, x.shape[2]//2*2) else x, None, (h, w))[0].numpy()
+            yield crop_resize(x[:, :h, :w] if (h, w) == (x.shape[1]//2*2, x.shape[2]//2*2) else x, None,
+                (h, w))[0].numpy()
 
+# %% ../nbs/01_video.ipynb #92a81786
 def transcode(
     path:str|os.PathLike, # a video file
     out:str|os.PathLike, # file to write; the suffix chooses the container
-    short_side:int|None=None, # px of the shorter side, made even; None keeps the size, and nothing is enlarged
+    short_side:int|None=None, # px of the shorter side, made even, never enlarged; None keeps the size
     crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst
     gop:int=8, # a keyframe every so many frames
     limit:float|None=600., # seconds it may take; None is no limit
 )->Probe: # of the copy
-    "An H.264 copy, upright and without sound, of which frame i is frame i of the original; whole or not at all. `VideoError`."
+    "Copy to H.264, upright and without sound, frame by frame; whole or not at all. `VideoError`."
     path,out = Path(path),Path(out)
-    if short_side is not None and short_side < 2: raise VideoError(out, f'cannot be written with a short side of {short_side}; take at least 2')
+    if short_side is not None and short_side < 2:
+        raise VideoError(out, f'cannot be written with a short side of {short_side}; take at least 2')
     _check_file(path)
-    if out.exists() and out.samefile(path): raise VideoError(out, 'is the original itself; give the copy another name')
+    if out.exists() and out.samefile(path):
+        raise VideoError(out, 'is the original itself; give the copy another name')
     def work(clock:_Clock)->Probe:
-        with _open(path, 1, clock) as (_, stream): fps = float(stream.average_rate or stream.guessed_rate or 25)
+        with _open(path, 1, clock) as (_, stream):
+            fps = float(stream.average_rate or stream.guessed_rate or 25)
         _writable(out, fps, crf, gop)
-        n = _write(part, _copy_frames(path, short_side, clock), fps, crf, gop, 'libx264', bf='0', sc_threshold='0', keyint_min=str(gop), tune='fastdecode')
+        n = _write(part, _copy_frames(path, short_side, clock), fps, crf, gop, 'libx264', bf='0',
+            sc_threshold='0', keyint_min=str(gop), tune='fastdecode')
         copy = _probe(part, clock)
-        if (copy.frames, copy.damage) != (n, ''): raise VideoError(out, f'cannot be written ({copy.frames} of {n} frames can be read back)')
+        if (copy.frames, copy.damage) != (n, ''):
+            raise VideoError(out, f'cannot be written ({copy.frames} of {n} frames can be read back)')
         return copy
     with _whole(out) as part: return _within(path, limit, work)
