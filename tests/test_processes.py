@@ -161,7 +161,7 @@ MISTAKES = {
     'a miner of another backbone': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--backbone', 'small'], ['--sampler whole', "backbone='tiny'"]),
     'a miner of another size': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--size', '48'], ['--sampler whole', 'size=32']),
     'a miner of other features': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--dim', '64'], ['--sampler whole', 'dim=128']),
-    'a start of another view': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--init-from', 'whole'], ['whole', "view='residual'"]),
+    'a start of another view': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--init-from', 'whole'], ['--init-from whole', "view='residual'"]),
     'more positives than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--topk', '24'], ['topk=24', 'queue']),
     'mining in a batch larger than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--batch', '32'], ['queue=24', 'batch=32', 'enlarge the queue']),
     'flow that is not there': (None, ['pretrain', 'coclr-ucf101-rgb-cycle1', '--data', 'videos', '--out', 'bad', '--sampler', 'whole', '--device', 'cpu'], ['no stored flow', 'vssl-nb flow']),

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'is_first', 'Pretrain', 'Retrieve', 'changes', 'Extract',
-           'ProbeCommand', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'unknown_option',
-           'overview', 'main']
+           'ProbeCommand', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'option_value',
+           'unknown_option', 'overview', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -18,14 +18,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from . import __version__
-from .recipes import RECIPES, Recipe, RecipeError, find, flat_fields, did_you_mean
+from .plugins import did_you_mean
+from .recipes import RECIPES, Recipe, RecipeError, find, flat_fields, override, to_dict
 
 # %% ../nbs/50_cli.ipynb #6fb20794
 @dataclass
@@ -94,7 +95,7 @@ class Recipes:
     name:tyro.conf.Positional[str]='' # which; none lists all
 
     def run(self):
-        if self.name: print(json.dumps(asdict(find(self.name)), indent=1))
+        if self.name: print(json.dumps(to_dict(find(self.name)), indent=1))
         else: print('\n'.join(f'{r.name:26}{r.about}' for r in RECIPES.values()))
 
 # %% ../nbs/50_cli.ipynb #994db03b
@@ -105,9 +106,10 @@ def is_first()->bool:
 @dataclass
 class Pretrain:
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
-    recipe_name:tyro.conf.Positional[str] # a name that `vssl-nb recipes` lists
+    recipe_name:tyro.conf.Positional[str] # a name that `vssl-nb recipes` lists, or package.module:name of one's own recipe
     data:Path # manifest.csv, or the folder that holds it
     recipe:Annotated[Recipe, tyro.conf.arg(name='')]
+    method:str|None=None # another method for this recipe: infonce, ubernce, coclr, or package.module:Settings of one's own
     out:Path|None=None # run folder; none: runs/<name of the recipe>
     resume:bool=False # go on with the run in that folder
     device:str='auto' # auto, cpu, cuda or cuda:1
@@ -313,7 +315,9 @@ def parse(
     default: Any
     kind, prog, default = COMMANDS[command], f'vssl-nb {command}', tyro.MISSING_NONPROP
     named = next((a for a in args if not a.startswith('-')), None) if command=='pretrain' else None
-    if command=='pretrain': default = Pretrain(tyro.MISSING, tyro.MISSING, find(named) if named else find('infonce-toy-rgb'))
+    if command=='pretrain':
+        recipe, other = find(named or 'infonce-toy-rgb'), option_value(args, '--method')
+        default = Pretrain(tyro.MISSING, tyro.MISSING, override(recipe, method=other) if other else recipe)
     said, helped = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(helped):
@@ -323,6 +327,11 @@ def parse(
         raise Mistake(f'{sentence(said.getvalue())}; see {prog} --help') from None
     if unknown: raise Mistake(unknown_option(command, unknown[0]))
     return made
+
+def option_value(args:Sequence[str], option:str)->str|None: # '--method'
+    "What follows an option, if it is there."
+    words = [w for a in args for w in (a.split('=', 1) if a.startswith(option+'=') else [a])]
+    return words[words.index(option)+1] if option in words[:-1] else None
 
 def unknown_option(command:str, word:str)->str:
     "A sentence about an option that does not exist."

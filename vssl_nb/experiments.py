@@ -218,16 +218,16 @@ def read_weights(
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
-    folder, view = Path(folder), networks(recipe)[network]
+    folder, view, option = Path(folder), networks(recipe)[network], '--init-from' if network=='encoder' else f'--{network}'
     theirs = from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json'))
     pairs = {'view': (theirs.view, view), **{k: (getattr(theirs, k), getattr(recipe, k)) for k in ('backbone', 'size')},
         **{k: (getattr(theirs.sampling, k), getattr(recipe.sampling, k)) for k in ('length', 'stride')},
         **{k: (getattr(theirs.method, k), getattr(recipe.method, k)) for k in ('dim', 'dim_hidden')
             if hasattr(theirs.method, k) and hasattr(recipe.method, k)}}
     for name,(was,now) in pairs.items():
-        if was != now: raise TrainError(f'{folder}: was trained with {name}={was!r}, and the {network} of {recipe.name} needs '
+        if was != now: raise TrainError(f'{option} {folder}: was trained with {name}={was!r}, and {recipe.name} needs '
             f'{now!r}; give the run of {view} that fits, or change the recipe')
-    if not (folder/'last.pt').exists(): raise TrainError(f'{folder}: has no checkpoint yet; train it first')
+    if not (folder/'last.pt').exists(): raise TrainError(f'{option} {folder}: has no checkpoint yet; train it first')
     state = load(folder/'last.pt')['method']
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
