@@ -1,0 +1,168 @@
+"""Somebody else's package: a method, a miner, a view, a backbone and a recipe of their own, and not one of our files changes."""
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vssl_nb import toy
+from vssl_nb.checkpoints import load
+from vssl_nb.experiments import read_json
+
+PACKAGE = {
+    '__init__.py': '',
+    'settings.py': '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class BYOLSettings:
+    dim:int = 32 # of the compared features
+    momentum:float = 0.9 # of the target network
+    clips:ClassVar = ('one', 'two')
+    name:ClassVar[str] = 'byol'
+    method:ClassVar[str] = 'lab.byol:BYOL'
+''',
+    'byol.py': '''
+import copy
+import torch
+import torch.nn.functional as F
+from torch import nn
+from vssl_nb.backbones import Projection
+from vssl_nb.momentum import ema_update, named_clips
+
+class BYOL(nn.Module):
+    def __init__(self, encoder, view, seed, dim, momentum):
+        super().__init__()
+        self.encoder, self.projection = encoder, Projection(encoder.dim, 64, dim, seed+1)
+        self.predictor = Projection(dim, 64, dim, seed+2)
+        self.target = copy.deepcopy(nn.Sequential(self.encoder, self.projection)).requires_grad_(False)
+        self.view, self.momentum = view, momentum
+
+    def forward(self, batch):
+        one, two = named_clips(batch, self.view, ('one', 'two'))
+        p = [self.predictor(self.projection(self.encoder(x))) for x in (one, two)]
+        with torch.no_grad(): t = [self.target(x) for x in (two, one)]
+        agree = sum(F.cosine_similarity(a.float(), b.float()).mean() for a, b in zip(p, t))/2
+        return 2 - 2*agree, {'agree': agree.detach()}
+
+    def after_step(self): ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
+''',
+    'parts.py': '''
+import torch
+from torchvision.models import video
+
+def gradient(clips): # (B, V, 3, T, H, W) in [0, 1]: horizontal and vertical edges, and the grey picture
+    grey = clips.mean(2)
+    x, y = grey.diff(dim=-1, append=grey[..., -1:]), grey.diff(dim=-2, append=grey[..., -1:, :])
+    return torch.stack([x, y, grey - .5], 2)*4
+
+def r3d_18(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = video.r3d_18(weights=None)
+    net.fc, net.dim = torch.nn.Identity(), 512
+    return net
+
+class MutualNearest:
+    "Candidates that are among the k nearest of the query, and have it among the k nearest queries of theirs."
+    def __init__(self, k, view=None): self.k, self.view = k, view
+    def __call__(self, sims, excluded):
+        assert len(sims) > 1, 'a miner sees every view'
+        sim = sims[self.view or next(iter(sims))].masked_fill(excluded, -torch.inf)
+        def nearest(s, k): return torch.zeros_like(s, dtype=torch.bool).scatter_(1, s.topk(min(k, s.shape[1]), 1).indices, True)
+        return nearest(sim, self.k) & nearest(sim.T, self.k).T & ~excluded
+''',
+    'recipes.py': '''
+from vssl_nb.recipes import find, override
+
+byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings', view='lab.parts:gradient',
+    backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=2, batch=8, warmup=0.5, length=8, test_clips=1)
+''',
+}
+VSSL = [sys.executable, '-m', 'vssl_nb.cli']
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory):
+    "A folder with their package and toy videos; commands start here, and nothing else says where the package is."
+    there = tmp_path_factory.mktemp('outside')
+    (there/'lab').mkdir()
+    for name, text in PACKAGE.items(): (there/'lab'/name).write_text(text)
+    toy.make(there/'videos', size='tiny', progress=False)
+    return there
+
+
+def vssl(lab, *args, code=0):
+    env = {k: v for k, v in os.environ.items() if k != 'IN_TEST'}
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run([sys.executable, '-P', '-m', 'vssl_nb.cli', *map(str, args)] if sys.version_info >= (3, 11) else [*VSSL, *map(str, args)],
+        cwd=lab, env=env | {'PYTHONPATH': root}, text=True, capture_output=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert 'Traceback' not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+def steps(out): return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
+
+
+def equal(a, b):
+    if isinstance(a, dict): return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)): return len(a) == len(b) and all(map(equal, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def test_their_method_is_killed_resumed_measured_and_reported(lab):
+    "BYOL on edges with torchvision's r3d_18: run folder, card, resume, retrieval and report like ours."
+    train = ['pretrain', 'lab.recipes:byol', '--data', 'videos', '--device', 'cpu', '--workers', '0', '--cache', '64']
+    vssl(lab, *train, '--out', 'runs/whole')
+    out = lab/'runs'/'killed'
+    life = subprocess.Popen([*VSSL, *train, '--out', 'runs/killed', '--save-minutes', '0'], cwd=lab, stderr=subprocess.DEVNULL,
+        env=os.environ | {'PYTHONPATH': f'{Path(__file__).parent.parent}{os.pathsep}{lab}'})
+    until = time.monotonic() + 200
+    while not ((out/'last.pt').exists() and steps(out) >= 2) and life.poll() is None and time.monotonic() < until: time.sleep(.01)
+    life.send_signal(signal.SIGKILL)
+    life.wait()
+    whole = load(lab/'runs'/'whole'/'last.pt')
+    assert 0 < load(out/'last.pt')['step'] < whole['step'], 'killed too late to show anything'
+    vssl(lab, *train, '--out', 'runs/killed', '--resume')
+    assert equal(load(out/'last.pt'), whole)
+    assert read_json(out/'recipe.json', 'a run')['method'] == {'name': 'lab.settings:BYOLSettings', 'dim': 32, 'momentum': .9}
+    assert read_json(out/'card.json', 'a run')['finished']
+
+    vssl(lab, 'retrieve', 'runs/killed', '--device', 'cpu', '--workers', '0')
+    row = [r for r in read_json(out/'results.json', 'a run') if r['name'] == 'byol-lab'][0]
+    assert (row['method'], row['view'], row['finished']) == ('byol', 'lab.parts:gradient', True) and 0 <= row['r1'] <= 1
+    assert 'byol-lab' in vssl(lab, 'report', 'runs/killed')
+
+
+def test_their_miner_and_view_in_our_method(lab):
+    "CoCLR mines with a miner of theirs, which sees the similarities of every view."
+    short = ['--epochs', '3', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos', '--device', 'cpu', '--workers', '0']
+    for view in ('rgb', 'lab.parts:gradient'):
+        vssl(lab, 'pretrain', 'infonce-toy-rgb', '--view', view, *short, '--out', f'runs/{view[-3:]}')
+    mine = ['pretrain', 'coclr-toy-rgb-cycle1', '--mining-view', 'lab.parts:gradient', '--miner', 'lab.parts:MutualNearest',
+        '--topk', '3', *short, '--init-from', 'runs/rgb', '--sampler', 'runs/ent']
+    vssl(lab, *mine, '--miner-options', 'view=lab.parts:gradient', '--out', 'runs/mutual')
+    vssl(lab, *mine[:4], *mine[6:], '--out', 'runs/nearest')
+    a, b = (load(lab/'runs'/n/'last.pt')['method'] for n in ('mutual', 'nearest'))
+    assert not torch.equal(a['projection.layers.0.weight'], b['projection.layers.0.weight']), 'the miner makes no difference'
+
+
+@pytest.mark.parametrize('args, words', [
+    (['--method', 'lab.settings:BYOL'], ["lab.settings has no 'BYOL'", "did you mean 'BYOLSettings'?"]),
+    (['--method', 'nowhere:Settings'], ["there is no module 'nowhere'"]),
+    (['--view', 'lab.parts:gradiant'], ["did you mean 'gradient'?"]),
+    (['--view', 'residul'], ["did you mean 'residual'?"]),
+    (['--backbone', 'lab.parts:gradient'], ['seed']),
+    (['--head', 'lab.parts:Head'], ["lab.parts has no 'Head'"]),
+    (['--method', 'lab.settings:BYOLSettings', '--clips', '3'], ['byol takes 2 clips of each video (one, two)']),
+])
+def test_what_is_wrong_with_their_parts_is_one_sentence(lab, args, words):
+    said = vssl(lab, 'pretrain', 'infonce-toy-rgb', *args, '--data', 'videos', '--device', 'cpu', '--out', 'runs/wrong', code=2)
+    assert all(w in said for w in words) and len(said.strip().splitlines()) == 1, said
+    assert not (lab/'runs'/'wrong').exists()
