@@ -15,16 +15,17 @@ import re
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torch import Tensor
 from tqdm.auto import tqdm
 
 import vssl_nb
-from .video import VideoError, probe
+from .video import VideoError, decode, probe
 
 # %% ../nbs/02_manifest.ipynb #2378866d
 class ManifestError(ValueError):
@@ -98,6 +99,10 @@ class Manifest:
     def file(self, i:int)->Path: return self.root/self.rows[i].video
     def label_id(self, i:int)->int: return self._label.get(self.rows[i].label, -1)
     def source_id(self, i:int)->int: return self._source[self.rows[i].source]
+
+    def decode(self, row:int, numbers:Sequence[int], what:str='clips')->Tensor: # (F, H, W, 3) uint8
+        "The frames with these numbers of a video, or of its stored flow (what='flow'). `VideoError`."
+        return decode(self.root/(self.rows[row].flow if what == 'flow' else self.rows[row].video), numbers)
 
     def __repr__(self):
         count = lambda part,split: sum(r.status == 'ok' and getattr(r, f'split{split}') == part for r in self.rows)
