@@ -112,16 +112,16 @@ def whole(source, tmp_path_factory):
 
 def test_what_is_stored_is_the_flow(whole):
     "F-1 frames of the size of the video; to the byte what the method gives; as pixels within half a level."
-    table, dis = manifest.read(whole), flow.method('dis')
+    table, dis = manifest.read(whole), flow.flow_method('dis')
     assert json.loads((whole/'flow'/'flow.json').read_text())['method'] == 'dis'
     assert not list((whole/'flow').rglob('.*'))
     for row in table.rows[:3]:
         seen, stored = probe(whole/row.video), decode(whole/row.flow)
         assert stored.shape == (seen.frames-1, seen.height, seen.width, 3)
-        grey = next(flow.pieces(whole/row.video, 2**40))
+        grey = next(flow.frame_chunks(whole/row.video, 2**40))
         f = torch.cat([dis.compute(grey[i:i+1], grey[i+1:i+2]) for i in range(len(grey)-1)]) # one pair at a time, in one thread
-        assert torch.equal(stored, motion.picture(f))
-        assert (motion.unpicture(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
+        assert torch.equal(stored, motion.flow_to_image(f))
+        assert (motion.image_to_flow(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
 
 
 def test_the_small_codec_keeps_its_word(place, whole):
@@ -152,7 +152,7 @@ def test_killed_at_random_moments(place, whole):
         if life.wait().returncode == 0: break # it was quicker
         caught += bool(part(place))
         finished.append(len(list(place.rglob('flow/**/[!.]*.mp4'))))
-        for p in place.rglob('flow/**/[!.]*.mp4'): assert flow.stored_frames(p) > 0, f'{p} is not whole'
+        for p in place.rglob('flow/**/[!.]*.mp4'): assert flow.count_frames(p) > 0, f'{p} is not whole'
         assert not any(r.flow for r in manifest.read(place).rows)
     assert caught >= 2 and finished == sorted(finished), (caught, finished)
     done = call(place, *QUICK)
@@ -272,7 +272,7 @@ def test_videos_that_have_no_flow(place):
     g = np.random.default_rng(0)
     extra = {'one.mp4': (1, 32, 32), 'two_px.mp4': (4, 2, 2), 'flat.mp4': (4, 2, 64)}
     for name, size in extra.items(): encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
-    flow.store(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8)) # any video will do
+    flow.write_flow(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8)) # any video will do
     rows = [*table.rows, *(manifest.Row(n, frames=t, fps=25., width=w, height=h) for n, (t, h, w) in (extra | {'odd.mp4': (5, 33, 21)}).items()), manifest.Row('gone.avi', status='is not there')]
     rows[1] = rows[1].__class__(**{**rows[1].__dict__, 'frames': rows[1].frames+3})
     for name, size in {'a.h264': (6, 32, 32), 'b.h264': (6, 48, 32)}.items(): encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
@@ -316,7 +316,7 @@ def test_the_script_is_the_command(place, whole):
 
 def reads_in_pieces(path, told):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    n = sum(len(p)-1 for p in flow.pieces(path, 2**20))
+    n = sum(len(p)-1 for p in flow.frame_chunks(path, 2**20))
     told.put((n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss-before)//1024))
 
 
