@@ -129,7 +129,8 @@ def flow_method(
     where = _device(device, local)
     if name == 'raft': return _raft(weights, where)
     compiled = compiled and motion.can_compile(where.type) # written down, because the last digits differ
-    return FlowMethod(lambda a,b: motion.tvl1(*(x[:,None].to(where) for x in (a, b)), compiled=compiled), dict(method=name, compiled=compiled) | asdict(motion.tvl1), where)
+    def f(a:Tensor, b:Tensor)->Tensor: return motion.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
+    return FlowMethod(f, dict(method=name, compiled=compiled) | asdict(motion.tvl1), where)
 
 # %% ../nbs/16_flow.ipynb #fd0dd3bb
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ __all__ = ['VIEWS', 'FLOW_FLIPS', 'FLOW_COLOURS', 'OPTIONS', 'LIVE_PIXELS', 'fro
 
 # %% ../nbs/08_views.ipynb #819607c9
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -114,7 +114,8 @@ def _refuse(views:list[View], live:bool, batch:dict, params:dict): # a batch wit
 
 # %% ../nbs/08_views.ipynb #5c5a6a21
 def _source(part:Any)->str: # a digest of the text that one's own part was read from; '' where there is none
-    for of in (inspect.getmodule(part), part, type(part)):
+    places: tuple[Any,...] = inspect.getmodule(part), part, type(part)
+    for of in places:
         with suppress(TypeError, OSError): return sha256(inspect.getsource(of).encode()).hexdigest()[:16]
     return ''
 
@@ -178,22 +179,34 @@ class Views:
         "Augment once, derive every view."
         return _make_views(self, batch)
 
+    def from_floats(self,
+        clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `augment.apply` gives them
+    )->dict[str,Tensor]: # each name -> (B, V, C, T, H, W)
+        "The views of clips that are floats already. ValueError for a view that is made of more than clips."
+        found = _views(self.names)
+        for v in found:
+            if set(v.streams)!={'clips'}: raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
+        if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
+            raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} {tuple(clips.shape)}.")
+        return _derive(self, found, {'clips': clips})
+
 # %% ../nbs/08_views.ipynb #da07acf7
-def _make_views(views:Views, batch:Mapping[str,Any])->dict[str,Any]:
-    out, params = {k: v for k,v in batch.items() if k not in (*STREAMS, 'augment')}, batch.get('augment', {})
-    found, augment = _views(views.names), find_augmentation(views.augmentation).apply
-    _refuse(found, views.live is not None, batch, params)
-    make = {'clips': lambda: augment(batch['clips'], params), 'flow': lambda: _flow(views, batch, params, augment),
-        'pair': lambda: _pair(batch['pair'], params)}
-    floats: dict[str,Tensor] = {}
+def _derive(views:Views, found:list[View], floats:dict[str,Tensor])->dict[str,Tensor]: # stream -> name
+    out: dict[str,Tensor] = {}
     for view in found:
-        for s in view.streams:
-            if s not in floats: floats[s] = make[s]()
         given = [floats[s] for s in view.streams]
         before = _versions(given)
         made = view.make(*given, **{o: getattr(views, o) for o in view.options})
         out[view.name] = _checked(view, made, given, before).to(views.dtype)
     return out
+
+def _make_views(views:Views, batch:dict[str,Any])->dict[str,Any]:
+    kept, params = {k: v for k,v in batch.items() if k not in (*STREAMS, 'augment')}, batch.get('augment', {})
+    found, augment = _views(views.names), find_augmentation(views.augmentation).apply
+    _refuse(found, views.live is not None, batch, params)
+    make = {'clips': lambda: augment(batch['clips'], params), 'flow': lambda: _flow(views, batch, params, augment),
+        'pair': lambda: _pair(batch['pair'], params)}
+    return kept | _derive(views, found, {s: make[s]() for s in make if any(s in v.streams for v in found)})
 
 # %% ../nbs/08_views.ipynb #9e1d7f0e
 def negate_u(
