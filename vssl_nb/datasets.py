@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np

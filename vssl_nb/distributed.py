@@ -34,7 +34,7 @@ def _started()->bool: # False in an ordinary script or notebook
     "Has this process joined a group?"
     return dist.is_available() and dist.is_initialized()
 
-def rank()->int: # 0 .. world()-1
+def rank()->int: # 0 .. world_size()-1
     "Which process this is."
     return dist.get_rank() if _started() else 0
 
@@ -88,7 +88,7 @@ class _Gather(torch.autograd.Function): # torch's own collective with gradient i
 
 def gather(
     x:Tensor, # (B, ...) this process's rows; B is the same in all processes
-)->Tensor: # (world*B, ...) everyone's rows, in rank order
+)->Tensor: # (world_size*B, ...) everyone's rows, in rank order
     "Concatenate `x` across processes; the gradient of a row is the sum of what all processes ask of it."
     return _Gather.apply(x.contiguous()) if world_size()>1 else x
 
@@ -214,7 +214,7 @@ def average_running(
 # %% ../nbs/12_distributed.ipynb #d4724bc3
 def permute_across_ranks(
     x:Tensor, # (B, ...) this process's rows of the whole batch
-    order:Tensor, # (world*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
+    order:Tensor, # (world_size*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
     if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for {world_size()} x {len(x)} rows: give one place per row of the whole batch')
@@ -271,8 +271,8 @@ def on_main(
 @dataclass(frozen=True)
 class Place:
     "Where a process stands among the processes of its run."
-    rank:int=0 # 0 .. world-1
-    world:int=1 # processes in all
+    rank:int=0 # 0 .. world_size-1
+    world_size:int=1 # processes in all
     local:int=0 # number among the processes of this machine, which is the number of its GPU
     address:str='' # the machine where all meet
     port:int=0
@@ -303,11 +303,11 @@ class Heartbeat(threading.Thread):
     "Signs of life of all processes; ends this one when another failed or fell silent."
     def __init__(self,
         store:dist.Store, # shared by all processes
-        rank:int, world:int,
+        rank:int, world_size:int, # of this process; processes in all
         patience:float=30., # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
-        self.store, self.rank, self.world, self.patience, self.every = store, rank, world, patience, min(2., patience/10)
+        self.store, self.rank, self.world_size, self.patience, self.every = store, rank, world_size, patience, min(2., patience/10)
         self.over, self.looked = threading.Event(), time.monotonic()
         self.heard: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
 
@@ -323,7 +323,7 @@ class Heartbeat(threading.Thread):
         now = time.monotonic()
         if now - self.looked > self.patience/2: self.heard.clear() # this process slept, and perhaps all did
         self.looked = now
-        for r in range(self.world):
+        for r in range(self.world_size):
             sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
             if r not in self.heard or self.heard[r][0]!=sign: self.heard[r] = sign, now
         silent = [r for r,(_,when) in self.heard.items() if now - when > self.patience]
@@ -343,7 +343,7 @@ def _linger(watch):
     "The first process may be the one that keeps the store: it leaves last."
     if watch.rank: return watch.store.set(f'left{watch.rank}', '1')
     until = time.monotonic() + 6
-    while time.monotonic() < until and not watch.store.check([f'left{r}' for r in range(1, watch.world)]): time.sleep(.05)
+    while time.monotonic() < until and not watch.store.check([f'left{r}' for r in range(1, watch.world_size)]): time.sleep(.05)
 
 def _end(watch, why='')->NoReturn: # without cleaning up: the main thread may be waiting for a GPU that waits for a process that is gone
     if why: print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
@@ -361,15 +361,15 @@ def start(
 )->Iterator[Place]:
     "Join the processes of this run, and end with all of them; alone, or inside a group that was started elsewhere, nothing happens."
     place = process_place(environ)
-    if place.world==1 or _started():
+    if place.world_size==1 or _started():
         yield Place(rank(), world_size(), place.local)
         return
     os.environ.update(MASTER_ADDR=place.address, MASTER_PORT=str(place.port))
-    try: store = next(iter(dist.rendezvous('env://', place.rank, place.world)))[0]
+    try: store = next(iter(dist.rendezvous('env://', place.rank, place.world_size)))[0]
     except (RuntimeError, ValueError) as e: raise DistributedError(f'rank {place.rank} does not reach {place.address}:{place.port} ({str(e).splitlines()[0][:100]}); is the first process running there?') from e
     if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
-    dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank, world_size=place.world, timeout=timedelta(minutes=30))
-    watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world, patience)
+    dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank, world_size=place.world_size, timeout=timedelta(minutes=30))
+    watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world_size, patience)
     watch.start()
     try:
         yield place

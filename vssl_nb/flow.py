@@ -395,7 +395,7 @@ class ExtractionJob:
         "The videos of this process, the largest first, so that no worker is left alone with one at the end."
         rows = self.manifest.rows
         order = sorted((i for i,r in enumerate(rows) if r.status == 'ok'), key=lambda i: (-rows[i].frames*rows[i].width*rows[i].height, i))
-        return order[self.place.rank::self.place.world]
+        return order[self.place.rank::self.place.world_size]
 
     def run(self)->ExtractionResult:
         "Do what is missing of the share, then see whether all is done. `FlowError`."
