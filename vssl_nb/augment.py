@@ -54,7 +54,8 @@ GREY = (0.2989, 0.587, 0.114) # luminance of red, green, blue, with torchvision'
 JITTER = ('brightness', 'contrast', 'saturation', 'hue')
 GREY_MODES = ('clip', 'flicker')
 COLOURS = ('all', 'released')
-# probability that the released code changes the colours of a clip, when an item has different clips (b8, "TwoClip")
+# probability that the released code changes the colours of a clip, when an item has different clips (b8,
+# "TwoClip")
 BASE_PROBABILITY = .3
 
 def _within(low, high, **numbers):
@@ -62,7 +63,8 @@ def _within(low, high, **numbers):
     for name, n in numbers.items():
         pair = (n, n) if isinstance(n, (int, float)) else tuple(n)
         if len(pair)!=2 or not low <= pair[0] <= pair[1] <= high:
-            raise ValueError(f"{name} must lie between {low} and {high}, a range with its smaller number first, not {n!r}.")
+            raise ValueError(f"{name} must lie between {low} and {high}, a range with its smaller number "
+                f"first, not {n!r}.")
 
 def _tensors(**arrays): # float32, int64 and bool
     return {k: torch.from_numpy(a.astype(np.float32) if a.dtype==float else a) for k,a in arrays.items()}
@@ -78,16 +80,20 @@ def draw(
     height:int, width:int, # frame as decoded, px
     *,
     size:int|tuple[int,int], # of the clip after the worker's crop and scale, px; `sigma` is measured in these
-    area:tuple[float,float]=(.2,1.), aspect:tuple[float,float]=(3/4,4/3), # crop: share of the frame, width / height
+    # crop: share of the frame, width / height
+    area:tuple[float,float]=(.2,1.), aspect:tuple[float,float]=(3/4,4/3),
     crop:str='torchvision', # or 'released': one attempt, else the whole frame (b8)
     flip:float=.5, jitter:float=.8, # probabilities: left-right; the four colour changes
     brightness:float=.4, contrast:float=.4, saturation:float=.4, # factors from max(0, 1-this) to 1+this
     hue:float=.1, # from -this to +this, turns
-    grey:float=.2, grey_mode:str='clip', # probability; 'clip' luminance, or 'flicker': a channel per frame (b8)
+    # probability; 'clip' luminance, or 'flicker': a channel per frame (b8)
+    grey:float=.2, grey_mode:str='clip',
     permute:float=0., # probability of channels in random order
     blur:float=.5, sigma:tuple[float,float]=(.1,2.), # probability; width, px
-    colour:str='all', # which clips jitter, grey, permute and blur may change; 'released': the chosen ones only (b8)
-    same:bool=False, # for 'released': choose exactly one of the V clips, not each with probability `BASE_PROBABILITY`
+    # which clips jitter, grey, permute and blur may change; 'released': the chosen ones only (b8)
+    colour:str='all',
+    # for 'released': choose exactly one of the V clips, not each with probability `BASE_PROBABILITY`
+    same:bool=False,
 )->dict[str,Tensor]: # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
@@ -101,11 +107,13 @@ def draw(
     factor = rng.uniform(np.maximum(1-reach, 0), 1+reach, (clips, 3))
     turn, width_px = rng.uniform(-hue, hue, clips), rng.uniform(*sigma, clips)
     order, channels = rng.random((clips, 4)).argsort(1), rng.random((clips, 3)).argsort(1)
-    chosen = _chosen(rng, clips, same) if colour=='released' else True # before `tint`: the grey mode must not change who is chosen
+    # before `tint`: the grey mode must not change who is chosen
+    chosen = _chosen(rng, clips, same) if colour=='released' else True
     tint = rng.integers(0, 3, (clips, frames)) if grey_mode=='flicker' else np.full((clips, frames), 3)
     jitters, greys, permutes, blurs = (change & chosen for change in changes)
     factor = np.where(jitters, factor, 1.)
-    return _tensors(box=box, flip=flips[:,0], order=order, brightness=factor[:,0], contrast=factor[:,1], saturation=factor[:,2],
+    return _tensors(box=box, flip=flips[:,0], order=order, brightness=factor[:,0], contrast=factor[:,1],
+        saturation=factor[:,2],
         hue=np.where(jitters[:,0], turn, 0.), grey=np.where(greys, tint, -1),
         permute=np.where(permutes, channels, np.arange(3)), sigma=np.where(blurs[:,0], width_px, 0.))
 
@@ -115,7 +123,8 @@ def centre(
     height:int, width:int, # frame as decoded, px
     *,
     size:int|tuple[int,int], # (height, width) of the clip after the worker's crop and scale, px
-    crop:int|float|None=None, # the box's shorter side in px; or, as a float, its share of the largest box; None: the largest
+    # the box's shorter side in px; or, as a float, its share of the largest box; None: the largest
+    crop:int|float|None=None,
 )->dict[str,Tensor]: # as `draw`
     "The parameters of a test clip: the central box, and nothing else changed."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
@@ -123,11 +132,14 @@ def centre(
     top, left, tall, wide = _central(height, width, w/h)
     if crop is not None:
         share = crop if isinstance(crop, float) else crop/min(tall, wide)
-        if not 0 < share <= 1: raise ValueError(f"crop={crop!r} does not fit a frame of {width}x{height} px; use 1 to {min(tall, wide)}.")
+        if not 0 < share <= 1:
+            raise ValueError(f"crop={crop!r} does not fit a frame of {width}x{height} px; use 1 to "
+                f"{min(tall, wide)}.")
         tall, wide = max(round(tall*share), 1), max(round(wide*share), 1)
         top, left = (height-tall)//2, (width-wide)//2
     one, zero = np.ones(clips), np.zeros(clips)
-    return _tensors(box=np.tile([top, left, tall, wide], (clips, 1)), flip=zero > 0, order=np.tile(np.arange(4), (clips, 1)),
+    return _tensors(box=np.tile([top, left, tall, wide], (clips, 1)), flip=zero > 0,
+        order=np.tile(np.arange(4), (clips, 1)),
         brightness=one, contrast=one, saturation=one, hue=zero, grey=np.full((clips, frames), -1),
         permute=np.tile(np.arange(3), (clips, 1)), sigma=zero)
 
@@ -157,7 +169,8 @@ def _hue(x, turns):
         torch.addcmul(low, span, share.clamp_(0, 1), out=x[:,c])
 
 # %% ../nbs/05_augment.ipynb #5147b103
-def _grey_weights(how:Tensor)->tuple[Tensor,Tensor]: # (n,T) -> (n,3,T) weights of the channels, (n,T) 0 stay or 1 change
+# (n,T) -> (n,3,T) weights of the channels, (n,T) 0 stay or 1 change
+def _grey_weights(how:Tensor)->tuple[Tensor,Tensor]:
     table = torch.eye(4)[:,:3].index_fill(0, torch.tensor([3]), 0.)
     table[3] = torch.tensor(GREY)
     return table[how.clamp_min(0)].movedim(-1, 1), (how >= 0).float()
@@ -191,7 +204,8 @@ def _blur(x, down, across):
         x.copy_(torch.matmul(down[:,None], rows).view_as(x))
 
 # %% ../nbs/05_augment.ipynb #7f2144af
-def _plan(p:dict[str,Tensor], h:int, w:int)->list[tuple]: # steps: what to do, to which clips (m,), numbers for each (m,...)
+# steps: what to do, to which clips (m,), numbers for each (m,...)
+def _plan(p:dict[str,Tensor], h:int, w:int)->list[tuple]:
     steps:list[tuple] = []
     def step(f, rows, *args):
         if rows.any(): steps.append((f, rows.nonzero()[:,0], [a[rows] for a in args]))
@@ -220,7 +234,7 @@ def send_to(
     a:Tensor, # on the CPU
     device:torch.device, # where it is needed
 )->Tensor: # there
-    "Copy a small tensor to a device; on its way to a GPU it goes through pinned memory, and the CPU does not wait."
+    "Copy a small tensor to a device, to a GPU through pinned memory: the CPU does not wait."
     return a.pin_memory().to(device, non_blocking=True) if device.type=='cuda' else a.to(device)
 
 def _all_at_once(x, steps):
@@ -235,11 +249,13 @@ def _all_at_once(x, steps):
 
 def apply(
     clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
-    params:dict[str,Tensor], # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone
+    # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone
+    params:dict[str,Tensor],
 )->Tensor: # (B, V, 3, T, H, W) float32 in [0,1]
     "Colour, grey, blur and flip of every clip; the box was the worker's job."
     if clips.ndim!=6 or clips.shape[-1]!=3 or clips.dtype!=torch.uint8:
-        raise ValueError(f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} {tuple(clips.shape)}.")
+        raise ValueError(f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} "
+            f"{tuple(clips.shape)}.")
     B,V,T,H,W,_ = clips.shape
     p = {k: v.flatten(0, 1) for k,v in params.items() if k!='box'}
     for k,v in p.items():
@@ -264,19 +280,22 @@ def normalise(
 @dataclass(frozen=True)
 class Augmentation:
     "What may happen to a clip: drawn by the worker that reads it, done on the device."
-    draw:Callable[...,dict[str,Tensor]] # (rng, V, T, height, width, *, size, **options) -> parameters, with `box`
-    apply:Callable[[Tensor,dict[str,Tensor]],Tensor] # (clips uint8, parameters) -> (B, V, 3, T, H, W) float in [0,1]
+    # (rng, V, T, height, width, *, size, **options) -> parameters, with `box`
+    draw:Callable[...,dict[str,Tensor]]
+    # (clips uint8, parameters) -> (B, V, 3, T, H, W) float in [0,1]
+    apply:Callable[[Tensor,dict[str,Tensor]],Tensor]
 
 AUGMENTATIONS:dict[str,Any] = {'standard': Augmentation(draw, apply)}
 
 def find_augmentation(
     name:str, # a key of AUGMENTATIONS, or 'package.module:name' of any object with `draw` and `apply`
 )->Any: # the object
-    "An augmentation by its name. PluginError (a ValueError) where there is none; ValueError where it lacks a function."
+    "An augmentation by its name. PluginError where there is none, ValueError where it lacks a function."
     found = resolve(name, AUGMENTATIONS, 'an augmentation')
     for part in ('draw', 'apply'):
         if not callable(getattr(found, part, None)):
-            raise ValueError(f"augmentation {name!r} has no function {part!r}; give it both `draw` and `apply`.")
+            raise ValueError(f"augmentation {name!r} has no function {part!r}; give it both `draw` "
+                "and `apply`.")
     return found
 
 def check_drawn(
@@ -285,13 +304,15 @@ def check_drawn(
 )->None:
     "Refuse, in one sentence, parameters that cannot be used. ValueError."
     if not isinstance(params, Mapping) or 'box' not in params:
-        raise ValueError(f"draw must return a dict of tensors with 'box' among them, not {type(params).__name__} "
-            f"{[*params] if isinstance(params, Mapping) else ''}.")
+        what = f'a dict of {[*params]}' if isinstance(params, Mapping) else f'a {type(params).__name__}'
+        raise ValueError(f"draw must return a dict of tensors with 'box' among them, not {what}.")
     for k,v in params.items():
         if not isinstance(v, Tensor) or v.shape[:1]!=(clips,):
-            raise ValueError(f"draw must return tensors with one row for each of the {clips} clips, but {k!r} is "
-                f"{f'of shape {tuple(v.shape)}' if isinstance(v, Tensor) else type(v).__name__}.")
+            what = f'of shape {tuple(v.shape)}' if isinstance(v, Tensor) else f'a {type(v).__name__}'
+            raise ValueError(f"draw must return tensors with one row for each of the {clips} clips, but "
+                f"{k!r} is {what}.")
     box = params['box']
     if box.shape!=(clips, 4) or box.is_floating_point():
-        raise ValueError(f"draw must return 'box' as whole numbers of shape ({clips}, 4): top, left, height, width, px; "
+        raise ValueError(f"draw must return 'box' as whole numbers ({clips}, 4): top, left, "
+            "height, width, px; "
             f"not {box.dtype} {tuple(box.shape)}.")

@@ -30,23 +30,31 @@ from .plugins import resolve
 def initialise(
     module:nn.Module, # filled in place; its layers may be uninitialised memory
     generator:torch.Generator, # the only source of randomness
-    conv:str='kaiming', # 'kaiming' (fan out, ReLU), 'normal' (standard deviation 0.01: released code b1) or 'truncated' (the same, cut at 0.02: S3D in TensorFlow)
+    # 'kaiming' (fan out, ReLU), 'normal' (standard deviation 0.01: released code b1) or 'truncated' (the
+    # same, cut at 0.02: S3D in TensorFlow)
+    conv:str='kaiming',
 )->nn.Module: # the same module
     "Fill every parameter and buffer from `generator` alone."
-    if conv not in ('kaiming', 'normal', 'truncated'): raise ValueError(f"unknown initialisation {conv!r}: choose 'kaiming', 'normal' or 'truncated'")
+    if conv not in ('kaiming', 'normal', 'truncated'):
+        raise ValueError(f"unknown initialisation {conv!r}: choose 'kaiming', 'normal' or 'truncated'")
     for name,layer in module.named_modules():
         if isinstance(layer, nn.Conv3d):
             if conv=='normal': nn.init.normal_(layer.weight, std=.01, generator=generator)
-            elif conv=='truncated': nn.init.trunc_normal_(layer.weight, std=.01, a=-.02, b=.02, generator=generator)
-            else: nn.init.kaiming_normal_(layer.weight, mode='fan_out', nonlinearity='relu', generator=generator)
+            elif conv=='truncated':
+                nn.init.trunc_normal_(layer.weight, std=.01, a=-.02, b=.02, generator=generator)
+            else:
+                nn.init.kaiming_normal_(layer.weight, mode='fan_out', nonlinearity='relu',
+                    generator=generator)
             if layer.bias is not None: nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.Linear):
             edge = 1/math.sqrt(layer.in_features) # torch's own default for Linear, weight and bias
             nn.init.uniform_(layer.weight, -edge, edge, generator=generator)
             if layer.bias is not None: nn.init.uniform_(layer.bias, -edge, edge, generator=generator)
-        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm3d)): layer.reset_parameters() # constants: nothing is drawn
+        # constants: nothing is drawn
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm3d)): layer.reset_parameters()
         elif list(layer.parameters(recurse=False)) or list(layer.buffers(recurse=False)):
-            raise ValueError(f'initialise does not know how to fill {name or "the module"}, a {type(layer).__name__}: give it a rule')
+            raise ValueError(f'initialise does not know how to fill {name or "the module"}, a '
+                f'{type(layer).__name__}: give it a rule')
     return module
 
 # %% ../nbs/10_backbones.ipynb #b6848c49
@@ -60,8 +68,10 @@ class Separable(nn.Sequential):
     ):
         time,space = stride
         super().__init__(
-            nn.Conv3d(dim_in, dim_out, (1,k,k), (1,space,space), (0,k//2,k//2), bias=False), nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True),
-            nn.Conv3d(dim_out, dim_out, (k,1,1), (time,1,1), (k//2,0,0), bias=False), nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True))
+            nn.Conv3d(dim_in, dim_out, (1,k,k), (1,space,space), (0,k//2,k//2), bias=False),
+            nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True),
+            nn.Conv3d(dim_out, dim_out, (k,1,1), (time,1,1), (k//2,0,0), bias=False), nn.BatchNorm3d(dim_out),
+            nn.ReLU(inplace=True))
 
 # %% ../nbs/10_backbones.ipynb #7b23917a
 def check_clip(
@@ -71,7 +81,8 @@ def check_clip(
     "Refuse what is not a batch of clips, in one sentence."
     want = 'a backbone takes float clips (B, 3, T, H, W)'
     if x.ndim!=5 or x.shape[1]!=3: raise ValueError(f'{want}, not a tensor of shape {tuple(x.shape)}')
-    if not x.is_floating_point(): raise ValueError(f'{want}, not {x.dtype}: pass the batch through Views first')
+    if not x.is_floating_point():
+        raise ValueError(f'{want}, not {x.dtype}: pass the batch through Views first')
     if any(n<m for n,m in zip(x.shape[2:], least)):
         raise ValueError(f'{want} of at least {least} frames and pixels (T, H, W), not {tuple(x.shape[2:])}')
 
@@ -82,7 +93,8 @@ def frozen_buffers(
 )->Iterator[None]: # inside, `block` works on copies of its buffers
     "What forward passes write into buffers is forgotten."
     own = [(layer, name, x) for layer in block.modules() for name,x in layer.named_buffers(recurse=False)]
-    # not a restore in place: autograd saves running statistics for the backward pass and refuses tensors changed since
+    # not a restore in place: autograd saves running statistics for the backward pass and refuses tensors
+    # changed since
     for layer,name,x in own: setattr(layer, name, x.clone())
     try: yield
     finally:
@@ -92,10 +104,12 @@ def checkpointed(
     block:nn.Module, # without randomness of its own (no dropout)
     x:Tensor, # its input, the one thing that is kept
 )->Tensor: # block(x)
-    "Apply `block`, forget its activations, and compute them again in the backward pass; its buffers move once."
+    "Apply `block` and compute its activations again in the backward pass; its buffers move once."
     # the random state is nobody's to read; torch.compile takes no contexts here, and repeats no writes
-    if torch.compiler.is_compiling(): return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
-    return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), frozen_buffers(block)))
+    if torch.compiler.is_compiling():
+        return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
+    return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False,
+        context_fn=lambda: (nullcontext(), frozen_buffers(block)))
 
 def run_blocks(
     blocks:Iterable[nn.Module], # applied one after another
@@ -114,7 +128,8 @@ class SeparableNet(nn.Module):
         strides:tuple[tuple[int,int],...]=((1,2),(1,2),(2,2),(2,2)), # (time, space) of each stage
     ):
         super().__init__()
-        if len(widths)!=len(strides): raise ValueError(f'{len(widths)} widths but {len(strides)} strides: one stride per stage')
+        if len(widths)!=len(strides):
+            raise ValueError(f'{len(widths)} widths but {len(strides)} strides: one stride per stage')
         self.stages = nn.Sequential(*[Separable(i, o, s) for i,o,s in zip((3, *widths), widths, strides)])
         self.dim = widths[-1]
         time,space = (math.prod(s[i] for s in strides) for i in (0,1))
@@ -140,7 +155,9 @@ class Cost:
     "What one clip costs."
     params:int # numbers that are learned
     flops:int # of the convolutions and matrix products of one forward pass, 2 per multiply-add
-    saved:int # bytes that autograd keeps for the backward pass (float32, parameters and buffers left out, the clip itself counted)
+    # bytes that autograd keeps for the backward pass (float32, parameters and buffers left out, the clip
+    # itself counted)
+    saved:int
 
 def cost(
     net:nn.Module, # takes a clip (1, 3, T, H, W); not changed
@@ -153,10 +170,12 @@ def cost(
         kept[x.untyped_storage()._cdata] = x
         return x
     x = torch.empty(1, 3, *clip, device='meta')
-    with torch.enable_grad(), saved_tensors_hooks(pack, lambda x: x), FlopCounterMode(display=False) as flops: y = twin(x)
+    with torch.enable_grad(), saved_tensors_hooks(pack, lambda x: x), FlopCounterMode(display=False) as flops:
+        y = twin(x)
     for own in (*twin.parameters(), *twin.buffers()): kept.pop(own.untyped_storage()._cdata, None)
     del y # until here the graph was alive, so that no storage was counted under the address of another
-    return Cost(sum(p.numel() for p in twin.parameters()), flops.get_total_flops(), sum(x.untyped_storage().nbytes() for x in kept.values()))
+    return Cost(sum(p.numel() for p in twin.parameters()), flops.get_total_flops(),
+        sum(x.untyped_storage().nbytes() for x in kept.values()))
 
 # %% ../nbs/10_backbones.ipynb #4bc4a8db
 def pointwise(
@@ -165,7 +184,8 @@ def pointwise(
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
 )->nn.Sequential: # `conv`, `bn`: the released names (released code b1)
     "A 1 x 1 x 1 convolution: mixes channels, sees one position."
-    return nn.Sequential(OrderedDict(conv=nn.Conv3d(dim_in, dim_out, 1, bias=False), bn=norm(dim_out), relu=nn.ReLU(inplace=True)))
+    return nn.Sequential(OrderedDict(conv=nn.Conv3d(dim_in, dim_out, 1, bias=False), bn=norm(dim_out),
+        relu=nn.ReLU(inplace=True)))
 
 def spacetime(
     dim_in:int, # channels in
@@ -175,7 +195,8 @@ def spacetime(
     stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `conv1`, `bn1`, `conv2`, `bn2`: the released names (released code b1)
     "`Separable` with names and a choice of normalisation."
-    block = OrderedDict(zip(('conv1', 'bn1', 'relu1', 'conv2', 'bn2', 'relu2'), Separable(dim_in, dim_out, stride, k)))
+    block = OrderedDict(zip(('conv1', 'bn1', 'relu1', 'conv2', 'bn2', 'relu2'),
+        Separable(dim_in, dim_out, stride, k)))
     block.update(bn1=norm(dim_out), bn2=norm(dim_out))
     return nn.Sequential(block)
 
@@ -195,10 +216,11 @@ class Gate(nn.Module):
 
 # %% ../nbs/10_backbones.ipynb #2851be59
 class Inception(nn.Module):
-    "Four branches over the same input: 1 x 1 x 1, two separable 3 x 3 x 3, and pooling; their channels are concatenated."
+    "Four branches, concatenated: 1 x 1 x 1, two separable 3 x 3 x 3, and pooling."
     def __init__(self,
         dim_in:int, # channels in
-        widths:tuple[int,int,int,int,int,int], # branch 0; branch 1 before and after its separable part; branch 2 likewise; branch 3
+        # branch 0; branch 1 before and after its separable part; branch 2 likewise; branch 3
+        widths:tuple[int,int,int,int,int,int],
         norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
         gating:bool=False, # gate each branch (S3D-G)
     ):
@@ -219,7 +241,8 @@ class Inception(nn.Module):
         if self.gating: found = [getattr(self, f'gating_b{i}')(y) for i,y in enumerate(found)]
         return torch.cat(found, 1)
 
-INCEPTION_WIDTHS:dict[str,tuple[int,int,int,int,int,int]] = dict( # widths of `Inception` (GoogLeNet, Szegedy et al. 2015, Table 1)
+# widths of `Inception` (GoogLeNet, Szegedy et al. 2015, Table 1)
+INCEPTION_WIDTHS:dict[str,tuple[int,int,int,int,int,int]] = dict(
     Mixed_3b=(64,96,128,16,32,32), Mixed_3c=(128,128,192,32,96,64),
     Mixed_4b=(192,96,208,16,48,64), Mixed_4c=(160,112,224,24,64,64), Mixed_4d=(128,128,256,24,64,64),
     Mixed_4e=(112,144,288,32,64,64), Mixed_4f=(256,160,320,32,128,128),
@@ -227,7 +250,7 @@ INCEPTION_WIDTHS:dict[str,tuple[int,int,int,int,int,int]] = dict( # widths of `I
 
 # %% ../nbs/10_backbones.ipynb #30ecf753
 class S3D(nn.Module):
-    "Separable 3-D inception network (Xie et al. 2018), with the names and numbers of the released CoCLR code (b1)."
+    "Separable 3-D inception network (Xie et al. 2018), named and numbered as in the released code (b1)."
     def __init__(self,
         gating:bool=False, # S3D-G: a gate after every branch
         slow:bool=False, # the stem keeps every frame (temporal stride 1)
@@ -239,7 +262,8 @@ class S3D(nn.Module):
         pool = lambda: nn.MaxPool3d((1,3,3), (1,2,2), (0,1,1))
         layers = dict[str,nn.Module](Conv_1a=spacetime(3, 64, norm, 7, (1 if slow else 2, 2)),
             MaxPool_2a=pool(), Conv_2b=pointwise(64, 64, norm), Conv_2c=spacetime(64, 192, norm))
-        pools,self.dim = dict(Mixed_3b=pool(), Mixed_4b=nn.MaxPool3d(3, 2, 1), Mixed_5b=nn.MaxPool3d(2, 2)),192
+        pools,self.dim = dict(Mixed_3b=pool(), Mixed_4b=nn.MaxPool3d(3, 2, 1),
+            Mixed_5b=nn.MaxPool3d(2, 2)),192
         for name,widths in INCEPTION_WIDTHS.items():
             if name in pools: layers[f'MaxPool_{name[6]}a'] = pools[name]
             layers[name] = block = Inception(self.dim, widths, norm, gating)
@@ -254,7 +278,8 @@ class S3D(nn.Module):
     )->Tensor: # (B, 1024, t, h, w)
         "Features where and when, before the average."
         check_clip(x, self.min_clip)
-        return run_blocks([getattr(self, name) for name in self.names], x, self.activation_checkpointing and self.training)
+        return run_blocks([getattr(self, name) for name in self.names], x, self.activation_checkpointing
+            and self.training)
 
     def forward(self,
         x:Tensor, # (B, 3, T, H, W) float
@@ -273,7 +298,8 @@ class Backbone:
 
 BACKBONES = dict(
     tiny = Backbone(SeparableNet, (16,32,32), about='toy clips on a laptop'),
-    small = Backbone(lambda widths=(32,64,128,256), strides=((1,2),(2,2),(2,2),(2,2)): SeparableNet(widths, strides), (16,64,64),
+    small = Backbone(partial(SeparableNet, widths=(32,64,128,256), strides=((1,2),(2,2),(2,2),(2,2))),
+        (16,64,64),
         about='real clips on a CPU'),
     s3d = Backbone(S3D, (32,128,128), 'normal', 'CoCLR and CPR'),
     s3dg = Backbone(partial(S3D, gating=True), (32,128,128), 'normal', 'S3D with feature gating'),
@@ -298,16 +324,20 @@ def _made(
     except (TypeError, ValueError) as e:
         raise ValueError(f'{what} {name!r} cannot be called ({e}): name a function or a class') from None
     if what=='backbone' and 'seed' not in takes.parameters and not _any_keyword(takes):
-        raise ValueError(f'{what} {name!r} must take `seed=`: its weights may depend on that and on nothing global')
+        raise ValueError(f'{what} {name!r} must take `seed=`: its weights may depend on that and on '
+            'nothing global')
     try: takes.bind(*args, **kw)
     except TypeError as e:
         given = ', '.join([*map(repr, args), *(f'{k}=' for k in kw)])
         raise ValueError(f'{what} {name!r} takes {takes} and was called with ({given}): {e}') from None
     net = factory(*args, **kw)
-    if not isinstance(net, nn.Module): raise ValueError(f'{what} {name!r} made a {type(net).__name__}, not an nn.Module')
+    if not isinstance(net, nn.Module):
+        raise ValueError(f'{what} {name!r} made a {type(net).__name__}, not an nn.Module')
     if type(getattr(net, 'dim', None)) is not int or net.dim < 1: # type: ignore[operator]
-        raise ValueError(f'{what} {name!r} made a {type(net).__name__} without a whole number `.dim`, the length of its output: '
-            'take out a layer of class scores (torchvision\'s r3d_18: net.fc = nn.Identity()) and set it (net.dim = 512)')
+        raise ValueError(f'{what} {name!r} made a {type(net).__name__} without a whole number `.dim`, the '
+            'length of its output: '
+            'take out a layer of class scores (torchvision\'s r3d_18: net.fc = nn.Identity()) and set it '
+            '(net.dim = 512)')
     return net
 
 def create(
@@ -316,16 +346,18 @@ def create(
     init:str|None=None, # rule of `initialise`; that of the row if None
     **kw, # settings of that backbone
 )->nn.Module: # clip (B, 3, T, H, W) -> feature (B, D), with D as `.dim`
-    "A backbone whose weights depend on `name`, `seed`, `init` and `kw` alone. PluginError or ValueError where there is none."
+    "A backbone whose weights depend on the arguments alone. PluginError or ValueError where there is none."
     row = resolve(name, BACKBONES, 'a backbone')
     if not isinstance(row, Backbone):
         return _made(name, 'backbone', row, seed=seed, **({} if init is None else {'init': init}), **kw)
-    with torch.device('meta'): net = row.build(**kw) # shapes only: torch's own initialisation would draw from the global generator
-    return initialise(net.to_empty(device='cpu'), torch.Generator().manual_seed(seed), row.conv if init is None else init)
+    # shapes only: torch's own initialisation would draw from the global generator
+    with torch.device('meta'): net = row.build(**kw)
+    return initialise(net.to_empty(device='cpu'), torch.Generator().manual_seed(seed),
+        row.conv if init is None else init)
 
 # %% ../nbs/10_backbones.ipynb #def80c78
 class Projection(nn.Module):
-    "Two fully connected layers between feature and loss, thrown away after pretraining (CoCLR supplementary, Table 1)."
+    "Two fully connected layers between feature and loss (CoCLR supplementary, Table 1)."
     def __init__(self,
         dim_in:int, # D of the backbone
         dim_hidden:int|None=None, # `dim_in` if not given, as in the paper
@@ -334,7 +366,9 @@ class Projection(nn.Module):
     ):
         super().__init__()
         dim_hidden = dim_hidden or dim_in
-        with torch.device('meta'): self.layers = nn.Sequential(nn.Linear(dim_in, dim_hidden), nn.ReLU(), nn.Linear(dim_hidden, dim_out))
+        with torch.device('meta'):
+            self.layers = nn.Sequential(nn.Linear(dim_in, dim_hidden), nn.ReLU(),
+                nn.Linear(dim_hidden, dim_out))
         self.dim = dim_out
         initialise(self.layers.to_empty(device='cpu'), torch.Generator().manual_seed(seed))
 
@@ -348,7 +382,9 @@ class Projection(nn.Module):
 HEADS:dict[str,Callable[...,nn.Module]] = {'projection': Projection}
 
 def make_head(
-    name:str, # a key of HEADS, or 'package.module:name' of a function or class (dim_in, dim_hidden, dim, seed) -> nn.Module
+    # a key of HEADS, or 'package.module:name' of a function or class (dim_in, dim_hidden, dim, seed) ->
+    # nn.Module
+    name:str,
     dim_in:int, # D of the backbone
     dim_hidden:int|None=None, # of the hidden layer; None: as the head thinks best
     dim:int=128, # of the space the loss compares in

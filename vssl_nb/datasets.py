@@ -37,7 +37,8 @@ def cut_clips(
 # %% ../nbs/06_datasets.ipynb #5d8d2ea8
 STREAMS = ('clips', 'flow', 'pair')
 
-def _starts(numbers:np.ndarray, frames:int)->np.ndarray: # the first of the two frames that each flow picture lies between
+# the first of the two frames that each flow picture lies between
+def _starts(numbers:np.ndarray, frames:int)->np.ndarray:
     return np.clip(numbers, 0, max(frames-2, 0))
 
 def grey(
@@ -48,9 +49,11 @@ def grey(
         raise ValueError(f"grey takes uint8 RGB frames (..., 3), not {frames.dtype} {tuple(frames.shape)}; "
             "floats in [0,1] become bytes with `.mul(255).round().byte()`.")
     r, g, b = frames.unbind(-1)
-    return (r.int().mul_(9798) + g.int().mul_(19235) + b.int().mul_(3735)).add_(2**14).bitwise_right_shift_(15).byte()
+    weighted = r.int().mul_(9798) + g.int().mul_(19235) + b.int().mul_(3735)
+    return weighted.add_(2**14).bitwise_right_shift_(15).byte()
 
-def _in_proportion(boxes:Tensor, size:Sequence[int], to:Sequence[int])->Tensor: # (V, 4) boxes in frames of `size` (H, W) -> in frames of `to`
+# (V, 4) boxes in frames of `size` (H, W) -> in frames of `to`
+def _in_proportion(boxes:Tensor, size:Sequence[int], to:Sequence[int])->Tensor:
     if tuple(size)==tuple(to): return boxes
     (H, W), (h, w) = size, to
     scaled = (boxes.double()*torch.tensor([h/H, w/W, h/H, w/W])).round().long()
@@ -66,7 +69,9 @@ def check_streams(
     load = (load,) if isinstance(load, str) else tuple(load)
     for stream in load or ('',): one_of(STREAMS, load=stream)
     lacking = [manifest.rows[r].video for r in rows if not manifest.rows[r].flow] if 'flow' in load else []
-    if lacking: raise ManifestError(f'{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, such as {lacking[0]}; store it with `vssl-nb flow`')
+    if lacking:
+        raise ManifestError(f'{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, '
+            f'such as {lacking[0]}; store it with `vssl-nb flow`')
     return load
 
 # %% ../nbs/06_datasets.ipynb #74a28137
@@ -75,12 +80,14 @@ _log = logging.getLogger(__name__)
 def _names(manifest:Manifest, row:int)->dict[str,int]:
     return {'label': manifest.label_id(row), 'source': manifest.source_id(row), 'row': row}
 
-def _decoded(manifest:Manifest, row:int, numbers:Sequence[int], what:str)->Tensor: # (F, H, W, 3) uint8
-    frames = manifest.decode(row, numbers, what) if what=='clips' else _flow_frames(manifest, row, numbers)
-    if not isinstance(frames, Tensor) or frames.dtype!=torch.uint8 or frames.ndim!=4 or frames.shape[::3]!=(len(numbers), 3):
-        raise ValueError(f'{type(manifest).__name__}.decode must give a uint8 tensor ({len(numbers)}, H, W, 3) for '
-            f'{len(numbers)} frames of {manifest.rows[row].video}, not '
-            f"{f'{frames.dtype} {tuple(frames.shape)}' if isinstance(frames, Tensor) else type(frames).__name__}.")
+def _decoded(manifest:Manifest, row:int, numbers:Sequence[int], stream:str)->Tensor: # (F, H, W, 3) uint8
+    frames = _flow_frames(manifest, row, numbers) if stream=='flow' else manifest.decode(row, numbers, stream)
+    what = f'{frames.dtype} {tuple(frames.shape)}' if isinstance(frames, Tensor) else type(frames).__name__
+    n, fits = len(numbers), isinstance(frames, Tensor) and frames.dtype==torch.uint8 and frames.ndim==4
+    if not fits or frames.shape[::3]!=(n, 3):
+        raise ValueError(f'{type(manifest).__name__}.decode must give a uint8 tensor ({n}, H, W, 3) '
+            f'for {n} frames '
+            f'of {manifest.rows[row].video}, not {what}.')
     return frames
 
 def _flow_frames(manifest:Manifest, row:int, numbers)->Tensor: # (F, H, W, 3) uint8
@@ -95,11 +102,13 @@ def _flow_frames(manifest:Manifest, row:int, numbers)->Tensor: # (F, H, W, 3) ui
             return manifest.decode(row, np.minimum(numbers, last), 'flow')
     except VideoError as e: raise VideoError(path, f'its flow {path.name} {e.reason}') from None
 
-def _cut_pairs(frames:Tensor, where:np.ndarray, boxes:Tensor, size:int)->Tensor: # where (V, 2, T) -> (V, 2, T, size, size) uint8
+# where (V, 2, T) -> (V, 2, T, size, size) uint8
+def _cut_pairs(frames:Tensor, where:np.ndarray, boxes:Tensor, size:int)->Tensor:
     pairs = []
     for w,box in zip(where, boxes):
         once, at = np.unique(w, return_inverse=True) # most frames are in two pairs
-        pairs.append(grey(cut_clips(frames, once[None], box[None], size)[0])[torch.from_numpy(at.reshape(w.shape))])
+        cut = grey(cut_clips(frames, once[None], box[None], size)[0])
+        pairs.append(cut[torch.from_numpy(at.reshape(w.shape))])
     return torch.stack(pairs)
 
 # %% ../nbs/06_datasets.ipynb #9a83d837
@@ -112,7 +121,8 @@ class VideoCache:
         self.manifest, self.budget = manifest, budget
         self.kept: dict[tuple[int,str],Tensor] = {} # (row, 'clips' or 'flow') -> all frames
 
-    def _frames(self, row:int, what:str, numbers:np.ndarray)->tuple[Tensor,np.ndarray]: # frames, and the places of `numbers` among them
+    # frames, and the places of `numbers` among them
+    def _frames(self, row:int, what:str, numbers:np.ndarray)->tuple[Tensor,np.ndarray]:
         r = self.manifest.rows[row]
         def read(numbers): return _decoded(self.manifest, row, numbers, what)
         if (row, what) not in self.kept and r.frames*r.height*r.width*3 <= self.budget:
@@ -130,12 +140,13 @@ class VideoCache:
         size:int, # side of the clips, pixels
         load:Sequence[str]=('clips',), # of STREAMS
     )->dict[str,Tensor]: # stream -> (V, T, size, size, 3) uint8; `pair` (V, 2, T, size, size)
-        "The streams of a row, from memory if they are there; nothing is decoded that is not asked for. Raises `VideoError` as `decode` does."
+        "The streams of a row, from memory if they are there; only what is asked for is decoded. VideoError."
         r, out = self.manifest.rows[row], {}
         first = _starts(numbers, r.frames)
         if 'flow' in load:
             frames, where = self._frames(row, 'flow', first)
-            out['flow'] = cut_clips(frames, where, _in_proportion(boxes, (r.height, r.width), frames.shape[1:3]), size)
+            out['flow'] = cut_clips(frames, where, _in_proportion(boxes, (r.height, r.width),
+                frames.shape[1:3]), size)
         wanted = [numbers]*('clips' in load) + [first, np.minimum(first+1, r.frames-1)]*('pair' in load)
         if wanted:
             frames, where = self._frames(row, 'clips', np.stack(wanted, 1))
@@ -145,17 +156,21 @@ class VideoCache:
 
 def video_cache(
     manifest:Manifest, # the dataset
-    cache:int|VideoCache=0, # MiB of decoded videos to keep; or those that are kept already, by training or by another measurement
+    # MiB of decoded videos to keep; or those that are kept already, by training or by another measurement
+    cache:int|VideoCache=0,
 )->VideoCache:
     "Where the videos of a dataset are read; ValueError if what is kept is of another one."
     if not isinstance(cache, VideoCache): return VideoCache(manifest, cache*2**20)
     if (cache.manifest.path.resolve(), cache.manifest.sha256) != (manifest.path.resolve(), manifest.sha256):
-        raise ValueError(f'cache: holds videos of {cache.manifest.path}, and those of {manifest.path} are asked for (or the file has changed); make a VideoCache of that manifest')
+        raise ValueError(f'cache: holds videos of {cache.manifest.path}, and those of {manifest.path} are '
+            'asked for (or the file has changed); make a VideoCache of that manifest')
     return cache
 
 # %% ../nbs/06_datasets.ipynb #e301a286
-def _one_window(numbers:np.ndarray, same:float, rng:np.random.Generator)->tuple[np.ndarray,dict[str,bool]]: # (V, T), and what `draw` is told
-    if not same: return numbers, {} # no coin is thrown: crops and colours stay those of a run without the option
+# (V, T), and what `draw` is told
+def _one_window(numbers:np.ndarray, same:float, rng:np.random.Generator)->tuple[np.ndarray,dict[str,bool]]:
+    # no coin is thrown: crops and colours stay those of a run without the option
+    if not same: return numbers, {}
     coin, which = rng.random() < same, rng.integers(len(numbers))
     return numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
 
@@ -166,7 +181,9 @@ def _first_readable(read:Callable, rows:Sequence[int], index:int, rng:np.random.
         try: return read(row, rng) | {'index': index, 'bad': bad}
         except VideoError as e:
             bad.append((row, e.reason))
-            if len(bad) > 20: raise VideoError(e.path, f'{e.reason}; 20 others before it failed too: is the disk still there?') from None
+            if len(bad) > 20:
+                raise VideoError(e.path, f'{e.reason}; 20 others before it failed too: is the disk '
+                    'still there?') from None
         index = int(rng.integers(len(rows)))
 
 def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
@@ -177,7 +194,8 @@ def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
         _log.warning('unreadable, replaced by another video: %s: %s', videos[row].video, reason)
     if len(clips.bad) > clips.max_bad*len(clips.rows):
         names = ', '.join(videos[r].video for r in sorted(clips.bad)[:10])
-        raise VideoError(clips.manifest.path, f'{len(clips.bad)} of {len(clips.rows)} training videos cannot be read (more than {clips.max_bad:.0%}), '
+        raise VideoError(clips.manifest.path, f'{len(clips.bad)} of {len(clips.rows)} training videos cannot '
+            f'be read (more than {clips.max_bad:.0%}), '
             f'among them {names}; run `vssl-nb manifest` again to mark them')
 
 # %% ../nbs/06_datasets.ipynb #61862108
@@ -187,15 +205,22 @@ class TrainClips(Dataset):
         manifest:Manifest, # the dataset
         rows:Sequence[int], # manifest rows to train on; `position` counts in here
         sample:Callable, # (frames, rng) -> (V, T) frame numbers, a `partial` of `sampling.random_clips`
-        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; asked with `same=` too if `same` is above 0
+        # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; asked with `same=` too if
+        # `same` is above 0
+        draw:Callable,
         size:int, # side of the clips, pixels
         seed:int=0, # of everything that is random
         max_bad:float=0.05, # share of `rows` that may turn out unreadable before the run stops
-        cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, 0 decodes every time; or those kept already
-        same:float=0., # probability, 0 to 1, that one window is used for all V clips of an item; released CoCLR 0.5 (b8, "OneClip")
+        # MiB of decoded videos that each process may keep, 0 decodes every time; or those kept already
+        cache:int|VideoCache=0,
+        # probability, 0 to 1, that one window is used for all V clips of an item; released CoCLR 0.5 (b8,
+        # "OneClip")
+        same:float=0.,
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
     ):
-        if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 (a window for each clip) to 1 (one window for all of them)')
+        if not 0 <= same <= 1:
+            raise ValueError(f'same={same!r} is not a probability; use 0 (a window for each clip) to 1 (one '
+                'window for all of them)')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         self.bad: dict[int,str] = {} # rows that could not be read, and why, as far as `note` was told
@@ -209,10 +234,12 @@ class TrainClips(Dataset):
             raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
                 'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
         epoch, index = key
-        return _first_readable(self.draw_item, self.rows, index, np.random.default_rng((self.seed, epoch, self.rows[index])))
+        return _first_readable(self.draw_item, self.rows, index,
+            np.random.default_rng((self.seed, epoch, self.rows[index])))
 
     def draw_item(self, row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
-    )->dict[str,Any]: # the streams of `load`, such as `clips` (V,T,size,size,3) uint8; `augment`, `label`, `source`, `row`
+    # the streams of `load`, such as `clips` (V,T,size,size,3) uint8; `augment`, `label`, `source`, `row`
+    )->dict[str,Any]:
         "The clips of one row; what is loaded does not change what is drawn."
         r = self.manifest.rows[row]
         numbers, how = _one_window(self.sample(r.frames, rng), self.same, rng)
@@ -251,11 +278,13 @@ class TestClips(Dataset):
         kind:str='even', # 'even' spreads `clips` windows; 'sliding' takes the released code's windows (b7)
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
     ):
-        if kind not in ('even', 'sliding'): raise ValueError(f"kind={kind!r} is not a way to place test clips; use 'even' or 'sliding'")
+        if kind not in ('even', 'sliding'):
+            raise ValueError(f"kind={kind!r} is not a way to place test clips; use 'even' or 'sliding'")
         self.manifest, self.rows, self.size, self.crop = manifest, list(rows), size, crop
         self.load, self._videos = check_streams(load, manifest, self.rows), VideoCache(manifest)
         place = partial(even_clips, clips=clips) if kind=='even' else sliding_clips
-        self.numbers = [place(manifest.rows[r].frames, length=length, stride=stride, pad=pad) for r in self.rows]
+        self.numbers = [place(manifest.rows[r].frames, length=length, stride=stride, pad=pad)
+            for r in self.rows]
         self.items = [(i, n) for i,numbers in enumerate(self.numbers) for n in range(len(numbers))]
 
     def __len__(self): return len(self.items)
@@ -275,4 +304,6 @@ class TestClips(Dataset):
         try: streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
         except VideoError as e: return [{'bad': [(row, e.reason)]} for _ in which]
         def part(x, j): return {k: v[j:j+1] for k,v in x.items()}
-        return [part(streams, j) | {'augment': part(augment, j), 'clip': n, 'bad': []} | _names(self.manifest, row) for j,n in enumerate(which)]
+        names = _names(self.manifest, row)
+        return [part(streams, j) | {'augment': part(augment, j), 'clip': n, 'bad': []} | names
+            for j,n in enumerate(which)]

@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -48,7 +48,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class FlowMethod:
     "A way to compute flow."
-    compute:Callable[[Tensor, Tensor], Tensor] # two (N, H, W) uint8 grey, or (N, H, W, 3) RGB, on the CPU -> (N, 2, H, W) float32 px, anywhere
+    # two (N, H, W) uint8 grey, or (N, H, W, 3) RGB, on the CPU -> (N, 2, H, W) float32 px, anywhere
+    compute:Callable[[Tensor, Tensor], Tensor]
     settings:dict[str, Any] # all that decides what comes out
     device:torch.device=torch.device('cpu') # where it runs
     colour:bool=False # does it want RGB?
@@ -65,52 +66,69 @@ def pad_to_fit(
         more = [-(-max(n, least)//multiple)*multiple-n for n in (h, w)]
         if not any(more): return f(a, b)
         y,x = (torch.arange(-(m//2), n+m-m//2).clamp(0, n-1) for n,m in zip((h, w), more))
-        return f(*(p[:, y[:, None], x] for p in (a, b)))[..., more[0]//2:more[0]//2+h, more[1]//2:more[1]//2+w]
+        return f(*(p[:, y[:, None], x] for p in (a, b)))[..., more[0]//2:more[0]//2+h,
+            more[1]//2:more[1]//2+w]
     return g
 
 # %% ../nbs/16_flow.ipynb #85b34a6c
-def _dis(a:np.ndarray, b:np.ndarray)->np.ndarray: # (H, W, 2); an object of its own, because it is not safe to share
-    return cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM).calc(a, b, None) # type: ignore[attr-defined]
+# (H, W, 2); an object of its own, because it is not safe to share
+def _dis(a:np.ndarray, b:np.ndarray)->np.ndarray:
+    return cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM).calc(a, b,
+        None) # type: ignore[attr-defined]
 
 def _farneback(a:np.ndarray, b:np.ndarray)->np.ndarray:
     return cv2.calcOpticalFlowFarneback(a, b, None, .5, 3, 15, 3, 5, 1.2, 0) # type: ignore[call-overload]
 
-def _dual(a:np.ndarray, b:np.ndarray)->np.ndarray: return cv2.optflow.DualTVL1OpticalFlow_create().calc(a, b, None) # type: ignore[attr-defined]
+def _dual(a:np.ndarray, b:np.ndarray)->np.ndarray:
+    return cv2.optflow.DualTVL1OpticalFlow_create().calc(a, b, None) # type: ignore[attr-defined]
 
 _OPENCV = {'tvl1-opencv': _dual, 'dis': _dis, 'farneback': _farneback}
 
 def _opencv(f)->Callable[[Tensor, Tensor], Tensor]:
     def g(a:Tensor, b:Tensor)->Tensor:
-        return torch.from_numpy(np.stack([f(x, y).transpose(2, 0, 1) for x,y in zip(*map(np.ascontiguousarray, (a.numpy(), b.numpy())))]))
+        return torch.from_numpy(np.stack([f(x, y).transpose(2, 0, 1)
+            for x,y in zip(*map(np.ascontiguousarray, (a.numpy(), b.numpy())))]))
     return g
 
 def _raft(weights:str|os.PathLike|None, device:torch.device)->FlowMethod:
     "A torchvision RAFT with the weights of a file. `FlowError`."
     from torchvision.models.optical_flow import raft_large, raft_small
-    if weights is None: raise FlowError('raft needs the file of its weights; fetch raft_large_C_T_SKHT_V2 or raft_small_C_T_V2 from torchvision, and name it with --weights')
+    if weights is None:
+        raise FlowError('raft needs the file of its weights; fetch raft_large_C_T_SKHT_V2 or '
+            'raft_small_C_T_V2 from torchvision, and name it with --weights')
     try:
         data = Path(weights).read_bytes()
         state = torch.load(weights, map_location='cpu', weights_only=True)
-    except OSError as e: raise FlowError(f'{weights}: cannot be read ({e.strerror}); name the file of the weights of a torchvision RAFT') from None
-    except Exception: raise FlowError(f'{weights}: is no file of weights, or is damaged; fetch it again') from None
+    except OSError as e:
+        raise FlowError(f'{weights}: cannot be read ({e.strerror}); name the file of the weights of a '
+            'torchvision RAFT') from None
+    except Exception:
+        raise FlowError(f'{weights}: is no file of weights, or is damaged; fetch it again') from None
     for make in (raft_large, raft_small):
         with suppress(RuntimeError, TypeError, AttributeError):
             net = make(weights=None, progress=False)
             net.load_state_dict(state)
             break
-    else: raise FlowError(f'{weights}: holds the weights of another network; raft takes those of raft_large or raft_small of torchvision')
+    else:
+        raise FlowError(f'{weights}: holds the weights of another network; raft takes those of raft_large or '
+            'raft_small of torchvision')
     net = net.eval().to(device)
-    def f(a:Tensor, b:Tensor)->Tensor: return net(*(x.to(device).permute(0, 3, 1, 2)/127.5 - 1 for x in (a, b)))[-1]
-    return FlowMethod(pad_to_fit(torch.inference_mode()(f), 128, 8), dict(method=make.__name__, weights=sha256(data).hexdigest()), device, colour=True)
+    def f(a:Tensor, b:Tensor)->Tensor:
+        return net(*(x.to(device).permute(0, 3, 1, 2)/127.5 - 1 for x in (a, b)))[-1]
+    return FlowMethod(pad_to_fit(torch.inference_mode()(f), 128, 8),
+        dict(method=make.__name__, weights=sha256(data).hexdigest()), device, colour=True)
 
 # %% ../nbs/16_flow.ipynb #f8ac542b
 def _device(name:str, local:int)->torch.device:
     "The device of that name, one for each process of a machine. `FlowError`."
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
     try: device = torch.device(('cuda' if many else 'cpu') if name == 'auto' else name)
-    except RuntimeError: raise FlowError(f"there is no device '{name}'; take auto, cpu, cuda or cuda:1") from None
-    if device.type not in ('cpu', 'cuda'): raise FlowError(f"flow is not computed on '{name}'; take auto, cpu, cuda or cuda:1")
-    if device.type == 'cuda' and (device.index or 0) >= many: raise FlowError(f"device '{name}' is not there: torch sees {many} GPUs; take --device cpu, or auto")
+    except RuntimeError:
+        raise FlowError(f"there is no device '{name}'; take auto, cpu, cuda or cuda:1") from None
+    if device.type not in ('cpu', 'cuda'):
+        raise FlowError(f"flow is not computed on '{name}'; take auto, cpu, cuda or cuda:1")
+    if device.type == 'cuda' and (device.index or 0) >= many:
+        raise FlowError(f"device '{name}' is not there: torch sees {many} GPUs; take --device cpu, or auto")
     return torch.device('cuda', local%many) if device.type == 'cuda' and device.index is None else device
 
 def flow_method(
@@ -118,18 +136,24 @@ def flow_method(
     device:str='auto', # auto, cpu, cuda or cuda:1
     weights:str|os.PathLike|None=None, # raft: the file of its weights
     local:int=0, # which process of this machine this is
-    compiled:bool=True, # tvl1: compile it where that is possible; on a CPU that takes some 20 s and makes it three times as fast
+    # tvl1: compile it where that is possible; on a CPU that takes some 20 s and makes it three times as fast
+    compiled:bool=True,
 )->FlowMethod:
     "A way to compute flow, by name. `FlowError`."
-    if name not in FLOW_METHODS: raise FlowError(f"there is no method '{name}'; take {', '.join(FLOW_METHODS)}")
-    if weights is not None and name != 'raft': raise FlowError(f'{name} has no weights; leave --weights out, or take the method raft')
+    if name not in FLOW_METHODS:
+        raise FlowError(f"there is no method '{name}'; take {', '.join(FLOW_METHODS)}")
+    if weights is not None and name != 'raft':
+        raise FlowError(f'{name} has no weights; leave --weights out, or take the method raft')
     if name in _OPENCV:
-        if device not in ('auto', 'cpu'): raise FlowError(f'{name} runs on the CPU only; leave --device out, or take tvl1 or raft')
-        return FlowMethod(pad_to_fit(_opencv(_OPENCV[name]), 16), dict(method=name, opencv=cv2.__version__), parallel=True)
+        if device not in ('auto', 'cpu'):
+            raise FlowError(f'{name} runs on the CPU only; leave --device out, or take tvl1 or raft')
+        return FlowMethod(pad_to_fit(_opencv(_OPENCV[name]), 16), dict(method=name, opencv=cv2.__version__),
+            parallel=True)
     where = _device(device, local)
     if name == 'raft': return _raft(weights, where)
     compiled = compiled and motion.can_compile(where.type) # written down, because the last digits differ
-    def f(a:Tensor, b:Tensor)->Tensor: return motion.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
+    def f(a:Tensor, b:Tensor)->Tensor:
+        return motion.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
     return FlowMethod(f, dict(method=name, compiled=compiled) | asdict(motion.tvl1), where)
 
 # %% ../nbs/16_flow.ipynb #fd0dd3bb
@@ -142,7 +166,8 @@ class Codec:
     options:Mapping[str, str] # of the encoder
     error:int # levels; the largest that was seen
 
-_X264 = {'preset': 'veryfast', 'mbtree': '0'} # mbtree reads memory it never wrote, so its bytes vary from run to run
+# mbtree reads memory it never wrote, so its bytes vary from run to run
+_X264 = {'preset': 'veryfast', 'mbtree': '0'}
 CODECS = {
     'exact': Codec('libx264rgb', 'rgb24', '.mp4', _X264 | {'qp': '0', 'coder': '0', 'g': '1'}, 0),
     'small': Codec('libx264rgb', 'rgb24', '.mp4', _X264 | {'qp': '8', 'g': '12'}, 4),
@@ -160,12 +185,14 @@ class FlowWriter:
     ):
         if self.box is None:
             self.box = av.open(str(self.path), 'w', options={'fflags': 'bitexact'})
-            s:Any = self.box.add_stream(self.codec.encoder, Fraction(self.fps or 25).limit_denominator(1001), options=dict(self.codec.options))
+            s:Any = self.box.add_stream(self.codec.encoder, Fraction(self.fps or 25).limit_denominator(1001),
+                options=dict(self.codec.options))
             s.height,s.width,s.pix_fmt,self.stream = *x.shape[1:3], self.codec.pixels, s
             s.codec_context.thread_count = 1
         for f in x:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(f), format='rgb24')
-            self.box.mux(self.stream.encode(frame if self.codec.pixels == 'rgb24' else frame.reformat(format=self.codec.pixels)))
+            self.box.mux(self.stream.encode(frame if self.codec.pixels == 'rgb24'
+                else frame.reformat(format=self.codec.pixels)))
             self.n += 1
 
     def close(self, whole:bool):
@@ -180,7 +207,8 @@ def count_frames(
     path:Path, # a flow video
 )->int: # 0 where it is no whole file
     "How many frames a file holds, from its table of contents."
-    with suppress(av.FFmpegError, OSError, ValueError, IndexError), av.open(os.path.abspath(path), options={'protocol_whitelist': 'file'}) as box:
+    with suppress(av.FFmpegError, OSError, ValueError, IndexError), av.open(os.path.abspath(path),
+        options={'protocol_whitelist': 'file'}) as box:
         s = box.streams.video[0]
         return s.frames or sum(p.size > 0 for p in box.demux(s))
     return 0
@@ -188,12 +216,13 @@ def count_frames(
 def _host()->str: return socket.gethostname()[:60].replace('.', '-')
 
 def _sweep(folder:Path, all_done:bool=False):
-    "Remove what killed processes of this machine left half-written; and of others, where nothing is left to do and nobody wrote for an hour."
+    "Remove what killed processes left half-written: of this machine; of others, when all is done."
     for part in folder.rglob('.*.*.*.*'):
         *_,host,pid,token = part.stem.rsplit('.', 3)
         if part.name.count('.') < 5 or len(token) != 8 or not pid.isdigit(): continue
         with suppress(OSError):
-            if host != _host() or os.name != 'posix': dead = all_done and time.time()-part.stat().st_mtime > 3600
+            if host != _host() or os.name != 'posix':
+                dead = all_done and time.time()-part.stat().st_mtime > 3600
             else:
                 dead = False
                 try: os.kill(int(pid), 0) # asks only
@@ -201,11 +230,12 @@ def _sweep(folder:Path, all_done:bool=False):
             if dead: part.unlink()
 
 # %% ../nbs/16_flow.ipynb #1c95c79c
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.EMFILE, errno.ENAMETOOLONG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.EMFILE, errno.ENAMETOOLONG)
 
 @contextmanager
 def _placed(path:Path)->Iterator[Path]:
-    "A temporary name beside `path` that becomes `path` if the block ends well. `FlowError` where nothing can be written."
+    "A temporary name beside `path` that becomes `path` if the block ends well. `FlowError`."
     part = path.with_name(f'.{path.stem[:60]}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}{path.suffix}')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +244,8 @@ def _placed(path:Path)->Iterator[Path]:
         os.replace(part, path)
     except (av.FFmpegError, OSError) as e:
         if e.errno not in _FULL: raise VideoError(path, f'cannot be written ({e.strerror or e})') from None
-        raise FlowError(f'{path}: cannot be written ({os.strerror(e.errno)}); what is finished stays: put it right, then run this again to go on') from None
+        raise FlowError(f'{path}: cannot be written ({os.strerror(e.errno)}); what is finished stays: put it '
+            'right, then run this again to go on') from None
     finally:
         with suppress(OSError): part.unlink(missing_ok=True)
 
@@ -227,7 +258,9 @@ def write_flow(
     "Write one flow video, whole or not at all. `FlowError`, `VideoError`."
     path,x = Path(path),np.asarray(frames)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
-    if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size: raise FlowError(f'{path}: cannot be written from {x.dtype} of shape {x.shape}; it takes uint8 (T, H, W, 3)')
+    if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
+        raise FlowError(f'{path}: cannot be written from {x.dtype} of shape {x.shape}; it takes uint8 '
+            '(T, H, W, 3)')
     with _placed(path) as part:
         writer = FlowWriter(part, codec, fps)
         try: writer.add(x)
@@ -243,7 +276,7 @@ def frame_chunks(
     path:str|os.PathLike, # a video
     pixels:int=2**22, # of one channel, in the pairs of a piece
     colour:bool=False, # RGB instead of grey
-)->Iterator[Tensor]: # (n+1, H, W) uint8 grey or (n+1, H, W, 3) RGB: n pairs of neighbours
+)->Generator[Tensor, None, None]: # (n+1, H, W) uint8 grey or (n+1, H, W, 3) RGB: n pairs of neighbours
     "A video in pieces that share a picture; none where it has one frame. `VideoError`."
     held:list[np.ndarray] = []
     with closing(iter_frames(path)) as pictures:
@@ -265,7 +298,8 @@ class ComputeStage:
         self.method,self.trace,self.most,self.stop = method,trace,2**62,threading.Event()
         self.lock = threading.Lock()
         self.pool = ThreadPoolExecutor(workers if method.parallel else 1, 'stage')
-        self.pixels = 2**24 if method.device.type == 'cuda' else 2**20 # of a piece; short ones where they take long, so that Ctrl-C does not
+        # of a piece; short ones where they take long, so that Ctrl-C does not
+        self.pixels = 2**24 if method.device.type == 'cuda' else 2**20
 
     def submit(self, piece:Tensor)->Future: return self.pool.submit(self._run, piece) # of (n, H, W, 3) uint8
 
@@ -275,8 +309,11 @@ class ComputeStage:
             while at < len(piece)-1:
                 if self.stop.is_set(): raise ExtractionStopped
                 n = min(self.most, len(piece)-1-at)
-                try: done.append(motion.flow_to_image(self.method.compute(piece[at:at+n], piece[at+1:at+1+n])).cpu())
-                except torch.OutOfMemoryError: pass # its traceback holds on to the memory, so it must be gone first
+                try:
+                    done.append(motion.flow_to_image(self.method.compute(piece[at:at+n],
+                        piece[at+1:at+1+n])).cpu())
+                # its traceback holds on to the memory, so it must be gone first
+                except torch.OutOfMemoryError: pass
                 else:
                     at += n
                     continue
@@ -284,8 +321,12 @@ class ComputeStage:
             return torch.cat(done).numpy()
 
     def _less(self, n:int, piece:Tensor):
-        if n == 1: raise FlowError(f'{self.method.device}: its memory is not enough for one pair of {piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu')
-        if self.most == 2**62: _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once', self.method.device, n)
+        if n == 1:
+            raise FlowError(f'{self.method.device}: its memory is not enough for one pair of '
+                f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu')
+        if self.most == 2**62:
+            _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once',
+                self.method.device, n)
         self.most = (n+1)//2
         if self.method.device.type == 'cuda': torch.cuda.empty_cache()
 
@@ -294,7 +335,8 @@ class ComputeStage:
         began = time.perf_counter()
         try: yield
         finally:
-            if self.trace is not None: self.trace.append((threading.current_thread().name, what, began, time.perf_counter()))
+            if self.trace is not None:
+                self.trace.append((threading.current_thread().name, what, began, time.perf_counter()))
 
 # %% ../nbs/16_flow.ipynb #d6d2c765
 FLOW_STATE = 'flow.json'
@@ -306,8 +348,10 @@ def flow_paths(
 )->list[str]: # one per row, relative to the manifest
     "Where the flow of each video goes."
     plain = [str(PurePosixPath(out, r.video).with_suffix('')) for r in manifest.rows]
-    same = Counter(p.casefold() for p in plain) # a.avi and a.mp4 must not share a file, nor A.avi and a.avi on a disk that ignores case
-    return [(p if same[p.casefold()] == 1 else f'{out}/{r.video}.{i}')+suffix for i,(p,r) in enumerate(zip(plain, manifest.rows))]
+    # a.avi and a.mp4 must not share a file, nor A.avi and a.avi on a disk that ignores case
+    same = Counter(p.casefold() for p in plain)
+    return [(p if same[p.casefold()] == 1 else f'{out}/{r.video}.{i}')+suffix
+        for i,(p,r) in enumerate(zip(plain, manifest.rows))]
 
 def _atomic(path:Path, text:str):
     with _placed(path) as part: part.write_text(text, encoding='utf-8')
@@ -318,16 +362,23 @@ def _claim(
 ):
     "Make the folder ours, or find that it is: the same settings. `FlowError`."
     text,file = json.dumps(settings, indent=1)+'\n',folder/FLOW_STATE
-    try: foreign = any(not p.name.startswith('.') for p in folder.iterdir()) if folder.exists() else False # looked for first: others write only after flow.json
-    except OSError as e: raise FlowError(f'{folder}: cannot be used ({e.strerror}); name another folder with --out') from None
+    # looked for first: others write only after flow.json
+    try: foreign = any(not p.name.startswith('.') for p in folder.iterdir()) if folder.exists() else False
+    except OSError as e:
+        raise FlowError(f'{folder}: cannot be used ({e.strerror}); name another folder with --out') from None
     if not file.exists():
-        if foreign and not file.exists(): raise FlowError(f'{folder}: holds files that this program did not write; name another folder with --out')
+        if foreign and not file.exists():
+            raise FlowError(f'{folder}: holds files that this program did not write; name another '
+                'folder with --out')
         _atomic(file, text) # two that begin together write the same, or one finds the other's below
     try: there = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError): raise FlowError(f'{file}: is damaged; remove the folder, or name another one with --out') from None
+    except (OSError, ValueError):
+        raise FlowError(f'{file}: is damaged; remove the folder, or name another one with --out') from None
     if there == settings: return
-    differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings}) if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
-    raise FlowError(f'{file}: this folder was made with other settings ({"; ".join(differ)}); name another folder with --out, or remove this one')
+    differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings})
+        if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
+    raise FlowError(f'{file}: this folder was made with other settings ({"; ".join(differ)}); name another '
+        'folder with --out, or remove this one')
 
 # %% ../nbs/16_flow.ipynb #8e004a70
 @dataclass
@@ -343,11 +394,16 @@ class ExtractionResult:
     failed:dict[str, str]=field(default_factory=dict) # video -> why it has no flow
 
     def __str__(self):
-        rate = f'{self.pairs:,} pairs in {self.seconds:.0f} s, {self.pairs/max(self.seconds, 1e-9):,.0f} a second' if self.pairs else 'nothing was left to do here'
-        state = f'{self.manifest} names the flow of {self.done:,} videos' if self.written else f'{self.missing:,} videos are left to other processes; the last one writes {self.manifest}, or run this again alone'
+        rate = (f'{self.pairs:,} pairs in {self.seconds:.0f} s, {self.pairs/max(self.seconds, 1e-9):,.0f} '
+            'a second' if self.pairs else 'nothing was left to do here')
+        state = (f'{self.manifest} names the flow of {self.done:,} videos' if self.written
+            else f'{self.missing:,} videos are left to other processes; the last one writes {self.manifest}, '
+            'or run this again alone')
         lines = [f'no flow: {v}: {why}' for v,why in self.failed.items()]
-        more = [f'... and {len(lines)-20:,} more, each with its reason in a .txt file in the place of its flow']*(len(lines) > 20)
-        skipped = [f'{self.unusable:,} videos are not usable by their status in the manifest, and got none']*bool(self.unusable)
+        more = [f'... and {len(lines)-20:,} more, each with its reason in a .txt file in the place of '
+            'its flow']*(len(lines) > 20)
+        skipped = [f'{self.unusable:,} videos are not usable by their status in the manifest, and '
+            'got none']*bool(self.unusable)
         return '\n'.join([f'{rate}; {state}', *skipped, *lines[:20], *more])
 
 # %% ../nbs/16_flow.ipynb #cc146aee
@@ -365,7 +421,8 @@ def write_flow_manifest(
         file,flow = manifest.root/name,'' if row.flow == name else row.flow
         if row.status != 'ok': unusable += 1
         elif file.is_file(): flow = name
-        elif (why := file.with_suffix('.txt')).is_file(): failed[row.video] = why.read_text(encoding='utf-8').strip()
+        elif (why := file.with_suffix('.txt')).is_file():
+            failed[row.video] = why.read_text(encoding='utf-8').strip()
         else: missing += 1
         rows.append(replace(row, flow=flow))
     done = len(rows)-len(failed)-missing-unusable
@@ -394,7 +451,8 @@ class ExtractionJob:
     def share(self)->list[int]: # positions in the manifest
         "The videos of this process, the largest first, so that no worker is left alone with one at the end."
         rows = self.manifest.rows
-        order = sorted((i for i,r in enumerate(rows) if r.status == 'ok'), key=lambda i: (-rows[i].frames*rows[i].width*rows[i].height, i))
+        order = sorted((i for i,r in enumerate(rows) if r.status == 'ok'),
+            key=lambda i: (-rows[i].frames*rows[i].width*rows[i].height, i))
         return order[self.place.rank::self.place.world_size]
 
     def run(self)->ExtractionResult:
@@ -404,12 +462,13 @@ class ExtractionJob:
 # %% ../nbs/16_flow.ipynb #be14238c
 def _video(job:ExtractionJob, stage:ComputeStage, bar, file:Path, target:Path, frames:int, fps:float):
     "Decode, compute and write one video."
-    with _placed(target) as part, closing(frame_chunks(file, stage.pixels, stage.method.colour)) as source: # type: ignore[type-var]
+    with _placed(target) as part, closing(frame_chunks(file, stage.pixels, stage.method.colour)) as source:
         writer = FlowWriter(part, job.codec, fps)
         def put(future:Future):
             try: x = future.result()
             except FlowError: raise
-            except (ValueError, cv2.error) as e: raise VideoError(file, f'its flow cannot be computed ({str(e).strip()[:150]})') from None
+            except (ValueError, cv2.error) as e:
+                raise VideoError(file, f'its flow cannot be computed ({str(e).strip()[:150]})') from None
             with stage.timed('encode'): writer.add(x)
             with stage.lock: job.pairs += len(x); bar.update(len(x))
         try:
@@ -424,8 +483,12 @@ def _video(job:ExtractionJob, stage:ComputeStage, bar, file:Path, target:Path, f
         finally:
             with suppress(Exception): writer.close(False)
         if not writer.n: raise VideoError(file, 'has one frame, and flow is between two')
-        if writer.n != frames-1: raise VideoError(file, f'decodes to {writer.n+1} frames where the manifest says {frames}; make the manifest again')
-        if count_frames(part) != writer.n: raise FlowError(f'{target}: came out with {count_frames(part)} of {writer.n} frames; is the disk sound?')
+        if writer.n != frames-1:
+            raise VideoError(file, f'decodes to {writer.n+1} frames where the manifest says {frames}; make '
+                'the manifest again')
+        if count_frames(part) != writer.n:
+            raise FlowError(f'{target}: came out with {count_frames(part)} of {writer.n} frames; is the '
+                'disk sound?')
 
 def _worker(job:ExtractionJob, stage:ComputeStage, bar, i:int):
     "The flow of one video, or the reason why there is none."
@@ -447,27 +510,33 @@ def _run(job:ExtractionJob)->ExtractionResult:
     _sweep(job.folder)
     stage = ComputeStage(job.method, job.workers, job.trace)
     try:
-        if job.method.parallel: cv2.setNumThreads(1) # the workers are the threads; it is a setting of the whole process, so it is put back
+        # the workers are the threads; it is a setting of the whole process, so it is put back
+        if job.method.parallel: cv2.setNumThreads(1)
         with ThreadPoolExecutor(job.workers, 'worker') as pool: _share(job, stage, pool)
     finally:
         stage.stop.set()
         stage.pool.shutdown(cancel_futures=True)
         cv2.setNumThreads(threads)
-    return write_flow_manifest(job.manifest, job.names, job.path, job.folder, job.pairs, time.monotonic()-began)
+    return write_flow_manifest(job.manifest, job.names, job.path, job.folder, job.pairs,
+        time.monotonic()-began)
 
 def _share(job:ExtractionJob, stage:ComputeStage, pool:ThreadPoolExecutor):
     "All workers, until nothing is left of the share, or something ends the run."
     share,rows = job.share(),job.manifest.rows
-    whole = list(pool.map(lambda i: count_frames(job.manifest.root/job.names[i]) == rows[i].frames-1 > 0, share))
+    whole = list(pool.map(lambda i: count_frames(job.manifest.root/job.names[i]) == rows[i].frames-1 > 0,
+        share))
     count = [rows[i].frames-1 for i in share]
-    with tqdm(total=sum(count), initial=sum(n for n,w in zip(count, whole) if w), disable=not job.progress or job.place.rank > 0, desc='flow', unit='pair', smoothing=.05) as bar:
+    with tqdm(total=sum(count), initial=sum(n for n,w in zip(count, whole) if w), disable=not job.progress
+        or job.place.rank > 0, desc='flow', unit='pair', smoothing=.05) as bar:
         workers = [pool.submit(_worker, job, stage, bar, i) for i,w in zip(share, whole) if not w]
         try:
             for worker in as_completed(workers): worker.result()
         except BaseException as e:
             stage.stop.set()
             pool.shutdown(cancel_futures=True)
-            why = [x for worker in workers if not worker.cancelled() and (x := worker.exception()) and not isinstance(x, ExtractionStopped)] # a worker that only stopped may come first
+            # a worker that only stopped may come first
+            why = [x for worker in workers if not worker.cancelled() and (x := worker.exception())
+                and not isinstance(x, ExtractionStopped)]
             raise (why[0] if isinstance(e, ExtractionStopped) and why else e) from None
 
 # %% ../nbs/16_flow.ipynb #e302354e
@@ -488,15 +557,21 @@ def plan_extraction(
     table = read(data)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
     if workers is not None and workers < 1: raise FlowError(f'workers is {workers}; take at least 1')
-    if to is not None and (PurePosixPath(to).name != to or not to.endswith('.csv')): raise FlowError(f"'{to}' is not the name of a manifest beside {table.path}; take one like manifest_flow.csv")
+    if to is not None and (PurePosixPath(to).name != to or not to.endswith('.csv')):
+        raise FlowError(f"'{to}' is not the name of a manifest beside {table.path}; take one like "
+            "manifest_flow.csv")
     root,folder = Path(os.path.abspath(table.root)),Path(os.path.abspath(table.root/out))
-    if root not in folder.parents: raise FlowError(f'{out}: does not lie in {table.root}, the folder of the manifest, which can only name what is in it; take a folder there, or make a link to another disk there')
+    if root not in folder.parents:
+        raise FlowError(f'{out}: does not lie in {table.root}, the folder of the manifest, which can only '
+            'name what is in it; take a folder there, or make a link to another disk there')
     inside = folder.relative_to(root).as_posix()
-    place = process_place({'MASTER_ADDR': '-', 'MASTER_PORT': '0', **environ}) # these processes never talk to one another
+    # these processes never talk to one another
+    place = process_place({'MASTER_ADDR': '-', 'MASTER_PORT': '0', **environ})
     how = flow_method(name, device, weights, place.local, compiled)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     settings = dict(format=1, bound=motion.FLOW_BOUND, codec=codec) | how.settings
-    return ExtractionJob(table, flow_paths(table, inside, CODECS[codec].suffix), table.root/(to or table.path.name), table.root/inside, how, codec, json.loads(json.dumps(settings)),
+    return ExtractionJob(table, flow_paths(table, inside, CODECS[codec].suffix),
+        table.root/(to or table.path.name), table.root/inside, how, codec, json.loads(json.dumps(settings)),
         place, workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))), progress)
 
 def extract_flow(
@@ -504,5 +579,5 @@ def extract_flow(
     name:str='tvl1', # of the method
     **options, # of `plan_extraction`
 )->ExtractionResult: # its text is the summary
-    "Compute and store the flow of every video of a manifest, and name it there; again does what is missing. `FlowError`, `ManifestError`."
+    "Store the flow of all videos and name it in the manifest; again: what is missing. FlowError, ManifestError."
     return plan_extraction(data, name, **options).run()

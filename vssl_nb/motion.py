@@ -32,7 +32,8 @@ def residual(
     "The difference of neighbouring frames."
     one_of(RESIDUALS, form=form)
     if x.ndim < 4 or not x.is_floating_point():
-        raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; `augment.apply` makes one from bytes.")
+        raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; "
+            "`augment.apply` makes one from bytes.")
     if form=='wrapped': return (x - x.roll(1, -3)).add_(1).div_(2)
     d = x.diff(dim=-3) if x.shape[-3] > 1 else torch.zeros_like(x)
     if x.shape[-3] > 1: d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
@@ -52,10 +53,12 @@ def warp(
 )->Tensor: # (N, C, H, W), `x` read at each pixel's place plus `u`
     "Pull a picture back by a flow: bicubic (A = -0.75), 0 outside."
     H, W = x.shape[-2:]
-    tall, wide = ((1 << (n-2).bit_length())+1 for n in (H, W)) # powers of two, plus 1: whole px then stay whole in grid_sample's -1 to 1, and no motion is exactly that
+    # powers of two, plus 1: whole px then stay whole in grid_sample's -1 to 1, and no motion is exactly that
+    tall, wide = ((1 << (n-2).bit_length())+1 for n in (H, W))
     right, down = torch.arange(W, device=u.device), torch.arange(H, device=u.device)[:,None]
     grid = torch.stack([(right+u[:,0])*(2/(wide-1))-1, (down+u[:,1])*(2/(tall-1))-1], -1)
-    return F.grid_sample(F.pad(x, (0,wide-W,0,tall-H)), grid, mode='bicubic', padding_mode='zeros', align_corners=True)
+    return F.grid_sample(F.pad(x, (0,wide-W,0,tall-H)), grid, mode='bicubic', padding_mode='zeros',
+        align_corners=True)
 
 # %% ../nbs/07_motion.ipynb #4600fc4e
 def forward_gradient(
@@ -72,13 +75,17 @@ def divergence(
     return x - F.pad(x[...,:-1], (1,0)) + y - F.pad(y[...,:-1,:], (0,0,1,0))
 
 # %% ../nbs/07_motion.ipynb #11674f87
-def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]: # (N,3,H,W) second frame and its gradient, (N,H,W), (N,2,H,W) -> g (N,2,H,W), r and 1/|g|² (N,1,H,W)
+# (N,3,H,W) second frame and its gradient, (N,H,W), (N,2,H,W) -> g (N,2,H,W), r and 1/|g|² (N,1,H,W)
+def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]:
     "The data term around the flow `u`."
     w = warp(stack, u)
-    g = w[:,1:].clone(memory_format=torch.contiguous_format) # always laid out alike, so that it is compiled once
-    return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12) # where nothing can be seen g is 0, and so is the step
+    # always laid out alike, so that it is compiled once
+    g = w[:,1:].clone(memory_format=torch.contiguous_format)
+    # where nothing can be seen g is 0, and so is the step
+    return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12)
 
-def _step(u:Tensor, p:Tensor, g:Tensor, r:Tensor, inverse:Tensor, moving:Tensor, reach:float, theta:float, taut:float)->tuple[Tensor,Tensor,Tensor]:
+def _step(u:Tensor, p:Tensor, g:Tensor, r:Tensor, inverse:Tensor, moving:Tensor, reach:float, theta:float,
+    taut:float)->tuple[Tensor,Tensor,Tensor]:
     "One iteration: data, total variation, dual; and the mean squared change of each pair's flow, px²."
     d = ((r+(g*u).sum(1, keepdim=True))*inverse).clamp(-reach, reach) # reach = λθ, taut = τ/θ
     new = u - d*g + theta*divergence(p)
@@ -102,9 +109,11 @@ def _batcher(n:int)->list[tuple[int,int]]: # pairs (i, j), i < j: put the smalle
         p //= 2
     return pairs
 
-def _median_of_columns()->list[tuple[int,int,bool,bool]]: # (i, j, is the minimum needed, is the maximum needed)
+# (i, j, is the minimum needed, is the maximum needed)
+def _median_of_columns()->list[tuple[int,int,bool,bool]]:
     "What is left to compare for the median of five sorted columns of five."
-    wires = np.array([sum(c, ()) for c in product([(0,)*(5-k)+(1,)*k for k in range(6)], repeat=5)], bool).T.copy()
+    wires = np.array([sum(c, ()) for c in product([(0,)*(5-k)+(1,)*k for k in range(6)], repeat=5)],
+        bool).T.copy()
     swaps, heard, kept = [], {12}, []
     for i,j in _batcher(25):
         if (wires[i]&~wires[j]).any(): swaps.append((i, j))
@@ -138,13 +147,15 @@ def median5(
     return _middle(_columns(F.pad(x, (2,2,2,2), mode='replicate')))
 
 # %% ../nbs/07_motion.ipynb #a9c8e90c
-def _lines(n:int, m:int, scale:float, device)->tuple[Tensor,Tensor,Tensor]: # for each of m places: the two of n it lies between, and how far on
+# for each of m places: the two of n it lies between, and how far on
+def _lines(n:int, m:int, scale:float, device)->tuple[Tensor,Tensor,Tensor]:
     at = (torch.arange(m, dtype=torch.float64)+.5)*scale - .5
     low = at.floor().long()
     return low.clamp(0, n-1).to(device), (low+1).clamp(0, n-1).to(device), (at-low).float().to(device)
 
-def _resize(x:Tensor, h:int, w:int, scale:float|None=None)->Tensor: # (..., H, W) -> (..., h, w)
-    "Bilinear without antialiasing, as OpenCV's INTER_LINEAR; `scale` = old pixels per new one, where it is not exactly the ratio of the sizes."
+# (..., H, W) -> (..., h, w); `scale` = old pixels per new one, where it is not exactly the ratio of the sizes
+def _resize(x:Tensor, h:int, w:int, scale:float|None=None)->Tensor:
+    "Bilinear without antialiasing, as OpenCV's INTER_LINEAR."
     i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2]/h, x.device)
     x = torch.lerp(x[...,i,:], x[...,j,:], f[:,None])
     i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1]/w, x.device)
@@ -164,7 +175,8 @@ _log = logging.getLogger(__name__)
 @cache
 def _parts(compiled:bool)->tuple[Any,Any,Any]: # step, columns, middle
     if not compiled: return _step, _columns, _middle
-    return torch.compile(_step, dynamic=True), torch.compile(_columns, dynamic=True), torch.compile(_middle, dynamic=True)
+    return torch.compile(_step, dynamic=True), torch.compile(_columns, dynamic=True), torch.compile(_middle,
+        dynamic=True)
 
 @cache
 def can_compile(
@@ -172,22 +184,29 @@ def can_compile(
 )->bool:
     "Does `torch.compile` work there? Tried once; where not, said once."
     try: return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
-    except Exception as e: _log.warning('torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs uncompiled', type(e).__name__)
+    except Exception as e:
+        _log.warning('torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs '
+            'uncompiled', type(e).__name__)
     return False
 
 def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given -> (N, H, W) float, 0 to 255
     for name,x in (('first', a), ('second', b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
             raise ValueError(f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
-                "`datasets.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis for the channel.")
+                "`datasets.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis "
+                "for the channel.")
         if not (x.dtype==torch.uint8 or x.is_floating_point()):
             raise ValueError(f"the {name} frames must be uint8 or floats in [0,1], not {x.dtype}.")
-    if a.shape != b.shape: raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs of one size.")
+    if a.shape != b.shape:
+        raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs "
+            "of one size.")
     a, b = a[:,0], b[:,0]
-    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float() # any byte will do, and a GPU need not be asked
+    # any byte will do, and a GPU need not be asked
+    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float()
     a, b = (x.float() if x.dtype==torch.uint8 else x.float()*255 for x in (a, b))
     known = (a.isfinite()&b.isfinite()).all(-1).all(-1)[:,None,None]
-    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.) # nothing can be said about a frame that holds NaN: no motion
+    # nothing can be said about a frame that holds NaN: no motion
+    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.)
     if len(a) and max(a.max(), b.max()) > 255.5 or len(a) and min(a.min(), b.min()) < -.5:
         raise ValueError("the frames are floats outside [0,1]; divide them by 255, or give uint8.")
     return a, b
@@ -212,10 +231,12 @@ def in_chunks(
     return torch.cat(out)
 
 @cache
-def _say_smaller(n:int): _log.warning('the GPU has too little memory for such chunks; going on with %d pairs at a time', n)
+def _say_smaller(n:int):
+    _log.warning('the GPU has too little memory for such chunks; going on with %d pairs at a time', n)
 
 # %% ../nbs/07_motion.ipynb #75ff683c
-def _freeze(u:Tensor, p:Tensor, rows:Tensor|None, into:tuple[Tensor,Tensor])->tuple[Tensor,Tensor]: # the whole chunk, with what `rows` have reached
+# the whole chunk, with what `rows` have reached
+def _freeze(u:Tensor, p:Tensor, rows:Tensor|None, into:tuple[Tensor,Tensor])->tuple[Tensor,Tensor]:
     if rows is None: return u, p
     into[0][rows], into[1][rows] = u, p
     return into
@@ -226,7 +247,9 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], how:'TVL1', parts)->tupl
     whole, rows, moving = (u, p), None, torch.ones(len(u), dtype=torch.bool, device=u.device)
     every = 1 if u.device.type=='cpu' else 5 # asking a GPU how many still move makes the CPU wait
     for k in range(how.outer*how.inner):
-        if how.median and k%how.inner==0: u = torch.where(moving[:,None,None,None], middle(columns(F.pad(u, (2,2,2,2), mode='replicate'))), u)
+        if how.median and k%how.inner==0:
+            u = torch.where(moving[:,None,None,None], middle(columns(F.pad(u, (2,2,2,2), mode='replicate'))),
+                u)
         u, p, change = step(u, p, *data, moving, how.lam*how.theta, how.theta, how.tau/how.theta)
         if not how.epsilon: continue
         moving = moving & (change > how.epsilon**2)
@@ -252,7 +275,7 @@ def _pairs(a:Tensor, b:Tensor, how:'TVL1', parts)->Tensor: # (N, H, W) 0 to 255 
 # %% ../nbs/07_motion.ipynb #01880634
 @dataclass(frozen=True)
 class TVL1:
-    "TV-L1 optical flow (Zach, Pock and Bischof 2007) with the settings and defaults of OpenCV's `DualTVL1OpticalFlow`."
+    "TV-L1 optical flow (Zach, Pock and Bischof 2007), set as OpenCV's `DualTVL1OpticalFlow`."
     lam:float=.15 # λ, weight of the data: larger follows the pictures, smaller is smoother
     theta:float=.3 # θ, tightness between the flow that fits and the one that is smooth
     tau:float=.25 # τ, time step of the dual
@@ -266,9 +289,11 @@ class TVL1:
 
     def __post_init__(self):
         for name in ('lam', 'theta', 'tau'):
-            if not 0 < getattr(self, name) < math.inf: raise ValueError(f'{name} must be above 0, not {getattr(self, name)!r}.')
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f'{name} must be above 0, not {getattr(self, name)!r}.')
         for name in ('scales', 'warps', 'outer', 'inner'):
-            if getattr(self, name) < 1: raise ValueError(f'{name} must be at least 1, not {getattr(self, name)!r}.')
+            if getattr(self, name) < 1:
+                raise ValueError(f'{name} must be at least 1, not {getattr(self, name)!r}.')
         if not 0 < self.factor < 1: raise ValueError(f'factor must be between 0 and 1, not {self.factor!r}.')
         if not self.epsilon >= 0: raise ValueError(f'epsilon must be 0 or more, not {self.epsilon!r}.')
 
@@ -296,7 +321,8 @@ def quantise_flow(
     bound:float=FLOW_BOUND, # px; what is farther is cut
 )->Tensor: # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
-    if not flow.isfinite().all(): raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
+    if not flow.isfinite().all():
+        raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
     return flow.float().clamp(-bound, bound).add(bound).mul(255/(2*bound)).round().byte()
 
 def dequantise_flow(

@@ -58,7 +58,8 @@ OPTIONS = ('mean', 'std', 'residual', 'residual_scale') # of `Views`, that a vie
 class View:
     "A view, and what it needs."
     name:str # that it was asked for by
-    make:Callable[...,Tensor] # one float tensor for each of `streams`, and the options by name -> (B, V, C, T, H, W)
+    # one float tensor for each of `streams`, and the options by name -> (B, V, C, T, H, W)
+    make:Callable[...,Tensor]
     streams:tuple[str,...] # of `datasets.STREAMS`
     options:tuple[str,...] # of OPTIONS
 
@@ -77,11 +78,13 @@ def find_view(
     "A view by its name. PluginError (a ValueError) where there is none; ValueError where it is not one."
     make = resolve(name, VIEWS, 'a view')
     if not callable(make) or isinstance(make, type):
-        raise ValueError(f"{name!r} is {'a class' if isinstance(make, type) else f'a {type(make).__name__}'} and not a view: "
+        raise ValueError(f"{name!r} is {'a class' if isinstance(make, type) else f'a {type(make).__name__}'} "
+            "and not a view: "
             "name a function of float clips (B,V,3,T,H,W), or an object that can be called like one.")
     streams = getattr(make, 'streams', ('clips',))
     if not isinstance(streams, (tuple, list)) or not streams or set(streams) - set(STREAMS):
-        raise ValueError(f"view {name!r}: its streams must be a tuple of {', '.join(STREAMS)}, not {streams!r}.")
+        raise ValueError(f"view {name!r}: its streams must be a tuple of {', '.join(STREAMS)}, not "
+            f"{streams!r}.")
     return View(name, make, tuple(streams), _options(name, make))
 
 # %% ../nbs/08_views.ipynb #931b1f61
@@ -110,7 +113,8 @@ def _refuse(views:list[View], live:bool, batch:dict, params:dict): # a batch wit
             ("it has 'pair': give Views a solver with live=." if 'pair' in batch
             else f"load 'flow' from a manifest with stored flow, or leave {who!r} out of names."))
     if 'pair' in need and 'pair' not in batch or live and who and 'box' not in params:
-        raise ValueError("live flow needs 'pair' and the 'box' of each crop in the batch; load 'pair' with `datasets`.")
+        raise ValueError("live flow needs 'pair' and the 'box' of each crop in the batch; load 'pair' with "
+            "`datasets`.")
 
 # %% ../nbs/08_views.ipynb #5c5a6a21
 def _source(part:Any)->str: # a digest of the text that one's own part was read from; '' where there is none
@@ -134,7 +138,8 @@ def _checked(view:View, made:Any, given:list[Tensor], before:list[int])->Tensor:
     B,V = given[0].shape[:2]
     if not isinstance(made, Tensor) or made.ndim!=6 or made.shape[:2]!=(B, V) or not made.is_floating_point():
         what = f'{made.dtype} {tuple(made.shape)}' if isinstance(made, Tensor) else type(made).__name__
-        raise ValueError(f"view {view.name!r} must give a float tensor (B, V, C, T, H, W), here ({B}, {V}, …), not {what}.")
+        raise ValueError(f"view {view.name!r} must give a float tensor (B, V, C, T, H, W), here ({B}, {V}, "
+            f"…), not {what}.")
     if _versions(given)!=before:
         raise ValueError(f"view {view.name!r} changes its input in place, which other views are made of too; "
             "use operations that make a new tensor (x.mul(2), not x.mul_(2)).")
@@ -160,22 +165,27 @@ class Views:
     ):
         one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
-        if not residual_scale > 0: raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
+        if not residual_scale > 0:
+            raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
         found, changes = _views(names), find_augmentation(augmentation)
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in found), mean, std, dtype
         self.residual, self.residual_scale = residual, residual_scale
-        self.flow_flip, self.flow_colour, self.live, self.augmentation = flow_flip, flow_colour, live, augmentation
+        self.flow_flip, self.flow_colour, self.live, self.augmentation = (flow_flip, flow_colour, live,
+            augmentation)
         parts = {v.name: v.make for v in found} | {augmentation: changes}
         self.sources = {n: _source(part) for n,part in parts.items() if ':' in n} # of one's own parts only
 
     def __repr__(self):
         how = {'residual': f"residual {self.residual}" + f"/{self.residual_scale}"*(self.residual=='plain'),
-            'flow': f"flow {'live' if self.live else 'stored'}, flip {self.flow_flip}, colour {self.flow_colour}"}
+            'flow': f"flow {'live' if self.live else 'stored'}, flip {self.flow_flip}, colour "
+            f"{self.flow_colour}"}
         return f"Views({', '.join(how.get(n, n) for n in self.names)}, {self.dtype})"
 
     def __call__(self,
-        batch:dict, # the `streams` of these views, uint8; `augment`: parameters with leading (B,V), on the CPU
-    )->dict: # a new one: each name -> (B,V,C,T,H,W); `clips`, `flow`, `pair`, `augment` are gone, the rest is kept
+        # the `streams` of these views, uint8; `augment`: parameters with leading (B,V), on the CPU
+        batch:dict,
+    # a new one: each name -> (B,V,C,T,H,W); `clips`, `flow`, `pair`, `augment` are gone, the rest is kept
+    )->dict:
         "Augment once, derive every view."
         return _make_views(self, batch)
 
@@ -185,9 +195,11 @@ class Views:
         "The views of clips that are floats already. ValueError for a view that is made of more than clips."
         found = _views(self.names)
         for v in found:
-            if set(v.streams)!={'clips'}: raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
+            if set(v.streams)!={'clips'}:
+                raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
         if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
-            raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} {tuple(clips.shape)}.")
+            raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} "
+                f"{tuple(clips.shape)}.")
         return _derive(self, found, {'clips': clips})
 
 # %% ../nbs/08_views.ipynb #da07acf7
@@ -204,7 +216,8 @@ def _make_views(views:Views, batch:dict[str,Any])->dict[str,Any]:
     kept, params = {k: v for k,v in batch.items() if k not in (*STREAMS, 'augment')}, batch.get('augment', {})
     found, augment = _views(views.names), find_augmentation(views.augmentation).apply
     _refuse(found, views.live is not None, batch, params)
-    make = {'clips': lambda: augment(batch['clips'], params), 'flow': lambda: _flow(views, batch, params, augment),
+    make = {'clips': lambda: augment(batch['clips'], params), 'flow': lambda: _flow(views, batch,
+        params, augment),
         'pair': lambda: _pair(batch['pair'], params)}
     return kept | _derive(views, found, {s: make[s]() for s in make if any(s in v.streams for v in found)})
 
@@ -216,7 +229,8 @@ def negate_u(
     "The flow of a mirrored clip has the opposite horizontal motion: byte -> 255 - byte."
     if not flip.any(): return flow
     out = flow.clone()
-    out[...,2].bitwise_xor_(send_to(flip.byte()*255, flow.device).view(*flip.shape, 1, 1, 1)) # 255 - x turns all eight bits
+    # 255 - x turns all eight bits
+    out[...,2].bitwise_xor_(send_to(flip.byte()*255, flow.device).view(*flip.shape, 1, 1, 1))
     return out
 
 # %% ../nbs/08_views.ipynb #5fdffec6
@@ -230,7 +244,8 @@ def live_flow(
 )->Tensor: # (B, V, T, H, W, 3) uint8, channels (128, v, u), in pixels of the original frames
     "Flow computed here and now, in float32, as pictures like the stored ones."
     B,V,_,T,H,W = pair.shape
-    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H]) # original pixels in one pixel of the crop: across, down
+    # original pixels in one pixel of the crop: across, down
+    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H])
     scale = send_to(scale.repeat_interleave(T, 0), pair.device)[:,:,None,None]
     a, b = (x.reshape(-1, 1, H, W) for x in pair.unbind(2))
     out, n = torch.empty(len(a), H, W, 3, dtype=torch.uint8, device=pair.device), max(LIVE_PIXELS//(H*W), 1)
