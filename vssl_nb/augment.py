@@ -80,20 +80,16 @@ def draw(
     height:int, width:int, # frame as decoded, px
     *,
     size:int|tuple[int,int], # of the clip after the worker's crop and scale, px; `sigma` is measured in these
-    # crop: share of the frame, width / height
-    area:tuple[float,float]=(.2,1.), aspect:tuple[float,float]=(3/4,4/3),
+    area:tuple[float,float]=(.2,1.), aspect:tuple[float,float]=(3/4,4/3), # of the crop: share, width / height
     crop:str='torchvision', # or 'released': one attempt, else the whole frame (b8)
     flip:float=.5, jitter:float=.8, # probabilities: left-right; the four colour changes
     brightness:float=.4, contrast:float=.4, saturation:float=.4, # factors from max(0, 1-this) to 1+this
     hue:float=.1, # from -this to +this, turns
-    # probability; 'clip' luminance, or 'flicker': a channel per frame (b8)
-    grey:float=.2, grey_mode:str='clip',
+    grey:float=.2, grey_mode:str='clip', # probability; 'clip' luminance, 'flicker' a channel per frame (b8)
     permute:float=0., # probability of channels in random order
     blur:float=.5, sigma:tuple[float,float]=(.1,2.), # probability; width, px
-    # which clips jitter, grey, permute and blur may change; 'released': the chosen ones only (b8)
-    colour:str='all',
-    # for 'released': choose exactly one of the V clips, not each with probability `BASE_PROBABILITY`
-    same:bool=False,
+    colour:str='all', # which clips jitter, grey, permute and blur may change; 'released': only chosen ones (b8)
+    same:bool=False, # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
 )->dict[str,Tensor]: # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
@@ -247,6 +243,7 @@ def _all_at_once(x, steps):
             f(part, *args)
             x.index_copy_(0, rows, part)
 
+# %% ../nbs/05_augment.ipynb #fcf8739b
 def apply(
     clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
     # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone

@@ -340,6 +340,7 @@ def _made(
             '(net.dim = 512)')
     return net
 
+# %% ../nbs/10_backbones.ipynb #70116f5a
 def create(
     name:str, # one of `available()`, or 'package.module:name'
     seed:int=0, # of the weights

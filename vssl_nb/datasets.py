@@ -121,8 +121,7 @@ class VideoCache:
         self.manifest, self.budget = manifest, budget
         self.kept: dict[tuple[int,str],Tensor] = {} # (row, 'clips' or 'flow') -> all frames
 
-    # frames, and the places of `numbers` among them
-    def _frames(self, row:int, what:str, numbers:np.ndarray)->tuple[Tensor,np.ndarray]:
+    def _frames(self, row:int, what:str, numbers:np.ndarray)->tuple[Tensor,np.ndarray]: # and where they are
         r = self.manifest.rows[row]
         def read(numbers): return _decoded(self.manifest, row, numbers, what)
         if (row, what) not in self.kept and r.frames*r.height*r.width*3 <= self.budget:
@@ -145,8 +144,8 @@ class VideoCache:
         first = _starts(numbers, r.frames)
         if 'flow' in load:
             frames, where = self._frames(row, 'flow', first)
-            out['flow'] = cut_clips(frames, where, _in_proportion(boxes, (r.height, r.width),
-                frames.shape[1:3]), size)
+            inside = _in_proportion(boxes, (r.height, r.width), frames.shape[1:3])
+            out['flow'] = cut_clips(frames, where, inside, size)
         wanted = [numbers]*('clips' in load) + [first, np.minimum(first+1, r.frames-1)]*('pair' in load)
         if wanted:
             frames, where = self._frames(row, 'clips', np.stack(wanted, 1))
@@ -154,6 +153,7 @@ class VideoCache:
             if 'pair' in load: out['pair'] = _cut_pairs(frames, where[:,-2:], boxes, size)
         return out
 
+# %% ../nbs/06_datasets.ipynb #967d6ddc
 def video_cache(
     manifest:Manifest, # the dataset
     # MiB of decoded videos to keep; or those that are kept already, by training or by another measurement
@@ -186,6 +186,11 @@ def _first_readable(read:Callable, rows:Sequence[int], index:int, rng:np.random.
                     'still there?') from None
         index = int(rng.integers(len(rows)))
 
+def _epoch_and_position(key)->tuple[int,int]: # refuses what the sampler of a plain DataLoader asks for
+    if isinstance(key, tuple) and len(key)==2: return key
+    raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
+        'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
+
 def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
     videos = clips.manifest.rows
     for row, reason in bad:
@@ -205,22 +210,16 @@ class TrainClips(Dataset):
         manifest:Manifest, # the dataset
         rows:Sequence[int], # manifest rows to train on; `position` counts in here
         sample:Callable, # (frames, rng) -> (V, T) frame numbers, a `partial` of `sampling.random_clips`
-        # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; asked with `same=` too if
-        # `same` is above 0
-        draw:Callable,
+        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; `same=` if asked
         size:int, # side of the clips, pixels
         seed:int=0, # of everything that is random
         max_bad:float=0.05, # share of `rows` that may turn out unreadable before the run stops
-        # MiB of decoded videos that each process may keep, 0 decodes every time; or those kept already
-        cache:int|VideoCache=0,
-        # probability, 0 to 1, that one window is used for all V clips of an item; released CoCLR 0.5 (b8,
-        # "OneClip")
-        same:float=0.,
+        cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; or those kept already
+        same:float=0., # probability that one window is used for all clips of an item; released 0.5 (b8, "OneClip")
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
     ):
         if not 0 <= same <= 1:
-            raise ValueError(f'same={same!r} is not a probability; use 0 (a window for each clip) to 1 (one '
-                'window for all of them)')
+            raise ValueError(f'same={same!r} is not a probability; use 0 (a window each) to 1 (one for all)')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         self.bad: dict[int,str] = {} # rows that could not be read, and why, as far as `note` was told
@@ -230,16 +229,12 @@ class TrainClips(Dataset):
     def __len__(self): return len(self.rows)
 
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
-        if not isinstance(key, tuple) or len(key)!=2:
-            raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
-                'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
-        epoch, index = key
+        epoch, index = _epoch_and_position(key)
         return _first_readable(self.draw_item, self.rows, index,
             np.random.default_rng((self.seed, epoch, self.rows[index])))
 
     def draw_item(self, row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
-    # the streams of `load`, such as `clips` (V,T,size,size,3) uint8; `augment`, `label`, `source`, `row`
-    )->dict[str,Any]:
+    )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
         "The clips of one row; what is loaded does not change what is drawn."
         r = self.manifest.rows[row]
         numbers, how = _one_window(self.sample(r.frames, rng), self.same, rng)
@@ -248,8 +243,7 @@ class TrainClips(Dataset):
         streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
         return streams | {'augment': augment} | _names(self.manifest, row)
 
-    def note(self, bad:Sequence[tuple[int,str]], # (row, reason) pairs of a batch, as `collate` gathers them
-    )->None:
+    def note(self, bad:Sequence[tuple[int,str]])->None: # (row, reason) pairs, as `collate` gathers them
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
         _note(self, bad)
 
@@ -278,17 +272,15 @@ class TestClips(Dataset):
         kind:str='even', # 'even' spreads `clips` windows; 'sliding' takes the released code's windows (b7)
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
     ):
-        if kind not in ('even', 'sliding'):
-            raise ValueError(f"kind={kind!r} is not a way to place test clips; use 'even' or 'sliding'")
+        one_of(('even', 'sliding'), kind=kind)
         self.manifest, self.rows, self.size, self.crop = manifest, list(rows), size, crop
         self.load, self._videos = check_streams(load, manifest, self.rows), VideoCache(manifest)
         place = partial(even_clips, clips=clips) if kind=='even' else sliding_clips
-        self.numbers = [place(manifest.rows[r].frames, length=length, stride=stride, pad=pad)
-            for r in self.rows]
+        frames = [manifest.rows[r].frames for r in self.rows]
+        self.numbers = [place(n, length=length, stride=stride, pad=pad) for n in frames]
         self.items = [(i, n) for i,numbers in enumerate(self.numbers) for n in range(len(numbers))]
 
     def __len__(self): return len(self.items)
-
     def __getitem__(self, i:int)->dict[str,Any]: return self.__getitems__([i])[0]
 
     def __getitems__(self, indices:Sequence[int])->list[dict[str,Any]]:
@@ -303,7 +295,5 @@ class TestClips(Dataset):
         augment = centre(len(numbers), numbers.shape[1], r.height, r.width, size=self.size, crop=self.crop)
         try: streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
         except VideoError as e: return [{'bad': [(row, e.reason)]} for _ in which]
-        def part(x, j): return {k: v[j:j+1] for k,v in x.items()}
-        names = _names(self.manifest, row)
-        return [part(streams, j) | {'augment': part(augment, j), 'clip': n, 'bad': []} | names
-            for j,n in enumerate(which)]
+        same, one = _names(self.manifest, row), lambda x, j: {k: v[j:j+1] for k,v in x.items()}
+        return [one(streams, j) | {'augment': one(augment, j), 'clip': n, 'bad': []} | same for j,n in enumerate(which)]

@@ -137,7 +137,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         if here > 1 and len(x)%here:
             raise ValueError(f'a batch of {len(x)} clips does not divide into {here:.0f} BatchNorm groups; '
                 'change batch or groups')
-        y, mean, var = self._split(x, int(here)) if here > 1 else self._shared(x, round(1/here))
+        y, mean, var = _by_group(self, x, int(here)) if here > 1 else _over_peers(self, x, round(1/here))
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
             # None: torch's cumulative average
@@ -146,20 +146,21 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
                 running.lerp_(now.detach(), share)
         return y
 
-    # running statistics follow the mean over groups: what processes with one group each agree on, see
-    # `average_running`
-    def _split(self, x, here):
-        seen = [(x.new_zeros(x.shape[1], dtype=torch.float32), x.new_zeros(x.shape[1], dtype=torch.float32))
-            for _ in range(here)]
-        # momentum 1 leaves the group's own mean and unbiased variance in the buffers
-        y = [F.batch_norm(part, *stats, self.weight, self.bias, True, 1., self.eps)
-            for part,stats in zip(x.chunk(here), seen)]
-        return torch.cat(y), *(torch.stack(s).mean(0) for s in zip(*seen))
+# %% ../nbs/12_distributed.ipynb #3216d761
+# running statistics follow the mean over groups: what processes with one group each agree on (`average_running`)
+def _by_group(layer:GroupBatchNorm, x:Tensor, here:int)->tuple[Tensor,Tensor,Tensor]: # normalised, mean, variance
+    zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
+    seen = [(zeros.clone(), zeros.clone()) for _ in range(here)]
+    # momentum 1 leaves the group's own mean and unbiased variance in the buffers
+    y = [F.batch_norm(part, *stats, layer.weight, layer.bias, True, 1., layer.eps)
+        for part,stats in zip(x.chunk(here), seen)]
+    mean, var = (torch.stack(s).mean(0) for s in zip(*seen))
+    return torch.cat(y), mean, var
 
-    def _shared(self, x, peers):
-        if self.affine: return _synchronised(x, self.weight, self.bias, self.eps, peers)
-        one = x.new_ones(x.shape[1], dtype=torch.float32)
-        return _synchronised(x, one, torch.zeros_like(one), self.eps, peers)
+def _over_peers(layer:GroupBatchNorm, x:Tensor, peers:int)->tuple[Tensor,Tensor,Tensor]:
+    if layer.affine: return _synchronised(x, layer.weight, layer.bias, layer.eps, peers)
+    one = x.new_ones(x.shape[1], dtype=torch.float32)
+    return _synchronised(x, one, torch.zeros_like(one), layer.eps, peers)
 
 # %% ../nbs/12_distributed.ipynb #95fa0ef5
 def _per_channel(v, x): return v.view(1, -1, *[1]*(x.ndim-2))
@@ -342,15 +343,13 @@ class Heartbeat(threading.Thread):
         patience:float=30., # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
-        self.store, self.rank, self.world_size, self.patience, self.every = (store, rank, world_size,
-            patience, min(2., patience/10))
-        self.over, self.looked = threading.Event(), time.monotonic()
+        self.store, self.rank, self.world_size, self.patience = store, rank, world_size, patience
+        self.every, self.over, self.looked = min(2., patience/10), threading.Event(), time.monotonic()
         self.heard: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
 
     def fail(self, why:str)->bool: # False if another process was first
         "Tell the others why this process ends."
-        mine = f'rank {self.rank}: {why}'
-        return self.store.compare_set('failed', '', mine).decode()==mine
+        return self.store.compare_set('failed', '', mine := f'rank {self.rank}: {why}').decode()==mine
 
     def look(self)->str|None: # why to end; '' if that was said already; None: all is well
         "Give a sign, and look for those of the others."
@@ -371,17 +370,17 @@ class Heartbeat(threading.Thread):
     def run(self)->None:
         while not self.over.is_set():
             try: why = self.look()
-            # with it the store
-            except RuntimeError: why = 'the process that keeps the others together is gone'
+            except RuntimeError: why = 'the process that keeps the others together is gone' # and the store with it
             if why is not None and not self.over.is_set(): _end(self, why)
             self.over.wait(self.every)
 
+# %% ../nbs/12_distributed.ipynb #a5e3ab26
 def _linger(watch):
     "The first process may be the one that keeps the store: it leaves last."
     if watch.rank: return watch.store.set(f'left{watch.rank}', '1')
     until = time.monotonic() + 6
-    while time.monotonic() < until and not watch.store.check([f'left{r}'
-        for r in range(1, watch.world_size)]): time.sleep(.05)
+    others = [f'left{r}' for r in range(1, watch.world_size)]
+    while time.monotonic() < until and not watch.store.check(others): time.sleep(.05)
 
 # without cleaning up: the main thread may be waiting for a GPU that waits for a process that is gone
 def _end(watch, why='')->NoReturn:
@@ -391,10 +390,15 @@ def _end(watch, why='')->NoReturn:
     os._exit(2)
 
 # %% ../nbs/12_distributed.ipynb #18e55542
-def _lost(e:BaseException)->bool: # gloo and NCCL raise RuntimeErrors without a class of their own
-    return (isinstance(e, dist.DistError) or isinstance(e, RuntimeError)
-        and bool(re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)))
+def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was it another process that was lost? why this one ends
+    # gloo and NCCL raise RuntimeErrors without a class of their own
+    said = re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)
+    if isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and said:
+        return True, (f'rank {place.rank} lost the connection to another process ({str(e).splitlines()[0][:100]}); '
+            'go on from the last checkpoint with --resume')
+    return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
+# %% ../nbs/12_distributed.ipynb #d7342424
 @contextmanager
 def start(
     environ:Mapping[str,str]=os.environ, # what the launcher said
@@ -421,10 +425,7 @@ def start(
     except BaseException as e:
         watch.over.set()
         if isinstance(e, FirstFailed): _end(watch)
-        lost = _lost(e)
-        why = (f'rank {place.rank} lost the connection to another process ({str(e).splitlines()[0][:100]}); '
-            'go on from the last checkpoint with --resume' if lost else 'interrupted'
-            if isinstance(e, KeyboardInterrupt) else str(e))
+        lost, why = _reason(e, place)
         try: first = watch.fail(why)
         except RuntimeError: _end(watch, 'the process that keeps the others together is gone')
         if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))):

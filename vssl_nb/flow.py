@@ -73,8 +73,8 @@ def pad_to_fit(
 # %% ../nbs/16_flow.ipynb #85b34a6c
 # (H, W, 2); an object of its own, because it is not safe to share
 def _dis(a:np.ndarray, b:np.ndarray)->np.ndarray:
-    return cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM).calc(a, b,
-        None) # type: ignore[attr-defined]
+    solver = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) # type: ignore[attr-defined]
+    return solver.calc(a, b, None)
 
 def _farneback(a:np.ndarray, b:np.ndarray)->np.ndarray:
     return cv2.calcOpticalFlowFarneback(a, b, None, .5, 3, 15, 3, 5, 1.2, 0) # type: ignore[call-overload]
@@ -90,6 +90,7 @@ def _opencv(f)->Callable[[Tensor, Tensor], Tensor]:
             for x,y in zip(*map(np.ascontiguousarray, (a.numpy(), b.numpy())))]))
     return g
 
+# %% ../nbs/16_flow.ipynb #cfca0491
 def _raft(weights:str|os.PathLike|None, device:torch.device)->FlowMethod:
     "A torchvision RAFT with the weights of a file. `FlowError`."
     from torchvision.models.optical_flow import raft_large, raft_small
@@ -288,6 +289,17 @@ def frame_chunks(
     if len(held) > 1: yield torch.from_numpy(np.stack(held))
 
 # %% ../nbs/16_flow.ipynb #534a9f0e
+def _fewer(stage:'ComputeStage', n:int, piece:Tensor): # after the memory was not enough for n pairs
+    device = stage.method.device
+    if n == 1:
+        raise FlowError(f'{device}: its memory is not enough for one pair of {piece.shape[2]}x{piece.shape[1]} px; '
+            'free it, or take --device cpu')
+    if stage.most == 2**62:
+        _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once', device, n)
+    stage.most = (n+1)//2
+    if device.type == 'cuda': torch.cuda.empty_cache()
+
+# %% ../nbs/16_flow.ipynb #8fd47271
 class ComputeStage:
     "Where flow is computed."
     def __init__(self,
@@ -317,18 +329,8 @@ class ComputeStage:
                 else:
                     at += n
                     continue
-                self._less(n, piece)
+                _fewer(self, n, piece)
             return torch.cat(done).numpy()
-
-    def _less(self, n:int, piece:Tensor):
-        if n == 1:
-            raise FlowError(f'{self.method.device}: its memory is not enough for one pair of '
-                f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu')
-        if self.most == 2**62:
-            _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once',
-                self.method.device, n)
-        self.most = (n+1)//2
-        if self.method.device.type == 'cuda': torch.cuda.empty_cache()
 
     @contextmanager
     def timed(self, what:str):
@@ -356,6 +358,7 @@ def flow_paths(
 def _atomic(path:Path, text:str):
     with _placed(path) as part: part.write_text(text, encoding='utf-8')
 
+# %% ../nbs/16_flow.ipynb #67a5ff30
 def _claim(
     folder:Path, # for flow videos
     settings:dict[str, Any], # of method and codec
@@ -490,6 +493,7 @@ def _video(job:ExtractionJob, stage:ComputeStage, bar, file:Path, target:Path, f
             raise FlowError(f'{target}: came out with {count_frames(part)} of {writer.n} frames; is the '
                 'disk sound?')
 
+# %% ../nbs/16_flow.ipynb #2bae1f6d
 def _worker(job:ExtractionJob, stage:ComputeStage, bar, i:int):
     "The flow of one video, or the reason why there is none."
     row,target = job.manifest.rows[i],job.manifest.root/job.names[i]
@@ -574,10 +578,11 @@ def plan_extraction(
         table.root/(to or table.path.name), table.root/inside, how, codec, json.loads(json.dumps(settings)),
         place, workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))), progress)
 
+# %% ../nbs/16_flow.ipynb #0f02747d
 def extract_flow(
     data:str|os.PathLike, # manifest.csv, or its folder
     name:str='tvl1', # of the method
     **options, # of `plan_extraction`
 )->ExtractionResult: # its text is the summary
-    "Store the flow of all videos and name it in the manifest; again: what is missing. FlowError, ManifestError."
+    "Store the flow of all videos, named in the manifest; again: what is missing. FlowError, ManifestError."
     return plan_extraction(data, name, **options).run()

@@ -189,6 +189,7 @@ def can_compile(
             'uncompiled', type(e).__name__)
     return False
 
+# %% ../nbs/07_motion.ipynb #7b557851
 def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given -> (N, H, W) float, 0 to 255
     for name,x in (('first', a), ('second', b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:

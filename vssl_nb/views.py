@@ -158,34 +158,29 @@ class Views:
         residual_scale:float=.05, # the plain residual is divided by this
         dtype:torch.dtype=torch.float32, # of the views; the arithmetic is done in float32
         flow_flip:str='negate', # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
-        # colours of flow pictures change as those of the clip (b8); 'none': they are only mirrored
-        flow_colour:str='released',
+        flow_colour:str='released', # colours of flow change as those of the clip (b8); 'none': it is only mirrored
         live:Callable|None=None, # the solver of `live_flow`, where flow is not stored
         augmentation:str='standard', # a key of `augment.AUGMENTATIONS`, or 'package.module:name'
     ):
         one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
-        if not residual_scale > 0:
-            raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
+        if not residual_scale > 0: raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
         found, changes = _views(names), find_augmentation(augmentation)
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in found), mean, std, dtype
         self.residual, self.residual_scale = residual, residual_scale
-        self.flow_flip, self.flow_colour, self.live, self.augmentation = (flow_flip, flow_colour, live,
-            augmentation)
+        self.flow_flip, self.flow_colour = flow_flip, flow_colour
+        self.live, self.augmentation = live, augmentation
         parts = {v.name: v.make for v in found} | {augmentation: changes}
         self.sources = {n: _source(part) for n,part in parts.items() if ':' in n} # of one's own parts only
 
     def __repr__(self):
         how = {'residual': f"residual {self.residual}" + f"/{self.residual_scale}"*(self.residual=='plain'),
-            'flow': f"flow {'live' if self.live else 'stored'}, flip {self.flow_flip}, colour "
-            f"{self.flow_colour}"}
+            'flow': f"flow {'live' if self.live else 'stored'}, flip {self.flow_flip}, colour {self.flow_colour}"}
         return f"Views({', '.join(how.get(n, n) for n in self.names)}, {self.dtype})"
 
     def __call__(self,
-        # the `streams` of these views, uint8; `augment`: parameters with leading (B,V), on the CPU
-        batch:dict,
-    # a new one: each name -> (B,V,C,T,H,W); `clips`, `flow`, `pair`, `augment` are gone, the rest is kept
-    )->dict:
+        batch:dict, # the `streams` of these views, uint8; `augment`: parameters with leading (B,V), on the CPU
+    )->dict: # a new one: each name -> (B,V,C,T,H,W), the streams and `augment` gone, the rest kept
         "Augment once, derive every view."
         return _make_views(self, batch)
 
@@ -193,14 +188,7 @@ class Views:
         clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `augment.apply` gives them
     )->dict[str,Tensor]: # each name -> (B, V, C, T, H, W)
         "The views of clips that are floats already. ValueError for a view that is made of more than clips."
-        found = _views(self.names)
-        for v in found:
-            if set(v.streams)!={'clips'}:
-                raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
-        if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
-            raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} "
-                f"{tuple(clips.shape)}.")
-        return _derive(self, found, {'clips': clips})
+        return _from_floats(self, clips)
 
 # %% ../nbs/08_views.ipynb #da07acf7
 def _derive(views:Views, found:list[View], floats:dict[str,Tensor])->dict[str,Tensor]: # stream -> name
@@ -216,10 +204,18 @@ def _make_views(views:Views, batch:dict[str,Any])->dict[str,Any]:
     kept, params = {k: v for k,v in batch.items() if k not in (*STREAMS, 'augment')}, batch.get('augment', {})
     found, augment = _views(views.names), find_augmentation(views.augmentation).apply
     _refuse(found, views.live is not None, batch, params)
-    make = {'clips': lambda: augment(batch['clips'], params), 'flow': lambda: _flow(views, batch,
-        params, augment),
-        'pair': lambda: _pair(batch['pair'], params)}
+    make = {'clips': lambda: augment(batch['clips'], params), 'pair': lambda: _pair(batch['pair'], params),
+        'flow': lambda: _flow(views, batch, params, augment)}
     return kept | _derive(views, found, {s: make[s]() for s in make if any(s in v.streams for v in found)})
+
+def _from_floats(views:Views, clips:Tensor)->dict[str,Tensor]:
+    found = _views(views.names)
+    for v in found:
+        if set(v.streams)!={'clips'}:
+            raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
+    if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
+        raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} {tuple(clips.shape)}.")
+    return _derive(views, found, {'clips': clips})
 
 # %% ../nbs/08_views.ipynb #9e1d7f0e
 def negate_u(
