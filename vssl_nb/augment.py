@@ -88,7 +88,7 @@ def draw(
     grey:float=.2, grey_mode:str='clip', # probability; 'clip' luminance, 'flicker' a channel per frame (b8)
     permute:float=0., # probability of channels in random order
     blur:float=.5, sigma:tuple[float,float]=(.1,2.), # probability; width, px
-    colour:str='all', # which clips jitter, grey, permute and blur may change; 'released': only chosen ones (b8)
+    colour:str='all', # which clips jitter, grey, permute, blur may change; 'released': only chosen ones (b8)
     same:bool=False, # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
 )->dict[str,Tensor]: # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."

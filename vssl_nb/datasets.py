@@ -133,8 +133,7 @@ class VideoCache:
         return read(wanted), where.reshape(numbers.shape)
 
     def read(self,
-        row:int, # of the manifest
-        numbers:np.ndarray, # (V, T) frame numbers
+        row:int, numbers:np.ndarray, # of the manifest; (V, T) frame numbers
         boxes:Tensor, # (V, 4) crops, pixels of the video
         size:int, # side of the clips, pixels
         load:Sequence[str]=('clips',), # of STREAMS
@@ -143,9 +142,9 @@ class VideoCache:
         r, out = self.manifest.rows[row], {}
         first = _starts(numbers, r.frames)
         if 'flow' in load:
-            frames, where = self._frames(row, 'flow', first)
-            inside = _in_proportion(boxes, (r.height, r.width), frames.shape[1:3])
-            out['flow'] = cut_clips(frames, where, inside, size)
+            frames, at = self._frames(row, 'flow', first)
+            there = _in_proportion(boxes, (r.height, r.width), frames.shape[1:3])
+            out['flow'] = cut_clips(frames, at, there, size)
         wanted = [numbers]*('clips' in load) + [first, np.minimum(first+1, r.frames-1)]*('pair' in load)
         if wanted:
             frames, where = self._frames(row, 'clips', np.stack(wanted, 1))
@@ -210,30 +209,27 @@ class TrainClips(Dataset):
         manifest:Manifest, # the dataset
         rows:Sequence[int], # manifest rows to train on; `position` counts in here
         sample:Callable, # (frames, rng) -> (V, T) frame numbers, a `partial` of `sampling.random_clips`
-        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `augment.draw`; `same=` if asked
-        size:int, # side of the clips, pixels
-        seed:int=0, # of everything that is random
+        draw:Callable, # (rng, V, T, height, width) -> parameters, as `augment.draw`; with `same=` if above 0
+        size:int, seed:int=0, # side of the clips, pixels; seed of everything that is random
         max_bad:float=0.05, # share of `rows` that may turn out unreadable before the run stops
         cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; or those kept already
-        same:float=0., # probability that one window is used for all clips of an item; released 0.5 (b8, "OneClip")
+        same:float=0., # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
     ):
-        if not 0 <= same <= 1:
-            raise ValueError(f'same={same!r} is not a probability; use 0 (a window each) to 1 (one for all)')
+        if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 to 1')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         self.bad: dict[int,str] = {} # rows that could not be read, and why, as far as `note` was told
-        self.load = check_streams(load, manifest, self.rows)
-        self._videos = video_cache(manifest, cache)
+        self.load, self._videos = check_streams(load, manifest, self.rows), video_cache(manifest, cache)
 
     def __len__(self): return len(self.rows)
-
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
-        epoch, index = _epoch_and_position(key)
-        return _first_readable(self.draw_item, self.rows, index,
-            np.random.default_rng((self.seed, epoch, self.rows[index])))
+        epoch, i = _epoch_and_position(key)
+        rng = np.random.default_rng((self.seed, epoch, self.rows[i]))
+        return _first_readable(self.draw_item, self.rows, i, rng)
 
-    def draw_item(self, row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
+    def draw_item(self,
+        row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
     )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
         "The clips of one row; what is loaded does not change what is drawn."
         r = self.manifest.rows[row]
@@ -264,8 +260,7 @@ class TestClips(Dataset):
         manifest:Manifest, # the dataset
         rows:Sequence[int], # manifest rows
         clips:int=10, # per video, for `kind='even'`
-        length:int=32, # frames of a clip
-        stride:int=1, # frames from one frame of a clip to the next
+        length:int=32, stride:int=1, # frames of a clip, and from one of them to the next
         size:int=128, # side that the crop is scaled to, pixels
         crop:int|None=None, # side of the centre crop in the video's own pixels; None = the largest square
         pad:str='first', # how short videos are filled: 'first' or 'loop'
@@ -282,10 +277,9 @@ class TestClips(Dataset):
 
     def __len__(self): return len(self.items)
     def __getitem__(self, i:int)->dict[str,Any]: return self.__getitems__([i])[0]
-
     def __getitems__(self, indices:Sequence[int])->list[dict[str,Any]]:
         asked: dict[int,list[int]] = {}
-        for i in indices: asked.setdefault(self.items[i][0], []).append(self.items[i][1])
+        for i,n in (self.items[j] for j in indices): asked.setdefault(i, []).append(n)
         made = {(i, n): item for i,which in asked.items() for n,item in zip(which, self._clips(i, which))}
         return [made[self.items[i]] for i in indices]
 
@@ -295,5 +289,6 @@ class TestClips(Dataset):
         augment = centre(len(numbers), numbers.shape[1], r.height, r.width, size=self.size, crop=self.crop)
         try: streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
         except VideoError as e: return [{'bad': [(row, e.reason)]} for _ in which]
-        same, one = _names(self.manifest, row), lambda x, j: {k: v[j:j+1] for k,v in x.items()}
-        return [one(streams, j) | {'augment': one(augment, j), 'clip': n, 'bad': []} | same for j,n in enumerate(which)]
+        def one(x, j): return {k: v[j:j+1] for k,v in x.items()}
+        return [one(streams, j) | {'augment': one(augment, j), 'clip': n, 'bad': []}
+            | _names(self.manifest, row) for j,n in enumerate(which)]

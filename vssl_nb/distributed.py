@@ -110,7 +110,7 @@ def groups_here(
 
 # %% ../nbs/12_distributed.ipynb #6cd271b3
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
-    "BatchNorm over (B, C, ...) that says whose statistics it takes; its state is that of the layer it replaces."
+    "BatchNorm over (B, C, ...) that says whose statistics it takes; its state is that of the layer before."
     running_mean:Any; running_var:Any; num_batches_tracked:Any
     def __init__(self,
         layer:nn.modules.batchnorm._BatchNorm, # to replace; its parameters and buffers are taken over
@@ -147,8 +147,8 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         return y
 
 # %% ../nbs/12_distributed.ipynb #3216d761
-# running statistics follow the mean over groups: what processes with one group each agree on (`average_running`)
-def _by_group(layer:GroupBatchNorm, x:Tensor, here:int)->tuple[Tensor,Tensor,Tensor]: # normalised, mean, variance
+# running statistics follow the mean over groups: what processes with one group each agree on
+def _by_group(layer:GroupBatchNorm, x:Tensor, here:int)->tuple[Tensor,Tensor,Tensor]: # y, mean, variance
     zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
     seen = [(zeros.clone(), zeros.clone()) for _ in range(here)]
     # momentum 1 leaves the group's own mean and unbiased variance in the buffers
@@ -370,7 +370,7 @@ class Heartbeat(threading.Thread):
     def run(self)->None:
         while not self.over.is_set():
             try: why = self.look()
-            except RuntimeError: why = 'the process that keeps the others together is gone' # and the store with it
+            except RuntimeError: why = 'the process that keeps the others together is gone' # with the store
             if why is not None and not self.over.is_set(): _end(self, why)
             self.over.wait(self.every)
 
@@ -390,12 +390,12 @@ def _end(watch, why='')->NoReturn:
     os._exit(2)
 
 # %% ../nbs/12_distributed.ipynb #18e55542
-def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was it another process that was lost? why this one ends
+def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another process lost? why this one ends
     # gloo and NCCL raise RuntimeErrors without a class of their own
     said = re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)
     if isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and said:
-        return True, (f'rank {place.rank} lost the connection to another process ({str(e).splitlines()[0][:100]}); '
-            'go on from the last checkpoint with --resume')
+        return True, (f'rank {place.rank} lost the connection to another process '
+            f'({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume')
     return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
 # %% ../nbs/12_distributed.ipynb #d7342424

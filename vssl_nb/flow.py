@@ -292,10 +292,11 @@ def frame_chunks(
 def _fewer(stage:'ComputeStage', n:int, piece:Tensor): # after the memory was not enough for n pairs
     device = stage.method.device
     if n == 1:
-        raise FlowError(f'{device}: its memory is not enough for one pair of {piece.shape[2]}x{piece.shape[1]} px; '
-            'free it, or take --device cpu')
+        raise FlowError(f'{device}: its memory is not enough for one pair of '
+            f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu')
     if stage.most == 2**62:
-        _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once', device, n)
+        _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once',
+            device, n)
     stage.most = (n+1)//2
     if device.type == 'cuda': torch.cuda.empty_cache()
 

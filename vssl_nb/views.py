@@ -123,6 +123,9 @@ def _source(part:Any)->str: # a digest of the text that one's own part was read 
         with suppress(TypeError, OSError): return sha256(inspect.getsource(of).encode()).hexdigest()[:16]
     return ''
 
+def _sources(parts:dict[str,Any])->dict[str,str]: # of one's own parts only
+    return {name: _source(part) for name,part in parts.items() if ':' in name}
+
 def _flow(views:'Views', batch:dict, params:dict, augment:Callable)->Tensor: # (B, V, 3, T, H, W) in [0,1]
     flow = batch['flow'] if views.live is None else live_flow(batch['pair'], params['box'], views.live)
     if views.flow_flip=='negate' and 'flip' in params: flow = negate_u(flow, params['flip'])
@@ -154,32 +157,31 @@ class Views:
     def __init__(self,
         names:tuple[str,...]|str=('rgb',), # keys of VIEWS, or 'package.module:name'
         mean:tuple[float,...]=IMAGENET_MEAN, std:tuple[float,...]=IMAGENET_STD, # per channel, of rgb and flow
-        residual:str='plain', # a form of `motion.residual`
-        residual_scale:float=.05, # the plain residual is divided by this
+        residual:str='plain', residual_scale:float=.05, # a form of `motion.residual`; divides the plain one
         dtype:torch.dtype=torch.float32, # of the views; the arithmetic is done in float32
         flow_flip:str='negate', # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
-        flow_colour:str='released', # colours of flow change as those of the clip (b8); 'none': it is only mirrored
+        flow_colour:str='released', # its colours change as those of the clip (b8); 'none': they stay
         live:Callable|None=None, # the solver of `live_flow`, where flow is not stored
         augmentation:str='standard', # a key of `augment.AUGMENTATIONS`, or 'package.module:name'
     ):
         one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
-        if not residual_scale > 0: raise ValueError(f"residual_scale must be above 0, not {residual_scale!r}.")
+        if not residual_scale > 0: raise ValueError(f'residual_scale must be above 0, not {residual_scale}.')
         found, changes = _views(names), find_augmentation(augmentation)
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in found), mean, std, dtype
         self.residual, self.residual_scale = residual, residual_scale
         self.flow_flip, self.flow_colour = flow_flip, flow_colour
         self.live, self.augmentation = live, augmentation
-        parts = {v.name: v.make for v in found} | {augmentation: changes}
-        self.sources = {n: _source(part) for n,part in parts.items() if ':' in n} # of one's own parts only
+        self.sources = _sources({v.name: v.make for v in found} | {augmentation: changes})
 
     def __repr__(self):
+        solved = 'live' if self.live else 'stored'
         how = {'residual': f"residual {self.residual}" + f"/{self.residual_scale}"*(self.residual=='plain'),
-            'flow': f"flow {'live' if self.live else 'stored'}, flip {self.flow_flip}, colour {self.flow_colour}"}
+            'flow': f'flow {solved}, flip {self.flow_flip}, colour {self.flow_colour}'}
         return f"Views({', '.join(how.get(n, n) for n in self.names)}, {self.dtype})"
 
     def __call__(self,
-        batch:dict, # the `streams` of these views, uint8; `augment`: parameters with leading (B,V), on the CPU
+        batch:dict, # the `streams` of these views, uint8; `augment`: their parameters (B,V,…), on the CPU
     )->dict: # a new one: each name -> (B,V,C,T,H,W), the streams and `augment` gone, the rest kept
         "Augment once, derive every view."
         return _make_views(self, batch)
@@ -214,7 +216,8 @@ def _from_floats(views:Views, clips:Tensor)->dict[str,Tensor]:
         if set(v.streams)!={'clips'}:
             raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
     if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
-        raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} {tuple(clips.shape)}.")
+        raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} "
+            f"{tuple(clips.shape)}.")
     return _derive(views, found, {'clips': clips})
 
 # %% ../nbs/08_views.ipynb #9e1d7f0e
