@@ -101,7 +101,8 @@ def measure(a, b, device, rounds, few, copies):
     "Rows of the table for pairs of one size."
     import torch
     from vssl_nb.motion import TVL1, tvl1
-    size, rows, theirs = f'{a.shape[2]} x {a.shape[1]}', [], None
+    a, b = a[:, None], b[:, None] # (N, 1, H, W)
+    size, rows, theirs = f'{a.shape[3]} x {a.shape[2]}', [], None
     say = lambda way, seconds, pairs, out, bound=None: rows.append(dict(size=size, way=way, pairs_per_s=pairs/seconds, apart=None if theirs is None or out is None else apart(out[:len(theirs)], theirs),
         of_bound=None if bound is None else bound*pairs/seconds)) or print(f"{size}, {way}: {pairs/seconds:.2f} pairs/s", flush=True)
     try: import cv2
@@ -109,16 +110,16 @@ def measure(a, b, device, rounds, few, copies):
     else:
         cv2.setNumThreads(torch.get_num_threads())
         solver = cv2.optflow.DualTVL1OpticalFlow_create()
-        run = lambda x, y: torch.stack([torch.from_numpy(solver.calc(p.numpy(), q.numpy(), None)).movedim(-1, 0) for p, q in zip(x, y)])
+        run = lambda x, y: torch.stack([torch.from_numpy(solver.calc(p.numpy(), q.numpy(), None)).movedim(-1, 0) for p, q in zip(x[:, 0], y[:, 0])])
         seconds, theirs = timed(lambda: run(a[:few], b[:few]), torch.device('cpu'), rounds)
         say('OpenCV (baseline)', seconds, few, theirs)
         nudged = b[:few].clone()
-        nudged[:, 5, 5] ^= 1
+        nudged[:, 0, 5, 5] ^= 1
         rows[-1]['apart'] = apart(run(a[:few], nudged), theirs)
         for way, solver in (('DIS', cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)),):
             seconds, out = timed(lambda: run(a[:few], b[:few]), torch.device('cpu'), rounds)
             say(f'OpenCV {way}, another method', seconds, few, out)
-    bound = iterations(a[:few], b[:few])*BYTES
+    bound = iterations(a[:few, 0], b[:few, 0])*BYTES
     for way, compiled in (('ours', False), ('ours, compiled', True)):
         work = lambda: tvl1(a[:few], b[:few], compiled=compiled)
         if compiled: work() # the compiler's time is not the solver's
@@ -128,7 +129,7 @@ def measure(a, b, device, rounds, few, copies):
     seconds, out = timed(lambda: fixed(a[:few], b[:few], compiled=True), torch.device('cpu'), rounds)
     say('2 x 10 iterations, never stopping early, compiled, CPU', seconds, few, out)
     if device.type == 'cuda':
-        x, y = (t.to(device).repeat(copies, 1, 1) for t in (a, b))
+        x, y = (t.to(device).repeat(copies, 1, 1, 1) for t in (a, b))
         for way, compiled in (('ours', False), ('ours, compiled', True)):
             tvl1(x, y, compiled=compiled)
             seconds, out = timed(lambda: tvl1(x, y, compiled=compiled), device, rounds)

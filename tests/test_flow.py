@@ -5,11 +5,12 @@ import torch
 
 from vssl_nb import manifest
 from vssl_nb.datasets import grey
-from vssl_nb.motion import levels, tvl1, warp
+from vssl_nb.motion import quantise_flow, tvl1, warp
 from vssl_nb.video import decode, probe
 
 cv2 = pytest.importorskip('cv2', reason='OpenCV is not installed')
-if not hasattr(cv2, 'optflow'): pytest.skip('OpenCV is installed without its contrib modules', allow_module_level=True)
+if not hasattr(cv2, 'optflow'):
+    pytest.skip('OpenCV is installed without its contrib modules', allow_module_level=True)
 torch.set_num_threads(1)
 
 
@@ -17,27 +18,31 @@ torch.set_num_threads(1)
 def clips():
     root = manifest.test_videos()
     if not root: pytest.skip('no real clips here')
-    files = sorted((root/'ucf101').glob('*/*.avi'))[::12] + [f for d in ('hmdb51', 'kinetics400', 'kinetics_style') for f in sorted((root/d).rglob('*')) if f.suffix in ('.avi', '.mp4')]
+    files = (sorted((root/'ucf101').glob('*/*.avi'))[::12]
+        + [f for d in ('hmdb51', 'kinetics400', 'kinetics_style') for f in sorted((root/d).rglob('*'))
+            if f.suffix in ('.avi', '.mp4')])
     return [(f, probe(f)) for f in files]
 
 
 def pair(found, short, gap):
-    "Two grey frames from the middle of a clip, (1, H, W) uint8 each."
+    "Two grey frames from the middle of a clip, (1, 1, H, W) uint8 each."
     path, seen = found
     s, mid = short/min(seen.height, seen.width), seen.frames//2
-    return grey(decode(path, [mid, mid+gap], size=(round(seen.height*s), round(seen.width*s))))[:, None]
+    return grey(decode(path, [mid, mid+gap], size=(round(seen.height*s), round(seen.width*s))))[:, None, None]
 
 
 def opencv(a, b, **settings):
     "(N, 2, H, W)"
     solver = cv2.optflow.DualTVL1OpticalFlow_create(**settings)
-    return torch.stack([torch.from_numpy(solver.calc(x.numpy(), y.numpy(), None)).movedim(-1, 0) for x, y in zip(a, b)])
+    return torch.stack([torch.from_numpy(solver.calc(x.numpy(), y.numpy(), None)).movedim(-1, 0)
+        for x, y in zip(a[:, 0], b[:, 0])])
 
 
 def apart(x, y): return (x-y).square().sum(1).sqrt()
 
 
-def within(x, y): return ((levels(x).int()-levels(y).int()).abs().amax(1) <= 1).float().mean().item()
+def within(x, y):
+    return ((quantise_flow(x).int()-quantise_flow(y).int()).abs().amax(1) <= 1).float().mean().item()
 
 
 def compare(pairs):
@@ -45,7 +50,8 @@ def compare(pairs):
     found = []
     for a, b in pairs:
         ours, theirs = tvl1(a, b), opencv(a, b)
-        found.append((apart(ours, theirs).mean().item(), within(ours, theirs), apart(theirs, 0*theirs).max().item()))
+        found.append((apart(ours, theirs).mean().item(), within(ours, theirs),
+            apart(theirs, 0*theirs).max().item()))
     return np.array(found)
 
 
@@ -55,16 +61,17 @@ def test_real_pairs(clips, short, every):
     found = compare([pair(c, short, 1+i%2) for i, c in enumerate(clips[::every])])
     print(short, len(found), found.mean(0), found.max(0), found.min(0))
     assert found[:, 0].mean() <= .05 and found[:, 1].mean() >= .99
-    assert np.median(found[:, 0]) < .015 and found[:, 2].max() > 8 > 2 > found[:, 2].min() # both kinds are there
+    # both kinds are there
+    assert np.median(found[:, 0]) < .015 and found[:, 2].max() > 8 > 2 > found[:, 2].min()
 
 
 def test_large_motion_is_as_unsure_as_opencv_itself(clips):
-    "Six frames apart: the distance to OpenCV is that of OpenCV to itself after one pixel has changed by one grey level."
+    "Six frames apart: as far from OpenCV as OpenCV from itself, after one pixel changed by one grey level."
     ours, self_ = [], []
     for c in clips[::5]:
         a, b = pair(c, 96, min(6, c[1].frames-c[1].frames//2-1))
         theirs, nudged = opencv(a, b), b.clone()
-        nudged[0, 5, 5] ^= 1
+        nudged[0, 0, 5, 5] ^= 1
         ours.append(apart(tvl1(a, b), theirs).mean().item())
         self_.append(apart(opencv(a, nudged), theirs).mean().item())
     print(np.mean(ours), np.mean(self_))
@@ -78,7 +85,8 @@ def known(seed, H, W, size):
     x = sum(k*up(torch.rand(1, 1, H//k, W//k, generator=g)) for k in (3, 6, 12))
     x = (x-x.min())/(x.max()-x.min())
     flow = up(torch.randn(1, 2, 4, 5, generator=g))*size
-    return warp(x, flow)[:, 0].clamp(0, 1).mul(255).round().byte(), x[:, 0].mul(255).round().byte(), flow # I0(x) = I1(x+u)
+    # I0(x) = I1(x+u)
+    return warp(x, flow).clamp(0, 1).mul(255).round().byte(), x.mul(255).round().byte(), flow
 
 
 @pytest.mark.parametrize('H,W', [(128, 171), (96, 128), (240, 320)])
@@ -87,17 +95,23 @@ def test_known_flow(H, W, size):
     "Must hold: at most 1.05 times OpenCV's error."
     a, b, flow = known(round(10*size)+H, H, W, size)
     error = lambda u: apart(u, flow)[:, 8:-8, 8:-8].mean().item()
-    assert error(tvl1(a, b)) <= 1.05*error(opencv(a, b)) and error(tvl1(a, b)) < .3*apart(flow, 0*flow).mean().item()
+    assert (error(tvl1(a, b)) <= 1.05*error(opencv(a, b)) and error(tvl1(a, b)) < .3*apart(flow,
+        0*flow).mean().item())
 
 
-@pytest.mark.parametrize('settings,theirs', [(dict(lam=.05), dict(lambda_=.05)), (dict(theta=.1), dict(theta=.1)), (dict(scales=3, factor=.5), dict(nscales=3, scaleStep=.5)), (dict(median=False), dict(medianFiltering=1)),
-    (dict(warps=1), dict(warps=1)), (dict(outer=1), dict(outerIterations=1)), (dict(inner=4), dict(innnerIterations=4)), (dict(epsilon=.02), dict(epsilon=.02)), (dict(tau=.15), dict(tau=.15))])
+@pytest.mark.parametrize('settings,theirs', [(dict(lam=.05), dict(lambda_=.05)),
+    (dict(theta=.1), dict(theta=.1)), (dict(scales=3, factor=.5), dict(nscales=3, scaleStep=.5)),
+    (dict(median=False), dict(medianFiltering=1)),
+    (dict(warps=1), dict(warps=1)), (dict(outer=1), dict(outerIterations=1)),
+    (dict(inner=4), dict(innnerIterations=4)), (dict(epsilon=.02), dict(epsilon=.02)),
+    (dict(tau=.15), dict(tau=.15))])
 def test_every_setting_means_what_opencv_means(settings, theirs):
-    "With few iterations: with many, when they end is left to the last bits, and a grey level changes OpenCV's own flow by 0.003 pixels."
+    "With few iterations: with many, the last bits decide when they end (a grey level is worth 0.003 pixels)."
     from vssl_nb.motion import TVL1
     a, b, _ = known(6, 96, 128, .5)
     few = dict(warps=2, outerIterations=2, innnerIterations=7)
     got, default = opencv(a, b, **few | theirs), opencv(a, b, **few)
     middle = lambda x, y: apart(x, y)[:, 8:-8, 8:-8].median().item()
-    ours, changed = middle(TVL1(**dict(warps=2, outer=2, inner=7) | settings)(a, b), got), middle(got, default)
+    ours, changed = middle(TVL1(**dict(warps=2, outer=2, inner=7) | settings)(a, b),
+        got), middle(got, default)
     assert ours < 1e-4 and changed > .005, (ours, changed) # and the setting does something

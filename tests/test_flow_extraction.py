@@ -35,7 +35,9 @@ def child(args, env, limit, said):
     os._exit(code)
 
 
-clean = get_context('forkserver') # importing torch takes longer than what is tested; forks of a process that has done nothing yet, so that no thread is missing
+# importing torch takes longer than what is tested; forks of a process that has done nothing yet, so that no
+# thread is missing
+clean = get_context('forkserver')
 clean.set_forkserver_preload(['vssl_nb.cli', 'vssl_nb.flow'])
 
 
@@ -58,7 +60,8 @@ class Life:
         self.process.kill()
         self.process.join()
         assert not late, f'still at work after {seconds} s'
-        return subprocess.CompletedProcess('flow', self.process.exitcode, *(Path(f).read_text() if Path(f).exists() else '' for f in self.said))
+        return subprocess.CompletedProcess('flow', self.process.exitcode,
+            *(Path(f).read_text() if Path(f).exists() else '' for f in self.said))
 
 
 def call(*args, **kw): return Life(*args, **kw).wait()
@@ -66,7 +69,8 @@ def call(*args, **kw): return Life(*args, **kw).wait()
 
 def files(root, out='flow'):
     "Name -> bytes of everything in the folder of the flow."
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted((root/out).rglob('*')) if p.is_file()}
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted((root/out).rglob('*'))
+        if p.is_file()}
 
 
 def sentence(done, *words):
@@ -81,7 +85,8 @@ def sentence(done, *words):
 def source(tmp_path_factory):
     "Eight clips, cut from real ones where there are any, in a folder with a manifest."
     there, clips = tmp_path_factory.mktemp('source'), manifest.test_videos()
-    found = sorted(clips.glob('ucf101/*/*.avi'), key=lambda f: (f.stat().st_size, f.name))[:8] if clips else []
+    found = sorted(clips.glob('ucf101/*/*.avi'), key=lambda f: (f.stat().st_size,
+        f.name))[:8] if clips else []
     if not found:
         table = manifest.read(toy.make(there/'.toy', 'tiny', workers=1, progress=False))
         found = [table.file(i) for i in range(8)]
@@ -89,7 +94,8 @@ def source(tmp_path_factory):
         folder = there/('left', 'right')[n%2]
         folder.mkdir(exist_ok=True)
         x = decode(f)
-        if x.shape[1] < 200: x = x.repeat_interleave(8, 1).repeat_interleave(8, 2) # so that a file takes a while
+        # so that a file takes a while
+        if x.shape[1] < 200: x = x.repeat_interleave(8, 1).repeat_interleave(8, 2)
         encode(folder/f'{n}.mp4', torch.cat([x, x])[:16 + 4*n])
     shutil.rmtree(there/'.toy', ignore_errors=True)
     manifest.write(there, manifest.scan(there, progress=False))
@@ -112,16 +118,17 @@ def whole(source, tmp_path_factory):
 
 def test_what_is_stored_is_the_flow(whole):
     "F-1 frames of the size of the video; to the byte what the method gives; as pixels within half a level."
-    table, dis = manifest.read(whole), flow.method('dis')
+    table, dis = manifest.read(whole), flow.flow_method('dis')
     assert json.loads((whole/'flow'/'flow.json').read_text())['method'] == 'dis'
     assert not list((whole/'flow').rglob('.*'))
     for row in table.rows[:3]:
         seen, stored = probe(whole/row.video), decode(whole/row.flow)
         assert stored.shape == (seen.frames-1, seen.height, seen.width, 3)
-        grey = next(flow.pieces(whole/row.video, 2**40))
-        f = torch.cat([dis.compute(grey[i:i+1], grey[i+1:i+2]) for i in range(len(grey)-1)]) # one pair at a time, in one thread
-        assert torch.equal(stored, motion.picture(f))
-        assert (motion.unpicture(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
+        grey = next(flow.frame_chunks(whole/row.video, 2**40))
+        # one pair at a time, in one thread
+        f = torch.cat([dis.compute(grey[i:i+1], grey[i+1:i+2]) for i in range(len(grey)-1)])
+        assert torch.equal(stored, motion.flow_to_image(f))
+        assert (motion.image_to_flow(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
 
 
 def test_the_small_codec_keeps_its_word(place, whole):
@@ -137,7 +144,7 @@ def test_the_small_codec_keeps_its_word(place, whole):
 
 
 def test_killed_at_random_moments(place, whole):
-    "SIGKILL eight times, at least twice in the middle of a file; the end is that of the unbroken run, byte for byte."
+    "SIGKILL eight times, at least twice inside a file; the end is that of the unbroken run, byte for byte."
     rng, caught, finished = random.Random(1), 0, []
     for kill in range(8):
         life = Life(place, '--method', 'dis', '--workers', 1 + kill%2)
@@ -145,14 +152,15 @@ def test_killed_at_random_moments(place, whole):
         if kill % 2: # while a file is being written
             while not part(place) and life.alive() and time.monotonic() < until: time.sleep(.002)
         else: # when the next one is finished
-            while len(list(place.rglob('flow/**/[!.]*.mp4'))) == before and life.alive() and time.monotonic() < until: time.sleep(.002)
+            while (len(list(place.rglob('flow/**/[!.]*.mp4'))) == before and life.alive()
+                    and time.monotonic() < until): time.sleep(.002)
         time.sleep(rng.random()*.05)
         if not life.alive(): break
         life.send(signal.SIGKILL)
         if life.wait().returncode == 0: break # it was quicker
         caught += bool(part(place))
         finished.append(len(list(place.rglob('flow/**/[!.]*.mp4'))))
-        for p in place.rglob('flow/**/[!.]*.mp4'): assert flow.stored_frames(p) > 0, f'{p} is not whole'
+        for p in place.rglob('flow/**/[!.]*.mp4'): assert flow.count_frames(p) > 0, f'{p} is not whole'
         assert not any(r.flow for r in manifest.read(place).rows)
     assert caught >= 2 and finished == sorted(finished), (caught, finished)
     done = call(place, *QUICK)
@@ -191,12 +199,16 @@ def test_two_processes_share_the_work(place, whole):
         shutil.rmtree(place/'flow', ignore_errors=True)
         manifest.write(place, table.rows)
         if method == 'two': # by hand, one after the other, the second first
-            told = [call(place, *QUICK, env=dict(RANK=str(r), WORLD_SIZE='2', LOCAL_RANK=str(r))) for r in (1, 0)]
+            told = [call(place, *QUICK, env=dict(RANK=str(r), WORLD_SIZE='2', LOCAL_RANK=str(r)))
+                for r in (1, 0)]
             assert [t.returncode for t in told] == [0, 0], told
-            assert [w.split(' pairs')[0] for w in (told[0].stdout, told[1].stdout)] == ['', told[1].stdout.split(' pairs')[0]], 'only the last one has something to tell'
+            assert [w.split(' pairs')[0] for w in (told[0].stdout, told[1].stdout)] == ['',
+                told[1].stdout.split(' pairs')[0]], 'only the last one has something to tell'
             assert 'names the flow of 8' in told[1].stdout
         else:
-            done = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2', '-m', 'vssl_nb.cli', 'flow', str(place), *QUICK], text=True, capture_output=True, timeout=120)
+            done = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone',
+                '--nproc-per-node=2', '-m', 'vssl_nb.cli', 'flow', str(place), *QUICK], text=True,
+                capture_output=True, timeout=120)
             assert done.returncode == 0, done.stderr
             assert 'names the flow of 8' in done.stdout
         assert files(place) == files(whole)
@@ -232,7 +244,8 @@ def test_a_disk_that_is_full(place, whole, tmp_path):
     "One sentence, what is finished is whole, nothing half-written; with room it goes on."
     disk = place/'flow'
     disk.mkdir()
-    if subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={int(sum(map(len, files(whole).values()))*.5)}', 'tmpfs', disk], capture_output=True).returncode:
+    if subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={int(sum(map(len, files(whole).values()))*.5)}',
+        'tmpfs', disk], capture_output=True).returncode:
         pytest.skip('mounting a small disk needs root; run the tests as root to try a full disk')
     try:
         sentence(call(place, *QUICK), 'flow/', 'No space left on device', 'run this again')
@@ -265,17 +278,20 @@ def test_a_file_in_the_way(place):
 # --- bad input
 
 def test_videos_that_have_no_flow(place):
-    "Unreadable, one frame, another size half-way, two pixels: each gets its reason or its flow, and the rest goes on."
+    "Unreadable, one frame, a change of size, two pixels: each gets its reason or its flow; the rest goes on."
     table = manifest.read(place)
     first = table.rows[0]
     (place/first.video).write_bytes(b'this was a video')
     g = np.random.default_rng(0)
     extra = {'one.mp4': (1, 32, 32), 'two_px.mp4': (4, 2, 2), 'flat.mp4': (4, 2, 64)}
     for name, size in extra.items(): encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
-    flow.store(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8)) # any video will do
-    rows = [*table.rows, *(manifest.Row(n, frames=t, fps=25., width=w, height=h) for n, (t, h, w) in (extra | {'odd.mp4': (5, 33, 21)}).items()), manifest.Row('gone.avi', status='is not there')]
+    flow.write_flow(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8)) # any video will do
+    rows = [*table.rows, *(manifest.Row(n, frames=t, fps=25., width=w, height=h)
+        for n, (t, h, w) in (extra | {'odd.mp4': (5, 33, 21)}).items()),
+        manifest.Row('gone.avi', status='is not there')]
     rows[1] = rows[1].__class__(**{**rows[1].__dict__, 'frames': rows[1].frames+3})
-    for name, size in {'a.h264': (6, 32, 32), 'b.h264': (6, 48, 32)}.items(): encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
+    for name, size in {'a.h264': (6, 32, 32), 'b.h264': (6, 48, 32)}.items():
+        encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
     (place/'grows.h264').write_bytes((place/'a.h264').read_bytes() + (place/'b.h264').read_bytes())
     rows.append(manifest.Row('grows.h264', frames=12, fps=25., width=32, height=32))
     manifest.write(place, rows)
@@ -284,7 +300,8 @@ def test_videos_that_have_no_flow(place):
     said = {line.split(': ')[1]: line for line in done.stdout.splitlines() if line.startswith('no flow: ')}
     assert set(said) == {first.video, 'one.mp4', rows[1].video, 'grows.h264'}, done.stdout
     assert 'changes its size at frame 6' in said['grows.h264']
-    assert 'one frame' in said['one.mp4'] and 'make the manifest again' in said[rows[1].video] and 'not a video' in said[first.video]
+    assert ('one frame' in said['one.mp4'] and 'make the manifest again' in said[rows[1].video]
+        and 'not a video' in said[first.video])
     assert '1 videos are not usable' in done.stdout
     now = {r.video: r.flow for r in manifest.read(place).rows}
     assert [now[v] for v in (first.video, 'one.mp4', 'gone.avi')] == ['', '', '']
@@ -309,14 +326,15 @@ def test_mistakes_are_one_sentence(place, whole, tmp_path):
 
 def test_the_script_is_the_command(place, whole):
     script = Path(__file__).resolve().parent.parent/'data_scripts'/'extract_flow.py'
-    done = subprocess.run([sys.executable, script, place, *QUICK], text=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, script, place, *QUICK], text=True, capture_output=True,
+        timeout=120)
     assert done.returncode == 0, done.stderr
     assert files(place) == files(whole)
 
 
 def reads_in_pieces(path, told):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    n = sum(len(p)-1 for p in flow.pieces(path, 2**20))
+    n = sum(len(p)-1 for p in flow.frame_chunks(path, 2**20))
     told.put((n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss-before)//1024))
 
 

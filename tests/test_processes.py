@@ -16,7 +16,8 @@ from vssl_nb import manifest
 from vssl_nb.checkpoints import load
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
-SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--workers', '0', '--device', 'cpu', '--cache', '64']
+SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
+    '--workers', '0', '--device', 'cpu', '--cache', '64']
 
 
 def call(*args, cwd, **kw):
@@ -47,12 +48,15 @@ def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
     "Killed without warning after so many logged steps, with a checkpoint at every step."
     out = place/f'killed{after}'
     command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--save-minutes', '0']
-    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
     until = time.monotonic() + 120
-    while lines(out).count('\n') <= after and process.poll() is None and time.monotonic() < until: time.sleep(0.005)
+    while lines(out).count('\n') <= after and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
     process.kill()
     process.wait()
-    assert lines(out).count('\n') < lines(place/'whole').count('\n'), 'the run was over before it could be killed'
+    assert lines(out).count('\n') < lines(place/'whole').count(
+        '\n'), 'the run was over before it could be killed'
     resumed = call(*command, '--resume', cwd=place)
     assert resumed.returncode == 0, resumed.stderr
     assert same(load(out/'last.pt'), load(place/'whole'/'last.pt'))
@@ -64,7 +68,8 @@ def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
 def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
     out = place/f'asked{number}'
     command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--workers', '1']
-    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True)
     until = time.monotonic() + 120
     while lines(out).count('\n') < 3 and process.poll() is None and time.monotonic() < until: time.sleep(0.01)
     os.killpg(process.pid, number) # as a terminal does: the workers hear it too
@@ -77,9 +82,11 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
 
 
 def test_the_global_random_state_changes_nothing(place):
-    program = ('import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); random.seed(99); '
+    program = ('import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); '
+        'random.seed(99); '
                'from vssl_nb.cli import main; sys.exit(main())')
-    done = subprocess.run([sys.executable, '-c', program, 'pretrain', *SMALL, '--data', 'videos', '--out', 'seeded', '--workers', '2'], cwd=place,
+    done = subprocess.run([sys.executable, '-c', program, 'pretrain', *SMALL, '--data', 'videos', '--out',
+        'seeded', '--workers', '2'], cwd=place,
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert same(load(place/'seeded'/'last.pt'), load(place/'whole'/'last.pt'))
@@ -88,7 +95,8 @@ def test_the_global_random_state_changes_nothing(place):
 def test_retrieve_and_report(place):
     done = call('retrieve', 'whole', '--workers', '0', cwd=place)
     assert done.returncode == 0, done.stderr
-    assert all(word in done.stdout for word in ('chance', 'colour histogram', 'random tiny', 'infonce-toy-residual', 'R@1'))
+    assert all(word in done.stdout for word in ('chance', 'colour histogram', 'random tiny',
+        'infonce-toy-residual', 'R@1'))
     [row] = json.loads((place/'whole'/'results.json').read_text())
     assert {'name', 'method', 'view', 'r1', 'r5', 'r10', 'seconds', 'run'} <= row.keys()
     assert f"{100*row['r1']:.1f}" in done.stdout
@@ -129,45 +137,81 @@ def without_labels(rows):
 MINED = ['pretrain', 'coclr-toy-rgb-cycle1', *SMALL[1:], '--data', 'videos']
 MISTAKES = {
     # what the user did: (prepare, arguments, words of the sentence)
-    'folder that is not there': (None, ['pretrain', *SMALL, '--data', 'nowhere', '--out', 'bad'], ['nowhere']),
+    'folder that is not there': (None, ['pretrain', *SMALL, '--data', 'nowhere', '--out', 'bad'],
+        ['nowhere']),
     'folder without videos': (folder_without_videos, ['manifest', 'novideos'], ['novideos', 'video']),
-    'folder without a manifest': (folder_without_videos, ['pretrain', *SMALL, '--data', 'novideos', '--out', 'bad'], ['novideos', 'vssl-nb manifest']),
-    'empty manifest': (lambda p: manifest_of(p, 'm0', lambda rows: ['']), ['pretrain', *SMALL, '--data', 'm0', '--out', 'bad'], ['m0', 'manifest.csv']),
-    'missing column': (lambda p: manifest_of(p, 'm1', lambda rows: without_column(rows, 'source')), ['pretrain', *SMALL, '--data', 'm1', '--out', 'bad'], ['m1', 'source']),
-    'path outside the folder': (lambda p: manifest_of(p, 'm2', lambda rows: [rows[0], '../../etc/passwd' + rows[1][rows[1].index(','):], *rows[2:]]),
+    'folder without a manifest': (folder_without_videos, ['pretrain', *SMALL, '--data', 'novideos', '--out',
+        'bad'], ['novideos', 'vssl-nb manifest']),
+    'empty manifest': (lambda p: manifest_of(p, 'm0', lambda rows: ['']), ['pretrain', *SMALL, '--data', 'm0',
+        '--out', 'bad'], ['m0', 'manifest.csv']),
+    'missing column': (lambda p: manifest_of(p, 'm1', lambda rows: without_column(rows, 'source')),
+        ['pretrain', *SMALL, '--data', 'm1', '--out', 'bad'], ['m1', 'source']),
+    'path outside the folder': (lambda p: manifest_of(p, 'm2', lambda rows: [rows[0], '../../etc/passwd'
+        + rows[1][rows[1].index(','):], *rows[2:]]),
         ['pretrain', *SMALL, '--data', 'm2', '--out', 'bad'], ['../../etc/passwd', 'line 2']),
-    'unknown split word': (lambda p: manifest_of(p, 'm3', lambda rows: [rows[0], *[r.replace('train', 'trian') for r in rows[1:]]]),
+    'unknown split word': (lambda p: manifest_of(p, 'm3',
+        lambda rows: [rows[0], *[r.replace('train', 'trian') for r in rows[1:]]]),
         ['pretrain', *SMALL, '--data', 'm3', '--out', 'bad'], ['trian']),
-    'no video in the split': (lambda p: manifest_of(p, 'm4', lambda rows: [rows[0], *[r.replace('train', 'test') for r in rows[1:]]]),
+    'no video in the split': (lambda p: manifest_of(p, 'm4',
+        lambda rows: [rows[0], *[r.replace('train', 'test') for r in rows[1:]]]),
         ['pretrain', *SMALL, '--data', 'm4', '--out', 'bad'], ['train', 'split1']),
-    'unknown recipe': (None, ['pretrain', 'infonce-toy-rbg', '--data', 'videos', '--out', 'bad'], ["did you mean 'infonce-toy-rgb'"]),
-    'unknown field': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--temprature', '1'], ["did you mean 'temperature'"]),
-    'wrong type': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--lr', 'fast'], ['--lr', "'fast'"]),
-    'batch larger than the data': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--batch', '5000', '--queue', '0'], ['5000', 'larger']),
-    'batch larger than the queue': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--queue', '4'], ['queue']),
-    'zero epochs': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--epochs', '0', '--warmup', '0'], ['epochs']),
-    'a GPU that is not there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--device', 'cuda:7'], ['cuda:7', '--device cpu']),
-    'a device that does not exist': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--device', 'gpu'], ['gpu']),
-    'a clip of no frames': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--length', '0'], ['length']),
-    'a run that is there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole'], ['whole', '--resume']),
-    'a file where the run should go': (lambda p: (p/'file').write_text(''), ['pretrain', *SMALL, '--data', 'videos', '--out', 'file'], ['file']),
-    'resume of nothing': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--resume'], ['bad']),
-    'resume with another recipe': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole', '--resume', '--lr', '0.5'], ['lr=0.002', '0.5']),
-    'labels for UberNCE': (lambda p: manifest_of(p, 'm5', lambda rows: without_labels(rows)), ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--data', 'm5', '--out', 'bad'], ['m5', 'UberNCE', 'label']),
-    'UberNCE without a queue': (None, ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--queue', '0', '--data', 'videos', '--out', 'bad'], ['queue of 0 keys']),
+    'unknown recipe': (None, ['pretrain', 'infonce-toy-rbg', '--data', 'videos', '--out', 'bad'],
+        ["did you mean 'infonce-toy-rgb'"]),
+    'unknown field': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--temprature', '1'],
+        ["did you mean 'temperature'"]),
+    'wrong type': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--lr', 'fast'],
+        ['--lr', "'fast'"]),
+    'batch larger than the data': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--batch',
+        '5000', '--queue', '0'], ['5000', 'larger']),
+    'batch larger than the queue': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--queue',
+        '4'], ['queue']),
+    'zero epochs': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--epochs', '0',
+        '--warmup', '0'], ['epochs']),
+    'a GPU that is not there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--device',
+        'cuda:7'], ['cuda:7', '--device cpu']),
+    'a device that does not exist': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad',
+        '--device', 'gpu'], ['gpu']),
+    'a clip of no frames': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--length', '0'],
+        ['length']),
+    'a run that is there': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole'],
+        ['whole', '--resume']),
+    'a file where the run should go': (lambda p: (p/'file').write_text(''), ['pretrain', *SMALL, '--data',
+        'videos', '--out', 'file'], ['file']),
+    'resume of nothing': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad',
+        '--resume'], ['bad']),
+    'resume with another recipe': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'whole',
+        '--resume', '--lr', '0.5'], ['lr=0.002', '0.5']),
+    'labels for UberNCE': (lambda p: manifest_of(p, 'm5', lambda rows: without_labels(rows)),
+        ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--data', 'm5', '--out', 'bad'],
+        ['m5', 'ubernce', 'label']),
+    'UberNCE without a queue': (None, ['pretrain', 'ubernce-toy-rgb', *SMALL[1:], '--queue', '0', '--data',
+        'videos', '--out', 'bad'], ['memory of 0 keys']),
     'mining without a miner': (None, [*MINED, '--out', 'bad'], ['--sampler', 'residual', 'vssl-nb cotrain']),
-    'a miner that is not there': (None, [*MINED, '--out', 'bad', '--sampler', 'nowhere'], ['nowhere', 'not a run']),
-    'a miner of the same view': (None, ['pretrain', 'coclr-toy-residual-cycle1', *SMALL[1:], '--data', 'videos', '--out', 'bad', '--sampler', 'whole'], ['--sampler whole', "view='residual'", "needs 'rgb'"]),
-    'a miner of another backbone': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--backbone', 'small'], ['--sampler whole', "backbone='tiny'"]),
-    'a miner of another size': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--size', '48'], ['--sampler whole', 'size=32']),
-    'a miner of other features': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--dim', '64'], ['--sampler whole', 'dim=128']),
-    'a start of another view': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--init-from', 'whole'], ['--init-from whole', "view='residual'"]),
-    'more positives than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--topk', '24'], ['topk=24', 'queue']),
-    'mining in a batch larger than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--batch', '32'], ['queue=24', 'batch=32', 'enlarge the queue']),
-    'flow that is not there': (None, ['pretrain', 'coclr-ucf101-rgb-cycle1', '--data', 'videos', '--out', 'bad', '--sampler', 'whole', '--device', 'cpu'], ['no stored flow', 'vssl-nb flow']),
-    'co-training without flow': (None, ['cotrain', 'coclr-ucf101', '--data', 'videos', '--out', 'bad'], ['no stored flow', 'vssl-nb flow']),
-    'unknown co-training': (None, ['cotrain', 'coclr-toi', '--data', 'videos', '--out', 'bad'], ["did you mean 'coclr-toy'"]),
-    'co-training with a queue too small': (None, ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'bad', '--set', 'queue=12', 'batch=8'], ['topk=20', 'queue']),
+    'a miner that is not there': (None, [*MINED, '--out', 'bad', '--sampler', 'nowhere'],
+        ['nowhere', 'not a run']),
+    'a miner of the same view': (None, ['pretrain', 'coclr-toy-residual-cycle1', *SMALL[1:], '--data',
+        'videos', '--out', 'bad', '--sampler', 'whole'], ['--sampler whole', "view='residual'",
+        "needs 'rgb'"]),
+    'a miner of another backbone': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--backbone',
+        'small'], ['--sampler whole', "backbone='tiny'"]),
+    'a miner of another size': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--size', '48'],
+        ['--sampler whole', 'size=32']),
+    'a miner of other features': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--dim', '64'],
+        ['--sampler whole', 'dim=128']),
+    'a start of another view': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--init-from', 'whole'],
+        ['--init-from whole', "view='residual'"]),
+    'more positives than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--topk', '24'],
+        ['topk=24', 'queue']),
+    'mining in a batch larger than the queue': (None, [*MINED, '--out', 'bad', '--sampler', 'whole',
+        '--batch', '32'], ['queue=24', 'batch=32', 'enlarge the queue']),
+    'flow that is not there': (None, ['pretrain', 'coclr-ucf101-rgb-cycle1', '--data', 'videos', '--out',
+        'bad', '--sampler', 'whole', '--device', 'cpu'], ['no stored flow', 'vssl-nb flow']),
+    'co-training without flow': (None, ['cotrain', 'coclr-ucf101', '--data', 'videos', '--out', 'bad'],
+        ['no stored flow', 'vssl-nb flow']),
+    'unknown co-training': (None, ['cotrain', 'coclr-toi', '--data', 'videos', '--out', 'bad'],
+        ["did you mean 'coclr-toy'"]),
+    'co-training with a queue too small': (None, ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'bad',
+        '--set', 'queue=12', 'batch=8'], ['topk=20', 'queue']),
     'measure a folder that is no run': (folder_without_videos, ['retrieve', 'novideos'], ['novideos']),
     'measure on no data': (None, ['retrieve', 'whole', '--data', 'nowhere'], ['nowhere']),
     'report of nothing': (folder_without_videos, ['report', 'novideos'], ['novideos']),
@@ -202,7 +246,8 @@ json.dump(answers, open('answers.json', 'w'))
     return answers
 
 
-def snapshot(place): return {str(p.relative_to(place)): p.stat().st_mtime_ns for p in sorted(place.rglob('*')) if p.is_file()}
+def snapshot(place):
+    return {str(p.relative_to(place)): p.stat().st_mtime_ns for p in sorted(place.rglob('*')) if p.is_file()}
 
 
 @pytest.mark.parametrize('name', MISTAKES)
@@ -210,11 +255,13 @@ def test_a_mistake_gets_one_sentence(told, name):
     code, said = told[name]
     said = [line for line in said.splitlines() if line and not line.startswith(('videos:', 'features'))]
     assert code == 2, said
-    assert said[0].startswith('vssl-nb: ') and all(line.startswith('  ') for line in said[1:]), said # one sentence; bad rows of a manifest are listed below it
+    # one sentence; bad rows of a manifest are listed below it
+    assert said[0].startswith('vssl-nb: ') and all(line.startswith('  ') for line in said[1:]), said
     for word in MISTAKES[name][2]: assert word in '\n'.join(said), said
 
 
-@pytest.mark.parametrize('damage, word', [('flip', 'damaged'), ('cut', 'not a checkpoint'), ('bomb', 'could run code'), ('pickle', 'not a checkpoint'), ('foreign', 'another method')])
+@pytest.mark.parametrize('damage, word', [('flip', 'damaged'), ('cut', 'not a checkpoint'),
+    ('bomb', 'could run code'), ('pickle', 'not a checkpoint'), ('foreign', 'another method')])
 def test_a_bad_checkpoint_is_refused_and_runs_nothing(place, damage, word):
     out = Path(shutil.copytree(place/'whole', place/f'bad-{damage}'))
     raw = bytearray((out/'last.pt').read_bytes())
@@ -232,7 +279,8 @@ def test_a_bad_checkpoint_is_refused_and_runs_nothing(place, damage, word):
 
 
 def test_videos_shorter_than_a_clip_are_padded(place):
-    done = call('pretrain', *SMALL, '--data', 'videos', '--out', 'short', '--length', '100', '--epochs', '1', cwd=place)
+    done = call('pretrain', *SMALL, '--data', 'videos', '--out', 'short', '--length', '100', '--epochs',
+        '1', cwd=place)
     assert done.returncode == 0, done.stderr
 
 
@@ -242,7 +290,8 @@ def test_a_video_that_breaks_is_replaced_and_many_stop_the_run(place):
     m = manifest.read(there)
     m.file(m.select('train', 1)[0]).write_bytes(b'')
     few = call('pretrain', *SMALL, '--data', 'breaking', '--out', 'few', cwd=place)
-    assert few.returncode == 0 and few.stderr.count('unreadable') == 1, few.stderr # said once, in the first of four epochs
+    # said once, in the first of four epochs
+    assert few.returncode == 0 and few.stderr.count('unreadable') == 1, few.stderr
     assert len(json.loads((place/'few'/'card.json').read_text())['unreadable']) == 1
     for f in files: f.write_bytes(b'not a video')
     many = call('pretrain', *SMALL, '--data', 'breaking', '--out', 'many', cwd=place)
@@ -252,14 +301,17 @@ def test_a_video_that_breaks_is_replaced_and_many_stop_the_run(place):
 
 
 def test_importing_the_library_needs_no_notebook_tools():
-    names = [str(p.relative_to(Path(__file__).parent.parent).with_suffix('')).replace(os.sep, '.') for p in Path(__file__).parent.parent.glob('vssl_nb/**/*.py')
+    names = [str(p.relative_to(Path(__file__).parent.parent).with_suffix('')).replace(os.sep, '.')
+        for p in Path(__file__).parent.parent.glob('vssl_nb/**/*.py')
         if p.name != '__init__.py']
     program = f'''
 import importlib, sys
 for name in {names}: importlib.import_module(name)
-print(sorted({{m.split('.')[0] for m in sys.modules}} & {{'nbdev', 'fastcore', 'execnb', 'IPython', 'ipywidgets', 'jupyterlab', 'pytest', 'lightly'}}))
+tools = {{'nbdev', 'fastcore', 'execnb', 'IPython', 'ipywidgets', 'jupyterlab', 'pytest', 'lightly'}}
+print(sorted({{m.split('.')[0] for m in sys.modules}} & tools))
 '''
     # tqdm.auto asks for ipywidgets and takes the plain bar where there is none
-    done = subprocess.run([sys.executable, '-c', "import sys; sys.modules.update(IPython=None, ipywidgets=None)\n" + program], text=True, capture_output=True)
+    done = subprocess.run([sys.executable, '-c', "import sys; sys.modules.update(IPython=None, "
+        "ipywidgets=None)\n" + program], text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ('[]', "['IPython', 'ipywidgets']"), done.stdout

@@ -28,7 +28,7 @@ from .datasets import TestClips, VideoCache
 from .experiments import baselines, pretrain, random_row, read_json, retrieve, write_json
 from .flow import extract_flow
 from .manifest import Manifest, read
-from .motion import unpicture
+from .motion import image_to_flow
 from .recipes import Recipe, find, flat_fields, override
 from .report import html, table
 from .train import TrainError
@@ -64,7 +64,7 @@ def flow_per_class(
     rows = [first[label] for label in manifest.labels if label in first]
     clips = TestClips(manifest, rows, clips=1, length=frames, stride=2, size=size, load=('clips', 'flow'))
     some = [clips[i] for i in range(len(rows))]
-    return show.pairs([c['clips'][0] for c in some], [unpicture(c['flow'][0]) for c in some], [manifest.rows[r].label for r in rows])
+    return show.pairs([c['clips'][0] for c in some], [image_to_flow(c['flow'][0]) for c in some], [manifest.rows[r].label for r in rows])
 
 # %% ../nbs/46_demo.ipynb #b14603c8
 def _alone()->None: # in a new process

@@ -34,7 +34,7 @@ def _started()->bool: # False in an ordinary script or notebook
     "Has this process joined a group?"
     return dist.is_available() and dist.is_initialized()
 
-def rank()->int: # 0 .. world()-1
+def rank()->int: # 0 .. world_size()-1
     "Which process this is."
     return dist.get_rank() if _started() else 0
 
@@ -50,12 +50,14 @@ def is_main()->bool: # True in exactly one process
 def _enter(i, f, n, folder, args):
     torch.set_num_threads(1) # a forked child would wait forever for the parent's threads
     try:
-        dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n, timeout=timedelta(seconds=60))
+        dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n,
+            timeout=timedelta(seconds=60))
         dist.barrier() # everyone is connected before anyone may fail
         torch.save(f(*args), f'{folder}/{i}.pt')
         dist.barrier() # nobody leaves while another still waits for an answer
     except Exception:
-        Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(f'process {i} of {n}:\n{traceback.format_exc()}')
+        Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(
+            f'process {i} of {n}:\n{traceback.format_exc()}')
         raise
     finally:
         if _started(): dist.destroy_process_group()
@@ -65,15 +67,17 @@ def run_distributed(
     n:int=2, # processes
     *args, # of `f`
 )->list[Any]: # what each process returned, in rank order: tensors and plain data
-    "Run `f(*args)` in `n` CPU processes that can talk to each other; raises RuntimeError with the traceback of the first that failed. For tests and lessons."
+    "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
     with tempfile.TemporaryDirectory() as folder:
         try: mp.start_processes(_enter, (f, n, folder, args), nprocs=n, start_method='fork')
-        except mp.ProcessRaisedException as e: # often not the first to fail, but one that lost its connection to the first
+        # often not the first to fail, but one that lost its connection to the first
+        except mp.ProcessRaisedException as e:
             raise RuntimeError(min(Path(folder).glob('*.failed')).read_text()) from e
         return [torch.load(f'{folder}/{i}.pt', weights_only=True) for i in range(n)]
 
 # %% ../nbs/12_distributed.ipynb #448661ea
-class _Gather(torch.autograd.Function): # torch's own collective with gradient is deprecated, and the plain ones have none
+# torch's own collective with gradient is deprecated, and the plain ones have none
+class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         everyone = [torch.empty_like(x) for _ in range(world_size())]
@@ -82,13 +86,14 @@ class _Gather(torch.autograd.Function): # torch's own collective with gradient i
 
     @staticmethod
     def backward(ctx, grad):
-        grad = grad.clone(memory_format=torch.contiguous_format) # what autograd hands over is not ours to change, and may be in any layout
+        # what autograd hands over is not ours to change, and may be in any layout
+        grad = grad.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(grad)
         return grad.chunk(world_size())[rank()]
 
 def gather(
     x:Tensor, # (B, ...) this process's rows; B is the same in all processes
-)->Tensor: # (world*B, ...) everyone's rows, in rank order
+)->Tensor: # (world_size*B, ...) everyone's rows, in rank order
     "Concatenate `x` across processes; the gradient of a row is the sum of what all processes ask of it."
     return _Gather.apply(x.contiguous()) if world_size()>1 else x
 
@@ -98,20 +103,24 @@ def groups_here(
 )->float: # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
-    if groups<1 or groups%world_size() and world_size()%groups: raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world_size()} processes: use a multiple or a divisor of {world_size()}')
+    if groups<1 or groups%world_size() and world_size()%groups:
+        raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world_size()} processes: use '
+            f'a multiple or a divisor of {world_size()}')
     return groups/world_size()
 
 # %% ../nbs/12_distributed.ipynb #6cd271b3
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
-    "BatchNorm over (B, C, ...) that says whose mean and variance it takes; parameters, buffers and names of the layer it replaces."
+    "BatchNorm over (B, C, ...) that says whose statistics it takes; its state is that of the layer before."
     running_mean:Any; running_var:Any; num_batches_tracked:Any
     def __init__(self,
         layer:nn.modules.batchnorm._BatchNorm, # to replace; its parameters and buffers are taken over
         bn:str='sync', # 'sync': of all processes; 'split': of each group
         groups:int|None=None, # 'split': over all processes; None: one in each process
     ):
-        super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
-        for k,v in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)): setattr(self, k, v)
+        super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine,
+            layer.track_running_stats)
+        for k,v in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
+            setattr(self, k, v)
         self.train(layer.training)
         self.bn, self.groups = bn, groups
 
@@ -125,24 +134,33 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         if not self.training: return super().forward(x)
         here = groups_here(self.groups if self.bn=='split' else 1)
         if here==1: return super().forward(x)
-        if here > 1 and len(x)%here: raise ValueError(f'a batch of {len(x)} clips does not divide into {here:.0f} BatchNorm groups; change batch or groups')
-        y, mean, var = self._split(x, int(here)) if here > 1 else self._shared(x, round(1/here))
+        if here > 1 and len(x)%here:
+            raise ValueError(f'a batch of {len(x)} clips does not divide into {here:.0f} BatchNorm groups; '
+                'change batch or groups')
+        y, mean, var = _by_group(self, x, int(here)) if here > 1 else _over_peers(self, x, round(1/here))
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
-            share = 1/self.num_batches_tracked if self.momentum is None else self.momentum # None: torch's cumulative average
-            for running,now in ((self.running_mean, mean), (self.running_var, var)): running.lerp_(now.detach(), share)
+            # None: torch's cumulative average
+            share = 1/self.num_batches_tracked if self.momentum is None else self.momentum
+            for running,now in ((self.running_mean, mean), (self.running_var, var)):
+                running.lerp_(now.detach(), share)
         return y
 
-    def _split(self, x, here): # running statistics follow the mean over groups: what processes with one group each agree on, see `average_running`
-        seen = [(x.new_zeros(x.shape[1], dtype=torch.float32), x.new_zeros(x.shape[1], dtype=torch.float32)) for _ in range(here)]
-        # momentum 1 leaves the group's own mean and unbiased variance in the buffers
-        y = [F.batch_norm(part, *stats, self.weight, self.bias, True, 1., self.eps) for part,stats in zip(x.chunk(here), seen)]
-        return torch.cat(y), *(torch.stack(s).mean(0) for s in zip(*seen))
+# %% ../nbs/12_distributed.ipynb #3216d761
+# running statistics follow the mean over groups: what processes with one group each agree on
+def _by_group(layer:GroupBatchNorm, x:Tensor, here:int)->tuple[Tensor,Tensor,Tensor]: # y, mean, variance
+    zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
+    seen = [(zeros.clone(), zeros.clone()) for _ in range(here)]
+    # momentum 1 leaves the group's own mean and unbiased variance in the buffers
+    y = [F.batch_norm(part, *stats, layer.weight, layer.bias, True, 1., layer.eps)
+        for part,stats in zip(x.chunk(here), seen)]
+    mean, var = (torch.stack(s).mean(0) for s in zip(*seen))
+    return torch.cat(y), mean, var
 
-    def _shared(self, x, peers):
-        if self.affine: return _synchronised(x, self.weight, self.bias, self.eps, peers)
-        one = x.new_ones(x.shape[1], dtype=torch.float32)
-        return _synchronised(x, one, torch.zeros_like(one), self.eps, peers)
+def _over_peers(layer:GroupBatchNorm, x:Tensor, peers:int)->tuple[Tensor,Tensor,Tensor]:
+    if layer.affine: return _synchronised(x, layer.weight, layer.bias, layer.eps, peers)
+    one = x.new_ones(x.shape[1], dtype=torch.float32)
+    return _synchronised(x, one, torch.zeros_like(one), layer.eps, peers)
 
 # %% ../nbs/12_distributed.ipynb #95fa0ef5
 def _per_channel(v, x): return v.view(1, -1, *[1]*(x.ndim-2))
@@ -152,7 +170,8 @@ class _Sync(torch.autograd.Function):
     def forward(ctx, x, weight, bias, eps, peers): # peers: how many processes share the statistics
         dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*peers, x.to(weight.dtype)
         mean = full.mean(dims)
-        own = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean]) # torch.var_mean takes several times as long on a CPU
+        # torch.var_mean takes several times as long on a CPU
+        own = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean])
         each = [torch.empty_like(own) for _ in range(peers)]
         dist.all_gather(each, own, _peers(peers, dist.group.WORLD))
         vars, means = torch.stack(each).unbind(1)
@@ -167,7 +186,8 @@ class _Sync(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _mean, _var):
         x, weight, mean, var = ctx.saved_tensors
-        local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None, None, False, ctx.eps, [True]*3)
+        local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None,
+            None, False, ctx.eps, [True]*3)
         sums = torch.stack([dbias, dweight])
         dist.all_reduce(sums, group=_peers(ctx.peers, dist.group.WORLD))
         scale = weight*(var + ctx.eps).rsqrt()/ctx.n
@@ -179,7 +199,8 @@ class _Sync(torch.autograd.Function):
 def _synchronised(*args): return _Sync.apply(*args)
 
 @cache
-def _peers(n, group): # the n neighbours that share statistics with this process; all processes ask at the same moment
+# the n neighbours that share statistics with this process; all processes ask at the same moment
+def _peers(n, group):
     return group if n==world_size() else dist.new_subgroups(n)[0]
 
 # %% ../nbs/12_distributed.ipynb #a895e6d9
@@ -187,14 +208,18 @@ BN = ('shuffle', 'sync', 'split')
 
 def group_batchnorm(
     module:nn.Module, # changed in place
-    bn:str='sync', # 'sync', 'split', or 'shuffle' = 'split' here; dealing the keys is `momentum.encode_shuffled`
+    # 'sync', 'split', or 'shuffle' = 'split' here; dealing the keys is `momentum.encode_shuffled`
+    bn:str='sync',
     groups:int|None=None, # over all processes; None: one in each process
 )->nn.Module: # the same module; a new one if it is a BatchNorm layer itself
     "Let every BatchNorm layer of a network take its statistics as `bn` says; raises ValueError."
     if bn not in BN: raise ValueError(f'bn={bn!r} is unknown: choose {", ".join(BN[:-1])} or {BN[-1]}')
-    if bn=='sync' and groups not in (None, 1): raise ValueError(f"groups={groups} with bn='sync': synchronised BatchNorm is one group; leave groups out, or use bn='split'")
+    if bn=='sync' and groups not in (None, 1):
+        raise ValueError(f"groups={groups} with bn='sync': synchronised BatchNorm is one group; leave groups "
+            "out, or use bn='split'")
     groups_here(groups)
-    if isinstance(module, nn.modules.batchnorm._BatchNorm): return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
     for name,layer in list(module.named_children()): setattr(module, name, group_batchnorm(layer, bn, groups))
     return module
 
@@ -204,7 +229,8 @@ def average_running(
 )->None:
     "Set the running statistics of split BatchNorm to their mean over processes; nothing to do alone."
     if world_size()==1: return
-    layers: list[Any] = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and getattr(m, 'bn', 'split')=='split' and m.track_running_stats]
+    layers: list[Any] = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        and getattr(m, 'bn', 'split')=='split' and m.track_running_stats]
     if not layers: return
     buffers = [b for m in layers for b in (m.running_mean, m.running_var)]
     flat = torch.cat(buffers)
@@ -214,10 +240,13 @@ def average_running(
 # %% ../nbs/12_distributed.ipynb #d4724bc3
 def permute_across_ranks(
     x:Tensor, # (B, ...) this process's rows of the whole batch
-    order:Tensor, # (world*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
+    # (world_size*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
+    order:Tensor,
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
-    if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for {world_size()} x {len(x)} rows: give one place per row of the whole batch')
+    if len(order)!=len(x)*world_size():
+        raise ValueError(f'an order of {len(order)} places for {world_size()} x {len(x)} rows: give one '
+            'place per row of the whole batch')
     if world_size()==1: return x.detach()[order.to(x.device)]
     wanted = order.view(world_size(), len(x)) # by each process
     holder = wanted//len(x)
@@ -225,7 +254,8 @@ def permute_across_ranks(
     came = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     place_of_arrival = holder[rank()].argsort(stable=True).argsort() # they come sorted by holder
     with torch.no_grad():
-        dist.all_to_all_single(came, x[send.to(x.device)].contiguous(), holder[rank()].bincount(minlength=world_size()).tolist(), (holder==rank()).sum(1).tolist())
+        dist.all_to_all_single(came, x[send.to(x.device)].contiguous(),
+            holder[rank()].bincount(minlength=world_size()).tolist(), (holder==rank()).sum(1).tolist())
         return came[place_of_arrival.to(x.device)]
 
 # %% ../nbs/12_distributed.ipynb #ea8c9d7f
@@ -271,8 +301,8 @@ def on_main(
 @dataclass(frozen=True)
 class Place:
     "Where a process stands among the processes of its run."
-    rank:int=0 # 0 .. world-1
-    world:int=1 # processes in all
+    rank:int=0 # 0 .. world_size-1
+    world_size:int=1 # processes in all
     local:int=0 # number among the processes of this machine, which is the number of its GPU
     address:str='' # the machine where all meet
     port:int=0
@@ -289,13 +319,19 @@ def process_place(
     "What torchrun or srun says about this process; alone if nobody says anything. Raises DistributedError."
     at = environ.get
     try:
-        if 'RANK' in environ: return Place(int(environ['RANK']), int(environ['WORLD_SIZE']), int(at('LOCAL_RANK', 0)), environ['MASTER_ADDR'], int(environ['MASTER_PORT']))
-        # a variable of the step, which `srun` sets; those of the job are there in the batch script too, which is one process
+        if 'RANK' in environ:
+            return Place(int(environ['RANK']), int(environ['WORLD_SIZE']), int(at('LOCAL_RANK', 0)),
+                environ['MASTER_ADDR'], int(environ['MASTER_PORT']))
+        # a variable of the step, which `srun` sets; those of the job are there in the batch script too, which
+        # is one process
         if int(at('SLURM_STEP_NUM_TASKS', 1)) > 1:
-            return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']), int(environ['SLURM_LOCALID']),
-                at('MASTER_ADDR') or first_host(environ['SLURM_STEP_NODELIST']), int(at('MASTER_PORT') or 20000 + int(environ['SLURM_JOB_ID'])%20000))
+            return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']),
+                int(environ['SLURM_LOCALID']),
+                at('MASTER_ADDR') or first_host(environ['SLURM_STEP_NODELIST']),
+                int(at('MASTER_PORT') or 20000 + int(environ['SLURM_JOB_ID'])%20000))
     except (KeyError, ValueError) as e:
-        raise DistributedError(f'the environment of this process is incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
+        raise DistributedError(f'the environment of this process is incomplete ({e}): start it with torchrun '
+            'or srun, or unset RANK') from e
     return Place()
 
 # %% ../nbs/12_distributed.ipynb #e1796e9e
@@ -303,18 +339,17 @@ class Heartbeat(threading.Thread):
     "Signs of life of all processes; ends this one when another failed or fell silent."
     def __init__(self,
         store:dist.Store, # shared by all processes
-        rank:int, world:int,
+        rank:int, world_size:int, # of this process; processes in all
         patience:float=30., # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
-        self.store, self.rank, self.world, self.patience, self.every = store, rank, world, patience, min(2., patience/10)
-        self.over, self.looked = threading.Event(), time.monotonic()
+        self.store, self.rank, self.world_size, self.patience = store, rank, world_size, patience
+        self.every, self.over, self.looked = min(2., patience/10), threading.Event(), time.monotonic()
         self.heard: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
 
     def fail(self, why:str)->bool: # False if another process was first
         "Tell the others why this process ends."
-        mine = f'rank {self.rank}: {why}'
-        return self.store.compare_set('failed', '', mine).decode()==mine
+        return self.store.compare_set('failed', '', mine := f'rank {self.rank}: {why}').decode()==mine
 
     def look(self)->str|None: # why to end; '' if that was said already; None: all is well
         "Give a sign, and look for those of the others."
@@ -323,7 +358,7 @@ class Heartbeat(threading.Thread):
         now = time.monotonic()
         if now - self.looked > self.patience/2: self.heard.clear() # this process slept, and perhaps all did
         self.looked = now
-        for r in range(self.world):
+        for r in range(self.world_size):
             sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
             if r not in self.heard or self.heard[r][0]!=sign: self.heard[r] = sign, now
         silent = [r for r,(_,when) in self.heard.items() if now - when > self.patience]
@@ -335,41 +370,54 @@ class Heartbeat(threading.Thread):
     def run(self)->None:
         while not self.over.is_set():
             try: why = self.look()
-            except RuntimeError: why = 'the process that keeps the others together is gone' # with it the store
+            except RuntimeError: why = 'the process that keeps the others together is gone' # with the store
             if why is not None and not self.over.is_set(): _end(self, why)
             self.over.wait(self.every)
 
+# %% ../nbs/12_distributed.ipynb #a5e3ab26
 def _linger(watch):
     "The first process may be the one that keeps the store: it leaves last."
     if watch.rank: return watch.store.set(f'left{watch.rank}', '1')
     until = time.monotonic() + 6
-    while time.monotonic() < until and not watch.store.check([f'left{r}' for r in range(1, watch.world)]): time.sleep(.05)
+    others = [f'left{r}' for r in range(1, watch.world_size)]
+    while time.monotonic() < until and not watch.store.check(others): time.sleep(.05)
 
-def _end(watch, why='')->NoReturn: # without cleaning up: the main thread may be waiting for a GPU that waits for a process that is gone
-    if why: print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
+# without cleaning up: the main thread may be waiting for a GPU that waits for a process that is gone
+def _end(watch, why='')->NoReturn:
+    if why:
+        print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
     with suppress(RuntimeError): _linger(watch)
     os._exit(2)
 
 # %% ../nbs/12_distributed.ipynb #18e55542
-def _lost(e:BaseException)->bool: # gloo and NCCL raise RuntimeErrors without a class of their own
-    return isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and bool(re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I))
+def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another process lost? why this one ends
+    # gloo and NCCL raise RuntimeErrors without a class of their own
+    said = re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)
+    if isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and said:
+        return True, (f'rank {place.rank} lost the connection to another process '
+            f'({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume')
+    return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
+# %% ../nbs/12_distributed.ipynb #d7342424
 @contextmanager
 def start(
     environ:Mapping[str,str]=os.environ, # what the launcher said
     patience:float=30., # seconds of silence after which another process is taken for dead
 )->Iterator[Place]:
-    "Join the processes of this run, and end with all of them; alone, or inside a group that was started elsewhere, nothing happens."
+    "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."
     place = process_place(environ)
-    if place.world==1 or _started():
+    if place.world_size==1 or _started():
         yield Place(rank(), world_size(), place.local)
         return
     os.environ.update(MASTER_ADDR=place.address, MASTER_PORT=str(place.port))
-    try: store = next(iter(dist.rendezvous('env://', place.rank, place.world)))[0]
-    except (RuntimeError, ValueError) as e: raise DistributedError(f'rank {place.rank} does not reach {place.address}:{place.port} ({str(e).splitlines()[0][:100]}); is the first process running there?') from e
+    try: store = next(iter(dist.rendezvous('env://', place.rank, place.world_size)))[0]
+    except (RuntimeError, ValueError) as e:
+        raise DistributedError(f'rank {place.rank} does not reach {place.address}:{place.port} '
+            f'({str(e).splitlines()[0][:100]}); is the first process running there?') from e
     if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
-    dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank, world_size=place.world, timeout=timedelta(minutes=30))
-    watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world, patience)
+    dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank,
+        world_size=place.world_size, timeout=timedelta(minutes=30))
+    watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world_size, patience)
     watch.start()
     try:
         yield place
@@ -377,11 +425,11 @@ def start(
     except BaseException as e:
         watch.over.set()
         if isinstance(e, FirstFailed): _end(watch)
-        lost = _lost(e)
-        why = f'rank {place.rank} lost the connection to another process ({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume' if lost else 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
+        lost, why = _reason(e, place)
         try: first = watch.fail(why)
         except RuntimeError: _end(watch, 'the process that keeps the others together is gone')
-        if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))): print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
+        if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))):
+            print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
         elif first: traceback.print_exc() # not the user's mistake but ours
         _end(watch)
     watch.over.set()

@@ -269,7 +269,7 @@ def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
 )->None:
     "Make one sample and encode it, so that numbers that do not fit are refused before a run begins."
-    def still(a, b): return torch.zeros(len(a), 2, *a.shape[1:]) # no need to solve for flow here
+    def still(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
     how = view_options(recipe) | ({'live': still} if flow_is_live(recipe) else {})
     batch = Views(view_names(recipe), **how)({k: v for k,v in collate([clips[0, 0]]).items() if k!='bad'})
     encoder: Any = method.encoder
@@ -290,7 +290,7 @@ def begin(
     run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)
     encoder: Any = method.encoder
-    encoder.recompute = recompute
+    encoder.activation_checkpointing = recompute
     if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
     # the folder is the first process's: the others may be on a machine that does not see it
     state = on_main(lambda: open_run(recipe, manifest, out, resume))

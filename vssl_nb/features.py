@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 import vssl_nb
 from .augment import JITTER, centre, draw
 from .checkpoints import digest, write_whole
-from .datasets import STREAMS, VideoCache, _checked, video_cache
+from .datasets import STREAMS, VideoCache, check_streams, video_cache
 from .distributed import DistributedError, gather_objects, on_main, rank, world_size
 from .manifest import Manifest
 from .sampling import even_clips, random_clips, sliding_clips, windows
@@ -226,7 +226,7 @@ class ProtocolClips(Dataset):
         cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
     ):
         self.manifest, self.protocol = manifest, protocol
-        self.load, self._videos = _checked(load, manifest, rows), video_cache(manifest, cache)
+        self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
         self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role) for r in rows}
         self.items = [(r, n) for r,numbers in self.numbers.items() for n in range(0, len(numbers), TOGETHER)]
 

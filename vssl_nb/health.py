@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .augment import normalise
 from .datasets import TestClips, collate
 from .distributed import is_main
 from .features import PROTOCOLS, Features, Protocol, extract
@@ -169,7 +168,7 @@ class Reordered(nn.Module):
     def extra_repr(self)->str: return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
     def _seen(self, x:Tensor)->Tensor: # what the encoder is given
         x = reorder(x, self.order, self.seed)
-        return self.views._residual(x) if self.view=='residual' else normalise(x, self.views.mean, self.views.std)
+        return self.views.from_floats(x[:, None])[self.view][:, 0]
 
     def forward(self, x:Tensor)->Tensor: return self.encoder(self._seen(x)) # (B, 3, T, H, W) in [0,1] -> (B, D)
     def maps(self, x:Tensor)->Tensor: return getattr(self.encoder, 'maps')(self._seen(x)) # for protocols that read the last maps

@@ -96,7 +96,7 @@ def _measure(flow:Any)->tuple[np.ndarray,np.ndarray,np.ndarray,float]: # u, v an
     if hasattr(flow, 'detach'): flow = flow.detach().cpu().float() if flow.is_floating_point() else flow.cpu()
     x = np.asarray(flow)
     if x.ndim < 3 or x.shape[-3] != 2 or x.dtype.kind != 'f':
-        raise ValueError(f'flow to show is (..., 2, H, W) float, in pixels, not {x.shape} {x.dtype}; bytes (128, v, u) become pixels with `motion.unpicture`')
+        raise ValueError(f'flow to show is (..., 2, H, W) float, in pixels, not {x.shape} {x.dtype}; bytes (128, v, u) become pixels with `motion.image_to_flow`')
     x = np.where((np.abs(x) <= 1e9).all(-3, keepdims=True), x.astype(float), np.nan)
     u,v = x[..., 0, :, :],x[..., 1, :, :]
     length = np.hypot(u, v)
