@@ -81,7 +81,7 @@ class MutualNearest:
 from vssl_nb.recipes import find, override
 
 byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings', view='lab.parts:gradient',
-    backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=2, batch=8, warmup=0.5, length=8, test_clips=1)
+    backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8, warmup=0.5, length=8, test_clips=1)
 ''',
 }
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']

@@ -58,9 +58,9 @@ def training_clips(
 )->TrainClips: # of the training part of the recipe's split
     "The training clips that a recipe describes; raises ManifestError if there are none, or if they lack the flow that it reads."
     sampling, pixels = asdict(recipe.sampling), asdict(recipe.augment)
-    same, _ = sampling.pop('same'), pixels.pop('augmentation')
+    same, change = sampling.pop('same'), augment.find_augmentation(pixels.pop('augmentation'))
     return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
-        partial(augment.draw, size=recipe.size, **pixels), recipe.size, recipe.seed, cache=cache, same=same,
+        partial(change.draw, size=recipe.size, **pixels), recipe.size, recipe.seed, cache=cache, same=same,
         load=streams(view_names(recipe), flow_is_live(recipe)))
 
 def training_videos(recipe:Recipe, manifest:Manifest)->TrainingVideos:
@@ -78,7 +78,7 @@ def view_options(
 )->dict[str,Any]: # arguments of `Views`, besides its names
     "How the recipe makes its views."
     how = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
-    return how | ({'live': motion.tvl1} if flow_is_live(recipe) else {})
+    return how | {'augmentation': recipe.augment.augmentation} | ({'live': motion.tvl1} if flow_is_live(recipe) else {})
 
 def training_device(
     recipe:Recipe,

@@ -427,10 +427,11 @@ def exchanged(
     old:Any, # settings of a method
     new:Any, # settings of another, or their name
 )->Any:
-    "The new settings; where only a name is given, fields of the same name keep their values."
+    "The new settings; where only a name is given, fields that both have from the same base class keep their values."
     if not isinstance(new, str): return new
     kind = settings_class(new)
-    return kind(**{f.name: getattr(old, f.name) for f in fields(kind) if hasattr(old, f.name)})
+    shared = {f.name for base in kind.__mro__ if is_dataclass(base) and isinstance(old, base) for f in fields(base)}
+    return kind(**{name: getattr(old, name) for name in shared})
 
 # %% ../nbs/40_recipes.ipynb #2c7fb047
 def to_dict(
