@@ -104,7 +104,7 @@ def _palette(x:np.ndarray, colours:int, exact:list)->np.ndarray: # (T, H, W, 3) 
     few = Image.fromarray(x.reshape(1, -1, 3)).getcolors(colours) # None: there are more
     some = Image.fromarray(x.reshape(1, -1, 3)[:, ::1 + x.size//200_000]) # enough to choose colours by
     if few: found = [colour for _,colour in few]
-    else: found = np.reshape(some.quantize(colours, kmeans=2).getpalette(), (-1, 3))[:colours].tolist()
+    else: found = np.reshape(some.quantize(colours, kmeans=2).getpalette() or [], (-1, 3))[:colours].tolist()
     return np.unique(np.array([*found, *exact]), axis=0)
 
 def _nearest(x:np.ndarray, palette:np.ndarray)->np.ndarray: # (T, H, W) index of the nearest colour
@@ -237,7 +237,7 @@ def clips(
     frames = [frames_of(clip)[::every] for clip in shown]
     lengths = [*map(len, frames)]
     if len({*lengths}) != 1: raise ValueError(f'clips: clips of {lengths} frames; cut them to one length')
-    blocks = [_block(*each, side, stills, colour) for *each,colour in zip(frames, titles, borders)]
+    blocks = [_block(x, title, side, stills, edge) for x,title,edge in zip(frames, titles, borders)]
     rows = [_join(blocks[i:i+columns], 2, 8) for i in range(0, len(blocks), columns)]
     return Loop(_join(rows, 1, 8), fps, [(255, 255, 255), *map(_rgb, colours or [])], max_bytes)
 
