@@ -179,7 +179,9 @@ class Loop:
 # %% ../nbs/00_show.ipynb #5ac10e07
 def _text(words:str, ink:str='black', paper:str='white')->np.ndarray: # (1, h, w, 3) uint8, letters of 11 px
     font = ImageFont.truetype(f'{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf', 11)
-    _,_,right,bottom = ImageDraw.Draw(Image.new('RGB', (1, 1))).multiline_textbbox((0, 0), words, font)
+    tall = '\n'.join(['Ay']*(1 + words.count('\n'))) # as high whatever the letters are
+    measure = ImageDraw.Draw(Image.new('RGB', (1, 1))).multiline_textbbox
+    right,bottom = measure((0, 0), words, font)[2],measure((0, 0), tall, font)[3]
     image = Image.new('RGB', (math.ceil(right) + 5, math.ceil(bottom) + 4), paper)
     ImageDraw.Draw(image).multiline_text((2, 1), words, ink, font, align='center')
     return np.asarray(image)[None]
