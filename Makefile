@@ -4,7 +4,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
-.PHONY: demo test check lab pages readme mutants help
+.PHONY: demo test check lab pages readme site mutants help
 help:
 	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
@@ -12,6 +12,7 @@ help:
 	@echo 'make lab     open the notebooks in JupyterLab'
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
+	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
 	@echo 'make mutants break every exported line of losses, momentum and train once; a test must fail each time'
 
 $(READY): settings.ini setup.py
@@ -38,6 +39,9 @@ pages: $(READY)
 
 readme: $(READY)
 	$(BIN)/python tests/house.py readme
+
+site: $(READY)
+	$(BIN)/python tests/house.py site $(PAGES)
 
 mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py

@@ -1,7 +1,9 @@
-"""House-keeping: the README made from `index.ipynb`, and the pages executed with their outputs stored.
+"""House-keeping: the README made from `index.ipynb`, pages executed with their outputs stored, checks folded, a plain site.
 
     python tests/house.py readme
     python tests/house.py pages [nbs/11_losses.ipynb …]
+    python tests/house.py fold [nbs/11_losses.ipynb …]
+    python tests/house.py site [nbs/11_losses.ipynb …]
 """
 import json
 import os
@@ -12,6 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
+SITE = ROOT/'_docs'
+FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # nbs/fold.html folds the same headings on a page of the site
+COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's name; settings.ini makes nbdev_clean keep it
 
 
 def notebooks() -> list[Path]:
@@ -30,6 +35,44 @@ def readme() -> str:
     # nbs/ is where the notebook's relative links start; the README sits one folder above
     text = re.sub(r'(\]\()(?!https?:|#|\.\./)([^)\s]+\))', r'\1nbs/\2', text)
     return text.replace('](../', '](') + '\n'
+
+
+def folds(cell: dict) -> bool:
+    "Is this the heading of a section that only those open who want it?"
+    return cell['cell_type'] == 'markdown' and bool(FOLDS.match(''.join(cell['source'])))
+
+
+def section(found: list[dict], at: int) -> list[dict]:
+    "The cells below the heading in cell `at`, up to the next heading of its level or above."
+    level = len(found[at]['source']) - len(found[at]['source'].lstrip('#'))
+    below = found[at + 1:]
+    for i, cell in enumerate(below):
+        if cell['cell_type'] == 'markdown' and re.match(r'#{1,%d} ' % level, cell['source']): return below[:i]
+    return below
+
+
+def fold(path: Path) -> None:
+    "Fold checks and answers, and nothing else."
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    for cell in nb['cells']:
+        cell['metadata'].pop(COLLAPSED, None)
+        if folds(cell): cell['metadata'][COLLAPSED] = True
+    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
+
+
+def site(paths: list[Path], folder: Path = SITE) -> None:
+    "Pages as plain HTML, by nbconvert: for those without Quarto. Sections fold, links lead to the other pages."
+    from nbconvert import HTMLExporter
+    script = (NBS/'fold.html').read_text(encoding='utf-8')
+    for path in paths:
+        html, _ = HTMLExporter().from_filename(str(path))
+        html = re.sub(r'(href="(?!https?:)[^"]*)\.ipynb', r'\1.html', html)
+        there = (folder/path.relative_to(NBS)).with_suffix('.html')
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(html.replace('</body>', f'{script}</body>'), encoding='utf-8')
+    for picture in (NBS/'images').iterdir():
+        (folder/'images').mkdir(exist_ok=True)
+        (folder/'images'/picture.name).write_bytes(picture.read_bytes())
 
 
 def execute(path: Path) -> None:
@@ -53,7 +96,7 @@ def execute(path: Path) -> None:
     with tempfile.NamedTemporaryFile('w', dir=path.parent, suffix='.tmp', delete=False) as f: nbformat.write(run, f)
     os.replace(f.name, path)
     nb = read_nb(path)
-    clean_nb(nb)
+    clean_nb(nb, allowed_cell_metadata_keys=[COLLAPSED])
     write_nb(nb, path)
 
 
@@ -61,6 +104,11 @@ def keep(output: dict) -> bool:
     "Is this output worth storing?"
     if output['output_type'] == 'stream': return output['name'] == 'stdout'
     return 'application/vnd.jupyter.widget-view+json' not in output.get('data', {})
+
+
+def moves(png: bytes) -> bool:
+    "Is this an animated PNG? The chunk that says so stands before the first picture."
+    return b'acTL' in png[:png.find(b'IDAT')]
 
 
 def small(output: dict) -> dict:
@@ -74,10 +122,14 @@ def small(output: dict) -> dict:
     if 'image/png' in output.get('data', {}):
         output['data'].pop('image/jpeg', None) # Pillow offers both
         raw = b64decode(output['data'].pop('image/png'))
+        if moves(raw): # `show.Loop` has made it small
+            output['data']['image/png'] = b64encode(raw).decode()
+            return output
         picture = Image.open(BytesIO(raw)).convert('RGB')
+        picture.info.clear() # of what the RGB picture no longer has
         if len(raw) > 30_000 and picture.width > 560: picture = picture.resize((560, round(picture.height*560/picture.width)), Image.Resampling.LANCZOS)
         few = BytesIO()
-        picture.quantize(64).save(few, 'PNG', optimize=True)
+        picture.quantize(64, kmeans=3).save(few, 'PNG', optimize=True)
         for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)): # as good as 20 KB allow
             photo = BytesIO()
             smaller = picture if picture.width <= width else picture.resize((width, round(picture.height*width/picture.width)), Image.Resampling.LANCZOS)
@@ -96,6 +148,11 @@ def main() -> None:
         for path in [Path(p).resolve() for p in paths] or notebooks():
             print(path.relative_to(ROOT), flush=True)
             execute(path)
+    elif what in ('fold', 'site'):
+        chosen = [Path(p).resolve() for p in paths] or notebooks()
+        if what == 'site': site(chosen)
+        else:
+            for path in chosen: fold(path)
     else: sys.exit(__doc__)
 
 

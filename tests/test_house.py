@@ -1,14 +1,16 @@
 "The house rules that no single notebook can check."
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
 import shutil
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
-from house import NBS, ROOT, cells, notebooks, readme
+from house import COLLAPSED, FOLDS, NBS, ROOT, cells, fold, folds, moves, notebooks, readme, section, site, small
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
@@ -122,6 +124,56 @@ def test_methods_do_not_import_each_other():
 def test_pages_open_with_a_title_and_one_sentence():
     bad = [p.name for p in NUMBERED if not re.match(r'# .+\n+> .+', cells(p)[0]['source'])]
     assert not bad, bad
+
+
+def test_checks_and_answers_are_folded():
+    wrong = []
+    for path in notebooks():
+        found = cells(path)
+        for i, c in enumerate(found):
+            if folds(c) != (c['metadata'].get(COLLAPSED) is True): wrong.append(f'{path.name}: {c["source"].splitlines()[0]}')
+            if folds(c) and not section(found, i): wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')
+            if folds(c) and any(re.match(r'#\|\s*exports?\b', b['source']) for b in section(found, i)): wrong.append(f'{path.name}: exported code is folded')
+    assert not wrong, f'python tests/house.py fold: {wrong}'
+
+
+def test_fold_folds_what_it_should(tmp_path, copy):
+    "JupyterLab's metadata is set where it belongs and nowhere else, and nbdev_clean leaves it alone."
+    heading = {'# Checks': False, '## Checks': True, '### Answer': True, '## Answers': True, '## Checks of flow': True, '## Checksums': False, '## What it checks': False}
+    made = [{'cell_type': 'markdown', 'id': f'{i:08d}', 'metadata': {COLLAPSED: not yes}, 'source': [h]} for i, (h, yes) in enumerate(heading.items())]
+    path = copy/'nbs'/'folded.ipynb'
+    path.write_text(json.dumps({'cells': made, 'metadata': {}, 'nbformat': 4, 'nbformat_minor': 5}))
+    fold(path)
+    once = path.read_bytes()
+    assert {c['source']: c['metadata'].get(COLLAPSED, False) for c in cells(path)} == heading
+    run('nbdev_clean', '--fname', str(path), cwd=copy)
+    assert path.read_bytes() == once
+    path.unlink()
+    found = [{'cell_type': 'markdown', 'source': s} for s in ('## Checks', 'a', '### b', '## c', 'd')]
+    assert [c['source'] for c in section(found, 0)] == ['a', '### b'] and section(found, 3) == found[4:]
+
+
+def test_pictures_that_move_stay_as_they_are():
+    "Storing a page makes other pictures small; `show.Loop` has done it, and a re-encoded one would stand still."
+    import numpy as np
+    from vssl_nb.show import Loop
+    frames = np.zeros((3, 400, 700, 3), np.uint8)
+    for t in range(3): frames[t, 20*t:20*t + 300] = np.random.default_rng(t).integers(0, 255, (300, 700, 1))[:, :1]
+    for pictures in frames, frames[:1]:
+        raw = Loop(pictures).png
+        kept = small({'output_type': 'display_data', 'data': {'image/png': b64encode(raw).decode()}})['data']
+        assert (kept.get('image/png') == b64encode(raw).decode()) == (len(pictures) > 1), kept.keys()
+
+
+def test_site_keeps_what_moves_and_folds(tmp_path):
+    site([NBS/'00_show.ipynb'], tmp_path)
+    html = (tmp_path/'00_show.html').read_text(encoding='utf-8')
+    pictures = [b64decode(x) for x in re.findall(r'src="data:image/png;base64,([^"]+)"', html)]
+    assert sum(map(moves, pictures)) >= 3
+    script = (NBS/'fold.html').read_text(encoding='utf-8')
+    assert script in html and FOLDS.pattern.split('} ')[1] in script
+    assert 'fold.html' in (NBS/'_quarto.yml').read_text()
+    assert not re.findall(r'href="(?!https?:)[^"]*\.ipynb', html)
 
 
 def test_outputs_stay_small():
