@@ -431,10 +431,13 @@ class Checkpointer:
         unreadable = {i: why for bad in gather_objects(self.clips.bad) for i,why in bad.items()}
         self.saved = time.monotonic()
         if not is_main(): return
-        encoder: Any = self.run.method.encoder
+        method: Any = self.run.method
+        encoder = method.encoder
         save(self.out/'last.pt', state)
-        export_encoder(self.out/'encoder.safetensors', encoder, {'backbone': r.backbone, 'view': r.view, **{k: v for k,v in view_options(r).items() if k!='live'}, 'flow': r.flow,
-            'length': r.sampling.length, 'stride': r.sampling.stride, 'size': r.size, 'recipe': r.name, 'step': self.run.step, 'manifest_sha256': self.card['manifest']['sha256']})
+        about = {'backbone': r.backbone, 'view': r.view, **{k: v for k,v in view_options(r).items() if k!='live'},
+            'flow': r.flow, 'length': r.sampling.length, 'stride': r.sampling.stride, 'size': r.size, 'recipe': r.name,
+            'step': self.run.step, 'manifest_sha256': self.card['manifest']['sha256']}
+        export_encoder(self.out/'encoder.safetensors', encoder, about, method.heads() if hasattr(method, 'heads') else None)
         self.card |= {'step': self.run.step, 'seconds': self.before + time.monotonic() - self.began,
             'finished': self.run.step==self.card['schedule']['epochs']*self.card['schedule']['steps_per_epoch'],
             'unreadable': {self.clips.manifest.rows[i].video: why for i,why in sorted(unreadable.items())}}
@@ -515,7 +518,7 @@ def opened(
     manifest = read(data if data is not None else card['manifest']['path'])
     if data is None and manifest.sha256 != card['manifest']['sha256']:
         raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; say which manifest to measure on with --data')
-    encoder, about = read_encoder(run/'encoder.safetensors')
+    encoder, about = read_encoder(run/'encoder.safetensors', outside=':' in recipe.backbone)
     if about.get('view', recipe.view) != recipe.view: raise TrainError(f"{run/'encoder.safetensors'}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of {recipe.view}; do not mix run folders")
     return recipe, card, manifest, encoder, about
 
