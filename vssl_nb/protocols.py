@@ -47,7 +47,7 @@ class Protocol:
     length:int = 16 # frames of a clip
     stride:int = 1 # frames from one frame of a clip to the next
     size:int = 112 # side of the square that the encoder sees, pixels
-    crop:int|float|None = None # side of the centre crop: pixels, or a share of the largest square; None: all of it
+    crop:int|float|None = None # side of the centre crop: pixels, or a share of the largest square; None: all
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop', see `sampling`
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
     centre:str = 'gallery' # which mean is subtracted, one of CENTRING; True: 'gallery', False: 'none'
@@ -114,8 +114,8 @@ def describe(
 # %% ../nbs/18_protocols.ipynb #f5d4863b
 PROTOCOLS = {p.name: p for p in (
     Protocol('clean'),
-    # b10: 1 clips brought to length 1; 2 crop 224 of 240 px (there bicubic) to 128, colours changed with p .3;
-    # 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its own mean.
+    # b10: 1 clips brought to length 1; 2 crop 224 of 240 px (there bicubic) to 128, colours changed with p
+    # .3; 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its own mean.
     # b7: short videos are dropped (6: 7 + 7 of HMDB51, none of UCF101)
     Protocol('coclr_official', windows='sliding', length=32, size=128, crop=224/240, clip_norm=True,
         centre='own', gallery='random', jitter=.3, short='drop'),
@@ -130,7 +130,7 @@ PROTOCOLS = {p.name: p for p in (
 RESERVED = {'provico': "the protocol 'provico' compares distributions by their match probability, "
     "which comes with the method; take 'clean' for its mean features"}
 
-# %% ../nbs/18_protocols.ipynb #3ebf1294
+# %% ../nbs/18_protocols.ipynb #3c279eaa
 def protocol(
     name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
     **fields, # what to change: length, stride, size, ...
@@ -144,7 +144,7 @@ def protocol(
     found = resolve(name, PROTOCOLS, 'a protocol')
     if not isinstance(found, Protocol) and callable(found): found = found()
     if not isinstance(found, Protocol):
-        raise ValueError(f'{name}: is {type(found).__name__}, not a Protocol, nor a function that returns one')
+        raise ValueError(f'{name}: is {type(found).__name__}, not a Protocol or a function that returns one')
     # one's own that took no name of its own must not pass for one of ours in a table
     if name not in PROTOCOLS and found.name in PROTOCOLS:
         found = dataclasses.replace(found, name=name)
