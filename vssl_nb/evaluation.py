@@ -186,10 +186,11 @@ class GivenEncoder:
 # %% ../nbs/44_evaluation.ipynb #59cfc48c
 def named_protocol(
     recipe:Recipe,
-    name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
+    name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol is taken as it is
     **fields, # what to change
 )->Protocol:
-    "A protocol with the clip of the recipe: length, stride, size."
+    "A protocol by name, with the clip of the recipe: length, stride, size."
+    if isinstance(name, Protocol): return protocols.protocol(name, **fields)
     if name=='clean': return protocols.protocol(clean_protocol(recipe), **fields)
     sampling = recipe.sampling
     clip = dict(length=sampling.length, stride=sampling.stride, size=recipe.size, pad=sampling.pad)

@@ -246,7 +246,7 @@ def choose_videos(
     part:str='train', # 'train' or 'test'
     videos:int=256, # at most
 )->list[int]: # rows of the manifest, ascending
-    "Two sources of each class first, then more sources, then more of a source; labelled ones if there are any."
+    "Two sources of each class first, then more sources, then more of each; labelled ones if there are any."
     if videos < 2:
         raise ValueError(f'videos={videos!r} is too few to compare; take at least 2, better 2 for each class')
     rows = manifest.select(part, split)
@@ -269,7 +269,7 @@ def _decoded(
     "All clips of the videos that can be read; ValueError if these are fewer than two."
     kept = []
     batches = DataLoader(data, step*clips, num_workers=workers, collate_fn=collate,
-        worker_init_fn=leave_signals, generator=torch.Generator()) # otherwise it would draw from the global state
+        worker_init_fn=leave_signals, generator=torch.Generator()) # else it would draw from the global state
     for b in batches:
         bad.update(b.pop('bad'))
         if not b: continue
