@@ -186,7 +186,7 @@ class GivenEncoder:
 # %% ../nbs/44_evaluation.ipynb #59cfc48c
 def named_protocol(
     recipe:Recipe,
-    name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol is taken as it is
+    name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
     **fields, # what to change
 )->Protocol:
     "A protocol by name, with the clip of the recipe: length, stride, size."
@@ -604,7 +604,7 @@ def finetune_run(
         return _measured(s, out, card, recipe, dev, machine)
     raise TrainError(f'{out}: stopped after step {s.run.step}; go on with --resume')
 
-# %% ../nbs/44_evaluation.ipynb #4099b557
+# %% ../nbs/44_evaluation.ipynb #e2e5f9e8
 def _train(s:classification.Session, out:Path, card:dict[str,Any], dev, title:str, progress:bool)->bool:
     "The steps, a checkpoint at every epoch's end; False where a signal stopped it."
     began, before, order = time.monotonic(), card['seconds'], s.batches.batch_sampler
@@ -636,7 +636,8 @@ def _measured(s:classification.Session, out:Path, card:dict[str,Any], recipe:Rec
         'supervised' if scratch else method_name(recipe), recipe.view, {}, s.manifest, s.split,
         card['seconds'], out.name, seed=s.seed, task='finetune' if s.how.learns=='all' else 'linear',
         gallery=card['manifest']['train'], finished=True, given=card['given'],
-        classes=list(s.manifest.labels), confusion=classification.confusion_matrix(pred.p, pred.label).tolist())
+        classes=list(s.manifest.labels),
+        confusion=classification.confusion_matrix(pred.p, pred.label).tolist())
     row = classification.classification_row(pred, s.how, **row)
     row['dropped'] = {s.manifest.rows[i].video: why for i,why in pred.dropped.items()}
     keep_results(out, [row])

@@ -60,7 +60,7 @@ class Features:
         return f'Features({len(self)} videos, {self.x.shape[1]} numbers each, protocol {self.protocol.name}' \
             f'{lost})'
 
-# %% ../nbs/22_features.ipynb #c723bb8b
+# %% ../nbs/22_features.ipynb #fdf9192a
 def _functions(things:Iterable[Any])->Iterator[FunctionType]: # what is no Python function is left out
     for f in things:
         f = getattr(f, 'fget', None) or f # a property
@@ -78,21 +78,25 @@ def _text(function:FunctionType)->str: # of its whole file or notebook cell, so 
             'a change of it would go unnoticed; give name=, another one for other code')
     return text
 
+def _plain(value:Any)->bool: # printed alike in every process
+    if isinstance(value, tuple): return all(map(_plain, value))
+    return isinstance(value, (bool, int, float, str, type(None)))
+
 def code_digest(
     *parts:Any, # modules or functions
 )->str: # 64 hexadecimal digits
     "SHA-256 over the code of modules or functions; ValueError where it cannot be read."
     found = {_text(f) for f in _functions(p for p in parts if not isinstance(p, nn.Module))}
-    found |= {repr(p.keywords) for p in parts if isinstance(p, partial)}
+    given = [pair for p in parts if isinstance(p, partial) for pair in p.keywords.items()]
+    found |= {f'{k}={v!r}' for k,v in given if _plain(v)}
     for name,m in (pair for p in parts if isinstance(p, nn.Module) for pair in p.named_modules()):
         if isinstance(m, torch.jit.ScriptModule): found.add(getattr(m, 'code', ''))
+        own = {k: v for k,v in vars(m).items() if not k.startswith('_') and k != 'training'}
+        found |= {_text(f) for f in _functions(own.values())}
         if type(m).__module__.startswith('torch.'): continue # torch's version and the structure are known
         classes = [c for c in type(m).__mro__ if c.__module__.split('.')[0] != 'torch']
-        own = {k: v for k,v in vars(m).items() if not k.startswith('_') and k != 'training'}
         found |= {_text(f) for c in classes for f in _functions(vars(c).values())}
-        found |= {_text(f) for f in _functions(own.values())}
-        plain = (bool, int, float, str, tuple, type(None))
-        found |= {f'{name}.{k}={v!r}' for k,v in own.items() if isinstance(v, plain)}
+        found |= {f'{name}.{k}={v!r}' for k,v in own.items() if _plain(v)}
     return hashlib.sha256('\0'.join(sorted(found)).encode()).hexdigest()
 
 # %% ../nbs/22_features.ipynb #b49ac4e7
