@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -296,18 +296,18 @@ def retrieve(
 # %% ../nbs/44_evaluation.ipynb #d7f2f2ef
 def _floor(t:GivenEncoder, which:str, split:int, machine:Machine)->dict[str,Any]:
     "The row of chance or of the colour histogram."
-    parts = ('test', 'train')
+    began = time.monotonic()
     if which=='chance':
-        sides = [[t.manifest.label_id(r) for r in counted(t.manifest, part, split)[0]] for part in parts]
-        found = chance(*map(torch.tensor, sides), within(KS, len(sides[1])))
+        test, train = (torch.tensor([t.manifest.label_id(r) for r in counted(t.manifest, part, split)[0]])
+            for part in ('test', 'train'))
+        found, n = chance(test, train, within(KS, len(train))), (len(test), len(train))
         told: dict[str,Any] = {'name': 'chance', 'view': '', 'protocol': '', 'seconds': None}
     else:
-        began = time.monotonic()
-        sides = [histogram(t.manifest, part, split, machine=machine) for part in parts]
-        found = retrieval_recall(*sides, within(KS, len(sides[1])))
-        told = {'name': 'colour histogram', 'view': 'rgb', 'protocol': asdict(sides[0].protocol),
+        query, gallery = (histogram(t.manifest, part, split, machine=machine) for part in ('test', 'train'))
+        found, n = retrieval_recall(query, gallery, within(KS, len(gallery))), (len(query), len(gallery))
+        told = {'name': 'colour histogram', 'view': 'rgb', 'protocol': asdict(query.protocol),
             'seconds': round(time.monotonic() - began, 1)}
-    row = t.row('retrieval', split, selection='none', queries=len(sides[0]), gallery=len(sides[1]))
+    row = t.row('retrieval', split, selection='none', queries=n[0], gallery=n[1])
     return row | told | {'method': which, 'seed': None} | recall_columns(found)
 
 def _beside(t:GivenEncoder, p:Protocol, splits:Sequence[int], which:Sequence[str], batch:int,
@@ -570,7 +570,7 @@ def _begin_with(source, name:str, data, split:int):
     refuse_leak(t, split or t.split, name)
     return t.recipe, t.manifest, t.encoder, str(source)
 
-# %% ../nbs/44_evaluation.ipynb #97c79dcb
+# %% ../nbs/44_evaluation.ipynb #af352bc2
 def finetune_run(
     source, # a run folder, or the name of a recipe: its backbone from scratch
     name:str='clean_finetune', # of `classification.TRAININGS`
@@ -592,7 +592,8 @@ def finetune_run(
         raise TrainError(f'{out}: holds a run already; add --resume to go on with it, '
             'or choose another --out')
     classifier = Classifier(encoder, len(manifest.labels), how, recipe.view, seed)
-    s = classification.open_session(classifier, manifest, how, split, seed, machine.workers, machine.cache,
+    cache = cast(Any, machine.cache)
+    s = classification.open_session(classifier, manifest, how, split, seed, machine.workers, cache,
         dev.type=='cuda', **view_options(recipe))
     if (out/'last.pt').exists(): classification.resume_session(s, load(out/'last.pt'))
     card = _card(how, recipe, manifest, split, seed, given)

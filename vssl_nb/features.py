@@ -333,8 +333,9 @@ def extract(
     kept = FeatureStore(store, key, protocol) if store is not None else None
     def there(place): return on_main(place.path.exists) if shared else place.path.exists()
     if kept and there(kept): return kept.load()
-    whole = kept and FeatureStore(store, key | {'part': 'all', 'split': '1'}, protocol)
-    if whole and there(whole): return restrict(whole.load(), manifest, part, split)
+    if kept: # perhaps those of all videos are there
+        whole = FeatureStore(kept.path.parent, key | {'part': 'all', 'split': '1'}, protocol)
+        if there(whole): return restrict(whole.load(), manifest, part, split)
     def make(rows): return extract_clips(encoder, manifest, rows, view, protocol, default_role(part, role),
         batch=batch, machine=machine, **views)
     mean,bad = _extract_missing(rows, make, protocol.clip_norm, kept, shared)

@@ -364,8 +364,8 @@ class _ClipFeatures:
         "As `extract` would make them."
         rows,left = counted(self.manifest, part, split, p)
         role = 'gallery' if part=='train' else 'query'
-        decides = ('clips', 'windows', 'length', 'stride', 'size', 'crop', 'pad', 'jitter', 'feature')
-        if p.random: decides += ('seed',)
+        decides = ['clips', 'windows', 'length', 'stride', 'size', 'crop', 'pad', 'jitter', 'feature']
+        if p.random: decides.append('seed')
         key = (role if p.gallery=='random' else '', *(getattr(p, n) for n in decides))
         kept = self.kept.setdefault(key, {})
         todo = [r for r in rows if r not in kept]
