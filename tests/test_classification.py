@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
-from vssl_nb import augment, backbones, classification, features, manifest, toy
+from vssl_nb import augment, backbones, classification, features, manifest, protocols, retrieval, toy
+from vssl_nb.machine import Machine
 from vssl_nb.classification import (PROBES, TRAININGS, Classifier, CropClips, Linear, Pixels, Plateau, LinearProbe, Testing, classify, cut, cut_validation, dropout_mask, few_labels,
     finetune, linear_probe, load_predictions, accuracy, predict, open_session, preset, classification_row, save_predictions, two_stream)
 from vssl_nb.datasets import collate
@@ -84,8 +85,8 @@ def test_the_official_mode_does_look_so_the_test_above_can_fail(clips, spoiled, 
 
 
 def extracted(m, part):
-    see = features.protocol('clean', clips=2, length=8, size=32)
-    return features.extract(backbones.create('tiny'), m, part, 1, 'residual', see, progress=False)
+    see = protocols.protocol('clean', clips=2, length=8, size=32)
+    return features.extract(backbones.create('tiny'), m, part, 1, 'residual', see, machine=Machine(progress=False))
 
 
 def test_no_test_video_has_a_say_in_any_probe(clips, spoiled):
@@ -134,7 +135,7 @@ def test_the_probe_is_scikit_learns(batchnorm):
     g = torch.Generator().manual_seed(0)
     y = torch.arange(600) % 20
     x = torch.randn(600, 64, generator=g) + 3*torch.randn(20, 64, generator=g)[y] + 5
-    train = features.Features(x, y, torch.arange(600), torch.arange(600)//2, features.protocol('clean'))
+    train = features.Features(x, y, torch.arange(600), torch.arange(600)//2, protocols.protocol('clean'))
     for strength in (1e-2, 1e-4):
         ours = linear_probe(train, LinearProbe(batchnorm=batchnorm, selection='last', strengths=(strength,)))
         seen = normalize(x.double() - x.double().mean(0), dim=1)
@@ -254,7 +255,7 @@ def test_probe_on_the_colours_of_real_clips():
     m = manifest.Manifest(VIDEOS/'ucf101'/'manifest.csv', manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False), '0')
     train, val = cut_validation(m, 1)
     assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val} and {m.rows[r].label for r in val} == set(m.labels)
-    parts = [features.histogram(m, part, 1, frames=4, progress=False) for part in ('train', 'test')]
+    parts = [retrieval.histogram(m, part, 1, frames=4, machine=Machine(progress=False)) for part in ('train', 'test')]
     found = accuracy(classify(linear_probe(parts[0]), parts[1], m.labels))
     print(found)
     assert found['top1'] > 3/9

@@ -132,44 +132,52 @@ class Pretrain:
 # %% ../nbs/50_cli.ipynb #8f9af926
 @dataclass
 class Retrieve:
-    "Measure the encoder of a run: is a test video's nearest training video of its class?"
-    folder:tyro.conf.Positional[Path] # run folder; or the name of a recipe: chance, a colour histogram and its untrained encoder
-    data:Path|None=None # manifest to measure on; none: the one it was trained on
-    protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
+    "Measure an encoder: is a test video's nearest training video of its class?"
+    source:tyro.conf.Positional[str] # run folder; recipe (untrained); package.module:name of an encoder; or a file of features
+    data:Path|None=None # manifest to measure on; none: the one the run was trained on
+    protocol:str='clean' # clean, coclr_official, iic_official, rspnet, moquad, or package.module:name of one's own
+    set:tuple[str,...]=() # fields of the protocol, such as size=112 length=16 stride=2
     splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
     second:Path|None=None # run folder of another view: both streams together
     joined:Literal['sum','concat']='sum' # of two streams: sum of cosines (CoCLR), or features side by side (IIC)
-    out:Path|None=None # of a recipe's name: folder for its results; none: runs/untrained-<name>
-    baselines:bool=True # also show chance, a colour histogram and the untrained encoder
+    name:str='' # what tables call an encoder or file of one's own
+    view:Literal['rgb','flow','residual']='rgb' # what an encoder of one's own sees
+    out:Path|None=None # folder for results of what is no run; none: runs/<its name>
+    baselines:bool=True # also show chance, a colour histogram and an untrained encoder
     device:str='auto' # auto, cpu or cuda
     workers:int=2 # processes that decode
 
     def run(self):
         from vssl_nb import evaluation
+        from vssl_nb.machine import Machine
         from vssl_nb.report import sheet, summary
-        how: dict[str,Any] = dict(device=self.device, workers=self.workers)
-        if not self.folder.is_dir() and str(self.folder) in RECIPES:
-            if self.data is None: raise Mistake(f'{self.folder}: is a recipe, which has no data; name a manifest with --data')
-            out = self.out or Path('runs')/f'untrained-{self.folder}'
-            rows = evaluation.measure_untrained(find(str(self.folder)), self.data, out, self.splits, **how)
-            return print(sheet(summary(rows), 'text'), out/'results.json', sep='\n')
-        if self.protocol=='clean' and not self.splits and not self.second: return self._clean()
-        t = evaluation.open_trained(self.folder, self.data)
-        rows = evaluation.retrieve_two_streams(t, evaluation.open_trained(self.second, self.data), self.protocol, self.splits, self.joined, **how) if self.second else \
-            evaluation.retrieve_under(t, self.protocol, self.splits, **how)
-        print(evaluation.named_protocol(t.recipe, self.protocol), sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
+        machine, fields = Machine(self.device, workers=self.workers), changes(self.set)
+        if Path(self.source).is_dir(): rows, kept = self._run(evaluation, fields, machine), Path(self.source)
+        else:
+            known = self.source in RECIPES
+            own = ':' in self.source or Path(self.source).suffix in evaluation.FEATURE_FILES
+            if not known and not own: raise Mistake(f'{self.source}: is no run folder, no recipe, no package.module:name '
+                f'of an encoder and no file of features ({", ".join(evaluation.FEATURE_FILES)})')
+            if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
+            kept = self.out or Path('runs')/(f'untrained-{self.source}' if known else re.sub(r'\W+', '-', self.name or self.source))
+            if known: rows = evaluation.baselines(find(self.source), self.data, self.splits, kept, machine=machine)
+            else: rows = evaluation.measure_encoder(self.source, self.data, self.name, self.protocol, self.view,
+                self.splits or (1,), fields, kept, with_baselines=self.baselines, machine=machine)
+        print(sheet(summary(rows), 'text'), kept/'results.json', sep='\n')
 
-    def _clean(self): # with a wall of neighbours
-        from vssl_nb.experiments import baselines, read_json, retrieve
-        from vssl_nb.manifest import read
-        from vssl_nb.recipes import from_dict
-        from vssl_nb.report import table
-        row = retrieve(self.folder, self.data, self.device, self.workers)
-        recipe = from_dict(read_json(self.folder/'recipe.json', 'a run'))
-        rows = baselines(recipe, read(self.data or row['manifest']), self.device, self.workers) if self.baselines else []
-        print(table(rows + [row], 'text'))
-        print(f"{row['queries']} test videos against {row['gallery']} training videos, split {row['split']}; {len(row['dropped'])} unreadable; {self.folder/'results.json'}")
-        if not row['finished']: print(f"this run is not finished: the encoder is from step {row['step']}", file=sys.stderr)
+    def _run(self, evaluation, fields, machine):
+        t = evaluation.open_trained(self.source, self.data)
+        p = t.protocol(self.protocol, **fields)
+        if self.second:
+            other = evaluation.open_trained(self.second, self.data)
+            rows = evaluation.retrieve_two_streams(t, other, p if fields else self.protocol, self.splits, self.joined, machine=machine)
+        else: rows = evaluation.retrieve(t, p, self.splits, machine=machine)
+        print(p)
+        if 'dropped' in rows[0]: print(f"{rows[0]['queries']} test videos against {rows[0]['gallery']} training videos, "
+            f"split {rows[0]['split']}; {len(rows[0]['dropped'])} left out")
+        if not t.card['finished']: print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
+        beside = self.baselines and self.protocol=='clean' and not (self.splits or self.second or fields)
+        return (evaluation.baselines(t.recipe, t.manifest, machine=machine) if beside else []) + rows
 
 # %% ../nbs/50_cli.ipynb #3d27edec
 def changes(
@@ -197,12 +205,13 @@ class Extract:
         from vssl_nb import evaluation
         from vssl_nb.distributed import start
         from vssl_nb.features import extract
+        from vssl_nb.machine import Machine
         t = evaluation.open_trained(self.folder, self.data)
-        p = evaluation.named_protocol(t.recipe, self.protocol)
-        with start() as place:
-            dev = evaluation.pick_device(self.device, place.local)
+        p, machine = t.protocol(self.protocol), Machine(self.device, workers=self.workers)
+        with start():
             for role in ('query',) if p.gallery=='alike' else ('query', 'gallery'):
-                found = extract(t.encoder, t.manifest, 'all', 1, t.recipe.view, p, role=role, device=dev, workers=self.workers, store=self.folder/'features', shared=True, **evaluation.view_options(t.recipe))
+                found = extract(t.encoder, t.manifest, 'all', 1, t.view, p, role=role, machine=machine,
+                    store=self.folder/'features', shared=True, **evaluation.view_options(t.recipe))
                 if is_first(): print(found, self.folder/'features', sep='\n')
 
 @dataclass
@@ -220,7 +229,8 @@ class ProbeCommand:
     def run(self):
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
-        rows = evaluation.probe(evaluation.open_trained(self.folder, self.data), self.preset, self.splits, self.selection, self.seed, device=self.device, workers=self.workers)
+        t, machine = evaluation.open_trained(self.folder, self.data), evaluation.Machine(self.device, workers=self.workers)
+        rows = evaluation.probe(t, self.preset, self.splits, self.selection, self.seed, machine=machine)
         print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
 
 @dataclass
@@ -241,7 +251,8 @@ class Finetune:
     def run(self):
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
-        row = evaluation.finetune_run(self.source, self.preset, self.data, self.out, self.split, self.seed, changes(self.set), self.resume, self.device, self.workers, self.cache)
+        machine = evaluation.Machine(self.device, workers=self.workers, cache=self.cache)
+        row = evaluation.finetune_run(self.source, self.preset, self.data, self.out, self.split, self.seed, changes(self.set), self.resume, machine)
         print(sheet(summary([row]), 'text'))
 
 @dataclass

@@ -20,9 +20,10 @@ from torch import nn
 from . import show
 from .datasets import VideoCache, video_cache
 from .distributed import on_main, is_main, start
-from .evaluation import open_trained, retrieve_two_streams
-from .experiments import training_device, keep_results, build_method, pretrain, clean_protocol, read_json, retrieve, training_videos, view_options, views_ready, read_weights
+from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
+from .experiments import training_device, build_method, pretrain, clean_protocol, read_json, training_videos, view_options, views_ready, read_weights
 from .features import Features, extract
+from .machine import Machine
 from .manifest import read
 from .mining import is_same_source
 from .momentum import l2_normalize
@@ -60,7 +61,8 @@ def mining_candidates(
 )->Features: # of the training videos, one clip of each, unit length
     "What a run would mine among; kept in the run folder."
     t = open_trained(run, data)
-    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(clean_protocol(t.recipe), clips=1), batch=32, workers=workers, device=training_device(t.recipe, device), progress=progress, store=t.folder/'features', cache=cache, **view_options(t.recipe))
+    training_device(t.recipe, device) # refuses flow that nobody could compute
+    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view, replace(clean_protocol(t.recipe), clips=1), batch=32, machine=Machine(device, workers=workers, progress=progress, cache=cache), store=t.folder/'features', **view_options(t.recipe))
     return replace(found, x=l2_normalize(found.x))
 
 @torch.inference_mode()
@@ -111,12 +113,13 @@ def cotrain(
                 pretrain(r, data, run, state=='begun', device, workers=workers, cache=videos, progress=progress, init_from=out/p.start if p.start else None, sampler=out/p.sampler if p.sampler else None, **how)
                 if on_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
             if not is_main() or not measured: continue # the others wait at the start of the next phase
-            rows.append(retrieve(run, data, device, workers, progress, cache=videos) | mining_quality(mining_candidates(run, data, device, workers, progress, videos), k))
+            machine = Machine(device, workers=workers, progress=progress, cache=videos)
+            rows.append(retrieve(run, data=data, machine=machine)[0] | mining_quality(mining_candidates(run, data, device, workers, progress, videos), k))
             keep_results(run, rows[-1:])
         if not is_main() or not measured: return rows
         last = {r.view: out/p.recipe for p,r in phases}
         first, second = (open_trained(run, data) for run in last.values())
-        rows += retrieve_two_streams(first, second, device=device, workers=workers, progress=progress)
+        rows += retrieve_two_streams(first, second, machine=Machine(device, workers=workers, progress=progress))
         show.save(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
         return rows
 

@@ -25,12 +25,14 @@ from tqdm.auto import tqdm
 from . import show, toy
 from .cotraining import column, cotrain, curve, cotraining_phases
 from .datasets import TestClips, VideoCache
-from .experiments import baselines, pretrain, random_row, read_json, retrieve, write_json
+from .evaluation import baselines, retrieve
+from .experiments import pretrain, read_json, write_json
 from .flow import extract_flow
+from .machine import Machine
 from .manifest import Manifest, read
 from .motion import image_to_flow
 from .recipes import Recipe, find, flat_fields, override
-from .report import html, table
+from .report import BASELINES, html, table
 from .train import TrainError
 
 # %% ../nbs/46_demo.ipynb #9b164717
@@ -127,7 +129,9 @@ def trained(
     if not read_json(run/'card.json', 'a run')['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
     return run
 
-def measured(run:Path, data:Path)->dict[str,Any]: return retrieve(run, data, 'cpu', progress=False, cache=_videos(data)) # the row
+def _quiet(videos:VideoCache)->Machine: return Machine('cpu', progress=False, cache=videos)
+
+def measured(run:Path, data:Path)->dict[str,Any]: return retrieve(run, data=data, machine=_quiet(_videos(data)))[0] # the row
 
 def demo(
     out='runs/demo', # where everything goes
@@ -163,7 +167,7 @@ def demo(
 
 def _untrained(recipe, data, first): # a random encoder; of the first view also chance and histogram
     videos, ignored = _videos(data), signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
-    try: return baselines(recipe, videos.manifest, 'cpu', progress=False, cache=videos) if first else [random_row(recipe, videos.manifest, 'cpu', progress=False, cache=videos)]
+    try: return baselines(recipe, videos.manifest, which=BASELINES if first else ('random',), machine=_quiet(videos))
     finally: signal.signal(signal.SIGINT, ignored)
 
 def _cotrained(data, out, changes): return cotrain('coclr-toy', data, out, changes, 'cpu', progress=False, cache=_videos(data)) # for another process
