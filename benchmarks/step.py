@@ -56,7 +56,7 @@ def measure(o: dict) -> dict:
     if o.get('keep') and device.type == 'cpu': keep_memory()
     mines, queue = o.get('method') == 'coclr', o.get('queue', 2048)
     method = coclr.CoCLR(create(o['backbone']), create(o['backbone'], seed=1), queue=queue, siblings='ignored') if mines else infonce.InfoNCE(create(o['backbone']), queue=queue)
-    method.encoder.recompute = o.get('recompute', False)
+    method.encoder.activation_checkpointing = o.get('recompute', False)
     method.to(device)
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     learn = [p for p in method.parameters() if p.requires_grad]

@@ -97,10 +97,10 @@ def recomputed(
 def through(
     blocks:Iterable[nn.Module], # applied one after another
     x:Tensor, # input of the first
-    recompute:bool=False, # keep only the inputs of the blocks for the backward pass
+    activation_checkpointing:bool=False, # keep only the inputs of the blocks for the backward pass
 )->Tensor: # output of the last
     "Blocks in a row, recomputed where a backward pass may follow."
-    for block in blocks: x = recomputed(block, x) if recompute and torch.is_grad_enabled() else block(x)
+    for block in blocks: x = recomputed(block, x) if activation_checkpointing and torch.is_grad_enabled() else block(x)
     return x
 
 # %% ../nbs/10_backbones.ipynb #157a4ddc
@@ -116,14 +116,14 @@ class SeparableNet(nn.Module):
         self.dim = widths[-1]
         time,space = (math.prod(s[i] for s in strides) for i in (0,1))
         self.least = (time, space, space)
-        self.recompute = False # True: training keeps the input of each stage only
+        self.activation_checkpointing = False # True: training keeps the input of each stage only
 
     def maps(self,
         x:Tensor, # (B, 3, T, H, W) float
     )->Tensor: # (B, dim, t, h, w)
         "Features where and when, before the average."
         check_clip(x, self.least)
-        return through(self.stages, x, self.recompute and self.training)
+        return through(self.stages, x, self.activation_checkpointing and self.training)
 
     def forward(self,
         x:Tensor, # (B, 3, T, H, W) float
@@ -244,14 +244,14 @@ class S3D(nn.Module):
         for name,layer in layers.items(): self.add_module(name, layer)
         self.names = tuple(layers)
         self.least = (3 if slow else 5, 17, 17) # MaxPool_5a needs two values along each axis
-        self.recompute = False # True: training keeps the input of each named layer only
+        self.activation_checkpointing = False # True: training keeps the input of each named layer only
 
     def maps(self,
         x:Tensor, # (B, 3, T, H, W) float
     )->Tensor: # (B, 1024, t, h, w)
         "Features where and when, before the average."
         check_clip(x, self.least)
-        return through([getattr(self, name) for name in self.names], x, self.recompute and self.training)
+        return through([getattr(self, name) for name in self.names], x, self.activation_checkpointing and self.training)
 
     def forward(self,
         x:Tensor, # (B, 3, T, H, W) float

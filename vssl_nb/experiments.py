@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['IDENTITY', 'training_clips', 'view_names', 'live', 'view_options', 'training_device', 'build_method', 'lr_schedule',
-           'clean_protocol', 'run_card', 'write_json', 'read_json', 'open_run', 'read_weights', 'initialise_from',
-           'refuse_unfit', 'views_ready', 'try_out', 'begin', 'pretrain', 'explain_failures', 'RunLog', 'open_folder',
-           'Checkpointer', 'run_features', 'result_row', 'keep_results', 'recall_levels', 'baselines', 'random_row',
-           'opened', 'retrieve', 'neighbour_wall']
+           'clean_protocol', 'run_card', 'open_run', 'read_weights', 'initialise_from', 'refuse_unfit', 'views_ready',
+           'try_out', 'begin', 'pretrain', 'open_folder', 'export_run', 'run_features', 'result_row', 'keep_results',
+           'recall_levels', 'baselines', 'random_row', 'opened', 'retrieve', 'neighbour_wall']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import json
@@ -16,9 +15,8 @@ import sys
 import time
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,17 +27,17 @@ import torch
 import torchvision
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
 import vssl_nb
 from . import augment, motion, optim, recipes, show
 from .backbones import create
-from .checkpoints import digest, export_encoder, load, read_encoder, save, write_whole
+from .checkpoints import digest, export_encoder, load, read_encoder
 from .datasets import TestClips, TrainClips, VideoCache, collate
-from .distributed import any_rank, gather_objects, on_main, is_main, start, world_size
+from .distributed import gather_objects, on_main, is_main, start, world_size
+from .driver import drive, read_json, write_json
 from .features import Features, Protocol, counted, extract, histogram, protocol, centre_and_normalise, restrict
 from .health import HealthLog, HealthMonitor
-from .machine import DTYPES, pick_device, stop_signals
+from .machine import Machine, checkpoint_activations, pick_device
 from .manifest import Manifest, read
 from .methods.coclr import CoCLR
 from .methods.infonce import InfoNCE
@@ -48,7 +46,7 @@ from .optim import optimizer
 from .recipes import Recipe, RecipeError, difference, from_dict
 from .retrieval import chance, retrieval_recall, nearest_neighbours
 from .sampling import random_clips
-from .train import ResumableBatchSampler, TrainingState, StepLog, StepResult, TrainError, fit, loader
+from .train import TrainingState, TrainError, batch_order, loader
 from .views import Views, streams
 
 # %% ../nbs/41_experiments.ipynb #54866064
@@ -139,22 +137,6 @@ def run_card(
         'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {},
     }
 
-def write_json(
-    path, # of the file
-    data:Any, # plain data
-)->Path:
-    "Write plain data as JSON, whole or not at all."
-    return write_whole(path, lambda f: f.write((json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n').encode()))
-
-def read_json(
-    path, # of a file in a run folder
-    what:str, # for the message: 'a run', ...
-)->Any:
-    "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
-    try: return json.loads(Path(path).read_text(encoding='utf-8'))
-    except FileNotFoundError as e: raise TrainError(f'{path}: there is no such file, so {Path(path).parent} is not {what}') from e
-    except (OSError, ValueError) as e: raise TrainError(f'{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy') from e
-
 # %% ../nbs/41_experiments.ipynb #83bd20e3
 def open_run(
     recipe:Recipe, manifest:Manifest,
@@ -244,26 +226,24 @@ def try_out(
 def begin(
     recipe:Recipe, manifest:Manifest,
     out:Path, resume:bool,
-    device:torch.device, dtype:str, workers:int, cache:int|VideoCache, recompute:bool,
+    device:torch.device, machine:Machine,
     first=None, sampler=None, # run folders whose weights a new run begins with
 )->tuple[TrainingState, DataLoader, dict[str,Any]]: # what to train, the batches, and the run card
     "Everything that can be refused is refused here, before the first file is written; all processes agree on where to go on."
-    if dtype not in DTYPES: raise TrainError(f'dtype={dtype!r} is unknown; use {" or ".join(DTYPES)}')
-    clips, learning = training_clips(recipe, manifest, cache), recipe.learning
-    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, workers, pin=device.type=='cuda')
+    clips, learning = training_clips(recipe, manifest, machine.cache), recipe.learning
+    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers, pin=device.type=='cuda')
     method = build_method(recipe)
     refuse_unfit(recipe, manifest)
     run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)
-    encoder: Any = method.encoder
-    encoder.recompute = recompute
+    checkpoint_activations(typing.cast(nn.Module, method.encoder), machine.activation_checkpointing)
     if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
     # the folder is the first process's: the others may be on a machine that does not see it
     state = on_main(lambda: open_run(recipe, manifest, out, resume))
     if state: run.load(state)
     given = {} if state else initialise_from(recipe, method, first, sampler) # a run that was killed before its first checkpoint begins again
     order: Any = batches.batch_sampler
-    card = run_card(recipe, manifest, order.per_epoch, device, dtype, workers) | ({'given': given} if given else {})
+    card = run_card(recipe, manifest, order.per_epoch, device, machine.dtype, machine.workers) | ({'given': given} if given else {})
     if is_main() and (out/'card.json').exists():
         old = read_json(out/'card.json', 'a run')
         card |= {'seconds': old['seconds']} | ({'given': old['given']} if 'given' in old and not given else {})
@@ -280,7 +260,7 @@ def pretrain(
     workers:int=0, # processes that decode, for each process that trains
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; a VideoCache keeps them for the next run
     compile:bool=False, # torch.compile the networks
-    recompute:bool=False, # compute activations twice instead of keeping them: less memory, more time
+    activation_checkpointing:bool=False, # compute activations twice instead of keeping them: less memory, more time
     save_minutes:float=5., # time between checkpoints
     progress:bool=True, # show a bar
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
@@ -290,76 +270,21 @@ def pretrain(
 )->Path: # the run folder
     "Train a recipe on a manifest, in all processes that torchrun or srun started; a run that was stopped goes on with `resume`. Raises ValueErrors that say what to change."
     out = Path(out)
+    machine = Machine(device, dtype, workers, cache, compile, activation_checkpointing, save_minutes, progress)
     with start() as place:
-        manifest, dev = read(data), training_device(recipe, device, place.local)
-        run, batches, card = begin(recipe, manifest, out, resume, dev, dtype, workers, cache, recompute, first, sampler)
-        order, views = batches.batch_sampler, Views(view_names(recipe), **view_options(recipe))
-        assert isinstance(order, ResumableBatchSampler) and isinstance(batches.dataset, TrainClips)
-        if run.step==order.total: return out # finished: nothing to train, and nothing to write
+        manifest, dev = read(data), training_device(recipe, machine.device, place.local)
+        run, batches, card = begin(recipe, manifest, out, resume, dev, machine, first, sampler)
+        if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
         open_folder(out, recipe, card)
-        watch = HealthMonitor(manifest, recipe.split, recipe.view, length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad,
-            every=health_every, workers=workers, **view_options(recipe)) if health_every else None
-        with stop_signals() as asked, RunLog(out, run.step) as notes, HealthLog(out, run.step, watch, typing.cast(nn.Module, run.method.encoder), dev) as health, tqdm(total=order.total, initial=run.step, desc=recipe.name, unit='step', disable=not (progress and is_main())) as bar, explain_failures(out, run):
-            keeper = Checkpointer(recipe, run, out, card, batches.dataset, notes, save_minutes)
-            if max_steps is not None and run.step >= max_steps: return out
-            for tick in fit(run, batches, views, lr_schedule(recipe), dev, DTYPES[dtype], compile=compile):
-                bar.set_postfix_str(notes.note(tick), refresh=False)
-                bar.update()
-                health(tick)
-                stop, due = any_rank(asked.is_set() or tick.step==max_steps, is_main() and keeper.due())
-                if stop or due or tick.step==order.total: keeper.save()
-                if stop: break
-        if is_main() and run.step < order.total: print(f'{out}: stopped after step {run.step} of {order.total}; go on with --resume', file=sys.stderr)
+        clip, encoder = recipe.sampling, typing.cast(nn.Module, run.method.encoder)
+        monitor = HealthMonitor(manifest, recipe.split, recipe.view, length=clip.length, stride=clip.stride,
+            size=recipe.size, pad=clip.pad, every=health_every, workers=machine.workers,
+            **view_options(recipe)) if health_every else None
+        with HealthLog(out, run.step, monitor, encoder, dev) as health:
+            drive(run, batches, Views(view_names(recipe), **view_options(recipe)), lr_schedule(recipe), out, card, dev,
+                machine, recipe.name, each=health, max_steps=max_steps,
+                export=lambda: export_run(out, recipe, run.method, run.step, manifest))
     return out
-
-# %% ../nbs/41_experiments.ipynb #4cc1dfea
-@contextmanager
-def explain_failures(
-    out:Path, # the run folder
-    run:TrainingState,
-)->Iterator[None]:
-    "One sentence for what can go wrong in the middle of a step; nothing is saved then."
-    try: yield
-    except torch.OutOfMemoryError as e:
-        raise TrainError(f'{out}: the GPU has too little memory at step {run.step}; lower --batch (with --accumulate to keep the step), use --dtype bfloat16, or --recompute') from e
-    except RuntimeError as e:
-        if 'DataLoader worker' not in str(e): raise
-        raise TrainError(f'{out}: a process that decodes videos died at step {run.step} ({str(e).splitlines()[0][:120]}); go on from the last checkpoint with '
-            '--resume, perhaps with fewer --workers') from e
-
-# %% ../nbs/41_experiments.ipynb #1cdffb03
-class RunLog:
-    "`steps.csv` and `times.csv`, one step behind; a context manager."
-    def __init__(self,
-        out:Path, # the run folder
-        step:int, # the run goes on from here; what was logged later is cut
-    ):
-        self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
-        self.waiting: StepResult|None = None
-        self.told, self.speed, self.ticked = '', 0., time.monotonic()
-
-    def note(self,
-        tick:StepResult, # of the step just taken
-    )->str: # the latest numbers, for people
-        "Log the step before this one; raises TrainError if its loss was not finite."
-        now = time.monotonic()
-        latest = tick.clips/max(now - self.ticked, 1e-9)
-        self.speed, self.ticked = (0.9*self.speed + 0.1*latest if self.speed else latest), now
-        self.flush()
-        self.waiting = tick
-        return f'{self.told}{self.speed:.0f} videos/s'
-
-    def flush(self)->None:
-        "Log the step that waits."
-        if self.waiting is None: return
-        tick, self.waiting = self.waiting, None
-        numbers = tick.read()
-        self.told = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
-        for log,row in zip(self.logs, (numbers, {'step': tick.step} | {k: round(v, 6) for k,v in tick.clock.read().items()})): log.write(row)
-
-    def __enter__(self): return self
-    def __exit__(self, *error):
-        for log in reversed(self.logs): log.__exit__(*error)
 
 # %% ../nbs/41_experiments.ipynb #b69d34e6
 def open_folder(
@@ -373,36 +298,18 @@ def open_folder(
     write_json(out/'recipe.json', asdict(recipe))
     write_json(out/'card.json', card)
 
-@dataclass
-class Checkpointer:
-    "Writes checkpoint, encoder and card of a run, in an order that is safe at every moment."
-    recipe:Recipe
-    run:TrainingState
-    out:Path # the run folder
-    card:dict[str,Any]
-    clips:TrainClips # knows what could not be read
-    notes:RunLog # brought up to date before a checkpoint
-    minutes:float # between two checkpoints
-
-    def __post_init__(self): self.began, self.saved, self.before = time.monotonic(), time.monotonic(), self.card['seconds']
-
-    def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
-
-    def save(self)->None:
-        "Write everything; nothing is written if a loss was not finite. All processes call it together."
-        self.notes.flush()
-        r, state = self.recipe, self.run.state()
-        unreadable = {i: why for bad in gather_objects(self.clips.bad) for i,why in bad.items()}
-        self.saved = time.monotonic()
-        if not is_main(): return
-        encoder: Any = self.run.method.encoder
-        save(self.out/'last.pt', state)
-        export_encoder(self.out/'encoder.safetensors', encoder, {'backbone': r.backbone, 'view': r.view, **{k: v for k,v in view_options(r).items() if k!='live'}, 'flow': r.flow,
-            'length': r.sampling.length, 'stride': r.sampling.stride, 'size': r.size, 'recipe': r.name, 'step': self.run.step, 'manifest_sha256': self.card['manifest']['sha256']})
-        self.card |= {'step': self.run.step, 'seconds': self.before + time.monotonic() - self.began,
-            'finished': self.run.step==self.card['schedule']['epochs']*self.card['schedule']['steps_per_epoch'],
-            'unreadable': {self.clips.manifest.rows[i].video: why for i,why in sorted(unreadable.items())}}
-        write_json(self.out/'card.json', self.card)
+def export_run(
+    out:Path, # the run folder
+    recipe:Recipe, method:nn.Module,
+    step:int, # that the encoder is from
+    manifest:Manifest,
+)->Path:
+    "Write the encoder of a run with all that it takes to measure it."
+    encoder: Any = method.encoder
+    how = {k: v for k,v in view_options(recipe).items() if k!='live'}
+    return export_encoder(out/'encoder.safetensors', encoder, {'backbone': recipe.backbone, 'view': recipe.view, **how,
+        'flow': recipe.flow, 'length': recipe.sampling.length, 'stride': recipe.sampling.stride, 'size': recipe.size,
+        'recipe': recipe.name, 'step': step, 'manifest_sha256': manifest.sha256})
 
 # %% ../nbs/41_experiments.ipynb #19fc5ce4
 def run_features(

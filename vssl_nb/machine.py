@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DTYPES', 'MachineError', 'Machine', 'pick_device', 'keep_memory', 'leave_signals', 'init_worker', 'compile_parts',
-           'stop_signals']
+           'checkpoint_activations', 'stop_signals']
 
 # %% ../nbs/17_machine.ipynb #b3e32cbd
 import ctypes
@@ -109,6 +109,17 @@ def compile_parts(
     for part in method.children():
         if any(True for _ in part.parameters()): part.compile(dynamic=False)
     return True
+
+# %% ../nbs/17_machine.ipynb #40650955
+def checkpoint_activations(
+    encoder:nn.Module, # with the attribute `activation_checkpointing`, as those of `backbones.create`
+    on:bool=True, # False: keep the activations
+)->None:
+    "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
+    if hasattr(encoder, 'activation_checkpointing'): encoder.activation_checkpointing = on # type: ignore[assignment]
+    elif on:
+        raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
+            'activation_checkpointing, so it would keep all activations; leave --activation-checkpointing out')
 
 # %% ../nbs/17_machine.ipynb #319b5818
 @contextmanager
