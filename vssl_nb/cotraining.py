@@ -90,7 +90,7 @@ def cotrain(
     changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
     device:str='auto', workers:int=0, progress:bool=True,
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, for all phases and measurements; or those kept already
-    **how, # of `experiments.pretrain`: dtype, compile, recompute, save_minutes, health_every
+    **how, # of `experiments.pretrain`: dtype, compile, activation_checkpointing, save_minutes, health_every
 )->list[dict[str,Any]]: # a row of retrieval for each phase, then both streams of the last ones; of several processes the first one gets them; none where the test videos have no labels
     "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), cotraining_phases(name, changes), read(data)

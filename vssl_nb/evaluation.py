@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['Trained', 'open_trained', 'named_protocol', 'seen_in_training', 'refuse_leak', 'query_and_gallery', 'retrieve_under',
-           'measure_untrained', 'retrieve_two_streams', 'probe', 'training_preset', 'finetune_run']
+           'measure_untrained', 'retrieve_two_streams', 'probe']
 
 # %% ../nbs/44_evaluation.ipynb #1365516f
 import dataclasses
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,20 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from tqdm.auto import tqdm
 
 from . import classification
 from .backbones import create
-from .checkpoints import load, save
-from .classification import PROBES, Classifier, LinearProbe, Training
-from .experiments import RunLog, keep_results, opened, clean_protocol, read_json, result_row, view_options, write_json
+from .classification import PROBES, LinearProbe
+from .driver import write_json
+from .experiments import keep_results, opened, clean_protocol, result_row, view_options
 from .features import Features, Protocol, counted, extract, histogram, protocol, centre_and_normalise, restrict
-from .machine import pick_device, stop_signals
+from .finetuning import pretrained_on_test
+from .machine import pick_device
 from .manifest import Manifest, read
-from .recipes import Recipe, find, method_name
+from .recipes import Recipe, method_name
 from .retrieval import KS, chance, join, retrieval_recall, recall, recall_by_class, within
-from .train import TrainError, fit
-from .views import Views
+from .train import TrainError
 
 # %% ../nbs/44_evaluation.ipynb #1b95ab8e
 @dataclass(frozen=True)
@@ -70,9 +68,7 @@ def seen_in_training(
     split:int,
 )->list[str]: # names of test videos of this split that the encoder was trained on, without their labels
     "What an encoder trained on one split has seen of the test part of another."
-    if t.about['step']==0 or t.manifest.sha256 != t.about.get('manifest_sha256'): return []
-    trained = set(t.manifest.select('train', t.recipe.split))
-    return [t.manifest.rows[i].video for i in t.manifest.select('test', split) if i in trained]
+    return pretrained_on_test(t.manifest, t.recipe, t.about, split)
 
 def refuse_leak(t:Trained, split:int, name:str)->None:
     "In a clean protocol no test video may have been trained on. `TrainError`."
@@ -193,82 +189,3 @@ def probe(
     rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
     keep_results(t.folder, rows)
     return rows
-
-# %% ../nbs/44_evaluation.ipynb #6e71ca71
-def training_preset(
-    recipe:Recipe,
-    name:str, # of `classification.TRAININGS`
-    **fields, # what to change
-)->Training:
-    "A preset with the clip of the recipe: length, stride, size."
-    clip = dict(length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad)
-    return classification.preset(name, **clip | fields)
-
-def _card(out:Path, how:Training, recipe:Recipe, manifest:Manifest, split:int, seed:int, given:str)->dict[str,Any]:
-    return {'training': asdict(how), 'given': given, 'recipe': recipe.name, 'split': split, 'seed': seed, 'command': ' '.join(sys.argv),
-        'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256, 'videos': len(manifest.rows), 'train': len(manifest.select('train', split))}, 'seconds': 0., 'finished': False}
-
-def finetune_run(
-    source, # a run folder, or the name of a recipe: its backbone from scratch
-    name:str='clean_finetune', # of `classification.TRAININGS`
-    data=None, # a manifest or its folder; None: that of the run
-    out=None, # folder; None: beside the run, named after the preset
-    split:int=0, # 0: that of the recipe
-    seed:int=0, # of head, held-out sources, order and clips
-    fields:Mapping[str,Any]|None=None, # what to change in the preset
-    resume:bool=False, # go on with what is in the folder
-    device:str='auto', workers:int=0, cache:int=0, progress:bool=True,
-)->dict[str,Any]: # the row of results.json
-    "Train a classifier end to end and measure it on the test videos."
-    scratch = not Path(source).is_dir()
-    if scratch:
-        recipe = find(str(source))
-        if data is None: raise TrainError(f'{source}: from scratch there is no run that knows its data; name a manifest with --data')
-        manifest, encoder, given = read(data), create(recipe.backbone, seed=recipe.seed), 'scratch'
-    else:
-        if 'scratch' in name: raise TrainError(f'{source}: is a run, and {name} begins with random weights; name a recipe instead, such as {find("infonce-toy-rgb").name}, or take a preset for fine-tuning')
-        t = open_trained(source, data)
-        recipe, manifest, encoder, given = t.recipe, t.manifest, t.encoder, str(source)
-        classification.refuse_misfit(t.about, training_preset(recipe, name), recipe.view)
-        refuse_leak(t, split or recipe.split, name)
-    how, split, dev = training_preset(recipe, name, **fields or {}), split or recipe.split, pick_device(device)
-    out = Path(out) if out else Path('runs' if scratch else Path(source).parent)/f'{recipe.name if scratch else Path(source).name}-{name}-split{split}-seed{seed}'
-    if (out/'card.json').exists() and not resume: raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
-    s = classification.open_session(Classifier(encoder, len(manifest.labels), how, recipe.view, seed), manifest, how, split, seed, workers, cache, dev.type=='cuda', **view_options(recipe))
-    if (out/'last.pt').exists(): classification.resume_session(s, load(out/'last.pt'))
-    card = read_json(out/'card.json', 'a run') if (out/'card.json').exists() else _card(out, how, recipe, manifest, split, seed, given)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out/'recipe.json', asdict(recipe))
-    write_json(out/'card.json', card)
-    if _train(s, out, card, dev, f'{name} {recipe.name}', progress): return _measured(s, out, card, recipe, dev, workers, progress)
-    raise TrainError(f'{out}: stopped after step {s.run.step}; go on with --resume')
-
-def _train(s:classification.Session, out:Path, card:dict[str,Any], dev, title:str, progress:bool)->bool: # False where a signal stopped it
-    "The steps, a checkpoint at every epoch's end."
-    began, before, order = time.monotonic(), card['seconds'], s.batches.batch_sampler
-    total: int = getattr(order, 'total')
-    if s.run.step < total:
-        with stop_signals() as asked, RunLog(out, s.run.step) as notes, tqdm(total=total, initial=s.run.step, desc=title, unit='step', disable=not progress) as bar:
-            for tick in fit(s.run, s.batches, Views((s.classifier.view,), **s.views), s.lr_at, dev):
-                bar.set_postfix_str(notes.note(tick), refresh=False)
-                bar.update()
-                s.look(tick, dev)
-                if tick.last or asked.is_set() or tick.step==total:
-                    notes.flush()
-                    save(out/'last.pt', classification.session_state(s))
-                    write_json(out/'card.json', card | {'seconds': before + time.monotonic() - began, 'step': tick.step})
-                if asked.is_set() and tick.step < total: return False
-    card |= read_json(out/'card.json', 'a run') | {'finished': True}
-    write_json(out/'card.json', card)
-    return True
-
-def _measured(s:classification.Session, out:Path, card:dict[str,Any], recipe:Recipe, dev, workers:int, progress:bool)->dict[str,Any]:
-    pred = classification.predict(s.finish(), s.manifest, s.how, split=s.split, device=dev, workers=workers, progress=progress, seed=s.seed, **s.views)
-    classification.save_predictions(pred, out/'predictions.safetensors')
-    scratch = card['given']=='scratch'
-    row = result_row(recipe.name if not scratch else f'scratch {recipe.backbone}', 'supervised' if scratch else method_name(recipe), recipe.view, {}, s.manifest, s.split, card['seconds'], out.name,
-        seed=s.seed, task='finetune' if s.how.learns=='all' else 'linear', gallery=card['manifest']['train'], finished=True, given=card['given'],
-        confusion=classification.confusion_matrix(pred.p, pred.label).tolist(), classes=list(s.manifest.labels))
-    row = classification.classification_row(pred, s.how, **row) | {'dropped': {s.manifest.rows[i].video: why for i,why in pred.dropped.items()}}
-    keep_results(out, [row])
-    return row

@@ -9,7 +9,6 @@ __all__ = ['IDENTITY', 'training_clips', 'view_names', 'live', 'view_options', '
            'recall_levels', 'baselines', 'random_row', 'opened', 'retrieve', 'neighbour_wall']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
-import json
 import platform
 import sys
 import time
