@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['TRAININGS', 'Pixels', 'Training', 'preset', 'Classifier', 'dropout_mask', 'cross_entropy', 'parameter_groups',
            'finetuning_optimizer', 'Plateau', 'finetuning_schedule', 'predict', 'predictions_key',
-           'training_and_validation_rows', 'finetuning_clips', 'try_classifier', 'Session', 'session_identity',
-           'session_state', 'resume_session', 'open_session', 'train_session', 'training_preset', 'refuse_misfit',
-           'pretrained_on_test', 'Start', 'starting_point', 'open_finetuning', 'measure_finetuned', 'finetune']
+           'training_and_validation_rows', 'finetuning_clips', 'try_classifier', 'Session', 'measure_held_out',
+           'session_identity', 'session_state', 'resume_session', 'open_session', 'train_session', 'training_preset',
+           'refuse_misfit', 'pretrained_on_test', 'Start', 'starting_point', 'open_finetuning', 'measure_finetuned',
+           'finetune']
 
 # %% ../nbs/43_finetuning.ipynb #d6bcd846
 import dataclasses
@@ -31,7 +32,7 @@ from . import augment
 from .backbones import create
 from .checkpoints import load
 from vssl_nb.classification import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
-    classification_row, clip_scores, confusion_matrix, crop_boxes, cut_validation, labelled, ranks,
+    classification_row, clip_scores, confusion_matrix, crop_boxes, hold_out_rows, labelled_rows, label_ranks,
     save_predictions)
 from .datasets import TrainClips, VideoCache, collate
 from .distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
@@ -141,6 +142,8 @@ _SQUARE = (112*112/(128*171),)*2
 # b10: sliding windows, ten crops of 224 from 240; set jitter=.3 for the released colour jitter
 _TEN = Testing(windows='sliding', crops='ten', crop=None)
 _SLOWFAST = Testing(clips=10, crops='three') # MoQuad sec. 4.1: 10 clips, 3 crops, softmax averaged
+
+# %% ../nbs/43_finetuning.ipynb #6c210e40
 TRAININGS = {t.name: t for t in (
     # ours: CoCLR's head and rate, 16 frames of 112 px, 10 windows
     Training('clean_linear', learns='head', normalise=True, batchnorm=True, optimizer='sgd', lr=.1),
@@ -210,18 +213,16 @@ class Classifier(nn.Module):
         super().__init__()
         dim = getattr(encoder, 'dim', None)
         if type(dim) is not int:
-            raise ValueError(
-                'encoder: has no attribute `dim`, the length of its features; take one from '
-                '`backbones.create` or `checkpoints.read_encoder`')
-        self.frozen,self.normalise,self.dropout = how.learns=='head',how.normalise,how.dropout
-        self.view,self.seed,self.part = view,seed,0
+            raise ValueError('encoder: has no attribute `dim`, the length of its features; '
+                'take one from `backbones.create` or `checkpoints.read_encoder`')
+        self.frozen, self.normalise, self.dropout = how.learns=='head', how.normalise, how.dropout
+        self.view, self.seed, self.part = view, seed, 0
         self.encoder = encoder.requires_grad_(not self.frozen)
         self.norm = nn.BatchNorm1d(dim) if how.batchnorm else nn.Identity()
-        # torch's own initialisation would draw from the global generator
+        # torch's own would draw from the global generator
         with torch.device('meta'): fc = nn.Linear(dim, classes)
         self.fc = fc.to_empty(device='cpu')
-        # b10: FC(N(0, .01))
-        nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed))
+        nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed)) # b10
         nn.init.zeros_(self.fc.bias)
 
     def train(self, mode:bool=True)->'Classifier':
@@ -230,21 +231,15 @@ class Classifier(nn.Module):
         if self.frozen: self.encoder.eval()
         return self
 
-    # (B, 3, T, H, W); (B, D) mask of dropout -> (B, C) float32
-    def logits(self, x:Tensor, keep:Tensor|float=1.)->Tensor:
+    def logits(self, x:Tensor, keep:Tensor|float=1.)->Tensor: # clips, (B, D) dropout mask -> (B, C) float32
         "Scores of the classes."
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen): z = self.encoder(x)
         with torch.autocast(x.device.type, enabled=False):
             return self.fc(self.norm(F.normalize(z.float(), dim=1) if self.normalise else z.float())*keep)
 
-    # view (B, V, 3, T, H, W), label (B,), step
-    def forward(self, batch:dict[str,Any])->tuple[Tensor,dict[str,Tensor]]:
-        "See `cross_entropy`."
-        return cross_entropy(self, batch)
+    def forward(self, batch:dict[str,Any])->tuple[Tensor,dict[str,Tensor]]: return cross_entropy(self, batch)
 
-    def after_step(self)->None:
-        "The next step begins with its first part."
-        self.part = 0
+    def after_step(self)->None: self.part = 0
 
 # %% ../nbs/43_finetuning.ipynb #fd72826c
 def dropout_mask(
@@ -273,7 +268,7 @@ def cross_entropy(
             net.part).to(x.device)
     net.part += net.training
     scores = net.logits(x, keep)
-    return F.cross_entropy(scores, y), {f'top{k}': (ranks(scores.detach(), y) < k).float().mean()
+    return F.cross_entropy(scores, y), {f'top{k}': (label_ranks(scores.detach(), y) < k).float().mean()
         for k in (1, 5)}
 
 # %% ../nbs/43_finetuning.ipynb #8c0957e2
@@ -326,7 +321,7 @@ def predict(
     **views, # further arguments of `Views`, as in pretraining
 )->Predictions: # in the order of the rows
     "Class probabilities of videos, averaged over windows and crops as `how.testing` says."
-    videos = labelled(manifest, part, split) if rows is None else list(rows)
+    videos = labelled_rows(manifest, part, split) if rows is None else list(rows)
     t, dev, mine = how.testing, torch.device(device), videos[rank()::world_size()] if shared else videos
     data = CropClips(manifest, mine, t, how.length, how.stride, how.size, how.pad,
         streams(classifier.view, views.get('live') is not None), seed)
@@ -367,14 +362,14 @@ def training_and_validation_rows(manifest:Manifest, how:Training, split:int, see
     "Rows to train on, and rows on which the epoch is chosen."
     # what cannot be tested is not trained
     if any(getattr(r, f'split{split}', '')=='test' and r.status=='ok' for r in manifest.rows):
-        labelled(manifest, 'test', split)
-    if how.selection=='validation': return cut_validation(manifest, split, how.share, seed)
-    if how.selection=='last': return labelled(manifest, 'train', split),[]
+        labelled_rows(manifest, 'test', split)
+    if how.selection=='validation': return hold_out_rows(manifest, split, how.share, seed)
+    if how.selection=='last': return labelled_rows(manifest, 'train', split),[]
     _log.warning('%s: %s', how.name, SELECTIONS['test'])
-    test = labelled(manifest, 'test', split)
+    test = labelled_rows(manifest, 'test', split)
     n = max(1, round(how.share*len(test)))
     # released: pandas' sample(frac=.3, random_state=666) (b7)
-    return labelled(manifest, 'train', split),sorted(test[i]
+    return labelled_rows(manifest, 'train', split),sorted(test[i]
         for i in np.random.default_rng((seed, 4)).permutation(len(test))[:n])
 
 def finetuning_clips(manifest:Manifest, rows:Sequence[int], how:Training, view:str='rgb', seed:int=0,
@@ -431,7 +426,7 @@ class Session:
         epochs, h = result.epoch + 1, self.how
         if not result.last or not self.rows or (epochs % h.every and epochs != h.epochs): return None
         result.read() # refuses a loss that was not finite
-        seen = self.measure(device) | {'epoch': float(epochs)}
+        seen = measure_held_out(self, device) | {'epoch': float(epochs)}
         self.history.append(seen)
         if isinstance(self.lr_at, Plateau): self.lr_at.step(seen['loss'])
         def worth(s): return s['top1'] if h.by=='top1' else -s['loss']
@@ -440,19 +435,20 @@ class Session:
             self.best = seen | {'weights': weights}
         return seen
 
-    def measure(self, device:str|torch.device='cpu')->dict[str,float]: # top1 and loss
-        "How well the classifier does on the held-out videos now; all processes call it together."
-        once = dataclasses.replace(self.how, testing=Testing(clips=1))
-        pred = predict(self.classifier, self.manifest, once, split=self.split, rows=self.rows,
-            workers=self.workers,
-            device=device, progress=False, shared=world_size()>1, **self.views)
-        loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
-        return {'top1': accuracy(pred)['top1'], 'loss': loss}
-
     def keep_best(self)->Classifier:
         "The classifier with the weights of the best epoch, if one was chosen."
         if self.best: self.classifier.load_state_dict(self.best['weights'])
         return self.classifier
+
+# %% ../nbs/43_finetuning.ipynb #e9e6291d
+def measure_held_out(session:Session, device:str|torch.device='cpu')->dict[str,float]: # top1 and loss
+    "How well a classifier does on the held-out videos now; all processes call it together."
+    s, once = session, dataclasses.replace(session.how, testing=Testing(clips=1))
+    pred = predict(s.classifier, s.manifest, once, split=s.split, rows=s.rows, workers=s.workers,
+        device=device,
+        progress=False, shared=world_size()>1, **s.views)
+    loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
+    return {'top1': accuracy(pred)['top1'], 'loss': loss}
 
 # %% ../nbs/43_finetuning.ipynb #927f48b3
 def session_identity(s:Session)->dict[str,str]:
@@ -614,6 +610,7 @@ def open_finetuning(
         write_json(out/'card.json', card)
     return card
 
+# %% ../nbs/43_finetuning.ipynb #4252577c
 def measure_finetuned(
     session:Session, begun:Start, out:Path, card:dict[str,Any], device:torch.device, machine:Machine,
 )->dict[str,Any]: # the row of results.json

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['PARTS', 'RESERVED', 'TrainError', 'not_finite', 'TrainingState', 'ResumableBatchSampler', 'loader', 'Metrics',
            'StepResult', 'Clock', 'prefetch', 'fit', 'take_step', 'Batch', 'batch_order', 'next_batch', 'loss_and_logs',
-           'to_device', 'prepare', 'no_sync', 'set_lr', 'step_optimizer', 'move_state', 'mean_logs']
+           'mean_logs', 'to_device', 'prepare', 'no_sync', 'set_lr', 'step_optimizer', 'move_state']
 
 # %% ../nbs/21_train.ipynb #c918872f
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,18 +67,16 @@ class TrainingState:
         self.check()
         return {'method': self.method.state_dict(), 'opt': self.opt.state_dict(), 'step': self.step}
 
-    def load(self,
-        state:dict[str,Any], # from `state`
-    )->'TrainingState': # itself
+    def load(self, state:dict[str,Any])->'TrainingState': # from `state`; itself
         "Go on where `state` was taken; raises CheckpointError if it belongs to another method."
         try:
             self.method.load_state_dict(state['method'])
             self.opt.load_state_dict(state['opt'])
             self.step = int(state['step'])
         except (KeyError, RuntimeError, ValueError, TypeError) as e:
-            raise CheckpointError(
-                f'this checkpoint was made by another method or recipe '
-                f'({str(e).strip().splitlines()[0][:160]}); resume it with the recipe that made it') from e
+            why = str(e).strip().splitlines()[0][:160]
+            raise CheckpointError(f'this checkpoint was made by another method or recipe ({why}); '
+                'resume it with the recipe that made it') from e
         return self
 
 # %% ../nbs/21_train.ipynb #77fae0a1
@@ -228,7 +226,7 @@ class Clock:
 def prefetch(
     batches:Iterable[dict[str,Any]], # raw, from a loader
     device:torch.device, # target
-)->Generator[dict[str,Any],None,None]: # the same batches on the device
+)->Iterator[dict[str,Any]]: # the same batches on the device
     "Batches on the device; on a GPU the next one is already on its way."
     if device.type!='cuda':
         yield from (to_device(b, device) for b in batches)
@@ -261,13 +259,17 @@ def fit(
     order, dev = batch_order(batches), pick_device(device)
     model = prepare(run, dev, channels_last, compile)
     order.start = run.step
-    stream = prefetch(batches, dev)
+    source = iter(batches)
+    stream = prefetch(source, dev)
     try:
         while run.step < order.total: yield take_step(run, model, stream, batches, views, lr_at, dev, dtype)
     except StopIteration as e: # inside a generator Python would turn it into a RuntimeError without a name
         raise TrainError(f'an iterator ended (StopIteration) inside {type(run.method).__name__} or its views '
             f'at step {run.step + 1}; give `next` a default, or raise what is wrong') from e
-    finally: stream.close() # the workers end here, and not when the last traceback is forgotten
+    # workers do not listen to signals: left to a forgotten traceback, they would keep this process from
+    # ending
+    finally:
+        getattr(source, '_shutdown_workers', lambda: None)()
 
 # %% ../nbs/21_train.ipynb #c4646f66
 def take_step(
@@ -376,6 +378,17 @@ def loss_and_logs(
                 f'{name}: the log {k!r} is {found}, not a number; take its mean, or leave it out')
     return loss, logs
 
+def mean_logs(
+    reports:Sequence[Mapping[str,Any]], # the logs of each batch: scalars
+)->dict[str,Tensor]: # the logs of the step
+    "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
+    for k in {k for r in reports for k in r}:
+        if any(k not in r for r in reports):
+            raise TrainError(f'the log {k!r} is there for some batches of a step and not for others; '
+                'report it for all, or use accumulate=1')
+    def mean(k): return torch.stack([torch.as_tensor(r[k]).reshape(()) for r in reports]).float().mean()
+    return {k: mean(k) for k in reports[0]}
+
 # %% ../nbs/21_train.ipynb #944e1921
 def to_device(
     batch:dict[str,Any], # from a loader
@@ -445,14 +458,3 @@ def move_state(
                 if v.shape==p.shape and v.ndim:
                     opt.state[p][k] = torch.empty_like(p, dtype=v.dtype, device=device).copy_(v)
                 elif k!='step' or group.get('fused'): opt.state[p][k] = v.to(device)
-
-def mean_logs(
-    reports:Sequence[Mapping[str,Any]], # the logs of each batch: scalars
-)->dict[str,Tensor]: # the logs of the step
-    "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
-    for k in {k for r in reports for k in r}:
-        if any(k not in r for r in reports):
-            raise TrainError(f'the log {k!r} is there for some batches of a step and not for others; '
-                'report it for all, or use accumulate=1')
-    def mean(k): return torch.stack([torch.as_tensor(r[k]).reshape(()) for r in reports]).float().mean()
-    return {k: mean(k) for k in reports[0]}
