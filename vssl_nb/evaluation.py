@@ -6,44 +6,42 @@
 __all__ = ['IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'Trained', 'open_trained', 'run_features',
            'GivenEncoder', 'named_protocol', 'seen_in_training', 'refuse_leak', 'neighbour_wall', 'retrieve',
            'baselines', 'retrieve_two_streams', 'probe', 'per_frame', 'load_encoder', 'read_video_features',
-           'measure_encoder', 'training_preset', 'finetune_run']
+           'measure_encoder']
 
 # %% ../nbs/44_evaluation.ipynb #1365516f
 import csv
 import dataclasses
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from . import classification, protocols, retrieval, show
 from .backbones import create
-from .checkpoints import load, read_encoder, save
-from .classification import PROBES, Classifier, LinearProbe, Training
+from .checkpoints import read_encoder
+from .classification import PROBES, LinearProbe
 from .datasets import TestClips
-from .experiments import RunLog, clean_protocol, read_json, training_device, view_options, write_json
+from .driver import read_json, write_json
+from .experiments import clean_protocol, training_device, view_options
 from .features import Features, extract, restrict
-from .machine import Machine, stop_signals
+from .machine import Machine
 from .manifest import Manifest, read
 from .plugins import load_object
 from .protocols import Protocol, counted
-from .recipes import Recipe, find, from_dict, method_name
+from .recipes import Recipe, from_dict, method_name
 from .report import BASELINES
 from .retrieval import KS, centre_and_normalise, chance, histogram, join, nearest_neighbours
 from .retrieval import recall, recall_by_class, retrieval_recall, within
-from .train import TrainError, fit
-from .views import Views
+from .train import TrainError
 
 # %% ../nbs/44_evaluation.ipynb #19fc5ce4
 def result_row(
@@ -538,108 +536,3 @@ def _given(encoder, manifest:Manifest, name:str, view:str, splits, folder, views
         return GivenEncoder(manifest, made, name, 'encoder', view, folder, views, code=code)
     name, found = name or Path(encoder).stem, read_video_features(encoder, manifest, splits, view)
     return GivenEncoder(manifest, None, name, 'features file', view, folder, features=found)
-
-# %% ../nbs/44_evaluation.ipynb #6e71ca71
-def training_preset(
-    recipe:Recipe,
-    name:str, # of `classification.TRAININGS`
-    **fields, # what to change
-)->Training:
-    "A preset with the clip of the recipe: length, stride, size."
-    sampling = recipe.sampling
-    clip = dict(length=sampling.length, stride=sampling.stride, size=recipe.size, pad=sampling.pad)
-    return classification.preset(name, **clip | fields)
-
-def _card(how:Training, recipe:Recipe, manifest:Manifest, split:int, seed:int, given:str)->dict[str,Any]:
-    return {'training': asdict(how), 'given': given, 'recipe': recipe.name, 'split': split, 'seed': seed,
-        'command': ' '.join(sys.argv), 'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256,
-            'videos': len(manifest.rows), 'train': len(manifest.select('train', split))},
-        'seconds': 0., 'finished': False}
-
-def _begin_with(source, name:str, data, split:int):
-    "Recipe, manifest, encoder and where its weights are from."
-    if not Path(source).is_dir():
-        recipe = find(str(source))
-        if data is None: raise TrainError(f'{source}: from scratch there is no run that knows its data; '
-            'name a manifest with --data')
-        return recipe, read(data), create(recipe.backbone, seed=recipe.seed), 'scratch'
-    if 'scratch' in name: raise TrainError(f'{source}: is a run, and {name} begins with random weights; name '
-        f'a recipe instead, such as {find("infonce-toy-rgb").name}, or take a preset for fine-tuning')
-    t = open_trained(source, data)
-    classification.refuse_misfit(t.about, training_preset(t.recipe, name), t.view)
-    refuse_leak(t, split or t.split, name)
-    return t.recipe, t.manifest, t.encoder, str(source)
-
-# %% ../nbs/44_evaluation.ipynb #af352bc2
-def finetune_run(
-    source, # a run folder, or the name of a recipe: its backbone from scratch
-    name:str='clean_finetune', # of `classification.TRAININGS`
-    data=None, # a manifest or its folder; None: that of the run
-    out=None, # folder; None: beside the run, named after the preset
-    split:int=0, # 0: that of the recipe
-    seed:int=0, # of head, held-out sources, order and clips
-    fields:Mapping[str,Any]|None=None, # what to change in the preset
-    resume:bool=False, # go on with what is in the folder
-    machine:Machine=Machine(),
-)->dict[str,Any]: # the row of results.json
-    "Train a classifier end to end and measure it on the test videos."
-    recipe, manifest, encoder, given = _begin_with(source, name, data, split)
-    how, split, dev = training_preset(recipe, name, **fields or {}), split or recipe.split, machine.place()
-    scratch = given=='scratch'
-    place = Path('runs')/recipe.name if scratch else Path(source)
-    out = Path(out) if out else place.with_name(f'{place.name}-{name}-split{split}-seed{seed}')
-    if (out/'card.json').exists() and not resume:
-        raise TrainError(f'{out}: holds a run already; add --resume to go on with it, '
-            'or choose another --out')
-    classifier = Classifier(encoder, len(manifest.labels), how, recipe.view, seed)
-    cache = cast(Any, machine.cache)
-    s = classification.open_session(classifier, manifest, how, split, seed, machine.workers, cache,
-        dev.type=='cuda', **view_options(recipe))
-    if (out/'last.pt').exists(): classification.resume_session(s, load(out/'last.pt'))
-    card = _card(how, recipe, manifest, split, seed, given)
-    if (out/'card.json').exists(): card = read_json(out/'card.json', 'a run')
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out/'recipe.json', asdict(recipe))
-    write_json(out/'card.json', card)
-    if _train(s, out, card, dev, f'{name} {recipe.name}', machine.progress):
-        return _measured(s, out, card, recipe, dev, machine)
-    raise TrainError(f'{out}: stopped after step {s.run.step}; go on with --resume')
-
-# %% ../nbs/44_evaluation.ipynb #e2e5f9e8
-def _train(s:classification.Session, out:Path, card:dict[str,Any], dev, title:str, progress:bool)->bool:
-    "The steps, a checkpoint at every epoch's end; False where a signal stopped it."
-    began, before, order = time.monotonic(), card['seconds'], s.batches.batch_sampler
-    total: int = getattr(order, 'total')
-    if s.run.step < total:
-        bar = tqdm(total=total, initial=s.run.step, desc=title, unit='step', disable=not progress)
-        with stop_signals() as asked, RunLog(out, s.run.step) as notes, bar:
-            for tick in fit(s.run, s.batches, Views((s.classifier.view,), **s.views), s.lr_at, dev):
-                bar.set_postfix_str(notes.note(tick), refresh=False)
-                bar.update()
-                s.look(tick, dev)
-                if tick.last or asked.is_set() or tick.step==total:
-                    notes.flush()
-                    save(out/'last.pt', classification.session_state(s))
-                    now = {'seconds': before + time.monotonic() - began, 'step': tick.step}
-                    write_json(out/'card.json', card | now)
-                if asked.is_set() and tick.step < total: return False
-    card |= read_json(out/'card.json', 'a run') | {'finished': True}
-    write_json(out/'card.json', card)
-    return True
-
-def _measured(s:classification.Session, out:Path, card:dict[str,Any], recipe:Recipe, dev, machine:Machine):
-    "The row of results.json."
-    pred = classification.predict(s.finish(), s.manifest, s.how, split=s.split, device=dev,
-        workers=machine.workers, progress=machine.progress, seed=s.seed, **s.views)
-    classification.save_predictions(pred, out/'predictions.safetensors')
-    scratch = card['given']=='scratch'
-    row = result_row(f'scratch {recipe.backbone}' if scratch else recipe.name,
-        'supervised' if scratch else method_name(recipe), recipe.view, {}, s.manifest, s.split,
-        card['seconds'], out.name, seed=s.seed, task='finetune' if s.how.learns=='all' else 'linear',
-        gallery=card['manifest']['train'], finished=True, given=card['given'],
-        classes=list(s.manifest.labels),
-        confusion=classification.confusion_matrix(pred.p, pred.label).tolist())
-    row = classification.classification_row(pred, s.how, **row)
-    row['dropped'] = {s.manifest.rows[i].video: why for i,why in pred.dropped.items()}
-    keep_results(out, [row])
-    return row

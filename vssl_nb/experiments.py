@@ -4,48 +4,39 @@
 
 # %% auto #0
 __all__ = ['training_clips', 'training_videos', 'flow_is_live', 'view_options', 'training_device', 'build_method', 'lr_schedule',
-           'clean_protocol', 'check_method', 'run_card', 'write_json', 'read_json', 'open_run', 'read_weights',
-           'initialise_from', 'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain', 'explain_failures',
-           'RunLog', 'open_folder', 'Checkpointer']
+           'clean_protocol', 'check_method', 'run_card', 'open_run', 'read_weights', 'initialise_from',
+           'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain', 'open_folder', 'export_run']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import copy
 import inspect
-import json
-import platform
-import sys
-import time
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import av
-import numpy as np
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
-import vssl_nb
 from . import augment, motion, optim
 from .backbones import create
-from .checkpoints import digest, export_encoder, load, save, write_whole
+from .checkpoints import digest, export_encoder, load
 from .datasets import TrainClips, VideoCache, collate
-from .distributed import any_rank, gather_objects, on_main, is_main, start, world_size
+from .distributed import gather_objects, on_main, is_main, start
+from .driver import drive, machine_card, read_json, write_json
 from .health import HealthLog, HealthMonitor
-from .machine import DTYPES, pick_device, stop_signals
+from .machine import Machine, checkpoint_activations, pick_device
 from .manifest import Manifest, read
 from .optim import optimizer
 from .plugins import load_object
 from .protocols import Protocol, protocol
-from .recipes import Recipe, RecipeError, TrainingVideos, difference, from_dict, networks, refuse_unfit, to_dict, view_names
+from .recipes import Recipe, RecipeError, TrainingVideos, difference, from_dict, networks, refuse_unfit
+from .recipes import to_dict, view_names
 from .sampling import random_clips
-from .train import ResumableBatchSampler, TrainingState, StepLog, StepResult, TrainError, fit, loader
+from .train import TrainingState, TrainError, batch_order, loader
 from .views import Views, streams
 
 # %% ../nbs/41_experiments.ipynb #54866064
@@ -155,38 +146,17 @@ def _check_step(method:Any, batch:dict[str,Any])->list[str]:
 def run_card(
     recipe:Recipe, manifest:Manifest,
     per_epoch:int, # optimizer steps
-    device:torch.device, dtype:str,
-    workers:int,
+    machine:Machine, device:torch.device, # asked for, and what it came to
 )->dict[str,Any]: # plain data for card.json
     "What a run is made of, besides its recipe."
     part = [i for i,r in enumerate(manifest.rows) if getattr(r, f'split{recipe.split}')=='train']
-    rate = lr_schedule(recipe)
-    return {
-        'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(), 'torch': torch.__version__, 'torchvision': torchvision.__version__,
-            'av': av.__version__, 'numpy': np.__version__, 'platform': platform.platform()},
-        'device': torch.cuda.get_device_name(device) if device.type=='cuda' else f'cpu, {torch.get_num_threads()} threads',
-        'processes': world_size(), 'dtype': dtype, 'workers': workers, 'seed': recipe.seed, 'command': ' '.join(sys.argv),
-        'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256, 'videos': len(manifest.rows), 'train': len(part),
-            'dropped': {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}},
-        'schedule': {'epochs': recipe.learning.epochs, 'steps_per_epoch': per_epoch, 'lr': [recipe.learning.lr*rate(e) for e in range(recipe.learning.epochs+1)]},
-        'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {},
-    }
-
-def write_json(
-    path, # of the file
-    data:Any, # plain data
-)->Path:
-    "Write plain data as JSON, whole or not at all."
-    return write_whole(path, lambda f: f.write((json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n').encode()))
-
-def read_json(
-    path, # of a file in a run folder
-    what:str, # for the message: 'a run', ...
-)->Any:
-    "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
-    try: return json.loads(Path(path).read_text(encoding='utf-8'))
-    except FileNotFoundError as e: raise TrainError(f'{path}: there is no such file, so {Path(path).parent} is not {what}') from e
-    except (OSError, ValueError) as e: raise TrainError(f'{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy') from e
+    dropped = {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}
+    rate, epochs = lr_schedule(recipe), recipe.learning.epochs
+    return machine_card(machine, device) | {
+        'seed': recipe.seed, 'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256,
+            'videos': len(manifest.rows), 'train': len(part), 'dropped': dropped},
+        'schedule': {'epochs': epochs, 'steps_per_epoch': per_epoch,
+            'lr': [recipe.learning.lr*rate(e) for e in range(epochs+1)]}}
 
 # %% ../nbs/41_experiments.ipynb #83bd20e3
 def open_run(
@@ -276,26 +246,26 @@ def try_out(
 def begin(
     recipe:Recipe, manifest:Manifest,
     out:Path, resume:bool,
-    device:torch.device, dtype:str, workers:int, cache:int|VideoCache, recompute:bool,
+    device:torch.device, machine:Machine,
     runs:Mapping[str,Any], # network -> run folder whose weights a new run begins with
 )->tuple[TrainingState, DataLoader, dict[str,Any]]: # what to train, the batches, and the run card
-    "Everything that can be refused is refused here, before the first file is written; all processes agree on where to go on."
-    if dtype not in DTYPES: raise TrainError(f'dtype={dtype!r} is unknown; use {" or ".join(DTYPES)}')
-    clips, learning = training_clips(recipe, manifest, cache), recipe.learning
-    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, workers, pin=device.type=='cuda')
+    "Refuse what can be refused before the first file is written; all processes agree on where to go on."
+    clips, learning = training_clips(recipe, manifest, machine.cache), recipe.learning
+    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers,
+        pin=device.type=='cuda')
     refuse_unfit(recipe, training_videos(recipe, manifest))
     method = build_method(recipe, len(clips))
-    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum))
+    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
+        learning.sgd_momentum))
     try_out(recipe, clips, method)
-    encoder: Any = method.encoder
-    encoder.activation_checkpointing = recompute
+    checkpoint_activations(typing.cast(nn.Module, method.encoder), machine.activation_checkpointing)
     if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
     # the folder is the first process's: the others may be on a machine that does not see it
     state = on_main(lambda: open_run(recipe, manifest, out, resume))
     if state: run.load(state)
     given = {} if state else initialise_from(recipe, method, runs) # a run that was killed before its first checkpoint begins again
     order: Any = batches.batch_sampler
-    card = run_card(recipe, manifest, order.per_epoch, device, dtype, workers) | ({'given': given} if given else {})
+    card = run_card(recipe, manifest, order.per_epoch, machine, device) | ({'given': given} if given else {})
     if is_main() and (out/'card.json').exists():
         old = read_json(out/'card.json', 'a run')
         card |= {'seconds': old['seconds']} | ({'given': old['given']} if 'given' in old and not given else {})
@@ -307,93 +277,32 @@ def pretrain(
     data, # a manifest, or the folder that holds it
     out, # the run folder
     resume:bool=False, # go on with the run that is there
-    device:str='auto', # 'auto', 'cpu' or 'cuda'
-    dtype:str='float32', # or 'bfloat16'
-    workers:int=0, # processes that decode, for each process that trains
-    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; a VideoCache keeps them for the next run
-    compile:bool=False, # torch.compile the networks
-    recompute:bool=False, # compute activations twice instead of keeping them: less memory, more time
-    save_minutes:float=5., # time between checkpoints
-    progress:bool=True, # show a bar
+    machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
     init_from=None, # run folder of the same view whose weights to begin with; None: random ones
     sampler=None, # CoCLR: run folder of the view that mines
     networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
+    **how, # fields of `machine` to change, such as device='cpu' or progress=False
 )->Path: # the run folder
-    "Train a recipe on a manifest, in all processes that torchrun or srun started; a run that was stopped goes on with `resume`. Raises ValueErrors that say what to change."
+    "Train a recipe on a manifest, in all processes that torchrun or srun started; ValueErrors say what to change."
     out = Path(out)
+    machine = replace(machine, **how)
     with start() as place:
-        manifest, dev = read(data), training_device(recipe, device, place.local)
-        run, batches, card = begin(recipe, manifest, out, resume, dev, dtype, workers, cache, recompute,
-            {'encoder': init_from, 'sampler': sampler} | dict(networks_from or {}))
-        order, views = batches.batch_sampler, Views(view_names(recipe), **view_options(recipe))
-        assert isinstance(order, ResumableBatchSampler) and isinstance(batches.dataset, TrainClips)
-        if run.step==order.total: return out # finished: nothing to train, and nothing to write
+        manifest, dev = read(data), training_device(recipe, machine.device, place.local)
+        runs = {'encoder': init_from, 'sampler': sampler} | dict(networks_from or {})
+        run, batches, card = begin(recipe, manifest, out, resume, dev, machine, runs)
+        if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
         open_folder(out, recipe, card)
-        watch = HealthMonitor(manifest, recipe.split, recipe.view, length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad,
-            every=health_every, workers=workers, **view_options(recipe)) if health_every else None
-        with stop_signals() as asked, RunLog(out, run.step) as notes, HealthLog(out, run.step, watch, typing.cast(nn.Module, run.method.encoder), dev) as health, tqdm(total=order.total, initial=run.step, desc=recipe.name, unit='step', disable=not (progress and is_main())) as bar, explain_failures(out, run):
-            keeper = Checkpointer(recipe, run, out, card, batches.dataset, notes, save_minutes)
-            if max_steps is not None and run.step >= max_steps: return out
-            for tick in fit(run, batches, views, lr_schedule(recipe), dev, DTYPES[dtype], compile=compile):
-                bar.set_postfix_str(notes.note(tick), refresh=False)
-                bar.update()
-                health(tick)
-                stop, due = any_rank(asked.is_set() or tick.step==max_steps, is_main() and keeper.due())
-                if stop or due or tick.step==order.total: keeper.save()
-                if stop: break
-        if is_main() and run.step < order.total: print(f'{out}: stopped after step {run.step} of {order.total}; go on with --resume', file=sys.stderr)
+        clip, encoder = recipe.sampling, typing.cast(nn.Module, run.method.encoder)
+        monitor = HealthMonitor(manifest, recipe.split, recipe.view, length=clip.length, stride=clip.stride,
+            size=recipe.size, pad=clip.pad, every=health_every, workers=machine.workers,
+            **view_options(recipe)) if health_every else None
+        with HealthLog(out, run.step, monitor, encoder, dev) as health:
+            drive(run, batches, Views(view_names(recipe), **view_options(recipe)), lr_schedule(recipe), out, card, dev,
+                machine, recipe.name, each=health, max_steps=max_steps,
+                export=lambda: export_run(out, recipe, run.method, run.step, manifest))
     return out
-
-# %% ../nbs/41_experiments.ipynb #4cc1dfea
-@contextmanager
-def explain_failures(
-    out:Path, # the run folder
-    run:TrainingState,
-)->Iterator[None]:
-    "One sentence for what can go wrong in the middle of a step; nothing is saved then."
-    try: yield
-    except torch.OutOfMemoryError as e:
-        raise TrainError(f'{out}: the GPU has too little memory at step {run.step}; lower --batch (with --accumulate to keep the step), use --dtype bfloat16, or --recompute') from e
-    except RuntimeError as e:
-        if 'DataLoader worker' not in str(e): raise
-        raise TrainError(f'{out}: a process that decodes videos died at step {run.step} ({str(e).splitlines()[0][:120]}); go on from the last checkpoint with '
-            '--resume, perhaps with fewer --workers') from e
-
-# %% ../nbs/41_experiments.ipynb #1cdffb03
-class RunLog:
-    "`steps.csv` and `times.csv`, one step behind; a context manager."
-    def __init__(self,
-        out:Path, # the run folder
-        step:int, # the run goes on from here; what was logged later is cut
-    ):
-        self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
-        self.waiting: StepResult|None = None
-        self.told, self.speed, self.ticked = '', 0., time.monotonic()
-
-    def note(self,
-        tick:StepResult, # of the step just taken
-    )->str: # the latest numbers, for people
-        "Log the step before this one; raises TrainError if its loss was not finite."
-        now = time.monotonic()
-        latest = tick.clips/max(now - self.ticked, 1e-9)
-        self.speed, self.ticked = (0.9*self.speed + 0.1*latest if self.speed else latest), now
-        self.flush()
-        self.waiting = tick
-        return f'{self.told}{self.speed:.0f} videos/s'
-
-    def flush(self)->None:
-        "Log the step that waits."
-        if self.waiting is None: return
-        tick, self.waiting = self.waiting, None
-        numbers = tick.read()
-        self.told = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
-        for log,row in zip(self.logs, (numbers, {'step': tick.step} | {k: round(v, 6) for k,v in tick.clock.read().items()})): log.write(row)
-
-    def __enter__(self): return self
-    def __exit__(self, *error):
-        for log in reversed(self.logs): log.__exit__(*error)
 
 # %% ../nbs/41_experiments.ipynb #b69d34e6
 def open_folder(
@@ -407,36 +316,16 @@ def open_folder(
     write_json(out/'recipe.json', to_dict(recipe))
     write_json(out/'card.json', card)
 
-@dataclass
-class Checkpointer:
-    "Writes checkpoint, encoder and card of a run, in an order that is safe at every moment."
-    recipe:Recipe
-    run:TrainingState
-    out:Path # the run folder
-    card:dict[str,Any]
-    clips:TrainClips # knows what could not be read
-    notes:RunLog # brought up to date before a checkpoint
-    minutes:float # between two checkpoints
-
-    def __post_init__(self): self.began, self.saved, self.before = time.monotonic(), time.monotonic(), self.card['seconds']
-
-    def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
-
-    def save(self)->None:
-        "Write everything; nothing is written if a loss was not finite. All processes call it together."
-        self.notes.flush()
-        r, state = self.recipe, self.run.state()
-        unreadable = {i: why for bad in gather_objects(self.clips.bad) for i,why in bad.items()}
-        self.saved = time.monotonic()
-        if not is_main(): return
-        method: Any = self.run.method
-        encoder = method.encoder
-        save(self.out/'last.pt', state)
-        about = {'backbone': r.backbone, 'view': r.view, **{k: v for k,v in view_options(r).items() if k!='live'},
-            'flow': r.flow, 'length': r.sampling.length, 'stride': r.sampling.stride, 'size': r.size, 'recipe': r.name,
-            'step': self.run.step, 'manifest_sha256': self.card['manifest']['sha256']}
-        export_encoder(self.out/'encoder.safetensors', encoder, about, method.heads() if hasattr(method, 'heads') else None)
-        self.card |= {'step': self.run.step, 'seconds': self.before + time.monotonic() - self.began,
-            'finished': self.run.step==self.card['schedule']['epochs']*self.card['schedule']['steps_per_epoch'],
-            'unreadable': {self.clips.manifest.rows[i].video: why for i,why in sorted(unreadable.items())}}
-        write_json(self.out/'card.json', self.card)
+def export_run(
+    out:Path, # the run folder
+    recipe:Recipe, method:nn.Module,
+    step:int, # that the encoder is from
+    manifest:Manifest,
+)->Path:
+    "Write the encoder of a run, and the heads its method names, with all that it takes to measure them."
+    m: Any = method
+    how = {k: v for k,v in view_options(recipe).items() if k!='live'}
+    return export_encoder(out/'encoder.safetensors', m.encoder, {'backbone': recipe.backbone, 'view': recipe.view, **how,
+        'flow': recipe.flow, 'length': recipe.sampling.length, 'stride': recipe.sampling.stride, 'size': recipe.size,
+        'recipe': recipe.name, 'step': step, 'manifest_sha256': manifest.sha256},
+        m.heads() if hasattr(m, 'heads') else None)

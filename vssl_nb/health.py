@@ -28,7 +28,8 @@ from .manifest import Manifest
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, retrieval_recall, recall
 from .sampling import one_of, positive
-from .train import StepLog, StepResult
+from .driver import StepLog
+from .train import StepResult
 from .views import Views, live_flow, streams
 
 # %% ../nbs/25_health.ipynb #8fb1b09b
