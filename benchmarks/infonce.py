@@ -30,15 +30,15 @@ import vssl_nb
 from vssl_nb import augment, toy
 from vssl_nb.backbones import Projection, create
 from vssl_nb.datasets import TrainClips, VideoCache
-from vssl_nb.experiments import build_method, lr_schedule, run_features, training_clips, view_options
-from vssl_nb.features import histogram
+from vssl_nb.evaluation import run_features
+from vssl_nb.experiments import build_method, lr_schedule, training_clips, view_options
 from vssl_nb.health import std
-from vssl_nb.machine import keep_memory
+from vssl_nb.machine import Machine, keep_memory
 from vssl_nb.manifest import read
 from vssl_nb.momentum import l2_normalize, named_clips
 from vssl_nb.optim import optimizer
 from vssl_nb.recipes import find, override
-from vssl_nb.retrieval import chance, retrieval_recall
+from vssl_nb.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.sampling import random_clips
 from vssl_nb.train import TrainingState, fit, loader
 from vssl_nb.views import Views
@@ -118,8 +118,8 @@ def row(name: str, recipe, manifest, cache) -> dict:
         batches = loader(clips, how.batch, how.epochs, recipe.seed)
         views = Views((recipe.view,), **view_options(recipe))
         logs = [tick.read() for tick in fit(run, batches, views, lr_schedule(recipe))]
-    found = [run_features(method.encoder, manifest, recipe, part, 'cpu', progress=False, cache=cache)
-             for part in ('test', 'train')]
+    machine = Machine('cpu', cache=cache, progress=False)
+    found = [run_features(method.encoder, manifest, recipe, part, machine) for part in ('test', 'train')]
     last = {k: statistics.fmean(x[k] for x in logs[-20:]) for k in ('loss', 'top1') if k in logs[-1]}
     head = getattr(method, 'projection', nn.Identity()).eval() # into the space of the loss, where a collapse happens
     with torch.no_grad(): spread = std(head(found[1].x))
@@ -133,7 +133,8 @@ def of_seed(seed: int, size: str, changes: dict, done: list[dict], keep) -> list
         manifest = read(toy.make(folder, size, seed, progress=False))
         cache, have = VideoCache(manifest, 2**31), {(r['name'], r['view']) for r in done}
         if ('histogram', 'rgb') not in have:
-            colours = [histogram(manifest, part, progress=False) for part in ('test', 'train')]
+            quiet = Machine(progress=False)
+            colours = [histogram(manifest, part, machine=quiet) for part in ('test', 'train')]
             guess, hist = chance(colours[0].label, colours[1].label), retrieval_recall(*colours)
             for name, view, found in (('chance', '', guess), ('histogram', 'rgb', hist)):
                 done.append({'name': name, 'view': view, **{f'r{k}': v for k, v in found.items()}})
