@@ -17,7 +17,9 @@ from step import machine  # noqa: E402
 from vssl_nb import toy  # noqa: E402
 from vssl_nb.cli import changes  # noqa: E402
 from vssl_nb.cotraining import mining_candidates, cotrain, mining_quality  # noqa: E402
-from vssl_nb.experiments import pretrain, read_json, retrieve  # noqa: E402
+from vssl_nb.evaluation import retrieve  # noqa: E402
+from vssl_nb.experiments import pretrain, read_json  # noqa: E402
+from vssl_nb.machine import Machine  # noqa: E402
 from vssl_nb.flow import extract_flow  # noqa: E402
 from vssl_nb.manifest import read  # noqa: E402
 from vssl_nb.recipes import find, flat_fields, override  # noqa: E402
@@ -51,7 +53,7 @@ def main():
     uber = override(uber, **{k: v for k, v in changed.items() if k in flat_fields(uber)})
     pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype, compile=a.compile, init_from=run/'infonce-toyfull-rgb', **how)
     topk = read_json(run/'coclr-toyfull-rgb-cycle1'/'recipe.json', 'a run')['method']['topk']
-    rows.append(retrieve(run/uber.name, data, **how) | mining_quality(mining_candidates(run/uber.name, data, **how), topk))
+    rows.append(retrieve(run/uber.name, data=data, machine=Machine(**how))[0] | mining_quality(mining_candidates(run/uber.name, data, **how), topk))
     manifest = read(data)
     names = [r['run'] for r in rows if 'second' not in r]
     Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(device.type),

@@ -24,14 +24,13 @@ from torch.nn import functional as F
 
 from vssl_nb.backbones import create
 from vssl_nb.demo import demo
-from vssl_nb.evaluation import open_trained, query_and_gallery, named_protocol
-from vssl_nb.experiments import training_clips, run_features, lr_schedule, view_options, read_weights
-from vssl_nb.features import centre_and_normalise
+from vssl_nb.evaluation import open_trained, run_features
+from vssl_nb.experiments import training_clips, lr_schedule, view_options, read_weights
+from vssl_nb.machine import Machine, keep_memory
 from vssl_nb.manifest import read
 from vssl_nb.optim import optimizer
 from vssl_nb.recipes import find, override
-from vssl_nb.retrieval import retrieval_recall, recall
-from vssl_nb.machine import keep_memory
+from vssl_nb.retrieval import centre_and_normalise, retrieval_recall, recall
 from vssl_nb.train import TrainingState, fit, loader
 from vssl_nb.views import Views
 
@@ -59,7 +58,7 @@ def cross_entropy(folder: Path, seed: int, **changes) -> dict:
     run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay))
     batches = loader(training_clips(recipe, manifest, 2048), how.batch, how.epochs, seed)
     top1 = [tick.read()['top1'] for tick in fit(run, batches, Views((recipe.view,), **view_options(recipe)), lr_schedule(recipe))]
-    found = retrieval_recall(*(run_features(method.encoder, manifest, recipe, part, 'cpu', progress=False) for part in ('test', 'train')), (1, 5, 10))
+    found = retrieval_recall(*(run_features(method.encoder, manifest, recipe, part, Machine('cpu', progress=False)) for part in ('test', 'train')), (1, 5, 10))
     return {'name': 'cross-entropy', 'view': recipe.view, **{f'r{k}': v for k, v in found.items()}, 'steps': run.step, 'top1_in_training': sum(top1[-50:])/len(top1[-50:]), 'seconds': time.monotonic() - begin}
 
 
@@ -80,7 +79,7 @@ def spread(folder: Path) -> dict:
     streams, found = [], {}
     for name, run in (('frames', 'coclr-toy-rgb-cycle1'), ('differences', 'coclr-toy-residual-cycle1')):
         t = open_trained(folder/run, folder/'toy')
-        query, gallery = query_and_gallery(t, named_protocol(t.recipe, 'clean'), (t.recipe.split,), device='cpu', progress=False)[t.recipe.split]
+        query, gallery = t.pairs(t.protocol(), (t.split,), machine=Machine('cpu', progress=False))[t.split]
         centred = centre_and_normalise(query, gallery, unit=False)
         streams.append((query, gallery, *whitened(*centred)))
         found[name] = {'dimensions': gallery.x.shape[1], 'effective': effective(*centred), 'whitened': recall(*streams[-1][2:], query.label, gallery.label, (1,))[1]}

@@ -42,7 +42,9 @@ def main():
     a = p.parse_args()
     from dataclasses import asdict
     from vssl_nb import show, toy
-    from vssl_nb.experiments import pretrain, random_row, read_json, retrieve, write_json
+    from vssl_nb.evaluation import baselines, retrieve
+    from vssl_nb.experiments import pretrain, read_json, write_json
+    from vssl_nb.machine import Machine
     from vssl_nb.manifest import read
     from vssl_nb.recipes import find, override
 
@@ -50,7 +52,7 @@ def main():
     recipe = override(find(a.recipe), **{k: json.loads(v) for k, v in (s.split('=', 1) for s in a.set)})
     few = sixth(read(data), a.share)
     how = dict(device=a.device, dtype=a.dtype, workers=a.workers, compile=a.compile, save_minutes=1e9)
-    found = json.loads(out.read_text()) if out.exists() and run.exists() else {'curve': [], 'random': random_row(recipe, read(few), a.device, a.workers)}
+    found = json.loads(out.read_text()) if out.exists() and run.exists() else {'curve': [], 'random': baselines(recipe, few, which=('random',), machine=Machine(a.device, workers=a.workers))[0]}
 
     def card(): return read_json(run/'card.json', 'a run') if (run/'card.json').exists() else {'step': 0, 'seconds': 0., 'finished': False}
     speed = 0.0
@@ -59,7 +61,7 @@ def main():
         pretrain(recipe, data, run, resume=run.exists(), max_steps=before['step'] + (max(20, round(60*a.every*speed)) if speed else 60), **how)
         now = card()
         if speed: # the first piece warms up and measures the speed
-            r = retrieve(run, few, a.device, a.workers, walls=0)
+            r = retrieve(run, data=few, walls=0, machine=Machine(a.device, workers=a.workers))[0]
             found['curve'].append({'step': now['step'], 'epoch': now['step']/now['schedule']['steps_per_epoch'], 'minutes': now['seconds']/60, 'r1': r['r1'], 'r5': r['r5'], 'r10': r['r10']})
             print(found['curve'][-1], flush=True)
         speed = (now['step'] - before['step'])/(now['seconds'] - before['seconds'])

@@ -1,4 +1,5 @@
 "The evaluation protocols: what they look at, what they never look at, and numbers that do not depend on how they were computed."
+import importlib
 import os
 import signal
 import subprocess
@@ -14,14 +15,18 @@ from sklearn.neighbors import NearestNeighbors
 
 from vssl_nb import augment, backbones, features, manifest, retrieval, toy
 from vssl_nb.distributed import rank, run_distributed
-from vssl_nb.features import PROTOCOLS, Protocol, FeatureStore, counted, extract, clip_frames, feature_key, protocol, centre_and_normalise, restrict
+from vssl_nb.features import FeatureStore, extract, feature_key, restrict
+from vssl_nb.machine import Machine
 from vssl_nb.manifest import Manifest, Row
 from vssl_nb.motion import residual
+from vssl_nb.protocols import PROTOCOLS, Protocol, clip_frames, counted, protocol
+from vssl_nb.retrieval import centre_and_normalise
 from vssl_nb.video import crop_resize, decode, encode
 
 ROOT = Path(__file__).resolve().parent.parent
 ENV = os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'MPLBACKEND': 'agg'}
 SMALL = {'length': 8, 'size': 32}
+QUIET = Machine(device='cpu', progress=False)
 torch.set_num_threads(1)
 
 
@@ -39,8 +44,9 @@ def few(data):
 def encoder(): return backbones.create('tiny', seed=0)
 
 
-def look(encoder, data, part='test', p=protocol(clips=3, **SMALL), **how):
-    return extract(encoder, data, part, view='residual', protocol=p, progress=False, **how)
+def look(encoder, data, part='test', p=protocol(clips=3, **SMALL), workers=0, **how):
+    machine = replace(QUIET, workers=workers)
+    return extract(encoder, data, part, view='residual', protocol=p, machine=machine, **how)
 
 
 def made_up(n, **columns):
@@ -146,7 +152,7 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
     m = Manifest(tmp_path/'manifest.csv', [Row('long.mp4', 'a', 'a/1', 'test', frames=60, fps=25., width=32, height=32)], 'none')
     p = protocol(windows='sliding', **SMALL)
     clips = clip_frames(p, 60)
-    assert len(clips) == 18 > features.TOGETHER
+    assert len(clips) == 18 > features.CLIP_BATCH
     with torch.no_grad(): slow = torch.stack([encoder.eval()(residual(decode(m.file(0), c.tolist()).permute(3, 0, 1, 2)[None]/255)/.05)[0].double() for c in clips]).mean(0)
     for batch in (1, 7, 100): torch.testing.assert_close(look(encoder, m, p=p, batch=batch).x[0], slow.float(), rtol=1e-5, atol=1e-6)
     assert torch.equal(look(encoder, m, p=p, batch=1).x, look(encoder, m, p=p, batch=100, workers=1).x)
@@ -154,11 +160,12 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder):
 
 def test_splits_and_ladder_equal_direct_extraction(few, encoder):
     official = protocol('coclr_official', **SMALL)
-    def direct(split, p): return retrieval.retrieval_recall(*(extract(encoder, few, part, split, 'residual', p, progress=False) for part in ('test', 'train')), (1, 5))
-    found = retrieval.over_splits(encoder, few, (1, 3), 'residual', official, (1, 5), progress=False)
+    def direct(split, p): return retrieval.retrieval_recall(*(extract(encoder, few, part, split, 'residual', p, machine=QUIET)
+        for part in ('test', 'train')), (1, 5))
+    found = retrieval.over_splits(encoder, few, (1, 3), 'residual', official, (1, 5), machine=QUIET)
     assert found == {s: direct(s, official) for s in (1, 3)}
     goal = protocol(clips=3, **SMALL)
-    rows = retrieval.ladder(encoder, few, goal, official, view='residual', seeds=(0, 4), ks=(1, 5), progress=False)
+    rows = retrieval.ladder(encoder, few, goal, official, view='residual', seeds=(0, 4), ks=(1, 5), machine=QUIET)
     steps = retrieval.rungs(official, goal)
     assert len(rows) == len(steps) == 8 and steps[-1][1] == goal
     for row,(words,p) in zip(rows, steps):
@@ -194,11 +201,11 @@ def peak(queries, gallery, dim=8):
     "MiB that `nearest_neighbours` needs beyond its input, in a process of its own."
     code = f'''
 import resource, torch
-from vssl_nb.retrieval import nearest
+from vssl_nb.retrieval import nearest_neighbours
 rng = torch.Generator().manual_seed(0)
 q,g = torch.randn({queries}, {dim}, generator=rng),torch.randn({gallery}, {dim}, generator=rng)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-nearest(q, g, 50)
+nearest_neighbours(q, g, 50)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)/1024)
 '''
     return float(subprocess.run([sys.executable, '-c', code], env=ENV, check=True, text=True, stdout=subprocess.PIPE).stdout)
@@ -216,14 +223,15 @@ def test_a_killed_extraction_goes_on_where_it_was(data, encoder, tmp_path, monke
     "The process dies by SIGKILL in its 21st video; nothing finished is decoded again."
     code = f'''
 import os, signal, torch
-from vssl_nb import backbones, features, manifest
+from vssl_nb import backbones, features, machine, manifest, protocols
 torch.set_num_threads(1)
-encoder,calls,features.EVERY = backbones.create('tiny', seed=0),[0],0.
+encoder,calls,features.SAVE_SECONDS = backbones.create('tiny', seed=0),[0],0.
 def die(*_):
     calls[0] += 1
     if calls[0] > 20: os.kill(os.getpid(), signal.SIGKILL)
 encoder.register_forward_pre_hook(die)
-features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='residual', protocol=features.protocol(clips=3, length=8, size=32), progress=False, store={str(tmp_path)!r})
+features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='residual', store={str(tmp_path)!r},
+    protocol=protocols.protocol(clips=3, length=8, size=32), machine=machine.Machine(device='cpu', progress=False))
 '''
     died = subprocess.run([sys.executable, '-c', code], env=ENV)
     assert died.returncode == -signal.SIGKILL
@@ -244,7 +252,7 @@ features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='resi
 def two(path, stored): # in each of two processes
     data,encoder = manifest.read(path),backbones.create('tiny', seed=0)
     def looked(part, **how): return look(encoder, data, part, shared=True, **how)
-    features.EVERY = 0.
+    features.SAVE_SECONDS = 0.
     found = looked('train', store=stored)
     read = looked('train', store=stored) # from the file
     return found.x, read.x, looked('test').x, sorted(found.dropped), rank()
@@ -285,6 +293,65 @@ def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
     first = look(encoder, data, store=tmp_path)
     assert not torch.equal(look(other, data, store=tmp_path).x, first.x)
     with pytest.raises(ValueError, match='belong to another encoder'): features.cached(FeatureStore(tmp_path, keys[0], p).path, keys[1], lambda: first)
+
+
+ENCODER = """
+import torch
+{helper}
+class {base}(torch.nn.Module):
+    def forward(self, x): return {forward}
+class Mean({base}): pass
+"""
+
+
+def made(folder, name, forward='x.mean((2, 3, 4))', helper='', base='Base'):
+    "An encoder without weights, in a module of its own; always printed as Mean()."
+    (folder/f'{name}.py').write_text(ENCODER.format(forward=forward, helper=helper, base=base))
+    sys.path.insert(0, str(folder))
+    try: return importlib.import_module(name).Mean()
+    finally: sys.path.remove(str(folder))
+
+
+def test_a_changed_forward_is_another_encoder(data, tmp_path):
+    "Same name, same weights, same printed structure: only the code of a base class differs, or a helper beside it."
+    half = 'def half(x): return x/{}'
+    every = [made(tmp_path, 'first'), made(tmp_path, 'second', '2*x.mean((2, 3, 4))'),
+        made(tmp_path, 'third', 'half(x).mean((2, 3, 4))', half.format(2)), made(tmp_path, 'fourth', 'half(x).mean((2, 3, 4))', half.format(4))]
+    assert len({repr(e) for e in every}) == 1 and not any(e.state_dict() for e in every)
+    found = [look(e, data, store=tmp_path/'store') for e in every] # one store for all: nobody gets another's numbers
+    for e,f in zip(every, found): assert torch.equal(f.x, look(e, data).x)
+    assert len({f.key['encoder'] for f in found}) == 4 and not torch.equal(found[0].x, found[1].x)
+    assert features.fingerprint(made(tmp_path, 'the_same')) == features.fingerprint(every[0]) # the text decides, not the place
+
+
+def test_what_modules_hold_is_seen_and_what_has_no_source_is_refused(data, tmp_path):
+    mean = made(tmp_path, 'holding')
+    def key(**held):
+        e = made(tmp_path, 'holding')
+        for k,v in held.items(): setattr(e, k, v)
+        return features.fingerprint(e)
+    assert key() == features.fingerprint(mean) == key(seen=[1]) # lists are not looked at
+    assert len({key(), key(scale=2.), key(scale=3.), key(scale=(1, 2)), key(word='a'), key(after=peak), key(after=F.relu)}) == 7
+    mean.forward = lambda x: 3*x.mean((2, 3, 4)) # set on the object
+    assert features.fingerprint(mean) != key()
+    space = {'__name__': 'nowhere', 'torch': torch}
+    exec('class Mean(torch.nn.Module):\n    def forward(self, x): return x.mean((2, 3, 4))', space)
+    with pytest.raises(ValueError, match='nowhere.Mean.forward: has no source to be read.*give name=') as e: look(space['Mean'](), data)
+    assert '\n' not in str(e.value)
+    assert look(space['Mean'](), data, name='one').key != look(space['Mean'](), data, name='two').key
+
+
+def test_the_features_of_all_videos_serve_every_part(few, encoder, tmp_path, monkeypatch):
+    "Once all videos are kept, no part of any split is encoded again; under every protocol, and with the numbers it would have."
+    for name in PROTOCOLS:
+        p = protocol(name, **SMALL, batch_of=1)
+        for role in ('query', 'gallery'): look(encoder, few, 'all', p, store=tmp_path, role=role)
+        direct = {part: look(encoder, few, part, p) for part in ('test', 'train')}
+        with monkeypatch.context() as m:
+            m.setattr(features, 'extract_clips', None)
+            for part,f in direct.items():
+                kept = look(encoder, few, part, p, store=tmp_path)
+                assert torch.equal(kept.x, f.x) and kept.key == f.key and kept.row.tolist() == f.row.tolist()
 
 
 # no leak
@@ -333,12 +400,12 @@ def test_bad_input_is_refused_in_one_sentence(data, encoder, tmp_path):
     other = backbones.create('tiny', seed=1)
     for ask,words in (
         (lambda: centre_and_normalise(look(encoder, data, p=p), look(other, data, 'train', p)), 'do not have the same encoder'),
-        (lambda: extract(encoder, without, 'test', 2, protocol=p, progress=False), "no usable video has 'test' in split2"),
+        (lambda: extract(encoder, without, 'test', 2, protocol=p, machine=QUIET), "no usable video has 'test' in split2"),
         (lambda: retrieval.over_splits(encoder, without, protocol=p), "no usable video has 'test' in split2"),
         (lambda: look(encoder, data, p=replace(p, size=8)), 'at least (4, 16, 16) frames and pixels'),
         (lambda: look(torch.nn.Conv3d(2, 4, 3), data, p=p), "the encoder cannot read clips (3, 8, 32, 32) of the view 'residual'"),
         (lambda: look(torch.nn.Flatten(), data, p=replace(p, feature='maps')), 'has no `maps`'),
-        (lambda: extract(encoder, data, view='flow', protocol=p, progress=False), 'have no stored flow'),
+        (lambda: extract(encoder, data, view='flow', protocol=p, machine=QUIET), 'have no stored flow'),
         (lambda: look(encoder, data, p=replace(p, crop=224)), 'crop=224 does not fit a frame of 32x32'),
         (lambda: protocol('provico'), 'match probability'), (lambda: protocol('coclr_oficial'), "did you mean 'coclr_official'"),
         (lambda: restrict(look(encoder, data, p=p), data, 'train'), "extract the part 'all'"),

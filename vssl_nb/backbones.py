@@ -392,4 +392,6 @@ def make_head(
     seed:int=0, # of the weights
 )->nn.Module: # (B, dim_in) -> (B, dim), with `.dim`
     "A head by its name. PluginError or ValueError where there is none."
-    return _made(name, 'head', resolve(name, HEADS, 'a head'), dim_in, dim_hidden, dim, seed)
+    net:Any = _made(name, 'head', resolve(name, HEADS, 'a head'), dim_in, dim_hidden, dim, seed)
+    net.made_by = (name, dim_in, dim_hidden, dim) # so that a file of weights can say how to make it again
+    return net

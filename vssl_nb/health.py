@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'knn_r1', 'knn_chance', 'health', 'reorder',
-           'Reordered', 'background', 'chosen', 'FixedClips', 'HealthMonitor', 'HealthLog']
+           'Reordered', 'background', 'choose_videos', 'FixedClips', 'HealthMonitor', 'HealthLog']
 
 # %% ../nbs/25_health.ipynb #a4802809
 import hashlib
@@ -22,22 +22,28 @@ from torch.utils.data import DataLoader
 
 from .datasets import TestClips, collate
 from .distributed import is_main
-from .features import PROTOCOLS, Features, Protocol, extract
-from .machine import leave_signals
+from .features import Features, extract
+from .machine import Machine, leave_signals
 from .manifest import Manifest
+from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, retrieval_recall, recall
 from .sampling import one_of, positive
-from .train import StepLog, StepResult
+from .driver import StepLog
+from .train import StepResult
 from .views import Views, live_flow, streams
 
 # %% ../nbs/25_health.ipynb #8fb1b09b
 def _rows(
     x:Tensor, # (N, D)
 )->Tensor: # (N, D) float64 on the CPU
-    "Features in the precision that entropies and distances of nearly equal vectors need; ValueError for what has no meaning."
-    if x.ndim != 2 or len(x) < 2: raise ValueError(f'features must be (N, D) with at least two rows, not {tuple(x.shape)}; one row is one clip or video')
+    "Features in the precision that entropies and distances of nearly equal vectors need; ValueError."
+    if x.ndim != 2 or len(x) < 2:
+        raise ValueError(f'features must be (N, D) with at least two rows, not {tuple(x.shape)}; '
+            'one row is one clip or video')
     bad = int((~x.isfinite().all(1)).sum())
-    if bad: raise ValueError(f'{bad} of {len(x)} features hold NaN or infinity; look at the encoder that made them')
+    if bad:
+        raise ValueError(f'{bad} of {len(x)} features hold NaN or infinity; '
+            'look at the encoder that made them')
     return x.detach().cpu().double()
 
 def rankme(
@@ -63,7 +69,9 @@ def alignment(
     alpha:float=2., # power of the distance
 )->float: # 0 (alike) to 2**alpha
     "Mean distance between two clips of a video, on the sphere (Wang & Isola 2020)."
-    if x.shape != y.shape: raise ValueError(f'alignment compares row with row: x {tuple(x.shape)} and y {tuple(y.shape)} must have one shape')
+    if x.shape != y.shape:
+        raise ValueError(f'alignment compares row with row: x {tuple(x.shape)} and y {tuple(y.shape)} '
+            'must have one shape')
     return (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1)).norm(dim=1).pow(alpha).mean().item()
 
 def uniformity(
@@ -77,12 +85,16 @@ def uniformity(
     return math.log((total - (z*z).sum(1).sub(1).mul(2*t).exp().sum().item())/(len(z)*(len(z) - 1)))
 
 # %% ../nbs/25_health.ipynb #03a12b4b
-def _sources(label:Tensor, source:Tensor)->tuple[Tensor,Tensor]: # (N, N) bool: may be found by, and would be right for, the query of the row
-    "Who may be found by whom; ValueError where no answer is right."
-    if (label < 0).any(): raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled (-1); leave them out, or give no labels')
+def _sources(label:Tensor, source:Tensor)->tuple[Tensor,Tensor]: # (N, N) bool, a row for each query
+    "Who may be found, and who would be right; ValueError where no answer is right."
+    if (label < 0).any():
+        raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled (-1); '
+            'leave them out, or give no labels')
     other = source[:, None] != source
     right = other & (label[:, None] == label)
-    if not right.any(): raise ValueError(f'no class has videos of two sources among these {len(label)} videos, so that no neighbour can be right; take more videos')
+    if not right.any():
+        raise ValueError(f'no class has videos of two sources among these {len(label)} videos, so that no '
+            'neighbour can be right; take more videos')
     return other,right
 
 def knn_r1(
@@ -90,7 +102,7 @@ def knn_r1(
     label:Tensor, # (N,) class ids, no -1
     source:Tensor, # (N,) ids of the recordings
 )->float: # share of the videos whose class has another source, 0 to 1
-    "R@1 within one set of videos, where siblings cannot be found; among equally near videos the first counts."
+    "R@1 within one set of videos, where siblings cannot be found; of equally near videos the first counts."
     other,right = _sources(label, source)
     z = _rows(x)
     z = F.normalize(z - z.mean(0), dim=1)
@@ -110,30 +122,41 @@ def health(
     x:Tensor, # (N, D) features of videos, or (N, V, D) of V clips of each
     label:Tensor|None=None, # (N,) class ids, no -1; None: no `knn_r1`
     source:Tensor|None=None, # (N,) ids of the recordings, with `label`
-)->dict[str,float]: # knn_r1, rankme, std, alignment (where there are two clips), uniformity: those that can be told
+)->dict[str,float]: # knn_r1, rankme, std, alignment (of two clips), uniformity: those that can be told
     "How features are doing; NaN where one of them is not finite."
     if x.ndim not in (2, 3): raise ValueError(f'features must be (N, D) or (N, V, D), not {tuple(x.shape)}')
-    if (label is None) != (source is None): raise ValueError('label and source go together: siblings are left out of the neighbours; give both or neither')
+    if (label is None) != (source is None):
+        raise ValueError('label and source go together: siblings are left out of the neighbours; '
+            'give both or neither')
     clips = x[:, None] if x.ndim==2 else x
     tell:dict[str,Callable[[], float]] = {}
-    if label is not None and source is not None: tell['knn_r1'] = lambda: knn_r1(clips.double().mean(1), label, source)
+    if label is not None and source is not None:
+        tell['knn_r1'] = lambda: knn_r1(clips.double().mean(1), label, source)
     tell |= {'rankme': lambda: rankme(clips.flatten(0, 1)), 'std': lambda: std(clips.flatten(0, 1))}
     if clips.shape[1] > 1: tell['alignment'] = lambda: alignment(clips[:, 0], clips[:, 1])
-    tell['uniformity'] = lambda: sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1] # pairs of one video are not asked to part
+    # pairs of one video are not asked to part
+    tell['uniformity'] = lambda: sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1]
     return {k: f() for k,f in tell.items()} if clips.isfinite().all() else dict.fromkeys(tell, math.nan)
 
-def _with_test(x:Tensor, test:Tensor, label:Tensor|None=None, source:Tensor|None=None)->dict[str,float]: # (N, V, D); (N,) bool; (N,) each
+def _with_test(
+    x:Tensor, # (N, V, D)
+    test:Tensor, # (N,) bool
+    label:Tensor|None=None, source:Tensor|None=None, # (N,) each
+)->dict[str,float]:
     "`health` of the training videos, and R@1 of the test videos among them."
     if label is None or source is None: return health(x[~test])
     numbers = health(x[~test], label[~test], source[~test])
     if test.any():
         v = x.double().mean(1)
         v = v - v[~test].mean(0)
-        numbers['test_r1'] = recall(v[test], v[~test], label[test], label[~test], (1,))[1] if v.isfinite().all() else math.nan
+        numbers['test_r1'] = math.nan
+        if v.isfinite().all():
+            numbers['test_r1'] = recall(v[test], v[~test], label[test], label[~test], (1,))[1]
     return numbers
 
 # %% ../nbs/25_health.ipynb #b53c67bb
-ORDERS = {'as-is': 'every frame in its place', 'static': 'the middle frame, T times', 'shuffled': 'the same frames in an order drawn from the seed and the bytes of the clip'}
+ORDERS = {'as-is': 'every frame in its place', 'static': 'the middle frame, T times',
+    'shuffled': 'the same frames in an order drawn from the seed and the bytes of the clip'}
 UNCHANGED:dict[str,Any] = dict(mean=(0., 0., 0.), std=(1., 1., 1.)) # for `Views`: rgb stays in [0,1]
 
 def reorder(
@@ -148,7 +171,8 @@ def reorder(
     if order=='static': return x[:, :, T//2:T//2+1].expand_as(x).contiguous()
     def drawn(clip): # (T,)
         digest = hashlib.sha256(clip.mul(255).round().byte().cpu().numpy().tobytes()).digest()
-        return torch.from_numpy(np.random.default_rng((seed, int.from_bytes(digest[:8], 'big'))).permutation(T))
+        rng = np.random.default_rng((seed, int.from_bytes(digest[:8], 'big')))
+        return torch.from_numpy(rng.permutation(T))
     return torch.stack([clip[:, drawn(clip).to(x.device)] for clip in x])
 
 class Reordered(nn.Module):
@@ -162,21 +186,28 @@ class Reordered(nn.Module):
     ):
         super().__init__()
         one_of(tuple(ORDERS), order=order)
-        if view=='flow': raise ValueError("view='flow': the flow of reordered frames is stored nowhere; ask for the view 'rgb' or 'residual'")
+        if view=='flow': raise ValueError("view='flow': the flow of reordered frames is stored nowhere; "
+            "ask for the view 'rgb' or 'residual'")
         self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
 
-    def extra_repr(self)->str: return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
+    def extra_repr(self)->str:
+        return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
+
     def _seen(self, x:Tensor)->Tensor: # what the encoder is given
         x = reorder(x, self.order, self.seed)
         return self.views.from_floats(x[:, None])[self.view][:, 0]
 
-    def forward(self, x:Tensor)->Tensor: return self.encoder(self._seen(x)) # (B, 3, T, H, W) in [0,1] -> (B, D)
-    def maps(self, x:Tensor)->Tensor: return getattr(self.encoder, 'maps')(self._seen(x)) # for protocols that read the last maps
+    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) in [0,1] -> (B, D)
+        return self.encoder(self._seen(x))
+
+    def maps(self, x:Tensor)->Tensor: # for protocols that read the last maps
+        return getattr(self.encoder, 'maps')(self._seen(x))
 
 # %% ../nbs/25_health.ipynb #63690071
 def _r1(query:Features, gallery:Features)->dict[str,float]: # one object twice: neighbours within it
     "R@1 of the query in the gallery, or within one set."
-    return {'r1': knn_r1(query.x, query.label, query.source) if query is gallery else retrieval_recall(query, gallery, (1,))[1]}
+    if query is gallery: return {'r1': knn_r1(query.x, query.label, query.source)}
+    return {'r1': retrieval_recall(query, gallery, (1,))[1]}
 
 def background(
     encoder:nn.Module, # float clips of `view` (B, 3, T, H, W) -> (B, D)
@@ -184,34 +215,37 @@ def background(
     split:int=1, # 1, 2 or 3
     view:str='rgb', # 'rgb' or 'residual'
     protocol:Protocol=PROTOCOLS['clean'],
-    part:str='test', # 'test': test videos look for training videos; 'train': training videos for those of other sources
+    part:str='test', # 'test': test videos look for training videos; 'train': these for those of other sources
     *,
     seed:int=0, # of the shuffled order
-    score:Callable[[Features,Features], dict[str,float]]=_r1, # (query, gallery) -> numbers; with part='train' both are the same object
-    batch:int=16, workers:int=0, device:str|torch.device='cpu', progress:bool=True, store:str|Path|None=None, # of `extract`
+    score:Callable[[Features,Features], dict[str,float]]=_r1, # of query, gallery: one object if part='train'
+    batch:int=16, store:str|Path|None=None, machine:Machine=Machine(), # of `extract`
     **views, # further arguments of `Views`, as in pretraining
-)->dict[str,float]: # r1, static_r1, shuffled_r1 and chance_r1, shares; with another `score` its numbers under these prefixes
+)->dict[str,float]: # r1, static_r1, shuffled_r1 and chance_r1, shares; or the numbers of `score`, so prefixed
     "What an encoder finds with all frames, with one frame, and with frames out of order."
     one_of(('test', 'train'), part=part)
     numbers:dict[str,float] = {}
     for order,prefix in zip(ORDERS, ('', 'static_', 'shuffled_')):
         changed = Reordered(encoder, order, view, seed, **views)
-        def take(part): return extract(changed, manifest, part, split, 'rgb', protocol, batch=batch, workers=workers, device=device, progress=progress, store=store, **UNCHANGED)
+        def take(part): return extract(changed, manifest, part, split, 'rgb', protocol, batch=batch,
+            machine=machine, store=store, **UNCHANGED)
         gallery = take('train')
         query = take('test') if part=='test' else gallery
         numbers |= {prefix + k: v for k,v in score(query, gallery).items()}
-    guess = knn_chance(query.label, query.source) if query is gallery else chance(query.label, gallery.label, (1,))[1]
+    if query is gallery: guess = knn_chance(query.label, query.source)
+    else: guess = chance(query.label, gallery.label, (1,))[1]
     return numbers | {'chance_r1': guess}
 
 # %% ../nbs/25_health.ipynb #b6def5aa
-def chosen(
+def choose_videos(
     manifest:Manifest,
     split:int=1, # 1, 2 or 3
     part:str='train', # 'train' or 'test'
     videos:int=256, # at most
 )->list[int]: # rows of the manifest, ascending
-    "A small part of a part: two sources of each class first, then more sources, then more videos of a source. Unlabelled videos only if no other is there."
-    if videos < 2: raise ValueError(f'videos={videos!r} is too few to compare; take at least 2, better 2 for each class')
+    "Two sources of each class first, then more sources, then more of each; labelled ones if there are any."
+    if videos < 2:
+        raise ValueError(f'videos={videos!r} is too few to compare; take at least 2, better 2 for each class')
     rows = manifest.select(part, split)
     rows = [r for r in rows if manifest.label_id(r) >= 0] or rows
     takes:dict[int,int] = {} # videos of a source so far
@@ -231,21 +265,25 @@ def _decoded(
 )->list[dict[str,Any]]: # 'clips' or 'flow' (B, V, T, H, W, 3) uint8, and the `rows` they are of
     "All clips of the videos that can be read; ValueError if these are fewer than two."
     kept = []
-    for b in DataLoader(data, step*clips, num_workers=workers, collate_fn=collate, worker_init_fn=leave_signals,
-            generator=torch.Generator()): # otherwise it would draw from the global state
+    batches = DataLoader(data, step*clips, num_workers=workers, collate_fn=collate,
+        worker_init_fn=leave_signals, generator=torch.Generator()) # else it would draw from the global state
+    for b in batches:
         bad.update(b.pop('bad'))
         if not b: continue
         if live is not None: b['flow'] = live_flow(b['pair'].to(device), b['augment']['box'], live).cpu()
         what = 'flow' if 'flow' in b else 'clips'
-        kept.append({what: b[what].reshape(-1, clips, *b[what].shape[2:]), 'rows': b['row'][::clips].tolist()})
+        x = b[what].reshape(-1, clips, *b[what].shape[2:])
+        kept.append({what: x, 'rows': b['row'][::clips].tolist()})
     if sum(len(b['rows']) for b in kept) < 2:
-        raise ValueError(f'{data.manifest.path}: fewer than two of {len(data.rows)} videos can be read ({next(iter(bad.values()), "")}); run `vssl-nb manifest` again to mark the others')
+        raise ValueError(f'{data.manifest.path}: fewer than two of {len(data.rows)} videos can be read '
+            f'({next(iter(bad.values()), "")}); run `vssl-nb manifest` again to mark the others')
     return kept
 
 # %% ../nbs/25_health.ipynb #ca38b388
-def _room(memory:int, clips:int, length:int, size:int)->int: # MiB, per video -> videos
+def _fitting(memory:int, clips:int, length:int, size:int)->int: # MiB, per video -> videos
     fit = memory*2**20//(clips*length*size*size*3)
-    if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of {length}x{size}x{size}; allow more')
+    if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '
+        f'{length}x{size}x{size}; allow more')
     return fit
 
 class FixedClips:
@@ -253,16 +291,19 @@ class FixedClips:
     def __init__(self,
         manifest:Manifest, rows:list[int], # of the manifest
         view:str, # what the encoder sees: 'rgb', 'flow' or 'residual'
-        clips:int, length:int, stride:int, size:int, pad:str, # as in `features.Protocol`; the largest centred square
+        clips:int, length:int, stride:int, size:int, pad:str, # as in a `Protocol`; the largest centred square
         batch:int=16, # clips at a time
         workers:int=0, # processes that decode, once
         **views, # further arguments of `Views`, as in pretraining
     ):
         live = views.pop('live', None)
-        data = TestClips(manifest, rows, clips=clips, length=length, stride=stride, size=size, pad=pad, load=streams(view, live is not None))
+        data = TestClips(manifest, rows, clips=clips, length=length, stride=stride, size=size, pad=pad,
+            load=streams(view, live is not None))
         self.kept:list[dict[str,Any]] = []
-        self.rows,self.view,self.views,self.dropped = rows,view,Views(view, **views),dict[int,str]() # dropped: manifest row -> why its video could not be read
-        self._decode = lambda device: _decoded(data, max(batch//clips, 1), clips, workers, live, device, self.dropped)
+        self.rows,self.view,self.views = rows,view,Views(view, **views)
+        self.dropped = dict[int,str]() # manifest row -> why its video could not be read
+        step = max(batch//clips, 1)
+        self._decode = lambda device: _decoded(data, step, clips, workers, live, device, self.dropped)
 
     @torch.no_grad()
     def features(self,
@@ -277,7 +318,8 @@ class FixedClips:
             for b in self.kept:
                 x = self.views({k: v.to(device) for k,v in b.items() if k != 'rows'})[self.view]
                 with torch.autocast(device.type, enabled=False):
-                    y = encoder.forward(x.flatten(0, 1)) # not encoder(x): a compiled one would be compiled again for these shapes
+                    # not encoder(x): a compiled one would be compiled again for these shapes
+                    y = encoder.forward(x.flatten(0, 1))
                 found.append(y.float().cpu().unflatten(0, x.shape[:2]))
         finally:
             for m,mode in modes.items(): m.training = mode
@@ -285,54 +327,62 @@ class FixedClips:
 
 # %% ../nbs/25_health.ipynb #7bc30255
 class HealthMonitor:
-    "A few videos on which an encoder is measured now and then; nothing of the test part is read unless `part='test'`."
+    "A few videos on which an encoder is measured now and then; none of the test part unless `part='test'`."
     def __init__(self,
         manifest:Manifest,
         split:int=1, # 1, 2 or 3
         view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
         *,
-        length:int=16, stride:int=1, size:int=112, pad:str='first', # the clips, as in `features.Protocol`; the largest centred square
+        length:int=16, stride:int=1, size:int=112, pad:str='first', # as in a `Protocol`; the largest square
         clips:int=2, # of each video, spread evenly
-        videos:int=256, # at most, see `chosen`
+        videos:int=256, # at most, see `choose_videos`
         memory:int=512, # MiB that the clips may take; fewer videos where they would not fit
         every:int=1, # epochs from one measurement to the next
         part:str='train', # 'train'; 'test' adds `test_r1`, by which nobody may choose anything
-        **how, # of `FixedClips` and `Views`: batch, workers; residual, residual_scale, flow_flip, flow_colour, live, mean, std
+        **how, # of `FixedClips` and `Views`: batch, workers; residual, residual_scale, live, mean, std, ...
     ):
         one_of(('train', 'test'), part=part)
         parts = ('train', 'test')[:1 + (part=='test')]
-        rows = [chosen(manifest, split, p, min(videos, _room(memory, len(parts)*clips, length, size))) for p in parts]
+        most = min(videos, _fitting(memory, len(parts)*clips, length, size))
+        rows = [choose_videos(manifest, split, p, most) for p in parts]
         positive(every=every)
         self.clips = FixedClips(manifest, sum(rows, []), view, clips, length, stride, size, pad, **how)
         self.train,self.test,self.every,self.manifest = rows[0],sum(rows[1:], []),every,manifest
-        self.labelled = manifest.label_id(rows[0][0]) >= 0 # `chosen` does not mix
-        if self.labelled: self.chance = knn_chance(*self._names(rows[0])) # refuses a set in which nothing could be found
+        self.labelled = manifest.label_id(rows[0][0]) >= 0 # `choose_videos` does not mix
+        if self.labelled: self.chance = knn_chance(*self._names(rows[0])) # refuses where none could be found
 
     def _names(self, rows)->tuple[Tensor,Tensor]: # class ids and ids of the recordings
-        return torch.tensor([self.manifest.label_id(r) for r in rows]), torch.tensor([self.manifest.source_id(r) for r in rows])
+        m = self.manifest
+        return torch.tensor([m.label_id(r) for r in rows]), torch.tensor([m.source_id(r) for r in rows])
 
     def __repr__(self)->str:
-        return f'Watch({len(self.train)} training videos' + f' and {len(self.test)} TEST videos'*bool(self.test) + f', {self.clips.view}, every {self.every} epochs)'
+        test = f' and {len(self.test)} TEST videos'*bool(self.test)
+        every = f'{self.clips.view}, every {self.every} epochs'
+        return f'HealthMonitor({len(self.train)} training videos{test}, {every})'
 
     def due(self, tick:StepResult)->bool: # of `train.fit`
         "Has an epoch just ended after which to measure?"
         return tick.last and (tick.epoch + 1) % self.every==0
 
-    def measure(self, encoder:nn.Module)->dict[str,float]: # float clips (B, 3, T, H, W) -> (B, D), on any device, in any mode
-        "`health` of the encoder, `test_r1` where test videos were asked for, and seconds; nothing else is changed by it."
+    def measure(self,
+        encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D), on any device, in any mode
+    )->dict[str,float]:
+        "`health` of the encoder, `test_r1` where test videos were asked for, and seconds; changes nothing."
         began = time.perf_counter()
         x,rows = self.clips.features(encoder)
-        return _with_test(x, torch.tensor([r in self.test for r in rows]), *(self._names(rows) if self.labelled else ())) | {'seconds': round(time.perf_counter() - began, 4)}
+        test = torch.tensor([r in self.test for r in rows])
+        numbers = _with_test(x, test, *(self._names(rows) if self.labelled else ()))
+        return numbers | {'seconds': round(time.perf_counter() - began, 4)}
 
 # %% ../nbs/25_health.ipynb #75e49d21
 class HealthLog:
-    "health.csv of a run: step, epoch (epochs finished), and what `Watch.measure` tells; a context manager."
+    "health.csv of a run: step, epoch (epochs finished), and what the monitor tells; a context manager."
     def __init__(self,
         out:Any, # the run folder
         step:int, # the run goes on from here; later lines are cut
         watch:HealthMonitor|None, # None: nothing is measured
         encoder:nn.Module, # of the method, the same object throughout
-        device:str|torch.device='cpu', # where to measure before the first step; the encoder comes back to where it was
+        device:str|torch.device='cpu', # where to measure before the first step; the encoder comes back
     ):
         self.watch,self.encoder = watch if is_main() else None,encoder
         if self.watch is None: return

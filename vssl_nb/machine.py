@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DTYPES', 'MachineError', 'Machine', 'pick_device', 'keep_memory', 'leave_signals', 'init_worker', 'compile_parts',
-           'stop_signals']
+           'checkpoint_activations', 'stop_signals']
 
 # %% ../nbs/17_machine.ipynb #b3e32cbd
 import ctypes
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,15 +36,18 @@ class Machine:
     device:str='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'
     dtype:str='float32' # of the forward pass in training, a key of DTYPES; 'bfloat16' runs under autocast
     workers:int=0 # processes that decode, for each process that computes; 0: that process itself
-    cache:int|VideoCache=0 # MiB of decoded videos that each process may keep; a VideoCache keeps them from call to call
+    # MiB of decoded videos that each process may keep; a VideoCache keeps them from call to call
+    cache:int|VideoCache=0
     compile:bool=False # torch.compile the networks that train
-    activation_checkpointing:bool=False # compute activations twice instead of keeping them: less memory, more time
+    # compute activations twice instead of keeping them: less memory, more time
+    activation_checkpointing:bool=False
     save_minutes:float=5. # between two checkpoints
     progress:bool=True # show bars
 
     def __post_init__(self):
         one_of(tuple(DTYPES), dtype=self.dtype)
-        if self.workers < 0: raise MachineError(f'workers={self.workers} is below 0; use 0 to decode in this process')
+        if self.workers < 0:
+            raise MachineError(f'workers={self.workers} is below 0; use 0 to decode in this process')
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
         "The device to compute on; raises MachineError if it is not there."
@@ -58,23 +62,26 @@ def pick_device(
     if isinstance(name, torch.device): return name
     if name=='auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
     try: device = torch.device(name)
-    except RuntimeError as e: raise MachineError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
+    except RuntimeError as e:
+        raise MachineError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
     if device.type=='cuda' and world_size()>1:
         if device.index is not None:
             raise MachineError(f'device={name!r} would put {world_size()} processes on one GPU; '
                 'use --device cuda, which gives each its own')
         if local >= torch.cuda.device_count():
-            raise MachineError(f'process {local+1} of this machine finds only {torch.cuda.device_count()} GPUs; '
+            raise MachineError(
+                f'process {local+1} of this machine finds only {torch.cuda.device_count()} GPUs; '
                 'start one process per GPU, or use --device cpu')
         return torch.device('cuda', local)
     if device.type=='cuda' and (device.index or 0) >= torch.cuda.device_count():
-        raise MachineError(f'device={name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here; '
+        raise MachineError(
+            f'device={name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here; '
             'use --device cpu')
     return device
 
 # %% ../nbs/17_machine.ipynb #4194b66d
 def keep_memory()->bool: # False where the C library is not glibc
-    "Let this process keep the memory that its tensors free, instead of returning it to the system after each use."
+    "Keep the memory that tensors free, instead of returning it to the system after each use."
     try: mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError): return False
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
@@ -99,26 +106,40 @@ def compile_parts(
     method:nn.Module, # its networks are compiled in place; names in the state_dict stay
     device:torch.device, # where it runs
 )->bool: # False where nothing can be compiled
-    "`torch.compile` for every part of a method that has parameters, or one sentence if this machine cannot compile."
+    "`torch.compile` every part of a method that has parameters; one sentence if this machine cannot."
     try: torch.compile(torch.sin)(torch.zeros(1, device=device))
     except Exception as e: # whatever is missing, training can go on without it
         print(f'torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); '
             'training goes on uncompiled', file=sys.stderr)
         return False
-    # the networks and not the whole method: its Python counters and lists would make it compile again and again
+    # the networks and not the whole method: its Python counters and lists would make it compile again and
+    # again
     for part in method.children():
         if any(True for _ in part.parameters()): part.compile(dynamic=False)
     return True
 
+# %% ../nbs/17_machine.ipynb #40650955
+def checkpoint_activations(
+    encoder:nn.Module, # with the attribute `activation_checkpointing`, as those of `backbones.create`
+    on:bool=True, # False: keep the activations
+)->None:
+    "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
+    able: Any = encoder
+    if hasattr(able, 'activation_checkpointing'): able.activation_checkpointing = on
+    elif on:
+        raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
+            'activation_checkpointing, so it would keep everything; leave --activation-checkpointing out')
+
 # %% ../nbs/17_machine.ipynb #319b5818
 @contextmanager
 def stop_signals()->Iterator[threading.Event]:
-    "An event that Ctrl-C and SIGTERM set instead of ending the process; a second Ctrl-C, two seconds later, ends it."
+    "An event that Ctrl-C and SIGTERM set; a second Ctrl-C, two seconds later, ends the process."
     asked = threading.Event()
     since = [0.]
     def ask(number, frame):
         # torchrun passes on the Ctrl-C that this process has heard from the terminal already
-        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2: raise KeyboardInterrupt
+        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2:
+            raise KeyboardInterrupt
         if not asked.is_set(): since[0] = time.monotonic()
         asked.set()
     if threading.current_thread() is not threading.main_thread(): # only the main thread may listen

@@ -27,7 +27,8 @@ def warmup_cosine(
     floor:float=0., # the factor never falls below this after the warm-up
 )->Callable[[float],float]: # epoch -> factor of the base rate
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
-    if warmup >= epochs: raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
+    if warmup >= epochs:
+        raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
     def factor(epoch:float)->float:
         if epoch < warmup: return epoch/warmup
         return max(floor, (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2)
@@ -46,5 +47,6 @@ def optimizer(
     if not learn: raise ValueError('there is no parameter to train: all of them are frozen')
     if name=='adam': return torch.optim.Adam(learn, lr=lr, weight_decay=weight_decay, fused=True)
     if name=='adamw': return torch.optim.AdamW(learn, lr=lr, weight_decay=weight_decay, fused=True)
-    if name=='sgd': return torch.optim.SGD(learn, lr=lr, weight_decay=weight_decay, momentum=momentum, fused=True)
+    if name=='sgd':
+        return torch.optim.SGD(learn, lr=lr, weight_decay=weight_decay, momentum=momentum, fused=True)
     raise ValueError(f"optimizer={name!r} is unknown; use 'adam', 'adamw' or 'sgd'")

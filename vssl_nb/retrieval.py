@@ -4,29 +4,39 @@
 
 # %% auto #0
 __all__ = ['KS', 'JOINS', 'RUNGS', 'nearest_neighbours', 'within', 'topk_hits', 'recall', 'chance', 'recall_by_class',
-           'retrieval_recall', 'over_splits', 'mean_over', 'join', 'rungs', 'ladder']
+           'centre_and_normalise', 'retrieval_recall', 'histogram', 'query_and_gallery', 'over_splits', 'mean_over',
+           'join', 'rungs', 'ladder']
 
 # %% ../nbs/23_retrieval.ipynb #f4fa3829
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
-from .datasets import VideoCache, video_cache
-from .features import Features, Protocol, _gathered, _mean, counted, each_video, extract, protocol, centre_and_normalise, restrict
+from .datasets import video_cache
+from .features import Features, collect_features, extract, extract_clips, feature_key
+from .features import mean_of_clips, restrict
+from .machine import Machine
 from .manifest import Manifest
+from .protocols import Protocol, counted, protocol
+from .sampling import even_clips
+from .video import VideoError, decode
 
 # %% ../nbs/23_retrieval.ipynb #73427e6b
 def _pack(
     sim:Tensor, # (Q, n) float32
     where:Tensor, # (n,) or (Q, n) position in the gallery
 )->Tensor: # (Q, n) long, larger is nearer, no two in a row alike
-    "Similarity and position in one integer; among equal similarities the earlier position is the larger integer."
+    "Similarity and position in one integer; among equals the earlier position is the larger integer."
     bits = sim.view(torch.int32).long()
-    order = torch.where(bits < 0, -(bits & 0x7fffffff), bits) # floats of either sign in the order of integers; -0. and 0. both become 0
+    # floats of either sign in the order of integers; -0. and 0. both become 0
+    order = torch.where(bits < 0, -(bits & 0x7fffffff), bits)
     return (order << 32) + (0x7fffffff - where)
 
 def _unpack(packed:Tensor)->tuple[Tensor,Tensor]: # position, similarity
@@ -44,7 +54,9 @@ def _best(
     value,where = sim.topk(min(k, sim.shape[1]), 1)
     best = _pack(value, first + where)
     tied = (sim >= value[:, -1:]).sum(1) > value.shape[1]
-    if tied.any(): best[tied] = _pack(sim[tied], first + torch.arange(sim.shape[1], device=sim.device)).topk(best.shape[1], 1).values
+    if tied.any():
+        places = first + torch.arange(sim.shape[1], device=sim.device)
+        best[tied] = _pack(sim[tied], places).topk(best.shape[1], 1).values
     return best
 
 # %% ../nbs/23_retrieval.ipynb #bed07028
@@ -55,7 +67,9 @@ def _better(
     k:int,
 )->Tensor: # (Q, up to k) packed
     "The k best after some further columns; an equal one comes too late."
-    if best.shape[1] < k: return torch.cat([best, _best(sim, first, k)], 1).topk(min(k, best.shape[1] + sim.shape[1]), 1).values
+    if best.shape[1] < k:
+        both = torch.cat([best, _best(sim, first, k)], 1)
+        return both.topk(min(k, best.shape[1] + sim.shape[1]), 1).values
     most = int((sim > _unpack(best.min(1, keepdim=True).values)[1]).sum(1).max())
     if not most: return best
     if most > k: new = _best(sim, first, k)
@@ -65,47 +79,58 @@ def _better(
     return torch.cat([best, new], 1).topk(k, 1).values
 
 # %% ../nbs/23_retrieval.ipynb #aaf4b1e5
-def _refuse(query:Tensor, gallery:Tensor, ks:Sequence[int]):
-    "What would give a number without a meaning."
+def _check_pair(query:Tensor, gallery:Tensor, ks:Sequence[int]):
+    "Refuse what would give a number without a meaning."
+    shapes = tuple(query.shape),tuple(gallery.shape)
     if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
-        raise ValueError(f'features must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}')
+        raise ValueError('features must be (Q, D) and (N, D) with one D, not {} and {}'.format(*shapes))
     for name,x in (('query', query), ('gallery', gallery)):
         if not len(x): raise ValueError(f'the {name} holds no video')
         bad = sum(int((~part.isfinite().all(1)).sum()) for part in x.split(4096))
-        if bad: raise ValueError(f'{bad} of {len(x)} {name} features hold NaN or infinity; look at the encoder that made them')
+        if bad: raise ValueError(f'{bad} of {len(x)} {name} features hold NaN or infinity; '
+            'look at the encoder that made them')
     _check_ks(ks, len(gallery))
 
 def _check_ks(ks:Sequence[int], gallery:int):
     for k in ks:
-        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} videos; k must be from 1 to {gallery}')
+        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} '
+            f'videos; k must be from 1 to {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
 def nearest_neighbours(
     query:Tensor, # (Q, D) features, of any length
     gallery:Tensor, # (N, D)
     k:int=10,
-    chunk:int=2048, # rows of either side at a time: the memory beyond input and output is about 40 bytes times its square
+    chunk:int=2048, # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
 )->tuple[Tensor,Tensor]: # (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
-    "The k most similar gallery rows of each query; among equals the earlier row comes first. A zero vector is equally far (0) from everything."
-    _refuse(query, gallery, [k])
+    "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
+    _check_pair(query, gallery, [k])
     found = []
     for some in query.split(chunk):
         q = F.normalize(some.double(), dim=1)
         best = torch.empty(len(q), 0, dtype=torch.long, device=q.device)
-        for i,part in enumerate(gallery.split(chunk)): best = _better(best, (q @ F.normalize(part.double(), dim=1).T).float(), chunk*i, k)
+        for i,part in enumerate(gallery.split(chunk)):
+            best = _better(best, (q @ F.normalize(part.double(), dim=1).T).float(), chunk*i, k)
         found.append(best)
     return _unpack(torch.cat(found))
 
 # %% ../nbs/23_retrieval.ipynb #34d5d6fc
 KS = (1, 5, 10, 20, 50) # the k of the published tables (b10)
 
-def within(ks:Sequence[int], gallery:int)->tuple[int,...]: # the k that a gallery of so many videos can answer
+def within(
+    ks:Sequence[int], # such as KS
+    gallery:int, # how many videos it has
+)->tuple[int,...]:
+    "The k that a gallery of so many videos can answer."
     return tuple(k for k in ks if k <= gallery)
 
 def _check_labels(**labels:tuple[Tensor,int]): # name=(labels, how many there must be)
     for name,(label,n) in labels.items():
-        if label.shape != (n,): raise ValueError(f'{n} {name} features but labels of shape {tuple(label.shape)}')
-        if (label < 0).any(): raise ValueError(f'{int((label < 0).sum())} of {n} {name} videos are unlabelled (-1); recall needs the class of every video')
+        if label.shape != (n,):
+            raise ValueError(f'{n} {name} features but labels of shape {tuple(label.shape)}')
+        bare = int((label < 0).sum())
+        if bare: raise ValueError(f'{bare} of {n} {name} videos are unlabelled '
+            '(-1); recall needs the class of every video')
 
 def topk_hits(
     query:Tensor, # (Q, D)
@@ -117,10 +142,11 @@ def topk_hits(
 )->Tensor: # (Q, k) bool, on the device of the labels
     "Whether the neighbour of each rank has the class of its query."
     _check_labels(query=(query_label, len(query)), gallery=(gallery_label, len(gallery)))
-    return gallery_label[nearest_neighbours(query, gallery, k, chunk)[0].to(gallery_label.device)] == query_label[:, None]
+    near = nearest_neighbours(query, gallery, k, chunk)[0].to(gallery_label.device)
+    return gallery_label[near] == query_label[:, None]
 
 def recall(
-    query:Tensor, # (Q, D) of the test videos; centre them first where the protocol says so (`features.centre_and_normalise`)
+    query:Tensor, # (Q, D) of the test videos, centred where the protocol says so: `centre_and_normalise`
     gallery:Tensor, # (N, D) of the training videos
     query_label:Tensor, # (Q,) class ids, no -1
     gallery_label:Tensor, # (N,)
@@ -161,30 +187,116 @@ def recall_by_class(
     right = topk_hits(query, gallery, query_label, gallery_label, k, chunk).any(1).double()
     return {c: right[query_label==c].mean().item() for c in query_label.unique().tolist()}
 
+# %% ../nbs/23_retrieval.ipynb #62304acd
+def _check_comparable(query:Features, gallery:Features):
+    "Refuse sets that cannot be compared."
+    for k in ('encoder', 'manifest', 'view', 'views', 'split'):
+        q,g = query.key.get(k),gallery.key.get(k)
+        if q != g: raise ValueError(f'query and gallery do not have the same {k} ({str(q)[:16]} and '
+            f'{str(g)[:16]}); extract both with one')
+    for k,v in asdict(gallery.protocol).items():
+        mine = getattr(query.protocol, k)
+        if mine != v and k != 'name':
+            raise ValueError(f'the query was made with {k}={mine!r} in its protocol, the gallery with {v!r}; '
+                'extract both with one protocol')
+    both = set(query.row.tolist()) & set(gallery.row.tolist())
+    if both: raise ValueError(f'{len(both)} videos are in the query and in the gallery (row {min(both)} of '
+        'the manifest is one): each would find itself')
+
+def _column_mean(x:Tensor)->Tensor: # (N, D) -> (D,) float64
+    return torch.stack([part.double().sum(0) for part in x.split(4096)]).sum(0)/len(x)
+
+def _subtract(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D) float32
+    out = torch.empty_like(x, dtype=torch.float32)
+    for i in range(0, len(x), 4096): # in pieces: a copy of a large gallery in double precision does not fit
+        part = x[i:i+4096].double()
+        if mean is not None: part -= mean
+        out[i:i+4096] = F.normalize(part, dim=1) if unit else part
+    return out
+
+def centre_and_normalise(
+    query:Features, # of the test videos
+    gallery:Features, # of the training videos, by the same encoder and protocol
+    unit:bool=True, # bring every row to length 1
+)->tuple[Tensor,Tensor]: # (Q, D) and (N, D) float32
+    "Centre and normalise both sets as their protocol says; ValueError where they cannot be compared."
+    _check_comparable(query, gallery)
+    how = gallery.protocol.centre
+    mean = None if how=='none' else _column_mean(gallery.x)
+    of_query = _column_mean(query.x) if how=='own' else mean
+    return _subtract(query.x, of_query, unit),_subtract(gallery.x, mean, unit)
+
+# %% ../nbs/23_retrieval.ipynb #ac5c32cb
 def retrieval_recall(
     query:Features, # of the test videos
     gallery:Features, # of the training videos
     ks:Sequence[int]=(1,5,10),
     chunk:int=2048, # see `nearest_neighbours`
 )->dict[int,float]: # k -> R@k
-    "R@k of two sets of features, made comparable as their protocol says (`features.centre_and_normalise`)."
+    "R@k of two sets of features, made comparable as their protocol says."
     return recall(*centre_and_normalise(query, gallery), query.label, gallery.label, ks, chunk)
 
+# %% ../nbs/23_retrieval.ipynb #fe5f99a8
+def _colour_histogram(
+    frames:Tensor, # (..., 3) uint8
+    bins:int, # levels per channel
+)->Tensor: # (bins**3,) float32
+    "Square root of the share of pixels in each cell of the colour cube."
+    level = np.arange(256)*bins//256
+    weights = enumerate((bins*bins, bins, 1))
+    red,green,blue = ((level*w).astype(np.int32)[frames[..., c]] for c,w in weights)
+    count = np.bincount((red + green + blue).ravel(), minlength=bins**3)
+    return torch.from_numpy(np.sqrt(count/count.sum())).float()
+
+def histogram(
+    manifest:Manifest,
+    part:str='test', # 'train', 'test' or 'all'
+    split:int=1, # 1, 2 or 3
+    bins:int=8, # levels per channel
+    frames:int=16, # evenly spread over the video
+    machine:Machine=Machine(), # whether to show a bar
+)->Features: # x (N, bins**3), of length 1
+    "The baseline that sees colours alone."
+    p = Protocol('histogram', clips=frames, length=1, centre='none')
+    rows = manifest.select(part, split)
+    found:dict[int,Tensor] = {}
+    bad:dict[int,str] = {}
+    for r in tqdm(rows, desc=f'colours of {part}', disable=not machine.progress):
+        numbers = even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0].tolist()
+        try: found[r] = _colour_histogram(decode(manifest.file(r), numbers), bins)
+        except VideoError as e: bad[r] = e.reason
+    key = feature_key(f'histogram, {bins} levels', manifest, part, split, 'rgb', p)
+    return collect_features(manifest, rows, found, bad, p, key)
+
 # %% ../nbs/23_retrieval.ipynb #1caa4839
+def query_and_gallery(
+    encoder:nn.Module,
+    manifest:Manifest,
+    splits:Sequence[int]=(1,),
+    view:str='rgb',
+    protocol:Protocol=protocol(),
+    **how, # of `features.extract`: batch, machine, store, name, and arguments of `Views`
+)->dict[int,tuple[Features,Features]]: # split -> query, gallery
+    "Features of the test and training videos of every split, each video encoded once; ManifestError."
+    for s in splits:
+        for part in ('test', 'train'): counted(manifest, part, s, protocol) # before the first file is decoded
+    as_query = extract(encoder, manifest, 'all', 1, view, protocol, role='query', **how)
+    as_gallery = as_query if protocol.gallery=='alike' else \
+        extract(encoder, manifest, 'all', 1, view, protocol, role='gallery', **how)
+    return {s: (restrict(as_query, manifest, 'test', s), restrict(as_gallery, manifest, 'train', s))
+        for s in splits}
+
 def over_splits(
     encoder:nn.Module,
     manifest:Manifest,
     splits:Sequence[int]=(1,2,3),
     view:str='rgb',
-    protocol:Protocol=protocol('clean'),
+    protocol:Protocol=protocol(),
     ks:Sequence[int]=KS, # those that the smallest gallery can answer are taken
-    **how, # of `features.extract`: batch, workers, device, store, ..., and arguments of `Views`
+    **how, # of `features.extract`: batch, machine, store, name, and arguments of `Views`
 )->dict[int,dict[int,float]]: # split -> k -> R@k
     "Test -> train retrieval on several splits; ManifestError where one does not exist."
-    for s in splits: counted(manifest, 'test', s, protocol), counted(manifest, 'train', s, protocol) # before the first file is decoded
-    as_query = extract(encoder, manifest, 'all', 1, view, protocol, role='query', **how)
-    as_gallery = as_query if protocol.gallery=='alike' else extract(encoder, manifest, 'all', 1, view, protocol, role='gallery', **how)
-    pairs = {s: (restrict(as_query, manifest, 'test', s), restrict(as_gallery, manifest, 'train', s)) for s in splits}
+    pairs = query_and_gallery(encoder, manifest, splits, view, protocol, **how)
     smallest = min(len(gallery) for _,gallery in pairs.values())
     return {s: retrieval_recall(*pair, within(ks, smallest)) for s,pair in pairs.items()}
 
@@ -199,79 +311,98 @@ JOINS = ('sum', 'concat')
 
 def join(
     *streams:tuple[Features,Features], # query and gallery of each view
-    how:str='sum', # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side, of their own length (IIC, b11)
+    how:str='sum', # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side (IIC, b11)
 )->tuple[Tensor,Tensor,Tensor,Tensor]: # query (Q, D), gallery (N, D), their labels: what `recall` takes
-    "Several streams as one; videos that one stream could not read are left out. ValueError where the streams are not of the same videos."
+    "Several streams as one, without the videos that one could not read. ValueError where they do not fit."
     if how not in JOINS: raise ValueError(f"how must be {' or '.join(map(repr, JOINS))}, not {how!r}")
-    if len(streams) < 2: raise ValueError(f'{len(streams)} stream is nothing to join; give the (query, gallery) of two views')
+    if len(streams) < 2:
+        raise ValueError(f'{len(streams)} stream is nothing to join; give the (query, gallery) of two views')
     sides = []
     for side in zip(*streams):
         for k in ('manifest', 'part', 'split'):
-            if len(them := {f.key.get(k, '') for f in side}) > 1: raise ValueError(f'the streams do not have the same {k} ({" and ".join(sorted(v[:16] for v in them))}); extract all with one')
+            if len(them := {f.key.get(k, '') for f in side}) > 1:
+                raise ValueError(f'the streams do not have the same {k} '
+                    f'({" and ".join(sorted(v[:16] for v in them))}); extract all with one')
         common = sorted(set.intersection(*(set(f.row.tolist()) for f in side)))
-        if not common: raise ValueError('the streams have no video in common; extract all from the same videos')
-        sides.append([torch.tensor([{r: i for i,r in enumerate(f.row.tolist())}[r] for r in common]) for f in side])
+        if not common:
+            raise ValueError('the streams have no video in common; extract all from the same videos')
+        at = [{r: i for i,r in enumerate(f.row.tolist())} for f in side]
+        sides.append([torch.tensor([a[r] for r in common]) for a in at])
     made = [centre_and_normalise(q, g, unit=how=='sum') for q,g in streams]
     query,gallery = (torch.cat([pair[s][at] for pair,at in zip(made, sides[s])], 1) for s in (0, 1))
     return query,gallery,streams[0][0].label[sides[0][0]],streams[0][1].label[sides[1][0]]
 
 # %% ../nbs/23_retrieval.ipynb #c8e1fae6
-RUNGS = (('a gallery video like a query', ('gallery',)), ('colours left alone', ('jitter',)), ('mean of the gallery on both sides', ('centre',)),
-    ('clips of any length', ('clip_norm',)), ('the largest square', ('crop',)), ('short videos filled', ('short',)), ('other clips', ('windows', 'clips')))
+RUNGS = (('a gallery video like a query', ('gallery',)), ('colours left alone', ('jitter',)),
+    ('mean of the gallery on both sides', ('centre',)), ('clips of any length', ('clip_norm',)),
+    ('the largest square', ('crop',)), ('short videos filled', ('short',)),
+    ('other clips', ('windows', 'clips')))
 
 def rungs(
     start:Protocol, goal:Protocol,
 )->list[tuple[str,Protocol]]: # what has changed, and the protocol from then on; from `start` to `goal`
     "One change after another; steps that change nothing are left out."
     p,found = start,[(start.name, start)]
-    rest = tuple(f.name for f in dataclasses.fields(Protocol) if f.name not in ('name', 'seed', *(n for _,names in RUNGS for n in names)))
+    told = ('name', 'seed', *(n for _,names in RUNGS for n in names))
+    rest = tuple(f.name for f in dataclasses.fields(Protocol) if f.name not in told)
     for words,names in (*RUNGS, ('all other fields', rest)):
         step = dataclasses.replace(p, **{n: getattr(goal, n) for n in names})
-        if step != p: found.append((words, dataclasses.replace(step, name=f'{start.name}, step {len(found)}')))
+        name = f'{start.name}, step {len(found)}'
+        if step != p: found.append((words, dataclasses.replace(step, name=name)))
         p = found[-1][1]
     return found[:-1] + [(found[-1][0], dataclasses.replace(p, name=goal.name))]
 
 # %% ../nbs/23_retrieval.ipynb #99723732
-class _Clips:
+class _ClipFeatures:
     "Features of clips, each made once."
-    def __init__(self, encoder:nn.Module, manifest:Manifest, view:str, cache:int|VideoCache, how:dict[str,Any]):
+    def __init__(self, encoder:nn.Module, manifest:Manifest, view:str, machine:Machine, how:dict[str,Any]):
         self.encoder,self.manifest,self.view,self.how = encoder,manifest,view,how
         self.kept:dict[tuple,dict[int,Tensor|str]] = {}
-        self.videos = video_cache(manifest, cache)
+        self.machine = dataclasses.replace(machine, cache=video_cache(manifest, machine.cache))
 
     def features(self, part:str, split:int, p:Protocol)->Features:
         "As `extract` would make them."
         rows,left = counted(self.manifest, part, split, p)
         role = 'gallery' if part=='train' else 'query'
-        decides = ('clips', 'windows', 'length', 'stride', 'size', 'crop', 'pad', 'jitter', 'feature') + (('seed',) if p.random else ())
-        kept = self.kept.setdefault((role if p.gallery=='random' else '', *(getattr(p, n) for n in decides)), {})
-        kept.update(each_video(self.encoder, self.manifest, [r for r in rows if r not in kept], self.view, p, role, cache=self.videos, **self.how))
-        mean = {r: _mean(x, p.clip_norm) for r in rows if isinstance(x := kept[r], Tensor)}
-        return _gathered(self.manifest, rows, mean, {r: x for r in rows if isinstance(x := kept[r], str)} | left, p, {})
+        decides = ['clips', 'windows', 'length', 'stride', 'size', 'crop', 'pad', 'jitter', 'feature']
+        if p.random: decides.append('seed')
+        key = (role if p.gallery=='random' else '', *(getattr(p, n) for n in decides))
+        kept = self.kept.setdefault(key, {})
+        todo = [r for r in rows if r not in kept]
+        kept.update(extract_clips(self.encoder, self.manifest, todo, self.view, p, role, machine=self.machine,
+            **self.how))
+        mean = {r: mean_of_clips(x, p.clip_norm) for r in rows if isinstance(x := kept[r], Tensor)}
+        bad = {r: x for r in rows if isinstance(x := kept[r], str)} | left
+        return collect_features(self.manifest, rows, mean, bad, p, {})
 
-    def pair(self, split:int, p:Protocol)->tuple[Features,Features]: return self.features('test', split, p),self.features('train', split, p)
+    def pair(self, split:int, p:Protocol)->tuple[Features,Features]:
+        return self.features('test', split, p),self.features('train', split, p)
 
 # %% ../nbs/23_retrieval.ipynb #704ed5d1
 def ladder(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest,
-    goal:Protocol=protocol('clean'), # with the encoder's length, stride and size
+    goal:Protocol=protocol(), # with the encoder's length, stride and size
     start:Protocol|None=None, # None: `coclr_official` with length, stride, size and pad of `goal`
     splits:Sequence[int]=(1,),
     view:str='rgb',
     seeds:Sequence[int]=(0,1,2), # of the protocols that draw
     ks:Sequence[int]=KS, # those that the smallest gallery can answer are taken
-    cache:int|VideoCache=512, # MiB of decoded videos that are kept from step to step where workers=0, or those kept already
-    **how, # of `features.each_video`: batch, workers, device, progress, and arguments of `Views`
-)->list[dict[str,Any]]: # a row for each step: step, protocol (its text), r1, ... (mean over splits and seeds), low and high (R@1 of the seeds), seeds, queries, gallery
+    machine:Machine=Machine(cache=512), # its cache keeps decoded videos from step to step where workers=0
+    **how, # of `features.extract_clips`: batch, and arguments of `Views`
+)->list[dict[str,Any]]: # step, protocol (its text), r1, ... (means), low, high (R@1), seeds, queries, gallery
     "R@k after each step from one protocol to another. The features of all clips are kept in memory."
-    start = start or dataclasses.replace(protocol('coclr_official'), **{n: getattr(goal, n) for n in ('length', 'stride', 'size', 'pad')})
-    clips,rows = _Clips(encoder, manifest, view, cache, how),[]
+    clip = {n: getattr(goal, n) for n in ('length', 'stride', 'size', 'pad')}
+    start = start or protocol('coclr_official', **clip)
+    clips,rows = _ClipFeatures(encoder, manifest, view, machine, how),[]
     ks = within(ks, min(len(counted(manifest, 'train', s, p)[0]) for s in splits for p in (start, goal)))
     for words,p in rungs(start, goal):
-        pairs = {(seed, s): clips.pair(s, dataclasses.replace(p, seed=seed)) for seed in (seeds if p.random else (p.seed,)) for s in splits}
+        pairs = {(seed, s): clips.pair(s, dataclasses.replace(p, seed=seed))
+            for seed in (seeds if p.random else (p.seed,)) for s in splits}
         found = {at: retrieval_recall(*pair, ks) for at,pair in pairs.items()}
-        r1 = [mean_over({s: r for (seed,s),r in found.items() if seed==one})[ks[0]] for one in dict.fromkeys(seed for seed,_ in found)]
+        drawn = dict.fromkeys(seed for seed,_ in found)
+        r1 = [mean_over({s: r for (seed,s),r in found.items() if seed==one})[ks[0]] for one in drawn]
         q,g = (sum(len(pair[side]) for pair in pairs.values())//len(r1) for side in (0, 1))
-        rows.append({'step': words, 'protocol': str(p), **{f'r{k}': v for k,v in mean_over(found).items()}, 'low': min(r1), 'high': max(r1), 'seeds': len(r1), 'queries': q, 'gallery': g})
+        rows.append({'step': words, 'protocol': str(p), **{f'r{k}': v for k,v in mean_over(found).items()},
+            'low': min(r1), 'high': max(r1), 'seeds': len(r1), 'queries': q, 'gallery': g})
     return rows

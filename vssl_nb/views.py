@@ -33,17 +33,29 @@ def from_streams(
         return f
     return mark
 
-def rgb_view(clips:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # (B, V, 3, T, H, W)
+def rgb_view(
+    clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+    *,
+    mean:tuple[float,...], std:tuple[float,...], # per channel
+)->Tensor: # same shape
     "The clips, normalised."
     return normalise(clips, mean, std)
 
-def residual_view(clips:Tensor, *, residual:str, residual_scale:float)->Tensor: # (B, V, 3, T, H, W)
+def residual_view(
+    clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+    *,
+    residual:str, residual_scale:float, # a form of `motion.residual`; what the plain one is divided by
+)->Tensor: # same shape
     "The difference of neighbouring frames; the plain one is divided by a fixed number."
     d = frame_residual(clips, residual)
     return d.div_(residual_scale) if residual=='plain' else d
 
 @from_streams('flow')
-def flow_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # (B, V, 3, T, H, W)
+def flow_view(
+    flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
+    *,
+    mean:tuple[float,...], std:tuple[float,...], # per channel
+)->Tensor: # same shape
     "The pictures of flow, normalised as if they were RGB."
     return normalise(flow, mean, std)
 
