@@ -148,26 +148,30 @@ def settings_class(
 
 # %% ../nbs/40_recipes.ipynb #d40a11c1
 def refuse_unusable(
-    settings:type, # a frozen dataclass with `name` and `method`
+    settings:Any, # a frozen dataclass with `name` and `method`
     where:str, # its name, for messages
 )->None:
     "Refuse settings that could not be told from others, overridden by name, or read back. `RecipeError`."
     if METHODS.get(settings.name, settings) is not settings:
-        raise RecipeError(f'{where}: calls itself {settings.name!r}, as a method of this library does; give it a name of its own')
+        raise RecipeError(f'{where}: calls itself {settings.name!r}, as a method of this library does; '
+            'give it a name of its own')
     clips = getattr(settings, 'clips', None)
     if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
-        raise RecipeError(f"{where}: clips={clips!r} is not a tuple of names, such as clips:ClassVar = ('one', 'two')")
+        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
+            "such as clips:ClassVar = ('one', 'two')")
     taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(settings):
         if f.name in ('name', 'method'):
-            raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; write {f.name}:ClassVar[str] = …')
+            raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
+                f'write {f.name}:ClassVar[str] = …')
         if f.name in taken:
             raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; call it otherwise')
         if f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
     try: kept = part_from_dict(settings, json.loads(json.dumps(asdict(checked(settings())))), 'method', where)
     except (TypeError, NameError) as e:
-        raise RecipeError(f'{where}: its defaults cannot be kept in recipe.json ({e}); use numbers, words, None and tuples') from e
+        raise RecipeError(f'{where}: its defaults cannot be kept in recipe.json ({e}); '
+            'use numbers, words, None and tuples') from e
     if kept!=settings():
         raise RecipeError(f'{where}: its defaults are not the same when they are read back from recipe.json; '
             'use numbers, words, None and tuples of them')
@@ -186,7 +190,8 @@ def networks(recipe:'Recipe')->dict[str,str]: # argument of the method -> view; 
     if not hasattr(recipe.method, 'networks'): return {'encoder': recipe.view}
     given = recipe.method.networks(recipe.view)
     if not isinstance(given, dict) or 'encoder' not in given:
-        raise RecipeError(f"{recipe.method.name}: networks(view) gave {given!r}, not a dict of argument -> view with 'encoder' in it")
+        raise RecipeError(f'{recipe.method.name}: networks(view) gave {given!r}, '
+            "not a dict of argument -> view with 'encoder' in it")
     return given
 
 def refuse_unfit(
