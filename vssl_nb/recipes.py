@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['METHODS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment', 'TrainingVideos',
-           'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'settings_class', 'method_name',
-           'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find', 'flat_fields', 'fits',
-           'checked', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict', 'part_from_dict',
-           'from_dict', 'difference']
+           'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'settings_class', 'refuse_unusable',
+           'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find',
+           'flat_fields', 'fits', 'checked', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict',
+           'part_from_dict', 'from_dict', 'difference']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
+import json
+import re
 import types
 from collections import Counter
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
@@ -141,8 +143,40 @@ def settings_class(
             ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
         if not isinstance(vars(found).get(word), str):
             raise RecipeError(f'{name}: does not say itself {what} (what it inherits would train another method)')
+    refuse_unusable(found, name)
     return found
 
+# %% ../nbs/40_recipes.ipynb #d40a11c1
+def refuse_unusable(
+    settings:Any, # a frozen dataclass with `name` and `method`
+    where:str, # its name, for messages
+)->None:
+    "Refuse settings that could not be told from others, overridden by name, or read back. `RecipeError`."
+    if METHODS.get(settings.name, settings) is not settings:
+        raise RecipeError(f'{where}: calls itself {settings.name!r}, as a method of this library does; '
+            'give it a name of its own')
+    clips = getattr(settings, 'clips', None)
+    if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
+        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
+            "such as clips:ClassVar = ('one', 'two')")
+    taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
+    for f in fields(settings):
+        if f.name in ('name', 'method'):
+            raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
+                f'write {f.name}:ClassVar[str] = …')
+        if f.name in taken:
+            raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; call it otherwise')
+        if f.default is MISSING and f.default_factory is MISSING:
+            raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
+    try: kept = part_from_dict(settings, json.loads(json.dumps(asdict(checked(settings())))), 'method', where)
+    except (TypeError, NameError) as e:
+        raise RecipeError(f'{where}: its defaults cannot be kept in recipe.json ({e}); '
+            'use numbers, words, None and tuples') from e
+    if kept!=settings():
+        raise RecipeError(f'{where}: its defaults are not the same when they are read back from recipe.json; '
+            'use numbers, words, None and tuples of them')
+
+# %% ../nbs/40_recipes.ipynb #d40a11c2
 def method_name(recipe:'Recipe')->str: # 'infonce'
     "What tables call the method of a recipe."
     return recipe.method.name
@@ -153,7 +187,12 @@ def view_names(recipe:'Recipe')->tuple[str,...]: # names for `Views`, that of th
 
 def networks(recipe:'Recipe')->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
     "The networks a method is built from."
-    return recipe.method.networks(recipe.view) if hasattr(recipe.method, 'networks') else {'encoder': recipe.view}
+    if not hasattr(recipe.method, 'networks'): return {'encoder': recipe.view}
+    given = recipe.method.networks(recipe.view)
+    if not isinstance(given, dict) or 'encoder' not in given:
+        raise RecipeError(f'{recipe.method.name}: networks(view) gave {given!r}, '
+            "not a dict of argument -> view with 'encoder' in it")
+    return given
 
 def refuse_unfit(
     recipe:'Recipe',
@@ -363,6 +402,11 @@ def find(
     try: found = load_object(name, 'a recipe')
     except PluginError as e: raise RecipeError(str(e)) from None
     if not isinstance(found, Recipe): raise RecipeError(f'{name}: is a {type(found).__name__}, not a Recipe')
+    if not re.fullmatch(r'\w[\w.+-]*', str(found.name)):
+        raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; use letters, digits, - and _')
+    if RECIPES.get(found.name, found)!=found:
+        raise RecipeError(f"{name}: calls itself {found.name!r} and differs from the recipe of that name here; "
+            "give it one of its own, override(…, name='mine')")
     return checked(found)
 
 # %% ../nbs/40_recipes.ipynb #d279ac49
