@@ -32,17 +32,20 @@ def load_object(
 )->Any: # what the module calls so
     "Import what a name leads to; raises PluginError. This runs the module: name only code that you trust."
     module, _, attribute = name.partition(':')
-    if not module or not attribute: raise PluginError(f"{name!r} does not name {what}: write 'package.module:name'")
+    if not module or not attribute:
+        raise PluginError(f"{name!r} does not name {what}: write 'package.module:name'")
     here = str(Path.cwd())
     if here not in sys.path: sys.path.append(here) # a command starts in the folder of its script, not in ours
     try: found: Any = importlib.import_module(module)
     except ModuleNotFoundError as e:
-        if e.name and not f'{module}.'.startswith(f'{e.name}.'): raise # their module was found, and lacks another
+        # their module was found, and lacks another
+        if e.name and not f'{module}.'.startswith(f'{e.name}.'): raise
         raise PluginError(f'{name!r}: there is no module {e.name!r} to take {what} from; '
             'install it, or start in the folder where it lies') from e
     for part in attribute.split('.'):
         if not hasattr(found, part):
-            raise PluginError(f'{name!r}: {module} has no {part!r}; {did_you_mean(part, public_names(found))}')
+            raise PluginError(f'{name!r}: {module} has no {part!r}; '
+                f'{did_you_mean(part, public_names(found))}')
         found = getattr(found, part)
     return found
 
@@ -69,6 +72,6 @@ def full_name(
     "Under which name `load_object` finds something again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
     if module=='__main__' or not name or '<' in name:
-        raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other process finds it; '
-            'move it to the top of a .py file')
+        raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other '
+            'process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
