@@ -116,6 +116,67 @@ def test_imports_stand_alone_in_export_cells():
     assert not mixed, mixed
 
 
+WIDTH, EXPORT_LINES, PAGE_CELLS = 110, 40, 60
+# a single class or function that is clearer in one piece, in an export cell of its own
+LONG_CELLS = {}
+# pages that are being rewritten
+LONG_LINES: set[str] = set()
+
+
+def too_long(text): return [line for line in text.splitlines() if len(line) > WIDTH]
+
+
+def test_lines_fit_on_a_page():
+    "Of what is written by hand: in vssl_nb/ nbdev writes long lines of imports and names."
+    pages = [p for p in notebooks() if p.name not in LONG_LINES]
+    by_hand = {p.name: [c['source'] for c in cells(p) if c['cell_type'] == 'code'] for p in pages}
+    for path in [ROOT/'setup.py', *(p for d in ('tests', 'benchmarks', 'data_scripts') for p in (ROOT/d).rglob('*.py'))]:
+        by_hand[str(path.relative_to(ROOT))] = [path.read_text(encoding='utf-8')]
+    wide = {name: found for name, texts in by_hand.items() if (found := [x for t in texts for x in too_long(t)])}
+    count = ', '.join(f'{name}: {len(found)}' for name, found in wide.items())
+    assert not wide, f'lines over {WIDTH} characters: {count}; the first is {next(iter(wide.values()))[0]!r}'
+
+
+def test_pages_and_export_cells_are_short():
+    long = {p.name: n for p in notebooks() if (n := len(cells(p))) > PAGE_CELLS}
+    assert not long, f'pages of over {PAGE_CELLS} cells: {long}'
+    found = {}
+    for path in notebooks():
+        for source in exported(path):
+            code = [line for line in source.splitlines() if not line.startswith('#|')]
+            if len(code) > EXPORT_LINES:
+                names = [n.name for n in ast.parse(source).body if isinstance(n, (ast.ClassDef, ast.FunctionDef))]
+                found[f'{path.stem}: {" ".join(names)}'] = len(code)
+    assert not found.keys() - LONG_CELLS, f'export cells of over {EXPORT_LINES} lines: {found}'
+    assert not LONG_CELLS - found.keys(), f'no longer long, remove it here: {LONG_CELLS - found.keys()}'
+
+
+def test_no_public_name_in_two_modules():
+    where = {}
+    for path in sorted((ROOT/'vssl_nb').rglob('*.py')):
+        for node in ast.parse(path.read_text(encoding='utf-8')).body:
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == '__all__' for t in node.targets):
+                for name in ast.literal_eval(node.value): where.setdefault(name, []).append(path.stem)
+    assert len(where) > 200, 'this no longer finds __all__'
+    assert not (twice := {name: m for name, m in where.items() if len(m) > 1}), twice
+
+
+def private(name): return name.startswith('_') and not name.endswith('__')
+
+
+def test_no_module_uses_a_private_name_of_another():
+    wrong = []
+    for path in notebooks():
+        trees = [ast.parse(re.sub(r'^\s*[%!].*$', '', c['source'], flags=re.M)) for c in cells(path) if c['cell_type'] == 'code']
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and (n.module or '').split('.')[0] == 'vssl_nb']
+        wrong += [f'{path.name}: {n.module}.{a.name}' for n in froms for a in n.names if private(a.name)]
+        rooms = {a.asname or a.name for n in froms for a in n.names} # `from vssl_nb import show`, then `show._x`
+        wrong += [f'{path.name}: {ast.unparse(n)}' for n in nodes if isinstance(n, ast.Attribute) and private(n.attr)
+            and isinstance(n.value, ast.Name) and n.value.id in rooms]
+    assert not wrong, wrong
+
+
 def test_methods_do_not_import_each_other():
     text = {p.name: '\n'.join(exported(p)) for p in NUMBERED if 30 <= int(p.name[:2]) < 40}
     assert not [name for name, source in text.items() if 'vssl_nb.methods' in source]

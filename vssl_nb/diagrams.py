@@ -185,7 +185,8 @@ def queue(
     cell:float=18, # px
 )->Spot: # of the cells
     "A row of remembered keys: new ones enter on the left, the oldest leave on the right."
-    place = draw_matrix(d, x, y, _array(values)[None], None if positive is None else _array(positive)[None], cell)
+    marked = None if positive is None else _array(positive)[None]
+    place = draw_matrix(d, x, y, _array(values)[None], marked, cell)
     arrow(d, place.right, (place.right[0] + 18, place.right[1]))
     write_text(d, place.right[0] + 22, place.right[1], 'oldest\nout', 'left')
     return place

@@ -101,6 +101,6 @@ def full_name(
     "Under which name `load_object` finds something again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
     if module=='__main__' or not name or '<' in name:
-        raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other process finds it; '
-            'move it to the top of a .py file')
+        raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other '
+            'process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
