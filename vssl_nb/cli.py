@@ -150,7 +150,7 @@ class Retrieve:
     second:Path|None=None # run folder of another view: both streams together
     joined:Literal['sum','concat']='sum' # of two streams: sum of cosines (CoCLR), or features side by side (IIC)
     name:str='' # what tables call an encoder or file of one's own
-    view:Literal['rgb','flow','residual']='rgb' # what an encoder of one's own sees
+    view:str='rgb' # what an encoder of one's own sees: rgb, flow, residual, or package.module:name
     out:Path|None=None # folder for results of what is no run; none: runs/<its name>
     baselines:bool=True # also show chance, a colour histogram and an untrained encoder
     device:str='auto' # auto, cpu or cuda
@@ -274,7 +274,7 @@ class Cotrain(MachineOptions):
         from vssl_nb.cotraining import cotrain
         from vssl_nb.report import page, sheet, summary
         out = self.out or Path('runs')/self.name
-        rows = cotrain(self.name, self.data, out, changes(self.set), health_every=self.health_every, **vars(self.machine()))
+        rows = cotrain(self.name, self.data, out, changes(self.set), self.machine(), self.health_every)
         if rows: print(sheet(summary(rows), 'text'), page(out), sep='\n')
         elif is_first(): print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} have a label')
 
