@@ -72,7 +72,7 @@ def main():
         write_json(out, found)
     steps = [c['step'] for c in found['curve']]
     if steps:
-        show.save(show.curves({'InfoNCE': (steps, [c['r1'] for c in found['curve']]), 'random encoder': ([steps[0], steps[-1]], [found['random']['r1']]*2)}, 'step', 'R@1',
+        show.save_picture(show.curves({'InfoNCE': (steps, [c['r1'] for c in found['curve']]), 'random encoder': ([steps[0], steps[-1]], [found['random']['r1']]*2)}, 'step', 'R@1',
             f"{recipe.name}, {found['card']['seconds']/60:.0f} minutes"), out.with_suffix('.png'))
     print(json.dumps({k: found[k] for k in ('median_seconds', 'videos_per_s', 'random')}, indent=1))
 

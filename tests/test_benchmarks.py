@@ -99,3 +99,19 @@ def test_effective_dimensions(monkeypatch):
     for d in (1, 3, 8):
         axes = torch.eye(8)[:d]
         assert abs(effective(5*torch.cat([axes, -axes]), axes) - d) < 1e-5
+
+
+def test_infonce(tmp_path):
+    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, batch=8, warmup=.5)), '--out', 'out.json']
+    done = script('infonce.py', '--seeds', 1, *how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first = (tmp_path/'out.json').read_text()
+    out = json.loads(first)
+    rows = {(r['name'], r['view']): r for r in out['seeds'][0]['rows']}
+    assert len(rows) == 12 and all(0 <= r['r1'] <= r['r5'] <= r['r10'] <= 1 for r in rows.values())
+    trained = [r for (name, _), r in rows.items() if name not in ('chance', 'histogram', 'random')]
+    assert len({r['steps'] for r in trained}) == 1 and rows['random', 'rgb']['steps'] == 0 # equal budget
+    assert {(r['name'], r['view']): r['r1'] for r in out['summary']} == {who: r['r1'] for who, r in rows.items()}
+    assert script('infonce.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    again = json.loads((tmp_path/'out.json').read_text())
+    assert again['seeds'] == out['seeds']

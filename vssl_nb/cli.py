@@ -239,7 +239,7 @@ class ProbeCommand:
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
         t, machine = evaluation.open_trained(self.folder, self.data), evaluation.Machine(self.device, workers=self.workers)
-        rows = evaluation.probe(t, self.preset, self.splits, self.selection, self.seed, machine=machine)
+        rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed, machine=machine)
         print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
 
 @dataclass

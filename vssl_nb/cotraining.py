@@ -140,7 +140,7 @@ def cotrain(
         streams = {r.view: out/p.recipe for p,r in phases} # the last run of each view
         first, second = (open_trained(run, data) for run in streams.values())
         rows += retrieve_two_streams(first, second, machine=machine)
-        show.save(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
+        show.save_picture(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
         return rows
 
 # %% ../nbs/45_cotraining.ipynb #b1f59b5e

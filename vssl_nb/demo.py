@@ -240,11 +240,11 @@ def _page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases:Sequ
     figures, recipes = out/'figures', [*phases, *beside]
     runs = {r.name: out/r.name for r in recipes}
     alone = {n: run for n,run in runs.items() if n.startswith('infonce')}
-    shown = {'One video per class: only the motion tells them apart.': show.save(a_video_per_class(manifest), figures/'classes.png'),
-        'The same videos and their stored optical flow.': show.save(flow_per_class(manifest), figures/'flow.png'),
-        'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).': show.save(top1_curves(alone, 'loss'), figures/'loss.png'),
-        'Pretext accuracy: how often a query finds its own key first.': show.save(top1_curves(alone, 'top1'), figures/'top1.png'),
-        'Co-training: how well each phase retrieves, and how many of the mined positives were right.': show.save(curve(out, [r.name for r in phases]), figures/'phases.png')}
+    shown = {'One video per class: only the motion tells them apart.': show.save_picture(a_video_per_class(manifest), figures/'classes.png'),
+        'The same videos and their stored optical flow.': show.save_picture(flow_per_class(manifest), figures/'flow.png'),
+        'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).': show.save_picture(top1_curves(alone, 'loss'), figures/'loss.png'),
+        'Pretext accuracy: how often a query finds its own key first.': show.save_picture(top1_curves(alone, 'top1'), figures/'top1.png'),
+        'Co-training: how well each phase retrieves, and how many of the mined positives were right.': show.save_picture(curve(out, [r.name for r in phases]), figures/'phases.png')}
     for name,run in runs.items():
         wall = shutil.copy(run/'figures'/f'neighbours-{manifest.sha256[:8]}.png', figures/f'neighbours-{name}.png')
         shown[f'Test videos and their nearest training videos, {name}: green is the same class.'] = Path(wall)

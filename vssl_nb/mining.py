@@ -34,7 +34,8 @@ def topk_mask(
 )->Tensor: # (B, N) bool
     "The `k` most similar candidates of each query; fewer where fewer are left. `ValueError`."
     if not 1 <= k <= sim.shape[1]:
-        raise ValueError(f'topk={k} of {sim.shape[1]} candidates: take at least 1, and no more than the memory holds')
+        raise ValueError(f'topk={k} of {sim.shape[1]} candidates: '
+            'take at least 1, and no more than the memory holds')
     if excluded is not None: sim = sim.masked_fill(excluded, -torch.inf)
     topk = torch.zeros_like(sim, dtype=torch.bool).scatter_(1, sim.topk(k, 1).indices, True)
     return topk if excluded is None else topk & ~excluded
@@ -65,7 +66,8 @@ def make_miner(
 )->Callable: # (sims, excluded) -> (B, N) bool
     "A miner by its name; raises ValueError for an option that it does not have."
     given = dict(o.split('=', 1) for o in options if '=' in o)
-    if len(given)!=len(options): raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
+    if len(given)!=len(options):
+        raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
     try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in given.items()})
     except TypeError as e:
         raise ValueError(f'miner {name!r} does not take these options ({e}); '
@@ -96,7 +98,7 @@ def mine(
     source:Tensor, # (B,) source of each query; -1 is unknown
     sources:Tensor, # (N,) of each candidate
     valid:Tensor|None=None, # (N,) bool: slots that hold a key; None: all of them
-    same_source:str='positive', # what clips of the same recording are: 'positive' (released), 'negative' (paper) or 'ignored'
+    same_source:str='positive', # clips of one recording: 'positive' (released), 'negative' (paper), 'ignored'
 )->Mined:
     "Exclude what needs no mining, let the miner search, and say who is a positive."
     one_of(SAME_SOURCE, same_source=same_source)
@@ -105,12 +107,14 @@ def mine(
     same = same & ~empty
     excluded = same | empty
     topk = _checked_mask(miner, miner(sims, excluded), excluded)
-    return Mined(topk | same if same_source=='positive' else topk, topk, excluded, same if same_source=='ignored' else None)
+    positive = topk | same if same_source=='positive' else topk
+    return Mined(positive, topk, excluded, same if same_source=='ignored' else None)
 
-def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what a miner took, none of it excluded
+def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
         what = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
-        raise ValueError(f"the miner {getattr(miner, '__name__', type(miner).__name__)} must give a boolean tensor "
+        name = getattr(miner, '__name__', type(miner).__name__)
+        raise ValueError(f'the miner {name} must give a boolean tensor '
             f'{tuple(excluded.shape)} (queries, candidates), not {what}')
     return topk & ~excluded # no answer of a miner brings an excluded candidate back
 

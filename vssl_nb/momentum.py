@@ -27,7 +27,8 @@ def named_clips(
     names:tuple[str,...]=('q', 'k'), # what the V clips of a video are called, in their order
 )->tuple[Tensor,...]: # V times (B, 3, T, H, W)
     "The clips of a view, one for each name; raises ValueError where there are more or fewer."
-    if view not in batch: raise ValueError(f'the batch has no view {view!r}, only {", ".join(batch)}: name it in Views')
+    if view not in batch:
+        raise ValueError(f'the batch has no view {view!r}, only {", ".join(batch)}: name it in Views')
     x = batch[view]
     if x.ndim!=6 or x.shape[1]!=len(names):
         raise ValueError(f'{len(names)} clips of each video are needed ({", ".join(names)}), {view} '
@@ -53,7 +54,7 @@ def ema_update(
     encoder:nn.Module, # the one that learns; the same architecture
     m:float, # 1 leaves the momentum encoder as it is, 0 copies the encoder
 )->None:
-    "Move the parameters of the momentum encoder `1-m` of the way to the encoder's; buffers stay (released code, b2)."
+    "Move the parameters `1-m` of the way to the encoder's; buffers stay (released code, b2)."
     slow:list[Tensor] = list(momentum_encoder.parameters())
     fast:list[Tensor] = list(encoder.parameters())
     if [p.shape for p in slow] != [p.shape for p in fast]:
@@ -89,7 +90,8 @@ class Memory(nn.Module):
         self.size, self.views = size, views
         self.waiting:list[dict[str,Any]] = [] # what `wait` was given since the last step
         g = torch.Generator().manual_seed(seed)
-        for name in self.buffers_of_views(): self.register_buffer(name, F.normalize(torch.randn(size, dim, generator=g)))
+        for name in self.buffers_of_views():
+            self.register_buffer(name, F.normalize(torch.randn(size, dim, generator=g)))
         for column in COLUMNS_OF_A_KEY: self.register_buffer(column, torch.full((size,), -1))
 
     def buffers_of_views(self)->list[str]: # a name of a view may hold dots, that of a buffer may not
@@ -102,12 +104,12 @@ class Memory(nn.Module):
     def push(self, keys:Tensor|Mapping[str,Tensor], label:Tensor|None=None, source:Tensor|None=None,
             row:Tensor|None=None, index:Tensor|None=None)->None: raise NotImplementedError
 
-    def wait(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None: # (B, D) of this process, and whose
+    def wait(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None: # (B, D) here, and whose
         "Remember keys until `push_waiting`: all passes of an optimizer step look into the same memory."
         columns = {c: batch[c] for c in (*COLUMNS_OF_A_KEY, 'index') if batch.get(c) is not None}
         self.waiting.append({'keys': keys, **columns})
 
-    def _load_from_state_dict(self, state, prefix, *rest): # an earlier version called the keys of a second view so
+    def _load_from_state_dict(self, state, prefix, *rest): # `second`: as earlier versions call a second view
         if f'{prefix}second' in state: state[f'{prefix}keys_1'] = state.pop(f'{prefix}second')
         super()._load_from_state_dict(state, prefix, *rest)
 
@@ -125,20 +127,25 @@ def rows_to_write(
     keys:Tensor|Mapping[str,Tensor], # (B, D); of several views by name
     *columns:Tensor|None, # label, source, row
 )->dict[str,Tensor]: # buffer -> what is to be written
-    "What is to be written into a memory; all that does not fit is refused before anything is written. `ValueError`."
+    "What is to be written into a memory; refuses what does not fit before anything is written. `ValueError`."
     views, D = memory.views, memory.keys.shape[1]
     named = keys if isinstance(keys, Mapping) else {views[0]: keys}
     if set(named)!=set(views):
-        raise ValueError(f'this memory keeps {len(views)} keys in a row ({", ".join(views)}), not {", ".join(named)}: push one of each')
+        raise ValueError(f'this memory keeps {len(views)} keys in a row ({", ".join(views)}), '
+            f'not {", ".join(named)}: push one of each')
     x = [named[v] for v in views]
     for k in x:
-        if k.ndim!=2 or k.shape[1]!=D: raise ValueError(f'keys have shape {tuple(k.shape)}: this memory takes (B, {D})')
+        if k.ndim!=2 or k.shape[1]!=D:
+            raise ValueError(f'keys have shape {tuple(k.shape)}: this memory takes (B, {D})')
         if len(k)!=len(x[0]): raise ValueError(f'{len(x[0])} and {len(k)} keys: give as many of each view')
     B = len(x[0])
-    if B > memory.size: raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: make it at least as large as the batch')
+    if B > memory.size:
+        raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: '
+            'make it at least as large as the batch')
     rest = {name: x[0].new_full((B,), -1) if c is None else c for name,c in zip(COLUMNS_OF_A_KEY, columns)}
     for name,c in rest.items():
-        if c.shape!=(B,): raise ValueError(f'{name} of shape {tuple(c.shape)} for {B} keys: pass one number per key')
+        if c.shape!=(B,):
+            raise ValueError(f'{name} of shape {tuple(c.shape)} for {B} keys: pass one number per key')
     return {**rest, **dict(zip(memory.buffers_of_views(), x))}
 
 # %% ../nbs/13_momentum.ipynb #956ed9f1
@@ -186,7 +193,8 @@ class Bank(Memory):
         momentum:float=.5, # of a row, 0 .. 1: 0 replaces it by the new key (Wu et al. 2018: 0.5)
     ):
         super().__init__(dim, size, seed, views)
-        if not 0 <= momentum < 1: raise ValueError(f'momentum={momentum} of the bank: use 0 (replace) to below 1')
+        if not 0 <= momentum < 1:
+            raise ValueError(f'momentum={momentum} of the bank: use 0 (replace) to below 1')
         self.momentum = momentum
         self.register_buffer('valid', torch.zeros(size, dtype=torch.bool)) # which rows hold a key that came
 
@@ -202,7 +210,8 @@ class Bank(Memory):
         index:Tensor|None=None, # (B,) position of the video among the training videos: `index` of a batch
     )->None:
         "Move the rows of these videos; of a video that comes twice the last key counts."
-        if index is None: raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
+        if index is None:
+            raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
         new, names = rows_to_write(self, keys, label, source, row), self.buffers_of_views()
         at = index.to(self.keys.device)
         for name,x in new.items():
@@ -241,27 +250,28 @@ def momentum_keys(
 
 # %% ../nbs/13_momentum.ipynb #eda6bbc5
 class EncoderPair:
-    "Query encoder and key encoder of a method, and what waits for its memory; the method registers the networks."
+    "Query and key encoder of a method, and what waits for its memory; the method registers the networks."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm layers are replaced as `bn` says
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         memory:Memory|None=None, # where keys go after a step
         dim_hidden:int|None=None, # of the projection; D if not given
         dim:int=128, # of the compared features (CoCLR: 128)
-        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None: one network makes queries and keys
+        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None: one network for both
         momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
         bn:str='sync', # whose statistics BatchNorm takes: 'shuffle' (MoCo, released), 'sync' or 'split'
-        groups:int|None=None, # of BatchNorm, over all processes, for 'shuffle' and 'split'; None: one in each process
+        groups:int|None=None, # of BatchNorm, over all processes ('shuffle', 'split'); None: one in each
         head:str='projection', # the projection: a name of `backbones.HEADS`, or 'package.module:name'
         seed:int=0, # of the projection and of the order of the keys
     ):
         if bn=='shuffle' and momentum is None:
             raise ValueError("bn='shuffle' deals the keys of a momentum encoder to other groups: "
                 "give momentum a number, or use bn='sync'")
-        momentum_at(momentum or 0., 0., momentum_schedule) # refuses an unknown schedule here, not after the first step
+        momentum_at(momentum or 0., 0., momentum_schedule) # refuses an unknown schedule before the first step
         self.encoder, self.memory = group_batchnorm(encoder, bn, groups), memory
         self.projection = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
         self.momentum_encoder = None if momentum is None else momentum_copy(self.encoder, self.projection)
-        self.momentum, self.momentum_schedule, self.shuffle, self.seed = momentum, momentum_schedule, bn=='shuffle', seed
+        self.momentum, self.momentum_schedule = momentum, momentum_schedule
+        self.shuffle, self.seed = bn=='shuffle', seed
         self.progress, self.passes = 0., 0 # of the training, 0 .. 1; passes since the last step
 
     @property
@@ -273,16 +283,18 @@ class EncoderPair:
         "Encode the clips that learn."
         return l2_normalize(self.projection(self.encoder(x)))
 
-    def keys(self, x:Tensor, batch:Mapping[str,Any])->Tensor: # (B, 3, T, H, W), `step` and `progress` -> (B, dim)
+    def keys(self, x:Tensor, batch:Mapping[str,Any])->Tensor: # (B, 3, T, H, W) and a batch -> (B, dim)
         "Encode the clips that are compared with; without gradient where there is a momentum encoder."
         training, self.progress = self.encoder.training, batch.get('progress', 0.)
         order = None
-        if self.shuffle and training: order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), self.passes)
+        if self.shuffle and training:
+            order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), self.passes)
         self.passes += training
-        return self.queries(x) if self.momentum_encoder is None else momentum_keys(self.momentum_encoder, x, order)
+        if self.momentum_encoder is None: return self.queries(x)
+        return momentum_keys(self.momentum_encoder, x, order)
 
-    def remember(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None: # (B, dim), of several views by name
-        "In training, let the keys wait for the memory."
+    def remember(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None:
+        "In training, let the keys (B, dim), of several views by name, wait for the memory."
         if self.memory is not None and self.encoder.training: self.memory.wait(keys, batch)
 
     def after_step(self)->None:

@@ -64,12 +64,13 @@ def learn_from(
     same_source:str='positive', # what clips of the same recording are: 'positive', 'negative' or 'ignored'
     mining:bool=True, # do mined keys count? not while a queue fills
     own:bool=True, # is the own key a positive of rows that have others?
-)->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives of a query, quality of the mining
+)->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives, quality of the mining
     "Mine with `f`, compare with `q`."
     view,mining_view = queue.views
     nobody = torch.full((len(q),), -1, device=q.device)
     label,source = (batch.get(c, nobody) for c in ('label', 'source'))
-    sims = {mining_view: f @ queue[mining_view].T, view: k @ queue[view].T, f'{view} query': q.detach() @ queue[view].T}
+    sims = {mining_view: f @ queue[mining_view].T, view: k @ queue[view].T,
+        f'{view} query': q.detach() @ queue[view].T}
     mined = mine(miner, sims, source, queue.source, queue.valid, same_source)
     counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
     sim,match = with_mined(q, k, queue[view], counted, own)
@@ -88,10 +89,13 @@ class CoCLR(nn.Module):
         momentum:float=.999, # of the key encoder (b2)
         temperature:float=.07, # of the softmax (b2)
         topk:int=5, # positives mined for each query (b4)
-        miner:str|Callable='topk', # a name of `mining.MINERS`, 'package.module:name', or (sims, excluded) -> (B, K) bool
+        # a name of `mining.MINERS`, 'package.module:name', or (sims, excluded) -> (B, K) bool
+        miner:str|Callable='topk',
         miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'view=rgb'
-        same_source:str='positive', # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
-        until_full:str='wait', # of the queue: 'wait' makes no step (released), 'infonce', 'none' (Algorithm 1: mines at once)
+        # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
+        same_source:str='positive',
+        # until the queue is: 'wait' makes no step (released), 'infonce', 'none' (Algorithm 1: mines at once)
+        until_full:str='wait',
         drop_own:float=.9, # probability of a step in which the own key is no positive (released 0.9, paper 0)
         dim:int=128, # of the compared features (b2)
         view:str='rgb', # entry of the batch that learns
@@ -103,12 +107,15 @@ class CoCLR(nn.Module):
         one_of(UNTIL_FULL, until_full=until_full)
         one_of(SAME_SOURCE, same_source=same_source)
         if not 0 <= drop_own <= 1:
-            raise ValueError(f'drop_own={drop_own!r} is not a probability; use 0 (paper) to 1 (released: 0.9)')
-        if view==mining_view: raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
+            raise ValueError(f'drop_own={drop_own!r} is not a probability; '
+                'use 0 (paper) to 1 (released: 0.9)')
+        if view==mining_view:
+            raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
         self.queue = Queue(dim, queue, seed+2, (view, mining_view))
         self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
         self.encoder, self.projection, self.momentum_encoder = self.pair.networks
-        head = make_head(pair.get('head', 'projection'), getattr(sampler, 'dim'), pair.get('dim_hidden'), dim, seed+3)
+        name, hidden = pair.get('head', 'projection'), pair.get('dim_hidden')
+        head = make_head(name, getattr(sampler, 'dim'), hidden, dim, seed+3)
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
         self.view, self.mining_view, self.temperature, self.seed = view, mining_view, temperature, seed
         self.miner = make_miner(miner, topk, miner_options) if isinstance(miner, str) else miner
@@ -120,8 +127,8 @@ class CoCLR(nn.Module):
         return self
 
     def forward(self,
-        batch:dict[str,Any], # both views (B, 2, 3, T, H, W): query and key clip; source (B,); label, row, step, progress
-    )->tuple[Tensor|None, dict[str,Tensor]]: # scalar float32 loss, None while the queue fills; what `learn_from` logs
+        batch:dict[str,Any], # both views (B, 2, 3, T, H, W): query, key; source (B,); label, row, step
+    )->tuple[Tensor|None, dict[str,Tensor]]: # scalar loss, None while the queue fills; what `learn_from` logs
         "Mine with the other view, compare in this one."
         (x_q,x_k), (_,y_k) = (named_clips(batch, v, ('q', 'k')) for v in (self.view, self.mining_view))
         self.full = self.full or self.queue.full # asks the device until it is true, then never again

@@ -19,7 +19,7 @@ from ..momentum import EncoderPair, Queue, named_clips
 def in_batch(
     q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
-)->tuple[Tensor, Tensor]: # similarities and matches, both (2B, world*B): queries look at keys, then keys at queries
+)->tuple[Tensor, Tensor]: # similarities, matches; (2B, world*B): queries look at keys, then keys at queries
     "The crowd is the batch, in both directions."
     sim = torch.cat([q @ gather(k).T, k @ gather(q).T])
     own = torch.arange(len(q), device=q.device) + rank()*len(q)
@@ -42,7 +42,7 @@ def compare(
     k:Tensor, # (B, D) keys, unit length
     keys:Tensor|None, # (K, D) of earlier batches; None compares within the batch
     temperature:float, # of the softmax
-)->tuple[Tensor, dict[str,Tensor]]: # scalar loss; top1 and top5, the share of rows whose match is among the nearest 1 or 5
+)->tuple[Tensor, dict[str,Tensor]]: # scalar loss; top1, top5: share of rows with the match among the first
     "The loss, and how often the match was found."
     with torch.autocast(q.device.type, enabled=False):
         sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
@@ -52,9 +52,9 @@ def compare(
 class InfoNCE(nn.Module):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; BatchNorm layers are replaced as `bn` says
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         queue:int=2048, # K, keys kept (CoCLR: 2048 UCF101, 16384 K400); 0 compares within the batch
-        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None, only without queue: one encoder for both
+        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None (no queue): one encoder for both
         temperature:float=.07, # of the softmax (CoCLR: 0.07)
         dim:int=128, # of the compared features (CoCLR: 128)
         view:str='rgb', # entry of the batch to learn from
@@ -63,14 +63,15 @@ class InfoNCE(nn.Module):
     ):
         super().__init__()
         if queue and momentum is None:
-            raise ValueError('a queue needs a momentum encoder: give momentum a number from 0 to 1, or set queue=0')
+            raise ValueError('a queue needs a momentum encoder: '
+                'give momentum a number from 0 to 1, or set queue=0')
         self.queue = Queue(dim, queue, seed+2) if queue else None
         self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
         self.encoder, self.projection, self.momentum_encoder = self.pair.networks
         self.view, self.temperature = view, temperature
 
     def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label, source, row (B,), step, progress, if there
+        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label, source, row (B,), step, progress
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the crowd."
         x_q,x_k = named_clips(batch, self.view, ('q', 'k'))

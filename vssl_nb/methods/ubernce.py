@@ -34,7 +34,7 @@ def with_labels(
 class UberNCE(nn.Module):
     "InfoNCE with a queue in which the labels say who is a positive (CoCLR, section 3.1)."
     def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; BatchNorm layers are replaced as `bn` says
+        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         queue:int=2048, # K, keys kept (b3)
         momentum:float=.999, # of the key encoder (b2)
         temperature:float=.07, # of the softmax (b2)
@@ -52,7 +52,7 @@ class UberNCE(nn.Module):
         self.view, self.temperature, self.form = view, temperature, form
 
     def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query and key clip; label (B,); source, row, step, progress, if there
+        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, and the positives of a query
         "Compare each query with its own key and with the queue."
         (x_q,x_k), label = named_clips(batch, self.view, ('q', 'k')), batch.get('label')
