@@ -112,7 +112,8 @@ def blame(
     "Say in one sentence what somebody's part did wrong. `TrainError`; what is a ValueError already says it itself."
     try: yield
     except (ValueError, OSError): raise
-    except Exception as e: raise TrainError(f'{what} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
+    except Exception as e:
+        raise TrainError(f'{what} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
 
 def build_method(
     recipe:Recipe,
@@ -273,7 +274,7 @@ def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
 )->None:
-    "Encode a clip and try one step of a copy, so that what does not fit is refused before a run begins. `TrainError`."
+    "Encode a clip and try one step of a copy: what does not fit is refused before a run begins. `TrainError`."
     def still(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
     how = view_options(recipe) | ({'live': still} if flow_is_live(recipe) else {})
     views = Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
@@ -284,7 +285,8 @@ def try_out(
             return views({k: v for k,v in raw.items() if k!='bad'})
     few = min(here, max(2, getattr(recipe.method, 'groups', None) or 1)) # BatchNorm groups need a row each
     batch = samples(few)
-    with torch.no_grad(), blame(f'the encoder of {recipe.method.method}'): made = encoder.eval()(batch[recipe.view][:1,0])
+    with torch.no_grad(), blame(f'the encoder of {recipe.method.method}'):
+        made = encoder.eval()(batch[recipe.view][:1,0])
     if not isinstance(made, Tensor) or made.shape!=(1, encoder.dim):
         found = tuple(made.shape) if isinstance(made, Tensor) else f'a {type(made).__name__}'
         raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, and not the feature '

@@ -110,10 +110,11 @@ def mine(
     positive = topk | same if same_source=='positive' else topk
     return Mined(positive, topk, excluded, same if same_source=='ignored' else None)
 
-def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what a miner took, none of it excluded
+def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
         what = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
-        raise ValueError(f"the miner {getattr(miner, '__name__', type(miner).__name__)} must give a boolean tensor "
+        name = getattr(miner, '__name__', type(miner).__name__)
+        raise ValueError(f'the miner {name} must give a boolean tensor '
             f'{tuple(excluded.shape)} (queries, candidates), not {what}')
     return topk & ~excluded # no answer of a miner brings an excluded candidate back
 

@@ -448,7 +448,8 @@ def find(
     except PluginError as e: raise RecipeError(str(e)) from None
     if not isinstance(found, Recipe): raise RecipeError(f'{name}: is a {type(found).__name__}, not a Recipe')
     if not re.fullmatch(r'\w[\w.+-]*', str(found.name)):
-        raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; use letters, digits, - and _')
+        raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; '
+            'use letters, digits, - and _')
     if RECIPES.get(found.name, found)!=found:
         raise RecipeError(f"{name}: calls itself {found.name!r} and differs from the recipe of that name here; "
             "give it one of its own, override(…, name='mine')")
