@@ -75,6 +75,14 @@ EQUIVALENT: list[tuple[str,str,str,str]] = [
         'return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in ba...',
         'a matter of speed on a GPU'),
     ('22_driver',
+        "return json.loads(path.read_text(encoding='utf-8'))",
+        'return json.loads(path.read_text())',
+        'UTF-8 is what almost every machine reads without being told'),
+    ('22_driver',
+        "return json.loads(path.read_text(encoding='utf-8'))",
+        "return json.loads(path.read_text(encoding='utf-8_'))",
+        'another name of the same encoding'),
+    ('22_driver',
         "with self.path.open(newline='') as f:",
         'with self.path.open() as f:',
         'the csv module asks for it; it changes nothing where lines end in \\n'),
@@ -384,19 +392,21 @@ def main()->int:
             limit,began = max(limit, 20 + 5*(time.monotonic()-began)),time.monotonic()
         said = pytest_fails(None, arg.pytest, Path(d)/'whole', 600) if arg.pytest else ''
         if said: raise SystemExit('the tests fail without any mutation:\n' + said[-3000:])
+        known = {(r, f'{before}  ->  {after}') for r,before,after,_ in EQUIVALENT}
         begun,killed,passed = time.monotonic(),0,[]
         results = run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)
         for i,(m,fate,here) in enumerate(results):
             if fate=='survived' and arg.pytest and pytest_fails(m, arg.pytest, here, 600): fate = 'killed'
-            if fate=='survived': passed.append(m)
-            else: killed += 1
+            if fate!='survived': killed += 1
+            else:
+                passed.append(m)
+                if (m.room, m.what) not in known: # said at once: a run takes long
+                    print(f'SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}', flush=True)
             shutil.rmtree(here)
             if sys.stderr.isatty(): print(f'\r{i+1}/{len(mutants)}', end='\r', file=sys.stderr)
-    known = {(r, f'{before}  ->  {after}') for r,before,after,_ in EQUIVALENT}
     alive = [m for m in passed if (m.room, m.what) not in known]
     asked = {(r, what) for r,what in known if r in rooms and arg.grep in what}
     stale = sorted(asked - {(m.room, m.what) for m in passed})
-    for m in alive: print(f'SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}')
     for room,what in stale: print(f'OUT OF DATE  {room} in EQUIVALENT:  {what}')
     print(f'{killed} killed, {len(passed)-len(alive)} equivalent, {len(alive)} survived, '
         f'of {len(mutants)} mutants of {", ".join(rooms)} in {time.monotonic()-begun:.0f} s')
