@@ -112,7 +112,7 @@ def clean_protocol(
 def blame(
     what:str, # 'the backbone lab:net', for the message
 )->Iterator[None]:
-    "Say in one sentence what somebody's part did wrong. `TrainError`; what is a ValueError already says it itself."
+    "Say in one sentence what somebody's part did wrong. `TrainError`; a ValueError already says it itself."
     try: yield
     except (ValueError, OSError): raise
     except Exception as e:
@@ -122,7 +122,7 @@ def build_method(
     recipe:Recipe,
     videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
 )->nn.Module:
-    "The method of a recipe with freshly initialised weights; raises TrainError where the two do not fit together."
+    "The method of a recipe with freshly initialised weights; raises TrainError where the two do not fit."
     s = recipe.method
     kind = load_object(s.method, f'the method {s.name}')
     with blame(f'the backbone {recipe.backbone}'):
@@ -132,7 +132,8 @@ def build_method(
         if 'videos' in inspect.signature(kind).parameters: given['videos'] = videos
         inspect.signature(kind).bind(**given)
     except TypeError as e:
-        raise TrainError(f'{s.method} does not take its settings ({e}); it is called with {", ".join(given)}') from e
+        raise TrainError(f'{s.method} does not take its settings ({e}); '
+            f'it is called with {", ".join(given)}') from e
     with blame(f'building {s.method}'): method = kind(**given)
     if lacks := check_method(method): raise TrainError(f'{s.method} is not a method yet: {"; ".join(lacks)}')
     return method
@@ -148,7 +149,8 @@ def check_method(
     if type(method).forward is nn.Module.forward: lacks.append('it has no forward(batch)')
     if not callable(getattr(method, 'after_step', None)):
         lacks.append('it has no after_step(): define it, empty if nothing follows a step')
-    if not isinstance(encoder, nn.Module): lacks.append('it has no encoder for evaluation to take: set self.encoder')
+    if not isinstance(encoder, nn.Module):
+        lacks.append('it has no encoder for evaluation to take: set self.encoder')
     elif not isinstance(getattr(encoder, 'dim', None), int):
         lacks.append('its encoder does not say the length of its features: set .dim')
     if not any(p.requires_grad for p in method.parameters()):
@@ -294,7 +296,7 @@ def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
 )->None:
-    "Encode a clip and try one step of a copy: what does not fit is refused before a run begins. `TrainError`."
+    "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
     def still(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
     how = view_options(recipe) | ({'live': still} if flow_is_live(recipe) else {})
     views = Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
@@ -309,10 +311,10 @@ def try_out(
         made = encoder.eval()(batch[recipe.view][:1,0])
     if not isinstance(made, Tensor) or made.shape!=(1, encoder.dim):
         found = tuple(made.shape) if isinstance(made, Tensor) else f'a {type(made).__name__}'
-        raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, and not the feature '
-            f'(1, {encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
+        raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, '
+            f'and not the feature (1, {encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
-    if lacks and few < here: lacks = check_method(method, samples(here)) # perhaps it needs more rows than a few
+    if lacks and few < here: lacks = check_method(method, samples(here)) # perhaps it needs more rows
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
         if is_main(): print(f'{recipe.method.method}: {GLOBAL_RNG}', file=sys.stderr)
         lacks.remove(GLOBAL_RNG)
