@@ -211,7 +211,8 @@ def open_run(
         return None
     theirs = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
     for field,(was,now) in difference(theirs, recipe).items():
-        raise RecipeError(f'{out}: was started with {field}={was!r}, not {now!r}; resume it with the same recipe, or choose another --out')
+        raise RecipeError(f'{out}: was started with {field}={was!r}, not {now!r}; '
+            'resume it with the same recipe, or choose another --out')
     seen = read_json(out/'card.json', 'a run that could be resumed')['manifest']
     if seen['sha256'] != manifest.sha256:
         raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with ({seen['path']}, or its content has changed); "
