@@ -291,7 +291,7 @@ _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
     learning=replace(_toy_rgb.learning, epochs=4))
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer',
     about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
-        'begin with --first infonce-toy-rgb',
+        'begin with --init-from infonce-toy-rgb',
     learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
@@ -453,7 +453,7 @@ def find(
         raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; '
             'use letters, digits, - and _')
     if RECIPES.get(found.name, found)!=found:
-        raise RecipeError(f'{name}: calls itself {found.name!r} and differs from the recipe of that name here; '
+        raise RecipeError(f'{name}: calls itself {found.name!r} and differs from the recipe of that name; '
             "give it one of its own, override(…, name='mine')")
     return checked(found)
 
@@ -584,6 +584,6 @@ def from_dict(
 def difference(
     a:Recipe, b:Recipe,
 )->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
-    "The fields in which two recipes differ."
+    "The fields in which two recipes differ; `about`, a sentence for people, is none of them."
     x, y = ({'method': method_name(r)} | flat_fields(r) for r in (a, b))
-    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k) != y.get(k)}
+    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k!='about'}
