@@ -253,7 +253,7 @@ _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
     learning=replace(_toy_rgb.learning, epochs=4))
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer',
     about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
-        'begin with --first infonce-toy-rgb',
+        'begin with --init-from infonce-toy-rgb',
     learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
