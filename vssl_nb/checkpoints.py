@@ -101,14 +101,17 @@ def export_encoder(
     path, # e.g. `runs/mine/encoder.safetensors`
     encoder:nn.Module, # from `backbones.create`
     about:dict[str,Any], # at least `backbone`; plain values only
-    heads:Mapping[str,nn.Module]|None=None, # from `backbones.make_head`: what evaluation needs besides, by name
+    # from `backbones.make_head`: what evaluation needs besides, by name
+    heads:Mapping[str,nn.Module]|None=None,
 )->Path: # the path
     "Write an encoder, and the heads that belong to it, as one file that can be loaded without this run."
     parts = {'': encoder} | {f'heads.{name}.': head for name,head in (heads or {}).items()}
-    state = {f'{prefix}{k}': v.detach().cpu().contiguous() for prefix,x in parts.items() for k,v in x.state_dict().items()}
+    state = {f'{prefix}{k}': v.detach().cpu().contiguous() for prefix,x in parts.items()
+        for k,v in x.state_dict().items()}
     for name,head in (heads or {}).items():
         if not hasattr(head, 'made_by'):
-            raise CheckpointError(f'{path}: the head {name!r} cannot be made again; make it with `backbones.make_head`')
+            raise CheckpointError(
+                f'{path}: the head {name!r} cannot be made again; make it with `backbones.make_head`')
     made = {name: list(head.made_by) for name,head in (heads or {}).items()} # type: ignore[arg-type]
     about = about | ({'heads': made} if made else {}) | {'sha256': digest(state)}
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
@@ -116,7 +119,7 @@ def export_encoder(
 
 # %% ../nbs/15_checkpoints.ipynb #1992c6a2
 def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
-    "What is in the file of an encoder; refused where it is not whole, or names code of others. `CheckpointError`."
+    "What is in an encoder's file; raises CheckpointError where it is not whole, or names code of others."
     if not path.is_file():
         raise CheckpointError(f'{path}: there is no such file; give an encoder.safetensors from a run folder')
     try:
@@ -126,15 +129,18 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
     except (SafetensorError, OSError, ValueError) as e:
         raise CheckpointError(f'{path}: not a safetensors file, or damaged ({_first_line(e)})') from e
     if not isinstance(about, dict) or 'backbone' not in about:
-        raise CheckpointError(f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
+        raise CheckpointError(
+            f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
     if about.get('sha256') != digest(state):
-        raise CheckpointError(f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
+        raise CheckpointError(
+            f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
     foreign = [x for x in (about['backbone'], *(h[0] for h in about.get('heads', {}).values())) if ':' in x]
     if foreign and not outside:
         raise CheckpointError(f'{path}: names {foreign[0]!r}, code that is not of this library; '
             'open its run folder, or pass outside=True if you trust whoever made the file')
     return state, about
 
+# %% ../nbs/15_checkpoints.ipynb #5dae41ef
 def read_encoder(
     path, # written by `export_encoder`
     outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported
@@ -144,7 +150,8 @@ def read_encoder(
     encoder = create(about['backbone'], **about.get('backbone_args', {}))
     try: encoder.load_state_dict({k: v for k,v in state.items() if not k.startswith('heads.')})
     except RuntimeError as e:
-        raise CheckpointError(f"{path}: its weights do not fit backbone {about['backbone']!r} of this version") from e
+        raise CheckpointError(
+            f"{path}: its weights do not fit backbone {about['backbone']!r} of this version") from e
     return encoder.eval(), about
 
 def read_heads(
@@ -157,5 +164,6 @@ def read_heads(
     for name,head in heads.items():
         own = {k.removeprefix(f'heads.{name}.'): v for k,v in state.items() if k.startswith(f'heads.{name}.')}
         try: head.load_state_dict(own)
-        except RuntimeError as e: raise CheckpointError(f'{path}: its weights do not fit the head {name!r} of this version') from e
+        except RuntimeError as e:
+            raise CheckpointError(f'{path}: its weights do not fit the head {name!r} of this version') from e
     return heads

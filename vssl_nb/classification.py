@@ -559,7 +559,8 @@ class CropClips(TestClips):
             load)
         self.testing,self.seed = testing,seed
 
-    def _of(self, i:int, which:list[int])->list[dict[str,Any]]:
+    def read_windows(self, i:int, which:list[int])->list[dict[str,Any]]: # of the i-th row
+        "An item for each of these windows, with all its crops."
         row,t = self.rows[i],self.testing
         r = self.manifest.rows[row]
         boxes,flip = (torch.from_numpy(a) for a in crop_boxes(r.height, r.width, t.crops, t.crop))

@@ -31,8 +31,8 @@ from .manifest import Manifest, read
 from .mining import is_same_source
 from .momentum import l2_normalize
 from .plugins import did_you_mean
-from .recipes import (COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields, from_dict,
-    override, refuse_unfit)
+from .recipes import (COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields,
+    from_dict, override, refuse_unfit)
 from .train import TrainError
 
 # %% ../nbs/45_cotraining.ipynb #1a43ae9c
@@ -41,12 +41,15 @@ def cotraining_phases(
     changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
 )->list[tuple[Phase,Recipe]]: # in the order they run
     "What a co-training is made of; RecipeError for a name or a field that does not exist."
-    if name not in COTRAININGS: raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
+    if name not in COTRAININGS:
+        raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
     made = [(p, find(p.recipe)) for p in COTRAININGS[name]]
     known = {k for _,r in made for k in flat_fields(r)} - {'view', 'other', 'name'}
     for k in changes or {}:
-        if k not in known: raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
-    return [(p, override(r, **{k: v for k,v in (changes or {}).items() if k in flat_fields(r)})) for p,r in made]
+        if k not in known:
+            raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
+    def changed(r): return override(r, **{k: v for k,v in (changes or {}).items() if k in flat_fields(r)})
+    return [(p, changed(r)) for p,r in made]
 
 # %% ../nbs/45_cotraining.ipynb #906ca140
 def contrastive_network(
@@ -108,6 +111,7 @@ def refuse_phases(
             raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; '
                 'go on with the same settings, or choose another --out')
 
+# %% ../nbs/45_cotraining.ipynb #c6fdfd8d
 def cotrain(
     name:str, # of `recipes.COTRAININGS`
     data, # a manifest, or the folder that holds it
@@ -116,7 +120,8 @@ def cotrain(
     machine:Machine=Machine(), # where to compute; its cache serves all phases and measurements
     health_every:int=0, # as in `experiments.pretrain`
     **how, # fields of `machine` to change
-)->list[dict[str,Any]]: # of the first process: a row for each phase, then both streams; none without labels to test with
+# of the first process: a row for each phase, then both streams; none without labels to test with
+)->list[dict[str,Any]]:
     "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), cotraining_phases(name, changes), read(data)
     machine = replace(machine, **how)
@@ -124,14 +129,17 @@ def cotrain(
     machine = replace(machine, cache=video_cache(manifest, machine.cache))
     k = max(getattr(r.method, 'topk', 1) for _,r in phases) # all phases are asked for as many
     test, rows = manifest.select('test', phases[0][1].split), list[dict[str,Any]]()
-    measured = bool(test) and all(manifest.rows[i].label for i in test) # without labels there is nothing to measure with
+    # without labels there is nothing to measure with
+    measured = bool(test) and all(manifest.rows[i].label for i in test)
     with start(): # one group for all phases
         for p,r in phases:
-            run, state = out/p.recipe, on_main(partial(_state, out/p.recipe)) # the folder is the first process's
+            run = out/p.recipe
+            state = on_main(partial(_state, run)) # the folder is the first process's
             if state != 'finished':
                 pretrain(r, data, run, state=='begun', machine, init_from=out/p.start if p.start else None,
                     sampler=out/p.sampler if p.sampler else None, health_every=health_every)
-                if on_main(partial(_state, run)) != 'finished': raise TrainError(f'{run}: was stopped; the same command goes on')
+                if on_main(partial(_state, run)) != 'finished':
+                    raise TrainError(f'{run}: was stopped; the same command goes on')
             if not is_main() or not measured: continue # the others wait at the start of the next phase
             mined = mining_quality(mining_candidates(run, data, machine), k)
             rows.append(retrieve(run, data=data, machine=machine)[0] | mined)
@@ -140,7 +148,7 @@ def cotrain(
         streams = {r.view: out/p.recipe for p,r in phases} # the last run of each view
         first, second = (open_trained(run, data) for run in streams.values())
         rows += retrieve_two_streams(first, second, machine=machine)
-        show.save(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
+        show.save_picture(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
         return rows
 
 # %% ../nbs/45_cotraining.ipynb #b1f59b5e
@@ -149,7 +157,8 @@ def column(
     name:str, # of steps.csv
 )->tuple[list[int],list[float]]: # steps and values, where there are any
     "One column of the log of a run."
-    with (Path(run)/'steps.csv').open(newline='') as f: rows = [r for r in csv.DictReader(f) if r.get(name) not in (None, '', 'nan')]
+    with (Path(run)/'steps.csv').open(newline='') as f:
+        rows = [r for r in csv.DictReader(f) if r.get(name) not in (None, '', 'nan')]
     return [int(r['step']) for r in rows], [float(r[name]) for r in rows]
 
 def curve(
@@ -162,13 +171,17 @@ def curve(
         begin, end = end, end + max(column(out/run, 'top1')[0], default=0)
         steps, mined = column(out/run, 'mined')
         if mined: lines[f'positives that were right, {run}'] = ([begin+s for s in steps], mined)
-        spans.append((begin, end, next(r['r1'] for r in read_json(out/run/'results.json', 'a run') if r.get('task')=='retrieval')))
+        found = read_json(out/run/'results.json', 'a run')
+        spans.append((begin, end, next(r['r1'] for r in found if r.get('task')=='retrieval')))
     figure = show.curves(lines, 'steps of all phases', 'share', smooth=10)
     ax = figure.axes[0]
     for (begin,end,r1),run in zip(spans, runs):
         ax.plot([begin, end], [r1, r1], color='black', lw=1)
-        at, ha = (end, 'right') if end==spans[-1][1] else ((begin+end)/2, 'center') # a short last phase has its room on the left
-        ax.annotate(f'{run}\nR@1 {100*r1:.1f} %', (at, r1), (0, 3 if r1 < .88 else -3), textcoords='offset points', ha=ha, va='bottom' if r1 < .88 else 'top', fontsize=6, bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
+        # a short last phase has its room on the left
+        at, ha = (end, 'right') if end==spans[-1][1] else ((begin+end)/2, 'center')
+        ax.annotate(f'{run}\nR@1 {100*r1:.1f} %', (at, r1), (0, 3 if r1 < .88 else -3),
+            textcoords='offset points', ha=ha, va='bottom' if r1 < .88 else 'top', fontsize=6,
+            bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
         ax.axvline(end, color='grey', lw=.5, zorder=0)
     if lines: ax.legend(frameon=False, fontsize=7, loc='lower right')
     ax.set(ylim=(0, 1), xlim=(0, end))

@@ -280,10 +280,11 @@ class TestClips(Dataset):
     def __getitems__(self, indices:Sequence[int])->list[dict[str,Any]]:
         asked: dict[int,list[int]] = {}
         for i,n in (self.items[j] for j in indices): asked.setdefault(i, []).append(n)
-        made = {(i, n): item for i,which in asked.items() for n,item in zip(which, self._clips(i, which))}
+        made = {(i, n): item for i,which in asked.items()
+            for n,item in zip(which, self.read_windows(i, which))}
         return [made[self.items[i]] for i in indices]
 
-    def _clips(self, i:int, which:list[int])->list[dict[str,Any]]:
+    def read_windows(self, i:int, which:list[int])->list[dict[str,Any]]:
         row, numbers = self.rows[i], self.numbers[i][which]
         r = self.manifest.rows[row]
         augment = centre(len(numbers), numbers.shape[1], r.height, r.width, size=self.size, crop=self.crop)

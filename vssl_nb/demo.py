@@ -45,7 +45,8 @@ def a_video_per_class(
     first = {manifest.rows[i].label: i for i in reversed(manifest.select('train'))}
     rows = [first[label] for label in manifest.labels if label in first]
     clips = TestClips(manifest, rows, clips=1, length=frames, stride=2, size=size)
-    return show.strips([clips[i]['clips'][0] for i in range(len(rows))], [manifest.rows[r].label for r in rows])
+    return show.strips([clips[i]['clips'][0] for i in range(len(rows))],
+        [manifest.rows[r].label for r in rows])
 
 # %% ../nbs/46_demo.ipynb #ec42c8fc
 def top1_curves(
@@ -66,14 +67,17 @@ def flow_per_class(
     rows = [first[label] for label in manifest.labels if label in first]
     clips = TestClips(manifest, rows, clips=1, length=frames, stride=2, size=size, load=('clips', 'flow'))
     some = [clips[i] for i in range(len(rows))]
-    return show.pairs([c['clips'][0] for c in some], [image_to_flow(c['flow'][0]) for c in some], [manifest.rows[r].label for r in rows])
+    return show.pairs([c['clips'][0] for c in some], [image_to_flow(c['flow'][0]) for c in some],
+        [manifest.rows[r].label for r in rows])
 
 # %% ../nbs/46_demo.ipynb #b14603c8
 def _alone()->None: # in a new process
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `stop_signals` listens, and the run is saved
 
-def _steps(run:Path)->int: return max(0, len((run/'steps.csv').read_bytes().splitlines())-1) if (run/'steps.csv').exists() else 0
+def _steps(run:Path)->int:
+    log = run/'steps.csv'
+    return max(0, len(log.read_bytes().splitlines())-1) if log.exists() else 0
 
 class Task(NamedTuple):
     "Work for another process."
@@ -82,10 +86,12 @@ class Task(NamedTuple):
     after:tuple[str,...]=() # names of the tasks that have to be done before
 
 def _submit(pool:ProcessPoolExecutor, task:Task)->Future[Any]:
-    listens = signal.signal(signal.SIGINT, signal.SIG_IGN) # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
+    # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
+    listens = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try: return pool.submit(task.function, *task.arguments)
     finally: signal.signal(signal.SIGINT, listens)
 
+# %% ../nbs/46_demo.ipynb #a5978725
 def at_once(
     tasks:Mapping[str,Task], # the first that are ready are begun first; none stands before one of its `after`
     processes:int=2, # 1: in this process, one after the other
@@ -93,7 +99,7 @@ def at_once(
     progress:bool=True,
     look:Callable[[dict[str,Any]],None]=lambda done: None, # called every second with what is done so far
 )->dict[str,Any]: # what each returned
-    "Several tasks at a time; raises what the first of them raised. ValueError where a task could never begin."
+    "Several tasks at a time; raises what the first of them raised, or ValueError where one cannot begin."
     names, done = list(tasks), dict[str,Any]()
     for i,(name,t) in enumerate(tasks.items()):
         if late := [a for a in t.after if a not in names[:i]]:
@@ -117,8 +123,8 @@ def at_once(
     return {n: done[n] for n in tasks}
 
 # %% ../nbs/46_demo.ipynb #020c9ec9
-SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %', 'r10': 'R@10 %',
-    'mined': 'mined right %', 'seconds': 'seconds'}
+SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %',
+    'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
 
 class RowPrinter:
     "Prints each row of results once, in columns whose width is known beforehand."
@@ -131,7 +137,8 @@ class RowPrinter:
         self.printed = set[tuple[str,str,str]]()
 
     def line(self, cells:Sequence[str])->str: # one per column
-        return '  '.join(c.ljust(w) if i < 3 else c.rjust(w) for i,(c,w) in enumerate(zip(cells, self.widths))).rstrip()
+        padded = (c.ljust(w) if i < 3 else c.rjust(w) for i,(c,w) in enumerate(zip(cells, self.widths)))
+        return '  '.join(padded).rstrip()
 
     def __call__(self, row:Mapping[str,Any])->None:
         protocol = row.get('protocol') or '–'
@@ -140,9 +147,10 @@ class RowPrinter:
         if who in self.printed: return
         if not self.printed: tqdm.write(self.line(list(self.columns.values())))
         self.printed.add(who)
-        shares = [f'{100*row[k]:.1f}' if row.get(k) is not None else '–' for k in ('r1', 'r5', 'r10', 'mined')]
-        seconds = row.get('seconds')
-        tqdm.write(self.line([row['name'], row['view'] or '–', name, *shares, '–' if seconds is None else f'{seconds:.3g}']))
+        def told(key, how): return '–' if row.get(key) is None else how(row[key])
+        shares = [told(k, lambda v: f'{100*v:.1f}') for k in ('r1', 'r5', 'r10', 'mined')]
+        seconds = told('seconds', lambda v: f'{v:.3g}')
+        tqdm.write(self.line([row['name'], row['view'] or '–', name, *shares, seconds]))
 
 # %% ../nbs/46_demo.ipynb #b9353c82
 BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
@@ -164,10 +172,12 @@ def trained(
     "Pretrain one recipe, from where it stands."
     run = out/recipe.name
     pretrain(recipe, data, run, (run/'recipe.json').exists(), _quiet(data), init_from=init_from)
-    if not read_json(run/'card.json', 'a run')['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
+    if not read_json(run/'card.json', 'a run')['finished']:
+        raise TrainError(f'{run}: was stopped; the same command goes on')
     return run
 
-def measured(run:Path, data:Path)->dict[str,Any]: return retrieve(run, data=data, machine=_quiet(data))[0] # the row
+def measured(run:Path, data:Path)->dict[str,Any]: # the row
+    return retrieve(run, data=data, machine=_quiet(data))[0]
 
 def _untrained(recipe:Recipe, data:Path)->dict[str,Any]: # the row
     listens = signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
@@ -187,11 +197,13 @@ def demo(
     progress:bool=True, # show bars
 )->list[dict[str,Any]]: # the rows of results.json
     "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
-    out, began, changes, show_row = Path(out), time.monotonic(), dict(changes or {}) | {'seed': seed}, RowPrinter()
+    out, began, show_row = Path(out), time.monotonic(), RowPrinter()
+    changes = dict(changes or {}) | {'seed': seed}
     phases = [r for _,r in cotraining_phases('coclr-toy', changes)]
     beside = [(_changed(find(n), changes), start) for n,start in BESIDE.items()]
     data = toy.make(out/'toy', size, seed, progress=progress)
-    floor = baselines(phases[0], read(data), which=('chance', 'histogram'), machine=Machine('cpu', progress=False))
+    floor = baselines(phases[0], read(data), which=('chance', 'histogram'),
+        machine=Machine('cpu', progress=False))
     for row in floor: show_row(row)
     extract_flow(data, 'dis', codec='small', progress=progress)
     manifest, recipes = read(data), [*phases, *(r for r,_ in beside)]
@@ -199,17 +211,21 @@ def demo(
     def look(done): # what is known by now
         for n in fresh: show_row(done[n]) if n in done else None
         for r in phases: _show_phase(out/r.name, show_row)
-        for row in [done[f'{r.name}, measured'] for r,_ in beside if f'{r.name}, measured' in done]: show_row(row)
+        for row in [done[f'{r.name}, measured'] for r,_ in beside if f'{r.name}, measured' in done]:
+            show_row(row)
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     processes = processes or min(2, os.cpu_count() or 1)
     found = at_once(tasks, processes, [out/r.name for r in recipes], steps, progress, look)
     _kept.cache_clear() # where this process has done the work itself
-    rows = floor + [found[n] for n in fresh] + found['cotrained'] + [found[f'{r.name}, measured'] for r,_ in beside]
+    compared = [found[f'{r.name}, measured'] for r,_ in beside]
+    rows = floor + [found[n] for n in fresh] + found['cotrained'] + compared
     write_json(out/'results.json', rows)
     _page(out, rows, manifest, phases, [r for r,_ in beside])
-    print('', table(rows, 'text', SHOWN), '', story(rows), f'{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
+    print('', table(rows, 'text', SHOWN), '', story(rows),
+        f'{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
     return rows
 
+# %% ../nbs/46_demo.ipynb #9b92dde7
 def _changed(recipe:Recipe, changes:Mapping[str,Any])->Recipe:
     return override(recipe, **{k: v for k,v in changes.items() if k in flat_fields(recipe)})
 
@@ -235,21 +251,34 @@ def demo_tasks(
     return tasks | fresh, list(fresh)
 
 # %% ../nbs/46_demo.ipynb #627b1e1b
-def _page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases:Sequence[Recipe], beside:Sequence[Recipe])->None:
-    "figures and report.html"
+def _page(
+    out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest,
+    phases:Sequence[Recipe], beside:Sequence[Recipe],
+)->None:
+    "Write figures and report.html."
     figures, recipes = out/'figures', [*phases, *beside]
     runs = {r.name: out/r.name for r in recipes}
     alone = {n: run for n,run in runs.items() if n.startswith('infonce')}
-    shown = {'One video per class: only the motion tells them apart.': show.save(a_video_per_class(manifest), figures/'classes.png'),
-        'The same videos and their stored optical flow.': show.save(flow_per_class(manifest), figures/'flow.png'),
-        'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).': show.save(top1_curves(alone, 'loss'), figures/'loss.png'),
-        'Pretext accuracy: how often a query finds its own key first.': show.save(top1_curves(alone, 'top1'), figures/'top1.png'),
-        'Co-training: how well each phase retrieves, and how many of the mined positives were right.': show.save(curve(out, [r.name for r in phases]), figures/'phases.png')}
+    shown = {}
+    for file,caption,picture in (
+            ('classes', 'One video per class: only the motion tells them apart.',
+                a_video_per_class(manifest)),
+            ('flow', 'The same videos and their stored optical flow.', flow_per_class(manifest)),
+            ('loss', 'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).',
+                top1_curves(alone, 'loss')),
+            ('top1', 'Pretext accuracy: how often a query finds its own key first.',
+                top1_curves(alone, 'top1')),
+            ('phases', 'Co-training: how well each phase retrieves, and how many of the mined positives '
+                'were right.', curve(out, [r.name for r in phases]))):
+        shown[caption] = show.save_picture(picture, figures/f'{file}.png')
     for name,run in runs.items():
-        wall = shutil.copy(run/'figures'/f'neighbours-{manifest.sha256[:8]}.png', figures/f'neighbours-{name}.png')
+        drawn = run/'figures'/f'neighbours-{manifest.sha256[:8]}.png'
+        wall = shutil.copy(drawn, figures/f'neighbours-{name}.png')
         shown[f'Test videos and their nearest training videos, {name}: green is the same class.'] = Path(wall)
     versions = read_json(next(iter(runs.values()))/'card.json', 'a run')['versions']
-    html([{k: v for k,v in r.items() if k not in ('r20', 'r50')} for r in rows], shown, {r.name: to_dict(r) for r in recipes}, out/'report.html', title='vssl_nb demo', note=story(rows), versions=versions)
+    html([{k: v for k,v in r.items() if k not in ('r20', 'r50')} for r in rows], shown,
+        {r.name: to_dict(r) for r in recipes}, out/'report.html', title='vssl_nb demo', note=story(rows),
+        versions=versions)
 
 # %% ../nbs/46_demo.ipynb #df167dd7
 def story(
@@ -257,10 +286,17 @@ def story(
 )->str: # a paragraph
     "What the table says, in words."
     def of(name): return next(r['r1'] for r in rows if r['name']==name)
-    def how(method, view): return next(r['r1'] for r in rows if r['method']==method and r['view'] in ('', view))
-    said = [f'Guessing finds a video of the same motion in {how("chance", ""):.1%} of cases, a colour histogram in {how("histogram", "rgb"):.1%}.']
+    def how(method, view):
+        return next(r['r1'] for r in rows if r['method']==method and r['view'] in ('', view))
+    said = [f'Guessing finds a video of the same motion in {how("chance", ""):.1%} of cases, '
+        f'a colour histogram in {how("histogram", "rgb"):.1%}.']
     for view,what in (('flow', 'optical flow'), ('residual', 'frame differences'), ('rgb', 'frames')):
-        said.append(f'InfoNCE on {what} reaches {of(f"infonce-toy-{view}"):.1%} ({how("random", view):.1%} before training).')
+        said.append(f'InfoNCE on {what} reaches {of(f"infonce-toy-{view}"):.1%} ({how("random", view):.1%} '
+            'before training).')
     coclr = {r['view']: r['r1'] for r in rows if r['method']=='coclr'} # of the last cycle
-    said.append(f'Frames that learn from what frame differences find alike (CoCLR) reach {coclr["rgb"]:.1%}, where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
-    return ' '.join([*said, f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} (frame differences alone {coclr["residual"]:.1%}).'])
+    said.append(f'Frames that learn from what frame differences find alike (CoCLR) reach {coclr["rgb"]:.1%}, '
+        f'where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, '
+        f'and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
+    said.append(f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} '
+        f'(frame differences alone {coclr["residual"]:.1%}).')
+    return ' '.join(said)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'Trained', 'open_trained', 'run_features',
            'GivenEncoder', 'named_protocol', 'seen_in_training', 'refuse_leak', 'neighbour_wall', 'retrieve',
-           'baselines', 'retrieve_two_streams', 'probe', 'per_frame', 'load_encoder', 'read_video_features',
+           'baselines', 'retrieve_two_streams', 'measure_probe', 'per_frame', 'load_encoder', 'read_video_features',
            'measure_encoder']
 
 # %% ../nbs/44_evaluation.ipynb #1365516f
@@ -288,7 +288,7 @@ def retrieve(
     keep_results(t.folder, rows)
     which = '' if p.name=='clean' else ''.join(c if c.isalnum() else '-' for c in p.name) + '-'
     path = t.folder/'figures'/f'neighbours-{which}{t.manifest.sha256[:8]}.png'
-    if walls: show.save(neighbour_wall(*pairs[splits[0]], t.manifest, walls), path)
+    if walls: show.save_picture(neighbour_wall(*pairs[splits[0]], t.manifest, walls), path)
     return rows
 
 # %% ../nbs/44_evaluation.ipynb #d7f2f2ef
@@ -377,7 +377,7 @@ def retrieve_two_streams(
     return rows
 
 # %% ../nbs/44_evaluation.ipynb #9f662ef8
-def probe(
+def measure_probe(
     source, # a run folder, what `open_trained` made of one, or a `GivenEncoder`
     preset:str='clean_probe', # of `classification.PROBES`
     splits:Sequence[int]=(), # none: that of the recipe
@@ -518,7 +518,7 @@ def measure_encoder(
     t = _given(encoder, manifest, name, view, splits, folder, views, code)
     if folder: folder.mkdir(parents=True, exist_ok=True)
     rows = retrieve(t, p, splits, walls=walls, batch=batch, machine=machine)
-    if probe_with: rows += probe(t, probe_with, splits, protocol=p, batch=batch, machine=machine)
+    if probe_with: rows += measure_probe(t, probe_with, splits, protocol=p, batch=batch, machine=machine)
     if not with_baselines: return rows
     small = t.encoder is None or p.length < 4 or p.size < 16 # less than `tiny` can read
     floor = dataclasses.replace(t, encoder=create('tiny', seed=0), features=None, name=f'random tiny, {view}',

@@ -249,6 +249,7 @@ def extract_clips(
                 clips,bad = [],''
                 bar.update()
 
+# %% ../nbs/22_features.ipynb #bebad691
 def mean_of_clips(
     clips:Tensor, # (n, D) float32
     clip_norm:bool, # L2-normalise each clip first
@@ -257,7 +258,6 @@ def mean_of_clips(
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
-# %% ../nbs/22_features.ipynb #3665e5c8
 def collect_features(
     manifest:Manifest,
     rows:list[int], # of the manifest, in order

@@ -138,6 +138,7 @@ def health(
     tell['uniformity'] = lambda: sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1]
     return {k: f() for k,f in tell.items()} if clips.isfinite().all() else dict.fromkeys(tell, math.nan)
 
+# %% ../nbs/25_health.ipynb #b412fa04
 def _with_test(
     x:Tensor, # (N, V, D)
     test:Tensor, # (N,) bool
@@ -257,6 +258,16 @@ def choose_videos(
         return takes[source], number//2, label, number
     return sorted(sorted(rows, key=place)[:videos])
 
+# %% ../nbs/25_health.ipynb #2bc6e471
+def _labels_and_sources(m:Manifest, rows:list[int])->tuple[Tensor,Tensor]: # class ids, ids of the recordings
+    return torch.tensor([m.label_id(r) for r in rows]), torch.tensor([m.source_id(r) for r in rows])
+
+def _fitting(memory:int, clips:int, length:int, size:int)->int: # MiB, per video -> videos
+    fit = memory*2**20//(clips*length*size*size*3)
+    if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '
+        f'{length}x{size}x{size}; allow more')
+    return fit
+
 def _decoded(
     data:TestClips, step:int, # videos at a time
     clips:int, # of each video
@@ -280,12 +291,6 @@ def _decoded(
     return kept
 
 # %% ../nbs/25_health.ipynb #ca38b388
-def _fitting(memory:int, clips:int, length:int, size:int)->int: # MiB, per video -> videos
-    fit = memory*2**20//(clips*length*size*size*3)
-    if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '
-        f'{length}x{size}x{size}; allow more')
-    return fit
-
 class FixedClips:
     "Evenly spread clips of some videos, decoded once and kept as bytes."
     def __init__(self,
@@ -349,11 +354,7 @@ class HealthMonitor:
         self.clips = FixedClips(manifest, sum(rows, []), view, clips, length, stride, size, pad, **how)
         self.train,self.test,self.every,self.manifest = rows[0],sum(rows[1:], []),every,manifest
         self.labelled = manifest.label_id(rows[0][0]) >= 0 # `choose_videos` does not mix
-        if self.labelled: self.chance = knn_chance(*self._names(rows[0])) # refuses where none could be found
-
-    def _names(self, rows)->tuple[Tensor,Tensor]: # class ids and ids of the recordings
-        m = self.manifest
-        return torch.tensor([m.label_id(r) for r in rows]), torch.tensor([m.source_id(r) for r in rows])
+        if self.labelled: self.chance = knn_chance(*_labels_and_sources(manifest, rows[0])) # may refuse
 
     def __repr__(self)->str:
         test = f' and {len(self.test)} TEST videos'*bool(self.test)
@@ -364,14 +365,12 @@ class HealthMonitor:
         "Has an epoch just ended after which to measure?"
         return tick.last and (tick.epoch + 1) % self.every==0
 
-    def measure(self,
-        encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D), on any device, in any mode
-    )->dict[str,float]:
+    def measure(self, encoder:nn.Module)->dict[str,float]: # clips (B, 3, T, H, W) -> (B, D), on any device
         "`health` of the encoder, `test_r1` where test videos were asked for, and seconds; changes nothing."
         began = time.perf_counter()
         x,rows = self.clips.features(encoder)
         test = torch.tensor([r in self.test for r in rows])
-        numbers = _with_test(x, test, *(self._names(rows) if self.labelled else ()))
+        numbers = _with_test(x, test, *(_labels_and_sources(self.manifest, rows) if self.labelled else ()))
         return numbers | {'seconds': round(time.perf_counter() - began, 4)}
 
 # %% ../nbs/25_health.ipynb #75e49d21

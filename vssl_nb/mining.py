@@ -57,6 +57,7 @@ class TopK:
         "Search once for every query."
         return topk_mask(sims[self.view or next(iter(sims))], self.k, excluded)
 
+# %% ../nbs/14_mining.ipynb #521267ed
 MINERS:dict[str,Callable] = {'topk': TopK}
 
 def make_miner(
@@ -68,10 +69,14 @@ def make_miner(
     given = dict(o.split('=', 1) for o in options if '=' in o)
     if len(given)!=len(options):
         raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
-    try: return resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in given.items()})
+    try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in given.items()})
     except TypeError as e:
         raise ValueError(f'miner {name!r} does not take these options ({e}); '
             'it is called with k and miner_options') from e
+    if not callable(miner):
+        raise ValueError(f'miner {name!r} made a {type(miner).__name__}, which cannot be called; '
+            'give it __call__(sims, excluded) -> (B, N) bool')
+    return miner
 
 def _number(word:str): # 7, 0.5 or the word itself
     for kind in (int, float):
@@ -102,9 +107,17 @@ def mine(
     empty = torch.zeros_like(same) if valid is None else ~valid.expand_as(same)
     same = same & ~empty
     excluded = same | empty
-    topk = miner(sims, excluded)
+    topk = _checked_mask(miner, miner(sims, excluded), excluded)
     positive = topk | same if same_source=='positive' else topk
     return Mined(positive, topk, excluded, same if same_source=='ignored' else None)
+
+def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
+    if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
+        what = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
+        name = getattr(miner, '__name__', type(miner).__name__)
+        raise ValueError(f'the miner {name} must give a boolean tensor '
+            f'{tuple(excluded.shape)} (queries, candidates), not {what}')
+    return topk & ~excluded # no answer of a miner brings an excluded candidate back
 
 # %% ../nbs/14_mining.ipynb #b2d7d7d7
 def mining_precision(

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['U', 'H', 'K', 'S', 'WORKS', 'COCLR', 'IIC', 'CPR_ABLATIONS', 'CPR_TABLES', 'CPR_TEXT', 'CPR', 'MOQUAD_TABLES',
            'MOQUAD_ABLATIONS', 'MOQUAD', 'PROVICO_ACTION', 'PROVICO_RETRIEVAL', 'PROVICO_ABLATIONS', 'PROVICO', 'USERS',
-           'ROWS', 'DOUBTFUL', 'PUBLISHED_METHODS', 'PUBLISHED_DATASETS', 'VIEWS', 'PUBLISHED_BACKBONES', 'TASKS',
-           'Published', 'markdown', 'lookup', 'disagree', 'parts', 'match']
+           'ROWS', 'DOUBTFUL', 'PUBLISHED_METHODS', 'PUBLISHED_DATASETS', 'PUBLISHED_VIEWS', 'PUBLISHED_BACKBONES',
+           'TASKS', 'Published', 'markdown', 'lookup', 'disagree', 'parts', 'match']
 
 # %% ../nbs/28_published.ipynb #fd5f1d8b
 import re
@@ -522,8 +522,8 @@ def disagree(
 PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR', 'cpr': 'CPR', 'iic': 'IIC',
     'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
 PUBLISHED_DATASETS = {'ucf101': U, 'hmdb51': H, 'k400': K, 'kinetics400': K, 'ssv2': S}
-VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual', 'rgb+flow': 'rgb+flow',
-    'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
+PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual',
+    'rgb+flow': 'rgb+flow', 'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
 PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50',
     'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D'}
 TASKS = {'retrieval': 'retrieval', 'retrieve': 'retrieval', 'linear': 'linear', 'probe': 'linear',
@@ -538,7 +538,7 @@ def parts(
     def first(table): return next((table[w] for w in words if w in table), '')
     work = first(PUBLISHED_METHODS)
     if {'iic', 'cpr'} <= set(words): work = 'IIC+CPR'
-    return {'work': work, 'pretrain': first(PUBLISHED_DATASETS), 'view': first(VIEWS),
+    return {'work': work, 'pretrain': first(PUBLISHED_DATASETS), 'view': first(PUBLISHED_VIEWS),
         'backbone': first(PUBLISHED_BACKBONES)}
 
 # %% ../nbs/28_published.ipynb #c18028d7

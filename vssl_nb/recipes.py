@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['METHODS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment', 'TrainingVideos',
-           'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'settings_class', 'method_name',
-           'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find', 'flat_fields', 'fits',
-           'checked', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict', 'part_from_dict',
-           'from_dict', 'difference']
+           'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'settings_class', 'refuse_unusable',
+           'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find',
+           'flat_fields', 'fits', 'checked', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict',
+           'part_from_dict', 'from_dict', 'difference']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
+import json
+import re
 import types
 from collections import Counter
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
@@ -34,8 +36,10 @@ class Sampling:
 @dataclass(frozen=True, kw_only=True)
 class Augment:
     "What happens to the pixels of a clip: `augment.draw`."
-    augmentation:str='standard' # a name of `augment.AUGMENTATIONS`, or 'package.module:name'; the rest are its options
-    colour:Literal['all','released'] # which clips change colour: each, or those that the released controller chooses
+    # a name of `augment.AUGMENTATIONS`, or 'package.module:name'; the rest are its options
+    augmentation:str='standard'
+    # which clips change colour: each, or those that the released controller chooses
+    colour:Literal['all','released']
     area:tuple[float,float] # share of the frame that a crop keeps
     aspect:tuple[float,float] # width / height of a crop
     crop:Literal['torchvision','released'] # how a crop that does not fit is handled
@@ -67,7 +71,8 @@ class PairSettings:
     dim:int=128 # of the space the loss compares in
     momentum:float|None=.999 # of the key encoder
     momentum_schedule:Literal['fixed','cosine']='fixed' # of the momentum over the training
-    bn:Literal['shuffle','sync','split']='sync' # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    bn:Literal['shuffle','sync','split']='sync'
     groups:int|None=None # BatchNorm groups over all processes; none: one in each process
     head:str='projection' # a name of `backbones.HEADS`, or 'package.module:name'
     queue:int=2048 # keys kept
@@ -78,10 +83,12 @@ class PairSettings:
         "Queue and BatchNorm groups must fit the batch. `RecipeError`."
         batch = recipe.learning.batch
         if 0 < self.queue < batch:
-            raise RecipeError(f'queue={self.queue} is smaller than batch={batch}: its keys would be overwritten before they '
-                'were used; enlarge the queue' + (', or use queue=0' if type(self) is InfoNCESettings else ''))
+            instead = ', or use queue=0' if type(self) is InfoNCESettings else ''
+            raise RecipeError(f'queue={self.queue} is smaller than batch={batch}: its keys would be '
+                f'overwritten before they were used; enlarge the queue{instead}')
         if self.groups and batch % self.groups:
-            raise RecipeError(f'batch={batch} does not divide into groups={self.groups} BatchNorm groups; change one of them')
+            raise RecipeError(f'batch={batch} does not divide into groups={self.groups} BatchNorm groups; '
+                'change one of them')
 
 # %% ../nbs/40_recipes.ipynb #1e44ce07
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +100,13 @@ class InfoNCESettings(PairSettings):
 @dataclass(frozen=True, kw_only=True)
 class UberNCESettings(PairSettings):
     "The same with labels as an oracle."
-    form:Literal['mean_log','log_sum']='mean_log' # of the loss: as released (b3), or the supplement's Algorithm 1
+    # of the loss: as released (b3), or the supplement's Algorithm 1
+    form:Literal['mean_log','log_sum']='mean_log'
     name:ClassVar[str] = 'ubernce'
     method:ClassVar[str] = 'vssl_nb.methods.ubernce:UberNCE'
     needs_labels:ClassVar[bool] = True
 
+# %% ../nbs/40_recipes.ipynb #87ed0af5
 @dataclass(frozen=True, kw_only=True)
 class CoCLRSettings(PairSettings):
     "One phase of co-training."
@@ -105,7 +114,8 @@ class CoCLRSettings(PairSettings):
     topk:int=5 # positives mined for each query (b4)
     miner:str='topk' # a name of `mining.MINERS`, or 'package.module:name'
     miner_options:tuple[str,...]=() # further arguments of the miner, such as 'view=rgb'
-    same_source:Literal['positive','negative','ignored']='positive' # what clips of the same recording are (b4)
+    # what clips of the same recording are (b4)
+    same_source:Literal['positive','negative','ignored']='positive'
     until_full:Literal['wait','infonce','none']='wait' # what happens until the queue is full (b4)
     drop_own:float=.9 # probability of a step in which the own key is no positive (b4)
     name:ClassVar[str] = 'coclr'
@@ -120,8 +130,9 @@ class CoCLRSettings(PairSettings):
         # how often a video is in the queue at most, its siblings with it
         excluded = min(self.queue, most*(1 + -(-self.queue//len(videos.source))))
         if self.topk > self.queue - excluded:
-            raise RecipeError(f'topk={self.topk} is too many: of the {self.queue} keys of the queue up to {excluded} share the '
-                'source of the query, and these are not searched; lower topk, or enlarge the queue')
+            raise RecipeError(f'topk={self.topk} is too many: of the {self.queue} keys of the queue up to '
+                f'{excluded} share the source of the query, and these are not searched; '
+                'lower topk, or enlarge the queue')
 
 # %% ../nbs/40_recipes.ipynb #21f45441
 METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings)}
@@ -132,17 +143,54 @@ def settings_class(
     "The settings of a method by name; raises RecipeError if they do not say which class they are for."
     if name in METHODS: return METHODS[name]
     if ':' not in str(name):
-        raise RecipeError(f"there is no method {name!r}; {did_you_mean(name, METHODS)} (or one's own settings, as 'package.module:Class')")
+        raise RecipeError(f"there is no method {name!r}; {did_you_mean(name, METHODS)} "
+            "(or one's own settings, as 'package.module:Class')")
     try: found = load_object(name, 'the settings of a method')
     except PluginError as e: raise RecipeError(str(e)) from None
-    if not (isinstance(found, type) and is_dataclass(found) and found.__dataclass_params__.frozen): # type: ignore[attr-defined]
-        raise RecipeError(f'{name}: is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
+    a_dataclass = isinstance(found, type) and is_dataclass(found)
+    if not (a_dataclass and found.__dataclass_params__.frozen): # type: ignore[attr-defined]
+        raise RecipeError(
+            f'{name}: is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
     for word,what in (('name', "what tables call it: name:ClassVar[str] = 'byol'"),
             ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
         if not isinstance(vars(found).get(word), str):
-            raise RecipeError(f'{name}: does not say itself {what} (what it inherits would train another method)')
+            raise RecipeError(f'{name}: does not say itself {what} '
+                '(what it inherits would train another method)')
+    refuse_unusable(found, name)
     return found
 
+# %% ../nbs/40_recipes.ipynb #d40a11c1
+def refuse_unusable(
+    settings:Any, # a frozen dataclass with `name` and `method`
+    where:str, # its name, for messages
+)->None:
+    "Refuse settings that could not be told from others, overridden by name, or read back. `RecipeError`."
+    if METHODS.get(settings.name, settings) is not settings:
+        raise RecipeError(f'{where}: calls itself {settings.name!r}, as a method of this library does; '
+            'give it a name of its own')
+    clips = getattr(settings, 'clips', None)
+    if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
+        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
+            "such as clips:ClassVar = ('one', 'two')")
+    taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
+    for f in fields(settings):
+        if f.name in ('name', 'method'):
+            raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
+                f'write {f.name}:ClassVar[str] = …')
+        if f.name in taken:
+            raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; '
+                'call it otherwise')
+        if f.default is MISSING and f.default_factory is MISSING:
+            raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
+    try: kept = part_from_dict(settings, json.loads(json.dumps(asdict(checked(settings())))), 'method', where)
+    except (TypeError, NameError) as e:
+        raise RecipeError(f'{where}: its defaults cannot be kept in recipe.json ({e}); '
+            'use numbers, words, None and tuples') from e
+    if kept!=settings():
+        raise RecipeError(f'{where}: its defaults are not the same when they are read back from recipe.json; '
+            'use numbers, words, None and tuples of them')
+
+# %% ../nbs/40_recipes.ipynb #d40a11c2
 def method_name(recipe:'Recipe')->str: # 'infonce'
     "What tables call the method of a recipe."
     return recipe.method.name
@@ -151,9 +199,16 @@ def view_names(recipe:'Recipe')->tuple[str,...]: # names for `Views`, that of th
     "The views a training looks at."
     return tuple(dict.fromkeys(networks(recipe).values()))
 
-def networks(recipe:'Recipe')->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
+def networks(
+    recipe:'Recipe',
+)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
     "The networks a method is built from."
-    return recipe.method.networks(recipe.view) if hasattr(recipe.method, 'networks') else {'encoder': recipe.view}
+    if not hasattr(recipe.method, 'networks'): return {'encoder': recipe.view}
+    given = recipe.method.networks(recipe.view)
+    if not isinstance(given, dict) or 'encoder' not in given:
+        raise RecipeError(f'{recipe.method.name}: networks(view) gave {given!r}, '
+            "not a dict of argument -> view with 'encoder' in it")
+    return given
 
 def refuse_unfit(
     recipe:'Recipe',
@@ -163,11 +218,12 @@ def refuse_unfit(
     s, bare = recipe.method, [v for v,label in zip(videos.video, videos.label) if label < 0]
     clips = getattr(s, 'clips', None)
     if clips and len(clips) != recipe.sampling.clips:
-        raise RecipeError(f'{s.name} takes {len(clips)} clips of each video ({", ".join(clips)}), and clips={recipe.sampling.clips} '
-            f'were asked for; use clips={len(clips)}')
+        raise RecipeError(f'{s.name} takes {len(clips)} clips of each video ({", ".join(clips)}), '
+            f'and clips={recipe.sampling.clips} were asked for; use clips={len(clips)}')
     if getattr(s, 'needs_labels', False) and bare:
-        raise RecipeError(f'{videos.manifest}: {len(bare)} of {len(videos.video)} training videos have no label, such as {bare[0]}; '
-            f'{s.name} needs them all: fill in the column label, or use another method')
+        raise RecipeError(f'{videos.manifest}: {len(bare)} of {len(videos.video)} training videos have no '
+            f'label, such as {bare[0]}; {s.name} needs them all: '
+            'fill in the column label, or use another method')
     if hasattr(s, 'refuse'): s.refuse(recipe, videos)
 
 # %% ../nbs/40_recipes.ipynb #230446b8
@@ -197,9 +253,11 @@ class Recipe:
     view:str # what the encoder looks at: a name of `views.VIEWS`, or 'package.module:name'
     residual:Literal['plain','rescaled','wrapped'] # which residual, where that is the view
     residual_scale:float # a plain residual is divided by this
-    flow:Literal['stored','live']='stored' # where that is the view: read from the manifest's `flow`, or solved on the GPU
+    # where that is the view: read from the manifest's `flow`, or solved on the GPU
+    flow:Literal['stored','live']='stored'
     flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change its sign? `views.Views`
-    flow_colour:Literal['released','none']='none' # are the colours of flow pictures changed as those of a clip?
+    # are the colours of flow pictures changed as those of a clip?
+    flow_colour:Literal['released','none']='none'
     backbone:str # a name that `backbones.create` knows, or 'package.module:name'
     size:int # side of the clips, pixels
     sampling:Sampling
@@ -213,34 +271,45 @@ class Recipe:
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE in the batch on the frames of the toy videos; about a minute on one core',
-    dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored', flow_flip='negate', flow_colour='none',
+    dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored',
+    flow_flip='negate', flow_colour='none',
     backbone='tiny', size=32, test_clips=5, seed=0,
     sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
-    augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
+    augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8,
+        brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
         grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
-    method=InfoNCESettings(dim_hidden=None, dim=128, queue=0, momentum=0.99, momentum_schedule='fixed', temperature=0.1, bn='sync', groups=None),
-    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=32, accumulate=1, epochs=14,
-        schedule='cosine', drops=(), gamma=0.1, warmup=1.),
+    method=InfoNCESettings(dim_hidden=None, dim=128, queue=0, momentum=0.99, momentum_schedule='fixed',
+        temperature=0.1, bn='sync', groups=None),
+    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9,
+        batch=32, accumulate=1, epochs=14, schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
-    about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core', learning=replace(_toy_rgb.learning, epochs=8))
+    about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core',
+    learning=replace(_toy_rgb.learning, epochs=8))
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
-    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core', learning=replace(_toy_rgb.learning, epochs=4))
-_toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer', about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; begin with --first infonce-toy-rgb',
+    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core',
+    learning=replace(_toy_rgb.learning, epochs=4))
+_toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer',
+    about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
+        'begin with --init-from infonce-toy-rgb',
     learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
 
 # %% ../nbs/40_recipes.ipynb #976dbbe6
 _laptop_rgb = Recipe(
     name='infonce-laptop-rgb',
     about='InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU',
-    dataset='any', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored', flow_flip='negate', flow_colour='none',
+    dataset='any', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored',
+    flow_flip='negate', flow_colour='none',
     backbone='small', size=64, test_clips=10, seed=0,
     sampling=Sampling(clips=2, length=16, stride=2, pad='first', last='all', same=0.),
-    augment=Augment(colour='all', area=(0.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0.5, jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
-        grey=0.2, grey_mode='clip', permute=0., blur=0.5, sigma=(0.1, 2.)), # b8; grey per clip, as the authors describe it
-    method=InfoNCESettings(dim_hidden=None, dim=128, queue=512, momentum=0.99, momentum_schedule='fixed', temperature=0.07, bn='sync', groups=None), # b2: dim 128, T 0.07
-    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, batch=16, accumulate=1, epochs=30, # b9: Adam, 1e-3, 1e-5
-        schedule='cosine', drops=(), gamma=0.1, warmup=1.),
+    augment=Augment(colour='all', area=(0.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0.5, # b8
+        jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
+        grey=0.2, grey_mode='clip', # b8; grey per clip, as the authors describe it
+        permute=0., blur=0.5, sigma=(0.1, 2.)),
+    method=InfoNCESettings(dim_hidden=None, dim=128, queue=512, momentum=0.99, # b2: dim 128
+        momentum_schedule='fixed', temperature=0.07, bn='sync', groups=None), # b2: T 0.07
+    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, # b9: Adam, 1e-3, 1e-5
+        batch=16, accumulate=1, epochs=30, schedule='cosine', drops=(), gamma=0.1, warmup=1.),
 )
 _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
@@ -249,7 +318,8 @@ _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='re
 _ucf101_rgb = Recipe(
     name='infonce-ucf101-rgb',
     about='InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1',
-    dataset='UCF101', split=1, view='rgb', residual='plain', residual_scale=0.1, test_clips=10, seed=0, # b9: split 1, seed 0
+    dataset='UCF101', split=1, seed=0, test_clips=10, # b9: split 1, seed 0
+    view='rgb', residual='plain', residual_scale=0.1,
     flow='stored', flow_flip='negate', flow_colour='none', # not used by this view
     backbone='s3d', size=128, # supplement 1.1; released code: --net s3d --img_dim 128
     sampling=Sampling(clips=2, length=32, stride=1, # released code: --seq_len 32 --ds 1
@@ -264,15 +334,19 @@ _ucf101_rgb = Recipe(
         bn='shuffle', groups=2), # released code, b2: shuffled between 2 GPUs
     learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, # b9
         batch=64, accumulate=1, # README: 2 GPUs x 32
-        epochs=300, schedule='steps', drops=(250., 280.), gamma=0.1, warmup=0.), # README: --epochs 300 --schedule 250 280
+        epochs=300, schedule='steps', drops=(250., 280.), # README: --epochs 300 --schedule 250 280
+        gamma=0.1, warmup=0.),
 )
 _k400_rgb = replace(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
     about='InfoNCE of CoCLR on the frames of Kinetics-400 (released code)',
     method=replace(_ucf101_rgb.method, queue=16384, groups=4), # supplement 1.3; README: 4 GPUs
     learning=replace(_ucf101_rgb.learning, batch=128)) # README: 4 GPUs x 32; 300 epochs, drops 250 and 280
-_ucf101_flow = replace(_ucf101_rgb, name='infonce-ucf101-flow', view='flow', # the same script, network, augmentation and schedule (b8, b9)
-    flow='stored', flow_flip='released', flow_colour='released', # b6: TV-L1 at the size of the video; b8: u keeps its sign, colours change as those of RGB
-    about='InfoNCE of CoCLR on the optical flow of UCF101 (released code); the released weights reach 45.2 % R@1') # b10
+# the same script, network, augmentation and schedule (b8, b9)
+_ucf101_flow = replace(_ucf101_rgb, name='infonce-ucf101-flow', view='flow',
+    # b6: TV-L1 at the size of the video; b8: u keeps its sign, colours change as those of RGB
+    flow='stored', flow_flip='released', flow_colour='released',
+    about='InfoNCE of CoCLR on the optical flow of UCF101 (released code); '
+        'the released weights reach 45.2 % R@1') # b10
 _k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewise
     flow='stored', flow_flip='released', flow_colour='released', # b6, b8
     about='InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)')
@@ -280,7 +354,8 @@ _k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewis
 # %% ../nbs/40_recipes.ipynb #42420664
 _toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toy', seed=0, test_clips=3,
     about='InfoNCE with S3D on the frames of the full-size toy; for a GPU',
-    sampling=replace(_ucf101_rgb.sampling, last='all', same=0.), augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
+    sampling=replace(_ucf101_rgb.sampling, last='all', same=0.),
+    augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
     method=replace(_ucf101_rgb.method, temperature=0.1, groups=4),
     learning=replace(_ucf101_rgb.learning, epochs=20, schedule='cosine', drops=(), warmup=1.))
 _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
@@ -304,7 +379,8 @@ _UBER = [
     _uber(_ucf101_flow, 'ubernce-ucf101-flow', 'UberNCE on the optical flow of UCF101 (released code)', {})]
 _COCLR = [
     _co(r, f'coclr-{data}-{view}-cycle{cycle}',
-        f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)', miner, {}, epochs=epochs, drops=drops)
+        f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)', miner, {},
+        epochs=epochs, drops=drops)
     for data,epochs,drops,rgb,flow in ( # README: UCF101 100 epochs, drop at 80; K400 50 and 40
         ('ucf101', 100, (80.,), _ucf101_rgb, _ucf101_flow), ('k400', 50, (40.,), _k400_rgb, _k400_flow))
     for cycle in (1, 2) for r,view,miner in ((rgb, 'rgb', 'flow'), (flow, 'flow', 'rgb'))]
@@ -312,21 +388,28 @@ _COCLR = [
 # %% ../nbs/40_recipes.ipynb #198b89f2
 _TOY:dict[str,Any] = dict(queue=512)
 _UBER += [
-    _uber(_toy_rgb, 'ubernce-toy-rgb', 'UberNCE on the frames of the toy videos: what the right positives would give; '
-        'begin with --init-from infonce-toy-rgb', _TOY | dict(form='log_sum', temperature=0.05, momentum=0.98), epochs=28),
-    _uber(_toyfull_rgb, 'ubernce-toyfull-rgb', 'UberNCE with S3D on the frames of the full-size toy; for a GPU; '
-        'begin with --init-from infonce-toyfull-rgb', dict(form='log_sum'), epochs=10, warmup=0.)]
+    _uber(_toy_rgb, 'ubernce-toy-rgb',
+        'UberNCE on the frames of the toy videos: what the right positives would give; '
+        'begin with --init-from infonce-toy-rgb',
+        _TOY | dict(form='log_sum', temperature=0.05, momentum=0.98), epochs=28),
+    _uber(_toyfull_rgb, 'ubernce-toyfull-rgb',
+        'UberNCE with S3D on the frames of the full-size toy; for a GPU; '
+        'begin with --init-from infonce-toyfull-rgb',
+        dict(form='log_sum'), epochs=10, warmup=0.)]
 _TOY_PHASES = ( # recipe to start from, epochs, settings
     (_toy_rgb, 28, _TOY | dict(topk=20, momentum=0.95, temperature=0.07)),
     (_toy_residual, 3, _TOY | dict(topk=20, temperature=0.07)))
 _LAPTOP_PHASES = ((_laptop_rgb, 15, dict[str,Any]()), (_laptop_residual, 15, dict[str,Any]()))
 _COCLR += [
-    _co(r, f'coclr-{data}-{r.view}-cycle{cycle}', f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {miner} mines', miner, how,
-        epochs=epochs, warmup=0.)
-    for data,words,phases in (('toy', 'the toy videos', _TOY_PHASES), ('laptop', 'real videos, without a GPU', _LAPTOP_PHASES))
+    _co(r, f'coclr-{data}-{r.view}-cycle{cycle}',
+        f'CoCLR on {words}, cycle {cycle}: {r.view} learns, {miner} mines',
+        miner, how, epochs=epochs, warmup=0.)
+    for data,words,phases in (
+        ('toy', 'the toy videos', _TOY_PHASES), ('laptop', 'real videos, without a GPU', _LAPTOP_PHASES))
     for cycle in (1, 2) for (r,epochs,how),miner in zip(phases, ('residual', 'rgb'))]
 _COCLR += [
-    _co(r, f'coclr-toyfull-{r.view}-cycle1', f'CoCLR with S3D on the full-size toy: {r.view} learns, {miner} mines; for a GPU',
+    _co(r, f'coclr-toyfull-{r.view}-cycle1',
+        f'CoCLR with S3D on the full-size toy: {r.view} learns, {miner} mines; for a GPU',
         miner, dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
     for r,miner in ((_toyfull_rgb, 'flow'), (_toyfull_flow, 'rgb'))]
 
@@ -342,20 +425,23 @@ def _phases(data:str, motion:str, cycles:int)->tuple[Phase,...]:
     last = {'rgb': f'infonce-{data}-rgb', motion: f'infonce-{data}-{motion}'}
     phases = [Phase(name) for name in last.values()]
     for cycle in range(1, cycles+1):
-        for view,miner in (('rgb', motion), (motion, 'rgb')): # b4: Cycle1-FlowMining, then Cycle1-RGBMining from its result
+        # b4: Cycle1-FlowMining, then Cycle1-RGBMining from its result
+        for view,miner in (('rgb', motion), (motion, 'rgb')):
             phases.append(Phase(f'coclr-{data}-{view}-cycle{cycle}', last[view], last[miner]))
             last[view] = phases[-1].recipe
     return tuple(phases)
 
 COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cycles in (
-    ('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1), ('toyfull', 'flow', 1))}
+    ('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1),
+    ('toyfull', 'flow', 1))}
 
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
-    _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, _toyfull_flow, *_UBER, *_COCLR)}
+    _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, _toyfull_flow, *_UBER,
+    *_COCLR)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(
-    name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'package.module:name' of one's own recipe
+    name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'package.module:name' of one's own
 )->Recipe:
     "The recipe of that name; raises RecipeError naming the nearest."
     if name in RECIPES: return RECIPES[name]
@@ -363,6 +449,12 @@ def find(
     try: found = load_object(name, 'a recipe')
     except PluginError as e: raise RecipeError(str(e)) from None
     if not isinstance(found, Recipe): raise RecipeError(f'{name}: is a {type(found).__name__}, not a Recipe')
+    if not re.fullmatch(r'\w[\w.+-]*', str(found.name)):
+        raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; '
+            'use letters, digits, - and _')
+    if RECIPES.get(found.name, found)!=found:
+        raise RecipeError(f'{name}: calls itself {found.name!r} and differs from the recipe of that name; '
+            "give it one of its own, override(…, name='mine')")
     return checked(found)
 
 # %% ../nbs/40_recipes.ipynb #d279ac49
@@ -371,7 +463,8 @@ def flat_fields(
 )->dict[str,Any]: # field -> value
     "All fields of a recipe, those of its parts included, by their own names."
     inside = {f.name: getattr(recipe, f.name) for f in fields(recipe)}
-    return {k: v for name,x in inside.items() for k,v in (vars(x).items() if is_dataclass(x) else [(name, x)])}
+    parts = (vars(x).items() if is_dataclass(x) else [(name, x)] for name,x in inside.items())
+    return {k: v for part in parts for k,v in part}
 
 # %% ../nbs/40_recipes.ipynb #36282961
 def fits(
@@ -405,12 +498,13 @@ def checked(
 def type_in_words(kind:Any)->str:
     "A type annotation for people."
     if get_origin(kind) is Literal: return 'one of ' + ', '.join(map(repr, get_args(kind)))
-    return 'a value of type ' + (kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind))
+    plain = isinstance(kind, type) and not get_args(kind)
+    return f'a value of type {kind.__name__ if plain else kind}'
 
 # %% ../nbs/40_recipes.ipynb #090692ef
 def override(
     recipe:Recipe,
-    **changes, # field -> value; a list is taken for a tuple; method='package.module:Settings' exchanges the method
+    **changes, # field -> value, a list for a tuple; method='package.module:Settings' exchanges the method
 )->Recipe: # another recipe
     "The recipe with some fields changed; raises RecipeError for an unknown field or a wrong type."
     changes = {k: tuple(v) if isinstance(v, list) else v for k,v in changes.items()}
@@ -420,26 +514,29 @@ def override(
             raise RecipeError(f'a recipe has no field {name!r}; {did_you_mean(name, flat_fields(recipe))}')
     def changed(part):
         inside = {f.name: getattr(part, f.name) for f in fields(part)}
-        return replace(part, **{k: changed(v) if is_dataclass(v) else changes.get(k, v) for k,v in inside.items()})
+        new = {k: changed(v) if is_dataclass(v) else changes.get(k, v) for k,v in inside.items()}
+        return replace(part, **new)
     return checked(changed(recipe))
 
 def exchanged(
     old:Any, # settings of a method
     new:Any, # settings of another, or their name
 )->Any:
-    "The new settings; where only a name is given, fields that both have from the same base class keep their values."
+    "The new settings; of a name alone, with the old values of fields that both have from one base class."
     if not isinstance(new, str): return new
     kind = settings_class(new)
-    shared = {f.name for base in kind.__mro__ if is_dataclass(base) and isinstance(old, base) for f in fields(base)}
+    shared = {f.name for base in kind.__mro__ if is_dataclass(base) and isinstance(old, base)
+        for f in fields(base)}
     return kind(**{name: getattr(old, name) for name in shared})
 
 # %% ../nbs/40_recipes.ipynb #2c7fb047
 def to_dict(
     recipe:Recipe,
 )->dict[str,Any]: # plain data for recipe.json
-    "A recipe as plain data, with the name of its method: short for ours, 'package.module:Class' of the settings for others."
+    "A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the settings."
     kind = type(recipe.method)
-    return asdict(recipe) | {'method': {'name': kind.name if METHODS.get(kind.name) is kind else full_name(kind)} | asdict(recipe.method)}
+    name = kind.name if METHODS.get(kind.name) is kind else full_name(kind)
+    return asdict(recipe) | {'method': {'name': name} | asdict(recipe.method)}
 
 # files from before methods were named have these fields under other names
 OLDER_NAMES = {'other': 'mining_view', 'siblings': 'same_source', 'filling': 'until_full', 'drop': 'drop_own'}
@@ -447,11 +544,14 @@ OLDER_NAMES = {'other': 'mining_view', 'siblings': 'same_source', 'filling': 'un
 def method_from_dict(data:Any, where:str)->Any: # the settings, and nothing that was not said
     "The settings of a method from plain data. `RecipeError`."
     if not isinstance(data, dict): raise RecipeError(f'{where}: method is not a set of fields')
-    if 'name' in data: return part_from_dict(settings_class(data['name']), {k: v for k,v in data.items() if k!='name'}, 'method', where)
+    if 'name' in data:
+        own = {k: v for k,v in data.items() if k!='name'}
+        return part_from_dict(settings_class(data['name']), own, 'method', where)
     data = {OLDER_NAMES.get(k, k): v for k,v in data.items()}
     kind = CoCLRSettings if 'mining_view' in data else UberNCESettings if 'form' in data else InfoNCESettings
     return part_from_dict(kind, data, 'method', where)
 
+# %% ../nbs/40_recipes.ipynb #bb7ab854
 def part_from_dict(
     kind:type, # a dataclass
     data:Any, # what is to become one
@@ -477,12 +577,13 @@ def from_dict(
 )->Recipe:
     "A recipe from plain data; raises RecipeError for missing, unknown or wrong fields."
     try: return checked(part_from_dict(Recipe, data, 'the recipe', where))
-    except RecipeError as e: raise RecipeError(str(e) if str(e).startswith(where) else f'{where}: {e}') from None
+    except RecipeError as e:
+        raise RecipeError(str(e) if str(e).startswith(where) else f'{where}: {e}') from None
 
 # %% ../nbs/40_recipes.ipynb #ed924065
 def difference(
     a:Recipe, b:Recipe,
 )->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
-    "The fields in which two recipes differ."
+    "The fields in which two recipes differ; `about`, a sentence for people, is none of them."
     x, y = ({'method': method_name(r)} | flat_fields(r) for r in (a, b))
-    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k) != y.get(k)}
+    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k!='about'}

@@ -637,7 +637,8 @@ def page(
     figures:dict[str,Path] = {}
     versions:dict[str,Any] = {}
     with tempfile.TemporaryDirectory() as drawn:
-        def keep(caption, figure): figures[caption] = show.save(figure, Path(drawn)/f'{len(figures)}.png')
+        def keep(caption, figure):
+            figures[caption] = show.save_picture(figure, Path(drawn)/f'{len(figures)}.png')
         for run in runs:
             if (run/'recipe.json').exists(): recipes[run.name] = _json(run/'recipe.json')
             if (run/'card.json').exists(): versions = versions or _json(run/'card.json').get('versions') or {}

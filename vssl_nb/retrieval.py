@@ -145,6 +145,7 @@ def topk_hits(
     near = nearest_neighbours(query, gallery, k, chunk)[0].to(gallery_label.device)
     return gallery_label[near] == query_label[:, None]
 
+# %% ../nbs/23_retrieval.ipynb #2f3ea879
 def recall(
     query:Tensor, # (Q, D) of the test videos, centred where the protocol says so: `centre_and_normalise`
     gallery:Tensor, # (N, D) of the training videos

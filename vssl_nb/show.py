@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVELS', 'HUES', 'CLASS_HUES', 'UNLABELLED', 'GREEN', 'RED', 'frames_of', 'strip', 'Picture', 'strips', 'gallery',
-           'Loop', 'clips', 'clip', 'flow_colour', 'wheel', 'quiver', 'pairs', 'compare', 'matrix', 'bars', 'curves',
-           'class_colours', 'scatter', 'neighbours', 'wall', 'save']
+           'Loop', 'clips', 'clip', 'flow_colour', 'wheel', 'quiver', 'pairs', 'compare_flows', 'matrix', 'bars',
+           'curves', 'class_colours', 'scatter', 'neighbours', 'wall', 'save_picture']
 
 # %% ../nbs/00_show.ipynb #32577e9f
 import io
@@ -351,7 +351,7 @@ def pairs(
     return figure
 
 # %% ../nbs/00_show.ipynb #1abfc6ab
-def compare(
+def compare_flows(
     a:Any, # (2, H, W) float, pixels
     b:Any, # the same shape
     names:tuple[str,str]=('a', 'b'),
@@ -549,7 +549,7 @@ def wall(
     return Loop(_join(rows, 1, 6), fps, exact, max_bytes)
 
 # %% ../nbs/00_show.ipynb #2215c5f8
-def save(
+def save_picture(
     picture:Image.Image|Figure|Loop, # what the functions of this page return
     path:str|Path, # a .png file (a `Loop` also .gif or .webp); its folder is made when it is missing
 )->Path: # the file
