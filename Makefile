@@ -13,7 +13,7 @@ help:
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
 	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
-	@echo 'make mutants break every exported line of losses, momentum and train once; a test must fail each time'
+	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
 
 $(READY): settings.ini setup.py
 	@test -x $(BIN)/python || python3 -m venv .venv

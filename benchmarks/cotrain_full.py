@@ -1,10 +1,14 @@
-"""CoCLR with S3D and optical flow of our own on one GPU: what does each phase give, and how long does it take?
+"""CoCLR with S3D and optical flow of our own on one GPU: what does each phase give, and how long does it
+take?
 
     python benchmarks/cotrain_full.py --videos /tmp/toyfull --out results/cotrain-h200.json --compile
-    python benchmarks/cotrain_full.py --data ucf101_270/manifest.csv --out results/cotrain-270-h200.json --compile --set epochs=60
+    python benchmarks/cotrain_full.py --data ucf101_270/manifest.csv --compile --set epochs=60 \\
+        --out results/cotrain-270-h200.json
 
-Writes the toy videos if they are not there (or takes a manifest with `--data`), computes and stores TV-L1 flow, then InfoNCE on frames and on flow, one cycle of CoCLR, and UberNCE
-from the InfoNCE of the frames. R@1/5/10 and mining precision after each phase, both streams, seconds and sizes go into the JSON. Stopped at any moment, the same command goes on."""
+Writes the toy videos if they are not there (or takes a manifest with `--data`), computes and stores TV-L1
+flow, then InfoNCE on frames and on flow, one cycle of CoCLR, and UberNCE from the InfoNCE of the frames.
+R@1/5/10 and mining precision after each phase, both streams, seconds and sizes go into the JSON. Stopped at
+any moment, the same command goes on."""
 import argparse
 import json
 import sys
@@ -25,7 +29,8 @@ from vssl_nb.manifest import read  # noqa: E402
 from vssl_nb.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.machine import pick_device  # noqa: E402
 
-KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries', 'gallery', 'second')
+KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries',
+    'gallery', 'second')
 
 
 def main():
@@ -35,7 +40,8 @@ def main():
     where.add_argument('--data', help='a manifest instead')
     p.add_argument('--size', default='full', help='of the toy; tiny tries the script out')
     p.add_argument('--flow', default='tvl1', help='method of the flow')
-    p.add_argument('--set', nargs='*', default=[], metavar='FIELD=VALUE', help='changes in every phase that has the field, e.g. batch=64')
+    p.add_argument('--set', nargs='*', default=[], metavar='FIELD=VALUE',
+        help='changes in every phase that has the field, e.g. batch=64')
     p.add_argument('--run', default='runs/cotrain-full')
     p.add_argument('--device', default='auto')
     p.add_argument('--dtype', default='bfloat16')
@@ -51,15 +57,22 @@ def main():
     rows = cotrain('coclr-toyfull', data, run, changed, dtype=a.dtype, compile=a.compile, **how)
     uber = find('ubernce-toyfull-rgb')
     uber = override(uber, **{k: v for k, v in changed.items() if k in flat_fields(uber)})
-    pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype, compile=a.compile, init_from=run/'infonce-toyfull-rgb', **how)
+    pretrain(uber, data, run/uber.name, (run/uber.name/'recipe.json').exists(), dtype=a.dtype,
+        compile=a.compile, init_from=run/'infonce-toyfull-rgb', **how)
     topk = read_json(run/'coclr-toyfull-rgb-cycle1'/'recipe.json', 'a run')['method']['topk']
-    rows.append(retrieve(run/uber.name, data=data, machine=Machine(**how))[0] | mining_quality(mining_candidates(run/uber.name, data, **how), topk))
+    found = mining_candidates(run/uber.name, data, Machine(**how))
+    rows.append(retrieve(run/uber.name, data=data, machine=Machine(**how))[0] | mining_quality(found, topk))
     manifest = read(data)
     names = [r['run'] for r in rows if 'second' not in r]
-    Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(device.type),
-        'videos': len(manifest.rows), 'classes': len(manifest.labels), 'flow': a.flow, 'flow_seconds_of_this_call': flow_seconds, 'dtype': a.dtype, 'compile': a.compile,
-        'recipes': {n: read_json(run/n/'recipe.json', 'a run') for n in names}, 'rows': [{k: r[k] for k in KEEP if r.get(k) is not None} for r in rows]}, indent=1) + '\n')
-    for r in rows: print(f"{r['name']:28}{r['view']:12}R@1 {r['r1']:.1%}" + (f"   mined right {r['mined']:.1%}" if r.get('mined') is not None else ''))
+    Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py',
+        'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(device.type),
+        'videos': len(manifest.rows), 'classes': len(manifest.labels), 'flow': a.flow,
+        'flow_seconds_of_this_call': flow_seconds, 'dtype': a.dtype, 'compile': a.compile,
+        'recipes': {n: read_json(run/n/'recipe.json', 'a run') for n in names},
+        'rows': [{k: r[k] for k in KEEP if r.get(k) is not None} for r in rows]}, indent=1) + '\n')
+    for r in rows:
+        mined = '' if r.get('mined') is None else f"   mined right {r['mined']:.1%}"
+        print(f"{r['name']:28}{r['view']:12}R@1 {r['r1']:.1%}{mined}")
 
 
 if __name__ == '__main__': main()

@@ -1,14 +1,18 @@
-"""How fast is TV-L1? Pairs per second of ours, beside OpenCV's, at equal accuracy, on the same pairs in the same run.
+"""How fast is TV-L1? Pairs per second of ours, beside OpenCV's, at equal accuracy, on the same pairs in the
+same run.
 
-The baseline is OpenCV-contrib's `DualTVL1OpticalFlow` with its defaults and the same number of threads, one pair after the other. Ours runs the same iterations with the
-same rule for stopping, plain and compiled. The distance between the two flows is printed beside the speed, and beside that the distance of OpenCV from itself
+The baseline is OpenCV-contrib's `DualTVL1OpticalFlow` with its defaults and the same number of threads, one
+pair after the other. Ours runs the same iterations with the same rule for stopping, plain and compiled. The
+distance between the two flows is printed beside the speed, and beside that the distance of OpenCV from itself
 after one pixel of one frame has changed by one grey level.
 
     python benchmarks/flow.py --videos ../shared/videos --threads 2 --out results/flow-cpu.json
     python benchmarks/flow.py --device cuda --videos V --out results/flow-h200.json
 
-Pairs are neighbouring frames, from the middle of each video, scaled to a short side of 128 and of 240 px. On a GPU the pairs are repeated to full chunks, and OpenCV takes a few only.
-The bandwidth bound is that of an iteration that reads ten planes and writes six once (64 bytes a pixel), for the iterations that the pairs really took."""
+Pairs are neighbouring frames, from the middle of each video, scaled to a short side of 128 and of 240 px. On
+a GPU the pairs are repeated to full chunks, and OpenCV takes a few only. The bandwidth bound is that of an
+iteration that reads ten planes and writes six once (64 bytes a pixel), for the iterations that the pairs
+really took."""
 import argparse
 import json
 import sys
@@ -19,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 SETS = {'UCF101': 2.4e6, 'Kinetics-400': 60e6} # pairs
-BYTES = 64 # per pixel and iteration: u (2), p (4), g (2), r and 1/|g|² read, u and p written, four bytes each
+# per pixel and iteration: u (2), p (4), g (2), r and 1/|g|² read, u and p written, four bytes each
+BYTES = 64
 
 
 def pairs_of(files, short):
@@ -46,7 +51,8 @@ def made_up(short, n=16):
     from vssl_nb.motion import warp
     g = torch.Generator().manual_seed(0)
     H, W = short, round(short*4/3)
-    x = sum(F.interpolate(torch.rand(n, 1, H//k, W//k, generator=g), (H, W), mode='bicubic')*k for k in (4, 8, 16))
+    x = sum(F.interpolate(torch.rand(n, 1, H//k, W//k, generator=g), (H, W), mode='bicubic')*k
+        for k in (4, 8, 16))
     x = (x-x.amin())/(x.amax()-x.amin())
     flow = F.interpolate(torch.randn(n, 2, 3, 4, generator=g)*3, (H, W), mode='bicubic')
     return tuple(t[:, 0].clamp(0, 1).mul(255).round().byte() for t in (x, warp(x, flow)))
@@ -75,7 +81,8 @@ def iterations(a, b):
         seen += int(moving.sum())*u.shape[2]*u.shape[3]
         return parts[0](u, p, g, r, inverse, moving, *how)
     with torch.no_grad():
-        for i in range(len(a)): motion._pairs(a[i:i+1].float(), b[i:i+1].float(), motion.tvl1, (step, *parts[1:]))
+        for i in range(len(a)):
+            motion._pairs(a[i:i+1].float(), b[i:i+1].float(), motion.tvl1, (step, *parts[1:]))
     return seen/len(a)
 
 
@@ -92,9 +99,13 @@ def apart(x, y): # px
 
 
 def table(rows):
-    lines = ['| size | way | pairs/s | ratio to OpenCV | px from OpenCV | of the bandwidth bound |', '| --- | --- | --- | --- | --- | --- |']
+    lines = ['| size | way | pairs/s | ratio to OpenCV | px from OpenCV | of the bandwidth bound |',
+        '| --- | --- | --- | --- | --- | --- |']
     number = lambda v, form: '' if v is None else format(v, form)
-    return '\n'.join(lines+[f"| {r['size']} | {r['way']} | {r['pairs_per_s']:.2f} | {number(r['ratio'], '.2f')} | {number(r['apart'], '.3f')} | {number(r['of_bound'], '.0%')} |" for r in rows])
+    for r in rows:
+        lines.append(f"| {r['size']} | {r['way']} | {r['pairs_per_s']:.2f} | {number(r['ratio'], '.2f')} | "
+            f"{number(r['apart'], '.3f')} | {number(r['of_bound'], '.0%')} |")
+    return '\n'.join(lines)
 
 
 def measure(a, b, device, rounds, few, copies):
@@ -103,14 +114,19 @@ def measure(a, b, device, rounds, few, copies):
     from vssl_nb.motion import TVL1, tvl1
     a, b = a[:, None], b[:, None] # (N, 1, H, W)
     size, rows, theirs = f'{a.shape[3]} x {a.shape[2]}', [], None
-    say = lambda way, seconds, pairs, out, bound=None: rows.append(dict(size=size, way=way, pairs_per_s=pairs/seconds, apart=None if theirs is None or out is None else apart(out[:len(theirs)], theirs),
-        of_bound=None if bound is None else bound*pairs/seconds)) or print(f"{size}, {way}: {pairs/seconds:.2f} pairs/s", flush=True)
+    def say(way, seconds, pairs, out, bound=None):
+        rows.append(dict(size=size, way=way, pairs_per_s=pairs/seconds,
+            apart=None if theirs is None or out is None else apart(out[:len(theirs)], theirs),
+            of_bound=None if bound is None else bound*pairs/seconds))
+        print(f'{size}, {way}: {pairs/seconds:.2f} pairs/s', flush=True)
     try: import cv2
     except ImportError: print('OpenCV is not here: no baseline', file=sys.stderr)
     else:
         cv2.setNumThreads(torch.get_num_threads())
         solver = cv2.optflow.DualTVL1OpticalFlow_create()
-        run = lambda x, y: torch.stack([torch.from_numpy(solver.calc(p.numpy(), q.numpy(), None)).movedim(-1, 0) for p, q in zip(x[:, 0], y[:, 0])])
+        def run(x, y):
+            found = [solver.calc(p.numpy(), q.numpy(), None) for p, q in zip(x[:, 0], y[:, 0])]
+            return torch.stack([torch.from_numpy(f).movedim(-1, 0) for f in found])
         seconds, theirs = timed(lambda: run(a[:few], b[:few]), torch.device('cpu'), rounds)
         say('OpenCV (baseline)', seconds, few, theirs)
         nudged = b[:few].clone()
@@ -155,16 +171,25 @@ def main():
     torch.set_num_threads(a.threads)
     keep_memory()
     device, rows = torch.device(a.device), []
-    files = sorted(f for f in Path(a.videos).rglob('*') if f.suffix in ('.avi', '.mp4', '.mkv', '.webm') and 'odd' not in f.parts) if a.videos else []
-    if a.videos and not files: sys.exit(f'{a.videos}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files')
+    files = sorted(Path(a.videos).rglob('*')) if a.videos else []
+    files = [f for f in files if f.suffix in ('.avi', '.mp4', '.mkv', '.webm') and 'odd' not in f.parts]
+    if a.videos and not files:
+        sys.exit(f'{a.videos}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files')
     for short in a.short_sides:
-        first, second = pairs_of(files[::max(1, len(files)//a.count)][:a.count], short) if files else made_up(short)
+        some = files[::max(1, len(files)//a.count)][:a.count]
+        first, second = pairs_of(some, short) if files else made_up(short)
         rows += measure(first, second, device, a.rounds, min(a.few, len(first)), a.copies)
     print('\n'+table(rows))
-    ours = max((r for r in rows if r['way'].startswith('ours') and r['size'] == rows[-1]['size']), key=lambda r: r['pairs_per_s'])
+    ours = [r for r in rows if r['way'].startswith('ours') and r['size'] == rows[-1]['size']]
+    ours = max(ours, key=lambda r: r['pairs_per_s'])
     days = {name: n/ours['pairs_per_s']/86400 for name, n in SETS.items()}
-    for name, d in days.items(): print(f"{name}, {SETS[name]/1e6:g} M pairs, at the {ours['pairs_per_s']:.1f} pairs/s of '{ours['way']}', {ours['size']}: {f'{24*d:.1f} hours' if d < 2 else f'{d:.0f} days'} (computed from the rate, not run)")
-    if a.out: Path(a.out).write_text(json.dumps(dict(machine=machine(a.device), videos=a.videos is not None, rows=rows, days=days), indent=1)+'\n')
+    for name, d in days.items():
+        long = f'{24*d:.1f} hours' if d < 2 else f'{d:.0f} days'
+        print(f"{name}, {SETS[name]/1e6:g} M pairs, at the {ours['pairs_per_s']:.1f} pairs/s of "
+            f"'{ours['way']}', {ours['size']}: {long} (computed from the rate, not run)")
+    if a.out:
+        Path(a.out).write_text(json.dumps(dict(machine=machine(a.device), videos=a.videos is not None,
+            rows=rows, days=days), indent=1)+'\n')
 
 
 if __name__ == '__main__': main()

@@ -1,12 +1,15 @@
-"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation of the released code.
+"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation of the
+released code.
 
-The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8): frames kept as JPEG, each decoded with PIL and sent one by one through crop,
-colour jitter, grey, blur, flip and conversion, all on the worker. Ours decodes the video file itself, crops and scales in the worker, and does the rest on whole
-clips: on a GPU, or, end to end on this machine, on the same core.
+The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8): frames kept as
+JPEG, each decoded with PIL and sent one by one through crop, colour jitter, grey, blur, flip and conversion,
+all on the worker. Ours decodes the video file itself, crops and scales in the worker, and does the rest on
+whole clips: on a GPU, or, end to end on this machine, on the same core.
 
     python benchmarks/input.py --videos ../shared/videos/ucf101 --out results/input-cpu.json
 
-One core, one thread; each way takes the same videos in the same order, in turn, and its fastest round counts."""
+One core, one thread; each way takes the same videos in the same order, in turn, and its fastest round
+counts."""
 import argparse
 import io
 import json
@@ -25,18 +28,20 @@ T, SIZE = 32, 128
 
 
 def pil_recipe(frames: list[bytes], rng: random.Random):
-    "One clip the released way (b8, `base`): parameters drawn once, every frame treated alone. (3, T, 128, 128) float."
+    "One clip the released way (b8, `base`), (3, T, 128, 128) float: drawn once, every frame treated alone."
     import torch
     from PIL import Image, ImageFilter
     from torchvision.transforms.v2 import functional as F
     area, ratio = rng.uniform(0.2, 1), rng.uniform(3/4, 4/3)
     jitter = rng.random() < 0.8
-    order, grey, blur, flip = rng.sample(range(4), 4), rng.random() < 0.2, rng.random() < 0.5, rng.random() < 0.5
+    order = rng.sample(range(4), 4)
+    grey, blur, flip = (rng.random() < p for p in (0.2, 0.5, 0.5))
     factors = [rng.uniform(0.6, 1.4) for _ in range(3)] + [rng.uniform(-0.1, 0.1)]
     sigma, channel, where, out = rng.uniform(0.1, 2), rng.randrange(3), (rng.random(), rng.random()), []
     for data in frames:
         x = Image.open(io.BytesIO(data)).convert('RGB')
-        w, h = (min(n, round((x.width*x.height*area*r)**0.5)) for n, r in ((x.width, ratio), (x.height, 1/ratio)))
+        w, h = (min(n, round((x.width*x.height*area*r)**0.5))
+            for n, r in ((x.width, ratio), (x.height, 1/ratio)))
         left, top = round(where[0]*(x.width - w)), round(where[1]*(x.height - h))
         x = x.crop((left, top, left + w, top + h)).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
         for i in order if jitter else ():
@@ -105,7 +110,8 @@ def main():
     p.add_argument('--count', type=int, default=40, help='videos to take from it, evenly spread')
     p.add_argument('--rounds', type=int, default=3)
     p.add_argument('--short-side', type=int, default=144, help='of the transcoded copies')
-    p.add_argument('--samples', type=int, default=5000, help='of the run whose memory is watched; 0 leaves it out')
+    p.add_argument('--samples', type=int, default=5000,
+        help='of the run whose memory is watched; 0 leaves it out')
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
     import torch
@@ -118,7 +124,8 @@ def main():
     from vssl_nb.views import Views
     torch.set_num_threads(1)
     keep_memory() # as `fit` and its workers do
-    recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.) # every clip is augmented, as in the baseline
+    # every clip is augmented, as in the baseline
+    recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         root = Path(a.videos) if a.videos else make(place/'toy', size='tiny', progress=False).parent
@@ -137,7 +144,8 @@ def main():
             for kind, path in there.items():
                 seen = probe(path)
                 bytes_of[kind] += path.stat().st_size
-                rows[kind].append(Row(path.name, 'x', str(i), 'train', 'train', 'train', seen.frames, seen.fps, seen.width, seen.height))
+                rows[kind].append(Row(path.name, 'x', str(i), 'train', 'train', 'train', seen.frames,
+                    seen.fps, seen.width, seen.height))
         sets = {kind: ours(read(write(place/kind/'manifest.csv', r)), recipe) for kind, r in rows.items()}
         kept, rng = [jpegs(f) for f in files], random.Random(0)
         views = Views(('rgb',))
@@ -151,29 +159,40 @@ def main():
         def item(kind, i): return sets[kind][0, i]
         def whole(kind, i): views({k: v for k, v in collate([item(kind, i)]).items() if k != 'bad'})
 
-        ways = {'PIL per frame (baseline)': pil, 'worker, original': partial(item, 'original'), 'worker, transcoded': partial(item, 'copy'),
-            'end to end, original': partial(whole, 'original'), 'end to end, transcoded': partial(whole, 'copy')}
+        ways = {'PIL per frame (baseline)': pil, 'worker, original': partial(item, 'original'),
+            'worker, transcoded': partial(item, 'copy'),
+            'end to end, original': partial(whole, 'original'),
+            'end to end, transcoded': partial(whole, 'copy')}
         best: dict[str, float] = {}
         for _ in range(a.rounds):
-            for name, work in ways.items(): best[name] = max(best.get(name, 0), rate(work, list(range(len(files)))))
+            for name, work in ways.items():
+                best[name] = max(best.get(name, 0), rate(work, list(range(len(files)))))
         base = best['PIL per frame (baseline)']
         where = machine('cpu') | {'threads': 1}
-        print(f"{where['cpu']}, one core; {len(files)} videos, mean {sum(r.frames for r in rows['original'])/len(files):.0f} frames; torch {where['torch']}")
-        print(f"transcoded to short side {a.short_side}: {1000*took/len(files):.0f} ms a video, {bytes_of['copy']/bytes_of['original']:.2f} of the bytes\n")
+        print(f"{where['cpu']}, one core; {len(files)} videos, "
+            f"mean {sum(r.frames for r in rows['original'])/len(files):.0f} frames; torch {where['torch']}")
+        print(f"transcoded to short side {a.short_side}: {1000*took/len(files):.0f} ms a video, "
+            f"{bytes_of['copy']/bytes_of['original']:.2f} of the bytes\n")
         print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>8}")
         for name, r in best.items(): print(f'{name:28}{r:>10.1f}{1000/r:>8.1f}{r/base:>8.2f}')
-        scaling = {f'{kind}, {w} workers': over_workers(sets[kind], 7*len(files), w) for kind in ('original', 'copy') for w in (1, 2)}
+        scaling = {f'{kind}, {w} workers': over_workers(sets[kind], 7*len(files), w)
+            for kind in ('original', 'copy') for w in (1, 2)}
         print('\n' + '\n'.join(f'{name:28}{r:>10.1f}' for name, r in scaling.items()))
         threads = {f'{n} threads in the decoder': decoding(files, n) for n in (1, 2)}
-        for name, (wall, cpu) in threads.items(): print(f'{name:28}{1000*wall:>10.1f} ms a video, {1000*cpu:.1f} ms of processor time')
+        for name, (wall, cpu) in threads.items():
+            print(f'{name:28}{1000*wall:>10.1f} ms a video, {1000*cpu:.1f} ms of processor time')
         memory = []
         for n in range(a.samples):
             whole('original', n % len(files)) if n % 10 == 0 else item('original', n % len(files))
             if n % max(1, a.samples//10) == 0: memory.append(round(resident(), 1))
         if memory: print(f'\nMB held over {a.samples} samples: {memory}')
         if a.out:
-            Path(a.out).write_text(json.dumps({'what': 'benchmarks/input.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'videos': len(files), 'short_side': a.short_side,
-                'samples_per_s': best, 'ratio': {k: v/base for k, v in best.items()}, 'transcode_ms': 1000*took/len(files), 'bytes': bytes_of, 'workers': scaling, 'decoder_seconds_wall_cpu': threads, 'memory_MB': memory}, indent=1) + '\n')
+            Path(a.out).write_text(json.dumps({'what': 'benchmarks/input.py',
+                'date': time.strftime('%Y-%m-%d'), 'machine': where, 'videos': len(files),
+                'short_side': a.short_side,
+                'samples_per_s': best, 'ratio': {k: v/base for k, v in best.items()},
+                'transcode_ms': 1000*took/len(files), 'bytes': bytes_of, 'workers': scaling,
+                'decoder_seconds_wall_cpu': threads, 'memory_MB': memory}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

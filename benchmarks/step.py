@@ -1,21 +1,27 @@
 """How fast is a training step, and what does each switch bring?
 
-A step of InfoNCE with a queue: queries and keys forward, loss, backward, optimizer, momentum encoder, queue. The baseline, measured in the same run, is the plain
-recipe of the released code in today's PyTorch: float32, contiguous tensors, eager, Adam and the momentum encoder in a loop over parameters, the allocator as it comes.
-Clips are random and already on the device; decoding and augmentation have their own columns in a run's times.csv.
+A step of InfoNCE with a queue: queries and keys forward, loss, backward, optimizer, momentum encoder, queue.
+The baseline, measured in the same run, is the plain recipe of the released code in today's PyTorch: float32,
+contiguous tensors, eager, Adam and the momentum encoder in a loop over parameters, the allocator as it comes.
+Clips are random and already on the device; decoding and augmentation have their own columns in a run's
+times.csv.
 
     python benchmarks/step.py                                # CPU or GPU, S3D at 32 x 128 x 128
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
     python benchmarks/step.py --only 'all, float32' --sizes 2       # the third table soon
 
-The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the frozen sampler of the other view costs (one more forward pass), and
-what finding the positives costs (similarities in the other view, top-k, masks, the own key dropped), each timed alone.
+The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the
+frozen sampler of the other view costs (one more forward pass), and what finding the positives costs
+(similarities in the other view, top-k, masks, the own key dropped), each timed alone.
 
-Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is the longer of two times that no implementation can beat:
+Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is
+the longer of two times that no implementation can beat:
 
-    FLOPs / peak:      the convolutions and products of a step, counted, at the speed of the fastest of large matrix products and pointwise convolutions in this precision
-    bytes / bandwidth: what autograd keeps (`backbones.cost`) is written and read once forward and once backward for the queries, written and read once for the keys,
-                       and 44 bytes per parameter for Adam and the momentum update, at the speed of a large copy
+    FLOPs / peak:      the convolutions and products of a step, counted, at the speed of the fastest of
+                       large matrix products and pointwise convolutions in this precision
+    bytes / bandwidth: what autograd keeps (`backbones.cost`) is written and read once forward and once
+                       backward for the queries, written and read once for the keys, and 44 bytes per
+                       parameter for Adam and the momentum update, at the speed of a large copy
 
 Both speeds are measured in the same run."""
 import argparse
@@ -27,6 +33,7 @@ import sys
 import time
 from pathlib import Path
 
+ALL = {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True}
 SWITCHES = { # name -> settings that differ from the plain recipe
     'plain': {},
     'channels_last_3d': {'channels_last': True},
@@ -35,11 +42,11 @@ SWITCHES = { # name -> settings that differ from the plain recipe
     'kept memory': {'keep': True},
     'compile': {'compile': True},
     'bfloat16': {'dtype': 'bfloat16'},
-    'all, float32': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True},
-    'all, bfloat16': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16'},
-    'all, compile': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'compile': True},
-    'all, bfloat16, compile': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16', 'compile': True},
-    'all, bfloat16, compile, recompute': {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'dtype': 'bfloat16', 'compile': True, 'recompute': True},
+    'all, float32': ALL,
+    'all, bfloat16': ALL | {'dtype': 'bfloat16'},
+    'all, compile': ALL | {'compile': True},
+    'all, bfloat16, compile': ALL | {'dtype': 'bfloat16', 'compile': True},
+    'all, bfloat16, compile, recompute': ALL | {'dtype': 'bfloat16', 'compile': True, 'recompute': True},
 }
 
 
@@ -56,20 +63,27 @@ def measure(o: dict) -> dict:
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()
     mines, queue = o.get('method') == 'coclr', o.get('queue', 2048)
-    method = coclr.CoCLR(create(o['backbone']), create(o['backbone'], seed=1), queue=queue, same_source='ignored') if mines else infonce.InfoNCE(create(o['backbone']), queue=queue)
+    encoder, sampler = create(o['backbone']), create(o['backbone'], seed=1)
+    if mines: method = coclr.CoCLR(encoder, sampler, queue=queue, same_source='ignored')
+    else: method = infonce.InfoNCE(encoder, queue=queue)
     method.encoder.activation_checkpointing = o.get('recompute', False)
     method.to(device)
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     learn = [p for p in method.parameters() if p.requires_grad]
-    opt = optimizer(learn) if o.get('fused') else torch.optim.Adam(learn, lr=1e-3, weight_decay=1e-5, foreach=False)
+    if o.get('fused'): opt = optimizer(learn)
+    else: opt = torch.optim.Adam(learn, lr=1e-3, weight_decay=1e-5, foreach=False)
     if not o.get('foreach'): momentum.ema_update = one_by_one
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     dtype = DTYPES[o.get('dtype', 'float32')]
-    clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=torch.Generator(device).manual_seed(0))
+    g = torch.Generator(device).manual_seed(0)
+    clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=g)
     run = TrainingState(method.train(), opt)
-    batch = {'rgb': clips, 'flow': clips, **{k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}}
+    batch = {k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}
+    batch |= {'rgb': clips, 'flow': clips}
     if mines: # as after the first steps: every slot of the queue holds a key
-        for i in range(0, queue, o['batch']): method.queue.push({v: torch.randn(o['batch'], 128, device=device) for v in method.queue.views}, **{k: batch[k] + i for k in ('source', 'label', 'row')})
+        for i in range(0, queue, o['batch']):
+            keys = {v: torch.randn(o['batch'], 128, device=device) for v in method.queue.views}
+            method.queue.push(keys, **{k: batch[k] + i for k in ('source', 'label', 'row')})
 
     def autocast(): return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
@@ -103,12 +117,14 @@ def measure(o: dict) -> dict:
                 with autocast(): coclr.momentum_keys(method.sampler, clips[:, 1])
             def mine():
                 sims = {v: f @ method.queue[v].T for v in reversed(method.queue.views)}
-                found = mining.mine(method.miner, sims, batch['source'], method.queue.source, method.queue.valid, 'ignored')
+                found = mining.mine(method.miner, sims, batch['source'], method.queue.source,
+                    method.queue.valid, 'ignored')
                 return coclr.with_mined(f, f, method.queue.keys, found, own=False)
             parts = {'sampler': timed(sample, o['steps'] + 1)[1:], 'mining': timed(mine, 20)[1:]}
     except torch.OutOfMemoryError: return {'failed': 'does not fit'}
     import resource
-    memory = torch.cuda.max_memory_allocated() if device.type == 'cuda' else 1024*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = (torch.cuda.max_memory_allocated() if device.type == 'cuda'
+        else 1024*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     found = {'seconds': times, 'warmup': first, 'memory': memory} | parts
     if o.get('profile'): found['profile'] = profile(step, device)
     return found
@@ -124,11 +140,12 @@ def profile(step, device) -> str:
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA]*(device.type == 'cuda')) as p:
         for _ in range(3): step()
-    return p.key_averages().table(sort_by=f'self_{device.type}_time_total', row_limit=25, max_name_column_width=70)
+    return p.key_averages().table(sort_by=f'self_{device.type}_time_total', row_limit=25,
+        max_name_column_width=70)
 
 
 def speeds(o: dict) -> dict:
-    "FLOP per second of a matrix product and bytes per second of a copy, the best of several, in this process."
+    "FLOP per second of a matrix product and bytes per second of a copy here, the best of several."
     import torch
     device, found = torch.device(o['device']), {}
     def best(f, n=8):
@@ -144,8 +161,10 @@ def speeds(o: dict) -> dict:
     for name, dtype in (('float32', torch.float32), ('bfloat16', torch.bfloat16)):
         a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
         # on some CPUs the library behind the convolutions is faster than the one behind matrix products
-        conv = torch.nn.Conv3d(512, 512, 1, bias=False, device=device, dtype=dtype).requires_grad_(False).to(memory_format=torch.channels_last_3d)
-        x = torch.randn(8, 512, 4, 32, 32, device=device).to(dtype).contiguous(memory_format=torch.channels_last_3d)
+        last = dict(memory_format=torch.channels_last_3d)
+        conv = torch.nn.Conv3d(512, 512, 1, bias=False, device=device, dtype=dtype).to(**last)
+        conv.requires_grad_(False)
+        x = torch.randn(8, 512, 4, 32, 32, device=device).to(dtype).contiguous(**last)
         found[name] = max(2*n**3/best(lambda: a @ b), 2*x.numel()*512/best(lambda: conv(x)))
     x = torch.empty(2**30 if device.type == 'cuda' else 2**26, device=device)
     y = torch.empty_like(x)
@@ -159,7 +178,8 @@ def bound(o: dict, speed: dict) -> dict:
     from torch.utils.flop_counter import FlopCounterMode
     from vssl_nb.backbones import cost, create
     c, dtype = cost(create(o['backbone']), tuple(o['clip'])), o.get('dtype', 'float32')
-    with FlopCounterMode(display=False) as both: create(o['backbone']).to('meta')(torch.empty(1, 3, *o['clip'], device='meta')).sum().backward()
+    with FlopCounterMode(display=False) as both:
+        create(o['backbone']).to('meta')(torch.empty(1, 3, *o['clip'], device='meta')).sum().backward()
     half = 0.5 if dtype == 'bfloat16' else 1
     flops, traffic = o['batch']*(both.get_total_flops() + c.flops), o['batch']*6*c.saved*half + 44*c.params
     return {'flops': flops/speed[dtype], 'bytes': traffic/speed['bytes']}
@@ -167,33 +187,44 @@ def bound(o: dict, speed: dict) -> dict:
 
 def child(what: str, o: dict) -> dict:
     "Run `what` in a process of its own."
-    done = subprocess.run([sys.executable, __file__, '--child', json.dumps({'what': what} | o)], text=True, capture_output=True)
-    if done.returncode: return {'failed': done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else f'exit code {done.returncode}'}
+    command = [sys.executable, __file__, '--child', json.dumps({'what': what} | o)]
+    done = subprocess.run(command, text=True, capture_output=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        return {'failed': said[-1][:200] if said else f'exit code {done.returncode}'}
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def machine(device: str) -> dict:
     import torch
-    cpu = next((line.split(':')[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')), platform.processor()) if Path('/proc/cpuinfo').exists() else platform.processor()
-    return {'cpu': cpu, 'cores': os.cpu_count(), 'threads': torch.get_num_threads(), 'gpu': torch.cuda.get_device_name() if device == 'cuda' else None,
-            'torch': torch.__version__, 'python': platform.python_version(), 'platform': platform.platform()}
+    info = Path('/proc/cpuinfo')
+    said = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(':')[1].strip() for line in said if line.startswith('model name')]
+    return {'cpu': models[0] if models else platform.processor(), 'cores': os.cpu_count(),
+        'threads': torch.get_num_threads(),
+        'gpu': torch.cuda.get_device_name() if device == 'cuda' else None,
+        'torch': torch.__version__, 'python': platform.python_version(), 'platform': platform.platform()}
 
 
 def row(name: str, o: dict, found: dict, base: float | None, speed: dict) -> dict:
     r = {'variant': name, 'batch': o['batch']}
     if 'failed' in found: return r | {'failed': found['failed']}
     seconds, least = min(found['seconds']), bound(o, speed)
-    return r | {'seconds': seconds, 'ratio': base and base/seconds, 'clips_per_s': o['batch']/seconds, 'memory_GB': found['memory']/1e9, 'of_flops': least['flops']/seconds,
-        'of_bytes': least['bytes']/seconds, 'of_bound': max(least.values())/seconds, 'first_s': found['warmup']}
+    return r | {'seconds': seconds, 'ratio': base and base/seconds, 'clips_per_s': o['batch']/seconds,
+        'memory_GB': found['memory']/1e9, 'of_flops': least['flops']/seconds,
+        'of_bytes': least['bytes']/seconds, 'of_bound': max(least.values())/seconds,
+        'first_s': found['warmup']}
 
 
 def line(r: dict) -> str:
     if 'failed' in r: return f"{r['variant']:36}{r['batch']:>6}   {r['failed']}"
     ratio = f"{r['ratio']:>7.2f}" if r['ratio'] else f"{'':>7}"
-    return f"{r['variant']:36}{r['batch']:>6}{1000*r['seconds']:>10.1f}{ratio}{r['clips_per_s']:>10.2f}{r['memory_GB']:>9.2f}{r['of_flops']:>9.1%}{r['of_bytes']:>9.1%}{r['of_bound']:>9.1%}"
+    return (f"{r['variant']:36}{r['batch']:>6}{1000*r['seconds']:>10.1f}{ratio}{r['clips_per_s']:>10.2f}"
+        f"{r['memory_GB']:>9.2f}{r['of_flops']:>9.1%}{r['of_bytes']:>9.1%}{r['of_bound']:>9.1%}")
 
 
-HEAD = f"{'variant':36}{'batch':>6}{'ms/step':>10}{'ratio':>7}{'clips/s':>10}{'GB':>9}{'of FLOPs':>9}{'of bytes':>9}{'of bound':>9}"
+HEAD = (f"{'variant':36}{'batch':>6}{'ms/step':>10}{'ratio':>7}{'clips/s':>10}{'GB':>9}"
+    f"{'of FLOPs':>9}{'of bytes':>9}{'of bound':>9}")
 
 
 def main():
@@ -202,7 +233,8 @@ def main():
     p.add_argument('--backbone', default='s3d')
     p.add_argument('--clip', type=int, nargs=3, default=(32, 128, 128), metavar=('T', 'H', 'W'))
     p.add_argument('--batch', type=int, help='of the comparison; 2 on a CPU, 32 on a GPU if not given')
-    p.add_argument('--sizes', type=int, nargs='*', help='batch sizes of the second table; doubled until nothing fits on a GPU if not given')
+    p.add_argument('--sizes', type=int, nargs='*',
+        help='batch sizes of the second table; doubled until nothing fits on a GPU if not given')
     p.add_argument('--steps', type=int, help='timed steps of each process')
     p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
@@ -217,23 +249,29 @@ def main():
     import torch
     device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
     gpu = device == 'cuda'
-    common = {'device': device, 'backbone': a.backbone, 'clip': list(a.clip), 'steps': a.steps or (10 if gpu else 2), 'warmup': 5 if gpu else 1}
+    common = {'device': device, 'backbone': a.backbone, 'clip': list(a.clip),
+        'steps': a.steps or (10 if gpu else 2), 'warmup': 5 if gpu else 1}
     batch = a.batch or (32 if gpu else 2)
-    names = ['plain'] + [n for n in SWITCHES if n != 'plain' and (n in a.only if a.only else True) and not (gpu and n == 'kept memory')]
+    names = ['plain'] + [n for n in SWITCHES
+        if n != 'plain' and (not a.only or n in a.only) and not (gpu and n == 'kept memory')]
     speed = child('speeds', common)
     where = machine(device)
-    print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; {a.backbone} at {' x '.join(map(str, a.clip))}")
-    print(f"products {speed['float32']/1e12:.2f} TFLOP/s float32, {speed['bfloat16']/1e12:.2f} bfloat16; copy {speed['bytes']/1e9:.1f} GB/s\n\n{HEAD}", flush=True)
+    print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
+        f"{a.backbone} at {' x '.join(map(str, a.clip))}")
+    print(f"products {speed['float32']/1e12:.2f} TFLOP/s float32, {speed['bfloat16']/1e12:.2f} bfloat16; "
+        f"copy {speed['bytes']/1e9:.1f} GB/s\n\n{HEAD}", flush=True)
+
+    def quickest(found: dict) -> float: return min(found.get('seconds', [float('inf')]))
 
     def fastest(name: str, batch: int, rounds: int, **more) -> dict:
         many = [child('measure', common | {'batch': batch} | SWITCHES[name] | more) for _ in range(rounds)]
-        return min(many, key=lambda f: min(f.get('seconds', [float('inf')])))
+        return min(many, key=quickest)
 
     best: dict[str, dict] = {}
     for _ in range(a.rounds): # in turn, so that a slow minute of the machine hits all
         for name in names:
             found = fastest(name, batch, 1)
-            if name not in best or min(found.get('seconds', [float('inf')])) < min(best[name].get('seconds', [float('inf')])): best[name] = found
+            if name not in best or quickest(found) < quickest(best[name]): best[name] = found
     base = min(best['plain']['seconds']) if 'seconds' in best['plain'] else None
     table = [row(n, common | {'batch': batch} | SWITCHES[n], best[n], base, speed) for n in names]
     print('\n'.join(map(line, table)), flush=True)
@@ -241,30 +279,38 @@ def main():
     good = [r for r in table if 'seconds' in r and 'recompute' not in r['variant']]
     choice = min(good, key=lambda r: r['seconds'])['variant']
     print(f'\n{choice}, by batch size\n{HEAD}', flush=True)
-    sizes, scaling = list(a.sizes) if a.sizes is not None else [2**i for i in range(3, 12)] if gpu else [1, 2, 4], []
+    sizes, scaling = [2**i for i in range(3, 12)] if gpu else [1, 2, 4], []
+    if a.sizes is not None: sizes = a.sizes
     for size in sizes:
         o = common | {'batch': size} | SWITCHES[choice]
         scaling.append(row(choice, o, fastest(choice, size, 1), None, speed))
         print(line(scaling[-1]), flush=True)
         if 'failed' in scaling[-1]: break
-    print(f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}", flush=True)
+    print(f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}"
+        f"{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}", flush=True)
     mining = []
     for queue in (2048, 16384): # UCF101 and K400 (supplement 1.3)
         o = {'batch': batch, 'queue': queue}
-        alone, found = (min((child('measure', common | o | SWITCHES[choice] | {'method': m}) for _ in range(a.rounds)), key=lambda f: min(f.get('seconds', [float('inf')]))) for m in ('infonce', 'coclr'))
+        alone, found = (fastest(choice, batch, a.rounds, queue=queue, method=m) for m in ('infonce', 'coclr'))
         if 'failed' in alone or 'failed' in found:
             print(f"{queue:>6}   {alone.get('failed') or found['failed']}", flush=True)
             continue
-        seconds = {'infonce': min(alone['seconds']), 'coclr': min(found['seconds']), 'sampler': min(found['sampler']), 'mining': min(found['mining'])}
-        mining.append(o | seconds | {'ratio': seconds['coclr']/seconds['infonce'], 'memory_GB': found['memory']/1e9} | {f'{k}_share': seconds[k]/seconds['coclr'] for k in ('sampler', 'mining')})
-        r = mining[-1]
-        print(f"{queue:>6}{1000*r['infonce']:>12.1f}{1000*r['coclr']:>10.1f}{r['ratio']:>7.2f}{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}{r['mining_share']:>8.2%}", flush=True)
+        seconds = {'infonce': min(alone['seconds']), 'coclr': min(found['seconds']),
+            'sampler': min(found['sampler']), 'mining': min(found['mining'])}
+        r = o | seconds | {'ratio': seconds['coclr']/seconds['infonce'], 'memory_GB': found['memory']/1e9}
+        r |= {f'{k}_share': seconds[k]/seconds['coclr'] for k in ('sampler', 'mining')}
+        mining.append(r)
+        print(f"{queue:>6}{1000*r['infonce']:>12.1f}{1000*r['coclr']:>10.1f}{r['ratio']:>7.2f}"
+            f"{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}"
+            f"{r['mining_share']:>8.2%}", flush=True)
 
-    shown = child('measure', common | {'batch': batch, 'profile': True} | SWITCHES[choice]).get('profile') if a.profile else None
+    shown = fastest(choice, batch, 1, profile=True).get('profile') if a.profile else None
     if shown: print('\n' + shown)
     if a.out:
-        Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
-            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling, 'coclr': mining, 'profile': shown}, indent=1) + '\n')
+        Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
+            'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
+            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling,
+            'coclr': mining, 'profile': shown}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

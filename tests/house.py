@@ -1,4 +1,4 @@
-"""House-keeping: the README made from `index.ipynb`, pages executed with their outputs stored, checks folded, a plain site.
+"""House-keeping: the README from `index.ipynb`, pages executed with outputs, checks folded, a plain site.
 
     python tests/house.py readme
     python tests/house.py pages [nbs/11_losses.ipynb …]
@@ -15,18 +15,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
 SITE = ROOT/'_docs'
-FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # nbs/fold.html folds the same headings on a page of the site
+FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # nbs/fold.html folds the same ones on the site
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's name; settings.ini makes nbdev_clean keep it
 
 
 def notebooks() -> list[Path]:
     "All notebooks in reading order."
-    return sorted(p for p in NBS.rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts and p.parent.name != '_proc')
+    made = {'.ipynb_checkpoints', '_proc'}
+    return sorted(p for p in NBS.rglob('*.ipynb') if not made & {*p.parts})
 
 
 def cells(path: Path) -> list[dict]:
     "The cells of a notebook, each source as one string."
-    return [c | {'source': ''.join(c['source'])} for c in json.loads(path.read_text(encoding='utf-8'))['cells']]
+    found = json.loads(path.read_text(encoding='utf-8'))['cells']
+    return [c | {'source': ''.join(c['source'])} for c in found]
 
 
 def readme() -> str:
@@ -61,7 +63,7 @@ def fold(path: Path) -> None:
 
 
 def site(paths: list[Path], folder: Path = SITE) -> None:
-    "Pages as plain HTML, by nbconvert: for those without Quarto. Sections fold, links lead to the other pages."
+    "Pages as plain HTML, by nbconvert, for those without Quarto. Sections fold, links lead to other pages."
     from nbconvert import HTMLExporter
     script = (NBS/'fold.html').read_text(encoding='utf-8')
     for path in paths:
@@ -93,7 +95,8 @@ def execute(path: Path) -> None:
         if cell.cell_type != 'code': continue
         cell.source = cell.metadata.pop('skipped', cell.source)
         cell.outputs = [small(o) for o in cell.outputs if keep(o)]
-    with tempfile.NamedTemporaryFile('w', dir=path.parent, suffix='.tmp', delete=False) as f: nbformat.write(run, f)
+    with tempfile.NamedTemporaryFile('w', dir=path.parent, suffix='.tmp', delete=False) as f:
+        nbformat.write(run, f)
     os.replace(f.name, path)
     nb = read_nb(path)
     clean_nb(nb, allowed_cell_metadata_keys=[COLLAPSED])
@@ -118,7 +121,11 @@ def small(output: dict) -> dict:
     from PIL import Image
     if 'text' in output: output['text'] = re.sub(r'/tmp/\w+', '/tmp/…', output['text'])
     for kind, data in output.get('data', {}).items():
-        if kind.startswith('text/') and isinstance(data, str): output['data'][kind] = re.sub(r'/tmp/\w+', '/tmp/…', data)
+        if kind.startswith('text/') and isinstance(data, str):
+            output['data'][kind] = re.sub(r'/tmp/\w+', '/tmp/…', data)
+    def at_most(picture, width):
+        if picture.width <= width: return picture
+        return picture.resize((width, round(picture.height*width/picture.width)), Image.Resampling.LANCZOS)
     if 'image/png' in output.get('data', {}):
         output['data'].pop('image/jpeg', None) # Pillow offers both
         raw = b64decode(output['data'].pop('image/png'))
@@ -127,17 +134,18 @@ def small(output: dict) -> dict:
             return output
         picture = Image.open(BytesIO(raw)).convert('RGB')
         picture.info.clear() # of what the RGB picture no longer has
-        if len(raw) > 30_000 and picture.width > 560: picture = picture.resize((560, round(picture.height*560/picture.width)), Image.Resampling.LANCZOS)
+        if len(raw) > 30_000: picture = at_most(picture, 560)
         few = BytesIO()
         picture.quantize(64, kmeans=3).save(few, 'PNG', optimize=True)
-        for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)): # as good as 20 KB allow
+        # as good as 20 KB allow
+        for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)):
             photo = BytesIO()
-            smaller = picture if picture.width <= width else picture.resize((width, round(picture.height*width/picture.width)), Image.Resampling.LANCZOS)
-            smaller.save(photo, 'JPEG', quality=quality, optimize=True)
+            at_most(picture, width).save(photo, 'JPEG', quality=quality, optimize=True)
             if len(photo.getvalue()) < 20_000: break
         # drawings stay sharp as PNG; strips of video frames are photographs
-        kind, best = ('png', few) if len(few.getvalue()) < max(20_000, len(photo.getvalue())) else ('jpeg', photo)
-        output['data'][f'image/{kind}'] = b64encode(best.getvalue() if kind == 'jpeg' or len(best.getvalue()) < len(raw) else raw).decode()
+        png, jpeg = few.getvalue(), photo.getvalue()
+        kind, best = ('png', min(png, raw, key=len)) if len(png) < max(20_000, len(jpeg)) else ('jpeg', jpeg)
+        output['data'][f'image/{kind}'] = b64encode(best).decode()
     return output
 
 

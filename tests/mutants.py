@@ -1,18 +1,19 @@
 """Break every exported line of some notebooks, one mutation at a time, and see a test fail each time.
 
-    python tests/mutants.py                          # losses, momentum, train: `make mutants`
+    python tests/mutants.py                          # losses, momentum, train, driver: `make mutants`
     python tests/mutants.py 11_losses                # any rooms
-    python tests/mutants.py 21_train --pytest tests/test_resume.py   # a mutant that the notebook lets through may still fail these
+    python tests/mutants.py 21_train --pytest tests/test_sudden_death.py # for those that the page lets live
 
-A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a condition negated, an operator
-swapped, a constant raised by one, an argument dropped, a method call skipped. Docstrings, type hints, and the text of errors and
-messages are left alone. The copy's cells run in a forked child, in `nbs/`, until one fails: then the mutant is killed. Exit code 1
-if one survives that is not listed in `EQUIVALENT` with a reason, or if an entry there is out of date.
-"""
+A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a condition
+negated, an operator swapped, a constant raised by one, an argument dropped, a method call skipped.
+Docstrings, type hints, and the text of errors and messages are left alone. The copy's cells run in a forked
+child, in `nbs/`, until one fails: then the mutant is killed. Exit code 1 if one survives that is not listed
+in `EQUIVALENT` with a reason, or if an entry there is out of date. """
 import os
 import sys
 
-if __name__=='__main__' and os.environ.get('OMP_NUM_THREADS')!='1': # one thread each: children are forked and share the cores
+# one thread each: children are forked and share the cores
+if __name__=='__main__' and os.environ.get('OMP_NUM_THREADS')!='1':
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {'OMP_NUM_THREADS': '1'})
 
 import argparse
@@ -31,51 +32,76 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ('11_losses', '13_momentum', '21_train')
+ROOMS = ('11_losses', '13_momentum', '21_train', '22_driver')
 SKIP = ('eval:', 'slow', 'cuda', 'data') # directives of cells that a notebook test does not run
 
-# (room, what the report says, why no test can tell the difference)
-EQUIVALENT: list[tuple[str,str,str]] = [
-    ('21_train',
-        'torch.compile(torch.sin)(torch.zeros(1, device=device))  ->  torch.compile(torch.sin)(torch.zeros(2, device=device))',
-        'the size of the probe does not matter'),
+# (room, before, after as the report says them, why no test can tell the difference)
+EQUIVALENT: list[tuple[str,str,str,str]] = [
     ('13_momentum',
-        'return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n))  ->  return torch.from_numpy(np.random.default_rng((seed, step, part, 3)).permutation(n))',
+        'return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n))',
+        'return torch.from_numpy(np.random.default_rng((seed, step, part, 3)).permutation(n))',
         'any fourth number will do that nothing else uses'),
-    ('13_momentum', '@torch.no_grad()  ->  (deleted)', 'of `shuffled`: what comes back has no gradient anyhow; saves memory'),
-    ('21_train', 'drawn = -1  ->  drawn = -2', 'any number that is no epoch'),
-    ('21_train', 'with no_sync(model, part + 1 < order.accumulate):  ->  (deleted)', 'averages gradients after each batch of a step instead of once; the sum is the same'),
-    ('21_train', 'with no_sync(model, part + 1 < order.accumulate):  ->  with no_sync(model, part + 2 < order.accumulate):',
+    ('13_momentum', '@torch.no_grad()', '(deleted)',
+        'of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves memory'),
+    ('17_machine',
+        'torch.compile(torch.sin)(torch.zeros(1, device=device))',
+        'torch.compile(torch.sin)(torch.zeros(2, device=device))',
+        'the size of the probe does not matter'),
+    ('21_train', 'drawn = -1', 'drawn = -2', 'any number that is no epoch'),
+    ('21_train', 'with no_sync(model, part + 1 < order.accumulate):', '(deleted)',
         'averages gradients after each batch of a step instead of once; the sum is the same'),
     ('21_train',
-        'with torch.autocast(dev.type, dtype, enabled=dtype != torch.float32):  ->  with torch.autocast(dev.type, dtype):',
+        'with no_sync(model, part + 1 < order.accumulate):',
+        'with no_sync(model, part + 2 < order.accumulate):',
+        'averages gradients after each batch of a step instead of once; the sum is the same'),
+    ('21_train',
+        'with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):',
+        'with torch.autocast(device.type, dtype):',
         'autocast to float32 switches itself off, with a warning'),
     ('21_train',
-        'with torch.autocast(dev.type, dtype, enabled=dtype != torch.float32):  ->  with torch.autocast(dev.type, enabled=dtype != torch.float32):',
+        'with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):',
+        'with torch.autocast(device.type, enabled=dtype != torch.float32):',
         'bfloat16 is the CPU default; on a GPU it is not'),
     ('21_train',
-        'losses += [] if loss is None else [loss.detach()]  ->  losses += [] if loss is None else [loss]',
+        'losses += [] if loss is None else [loss.detach()]',
+        'losses += [] if loss is None else [loss]',
         'holds a graph in memory until the step is over, and changes no number'),
     ('21_train',
-        'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...  ->  return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}',
+        'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...',
+        'return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}',
         'a matter of speed on a GPU'),
     ('21_train',
-        'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...  ->  return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in ba...',
+        'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...',
+        'return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in ba...',
         'a matter of speed on a GPU'),
-    ('21_train',
-        "with self.path.open(newline='') as f:  ->  with self.path.open() as f:",
+    ('22_driver',
+        "return json.loads(path.read_text(encoding='utf-8'))",
+        'return json.loads(path.read_text())',
+        'UTF-8 is what almost every machine reads without being told'),
+    ('22_driver',
+        "return json.loads(path.read_text(encoding='utf-8'))",
+        "return json.loads(path.read_text(encoding='utf-8_'))",
+        'another name of the same encoding'),
+    ('22_driver',
+        "with self.path.open(newline='') as f:",
+        'with self.path.open() as f:',
         'the csv module asks for it; it changes nothing where lines end in \\n'),
-    ('21_train',
-        "with self.path.open('a', newline='') as f:  ->  with self.path.open('a') as f:",
+    ('22_driver',
+        "with self.path.open('a', newline='') as f:",
+        "with self.path.open('a') as f:",
         'the csv module asks for it; it changes nothing where lines end in \\n'),
 ]
 
-SWAP = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Pow: ast.Mult,
-    ast.MatMult: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.BitXor: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+SWAP = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.MatMult: ast.Mult,
+    ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.BitXor: ast.BitAnd, ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And}
 
-def negate(test): return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else ast.UnaryOp(ast.Not(), test)
+def negate(test):
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    return test.operand if negated else ast.UnaryOp(ast.Not(), test)
 
 def without(node, field, i):
     "The node with the i-th entry of a list field left out."
@@ -92,7 +118,8 @@ def of_expression(n, modules):
     "Replacements of one expression."
     if isinstance(n, ast.Compare):
         for i,op in enumerate(n.ops): yield changed(n, ops=[*n.ops[:i], SWAP[type(op)](), *n.ops[i+1:]])
-    elif isinstance(n, (ast.BinOp, ast.BoolOp)) and type(n.op) in SWAP: yield changed(n, op=SWAP[type(n.op)]())
+    elif isinstance(n, (ast.BinOp, ast.BoolOp)) and type(n.op) in SWAP:
+        yield changed(n, op=SWAP[type(n.op)]())
     elif isinstance(n, ast.UnaryOp): yield n.operand
     elif isinstance(n, ast.IfExp): yield changed(n, test=negate(n.test))
     elif isinstance(n, ast.Constant):
@@ -104,38 +131,49 @@ def of_expression(n, modules):
             if k.arg: yield without(n, 'keywords', i)
         if len(n.args) > 1: yield without(n, 'args', len(n.args)-1)
         owner = n.func.value if isinstance(n.func, ast.Attribute) else None
-        if owner is not None and not (isinstance(owner, ast.Name) and owner.id in modules) and not isinstance(owner, ast.Call | ast.Constant) or (
-            isinstance(owner, ast.Call) and not (isinstance(owner.func, ast.Name) and owner.func.id=='super')): yield owner
+        if isinstance(owner, ast.Call): skip = isinstance(owner.func, ast.Name) and owner.func.id=='super'
+        elif isinstance(owner, ast.Name): skip = owner.id in modules
+        else: skip = owner is None or isinstance(owner, ast.Constant)
+        if not skip: yield owner # the method is not called
     elif isinstance(n, ast.comprehension):
         for i in range(len(n.ifs)): yield without(n, 'ifs', i)
 
+DELETED = (ast.Expr, ast.Raise, ast.Assign, ast.AugAssign, ast.Delete, ast.Assert, ast.Continue, ast.Break,
+    ast.Nonlocal)
+
 def of_statement(n):
     "Replacements of one statement."
-    if isinstance(n, (ast.Expr, ast.Raise, ast.AugAssign, ast.Delete, ast.Assert, ast.Continue, ast.Break, ast.Nonlocal)): yield ast.Pass()
-    elif isinstance(n, ast.Assign): yield ast.Pass()
+    if isinstance(n, DELETED): yield ast.Pass()
     elif isinstance(n, ast.AnnAssign) and n.value is not None: yield ast.Pass()
     elif isinstance(n, ast.Return) and n.value is not None: yield ast.Return(None)
     elif isinstance(n, (ast.If, ast.While)): yield changed(n, test=negate(n.test))
     elif isinstance(n, ast.For): yield changed(n, iter=ast.Tuple([], ast.Load()))
     elif isinstance(n, ast.With) and all(i.optional_vars is None for i in n.items): yield n.body
     elif isinstance(n, ast.Try):
-        for i,h in enumerate(n.handlers): yield changed(n, handlers=[changed(h, body=[ast.Raise(None, None)]) if i==j else g for j,g in enumerate(n.handlers)])
+        for i,h in enumerate(n.handlers):
+            raises = changed(h, body=[ast.Raise(None, None)])
+            yield changed(n, handlers=[raises if i==j else g for j,g in enumerate(n.handlers)])
         if n.finalbody: yield changed(n, finalbody=[]) if n.handlers else n.body
     elif isinstance(n, (ast.FunctionDef, ast.ClassDef)):
         for i in range(len(n.decorator_list)): yield without(n, 'decorator_list', i)
 
+SAYS = ('print', '_log.warning', '_log.info', 'warnings.warn')
+
 def left_alone(tree):
-    "Nodes that are not code to break: docstrings, type hints, the text of errors and messages, formatted text."
+    "Nodes that are not code to break: docstrings, type hints, text of errors and messages, formatted text."
     out = set()
     hide = lambda node: out.update(id(x) for x in ast.walk(node)) if node is not None else None
     for n in ast.walk(tree):
-        if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module)) and n.body and isinstance(n.body[0], ast.Expr) and isinstance(n.body[0].value, ast.Constant): hide(n.body[0])
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module)) and n.body:
+            first = n.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant): hide(first)
         if isinstance(n, ast.FunctionDef): hide(n.returns)
         if isinstance(n, ast.ClassDef): [hide(b) for b in n.bases]
         if isinstance(n, (ast.arg, ast.AnnAssign)): hide(n.annotation)
         if isinstance(n, ast.Raise): hide(n.exc); hide(n.cause)
         if isinstance(n, ast.JoinedStr): hide(n)
-        if isinstance(n, ast.Call) and ast.unparse(n.func) in ('print', 'log.warning', 'log.info', 'warnings.warn'): [hide(a) for a in (*n.args, *n.keywords)]
+        if isinstance(n, ast.Call) and ast.unparse(n.func) in SAYS:
+            for a in (*n.args, *n.keywords): hide(a)
         if isinstance(n, ast.keyword) and n.arg=='help': hide(n)
     return out
 
@@ -189,10 +227,12 @@ def mutants_of(room:str, number:int, source:str, modules:set[str]):
             after = ast.unparse(put(tree, n, new))
             if after in seen: continue
             seen.add(after)
-            yield Mutant(room, number, getattr(n, 'lineno', getattr(owner.get(id(n)), 'lineno', 0)), first_difference(before, after), after)
+            yield Mutant(room, number, getattr(n, 'lineno', getattr(owner.get(id(n)), 'lineno', 0)),
+                first_difference(before, after), after)
 
 @cache
-def text_of(room:str)->str: return (ROOT/'nbs'/f'{room}.ipynb').read_text() # once: the file may be edited meanwhile
+def text_of(room:str)->str: # once: the file may be edited meanwhile
+    return (ROOT/'nbs'/f'{room}.ipynb').read_text()
 
 def read(room:str)->dict: return json.loads(text_of(room))
 
@@ -200,9 +240,12 @@ def code(cell)->str: return ''.join(cell['source'])
 
 def directives(cell)->list[str]: return [l[2:].strip() for l in code(cell).splitlines() if l.startswith('#|')]
 
-def runs(cell)->bool: return cell['cell_type']=='code' and not any(d.startswith(SKIP) for d in directives(cell))
+def runs(cell)->bool:
+    return cell['cell_type']=='code' and not any(d.startswith(SKIP) for d in directives(cell))
 
-def is_exported(cell)->bool: return cell['cell_type']=='code' and any(d.split()[0] in ('export', 'exports', 'exporti') for d in directives(cell) if d)
+def is_exported(cell)->bool:
+    kinds = {d.split()[0] for d in directives(cell) if d} if cell['cell_type']=='code' else set()
+    return bool(kinds & {'export', 'exports', 'exporti'})
 
 def collect(room:str)->list[Mutant]:
     "All mutants of a notebook."
@@ -211,12 +254,14 @@ def collect(room:str)->list[Mutant]:
         if c['cell_type']!='code': continue
         for n in ast.walk(ast.parse(plain(code(c)))):
             if isinstance(n, ast.Import): modules |= {(a.asname or a.name).split('.')[0] for a in n.names}
-            if isinstance(n, ast.ImportFrom): modules |= {a.asname or a.name for a in n.names if (a.asname or a.name)[0].islower()}
+            if isinstance(n, ast.ImportFrom):
+                modules |= {a.asname or a.name for a in n.names if (a.asname or a.name)[0].islower()}
     for i,c in enumerate(cells):
         if is_exported(c): out += mutants_of(room, i, code(c), modules)
     return out
 
-def plain(source:str)->str: return '\n'.join('pass' if l.lstrip().startswith(('%', '!')) else l for l in source.splitlines())
+def plain(source:str)->str:
+    return '\n'.join('pass' if l.lstrip().startswith(('%', '!')) else l for l in source.splitlines())
 
 def run_cells(path:Path)->None:
     "Run a notebook's cells as a notebook test does; raises what a cell raises."
@@ -234,7 +279,8 @@ def copy_with(mutant:Mutant|None, room:str, folder:Path)->Path:
     nb = read(room)
     if mutant:
         cell = nb['cells'][mutant.cell]
-        cell['source'] = '\n'.join([l for l in code(cell).splitlines() if l.startswith('#|')] + [mutant.source])
+        cell['source'] = '\n'.join([l for l in code(cell).splitlines() if l.startswith('#|')]
+            + [mutant.source])
     path = folder/f'{room}.ipynb'
     path.write_text(json.dumps(nb))
     return path
@@ -283,24 +329,32 @@ def end_group(pid:int)->None:
     except (ProcessLookupError, PermissionError): pass
 
 def module_of(room:str)->Path:
-    name = next(d.split()[1] for c in read(room)['cells'] for d in (directives(c) if c['cell_type']=='code' else []) if d.startswith('default_exp'))
+    cells = [c for c in read(room)['cells'] if c['cell_type']=='code']
+    name = next(d.split()[1] for c in cells for d in directives(c) if d.startswith('default_exp'))
     return Path('vssl_nb', *name.split('.')).with_suffix('.py')
 
 def pytest_fails(mutant:Mutant|None, tests:list[str], folder:Path, limit:float)->str:
-    "What pytest says if one of the test files fails on a copy of the library, with a mutant in it or without."
-    shutil.copytree(ROOT/'vssl_nb', folder/'vssl_nb', dirs_exist_ok=True, ignore=shutil.ignore_patterns('__pycache__'))
+    "What pytest says if a test file fails on a copy of the library, with a mutant in it or without."
+    shutil.copytree(ROOT/'vssl_nb', folder/'vssl_nb', dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns('__pycache__'))
     if mutant:
         path = folder/module_of(mutant.room)
         cell = read(mutant.room)['cells'][mutant.cell]
         parts = path.read_text().split('# %% ')
         where = [i for i,p in enumerate(parts) if p.split('\n', 1)[0].endswith(f"#{cell['id']}")]
-        if len(where)!=1: raise SystemExit(f'{path.name} is not in step with nbs/{mutant.room}.ipynb: run nbdev_export first')
+        if len(where)!=1:
+            raise SystemExit(f'{path.name} is not in step with nbs/{mutant.room}.ipynb: '
+                'run nbdev_export first')
         parts[where[0]] = parts[where[0]].split('\n', 1)[0] + '\n' + mutant.source + '\n\n'
         path.write_text('# %% '.join(parts))
-    try: done = subprocess.run([sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', *[str((ROOT/t).resolve()) for t in tests]], cwd=folder,
-        env=os.environ | {'PYTHONPATH': str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
+    command = [sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider']
+    try:
+        done = subprocess.run([*command, *(str((ROOT/t).resolve()) for t in tests)], cwd=folder, text=True,
+            env=os.environ | {'PYTHONPATH': str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=limit)
     except subprocess.TimeoutExpired: return 'timeout'
-    if done.returncode not in (0, 1): raise SystemExit(done.stdout) # 1: tests failed; anything else is a mistake of the call
+    if done.returncode not in (0, 1):
+        raise SystemExit(done.stdout) # 1: tests failed; anything else is a mistake of the call
     return done.stdout if done.returncode else ''
 
 def preload(rooms:list[str])->None:
@@ -314,7 +368,8 @@ def preload(rooms:list[str])->None:
 def main()->int:
     ask = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     ask.add_argument('rooms', nargs='*', default=list(ROOMS), help='notebooks, such as 11_losses')
-    ask.add_argument('--pytest', nargs='*', default=[], help='test files for the mutants that the notebook lets through')
+    ask.add_argument('--pytest', nargs='*', default=[],
+        help='test files for the mutants that the notebook lets through')
     ask.add_argument('--jobs', type=int, default=os.cpu_count(), help='children at a time')
     ask.add_argument('--grep', default='', help='only mutants whose report contains this')
     ask.add_argument('--list', action='store_true', help='print the mutants and stop')
@@ -330,24 +385,31 @@ def main()->int:
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'whole').mkdir()
         began,limit = time.monotonic(),0.
-        for (_,fate,here),room in zip(run_all([(None, r) for r in rooms], Path(d)/'whole', 1, 600, print), rooms):
-            if fate!='survived': raise SystemExit(f'{room} fails without any mutation:\n' + (here/'log').read_text()[-2000:])
+        unbroken = run_all([(None, r) for r in rooms], Path(d)/'whole', 1, 600, print)
+        for (_,fate,here),room in zip(unbroken, rooms):
+            if fate!='survived':
+                raise SystemExit(f'{room} fails without any mutation:\n' + (here/'log').read_text()[-2000:])
             limit,began = max(limit, 20 + 5*(time.monotonic()-began)),time.monotonic()
         said = pytest_fails(None, arg.pytest, Path(d)/'whole', 600) if arg.pytest else ''
         if said: raise SystemExit('the tests fail without any mutation:\n' + said[-3000:])
+        known = {(r, f'{before}  ->  {after}') for r,before,after,_ in EQUIVALENT}
         begun,killed,passed = time.monotonic(),0,[]
-        for i,(m,fate,here) in enumerate(run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)):
+        results = run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)
+        for i,(m,fate,here) in enumerate(results):
             if fate=='survived' and arg.pytest and pytest_fails(m, arg.pytest, here, 600): fate = 'killed'
-            if fate=='survived': passed.append(m)
-            else: killed += 1
+            if fate!='survived': killed += 1
+            else:
+                passed.append(m)
+                if (m.room, m.what) not in known: # said at once: a run takes long
+                    print(f'SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}', flush=True)
             shutil.rmtree(here)
             if sys.stderr.isatty(): print(f'\r{i+1}/{len(mutants)}', end='\r', file=sys.stderr)
-    known = {(r, what): why for r,what,why in EQUIVALENT}
     alive = [m for m in passed if (m.room, m.what) not in known]
-    stale = [k for k in known if k[0] in rooms and arg.grep in k[1] and k not in {(m.room, m.what) for m in passed}]
-    for m in alive: print(f'SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}')
+    asked = {(r, what) for r,what in known if r in rooms and arg.grep in what}
+    stale = sorted(asked - {(m.room, m.what) for m in passed})
     for room,what in stale: print(f'OUT OF DATE  {room} in EQUIVALENT:  {what}')
-    print(f'{killed} killed, {len(passed)-len(alive)} equivalent, {len(alive)} survived, of {len(mutants)} mutants of {", ".join(rooms)} in {time.monotonic()-begun:.0f} s')
+    print(f'{killed} killed, {len(passed)-len(alive)} equivalent, {len(alive)} survived, '
+        f'of {len(mutants)} mutants of {", ".join(rooms)} in {time.monotonic()-begun:.0f} s')
     return 1 if alive or stale else 0
 
 if __name__=='__main__': sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a page cannot carry about classification: spoiled test sets, real frames, processes, resuming, scikit-learn at size."""
+"""What a page cannot carry about classification: spoiled test sets, real frames, processes, scikit-learn."""
 import dataclasses
 import json
 import os
@@ -19,11 +19,12 @@ from torch.nn.functional import interpolate, normalize
 
 from vssl_nb import augment, backbones, features, finetuning, manifest, protocols, retrieval, toy
 from vssl_nb.checkpoints import load
-from vssl_nb.classification import (PROBES, CropClips, Linear, LinearProbe, Testing, accuracy, classification_row,
-    classify, few_labels, hold_out, hold_out_rows, linear_probe, load_predictions, save_predictions, two_stream)
+from vssl_nb.classification import (PROBES, CropClips, Linear, LinearProbe, Testing, accuracy,
+    classification_row, classify, few_labels, hold_out, hold_out_rows, linear_probe, load_predictions,
+    save_predictions, two_stream)
 from vssl_nb.datasets import collate
-from vssl_nb.finetuning import (TRAININGS, Classifier, Pixels, Plateau, dropout_mask, open_session, predict, preset,
-    resume_session, train_session)
+from vssl_nb.finetuning import (TRAININGS, Classifier, Pixels, Plateau, dropout_mask, open_session, predict,
+    preset, resume_session, train_session)
 from vssl_nb.machine import Machine
 from vssl_nb.video import decode, encode
 from vssl_nb.views import Views
@@ -31,12 +32,14 @@ from vssl_nb.views import Views
 torch.set_num_threads(1)
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir(),
-    reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, or put them into ../shared/videos beside the repository')
+    reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, '
+        'or put them into ../shared/videos beside the repository')
 QUIET = Machine('cpu', cache=64, progress=False)
 
 
 @pytest.fixture(scope='module')
-def clips(tmp_path_factory): return manifest.read(toy.make(tmp_path_factory.mktemp('toy')/'toy', 'tiny', workers=1, progress=False))
+def clips(tmp_path_factory):
+    return manifest.read(toy.make(tmp_path_factory.mktemp('toy')/'toy', 'tiny', workers=1, progress=False))
 
 
 @pytest.fixture(scope='module')
@@ -50,8 +53,11 @@ def spoiled(clips, tmp_path_factory):
         rows[r] = dataclasses.replace(rows[r], label=clips.rows[other].label)
         encode(root/rows[r].video, g.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8), fps=25)
     found = manifest.read(manifest.write(root/'manifest.csv', rows))
-    assert found.labels == clips.labels and [found.label_id(r) for r in tests] != [clips.label_id(r) for r in tests]
-    assert not torch.equal(decode(found.file(tests[0])), decode(clips.file(tests[0]))) and torch.equal(decode(found.file(clips.select('train', 1)[0])), decode(clips.file(clips.select('train', 1)[0])))
+    assert found.labels == clips.labels
+    assert [found.label_id(r) for r in tests] != [clips.label_id(r) for r in tests]
+    assert not torch.equal(decode(found.file(tests[0])), decode(clips.file(tests[0])))
+    assert torch.equal(decode(found.file(clips.select('train', 1)[0])),
+        decode(clips.file(clips.select('train', 1)[0])))
     return found
 
 
@@ -59,10 +65,12 @@ def small(name, **fields):
     "A preset at the size of the toy, two epochs long."
     how = preset(name)
     opt = {'optimizer': 'sgd', 'lr': .02, 'lr_encoder': .02} if how.optimizer == 'lars' else {}
-    return dataclasses.replace(how, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2, 'share': .3, 'testing': Testing(clips=2)} | opt | fields)
+    return dataclasses.replace(how, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
+        'share': .3, 'testing': Testing(clips=2)} | opt | fields)
 
 
-def net(how, view='residual', seed=0): return Classifier(backbones.create('tiny', seed=seed), 8, how, view, seed)
+def net(how, view='residual', seed=0):
+    return Classifier(backbones.create('tiny', seed=seed), 8, how, view, seed)
 
 
 @pytest.fixture
@@ -104,21 +112,25 @@ def test_the_official_mode_does_look_so_the_test_above_can_fail(clips, spoiled, 
 
 def extracted(m, part):
     see = protocols.protocol('clean', clips=2, length=8, size=32)
-    return features.extract(backbones.create('tiny'), m, part, 1, 'residual', see, machine=Machine(progress=False))
+    return features.extract(backbones.create('tiny'), m, part, 1, 'residual', see,
+        machine=Machine(progress=False))
 
 
 def test_no_test_video_has_a_say_in_any_probe(clips, spoiled):
-    (train, test), (train2, test2) = ([extracted(m, part) for part in ('train', 'test')] for m in (clips, spoiled))
+    (train, test), (train2, test2) = ([extracted(m, part) for part in ('train', 'test')]
+        for m in (clips, spoiled))
     assert torch.equal(train.x, train2.x) and not torch.equal(test.x, test2.x)
 
     def tensors(p): return [v for v in vars(p).values() if isinstance(v, torch.Tensor)]
     for name, how in PROBES.items():
         assert how.selection == 'validation'
         a, b = linear_probe(train, how), linear_probe(train2, how)
-        assert (a.chosen, a.tried) == (b.chosen, b.tried) and all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b))), name
+        assert (a.chosen, a.tried) == (b.chosen, b.tried), name
+        assert all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b))), name
         peek = dataclasses.replace(how, selection='test')
         assert linear_probe(train, peek, test).tried != linear_probe(train, peek, test2).tried, name
-    few, few2 = ([(f['labels'], f['chosen'], f['selection']) for f in few_labels(a, b, clips.labels)] for a, b in ((train, test), (train2, test2)))
+    few, few2 = ([(f['labels'], f['chosen'], f['selection']) for f in few_labels(a, b, clips.labels)]
+        for a, b in ((train, test), (train2, test2)))
     assert few == few2
 
 
@@ -128,7 +140,8 @@ def test_cut_by_source_in_many_tables():
     for trial in range(200):
         n = int(g.integers(4, 60))
         source = g.integers(0, max(2, n//3), n).tolist()
-        label = [s % 4 for s in source] if trial % 2 else g.integers(0, 4, n).tolist() # sources of one class, or of several
+        # sources of one class, or of several
+        label = [s % 4 for s in source] if trial % 2 else g.integers(0, 4, n).tolist()
         share = float(g.uniform(.05, .6))
         a, b = hold_out(label, source, share, trial)
         assert sorted(a+b) == list(range(n)) and not {source[i] for i in a} & {source[i] for i in b}
@@ -145,7 +158,8 @@ def test_the_cut_does_not_depend_on_the_order_of_the_rows():
     label, source = [0]*6 + [1]*6, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
     held = {source[i] for i in hold_out(label, source, .3)[1]}
     order = np.random.default_rng(0).permutation(12)
-    assert held == {source[order[i]] for i in hold_out([label[i] for i in order], [source[i] for i in order], .3)[1]}
+    val = hold_out([label[i] for i in order], [source[i] for i in order], .3)[1]
+    assert held == {source[order[i]] for i in val}
 
 
 @pytest.mark.parametrize('batchnorm', [False, True])
@@ -167,7 +181,8 @@ def test_the_probe_is_scikit_learns(batchnorm):
 
 
 def test_a_class_without_training_videos_gets_probability_zero():
-    p = Linear(torch.eye(2).double(), torch.zeros(2).double(), torch.tensor([0, 2]), *torch.tensor([[0., 0], [0, 0], [1, 1]]).double(), False)
+    p = Linear(torch.eye(2).double(), torch.zeros(2).double(), torch.tensor([0, 2]),
+        *torch.tensor([[0., 0], [0, 0], [1, 1]]).double(), False)
     assert p.logits(torch.ones(1, 2), 4).softmax(1).tolist() == [[.5, 0, .5, 0]]
 
 
@@ -177,7 +192,8 @@ def test_dropout_of_two_processes_is_that_of_one():
         parts = []
         for r in range(2):
             with mock.patch.object(finetuning, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))
-    assert torch.equal(torch.cat(parts), whole) and not torch.equal(dropout_mask(8, 5, .5, 3, 11, part=1), whole)
+    assert torch.equal(torch.cat(parts), whole)
+    assert not torch.equal(dropout_mask(8, 5, .5, 3, 11, part=1), whole)
 
 
 def test_no_global_random_state_is_read_or_moved(clips, train):
@@ -198,9 +214,11 @@ def test_predictions_are_the_same_to_the_bit(clips, tmp_path):
     for batch, workers in ((1, 0), (7, 2), (1000, 1)):
         again = predict(c, clips, how, rows=rows, batch=batch, workers=workers, progress=False)
         assert torch.equal(again.p, first.p) and again.key == first.key
-    assert not torch.equal(predict(c, clips, how, rows=rows, seed=1, progress=False).p, first.p) # the official jitter has a seed
+    # the official jitter has a seed
+    assert not torch.equal(predict(c, clips, how, rows=rows, seed=1, progress=False).p, first.p)
     back = load_predictions(save_predictions(first, tmp_path/'p.safetensors'))
-    assert torch.equal(back.p, first.p) and (back.key, back.classes, back.dropped) == (first.key, first.classes, first.dropped)
+    assert torch.equal(back.p, first.p)
+    assert (back.key, back.classes, back.dropped) == (first.key, first.classes, first.dropped)
     raw = bytearray((tmp_path/'p.safetensors').read_bytes())
     raw[-9] ^= 1
     (tmp_path/'q.safetensors').write_bytes(raw)
@@ -208,7 +226,8 @@ def test_predictions_are_the_same_to_the_bit(clips, tmp_path):
     two = two_stream(first, predict(net(how, 'residual', 1), clips, how, rows=rows, progress=False))
     assert torch.allclose(two.p.sum(1), torch.ones(5).double()) and 'stream 2 classifier' in two.key
     other = net(how, 'rgb', 1)
-    assert predict(other, clips, how, rows=rows[:1], progress=False).key['classifier'] != first.key['classifier']
+    theirs = predict(other, clips, how, rows=rows[:1], progress=False)
+    assert theirs.key['classifier'] != first.key['classifier']
 
 
 def test_an_unreadable_video_is_left_out_and_named(clips, tmp_path):
@@ -248,11 +267,14 @@ def torchrun(n, *args, cwd):
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         port = s.getsockname()[1]
-    command = [sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port', str(port)]
-    return subprocess.run([*command, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True, capture_output=True)
+    command = [sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port',
+        str(port)]
+    return subprocess.run([*command, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
+        capture_output=True)
 
 
-def finetune(*more, preset='clean_finetune', out): return ['finetune', 'run', '--preset', preset, '--out', out, *SHORT, *more, *PRESET]
+def finetune(*more, preset='clean_finetune', out):
+    return ['finetune', 'run', '--preset', preset, '--out', out, *SHORT, *more, *PRESET]
 
 
 def logged(out): return (out/'steps.csv').read_text().count('\n') if (out/'steps.csv').exists() else 0
@@ -277,8 +299,8 @@ def place(clips, tmp_path_factory):
     "A folder with toy videos, a pretrained run and one fine-tuning of it."
     there = tmp_path_factory.mktemp('place')
     shutil.copytree(clips.root, there/'videos')
-    done = call('pretrain', 'infonce-toy-residual', '--epochs', 1, '--batch', 8, '--queue', 24, '--warmup', .5, *SHORT,
-        '--data', 'videos', '--out', 'run', cwd=there)
+    done = call('pretrain', 'infonce-toy-residual', '--epochs', 1, '--batch', 8, '--queue', 24,
+        '--warmup', .5, *SHORT, '--data', 'videos', '--out', 'run', cwd=there)
     assert done.returncode == 0, done.stderr
     done = call(*finetune(out='one'), cwd=there)
     assert done.returncode == 0 and 'top-1' in done.stdout, done.stderr
@@ -287,7 +309,7 @@ def place(clips, tmp_path_factory):
 
 @pytest.mark.parametrize('preset', ['clean_finetune', 'clean_linear'])
 def test_two_processes_end_where_one_ends(place, preset):
-    "torchrun: all weights, running statistics and validations within 1e-4 of one process; one folder, one row."
+    "torchrun: weights, running statistics and validations within 1e-4 of one process; one folder, one row."
     if preset == 'clean_linear':
         done = call(*finetune(preset=preset, out='one-linear'), cwd=place)
         assert done.returncode == 0, done.stderr
@@ -298,11 +320,14 @@ def test_two_processes_end_where_one_ends(place, preset):
     assert a['run']['step'] == b['run']['step']
     for k, v in a['run']['method'].items():
         assert (b['run']['method'][k] - v).float().norm() <= 1e-4*v.float().norm() + 1e-6, k
-    for x, y in zip(a['history'], b['history'], strict=True): assert abs(x['loss'] - y['loss']) < 1e-4*x['loss'] and x['epoch'] == y['epoch']
+    for x, y in zip(a['history'], b['history'], strict=True):
+        assert abs(x['loss'] - y['loss']) < 1e-4*x['loss']
+        assert x['epoch'] == y['epoch']
     p, q = (load_predictions(o/'predictions.safetensors') for o in (one, two))
     assert torch.equal(p.row, q.row) and torch.allclose(p.p, q.p, atol=1e-4)
     assert sorted(f.name for f in one.iterdir()) == sorted(f.name for f in two.iterdir())
-    assert json.loads((two/'card.json').read_text())['processes'] == 2 and len(json.loads((two/'results.json').read_text())) == 1
+    assert json.loads((two/'card.json').read_text())['processes'] == 2
+    assert len(json.loads((two/'results.json').read_text())) == 1
     if preset == 'clean_finetune': # one process goes on with what two have finished: it is measured once more
         before = row(two)
         again = call(*finetune('--resume', out=two.name), cwd=place)
@@ -330,8 +355,8 @@ def test_killed_and_resumed_is_unbroken(place):
 
 def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     out = place/'asked'
-    process = subprocess.Popen([*VSSL, *finetune('--workers', '1', out='asked')], cwd=place, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen([*VSSL, *finetune('--workers', '1', out='asked')], cwd=place,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until(out, 3, process)
     os.killpg(process.pid, signal.SIGTERM)
     told, said = process.communicate(timeout=60)
@@ -353,10 +378,13 @@ def test_half_precision_and_less_memory(place):
     one, half, twice = (load(place/n/'last.pt') for n in ('one', 'half', 'twice'))
     assert equal(one, twice)
     w, h = (s['run']['method']['encoder.stages.0.0.weight'] for s in (one, half))
-    assert 0 < (h - w).norm() < .05*w.norm() and abs(half['history'][-1]['loss'] - one['history'][-1]['loss']) < .1
+    assert 0 < (h - w).norm() < .05*w.norm()
+    assert abs(half['history'][-1]['loss'] - one['history'][-1]['loss']) < .1
     assert json.loads((place/'half'/'card.json').read_text())['dtype'] == 'bfloat16'
     wrong = torchrun(3, *finetune(out='three'), cwd=place)
-    assert wrong.returncode and 'batch=8 does not divide over 3 processes' in wrong.stderr and not (place/'three').exists()
+    assert wrong.returncode
+    assert 'batch=8 does not divide over 3 processes' in wrong.stderr
+    assert not (place/'three').exists()
 
 
 @real
@@ -365,33 +393,42 @@ def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
     file = sorted((VIDEOS/'ucf101').glob('*/*.avi'))[0]
     frames = decode(file, range(8))
     assert frames.shape[1:3] == (240, 320)
-    m = manifest.Manifest(file.parent/'manifest.csv', [manifest.Row(file.name, 'a', 'a', 'test', frames=8, width=320, height=240)], '0')
+    m = manifest.Manifest(file.parent/'manifest.csv',
+        [manifest.Row(file.name, 'a', 'a', 'test', frames=8, width=320, height=240)], '0')
     item = CropClips(m, [0], Testing(clips=1, crops='ten'), 8, 1, 128)[0]
     seen = Views('rgb', mean=(0, 0, 0), std=(1, 1, 1))(collate([item]))['rgb'][0]
     for i in range(10):
         top, left = [(8, 48), (0, 0), (0, 96), (16, 0), (16, 96)][i % 5]
-        x = interpolate(frames[:, top:top+224, left:left+224].permute(0, 3, 1, 2), (128, 128), mode='bilinear', antialias=True)
+        x = interpolate(frames[:, top:top+224, left:left+224].permute(0, 3, 1, 2), (128, 128),
+            mode='bilinear', antialias=True)
         x = (x.flip(3) if i >= 5 else x).permute(1, 0, 2, 3)/255
         assert torch.equal(seen[i], x), i
 
 
 def test_training_clips_are_those_of_the_preset(clips):
-    "IIC's crop is a square of 210 px from 320 x 240, and never mirrored; CoCLR's colours change with probability .3."
+    "IIC crops 210 px squares from 320 x 240 and never mirrors; CoCLR changes colours with probability .3."
     g = np.random.default_rng(0)
     how = preset('iic_finetune')
     drawn = augment.draw(g, 50, 16, 240, 320, size=112, **dataclasses.asdict(how.pixels))
-    assert (drawn['box'][:, 2:] == 210).all() and not drawn['flip'].any() and (drawn['hue'] == 0).all() and (drawn['sigma'] == 0).all()
-    jittered = (augment.draw(g, 2000, 1, 240, 320, size=128, **dataclasses.asdict(preset('coclr_finetune').pixels))['brightness'] != 1).float().mean()
+    assert (drawn['box'][:, 2:] == 210).all()
+    assert not drawn['flip'].any()
+    assert (drawn['hue'] == 0).all()
+    assert (drawn['sigma'] == 0).all()
+    pixels = dataclasses.asdict(preset('coclr_finetune').pixels)
+    jittered = (augment.draw(g, 2000, 1, 240, 320, size=128, **pixels)['brightness'] != 1).float().mean()
     assert abs(jittered - .3) < .04 and Pixels().flip == 0
 
 
 @real
 def test_probe_on_the_colours_of_real_clips():
     "270 clips of UCF101: end to end, with the sources of the official groups."
-    m = manifest.Manifest(VIDEOS/'ucf101'/'manifest.csv', manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False), '0')
+    m = manifest.Manifest(VIDEOS/'ucf101'/'manifest.csv',
+        manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False), '0')
     train, val = hold_out_rows(m, 1)
-    assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val} and {m.rows[r].label for r in val} == set(m.labels)
-    parts = [retrieval.histogram(m, part, 1, frames=4, machine=Machine(progress=False)) for part in ('train', 'test')]
+    assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val}
+    assert {m.rows[r].label for r in val} == set(m.labels)
+    parts = [retrieval.histogram(m, part, 1, frames=4, machine=Machine(progress=False))
+        for part in ('train', 'test')]
     found = accuracy(classify(linear_probe(parts[0]), parts[1], m.labels))
     print(found)
     assert found['top1'] > 3/9

@@ -23,7 +23,8 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 
 def demo(folder, out, processes, **kw):
     (folder/'program.py').write_text(PROGRAM)
-    return subprocess.Popen([sys.executable, 'program.py', out, str(processes)], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    return subprocess.Popen([sys.executable, 'program.py', out, str(processes)], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
 
 
 def weights(out): return {p.parent.name: digest(load(p)['method']) for p in sorted(out.glob('*/last.pt'))}
@@ -54,23 +55,35 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
     again, wrong = process.communicate(timeout=300)
     assert process.returncode == 0, wrong
     assert len(weights(there/'one')) == 7 and weights(there/'two') == weights(there/'one')
-    def table(text): return [line.split()[:-1] for line in text.splitlines() if line.startswith(('infonce', 'coclr', 'ubernce'))]
+    def table(text):
+        return [line.split()[:-1] for line in text.splitlines()
+            if line.startswith(('infonce', 'coclr', 'ubernce'))]
     assert table(again) == table(said) and len(table(said)) == 8
 
 
 def test_what_fails_in_another_process_is_raised_here():
-    with pytest.raises(TypeError): at_once({'wrong': Task(int, ('x', 'y')), 'never': Task(len, ('a',), ('wrong',))}, progress=False)
+    with pytest.raises(TypeError):
+        at_once({'wrong': Task(int, ('x', 'y')), 'never': Task(len, ('a',), ('wrong',))}, progress=False)
     assert at_once({'a': Task(len, ('abc',)), 'b': Task(len, ('ab',))}, progress=False) == {'a': 3, 'b': 2}
 
 
 @pytest.mark.parametrize('processes', [1, 2])
 def test_a_task_begins_when_what_it_waits_for_is_done_and_nothing_else(tmp_path, processes):
-    "'free' stands last, but only 'next' has to wait for 'long'; with two processes 'long' does not end before 'free' has run."
-    def work(name, code): return exec, (f"import time, pathlib\nat = pathlib.Path({str(tmp_path)!r})\n{code}\n(at/{name!r}).touch()",)
-    until = 'end = time.monotonic() + 120\nwhile not (at/"free").exists():\n    assert time.monotonic() < end\n    time.sleep(.01)' if processes==2 else 'assert not (at/"free").exists()'
-    tasks = {'long': Task(*work('long', until)), 'next': Task(*work('next', 'assert (at/"long").exists()'), ('long',)), 'free': Task(*work('free', ''))}
-    assert list(at_once(tasks, processes, progress=False)) == ['long', 'next', 'free'] == sorted((f.name for f in tmp_path.iterdir()), key=['long', 'next', 'free'].index)
+    "'free' stands last, but only 'next' waits for 'long'; with two processes 'long' ends after 'free'."
+    def work(name, code):
+        begin = f'import time, pathlib\nat = pathlib.Path({str(tmp_path)!r})'
+        return exec, (f'{begin}\n{code}\n(at/{name!r}).touch()',)
+    until = 'assert not (at/"free").exists()'
+    if processes==2:
+        until = ('end = time.monotonic() + 120\n'
+            'while not (at/"free").exists():\n    assert time.monotonic() < end\n    time.sleep(.01)')
+    tasks = {'long': Task(*work('long', until)),
+        'next': Task(*work('next', 'assert (at/"long").exists()'), ('long',)),
+        'free': Task(*work('free', ''))}
+    assert list(at_once(tasks, processes, progress=False)) == list(tasks)
+    assert {f.name for f in tmp_path.iterdir()} == {*tasks}
 
 
 def test_a_task_that_could_never_begin_is_refused():
-    with pytest.raises(ValueError, match="'a' waits for 'b'"): at_once({'a': Task(len, ('x',), ('b',)), 'b': Task(len, ('y',))})
+    with pytest.raises(ValueError, match="'a' waits for 'b'"):
+        at_once({'a': Task(len, ('x',), ('b',)), 'b': Task(len, ('y',))})

@@ -101,7 +101,8 @@ def test_the_videos_are_the_same(videos):
 def test_the_recipe_is_read(place, name):
     raw, recipe = json.loads((place/'runs'/name/'recipe.json').read_text()), read_recipe(place/'runs'/name)
     assert recipes.method_name(recipe) == name.replace('finished', 'infonce')
-    raw['method'] = {recipes.OLDER_NAMES.get(k, k): v for k, v in raw['method'].items()} # the fields that have other names today
+    # the fields that have other names today
+    raw['method'] = {recipes.OLDER_NAMES.get(k, k): v for k, v in raw['method'].items()}
     assert within(raw, recipes.to_dict(recipe))
 
 

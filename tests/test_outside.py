@@ -1,4 +1,4 @@
-"""Somebody else's package: a method, a miner, a view, a backbone and a recipe of their own, and not one of our files changes."""
+"""Somebody else's package: their own method, miner, view, backbone and recipe; none of our files changes."""
 import os
 import signal
 import subprocess
@@ -74,14 +74,17 @@ class MutualNearest:
     def __call__(self, sims, excluded):
         assert len(sims) > 1, 'a miner sees every view'
         sim = sims[self.view or next(iter(sims))].masked_fill(excluded, -torch.inf)
-        def nearest(s, k): return torch.zeros_like(s, dtype=torch.bool).scatter_(1, s.topk(min(k, s.shape[1]), 1).indices, True)
+        def nearest(s, k):
+            best = s.topk(min(k, s.shape[1]), 1).indices
+            return torch.zeros_like(s, dtype=torch.bool).scatter_(1, best, True)
         return nearest(sim, self.k) & nearest(sim.T, self.k).T & ~excluded
 ''',
     'recipes.py': '''
 from vssl_nb.recipes import find, override
 
-byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings', view='lab.parts:gradient',
-    backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8, warmup=0.5, length=8, test_clips=1)
+byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings',
+    view='lab.parts:gradient', backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
+    warmup=0.5, length=8, test_clips=1)
 ''',
 }
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -89,7 +92,7 @@ VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 
 @pytest.fixture(scope='module')
 def lab(tmp_path_factory):
-    "A folder with their package and toy videos; commands start here, and nothing else says where the package is."
+    "A folder with their package and toy videos; commands start here, and nothing else says where it is."
     there = tmp_path_factory.mktemp('outside')
     (there/'lab').mkdir()
     for name, text in PACKAGE.items(): (there/'lab'/name).write_text(text)
@@ -100,14 +103,16 @@ def lab(tmp_path_factory):
 def vssl(lab, *args, code=0):
     env = {k: v for k, v in os.environ.items() if k != 'IN_TEST'}
     root = str(Path(__file__).parent.parent)
-    done = subprocess.run([sys.executable, '-P', '-m', 'vssl_nb.cli', *map(str, args)] if sys.version_info >= (3, 11) else [*VSSL, *map(str, args)],
+    program = [sys.executable, '-P', '-m', 'vssl_nb.cli'] if sys.version_info >= (3, 11) else VSSL
+    done = subprocess.run([*program, *map(str, args)],
         cwd=lab, env=env | {'PYTHONPATH': root}, text=True, capture_output=True, timeout=300)
     assert done.returncode == code, done.stdout + done.stderr
     assert 'Traceback' not in done.stderr, done.stderr
     return done.stdout + done.stderr
 
 
-def steps(out): return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
+def steps(out):
+    return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
 
 
 def equal(a, b):
@@ -118,39 +123,46 @@ def equal(a, b):
 
 def test_their_method_is_killed_resumed_measured_and_reported(lab):
     "BYOL on edges with torchvision's r3d_18: run folder, card, resume, retrieval and report like ours."
-    train = ['pretrain', 'lab.recipes:byol', '--data', 'videos', '--device', 'cpu', '--workers', '0', '--cache', '64']
+    train = ['pretrain', 'lab.recipes:byol', '--data', 'videos', '--device', 'cpu', '--workers', '0',
+        '--cache', '64']
     vssl(lab, *train, '--out', 'runs/whole')
     out = lab/'runs'/'killed'
-    life = subprocess.Popen([*VSSL, *train, '--out', 'runs/killed', '--save-minutes', '0'], cwd=lab, stderr=subprocess.DEVNULL,
+    life = subprocess.Popen([*VSSL, *train, '--out', 'runs/killed', '--save-minutes', '0'], cwd=lab,
+        stderr=subprocess.DEVNULL,
         env=os.environ | {'PYTHONPATH': f'{Path(__file__).parent.parent}{os.pathsep}{lab}'})
     until = time.monotonic() + 200
-    while not ((out/'last.pt').exists() and steps(out) >= 2) and life.poll() is None and time.monotonic() < until: time.sleep(.01)
+    def begun(): return (out/'last.pt').exists() and steps(out) >= 2
+    while not begun() and life.poll() is None and time.monotonic() < until: time.sleep(.01)
     life.send_signal(signal.SIGKILL)
     life.wait()
     whole = load(lab/'runs'/'whole'/'last.pt')
     assert 0 < load(out/'last.pt')['step'] < whole['step'], 'killed too late to show anything'
     vssl(lab, *train, '--out', 'runs/killed', '--resume')
     assert equal(load(out/'last.pt'), whole)
-    assert read_json(out/'recipe.json', 'a run')['method'] == {'name': 'lab.settings:BYOLSettings', 'dim': 32, 'momentum': .9}
+    settings = read_json(out/'recipe.json', 'a run')['method']
+    assert settings == {'name': 'lab.settings:BYOLSettings', 'dim': 32, 'momentum': .9}
     assert read_json(out/'card.json', 'a run')['finished']
 
     vssl(lab, 'retrieve', 'runs/killed', '--device', 'cpu', '--workers', '0')
     row = [r for r in read_json(out/'results.json', 'a run') if r['name'] == 'byol-lab'][0]
-    assert (row['method'], row['view'], row['finished']) == ('byol', 'lab.parts:gradient', True) and 0 <= row['r1'] <= 1
+    assert (row['method'], row['view'], row['finished']) == ('byol', 'lab.parts:gradient', True)
+    assert 0 <= row['r1'] <= 1
     assert 'byol-lab' in vssl(lab, 'report', 'runs/killed')
 
 
 def test_their_miner_and_view_in_our_method(lab):
     "CoCLR mines with a miner of theirs, which sees the similarities of every view."
-    short = ['--epochs', '3', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos', '--device', 'cpu', '--workers', '0']
+    short = ['--epochs', '3', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos',
+        '--device', 'cpu', '--workers', '0']
     for view in ('rgb', 'lab.parts:gradient'):
         vssl(lab, 'pretrain', 'infonce-toy-rgb', '--view', view, *short, '--out', f'runs/{view[-3:]}')
-    mine = ['pretrain', 'coclr-toy-rgb-cycle1', '--mining-view', 'lab.parts:gradient', '--miner', 'lab.parts:MutualNearest',
-        '--topk', '3', *short, '--init-from', 'runs/rgb', '--sampler', 'runs/ent']
+    mine = ['pretrain', 'coclr-toy-rgb-cycle1', '--mining-view', 'lab.parts:gradient', '--miner',
+        'lab.parts:MutualNearest', '--topk', '3', *short, '--init-from', 'runs/rgb', '--sampler', 'runs/ent']
     vssl(lab, *mine, '--miner-options', 'view=lab.parts:gradient', '--out', 'runs/mutual')
     vssl(lab, *mine[:4], *mine[6:], '--out', 'runs/nearest')
     a, b = (load(lab/'runs'/n/'last.pt')['method'] for n in ('mutual', 'nearest'))
-    assert not torch.equal(a['projection.layers.0.weight'], b['projection.layers.0.weight']), 'the miner makes no difference'
+    weights = (state['projection.layers.0.weight'] for state in (a, b))
+    assert not torch.equal(*weights), 'the miner makes no difference'
 
 
 @pytest.mark.parametrize('args, words', [
@@ -160,9 +172,11 @@ def test_their_miner_and_view_in_our_method(lab):
     (['--view', 'residul'], ["did you mean 'residual'?"]),
     (['--backbone', 'lab.parts:gradient'], ['seed']),
     (['--head', 'lab.parts:Head'], ["lab.parts has no 'Head'"]),
-    (['--method', 'lab.settings:BYOLSettings', '--clips', '3'], ['byol takes 2 clips of each video (one, two)']),
+    (['--method', 'lab.settings:BYOLSettings', '--clips', '3'],
+        ['byol takes 2 clips of each video (one, two)']),
 ])
 def test_what_is_wrong_with_their_parts_is_one_sentence(lab, args, words):
-    said = vssl(lab, 'pretrain', 'infonce-toy-rgb', *args, '--data', 'videos', '--device', 'cpu', '--out', 'runs/wrong', code=2)
+    said = vssl(lab, 'pretrain', 'infonce-toy-rgb', *args, '--data', 'videos', '--device', 'cpu', '--out',
+        'runs/wrong', code=2)
     assert all(w in said for w in words) and len(said.strip().splitlines()) == 1, said
     assert not (lab/'runs'/'wrong').exists()

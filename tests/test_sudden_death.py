@@ -16,7 +16,8 @@ from vssl_nb import checkpoints, recipes, toy
 from vssl_nb.checkpoints import load
 from vssl_nb.experiments import pretrain
 
-SMALL = ['infonce-toy-residual', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu', '--cache', '64', '--data', 'videos']
+SMALL = ['infonce-toy-residual', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu',
+    '--cache', '64', '--data', 'videos']
 VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'pretrain', *SMALL]
 
 
@@ -34,7 +35,8 @@ def wait_for(what, process=None, seconds=120, every=0.005):
     return bool(what())
 
 
-def steps(out): return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
+def steps(out):
+    return max(0, (out/'steps.csv').read_text().count('\n') - 1) if (out/'steps.csv').exists() else 0
 
 
 @pytest.fixture(scope='module')
@@ -55,17 +57,19 @@ def leg(place, out, slow):
         fsync = os.fsync
         checkpoints.os.fsync = lambda f: (time.sleep(0.03), fsync(f))
     os.chdir(place)
-    pretrain(RECIPE, 'videos', out, resume=(out/'recipe.json').exists(), device='cpu', cache=64, save_minutes=0., progress=False)
+    pretrain(RECIPE, 'videos', out, resume=(out/'recipe.json').exists(), device='cpu', cache=64,
+        save_minutes=0., progress=False)
 
 
 def test_twenty_kills_at_random_moments(place):
-    "SIGKILL at 20 random moments, some while a checkpoint is on its way to the disk; the end is that of the unbroken run, bit for bit."
+    "SIGKILL at 20 random moments, some during a checkpoint; the end is that of an unbroken run, to the bit."
     fork, rng = get_context('fork'), random.Random(0)
     whole, out = place/'whole', place/'killed'
     unbroken = fork.Process(target=leg, args=(place, whole, False))
     unbroken.start()
     unbroken.join()
-    total, caught, moments = load(whole/'last.pt')['step'], 0, [] # caught: kills that left a half-written file
+    # caught: kills that left a half-written file
+    total, caught, moments = load(whole/'last.pt')['step'], 0, []
     for kill in range(20):
         life = fork.Process(target=leg, args=(place, out, True))
         life.start()
@@ -74,9 +78,11 @@ def test_twenty_kills_at_random_moments(place):
         if kill % 3 == 0: # in the middle of a write
             name = rng.choice(('last.pt', 'encoder.safetensors', 'card.json'))
             after = before + rng.randint(0, 2)
-            while not (steps(out) >= after and list(out.glob(f'.{name}.*'))) and life.is_alive() and time.monotonic() < until: time.sleep(0.001)
+            def writing(): return steps(out) >= after and list(out.glob(f'.{name}.*'))
+            while not writing() and life.is_alive() and time.monotonic() < until: time.sleep(0.001)
         else:
-            while steps(out) < before + rng.randint(0, 4) and life.is_alive() and time.monotonic() < until: time.sleep(0.002)
+            while steps(out) < before + rng.randint(0, 4) and life.is_alive() and time.monotonic() < until:
+                time.sleep(0.002)
             time.sleep(rng.random()*0.15)
         assert life.is_alive(), f'the run was over before kill {kill}'
         os.kill(life.pid, signal.SIGKILL)
@@ -104,7 +110,8 @@ def disk(place):
     "A disk of its own that can be made smaller, larger or read-only; needs the right to mount."
     there = place/'disk'
     there.mkdir(exist_ok=True)
-    if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', there], capture_output=True).returncode:
+    mount = ['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', there]
+    if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip('mounting a small disk needs root; run the tests as root to try full and read-only disks')
     yield there
     subprocess.run(['umount', there], check=True)
@@ -113,11 +120,14 @@ def disk(place):
 def remount(disk, how): subprocess.run(['mount', '-o', f'remount,{how}', disk], check=True)
 
 
-def run(*more, cwd, **kw): return subprocess.run([*VSSL, '--epochs', '4', '--workers', '0', *map(str, more)], cwd=cwd, text=True, capture_output=True, **kw)
+def run(*more, cwd, **kw):
+    return subprocess.run([*VSSL, '--epochs', '4', '--workers', '0', *map(str, more)], cwd=cwd, text=True,
+        capture_output=True, **kw)
 
 
 def sentence(done, *words):
-    said = [line for line in done.stderr.splitlines() if 'step/s' not in line and 'it/s' not in line and line.strip()]
+    said = [line for line in done.stderr.splitlines()
+        if 'step/s' not in line and 'it/s' not in line and line.strip()]
     assert done.returncode == 2 and len(said) == 1 and said[0].startswith('vssl-nb: '), done.stderr
     for word in words: assert word in said[0], said
 
@@ -130,10 +140,11 @@ def whole(place):
 
 
 def test_a_disk_that_is_full(place, whole, disk):
-    "The second checkpoint does not fit: one sentence, the first is intact, and with room the run ends as the unbroken one."
+    "The second checkpoint does not fit: one sentence, the first is intact; with room, the usual end."
     size = (whole/'last.pt').stat().st_size
     remount(disk, f'size={int(1.7*size)}')
-    sentence(run('--out', 'disk/run', '--save-minutes', 0, cwd=place), 'disk/run/', 'No space left on device', 'untouched')
+    sentence(run('--out', 'disk/run', '--save-minutes', 0, cwd=place), 'disk/run/', 'No space left on device',
+        'untouched')
     assert 0 < load(disk/'run'/'last.pt')['step'] < load(whole/'last.pt')['step']
     assert not list((disk/'run').glob('.*'))
     remount(disk, 'size=64m')
@@ -143,12 +154,14 @@ def test_a_disk_that_is_full(place, whole, disk):
 
 def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
     "Not even a line of the log fits any more."
-    process = subprocess.Popen([*VSSL, '--epochs', '40', '--workers', '0', '--out', 'disk/log'], cwd=place, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*VSSL, '--epochs', '40', '--workers', '0', '--out', 'disk/log'], cwd=place,
+        stderr=subprocess.PIPE, text=True)
     assert wait_for(lambda: steps(disk/'log') >= 2, process)
     filler = disk/'filler'
     with pytest.raises(OSError), filler.open('wb', buffering=0) as f:
         while True: f.write(bytes(4096))
-    said = [line for line in process.communicate(timeout=120)[1].splitlines() if 'step/s' not in line and line.strip()]
+    told = process.communicate(timeout=120)[1].splitlines()
+    said = [line for line in told if 'step/s' not in line and line.strip()]
     assert process.returncode == 2 and len(said) == 1 and 'No space left on device' in said[0], said
     filler.unlink()
     again = run('--out', 'disk/log', '--resume', '--epochs', '40', cwd=place)
@@ -159,14 +172,16 @@ def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
 
 def test_a_folder_that_becomes_read_only(place, whole, disk):
     "One sentence, the last checkpoint intact; nothing can be started there either."
-    process = subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'disk/ro', '--save-minutes', '0'], cwd=place, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'disk/ro',
+        '--save-minutes', '0'], cwd=place, stderr=subprocess.PIPE, text=True)
     assert wait_for(lambda: (disk/'ro'/'last.pt').exists() and steps(disk/'ro') >= 2, process)
     for _ in range(200): # busy while a file is open for writing
         if subprocess.run(['mount', '-o', 'remount,ro', disk], capture_output=True).returncode == 0: break
         time.sleep(0.005)
     else: # the log of TensorBoard stays open: make the run folder itself unwritable instead
         remount(disk, 'size=1')
-    said = [line for line in process.communicate(timeout=120)[1].splitlines() if 'step/s' not in line and line.strip()]
+    told = process.communicate(timeout=120)[1].splitlines()
+    said = [line for line in told if 'step/s' not in line and line.strip()]
     assert process.returncode == 2 and len(said) == 1 and said[0].startswith('vssl-nb: disk/ro/'), said
     assert load(disk/'ro'/'last.pt')['step'] > 0
     remount(disk, 'ro,size=64m')
@@ -180,8 +195,9 @@ def test_a_folder_that_becomes_read_only(place, whole, disk):
 # --- several processes
 
 def torchrun(n, *more, cwd, program=('-m', 'vssl_nb.cli')):
-    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port', str(free_port()), *program, 'pretrain', *SMALL,
-        '--workers', '1', *map(str, more)], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}',
+        '--master-port', str(free_port()), *program, 'pretrain', *SMALL, '--workers', '1', *map(str, more)],
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
 def free_port():
@@ -201,7 +217,8 @@ def ranks(process):
         try:
             stat = (folder/'stat').read_text().rsplit(')', 1)[1].split()
             if int(stat[1]) != process.pid: continue
-            env = dict(e.split('=', 1) for e in (folder/'environ').read_bytes().decode(errors='replace').split('\0') if '=' in e)
+            env = dict(e.split('=', 1)
+                for e in (folder/'environ').read_bytes().decode(errors='replace').split('\0') if '=' in e)
         except (OSError, ValueError): continue
         if 'RANK' in env: found[int(env['RANK'])] = int(folder.name)
     return found
@@ -209,7 +226,7 @@ def ranks(process):
 
 @pytest.mark.skipif(not Path('/proc').exists(), reason='finds the processes of a run in /proc')
 def test_one_process_dies_and_the_others_end(place):
-    "SIGKILL of rank 1: within a minute all are gone, one sentence was said, and two processes go on where they were."
+    "SIGKILL of rank 1: within a minute all are gone, with one sentence; two processes go on where they were."
     process = torchrun(2, '--epochs', 40, '--out', 'lost', '--save-minutes', 0, cwd=place)
     assert wait_for(lambda: steps(place/'lost') >= 4, process)
     who = ranks(process)
@@ -223,7 +240,8 @@ def test_one_process_dies_and_the_others_end(place):
     step = load(place/'lost'/'last.pt')['step']
     again = torchrun(2, '--epochs', 40, '--out', 'lost', '--resume', cwd=place)
     assert wait_for(lambda: steps(place/'lost') >= step + 2, again)
-    os.killpg(again.pid, signal.SIGINT) # Ctrl-C in a terminal reaches torchrun and all ranks, and torchrun passes it on once more
+    # Ctrl-C in a terminal reaches torchrun and all ranks, and torchrun passes it on once more
+    os.killpg(again.pid, signal.SIGINT)
     said = again.communicate(timeout=90)[1]
     assert load(place/'lost'/'last.pt')['step'] > step, said
     assert sum('go on with --resume' in line for line in said.splitlines()) == 1, said
@@ -237,25 +255,32 @@ def test_two_processes_write_one_run(place, whole):
     assert out.splitlines() == ['two'] and not ours(said)
     assert sorted(p.name for p in (place/'two').iterdir()) == sorted(p.name for p in whole.iterdir())
     one, two = (list(csv.DictReader((f/'steps.csv').open())) for f in (whole, place/'two'))
-    assert len(one) == len(two) and all(abs(float(a['loss']) - float(b['loss'])) < 0.02*max(1, float(a['loss'])) for a, b in zip(one[:4], two[:4]))
-    for k in ('queue.row', 'queue.label', 'queue.pointer'): assert torch.equal(load(whole/'last.pt')['method'][k], load(place/'two'/'last.pt')['method'][k])
+    assert len(one) == len(two)
+    assert all(abs(float(a['loss']) - float(b['loss'])) < 0.02*max(1, float(a['loss']))
+        for a, b in zip(one[:4], two[:4]))
+    for k in ('queue.row', 'queue.label', 'queue.pointer'):
+        assert torch.equal(load(whole/'last.pt')['method'][k], load(place/'two'/'last.pt')['method'][k])
 
 
 def test_the_variables_of_srun_start_a_run(place, whole):
     "Two tasks of a SLURM step, without SLURM; what only the job says (sbatch) starts nothing."
-    step = {'SLURM_STEP_NUM_TASKS': '2', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_JOB_ID': str(free_port()), 'MASTER_PORT': str(free_port()), 'SLURM_NTASKS': '2'}
-    tasks = [subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'slurm'], cwd=place, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    step = {'SLURM_STEP_NUM_TASKS': '2', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_JOB_ID': str(free_port()),
+        'MASTER_PORT': str(free_port()), 'SLURM_NTASKS': '2'}
+    tasks = [subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'slurm'], cwd=place,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | step | {'SLURM_PROCID': str(r), 'SLURM_LOCALID': str(r)}) for r in range(2)]
     told = [t.communicate(timeout=120) for t in tasks]
     assert [t.returncode for t in tasks] == [0, 0], told
     assert [out for out, _ in told] == ['slurm\n', ''] and 'step/s' in told[0][1] and not told[1][1]
     assert load(place/'slurm'/'last.pt')['step'] == load(whole/'last.pt')['step']
-    alone = run('--out', 'batch', cwd=place, env=os.environ | {'SLURM_NTASKS': '2', 'SLURM_PROCID': '0', 'SLURM_JOB_ID': '7'})
+    alone = run('--out', 'batch', cwd=place, env=os.environ | {'SLURM_NTASKS': '2', 'SLURM_PROCID': '0',
+        'SLURM_JOB_ID': '7'})
     assert alone.returncode == 0 and same(load(place/'batch'/'last.pt'), load(whole/'last.pt'))
 
 
 def test_a_mistake_of_many_processes_is_said_once(place, whole):
-    for more, word in ((['--out', 'four'], 'holds a run already'), (['--out', 'bad', '--lr', 'fast'], "'fast'"), (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
+    for more, word in ((['--out', 'four'], 'holds a run already'),
+        (['--out', 'bad', '--lr', 'fast'], "'fast'"), (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
         process = torchrun(2, '--epochs', 4, *more, cwd=place)
         said = process.communicate(timeout=120)[1]
         assert process.returncode and len(ours(said)) == 1 and word in ours(said)[0], said
@@ -265,7 +290,8 @@ def test_a_mistake_of_many_processes_is_said_once(place, whole):
 def test_the_first_process_says_it_though_it_comes_late(place):
     "torchrun ends all processes when one has ended; the others must not end before the first has spoken."
     late = place/'late.py'
-    late.write_text("import os, sys, time\nif os.environ['RANK']=='0': time.sleep(3)\nfrom vssl_nb.cli import main\nsys.exit(main())\n")
+    late.write_text("import os, sys, time\nif os.environ['RANK']=='0': time.sleep(3)\n"
+        "from vssl_nb.cli import main\nsys.exit(main())\n")
     process = torchrun(2, '--out', 'bad', '--lr', 'fast', cwd=place, program=[late])
     said = process.communicate(timeout=120)[1]
     assert process.returncode and len(ours(said)) == 1 and "'fast'" in ours(said)[0], said

@@ -33,7 +33,8 @@ from .recipes import RECIPES, Recipe, RecipeError, find, flat_fields, override, 
 class Toy:
     "Write synthetic action videos (class = motion) and their manifest."
     out:tyro.conf.Positional[Path] # folder to write to
-    size:Literal['tiny','demo','full']='demo' # tiny: seconds; demo: 960 small videos; full: thousands of videos of 128 px
+    # tiny: seconds; demo: 960 small videos; full: thousands of videos of 128 px
+    size:Literal['tiny','demo','full']='demo'
     seed:int=0 # another seed gives other videos
     contrast:float|None=None # 0 to 1: how hard the background makes it; none: as the size has it
     bias:float=0. # 0 to 1: how strongly the background gives the class away, in the training split only
@@ -43,8 +44,10 @@ class Toy:
 
     def run(self):
         from vssl_nb import toy
-        print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors, self.workers))
+        print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
+            self.workers))
 
+# %% ../nbs/50_cli.ipynb #fb90ccf0
 @dataclass
 class MakeManifest:
     "Look at every video of a folder and write its manifest.csv; sub-folders are the classes."
@@ -57,33 +60,40 @@ class MakeManifest:
     def run(self):
         from vssl_nb.manifest import ManifestError, scan, write
         target = self.folder/'manifest.csv'
-        if target.exists() and not self.overwrite: raise ManifestError(f'{target}: is there already; add --overwrite to replace it')
+        if target.exists() and not self.overwrite:
+            raise ManifestError(f'{target}: is there already; add --overwrite to replace it')
         rows = scan(self.folder, self.lists, self.source_pattern, self.workers)
         print(write(target, rows))
         bad = [r for r in rows if r.status!='ok']
         for r in bad: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
-        print(f'{len(rows)} videos, {len({r.label for r in rows if r.label})} classes, {len({r.source for r in rows})} sources, {len(bad)} unreadable')
+        print(f'{len(rows)} videos, {len({r.label for r in rows if r.label})} classes, '
+            f'{len({r.source for r in rows})} sources, {len(bad)} unreadable')
         for s in (1, 2, 3):
             parts = Counter(getattr(r, f'split{s}') for r in rows if r.status=='ok')
-            if parts['train'] or parts['test']: print(f"split {s}: {parts['train']} train, {parts['test']} test, {parts['']} in neither")
+            if parts['train'] or parts['test']:
+                print(f"split {s}: {parts['train']} train, {parts['test']} test, {parts['']} in neither")
 
 # %% ../nbs/50_cli.ipynb #0685c7fc
 @dataclass
 class Flow:
     "Compute and store the optical flow of every video of a manifest; again does what is missing."
     data:tyro.conf.Positional[Path] # manifest.csv, or the folder that holds it
-    method:Literal['tvl1','raft','tvl1-opencv','dis','farneback']='tvl1' # tvl1-opencv: what made the released flow; dis and farneback are quick and rough
+    # tvl1-opencv: what made the released flow; dis and farneback are quick and rough
+    method:Literal['tvl1','raft','tvl1-opencv','dis','farneback']='tvl1'
     out:Path=Path('flow') # folder for the flow, below that of the manifest
     codec:Literal['exact','small','ffv1']='exact' # small: half the size, and up to 4 of 255 levels off
     device:str='auto' # auto, cpu, cuda or cuda:1
     weights:Path|None=None # raft: the file of its weights; nothing is downloaded
     workers:int|None=None # videos at a time; none: one per core
     compile:bool=True # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
-    manifest:str|None=None # name of the manifest to write beside the other one; none: that one gets its column flow
+    # name of the manifest to write beside the other one; none: that one gets its column flow
+    manifest:str|None=None
 
     def run(self):
         from vssl_nb import flow
-        try: job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.weights, self.workers, self.manifest, self.compile)
+        try:
+            job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device,
+                self.weights, self.workers, self.manifest, self.compile)
         except ValueError as e: raise Mistake(str(e)) from None
         done = job.run()
         if done.written or is_first(): print(done)
@@ -111,7 +121,8 @@ class MachineOptions:
     workers:int=2 # processes that decode, for each process that trains; the result does not depend on it
     cache:int=0 # MiB of decoded videos that each process keeps in memory
     compile:bool=False # torch.compile the networks; needs a C++ compiler
-    activation_checkpointing:bool=False # compute activations twice instead of keeping them: less memory, more time
+    # compute activations twice instead of keeping them: less memory, more time
+    activation_checkpointing:bool=False
     save_minutes:float=5. # minutes from one checkpoint to the next
 
     def machine(self):
@@ -119,13 +130,16 @@ class MachineOptions:
         from vssl_nb.machine import Machine
         return Machine(**{f: getattr(self, f) for f in MachineOptions.__dataclass_fields__})
 
+# %% ../nbs/50_cli.ipynb #b258a1dc
 @dataclass
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
-    recipe_name:tyro.conf.Positional[str] # a name that `vssl-nb recipes` lists, or package.module:name of one's own recipe
+    # a name that `vssl-nb recipes` lists, or package.module:name of one's own recipe
+    recipe_name:tyro.conf.Positional[str]
     data:Path # manifest.csv, or the folder that holds it
     recipe:Annotated[Recipe, tyro.conf.arg(name='')]
-    method:str|None=None # another method for this recipe: infonce, ubernce, coclr, or package.module:Settings of one's own
+    # another method for this recipe: infonce, ubernce, coclr, or package.module:Settings of one's own
+    method:str|None=None
     out:Path|None=None # run folder; none: runs/<name of the recipe>
     resume:bool=False # go on with the run in that folder
     init_from:Path|None=None # run folder of the same view whose weights to begin with
@@ -135,20 +149,24 @@ class Pretrain(MachineOptions):
     def run(self):
         from vssl_nb.experiments import pretrain
         run = pretrain(self.recipe, self.data, self.out or Path('runs')/self.recipe.name, self.resume,
-            init_from=self.init_from, sampler=self.sampler, health_every=self.health_every, machine=self.machine())
+            init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
+            machine=self.machine())
         if is_first(): print(run)
 
 # %% ../nbs/50_cli.ipynb #8f9af926
 @dataclass
 class Retrieve:
     "Measure an encoder: is a test video's nearest training video of its class?"
-    source:tyro.conf.Positional[str] # run folder; recipe (untrained); package.module:name of an encoder; or a file of features
+    # run folder; recipe (untrained); package.module:name of an encoder; or a file of features
+    source:tyro.conf.Positional[str]
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
-    protocol:str='clean' # clean, coclr_official, iic_official, rspnet, moquad, or package.module:name of one's own
+    # clean, coclr_official, iic_official, rspnet, moquad, or package.module:name of one's own
+    protocol:str='clean'
     set:tuple[str,...]=() # fields of the protocol, such as size=112 length=16 stride=2
     splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
     second:Path|None=None # run folder of another view: both streams together
-    joined:Literal['sum','concat']='sum' # of two streams: sum of cosines (CoCLR), or features side by side (IIC)
+    # of two streams: sum of cosines (CoCLR), or features side by side (IIC)
+    joined:Literal['sum','concat']='sum'
     name:str='' # what tables call an encoder or file of one's own
     view:str='rgb' # what an encoder of one's own sees: rgb, flow, residual, or package.module:name
     out:Path|None=None # folder for results of what is no run; none: runs/<its name>
@@ -161,32 +179,46 @@ class Retrieve:
         from vssl_nb.machine import Machine
         from vssl_nb.report import sheet, summary
         machine, fields = Machine(self.device, workers=self.workers), changes(self.set)
-        if Path(self.source).is_dir(): rows, kept = self._run(evaluation, fields, machine), Path(self.source)
-        else:
-            known = self.source in RECIPES
-            own = ':' in self.source or Path(self.source).suffix in evaluation.FEATURE_FILES
-            if not known and not own: raise Mistake(f'{self.source}: is no run folder, no recipe, no package.module:name '
-                f'of an encoder and no file of features ({", ".join(evaluation.FEATURE_FILES)})')
-            if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
-            kept = self.out or Path('runs')/(f'untrained-{self.source}' if known else re.sub(r'\W+', '-', self.name or self.source))
-            if known: rows = evaluation.baselines(find(self.source), self.data, self.splits, kept, machine=machine)
-            else: rows = evaluation.measure_encoder(self.source, self.data, self.name, self.protocol, self.view,
-                self.splits or (1,), fields, kept, with_baselines=self.baselines, machine=machine)
+        if Path(self.source).is_dir():
+            rows, kept = _measure_run(self, evaluation, fields, machine), Path(self.source)
+        else: rows, kept = _measure_other(self, evaluation, fields, machine)
         print(sheet(summary(rows), 'text'), kept/'results.json', sep='\n')
 
-    def _run(self, evaluation, fields, machine):
-        t = evaluation.open_trained(self.source, self.data)
-        p = t.protocol(self.protocol, **fields)
-        if self.second:
-            other = evaluation.open_trained(self.second, self.data)
-            rows = evaluation.retrieve_two_streams(t, other, p if fields else self.protocol, self.splits, self.joined, machine=machine)
-        else: rows = evaluation.retrieve(t, p, self.splits, machine=machine)
-        print(p)
-        if 'dropped' in rows[0]: print(f"{rows[0]['queries']} test videos against {rows[0]['gallery']} training videos, "
+# %% ../nbs/50_cli.ipynb #350dd4dc
+def _measure_run(asked, evaluation, fields, machine): # rows
+    "Measure a run, alone or with a second stream, beside its baselines."
+    t = evaluation.open_trained(asked.source, asked.data)
+    p = t.protocol(asked.protocol, **fields)
+    if asked.second:
+        other = evaluation.open_trained(asked.second, asked.data)
+        rows = evaluation.retrieve_two_streams(t, other, p if fields else asked.protocol, asked.splits,
+            asked.joined, machine=machine)
+    else: rows = evaluation.retrieve(t, p, asked.splits, machine=machine)
+    print(p)
+    if 'dropped' in rows[0]:
+        print(f"{rows[0]['queries']} test videos against {rows[0]['gallery']} training videos, "
             f"split {rows[0]['split']}; {len(rows[0]['dropped'])} left out")
-        if not t.card['finished']: print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
-        beside = self.baselines and self.protocol=='clean' and not (self.splits or self.second or fields)
-        return (evaluation.baselines(t.recipe, t.manifest, machine=machine) if beside else []) + rows
+    if not t.card['finished']:
+        print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
+    beside = asked.baselines and asked.protocol=='clean' and not (asked.splits or asked.second or fields)
+    return (evaluation.baselines(t.recipe, t.manifest, machine=machine) if beside else []) + rows
+
+def _measure_other(asked, evaluation, fields, machine): # rows, and the folder they are kept in
+    "Measure an encoder or features that are no run of ours."
+    known = asked.source in RECIPES
+    own = ':' in asked.source or Path(asked.source).suffix in evaluation.FEATURE_FILES
+    if not known and not own:
+        raise Mistake(f'{asked.source}: is no run folder, no recipe, no package.module:name '
+            f'of an encoder and no file of features ({", ".join(evaluation.FEATURE_FILES)})')
+    if asked.data is None: raise Mistake(f'{asked.source}: knows no data; name a manifest with --data')
+    name = f'untrained-{asked.source}' if known else re.sub(r'\W+', '-', asked.name or asked.source)
+    kept = asked.out or Path('runs')/name
+    if known:
+        rows = evaluation.baselines(find(asked.source), asked.data, asked.splits, kept, machine=machine)
+    else:
+        rows = evaluation.measure_encoder(asked.source, asked.data, asked.name, asked.protocol, asked.view,
+            asked.splits or (1,), fields, kept, with_baselines=asked.baselines, machine=machine)
+    return rows, kept
 
 # %% ../nbs/50_cli.ipynb #3d27edec
 def changes(
@@ -197,13 +229,16 @@ def changes(
     for word in words:
         name, equals, value = word.partition('=')
         if not equals or not name: raise Mistake(f'--set {word}: is not name=value, such as epochs=5')
-        try: found[name.replace('-', '_')] = {'true': True, 'false': False, 'null': None, 'none': None}[value.lower()] if value.lower() in ('true', 'false', 'null', 'none') else ast.literal_eval(value)
-        except (ValueError, SyntaxError): found[name.replace('-', '_')] = value # a word
+        words_for = {'true': True, 'false': False, 'null': None, 'none': None}
+        try: said = words_for[value.lower()] if value.lower() in words_for else ast.literal_eval(value)
+        except (ValueError, SyntaxError): said = value # a word
+        found[name.replace('-', '_')] = said
     return {k: tuple(v) if isinstance(v, list) else v for k,v in found.items()}
 
+# %% ../nbs/50_cli.ipynb #4cd18f7f
 @dataclass
 class Extract:
-    "Compute the features of a run's encoder and keep them in its folder; under torchrun, all processes share the work."
+    "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
     folder:tyro.conf.Positional[Path] # run folder
     data:Path|None=None # manifest; none: the one it was trained on
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
@@ -223,6 +258,7 @@ class Extract:
                     store=self.folder/'features', shared=True, **evaluation.view_options(t.recipe))
                 if is_first(): print(found, self.folder/'features', sep='\n')
 
+# %% ../nbs/50_cli.ipynb #a616e34c
 @dataclass
 class ProbeCommand:
     "A linear classifier on the frozen features of a run."
@@ -230,7 +266,8 @@ class ProbeCommand:
     data:Path|None=None # manifest; none: the one it was trained on
     preset:str='clean_probe' # clean_probe or coclr_probe
     splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
-    selection:Literal['validation','last','test']|None=None # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
+    # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
+    selection:Literal['validation','last','test']|None=None
     seed:int=0 # of the held-out sources
     device:str='auto' # auto, cpu or cuda
     workers:int=2 # processes that decode
@@ -238,16 +275,20 @@ class ProbeCommand:
     def run(self):
         from vssl_nb import evaluation
         from vssl_nb.report import sheet, summary
-        t, machine = evaluation.open_trained(self.folder, self.data), evaluation.Machine(self.device, workers=self.workers)
-        rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed, machine=machine)
-        print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json', sep='\n')
+        t = evaluation.open_trained(self.folder, self.data)
+        rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed,
+            machine=evaluation.Machine(self.device, workers=self.workers))
+        print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json',
+            sep='\n')
 
+# %% ../nbs/50_cli.ipynb #647fb92c
 @dataclass
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
     source:tyro.conf.Positional[str] # run folder; or the name of a recipe, whose backbone starts from scratch
     data:Path|None=None # manifest; none: the one the run was trained on
-    preset:str='clean_finetune' # clean_finetune, clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
+    # clean_finetune, clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
+    preset:str='clean_finetune'
     out:Path|None=None # folder; none: beside the run
     split:int=0 # 0: that of the recipe
     seed:int=0 # of head, held-out sources, order and clips
@@ -257,10 +298,11 @@ class Finetune(MachineOptions):
     def run(self):
         from vssl_nb.finetuning import finetune
         from vssl_nb.report import sheet, summary
-        row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed, changes(self.set), self.resume,
-            self.machine())
+        row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed,
+            changes(self.set), self.resume, self.machine())
         if row and is_first(): print(sheet(summary([row]), 'text'))
 
+# %% ../nbs/50_cli.ipynb #11ee2495
 @dataclass
 class Cotrain(MachineOptions):
     "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
@@ -276,11 +318,14 @@ class Cotrain(MachineOptions):
         out = self.out or Path('runs')/self.name
         rows = cotrain(self.name, self.data, out, changes(self.set), self.machine(), self.health_every)
         if rows: print(sheet(summary(rows), 'text'), page(out), sep='\n')
-        elif is_first(): print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} have a label')
+        elif is_first():
+            print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} '
+                'have a label')
 
+# %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
 class Report:
-    "Collect the results of one or many runs into a table beside the published numbers, and a self-contained page."
+    "Collect the results of runs into a table beside the published numbers, and a self-contained page."
     folder:tyro.conf.Positional[Path] # a run folder, or a folder of run folders
     form:Literal['text','markdown','html','csv','latex']='text' # of the printed table
     out:Path|None=None # the page; none: report.html in that folder
@@ -301,8 +346,9 @@ class Demo:
         demo(self.out, seed=self.seed)
 
 # %% ../nbs/50_cli.ipynb #f45750d2
-COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow, 'recipes': Recipes, 'pretrain': Pretrain, 'cotrain': Cotrain, 'extract': Extract, 'retrieve': Retrieve, 'probe': ProbeCommand,
-    'finetune': Finetune, 'report': Report}
+COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow,
+    'recipes': Recipes, 'pretrain': Pretrain, 'cotrain': Cotrain, 'extract': Extract,
+    'retrieve': Retrieve, 'probe': ProbeCommand, 'finetune': Finetune, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -311,11 +357,14 @@ def sentence(
     box:str, # what tyro printed
 )->str:
     "The content of tyro's framed message as one sentence."
-    lines = [line.strip(' │|╭╮╰╯─-') if re.fullmatch(r'[\s│|╭╮╰╯─-]*', line) else line.strip(' │|') for line in re.sub(r'\x1b\[[0-9;]*m', '', box).splitlines()]
+    lines = [line.strip(' │|╭╮╰╯─-') if re.fullmatch(r'[\s│|╭╮╰╯─-]*', line) else line.strip(' │|')
+        for line in re.sub(r'\x1b\[[0-9;]*m', '', box).splitlines()]
     body = [line for line in lines if line]
-    end = next((i for i,line in enumerate(body) if line.startswith(('Argument helptext', 'For full helptext', 'Similar'))), len(body))
+    rest = ('Argument helptext', 'For full helptext', 'Similar')
+    end = next((i for i,line in enumerate(body) if line.startswith(rest)), len(body))
     return ' '.join(body[1:end] or body).rstrip('. ')
 
+# %% ../nbs/50_cli.ipynb #1be5e83a
 def parse(
     command:str, # a key of COMMANDS
     args:Sequence[str], # what follows it
@@ -330,13 +379,15 @@ def parse(
     said, helped = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(helped):
-            made, unknown = tyro.cli(kind, prog=prog, args=list(args), default=default, return_unknown_args=True, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
+            made, unknown = tyro.cli(kind, prog=prog, args=list(args), default=default,
+                return_unknown_args=True, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
     except SystemExit as e:
         if not e.code: print(helped.getvalue().rstrip()); raise
         raise Mistake(f'{sentence(said.getvalue())}; see {prog} --help') from None
     if unknown: raise Mistake(unknown_option(command, unknown[0]))
     return made
 
+# %% ../nbs/50_cli.ipynb #f458db3b
 def option_value(args:Sequence[str], option:str)->str|None: # '--method'
     "What follows an option, if it is there."
     words = [w for a in args for w in (a.split('=', 1) if a.startswith(option+'=') else [a])]
@@ -345,30 +396,38 @@ def option_value(args:Sequence[str], option:str)->str|None: # '--method'
 def unknown_option(command:str, word:str)->str:
     "A sentence about an option that does not exist."
     if not word.startswith('--'): return f'{word!r} is one argument too many; see vssl-nb {command} --help'
-    fields = [f.replace('_', '-') for f in COMMANDS[command].__dataclass_fields__] + ([f.replace('_', '-') for f in flat_fields(find('coclr-toy-rgb-cycle1'))] if command=='pretrain' else [])
-    return f"{word} is not an option of {command}; {did_you_mean(word.split('=')[0][2:], fields)}"
+    fields = list(COMMANDS[command].__dataclass_fields__)
+    if command=='pretrain': fields += flat_fields(find('coclr-toy-rgb-cycle1'))
+    known = [f.replace('_', '-') for f in fields]
+    return f"{word} is not an option of {command}; {did_you_mean(word.split('=')[0][2:], known)}"
 
 # %% ../nbs/50_cli.ipynb #5b71aeda
 def overview()->str:
     "What `vssl-nb` prints when asked for nothing."
     lines = [f'  {name:10}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
-    return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '', 'vssl-nb COMMAND --help says more.',
-        'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; vssl-nb retrieve runs/infonce-toy-residual'])
+    return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '',
+        'vssl-nb COMMAND --help says more.',
+        'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; '
+        'vssl-nb retrieve runs/infonce-toy-residual'])
 
-def _after_first()->None: # a launcher ends all processes as soon as one has ended, and the first may not have said yet why
+# a launcher ends all processes as soon as one has ended, and the first may not have said yet why
+def _after_first()->None:
     with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
 
+# %% ../nbs/50_cli.ipynb #2a83892c
 def main(
     args:Sequence[str]|None=None, # None: the arguments of the process
 )->int: # exit code: 0, or 2 for a mistake
     "Run one command; a mistake becomes one sentence on stderr."
     args = list(sys.argv[1:] if args is None else args)
-    # threads that spin while they wait make training several times slower as soon as anything else runs; read when torch is imported
+    # threads that spin while they wait make training several times slower as soon as anything else runs;
+    # this is read when torch is imported
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     try:
         if not args or args[0] in ('-h', '--help', 'help'): print(overview())
         elif args[0]=='--version': print(__version__)
-        elif args[0] not in COMMANDS: raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
+        elif args[0] not in COMMANDS:
+            raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
         else: parse(args[0], args[1:]).run()
         sys.stdout.flush()
     except BrokenPipeError: # the reader of a pipe has seen enough
@@ -378,7 +437,8 @@ def main(
         return 130
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
-        # what is wrong with the arguments is wrong in all processes; of what goes wrong later, `distributed.start` lets one process tell
+        # what is wrong with the arguments is wrong in all processes;
+        # of what goes wrong later, `distributed.start` lets one process tell
         if is_first() or not isinstance(e, (Mistake, RecipeError)): print(f'vssl-nb: {e}', file=sys.stderr)
         else: _after_first()
         return 2

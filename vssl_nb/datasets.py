@@ -280,7 +280,8 @@ class TestClips(Dataset):
     def __getitems__(self, indices:Sequence[int])->list[dict[str,Any]]:
         asked: dict[int,list[int]] = {}
         for i,n in (self.items[j] for j in indices): asked.setdefault(i, []).append(n)
-        made = {(i, n): item for i,which in asked.items() for n,item in zip(which, self.read_windows(i, which))}
+        made = {(i, n): item for i,which in asked.items()
+            for n,item in zip(which, self.read_windows(i, which))}
         return [made[self.items[i]] for i in indices]
 
     def read_windows(self, i:int, which:list[int])->list[dict[str,Any]]:

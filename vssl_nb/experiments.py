@@ -49,7 +49,7 @@ def training_clips(
     manifest:Manifest, # the dataset
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
 )->TrainClips: # of the training part of the recipe's split
-    "The training clips that a recipe describes; raises ManifestError if there are none, or if they lack the flow that it reads."
+    "The training clips of a recipe; raises ManifestError where there are none, or none with its flow."
     sampling, pixels = asdict(recipe.sampling), asdict(recipe.augment)
     same, change = sampling.pop('same'), augment.find_augmentation(pixels.pop('augmentation'))
     return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
@@ -62,6 +62,7 @@ def training_videos(recipe:Recipe, manifest:Manifest)->TrainingVideos:
     return TrainingVideos(str(manifest.path), tuple(manifest.rows[i].video for i in rows),
         tuple(map(manifest.label_id, rows)), tuple(map(manifest.source_id, rows)))
 
+# %% ../nbs/41_experiments.ipynb #04c603ec
 def flow_is_live(recipe:Recipe)->bool:
     "Is one of its views solved for on the device?"
     return 'flow' in view_names(recipe) and recipe.flow=='live'
@@ -85,7 +86,8 @@ def training_device(
     "Where to compute; raises TrainError for live flow without a GPU, which would take minutes for each step."
     place = pick_device(device, local)
     if flow_is_live(recipe) and place.type=='cpu':
-        raise TrainError("flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
+        raise TrainError(
+            "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
     return place
 
 # %% ../nbs/41_experiments.ipynb #530499a4
@@ -101,7 +103,8 @@ def clean_protocol(
     recipe:Recipe,
 )->Protocol: # the clean protocol with the recipe's clip
     "How an encoder of this recipe is measured: on clips like those it was trained on."
-    clip = dict(length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size, pad=recipe.sampling.pad)
+    clip = dict(length=recipe.sampling.length, stride=recipe.sampling.stride, size=recipe.size,
+        pad=recipe.sampling.pad)
     return protocol('clean', clips=recipe.test_clips, **clip)
 
 # %% ../nbs/41_experiments.ipynb #e41b0001
@@ -109,7 +112,7 @@ def clean_protocol(
 def blame(
     what:str, # 'the backbone lab:net', for the message
 )->Iterator[None]:
-    "Say in one sentence what somebody's part did wrong. `TrainError`; what is a ValueError already says it itself."
+    "Say in one sentence what somebody's part did wrong. `TrainError`; a ValueError already says it itself."
     try: yield
     except (ValueError, OSError): raise
     except Exception as e:
@@ -119,7 +122,7 @@ def build_method(
     recipe:Recipe,
     videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
 )->nn.Module:
-    "The method of a recipe with freshly initialised weights; raises TrainError where the two do not fit together."
+    "The method of a recipe with freshly initialised weights; raises TrainError where the two do not fit."
     s = recipe.method
     kind = load_object(s.method, f'the method {s.name}')
     with blame(f'the backbone {recipe.backbone}'):
@@ -129,7 +132,8 @@ def build_method(
         if 'videos' in inspect.signature(kind).parameters: given['videos'] = videos
         inspect.signature(kind).bind(**given)
     except TypeError as e:
-        raise TrainError(f'{s.method} does not take its settings ({e}); it is called with {", ".join(given)}') from e
+        raise TrainError(f'{s.method} does not take its settings ({e}); '
+            f'it is called with {", ".join(given)}') from e
     with blame(f'building {s.method}'): method = kind(**given)
     if lacks := check_method(method): raise TrainError(f'{s.method} is not a method yet: {"; ".join(lacks)}')
     return method
@@ -145,7 +149,8 @@ def check_method(
     if type(method).forward is nn.Module.forward: lacks.append('it has no forward(batch)')
     if not callable(getattr(method, 'after_step', None)):
         lacks.append('it has no after_step(): define it, empty if nothing follows a step')
-    if not isinstance(encoder, nn.Module): lacks.append('it has no encoder for evaluation to take: set self.encoder')
+    if not isinstance(encoder, nn.Module):
+        lacks.append('it has no encoder for evaluation to take: set self.encoder')
     elif not isinstance(getattr(encoder, 'dim', None), int):
         lacks.append('its encoder does not say the length of its features: set .dim')
     if not any(p.requires_grad for p in method.parameters()):
@@ -206,7 +211,9 @@ def open_run(
     "Refuse to mix two runs in one folder; raises TrainError, RecipeError or CheckpointError."
     out = Path(out)
     if not resume:
-        if (out/'recipe.json').exists(): raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
+        if (out/'recipe.json').exists():
+            raise TrainError(
+                f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
         if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
         return None
     theirs = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
@@ -215,7 +222,8 @@ def open_run(
             'resume it with the same recipe, or choose another --out')
     seen = read_json(out/'card.json', 'a run that could be resumed')['manifest']
     if seen['sha256'] != manifest.sha256:
-        raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with ({seen['path']}, or its content has changed); "
+        raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with "
+            f"({seen['path']}, or its content has changed); "
             'resume with the same manifest, or choose another --out')
     return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
 
@@ -226,31 +234,39 @@ def read_weights(
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
-    folder, view, option = Path(folder), networks(recipe)[network], '--init-from' if network=='encoder' else f'--{network}'
+    folder, view = Path(folder), networks(recipe)[network]
+    option = '--init-from' if network=='encoder' else f'--{network}'
     theirs = from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json'))
-    pairs = {'view': (theirs.view, view), **{k: (getattr(theirs, k), getattr(recipe, k)) for k in ('backbone', 'size')},
+    pairs = {'view': (theirs.view, view),
+        **{k: (getattr(theirs, k), getattr(recipe, k)) for k in ('backbone', 'size')},
         **{k: (getattr(theirs.sampling, k), getattr(recipe.sampling, k)) for k in ('length', 'stride')},
         **{k: (getattr(theirs.method, k), getattr(recipe.method, k)) for k in ('dim', 'dim_hidden')
             if hasattr(theirs.method, k) and hasattr(recipe.method, k)}}
     for name,(was,now) in pairs.items():
-        if was != now: raise TrainError(f'{option} {folder}: was trained with {name}={was!r}, and {recipe.name} needs '
-            f'{now!r}; give the run of {view} that fits, or change the recipe')
-    if not (folder/'last.pt').exists(): raise TrainError(f'{option} {folder}: has no checkpoint yet; train it first')
+        if was != now:
+            raise TrainError(f'{option} {folder}: was trained with {name}={was!r}, and {recipe.name} needs '
+                f'{now!r}; give the run of {view} that fits, or change the recipe')
+    if not (folder/'last.pt').exists():
+        raise TrainError(f'{option} {folder}: has no checkpoint yet; train it first')
     state = load(folder/'last.pt')['method']
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
+# %% ../nbs/41_experiments.ipynb #8f4b7d4c
 def initialise_from(
     recipe:Recipe, method:nn.Module, # changed in place
     runs:Mapping[str,Any], # network -> run folder whose weights it begins with; 'encoder' may be left out
 )->dict[str,dict[str,str]]: # for the run card: network -> folder and sha256 of its weights
-    "Give the networks of a method their first weights, the momentum copy of the encoder with it (released code, b4)."
+    "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
     known, given = networks(recipe), dict[str,dict[str,str]]()
     for name in known:
         if name!='encoder' and not runs.get(name):
-            raise TrainError(f'{recipe.name} needs --{name}, the run folder of a network on {known[name]}; `vssl-nb cotrain` makes both')
+            raise TrainError(f'{recipe.name} needs --{name}, the run folder of a network on {known[name]}; '
+                '`vssl-nb cotrain` makes both')
     for name,folder in runs.items():
         if not folder: continue
-        if name not in known: raise TrainError(f'{recipe.name} has no network {name!r}, so it has no use for --{name}; leave it out')
+        if name not in known:
+            raise TrainError(
+                f'{recipe.name} has no network {name!r}, so it has no use for --{name}; leave it out')
         state = read_weights(folder, recipe, name)
         for pair in network_modules(method, name):
             for net,part in zip(pair, ('encoder', 'projection')):
@@ -259,12 +275,17 @@ def initialise_from(
         given['init_from' if name=='encoder' else name] = {'run': str(folder), 'sha256': digest(state)}
     return given
 
-def network_modules(method:Any, name:str)->list[tuple[nn.Module,...]]: # each an encoder and, if there is one, its projection
+# %% ../nbs/41_experiments.ipynb #d49e89b3
+def network_modules(
+    method:Any,
+    name:str, # of the network: 'encoder', 'sampler', …
+)->list[tuple[nn.Module,...]]: # each an encoder and, if there is one, its projection
     "The places in a method that begin with the weights of one run."
-    if name!='encoder': return [tuple(getattr(method, name)) if isinstance(getattr(method, name), nn.Sequential) else (getattr(method, name),)]
+    def parts(net): return tuple(net) if isinstance(net, nn.Sequential) else (net,)
+    if name!='encoder': return [parts(getattr(method, name))]
     own = tuple(m for m in (method.encoder, getattr(method, 'projection', None)) if m is not None)
     slow = getattr(method, 'momentum_encoder', None)
-    return [own] + ([] if slow is None else [tuple(slow) if isinstance(slow, nn.Sequential) else (slow,)])
+    return [own] if slow is None else [own, parts(slow)]
 
 def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
     "Refuse a recipe whose views cannot be had: flow is stored, or there is a GPU to solve for it."
@@ -275,7 +296,7 @@ def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
 def try_out(
     recipe:Recipe, clips:TrainClips, method:nn.Module,
 )->None:
-    "Encode a clip and try one step of a copy: what does not fit is refused before a run begins. `TrainError`."
+    "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
     def still(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
     how = view_options(recipe) | ({'live': still} if flow_is_live(recipe) else {})
     views = Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
@@ -290,10 +311,10 @@ def try_out(
         made = encoder.eval()(batch[recipe.view][:1,0])
     if not isinstance(made, Tensor) or made.shape!=(1, encoder.dim):
         found = tuple(made.shape) if isinstance(made, Tensor) else f'a {type(made).__name__}'
-        raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, and not the feature '
-            f'(1, {encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
+        raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, '
+            f'and not the feature (1, {encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
-    if lacks and few < here: lacks = check_method(method, samples(here)) # perhaps it needs more rows than a few
+    if lacks and few < here: lacks = check_method(method, samples(here)) # perhaps it needs more rows
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
         if is_main(): print(f'{recipe.method.method}: {GLOBAL_RNG}', file=sys.stderr)
         lacks.remove(GLOBAL_RNG)
@@ -308,24 +329,28 @@ def begin(
 )->tuple[TrainingState, DataLoader, dict[str,Any]]: # what to train, the batches, and the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
     clips, learning = training_clips(recipe, manifest, machine.cache), recipe.learning
-    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers,
-        pin=device.type=='cuda')
+    batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
+        machine.workers, pin=device.type=='cuda')
     refuse_unfit(recipe, training_videos(recipe, manifest))
     method = build_method(recipe, len(clips))
-    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
-        learning.sgd_momentum))
+    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr,
+        learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)
     checkpoint_activations(typing.cast(nn.Module, method.encoder), machine.activation_checkpointing)
-    if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same file for all processes; give every machine the same manifest')
+    if len(set(gather_objects(manifest.sha256))) > 1:
+        raise TrainError(f'{manifest.path}: is not the same file for all processes; '
+            'give every machine the same manifest')
     # the folder is the first process's: the others may be on a machine that does not see it
     state = on_main(lambda: open_run(recipe, manifest, out, resume))
     if state: run.load(state)
-    given = {} if state else initialise_from(recipe, method, runs) # a run that was killed before its first checkpoint begins again
+    # a run that was killed before its first checkpoint begins with these weights again
+    given = {} if state else initialise_from(recipe, method, runs)
     order: Any = batches.batch_sampler
     card = run_card(recipe, manifest, order.per_epoch, machine, device) | ({'given': given} if given else {})
     if is_main() and (out/'card.json').exists():
         old = read_json(out/'card.json', 'a run')
-        card |= {'seconds': old['seconds']} | ({'given': old['given']} if 'given' in old and not given else {})
+        card['seconds'] = old['seconds']
+        if 'given' in old and not given: card['given'] = old['given']
     return run, batches, card
 
 # %% ../nbs/41_experiments.ipynb #920c9b24
@@ -342,7 +367,7 @@ def pretrain(
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
     **how, # fields of `machine` to change, such as device='cpu' or progress=False
 )->Path: # the run folder
-    "Train a recipe on a manifest, in all processes that torchrun or srun started; ValueErrors say what to change."
+    "Train a recipe on a manifest, in all processes of the run; ValueErrors say what to change."
     out = Path(out)
     machine = replace(machine, **how)
     with start() as place:
@@ -368,8 +393,9 @@ def open_folder(
 )->None:
     "Write down what is about to be trained; the first process alone."
     if not is_main(): return
-    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'last.pt', 'encoder.safetensors'):
-        for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file that was being written
+    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'last.pt',
+            'encoder.safetensors'):
+        for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file half written
     write_json(out/'recipe.json', to_dict(recipe))
     write_json(out/'card.json', card)
 
@@ -382,7 +408,8 @@ def export_run(
     "Write the encoder of a run, and the heads its method names, with all that it takes to measure them."
     m: Any = method
     how = {k: v for k,v in view_options(recipe).items() if k!='live'}
-    return export_encoder(out/'encoder.safetensors', m.encoder, {'backbone': recipe.backbone, 'view': recipe.view, **how,
-        'flow': recipe.flow, 'length': recipe.sampling.length, 'stride': recipe.sampling.stride, 'size': recipe.size,
-        'recipe': recipe.name, 'step': step, 'manifest_sha256': manifest.sha256},
+    return export_encoder(out/'encoder.safetensors', m.encoder,
+        {'backbone': recipe.backbone, 'view': recipe.view, **how, 'flow': recipe.flow,
+            'length': recipe.sampling.length, 'stride': recipe.sampling.stride, 'size': recipe.size,
+            'recipe': recipe.name, 'step': step, 'manifest_sha256': manifest.sha256},
         m.heads() if hasattr(m, 'heads') else None)

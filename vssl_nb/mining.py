@@ -57,6 +57,7 @@ class TopK:
         "Search once for every query."
         return topk_mask(sims[self.view or next(iter(sims))], self.k, excluded)
 
+# %% ../nbs/14_mining.ipynb #521267ed
 MINERS:dict[str,Callable] = {'topk': TopK}
 
 def make_miner(

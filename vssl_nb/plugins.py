@@ -38,7 +38,8 @@ def error_in_words(
     words = text[0] if text and type(e) is ValueError else ': '.join([type(e).__name__, *text])
     inside = ('<frozen', str(Path(importlib.__file__).parent), *([_ours] if _ours else []))
     theirs = [f for f in traceback.extract_tb(e.__traceback__)
-        if not f.filename.startswith(inside) and not {'site-packages', 'dist-packages'} & {*Path(f.filename).parts}]
+        if not f.filename.startswith(inside)
+        and not {'site-packages', 'dist-packages'} & {*Path(f.filename).parts}]
     return words + (f' ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})' if theirs else '')
 
 def _not_imported(name:str, module:str, what:str, e:Exception)->PluginError: # what to say
@@ -49,8 +50,9 @@ def _not_imported(name:str, module:str, what:str, e:Exception)->PluginError: # w
     return PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
         'mend it there, or install what it needs')
 
-def _shadowed(module:str, found:Any)->str: # a further sentence, where another module has the name of a file of this folder
-    mine, taken = Path(*module.split('.')).with_suffix('.py'), getattr(found, '__file__', None) or 'built into Python'
+def _shadowed(module:str, found:Any)->str: # a further sentence, where another module has a file's name
+    mine = Path(*module.split('.')).with_suffix('.py')
+    taken = getattr(found, '__file__', None) or 'built into Python'
     if not mine.is_file() or Path(taken).resolve()==mine.resolve(): return ''
     return f'. {module} is {taken} and not {mine} of this folder: rename that file'
 
@@ -61,7 +63,8 @@ def load_object(
 )->Any: # what the module calls so
     "Import what a name leads to; raises PluginError. This runs the module: name only code that you trust."
     module, _, attribute = name.partition(':')
-    if not module or not attribute: raise PluginError(f"{name!r} does not name {what}: write 'package.module:name'")
+    if not module or not attribute:
+        raise PluginError(f"{name!r} does not name {what}: write 'package.module:name'")
     if module.endswith('.py') or not all(m.isidentifier() for m in module.split('.')):
         raise PluginError(f'{name!r}: {module!r} is not the name of a module; '
             f'for the file folder/part.py that is folder.part, so write folder.part:{attribute}')

@@ -154,7 +154,8 @@ def settings_class(
     for word,what in (('name', "what tables call it: name:ClassVar[str] = 'byol'"),
             ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
         if not isinstance(vars(found).get(word), str):
-            raise RecipeError(f'{name}: does not say itself {what} (what it inherits would train another method)')
+            raise RecipeError(f'{name}: does not say itself {what} '
+                '(what it inherits would train another method)')
     refuse_unusable(found, name)
     return found
 
@@ -177,7 +178,8 @@ def refuse_unusable(
             raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
                 f'write {f.name}:ClassVar[str] = …')
         if f.name in taken:
-            raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; call it otherwise')
+            raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; '
+                'call it otherwise')
         if f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
     try: kept = part_from_dict(settings, json.loads(json.dumps(asdict(checked(settings())))), 'method', where)
@@ -451,7 +453,7 @@ def find(
         raise RecipeError(f'{name}: calls itself {found.name!r}, which is no name for a folder; '
             'use letters, digits, - and _')
     if RECIPES.get(found.name, found)!=found:
-        raise RecipeError(f"{name}: calls itself {found.name!r} and differs from the recipe of that name here; "
+        raise RecipeError(f'{name}: calls itself {found.name!r} and differs from the recipe of that name; '
             "give it one of its own, override(…, name='mine')")
     return checked(found)
 
