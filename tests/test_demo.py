@@ -58,7 +58,8 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
     def table(text): # the last one: before it, each row is printed as soon as it is known
         lines = text.splitlines()
         begin = max(i for i, line in enumerate(lines) if line.startswith('name '))
-        return [line.split()[:-1] for line in lines[begin:] if line.startswith(('infonce', 'coclr', 'ubernce'))]
+        trained = ('infonce', 'coclr', 'ubernce')
+        return [line.split()[:-1] for line in lines[begin:] if line.startswith(trained)]
     assert table(again) == table(said) and len(table(said)) == 8
 
 
