@@ -124,8 +124,7 @@ def row(name: str, recipe, manifest, cache) -> dict:
     machine = Machine('cpu', cache=cache, progress=False)
     found = [run_features(method.encoder, manifest, recipe, part, machine) for part in ('test', 'train')]
     last = {k: statistics.fmean(x[k] for x in logs[-20:]) for k in ('loss', 'top1') if k in logs[-1]}
-    # into the space of the loss, where a collapse happens
-    head = getattr(method, 'projection', nn.Identity()).eval()
+    head = getattr(method, 'projection', nn.Identity()).eval() # to where a collapse happens
     with torch.no_grad(): spread = std(head(found[1].x))
     return {'name': name, 'view': recipe.view, **{f'r{k}': v for k, v in retrieval_recall(*found).items()},
             'std': spread, 'steps': run.step, **last, 'cpu_seconds': round(time.process_time() - began, 1)}
@@ -182,14 +181,15 @@ def main():
              'platform': platform.platform(), 'python': platform.python_version(), 'torch': torch.__version__,
              'vssl_nb': vssl_nb.__version__}
     recipes = {v: asdict(override(find(f'infonce-toy-{v}'), test_clips=3, **a.changes)) for v in LEARNERS}
-    head = {'what': 'benchmarks/infonce.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
-        'recipes': recipes}
+    date = time.strftime('%Y-%m-%d')
+    head = {'what': 'benchmarks/infonce.py', 'date': date, 'machine': where, 'recipes': recipes}
     before = json.loads(out.read_text()) if out.exists() else {}
     same = before.get('recipes') == json.loads(json.dumps(recipes))
     seeds = [s for s in before.get('seeds', []) if same and s['seed'] in a.seeds]
 
     def keep():
-        out.write_text(json.dumps(head | {'seeds': seeds, 'summary': summary(seeds)}, indent=1) + '\n')
+        found = head | {'seeds': seeds, 'summary': summary(seeds)}
+        out.write_text(json.dumps(found, indent=1) + '\n')
     for seed in a.seeds:
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})
