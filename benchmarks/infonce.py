@@ -194,6 +194,7 @@ def main():
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})
         of_seed(seed, a.size, a.changes, mine['rows'], keep)
+        keep() # the summary too, where no row was missing
     for r in summary(seeds):
         print(f"{r['name']:>14} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to {r['highest']:.1%})")
 
