@@ -312,7 +312,8 @@ def try_out(
     if not isinstance(made, Tensor) or made.shape!=(1, encoder.dim):
         found = tuple(made.shape) if isinstance(made, Tensor) else f'a {type(made).__name__}'
         raise TrainError(f'the encoder of {recipe.method.method} gave {found} for one clip, '
-            f'and not the feature (1, {encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
+            f'and not the feature (1, {encoder.dim}) that its .dim speaks of; '
+            'pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
     if lacks and few < here: lacks = check_method(method, samples(here)) # perhaps it needs more rows
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
