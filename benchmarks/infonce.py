@@ -1,12 +1,13 @@
 """What InfoNCE is worth on the toy: three seeds, at equal budget, beside what anybody would try first.
 
-For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and frame differences
-(`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the labels. On differences, where InfoNCE
-works, also SimSiam, InfoNCE with a queue of 512 keys, and InfoNCE with one part left out: without augmentation (query
-and key are one and the same clip, unchanged) and without negatives (only the own key, pulled closer). Beside these
-chance and a colour histogram. Within a view all are trained from the same weights, on the same batches, with the same
-optimizer, schedule and number of steps: those of the recipes `infonce-toy-rgb` and `infonce-toy-residual`. Each
-encoder is measured by retrieval on test videos (clean protocol), and by how its features spread.
+For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and frame
+differences (`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the labels. On
+differences, where InfoNCE works, also SimSiam, InfoNCE with a queue of 512 keys, and InfoNCE with one part
+left out: without augmentation (query and key are one and the same clip, unchanged) and without negatives
+(only the own key, pulled closer). Beside these chance and a colour histogram. Within a view all are trained
+from the same weights, on the same batches, with the same optimizer, schedule and number of steps: those of
+the recipes `infonce-toy-rgb` and `infonce-toy-residual`. Each encoder is measured by retrieval on test
+videos (clean protocol), and by how its features spread.
 
     python benchmarks/infonce.py --seeds 10 11 12 --out results/infonce-toy.json
 
@@ -66,7 +67,8 @@ class NoNegatives(nn.Module):
     "InfoNCE without its denominator: bring the two clips of a video together, and nothing else."
     def __init__(self, encoder: nn.Module, view: str, seed: int, dim: int = 128):
         super().__init__()
-        self.encoder, self.projection, self.view = encoder, Projection(encoder.dim, encoder.dim, dim, seed+1), view
+        self.encoder, self.view = encoder, view
+        self.projection = Projection(encoder.dim, encoder.dim, dim, seed+1)
 
     def forward(self, batch):
         q, k = (l2_normalize(self.projection(self.encoder(x))) for x in named_clips(batch, self.view))
@@ -94,7 +96,8 @@ class SimSiam(nn.Module):
 
 def learner(name: str, recipe, manifest, cache):
     "Method and training clips of one line of the table."
-    clips, encoder = training_clips(recipe, manifest, cache), partial(create, recipe.backbone, seed=recipe.seed)
+    clips = training_clips(recipe, manifest, cache)
+    encoder = partial(create, recipe.backbone, seed=recipe.seed)
     if name == 'queue': return build_method(override(recipe, queue=512)), clips
     if name == 'simsiam': return SimSiam(encoder(), recipe.view, recipe.seed), clips
     if name == 'no-negatives': return NoNegatives(encoder(), recipe.view, recipe.seed), clips
@@ -121,7 +124,7 @@ def row(name: str, recipe, manifest, cache) -> dict:
     machine = Machine('cpu', cache=cache, progress=False)
     found = [run_features(method.encoder, manifest, recipe, part, machine) for part in ('test', 'train')]
     last = {k: statistics.fmean(x[k] for x in logs[-20:]) for k in ('loss', 'top1') if k in logs[-1]}
-    head = getattr(method, 'projection', nn.Identity()).eval() # into the space of the loss, where a collapse happens
+    head = getattr(method, 'projection', nn.Identity()).eval() # to where a collapse happens
     with torch.no_grad(): spread = std(head(found[1].x))
     return {'name': name, 'view': recipe.view, **{f'r{k}': v for k, v in retrieval_recall(*found).items()},
             'std': spread, 'steps': run.step, **last, 'cpu_seconds': round(time.process_time() - began, 1)}
@@ -145,7 +148,8 @@ def of_seed(seed: int, size: str, changes: dict, done: list[dict], keep) -> list
                 if (name, view) in have: continue
                 done.append(row(name, recipe, manifest, cache))
                 now = done[-1]
-                print(f"seed {seed}, {view}, {name}: R@1 {now['r1']:.1%}, spread {now['std']:.2f}", flush=True)
+                said = f"R@1 {now['r1']:.1%}, spread {now['std']:.2f}"
+                print(f'seed {seed}, {view}, {name}: {said}', flush=True)
                 keep()
     return done
 
@@ -177,16 +181,20 @@ def main():
              'platform': platform.platform(), 'python': platform.python_version(), 'torch': torch.__version__,
              'vssl_nb': vssl_nb.__version__}
     recipes = {v: asdict(override(find(f'infonce-toy-{v}'), test_clips=3, **a.changes)) for v in LEARNERS}
-    head = {'what': 'benchmarks/infonce.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'recipes': recipes}
+    date = time.strftime('%Y-%m-%d')
+    head = {'what': 'benchmarks/infonce.py', 'date': date, 'machine': where, 'recipes': recipes}
     before = json.loads(out.read_text()) if out.exists() else {}
     same = before.get('recipes') == json.loads(json.dumps(recipes))
     seeds = [s for s in before.get('seeds', []) if same and s['seed'] in a.seeds]
 
-    def keep(): out.write_text(json.dumps(head | {'seeds': seeds, 'summary': summary(seeds)}, indent=1) + '\n')
+    def keep():
+        found = head | {'seeds': seeds, 'summary': summary(seeds)}
+        out.write_text(json.dumps(found, indent=1) + '\n')
     for seed in a.seeds:
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})
         of_seed(seed, a.size, a.changes, mine['rows'], keep)
+        keep() # the summary too, where no row was missing
     for r in summary(seeds):
         print(f"{r['name']:>14} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to {r['highest']:.1%})")
 

@@ -142,7 +142,8 @@ def test_infonce(tmp_path):
     assert len(rows) == 12 and all(0 <= r['r1'] <= r['r5'] <= r['r10'] <= 1 for r in rows.values())
     trained = [r for (name, _), r in rows.items() if name not in ('chance', 'histogram', 'random')]
     assert len({r['steps'] for r in trained}) == 1 and rows['random', 'rgb']['steps'] == 0 # equal budget
-    assert {(r['name'], r['view']): r['r1'] for r in out['summary']} == {who: r['r1'] for who, r in rows.items()}
+    means = {(r['name'], r['view']): r['r1'] for r in out['summary']}
+    assert means == {who: r['r1'] for who, r in rows.items()}
     assert script('infonce.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds']

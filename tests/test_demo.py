@@ -55,9 +55,11 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
     again, wrong = process.communicate(timeout=300)
     assert process.returncode == 0, wrong
     assert len(weights(there/'one')) == 7 and weights(there/'two') == weights(there/'one')
-    def table(text):
-        return [line.split()[:-1] for line in text.splitlines()
-            if line.startswith(('infonce', 'coclr', 'ubernce'))]
+    def table(text): # the last one: before it, each row is printed as soon as it is known
+        lines = text.splitlines()
+        begin = max(i for i, line in enumerate(lines) if line.startswith('name '))
+        trained = ('infonce', 'coclr', 'ubernce')
+        return [line.split()[:-1] for line in lines[begin:] if line.startswith(trained)]
     assert table(again) == table(said) and len(table(said)) == 8
 
 

@@ -523,8 +523,7 @@ PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR
     'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
 PUBLISHED_DATASETS = {'ucf101': U, 'hmdb51': H, 'k400': K, 'kinetics400': K, 'ssv2': S}
 PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual',
-    'rgb+flow': 'rgb+flow',
-    'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
+    'rgb+flow': 'rgb+flow', 'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
 PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50',
     'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D'}
 TASKS = {'retrieval': 'retrieval', 'retrieve': 'retrieval', 'linear': 'linear', 'probe': 'linear',
