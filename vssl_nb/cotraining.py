@@ -44,7 +44,7 @@ def cotraining_phases(
     if name not in COTRAININGS:
         raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
     made = [(p, find(p.recipe)) for p in COTRAININGS[name]]
-    known = {k for _,r in made for k in flat_fields(r)} - {'view', 'other', 'name'}
+    known = {k for _,r in made for k in flat_fields(r)} - {'view', 'mining_view', 'name'}
     for k in changes or {}:
         if k not in known:
             raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
