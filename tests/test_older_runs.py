@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import backbones, checkpoints, experiments, manifest, recipes, toy, video
+from vssl_nb import backbones, checkpoints, evaluation, experiments, manifest, recipes, toy, video
+from vssl_nb.machine import Machine
 from vssl_nb.cli import main
 from vssl_nb.train import TrainError
 
@@ -139,7 +140,7 @@ def test_it_goes_on_as_the_unbroken_run_did(place, name):
     # the same bits only on a machine like the one that wrote it
     same = checkpoints.digest(state['method']) == expected(name)['weights_sha256']
     print(f'{name}: the weights are {"the same" if same else "not the same"} to the bit')
-    row = experiments.retrieve(run, walls=0, **QUIET)
+    [row] = evaluation.retrieve(run, walls=0, machine=Machine(**QUIET))
     assert row['step'] == END and 0 <= row['r1'] <= row['r5'] <= row['r10'] <= 1
     assert json.loads((run/'results.json').read_text())[0]['r1'] == row['r1']
 
@@ -160,7 +161,7 @@ def test_a_finished_run_is_measured_again(place):
     encoder, about = checkpoints.read_encoder(run/'encoder.safetensors')
     assert about['backbone'] == 'tiny' and about['step'] == told['step']
     torch.testing.assert_close(encoded(encoder), torch.tensor(told['encoded']), rtol=1e-4, atol=1e-5)
-    row = experiments.retrieve(run, walls=0, **QUIET)
+    [row] = evaluation.retrieve(run, walls=0, machine=Machine(**QUIET))
     one = 1/then['queries'] # another machine rounds otherwise: at most one query may find another neighbour
     for k in ('r1', 'r5', 'r10'): assert row[k] == pytest.approx(then[k], abs=1.01*one)
     [only] = json.loads((run/'results.json').read_text())
