@@ -211,6 +211,7 @@ def demo(
     def look(done): # what is known by now
         for n in fresh: show_row(done[n]) if n in done else None
         for r in phases: _show_phase(out/r.name, show_row)
+        for row in done.get('cotrained', []): show_row(row) # both streams
         for row in [done[f'{r.name}, measured'] for r,_ in beside if f'{r.name}, measured' in done]:
             show_row(row)
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
