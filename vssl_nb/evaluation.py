@@ -37,7 +37,7 @@ from .machine import Machine
 from .manifest import Manifest, read
 from .plugins import load_object
 from .protocols import Protocol, counted
-from .recipes import Recipe, from_dict, method_name
+from .recipes import Recipe, from_dict, method_name, to_dict
 from .report import BASELINES
 from .retrieval import KS, centre_and_normalise, chance, histogram, join, nearest_neighbours
 from .retrieval import recall, recall_by_class, retrieval_recall, within
@@ -344,7 +344,7 @@ def baselines(
     rows = _beside(t, clean_protocol(recipe), tuple(splits) or (recipe.split,), which, batch, machine)
     if folder is None: return rows
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder/'recipe.json', asdict(recipe))
+    write_json(folder/'recipe.json', to_dict(recipe))
     keep_results(folder, rows)
     return rows
 
