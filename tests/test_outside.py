@@ -26,6 +26,12 @@ class BYOLSettings:
     clips:ClassVar = ('one', 'two')
     name:ClassVar[str] = 'byol'
     method:ClassVar[str] = 'lab.byol:BYOL'
+
+@dataclass(frozen=True)
+class ClashSettings:
+    cache:int = 3 # an option of pretrain is called so
+    name:ClassVar[str] = 'clash'
+    method:ClassVar[str] = 'lab.byol:BYOL'
 ''',
     'byol.py': '''
 import copy
@@ -171,6 +177,8 @@ def test_their_miner_and_view_in_our_method(lab):
     (['--view', 'lab.parts:gradiant'], ["did you mean 'gradient'?"]),
     (['--view', 'residul'], ["did you mean 'residual'?"]),
     (['--backbone', 'lab.parts:gradient'], ['seed']),
+    (['--method', 'lab.settings:ClashSettings'], ["a field 'cache', which is an option of pretrain"]),
+    (['--method', 'lab.settings:BYOLSettings', '--temperature', '3'], ['--temperature is a setting of another']),
     (['--head', 'lab.parts:Head'], ["lab.parts has no 'Head'"]),
     (['--method', 'lab.settings:BYOLSettings', '--clips', '3'],
         ['byol takes 2 clips of each video (one, two)']),

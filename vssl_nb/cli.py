@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'is_first', 'MachineOptions', 'Pretrain', 'Retrieve', 'changes',
            'Extract', 'ProbeCommand', 'Finetune', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'parse',
-           'option_value', 'unknown_option', 'overview', 'main']
+           'option_value', 'refuse_clash', 'unknown_option', 'overview', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -375,7 +375,9 @@ def parse(
     named = next((a for a in args if not a.startswith('-')), None) if command=='pretrain' else None
     if command=='pretrain':
         recipe, other = find(named or 'infonce-toy-rgb'), option_value(args, '--method')
-        default = Pretrain(tyro.MISSING, tyro.MISSING, override(recipe, method=other) if other else recipe)
+        if other: recipe = override(recipe, method=other)
+        refuse_clash(recipe)
+        default = Pretrain(tyro.MISSING, tyro.MISSING, recipe)
     said, helped = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(helped):
@@ -393,13 +395,21 @@ def option_value(args:Sequence[str], option:str)->str|None: # '--method'
     words = [w for a in args for w in (a.split('=', 1) if a.startswith(option+'=') else [a])]
     return words[words.index(option)+1] if option in words[:-1] else None
 
+def refuse_clash(recipe:Recipe)->None:
+    "Refuse settings of somebody's method that are called like an option of `pretrain`. `Mistake`."
+    taken = [f for f in vars(recipe.method) if f in Pretrain.__dataclass_fields__]
+    if taken:
+        raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, which is an option of '
+            'pretrain; call it otherwise')
+
 def unknown_option(command:str, word:str)->str:
     "A sentence about an option that does not exist."
     if not word.startswith('--'): return f'{word!r} is one argument too many; see vssl-nb {command} --help'
     fields = list(COMMANDS[command].__dataclass_fields__)
     if command=='pretrain': fields += flat_fields(find('coclr-toy-rgb-cycle1'))
-    known = [f.replace('_', '-') for f in fields]
-    return f"{word} is not an option of {command}; {did_you_mean(word.split('=')[0][2:], known)}"
+    known, name = [f.replace('_', '-') for f in fields], word.split('=')[0][2:]
+    if name in known: return f'--{name} is a setting of another method; see vssl-nb {command} RECIPE --help'
+    return f'{word} is not an option of {command}; {did_you_mean(name, known)}'
 
 # %% ../nbs/50_cli.ipynb #5b71aeda
 def overview()->str:
