@@ -399,8 +399,8 @@ def refuse_clash(recipe:Recipe)->None:
     "Refuse settings of somebody's method that are called like an option of `pretrain`. `Mistake`."
     taken = [f for f in vars(recipe.method) if f in Pretrain.__dataclass_fields__]
     if taken:
-        raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, which is an option of '
-            'pretrain; call it otherwise')
+        raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, '
+            'which is an option of pretrain; call it otherwise')
 
 def unknown_option(command:str, word:str)->str:
     "A sentence about an option that does not exist."
