@@ -4,7 +4,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
-.PHONY: demo test check lab pages readme site mutants help
+.PHONY: demo test check lab pages readme site mutants gpu help
 help:
 	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
@@ -13,6 +13,7 @@ help:
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
 	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
+	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
 	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
 
 $(READY): settings.ini setup.py
@@ -45,3 +46,6 @@ site: $(READY)
 
 mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py
+
+gpu: $(READY)
+	$(BIN)/python benchmarks/gpu.py

@@ -8,12 +8,24 @@ whole clips: on a GPU, or, end to end on this machine, on the same core.
 
     python benchmarks/input.py --videos ../shared/videos/ucf101 --out results/input-cpu.json
 
-One core, one thread; each way takes the same videos in the same order, in turn, and its fastest round
-counts."""
+One core, one thread, and processor time, so that others on the machine matter little; each way takes the same
+videos in the same order, in turn, and of every video its fastest round counts. Then, each against its
+baseline in the same run:
+
+- two clips of a transcoded video of 300 frames (real clips, run forth and back until they have as many), with
+  the table of keyframes and without;
+- a manifest of `--rows` rows: seconds to read it, against one line after the other, and the memory that a
+  forked worker makes its own when it looks at every row, against a list of Row objects;
+- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured on pieces of a
+  quarter of the side, while nobody takes them (Linux)."""
 import argparse
+import csv
 import io
 import json
+import multiprocessing
+import os
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -70,11 +82,16 @@ def ours(manifest, recipe, cache=0):
     return training_clips(recipe, manifest, cache)
 
 
-def rate(work, items: list[int]) -> float:
-    "Samples per second."
-    begin = time.perf_counter()
-    for i in items: work(i)
-    return len(items)/(time.perf_counter() - begin)
+def rates(ways: dict, items: int, rounds: int) -> dict[str, float]:
+    "Samples per second of processor time of each way, which is called with the number of an item."
+    best = {name: [float('inf')]*items for name in ways}
+    for _ in range(rounds):
+        for i in range(items):
+            for name, work in ways.items():
+                begin = time.process_time()
+                work(i)
+                best[name][i] = min(best[name][i], time.process_time() - begin)
+    return {name: items/sum(seconds) for name, seconds in best.items()}
 
 
 def decoding(files: list[Path], threads: int) -> tuple[float, float]:
@@ -86,6 +103,143 @@ def decoding(files: list[Path], threads: int) -> tuple[float, float]:
         for f, n in zip(files, numbers): decode(f, n, threads=threads)
         best = min(best, ((time.perf_counter() - wall)/len(files), (time.process_time() - cpu)/len(files)))
     return best
+
+
+def forth_and_back(frames, n: int):
+    "A film of n frames out of a shorter one, without a cut."
+    import torch
+    once = torch.cat([frames, frames.flip(0)[1:-1]])
+    return torch.cat([once]*-(-n//len(once)))[:n]
+
+
+def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict:
+    "Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the whole worker."
+    import numpy as np
+    from vssl_nb.manifest import Row, KEYFRAMES, file_stamp, keyframe_runs, read, write, write_keyframes
+    from vssl_nb.video import decode, encode, transcode
+    from vssl_nb.recipes import find, override
+    (folder/'with').mkdir()
+    (folder/'without').mkdir()
+    rows, found = [], {}
+    for i, f in enumerate(files):
+        whole = encode(folder/'whole.mp4', forth_and_back(decode(f), 300))
+        seen = transcode(whole, folder/'with'/f'{i}.mp4', short_side)
+        os.link(folder/'with'/f'{i}.mp4', folder/'without'/f'{i}.mp4')
+        rows.append(Row(f'{i}.mp4', 'x', str(i), 'train', 'train', 'train', 300, seen.fps, seen.width,
+            seen.height))
+        found[f'{i}.mp4'] = (*file_stamp(folder/'with'/f'{i}.mp4'), keyframe_runs(seen.keyframes))
+    recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.)
+    write_keyframes(folder/'with', found)
+    manifests = {how: read(write(folder/how/'manifest.csv', rows)) for how in ('without', 'with')}
+    clips = {how: ours(m, recipe) for how, m in manifests.items()}
+    assert not (folder/'without'/KEYFRAMES).exists()
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, 300 - T + 1, (4*len(files), 2))
+    asked = [np.unique([*range(a, a + T), *range(b, b + T)]) for a, b in starts]
+    best = {'decode': rates({how: lambda i, m=m: m.decode(i % len(files), asked[i])
+        for how, m in manifests.items()}, len(asked), rounds),
+        'worker': rates({how: lambda i, c=c: c[i//len(files), i % len(files)] for how, c in clips.items()},
+        len(asked), rounds)}
+    return {'videos': len(files), 'frames': 300, 'samples_per_s': best, 'frames_decoded': decoded(asked),
+        'ratio': {what: r['with']/r['without'] for what, r in best.items()}}
+
+
+def decoded(asked: list) -> dict[str, float]:
+    "Frames decoded per sample: all to the last, or from the keyframe (every 8) before a clip."
+    import numpy as np
+    def jumping(a):
+        at, n = -1, 0
+        for i in a: # what `decode` does, counted by hand: jump where it saves more than 4 frames
+            key = i//8*8
+            n, at = (n + i - key + 1, i) if key - 1 - at > 4 else (n + i - at, i)
+        return n
+    return {'without': float(np.mean([a[-1] + 1 for a in asked])),
+        'with': float(np.mean([jumping(a.tolist()) for a in asked]))}
+
+
+def private() -> float:
+    "MB that this process shares with no other."
+    text = Path('/proc/self/smaps_rollup').read_text()
+    return sum(int(n) for n in re.findall(r'Private_\w+:\s+(\d+)', text))/1024
+
+
+def walk(rows, pipe) -> None:
+    "Look at every row, and say how much memory that took."
+    before = private()
+    for i in range(len(rows)): rows[i].frames
+    pipe.send(private() - before)
+
+
+def in_a_worker(rows) -> float | None:
+    "MB that a forked process makes its own when it looks at every row; None where that cannot be said."
+    if not Path('/proc/self/smaps_rollup').exists(): return None
+    fork = multiprocessing.get_context('fork')
+    here, there = fork.Pipe(False)
+    child = fork.Process(target=walk, args=(rows, there))
+    child.start()
+    found = here.recv()
+    child.join()
+    return found
+
+
+def many_rows(n: int, folder: Path, rounds: int) -> dict:
+    "A manifest of n rows like those of Kinetics: seconds to read it, MB of a worker, against the plain way."
+    from vssl_nb import manifest
+    path = folder/'many.csv'
+    with open(path, 'w', newline='') as f:
+        lines = csv.writer(f)
+        lines.writerow(manifest.COLUMNS)
+        for i in range(n):
+            video = f'train/class {i % 400}/abcdefghi{i:06d}_000010_000020.mp4'
+            part = 'train' if i % 13 else 'test'
+            lines.writerow([video, f'class {i % 400}', '', part, '', '', 250 + i % 51, 29.97, 340, 256, '',
+                'ok'])
+    def by_lines():
+        with open(path, newline='') as f:
+            lines = ((f'line {i}', cells) for i, cells in enumerate(csv.DictReader(f), 2))
+            return manifest._check(path, lines)
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for how, read in (('lines', by_lines), ('columns', lambda: manifest.read(path))):
+            begin = time.process_time()
+            found = read()
+            best[how] = min(best.get(how, float('inf')), time.process_time() - begin)
+            if how == 'lines': plain = found
+    assert plain == found.rows, 'both ways must give the same rows'
+    return {'rows': n, 'seconds': best, 'ratio': best['lines']/best['columns'],
+        'worker_MB': {'lines': in_a_worker(plain), 'columns': in_a_worker(found.rows)}}
+
+
+class Blocks:
+    "Items as large as those of CoCLR on two streams, a quarter of the side, and empty."
+    def __init__(self, rows: int, side: int): self.rows, self.side = range(rows), side
+    def __len__(self): return len(self.rows)
+    def note(self, bad): pass
+    def item_bytes(self): return 2*2*T*self.side**2*3
+    def __getitem__(self, key):
+        import torch
+        clips = torch.ones(2, T, self.side, self.side, 3, dtype=torch.uint8)
+        return {'clips': clips, 'flow': clips.clone(), 'row': key[1], 'bad': []}
+
+
+def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict:
+    "Shared memory that loaders take when nobody takes their batches: computed, and measured in small."
+    from vssl_nb.train import SHARED_BYTES, loader, shared_memory
+    full = shared_memory(batch*Blocks(1, SIZE).item_bytes(), workers, batch)
+    found = {'workers': workers, 'batch': batch, 'bound_GB': SHARED_BYTES/1e9, 'GB': full.bytes/1e9,
+        'pieces': full.pieces, 'prefetch': full.prefetch,
+        'four_batches_a_worker_GB': 4*workers*batch*Blocks(1, SIZE).item_bytes()/1e9}
+    if not Path('/dev/shm').is_dir(): return found
+    def used(): return (s := os.statvfs('/dev/shm')).f_frsize*(s.f_blocks - s.f_bfree)
+    bound, before, peak = SHARED_BYTES//shrink**2, used(), 0
+    batches = iter(loader(Blocks(16*batch, SIZE//shrink), batch, 1, workers=workers, shared=bound))
+    for _ in range(4):
+        next(batches)
+        for _ in range(20):
+            time.sleep(.1)
+            peak = max(peak, used() - before)
+    batches._shutdown_workers()
+    return found | {'small': {'bound_MB': bound/1e6, 'measured_MB': peak/1e6}}
 
 
 def resident() -> float:
@@ -112,17 +266,21 @@ def main():
     p.add_argument('--short-side', type=int, default=144, help='of the transcoded copies')
     p.add_argument('--samples', type=int, default=5000,
         help='of the run whose memory is watched; 0 leaves it out')
+    p.add_argument('--rows', type=int, default=240_000, help='of the manifest that is read; 0 leaves it out')
+    p.add_argument('--workers', type=int, default=16, help='of the loader whose shared memory is counted')
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
+    import cv2
     import torch
     from vssl_nb.datasets import collate
-    from vssl_nb.manifest import Row, read, write
+    from vssl_nb.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
     from vssl_nb.recipes import find, override
     from vssl_nb.toy import make
     from vssl_nb.machine import keep_memory
     from vssl_nb.video import probe, transcode
     from vssl_nb.views import Views
     torch.set_num_threads(1)
+    cv2.setNumThreads(1)
     keep_memory() # as `fit` and its workers do
     # every clip is augmented, as in the baseline
     recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.)
@@ -134,6 +292,7 @@ def main():
         (place/'original').mkdir()
         (place/'copy').mkdir()
         rows: dict[str, list[Row]] = {'original': [], 'copy': []}
+        known: dict[str, dict[str, FoundKeyframes]] = {'original': {}, 'copy': {}}
         took, bytes_of = 0.0, {'original': 0, 'copy': 0}
         for i, f in enumerate(files):
             there = {'original': place/'original'/f'{i}{f.suffix}', 'copy': place/'copy'/f'{i}.mp4'}
@@ -146,12 +305,14 @@ def main():
                 bytes_of[kind] += path.stat().st_size
                 rows[kind].append(Row(path.name, 'x', str(i), 'train', 'train', 'train', seen.frames,
                     seen.fps, seen.width, seen.height))
+                known[kind][path.name] = (*file_stamp(path), keyframe_runs(seen.keyframes))
+        for kind, keys in known.items(): write_keyframes(place/kind, keys) # as `vssl-nb prepare` does
         sets = {kind: ours(read(write(place/kind/'manifest.csv', r)), recipe) for kind, r in rows.items()}
-        kept, rng = [jpegs(f) for f in files], random.Random(0)
+        kept = [jpegs(f) for f in files]
         views = Views(('rgb',))
 
         def pil(i): # two clips of 32 consecutive frames
-            frames = kept[i]
+            frames, rng = kept[i], random.Random(i)
             for _ in range(2):
                 start = rng.randrange(max(1, len(frames) - T))
                 clip = frames[start:start + T]
@@ -163,10 +324,7 @@ def main():
             'worker, transcoded': partial(item, 'copy'),
             'end to end, original': partial(whole, 'original'),
             'end to end, transcoded': partial(whole, 'copy')}
-        best: dict[str, float] = {}
-        for _ in range(a.rounds):
-            for name, work in ways.items():
-                best[name] = max(best.get(name, 0), rate(work, list(range(len(files)))))
+        best = rates(ways, len(files), a.rounds)
         base = best['PIL per frame (baseline)']
         where = machine('cpu') | {'threads': 1}
         print(f"{where['cpu']}, one core; {len(files)} videos, "
@@ -181,6 +339,17 @@ def main():
         threads = {f'{n} threads in the decoder': decoding(files, n) for n in (1, 2)}
         for name, (wall, cpu) in threads.items():
             print(f'{name:28}{1000*wall:>10.1f} ms a video, {1000*cpu:.1f} ms of processor time')
+        (place/'long').mkdir()
+        jumps = keyframes(files[:6], place/'long', a.short_side, a.rounds)
+        print(f"\ntwo clips of {jumps['videos']} transcoded videos of 300 frames: "
+            f"{jumps['frames_decoded']['without']:.0f} frames decoded without the table of keyframes, "
+            f"{jumps['frames_decoded']['with']:.0f} with it; decoding {jumps['ratio']['decode']:.2f} times "
+            f"as fast, the worker {jumps['ratio']['worker']:.2f} times")
+        many = many_rows(a.rows, place, a.rounds) if a.rows else None
+        if many: print(f"{many['rows']} rows: read in {many['seconds']['columns']:.2f} s "
+            f"({many['seconds']['lines']:.2f} s line by line); MB of a worker: {many['worker_MB']}")
+        ahead = shared(a.workers)
+        print(f"shared memory: {json.dumps(ahead)}")
         memory = []
         for n in range(a.samples):
             whole('original', n % len(files)) if n % 10 == 0 else item('original', n % len(files))
@@ -192,7 +361,8 @@ def main():
                 'short_side': a.short_side,
                 'samples_per_s': best, 'ratio': {k: v/base for k, v in best.items()},
                 'transcode_ms': 1000*took/len(files), 'bytes': bytes_of, 'workers': scaling,
-                'decoder_seconds_wall_cpu': threads, 'memory_MB': memory}, indent=1) + '\n')
+                'decoder_seconds_wall_cpu': threads, 'keyframes': jumps, 'rows': many, 'shared': ahead,
+                'memory_MB': memory}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

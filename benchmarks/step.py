@@ -75,15 +75,15 @@ def measure(o: dict) -> dict:
     if not o.get('foreach'): momentum.ema_update = one_by_one
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     dtype = DTYPES[o.get('dtype', 'float32')]
-    g = torch.Generator(device).manual_seed(0)
-    clips = torch.randn(o['batch'], 2, 3, *o['clip'], device=device, generator=g)
+    g = torch.Generator().manual_seed(0)
+    clips = torch.randn(o['batch'], 2, 3, *o['clip'], generator=g).to(device)
     run = TrainingState(method.train(), opt)
     batch = {k: torch.arange(o['batch'], device=device) for k in ('source', 'label', 'row')}
     batch |= {'rgb': clips, 'flow': clips}
     if mines: # as after the first steps: every slot of the queue holds a key
-        for i in range(0, queue, o['batch']):
-            keys = {v: torch.randn(o['batch'], 128, device=device) for v in method.queue.views}
-            method.queue.push(keys, **{k: batch[k] + i for k in ('source', 'label', 'row')})
+        ids = torch.arange(queue, device=device)
+        method.queue.push({v: torch.randn(queue, 128, device=device) for v in method.queue.views},
+            source=ids, label=ids, row=ids)
 
     def autocast(): return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 

@@ -67,7 +67,7 @@ def main():
     speed = 0.0
     while card()['seconds'] < 60*a.minutes and not card()['finished']:
         before = card()
-        steps = max(20, round(60*a.every*speed)) if speed else 60
+        steps = max(20, round(60*a.every*speed)) if speed else 20
         pretrain(recipe, data, run, resume=run.exists(), max_steps=before['step'] + steps, **how)
         now = card()
         if speed: # the first piece warms up and measures the speed

@@ -53,7 +53,8 @@ def test_toy_full(tmp_path):
 
 
 def test_input(tmp_path):
-    done = script('input.py', '--count', 4, '--rounds', 1, '--samples', 20, '--out', 'out.json', cwd=tmp_path)
+    done = script('input.py', '--count', 4, '--rounds', 1, '--samples', 20, '--rows', 3000,
+        '--workers', 3, '--out', 'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
     speed = out['samples_per_s']
@@ -62,6 +63,13 @@ def test_input(tmp_path):
     assert out['videos'] == 4
     assert all(out['ratio'][k] == v/speed['PIL per frame (baseline)'] for k, v in speed.items())
     assert len(out['memory_MB']) == 10
+    jumps, many, ahead = (out[k] for k in ('keyframes', 'rows', 'shared'))
+    assert 64 <= jumps['frames_decoded']['with'] + 32 and jumps['frames_decoded']['without'] > 100
+    assert jumps['ratio']['decode'] == jumps['samples_per_s']['decode']['with']/jumps['samples_per_s'][
+        'decode']['without']
+    assert many['rows'] == 3000 and many['ratio'] == many['seconds']['lines']/many['seconds']['columns']
+    assert ahead['GB'] < ahead['bound_GB'] < ahead['four_batches_a_worker_GB']
+    if 'small' in ahead: assert 0 < ahead['small']['measured_MB'] < 2*ahead['small']['bound_MB']
 
 
 def test_flow(tmp_path):

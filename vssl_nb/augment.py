@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['CROPS', 'ATTEMPTS', 'IMAGENET_MEAN', 'IMAGENET_STD', 'GREY', 'JITTER', 'GREY_MODES', 'COLOURS', 'BASE_PROBABILITY',
-           'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'send_to', 'apply', 'normalise', 'Augmentation',
-           'find_augmentation', 'check_drawn']
+           'PIECE', 'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'send_to', 'apply', 'normalise',
+           'Augmentation', 'find_augmentation', 'check_drawn']
 
 # %% ../nbs/05_augment.ipynb #7d6bc000
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -179,15 +180,18 @@ def _grey(x, weight, on):
 def _permute(x, to): x.copy_(x.gather(1, to[:,:,None,None,None].expand_as(x)))
 def _flip(x): x.copy_(x.flip(-1))
 
+def _kernels(sigma:Tensor)->tuple[Tensor,Tensor]: # (n,) -> distances (D,), weights (n, D) that sum to 1
+    reach = torch.ceil(3*sigma)[:,None]
+    d = torch.arange(-int(reach.max()), int(reach.max())+1)
+    k = torch.exp(-.5*(d/sigma[:,None])**2)*(d.abs() <= reach)
+    return d, k/k.sum(1, keepdim=True)
+
 def blur_matrix(
     sigma:Tensor, # (n,) px, above 0
     size:int, # S, px
 )->Tensor: # (n, S, S), rows sum to 1
     "Gaussian blur along one axis: weights to three sigma, mirrored at the border."
-    reach = torch.ceil(3*sigma)[:,None]
-    d = torch.arange(-int(reach.max()), int(reach.max())+1)
-    k = torch.exp(-.5*(d/sigma[:,None])**2)*(d.abs() <= reach)
-    k = k/k.sum(1, keepdim=True)
+    d, k = _kernels(sigma)
     j = (torch.arange(size)[:,None] + d) % max(2*size-2, 1) # a mirror at both ends repeats after 2 S - 2
     j = torch.where(j < size, j, 2*size-2 - j)
     n = len(sigma)
@@ -220,12 +224,6 @@ def _plan(p:dict[str,Tensor], h:int, w:int)->list[tuple]:
     return steps
 
 # %% ../nbs/05_augment.ipynb #1e4ce4d1
-def _one_by_one(x, steps):
-    places = [{row: j for j,row in enumerate(rows.tolist())} for _,rows,_ in steps]
-    for i in range(len(x)):
-        for (f,_,args),place in zip(steps, places):
-            if i in place: f(x[i:i+1], *(a[place[i]:place[i]+1] for a in args))
-
 def send_to(
     a:Tensor, # on the CPU
     device:torch.device, # where it is needed
@@ -243,6 +241,66 @@ def _all_at_once(x, steps):
             f(part, *args)
             x.index_copy_(0, rows, part)
 
+# %% ../nbs/05_augment.ipynb #c151f5a4
+PIECE = 2**21 # bytes of floats that a CPU changes at one time, so that they stay in its cache
+_LEVELS = (torch.arange(256)/255).numpy()
+
+# x (T,H,W,3) floats, changed in place
+def _rows(x): return x.reshape(-1, *x.shape[2:]) # all frames as one picture
+def _weigh(x, weights): cv2.transform(x, np.asarray(weights, np.float32), x)
+def _piece_brightness(x, f): torch.from_numpy(x).mul_(f).clamp_(0, 1)
+
+def _piece_contrast(x, f):
+    grey = torch.tensor([np.dot(cv2.mean(frame)[:3], GREY)*(1-f) for frame in x], dtype=torch.float32)
+    torch.from_numpy(x).mul_(f).add_(grey.view(-1, 1, 1, 1)).clamp_(0, 1)
+
+def _piece_saturation(x, f):
+    _weigh(_rows(x), f*np.eye(3) + (1-f)*np.array(GREY))
+    torch.from_numpy(x).clamp_(0, 1)
+
+def _piece_hue(x, turns):
+    hsv = cv2.cvtColor(_rows(x), cv2.COLOR_RGB2HSV)
+    # up to two turns: going back, it takes any
+    cv2.add(hsv, (360*(turns%1), 0, 0, 0), hsv) # type: ignore[call-overload]
+    cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB, _rows(x))
+
+def _piece_grey(x, how):
+    for frame,h in zip(x, how):
+        if h >= 0: _weigh(frame, [GREY if h==3 else np.eye(3)[h]]*3)
+
+def _piece_blur(x, kernel):
+    for frame in x: cv2.sepFilter2D(frame, -1, kernel, kernel, frame, borderType=cv2.BORDER_REFLECT_101)
+
+# %% ../nbs/05_augment.ipynb #f33042d2
+_PIECE_JITTER = (_piece_brightness, _piece_contrast, _piece_saturation, _piece_hue)
+
+def _piece_plan(p:dict[str,Any])->list[Callable]: # of one clip: (x, first frame) -> None
+    steps:list[Callable] = []
+    for i in p.get('order', range(4)):
+        name, f = JITTER[i], _PIECE_JITTER[i]
+        if name in p and p[name]!=(0. if name=='hue' else 1.):
+            steps.append(lambda x, first, f=f, how=p[name]: f(x, how))
+    if 'grey' in p: steps.append(lambda x, first: _piece_grey(x, p['grey'][first:]))
+    if p.get('sigma', 0) > 0:
+        kernel = _kernels(torch.tensor([p['sigma']]).clamp_min(1e-3))[1][0].numpy()
+        steps.append(lambda x, first: _piece_blur(x, kernel))
+    return steps
+
+def _by_pieces(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,T,H,W,3) bytes, (n,3,T,H,W)
+    n,T,H,W,_ = clips.shape
+    frames = min(max(PIECE//(12*H*W), 1), T)
+    room = np.empty((frames, H, W, 3), np.float32)
+    for i in range(n):
+        p:dict[str,Any] = {k: v[i].tolist() for k,v in params.items()}
+        steps, order = _piece_plan(p), p.get('permute', range(3))
+        for first in range(0, T, frames):
+            raw = _rows(clips[i,first:first+frames])
+            x = room[:min(frames, T-first)]
+            cv2.LUT(cv2.flip(raw, 1) if p.get('flip') else raw, _LEVELS, _rows(x))
+            for step in steps: step(x, first)
+            planes = [plane.reshape(-1, W) for plane in out[i,:,first:first+frames]]
+            cv2.mixChannels([_rows(x)], planes, np.column_stack([order, range(3)]).ravel().tolist())
+
 # %% ../nbs/05_augment.ipynb #fcf8739b
 def apply(
     clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
@@ -257,9 +315,9 @@ def apply(
     p = {k: v.flatten(0, 1) for k,v in params.items() if k!='box'}
     for k,v in p.items():
         if len(v)!=B*V: raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
-    flat, on_cpu = clips.flatten(0, 1).movedim(-1, 1), clips.device.type=='cpu'
-    x = torch.empty(flat.shape, dtype=torch.float32, device=clips.device).copy_(flat).div_(255)
-    (_one_by_one if on_cpu else _all_at_once)(x, _plan(p, H, W))
+    x, flat = torch.empty((B*V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
+    if clips.device.type=='cpu': _by_pieces(flat.contiguous().numpy(), p, x.numpy())
+    else: _all_at_once(x.copy_(flat.movedim(-1, 1)).div_(255), _plan(p, H, W))
     return x.view(B, V, 3, T, H, W)
 
 # %% ../nbs/05_augment.ipynb #2be74d68

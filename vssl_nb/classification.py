@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SELECTIONS', 'PROBES', 'LABEL_SHARES', 'CROP_LAYOUTS', 'AVERAGES', 'hold_out', 'hold_out_rows', 'labelled_rows',
-           'softmax_regression', 'LinearProbe', 'Linear', 'linear_probe', 'Predictions', 'label_ranks',
+           'softmax_regression', 'LinearProbe', 'Linear', 'folded', 'linear_probe', 'Predictions', 'label_ranks',
            'confusion_matrix', 'by_class', 'accuracy', 'two_stream', 'classify', 'label_subset', 'few_labels',
            'crop_boxes', 'Testing', 'CropClips', 'average_scores', 'clip_scores', 'save_predictions',
            'load_predictions', 'classification_row']
@@ -32,10 +32,10 @@ from tqdm.auto import tqdm
 from . import augment
 from .checkpoints import digest, write_whole
 from .datasets import STREAMS, TestClips
-from .features import Features
+from .features import Features, on_its_way
 from .manifest import Manifest
 from .optim import steps
-from .sampling import one_of
+from .sampling import one_of, positive
 from .video import VideoError
 from .views import Views
 
@@ -276,9 +276,15 @@ def _by_sgd(x:Tensor, label:Tensor, how:LinearProbe, seed:int)->Iterator[Linear]
             opt.zero_grad()
             F.cross_entropy((norm(seen[rows]) if norm else seen[rows]) @ w.T + b, y[rows]).backward()
             opt.step()
-        if (epoch+1) % how.every==0 or epoch+1==how.epochs: yield _folded(blank, w, b, norm, epoch+1)
+        if (epoch+1) % how.every==0 or epoch+1==how.epochs: yield folded(blank, w, b, norm, epoch+1)
 
-def _folded(blank:Linear, w:Tensor, b:Tensor, norm:nn.BatchNorm1d|None, epochs:int)->Linear:
+# %% ../nbs/24_classification.ipynb #22261886
+def folded(
+    blank:Linear, # that knows how features are prepared before BatchNorm
+    w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
+    norm:nn.BatchNorm1d|None,
+    epochs:float, # that it took
+)->Linear:
     "Weights of this moment, with BatchNorm as in evaluation inside them."
     W,B = w.detach().double().clone(),b.detach().double().clone()
     if norm is None: return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
@@ -393,7 +399,9 @@ def confusion_matrix(p:Tensor, label:Tensor)->Tensor:
 def by_class(p:Tensor, label:Tensor)->dict[int,float]: # class id -> accuracy of its videos
     "Top-1 of each class that has videos."
     right = (label_ranks(p, label)==0).double()
-    return {c: right[label==c].mean().item() for c in label.unique().tolist()}
+    ids,which,size = label.unique(return_inverse=True, return_counts=True)
+    found = right.new_zeros(len(ids)).index_add_(0, which, right)
+    return dict(zip(ids.tolist(), (found/size).tolist()))
 
 def accuracy(
     pred:Predictions,
@@ -540,6 +548,10 @@ class Testing:
     jitter:float=0.
 
     def __post_init__(self):
+        positive(clips=self.clips, crop=1 if self.crop is None else self.crop)
+        if isinstance(self.jitter, bool) or not isinstance(self.jitter, (int, float)) \
+                or not 0 <= self.jitter <= 1:
+            raise ValueError(f'jitter={self.jitter!r} must be a probability, 0 to 1')
         one_of(tuple(CROP_LAYOUTS), crops=self.crops)
         one_of(tuple(AVERAGES), average=self.average)
         one_of(('even', 'sliding'), windows=self.windows)
@@ -598,6 +610,9 @@ def clip_scores(
     bad:dict[int,str] = {}
     logits: Any = classifier.logits
     modes,home = {x: x.training for x in classifier.modules()},next(classifier.parameters()).device
+    def keep(rows, clips, read):
+        for r,clip,s in zip(rows, clips, read().double()): found.setdefault(r, {})[clip] = s
+    before = None
     try:
         classifier.eval().to(device)
         for b in tqdm(batches, desc='predictions', disable=not progress):
@@ -608,10 +623,10 @@ def clip_scores(
                 str(classifier.view)]
             # a batch of another size would round differently
             parts = x.split(1) if device.type=='cpu' else [x]
-            scores = torch.cat([logits(p.flatten(0, 1)).view(len(p), x.shape[1], -1) for p in parts]).double(
-                ).cpu()
-            for r,clip,s in zip(b['row'].tolist(), b['clip'].tolist(), scores):
-                found.setdefault(r, {})[clip] = s
+            scores = torch.cat([logits(p.flatten(0, 1)).view(len(p), x.shape[1], -1) for p in parts])
+            if before: keep(*before) # read while these are computed
+            before = b['row'].tolist(),b['clip'].tolist(),on_its_way(scores)
+        if before: keep(*before)
     finally:
         classifier.to(home)
         for x,mode in modes.items(): x.training = mode

@@ -8,7 +8,7 @@ __all__ = ['cotraining_phases', 'contrastive_network', 'mining_candidates', 'min
 
 # %% ../nbs/45_cotraining.ipynb #77ca8e8f
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -119,6 +119,7 @@ def cotrain(
     changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
     machine:Machine=Machine(), # where to compute; its cache serves all phases and measurements
     health_every:int=0, # as in `experiments.pretrain`
+    accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None, # likewise, for each phase
     **how, # fields of `machine` to change
 # of the first process: a row for each phase, then both streams; none without labels to test with
 )->list[dict[str,Any]]:
@@ -137,7 +138,8 @@ def cotrain(
             state = on_main(partial(_state, run)) # the folder is the first process's
             if state != 'finished':
                 pretrain(r, data, run, state=='begun', machine, init_from=out/p.start if p.start else None,
-                    sampler=out/p.sampler if p.sampler else None, health_every=health_every)
+                    sampler=out/p.sampler if p.sampler else None, health_every=health_every,
+                    accepted=accepted)
                 if on_main(partial(_state, run)) != 'finished':
                     raise TrainError(f'{run}: was stopped; the same command goes on')
             if not is_main() or not measured: continue # the others wait at the start of the next phase

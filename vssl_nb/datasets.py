@@ -190,6 +190,10 @@ def _epoch_and_position(key)->tuple[int,int]: # refuses what the sampler of a pl
     raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
         'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
 
+def _item_bytes(clips:'TrainClips')->int:
+    V, T = clips.sample(clips.manifest.rows[clips.rows[0]].frames, np.random.default_rng(0)).shape
+    return sum(2 if s=='pair' else 3 for s in clips.load)*V*T*clips.size**2
+
 def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
     videos = clips.manifest.rows
     for row, reason in bad:
@@ -239,6 +243,7 @@ class TrainClips(Dataset):
         streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
         return streams | {'augment': augment} | _names(self.manifest, row)
 
+    def item_bytes(self)->int: return _item_bytes(self) # of its streams: what a worker hands over
     def note(self, bad:Sequence[tuple[int,str]])->None: # (row, reason) pairs, as `collate` gathers them
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
         _note(self, bad)

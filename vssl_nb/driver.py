@@ -4,18 +4,21 @@
 
 # %% auto #0
 __all__ = ['complete', 'as_csv', 'StepLog', 'RunLog', 'machine_card', 'write_json', 'read_json', 'Checkpointer',
-           'explain_failures', 'drive']
+           'explain_failures', 'run_folder', 'drive']
 
 # %% ../nbs/22_driver.ipynb #6df803dc
 import csv
+import fcntl
 import io
 import json
+import os
 import platform
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,8 @@ from tqdm.auto import tqdm
 
 import vssl_nb
 from .checkpoints import CheckpointError, save, write_whole
-from .distributed import any_rank, gather_objects, is_main, world_size
-from .machine import DTYPES, Machine, stop_signals
+from .distributed import Stopped, gather_objects, is_main, on_main, world_size
+from .machine import DTYPES, Machine, backend_settings, stop_signals
 from .train import StepResult, TrainError, TrainingState, batch_order, fit
 
 # %% ../nbs/22_driver.ipynb #4b247861
@@ -68,8 +71,8 @@ class StepLog:
                 self.rows = [r for r in csv.DictReader(f) if complete(r) and int(r['step']) <= step]
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
-        self.board = SummaryWriter(str(Path(folder)/'tb'), purge_step=step+1,
-            filename_suffix=f'.{self.path.stem}')
+        # a folder for each: what a resumed log hides, it hides of all that lies in its folder
+        self.board = SummaryWriter(str(Path(folder)/'tb'/self.path.stem), purge_step=step+1)
         self.hook = threading.excepthook
         threading.excepthook = self._unless_full
 
@@ -114,6 +117,7 @@ class RunLog:
         self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
         self.waiting: StepResult|None = None
         self.latest, self.speed, self.since = '', 0., time.monotonic()
+        self.votes = set[str]() # of all processes, in the step that was read last
 
     def note(self,
         result:StepResult, # of the step just taken
@@ -130,7 +134,7 @@ class RunLog:
         "Log the step that waits."
         if self.waiting is None: return
         result, self.waiting = self.waiting, None
-        numbers = result.read()
+        numbers, self.votes = result.read(), result.votes()
         self.latest = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
         seconds = {k: round(v, 6) for k,v in result.clock.read().items()}
         for log,row in zip(self.logs, (numbers, {'step': result.step} | seconds)): log.write(row)
@@ -152,6 +156,8 @@ def machine_card(
             'numpy': np.__version__, 'platform': platform.platform()},
         'device': torch.cuda.get_device_name(device) if gpu else f'cpu, {torch.get_num_threads()} threads',
         'processes': world_size(), 'dtype': machine.dtype, 'workers': machine.workers,
+        'cudnn_benchmark': machine.cudnn_benchmark and not machine.deterministic,
+        'matmul_precision': machine.matmul_precision, 'deterministic': machine.deterministic,
         'command': ' '.join(sys.argv), 'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {}}
 
 def write_json(
@@ -193,6 +199,15 @@ class Checkpointer:
 
     def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
 
+    def agreed(self,
+        log:RunLog, # knows what was asked for in the step it read last
+        **asked:bool, # of `train.VOTES`, by this process, now
+    )->set[str]: # the same in all processes
+        "What is to be done: what this process asks for if alone; else what any asked for two steps ago."
+        if world_size()==1: return {k for k,v in asked.items() if v}
+        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in asked.items()} # and waits
+        return log.votes
+
     def save(self)->None:
         "Write everything; nothing is written if a loss was not finite. All processes call it together."
         self.log.flush()
@@ -226,6 +241,47 @@ def explain_failures(
             f'({str(e).splitlines()[0][:120]}); go on from the last checkpoint with --resume, '
             'perhaps with fewer --workers') from e
 
+# %% ../nbs/22_driver.ipynb #74d23a3d
+@contextmanager
+def run_folder(
+    out, # the run folder; it need not exist
+)->Iterator[None]:
+    "Keep a run folder to oneself, in all processes together; TrainError if another command trains in it."
+    with ExitStack() as held:
+        on_main(lambda: held.enter_context(_locked(Path(out))))
+        yield
+
+# a process that decodes must not keep the lock of one that was killed
+_locks = set[int]()
+def _unlock()->None:
+    for lock in _locks: os.close(lock)
+os.register_at_fork(after_in_child=_unlock)
+
+@contextmanager
+def _locked(out:Path)->Iterator[None]:
+    if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
+    made = [p for p in (out, *out.parents) if not p.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out): pass
+        lock = os.open(out, os.O_RDONLY) # the folder itself is what is locked: no file of its own
+    except OSError as e:
+        raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
+    try:
+        try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            made.clear()
+            raise TrainError(f'{out}: another command is training in this folder; wait until it has ended, '
+                'or choose another --out') from e
+        except OSError: pass # a file system without locks
+        _locks.add(lock)
+        yield
+    finally:
+        _locks.discard(lock)
+        os.close(lock)
+        with suppress(OSError): # what was refused leaves nothing behind; a folder with something in it stays
+            for folder in made: folder.rmdir()
+
 # %% ../nbs/22_driver.ipynb #2f9ec1ab
 def drive(
     run:TrainingState, # trained in place
@@ -243,12 +299,14 @@ def drive(
     # called after every step, in all processes; words go to the bar
     each:Callable[[StepResult],Any]|None=None,
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
-)->bool: # was the last step taken?
-    "Train to the end, or until Ctrl-C, SIGTERM or `max_steps`, and save; a training that stopped can go on."
-    out, total, words = Path(out), batch_order(batches).total, ''
+)->bool: # was the last step taken? False after `max_steps`
+    "Train to the end, or until `max_steps`, Ctrl-C or SIGTERM (raises Stopped), and save; it can go on."
+    out, total, words, told = Path(out), batch_order(batches).total, '', False
     if run.step==total: return True
-    with stop_signals() as asked, RunLog(out, run.step) as log, explain_failures(out, run), tqdm(total=total,
-            initial=run.step, desc=title, unit='step', disable=not (machine.progress and is_main())) as bar:
+    show = machine.progress and is_main()
+    with (stop_signals() as asked, backend_settings(machine), RunLog(out, run.step) as log,
+            explain_failures(out, run),
+            tqdm(total=total, initial=run.step, desc=title, unit='step', disable=not show) as bar):
         keeper = Checkpointer(run, out, card, batches, log, machine.save_minutes, state, export)
         results = fit(run, batches, views, lr_at, device, DTYPES[machine.dtype], compile=machine.compile)
         for result in results if max_steps is None or run.step < max_steps else ():
@@ -256,9 +314,12 @@ def drive(
             bar.update()
             said = each(result) if each else None
             if isinstance(said, str): words = f', {said}'
-            stop, due = any_rank(asked.is_set() or result.step==max_steps, is_main() and keeper.due())
-            if stop or due or result.step==total: keeper.save()
+            wanted = keeper.agreed(log, stop=asked.is_set(), save=is_main() and keeper.due())
+            told = 'stop' in wanted
+            stop = told or result.step==max_steps
+            if stop or 'save' in wanted or result.step==total: keeper.save()
             if stop: break
     if run.step < total and is_main():
         print(f'{out}: stopped after step {run.step} of {total}; go on with --resume', file=sys.stderr)
+    if told: raise Stopped(asked.signal)
     return run.step==total

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['GLOBAL_RNG', 'training_clips', 'training_videos', 'flow_is_live', 'view_options', 'training_views', 'training_device',
-           'lr_schedule', 'clean_protocol', 'blame', 'build_method', 'check_method', 'check_step', 'run_card',
-           'open_run', 'read_weights', 'initialise_from', 'network_modules', 'views_ready', 'try_out', 'begin',
-           'pretrain', 'open_folder', 'export_run']
+           'lr_schedule', 'clean_protocol', 'blame', 'build_method', 'check_method', 'check_step', 'manifest_place',
+           'run_card', 'open_run', 'trained_steps', 'read_weights', 'initialise_from', 'network_modules', 'views_ready',
+           'try_out', 'begin', 'pretrain', 'open_folder', 'export_run']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import copy
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,7 @@ from .backbones import create
 from .checkpoints import digest, export_encoder, load
 from .datasets import TrainClips, VideoCache, collate
 from .distributed import gather_objects, on_main, is_main, rank, start, world_size
-from .driver import drive, machine_card, read_json, write_json
+from .driver import drive, machine_card, read_json, run_folder, write_json
 from .health import HealthLog, HealthMonitor
 from .machine import Machine, checkpoint_activations, pick_device
 from .manifest import Manifest, read
@@ -72,7 +73,7 @@ def view_options(
 )->dict[str,Any]: # arguments of `Views`, besides its names
     "How the recipe makes its views."
     how = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
-    return how | ({'live': motion.tvl1} if flow_is_live(recipe) else {})
+    return how | ({'live': motion.tvl1_live} if flow_is_live(recipe) else {})
 
 def training_views(recipe:Recipe)->Views:
     "What the loop makes of a raw batch; in measuring nothing is augmented."
@@ -97,7 +98,9 @@ def lr_schedule(
     "The learning-rate schedule of a recipe."
     learning = recipe.learning
     if learning.schedule=='steps': return optim.steps(learning.drops, learning.gamma)
-    return optim.warmup_cosine(learning.epochs, learning.warmup)
+    # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
+    warmup = learning.warmup if learning.warmup < learning.epochs else learning.epochs/2
+    return optim.warmup_cosine(learning.epochs, warmup)
 
 def clean_protocol(
     recipe:Recipe,
@@ -187,17 +190,27 @@ def check_step(
     return lacks
 
 # %% ../nbs/41_experiments.ipynb #650726e6
+def manifest_place(
+    manifest:Manifest,
+    out, # the run folder
+)->dict[str,str]: # `path`, and `relative` to the run folder; a name of Python stays as it is
+    "Where a manifest is, so that it is found from any working directory, and when both are moved."
+    if not manifest.path.is_file(): return {'path': str(manifest.path)}
+    path = os.path.abspath(manifest.path)
+    return {'path': path, 'relative': os.path.relpath(path, os.path.abspath(out))}
+
 def run_card(
     recipe:Recipe, manifest:Manifest,
     per_epoch:int, # optimizer steps
     machine:Machine, device:torch.device, # asked for, and what it came to
+    out='.', # the run folder
 )->dict[str,Any]: # plain data for card.json
     "What a run is made of, besides its recipe."
     part = [i for i,r in enumerate(manifest.rows) if getattr(r, f'split{recipe.split}')=='train']
     dropped = {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}
     rate, epochs = lr_schedule(recipe), recipe.learning.epochs
     return machine_card(machine, device) | {
-        'seed': recipe.seed, 'manifest': {'path': str(manifest.path), 'sha256': manifest.sha256,
+        'seed': recipe.seed, 'manifest': manifest_place(manifest, out) | {'sha256': manifest.sha256,
             'videos': len(manifest.rows), 'train': len(part), 'dropped': dropped},
         'schedule': {'epochs': epochs, 'steps_per_epoch': per_epoch,
             'lr': [recipe.learning.lr*rate(e) for e in range(epochs+1)]}}
@@ -211,10 +224,10 @@ def open_run(
     "Refuse to mix two runs in one folder; raises TrainError, RecipeError or CheckpointError."
     out = Path(out)
     if not resume:
-        if (out/'recipe.json').exists():
+        # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
+        if (out/'last.pt').exists() or trained_steps(out):
             raise TrainError(
                 f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
-        if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
         return None
     theirs = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
     for field,(was,now) in difference(theirs, recipe).items():
@@ -225,7 +238,18 @@ def open_run(
         raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with "
             f"({seen['path']}, or its content has changed); "
             'resume with the same manifest, or choose another --out')
-    return load(out/'last.pt') if (out/'last.pt').exists() else None # killed before the first checkpoint
+    if (out/'last.pt').exists(): return load(out/'last.pt')
+    if steps := trained_steps(out):
+        raise TrainError(f'{out}: was trained for {steps} steps, and its checkpoint last.pt is gone; '
+            'bring it back, or choose another --out and begin anew')
+    return None # killed before the first checkpoint
+
+def trained_steps(
+    out:Path, # the run folder
+)->int: # 0 before the first checkpoint, and where there is no run
+    "How far a run came, as its card says."
+    if not (out/'card.json').exists(): return 0
+    return int(read_json(out/'card.json', 'a run').get('step', 0))
 
 # %% ../nbs/41_experiments.ipynb #4bed9e2a
 def read_weights(
@@ -347,7 +371,8 @@ def begin(
     # a run that was killed before its first checkpoint begins with these weights again
     given = {} if state else initialise_from(recipe, method, runs)
     order: Any = batches.batch_sampler
-    card = run_card(recipe, manifest, order.per_epoch, machine, device) | ({'given': given} if given else {})
+    card = run_card(recipe, manifest, order.per_epoch, machine, device, out)
+    if given: card['given'] = given
     if is_main() and (out/'card.json').exists():
         old = read_json(out/'card.json', 'a run')
         card['seconds'] = old['seconds']
@@ -366,16 +391,20 @@ def pretrain(
     sampler=None, # CoCLR: run folder of the view that mines
     networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
+    # called once everything was accepted, before the first file: with the recipe and the number of videos
+    accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None,
     **how, # fields of `machine` to change, such as device='cpu' or progress=False
 )->Path: # the run folder
     "Train a recipe on a manifest, in all processes of the run; ValueErrors say what to change."
     out = Path(out)
     machine = replace(machine, **how)
-    with start() as place:
+    if health_every < 0: raise TrainError(f'health_every={health_every} is below 0; use 0 for never')
+    with start() as place, run_folder(out):
         manifest, dev = read(data), training_device(recipe, machine.device, place.local)
         runs = {'encoder': init_from, 'sampler': sampler} | dict(networks_from or {})
         run, batches, card = begin(recipe, manifest, out, resume, dev, machine, runs)
         if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
+        accepted(recipe, len(typing.cast(Any, batches.dataset)))
         open_folder(out, recipe, card)
         clip, encoder = recipe.sampling, typing.cast(nn.Module, run.method.encoder)
         monitor = HealthMonitor(manifest, recipe.split, recipe.view, length=clip.length, stride=clip.stride,
@@ -412,5 +441,6 @@ def export_run(
     return export_encoder(out/'encoder.safetensors', m.encoder,
         {'backbone': recipe.backbone, 'view': recipe.view, **how, 'flow': recipe.flow,
             'length': recipe.sampling.length, 'stride': recipe.sampling.stride, 'size': recipe.size,
-            'recipe': recipe.name, 'step': step, 'manifest_sha256': manifest.sha256},
+            'pad': recipe.sampling.pad, 'clips': recipe.test_clips, 'recipe': recipe.name,
+            'step': step, 'manifest_sha256': manifest.sha256},
         m.heads() if hasattr(m, 'heads') else None)

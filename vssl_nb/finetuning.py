@@ -7,7 +7,8 @@ __all__ = ['TRAININGS', 'Pixels', 'Training', 'preset', 'Classifier', 'dropout_m
            'finetuning_optimizer', 'Plateau', 'finetuning_schedule', 'predict', 'predictions_key',
            'training_and_validation_rows', 'finetuning_clips', 'try_classifier', 'Session', 'measure_held_out',
            'session_identity', 'session_state', 'resume_session', 'open_session', 'train_session', 'training_preset',
-           'refuse_misfit', 'Start', 'starting_point', 'open_finetuning', 'measure_finetuned', 'finetune']
+           'refuse_misfit', 'Start', 'starting_point', 'open_finetuning', 'head_of', 'export_finetuned',
+           'measure_finetuned', 'finetune']
 
 # %% ../nbs/45_finetuning.ipynb #d6bcd846
 import dataclasses
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,20 +31,22 @@ import vssl_nb
 from . import augment
 from .backbones import create
 from .checkpoints import load
-from vssl_nb.classification import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
-    classification_row, clip_scores, confusion_matrix, crop_boxes, hold_out_rows, labelled_rows, label_ranks,
-    save_predictions)
+from .classification import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
+    Linear, classification_row, clip_scores, confusion_matrix, crop_boxes, folded, hold_out_rows,
+    labelled_rows, save_predictions)
 from .datasets import TrainClips, VideoCache, collate
 from .distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
-from .driver import drive, machine_card, read_json, write_json
+from .driver import drive, machine_card, read_json, run_folder, write_json
 from .evaluation import keep_results, open_trained, refuse_leak, result_row
-from .experiments import training_device, view_options
+from .experiments import manifest_place, trained_steps, training_device, view_options
 from .features import fingerprint
+from .losses import topk_accuracy
 from .machine import Machine, checkpoint_activations
 from .manifest import Manifest, read
+from .own_videos import export_classifier
 from .optim import optimizer, steps, warmup_cosine
 from .plugins import did_you_mean, resolve
-from .recipes import RECIPES, Recipe, find, method_name, to_dict
+from .recipes import RECIPES, Recipe, checked, find, method_name, to_dict
 from .sampling import one_of, random_clips
 from .train import StepResult, TrainError, TrainingState, batch_order, loader
 from .views import Views, streams
@@ -63,6 +66,9 @@ class Pixels:
     hue:float=.1
     grey:float=0. # probability
     blur:float=0. # probability
+    limits:ClassVar[dict[str,str]] = {'area': '(0, 1]', 'aspect': '(0, inf)', 'hue': '[0, .5]'} | {
+        k: '[0, inf)' for k in ('brightness', 'contrast', 'saturation')} | {
+        k: '[0, 1]' for k in ('flip', 'jitter', 'grey', 'blur')}
 
 # %% ../nbs/45_finetuning.ipynb #ab86dd73
 @dataclass(frozen=True)
@@ -95,18 +101,21 @@ class Training:
     share:float=.2 # of the training videos (for 'test': of the test videos) that are looked at
     every:int=1 # epochs between two looks
     testing:Testing=Testing()
+    limits:ClassVar[dict[str,str]] = {'dropout': '[0, 1)', 'lr': '(0, inf)', 'lr_encoder': '[0, inf)',
+        'weight_decay': '[0, inf)', 'momentum': '[0, 1)', 'drops': '[0, inf)', 'patience': '[0, inf)',
+        'floor': '[0, 1]', 'share': '(0, 1]'} | {
+        k: '[1, inf)' for k in ('length', 'stride', 'size', 'batch', 'epochs', 'every')}
 
     def __post_init__(self): _check_training(self)
     def __str__(self)->str: return _describe_training(self)
 
 # %% ../nbs/45_finetuning.ipynb #49590202
 def _check_training(t:Training):
+    checked(t)
     one_of(('head', 'all'), learns=t.learns)
     one_of(('steps', 'cosine', 'plateau'), schedule=t.schedule)
     one_of(tuple(SELECTIONS), selection=t.selection)
     one_of(('top1', 'loss'), by=t.by)
-    if not 0 <= t.dropout < 1: raise ValueError(f'dropout={t.dropout!r} must be a probability below 1')
-    if not 0 < t.share <= 1: raise ValueError(f'share={t.share!r} must be above 0 and at most 1')
     if t.schedule=='plateau' and t.selection=='last':
         raise ValueError("schedule='plateau' waits for a loss that selection='last' never measures; "
             "use selection='validation', or another schedule")
@@ -264,12 +273,12 @@ def cross_entropy(
     x,y = batch[net.view].flatten(0, 1),batch['label'].repeat_interleave(batch[net.view].shape[1])
     keep:Tensor|float = 1.
     if net.training and net.dropout:
-        keep = dropout_mask(len(x), net.fc.in_features, net.dropout, net.seed, batch.get('step', 0),
-            net.part).to(x.device)
+        keep = augment.send_to(dropout_mask(len(x), net.fc.in_features, net.dropout, net.seed,
+            batch.get('step', 0), net.part), x.device)
     net.part += net.training
     scores = net.logits(x, keep)
-    return F.cross_entropy(scores, y), {f'top{k}': (label_ranks(scores.detach(), y) < k).float().mean()
-        for k in (1, 5)}
+    right = torch.arange(scores.shape[1], device=x.device) == y[:,None]
+    return F.cross_entropy(scores, y), {f'top{k}': topk_accuracy(scores.detach(), right, k) for k in (1, 5)}
 
 # %% ../nbs/45_finetuning.ipynb #8c0957e2
 def parameter_groups(
@@ -573,21 +582,23 @@ def open_finetuning(
 )->dict[str,Any]: # the card
     "Refuse to mix two trainings, load the checkpoint, write down what is trained; ValueErrors."
     def look():
-        if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
-        if (out/'card.json').exists() and not resume:
+        if ((out/'last.pt').exists() or trained_steps(out)) and not resume:
             raise TrainError(
                 f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
         if not resume: return None, None
         old = read_json(out/'card.json', 'a run that could be resumed')
-        # killed before the first checkpoint
-        return old, load(out/'last.pt') if (out/'last.pt').exists() else None
+        if (out/'last.pt').exists(): return old, load(out/'last.pt')
+        if steps := trained_steps(out):
+            raise TrainError(f'{out}: was trained for {steps} steps, and its checkpoint last.pt is gone; '
+                'bring it back, or choose another --out and begin anew')
+        return old, None # killed before the first checkpoint
     old, state = on_main(look)
     if state: resume_session(session, state)
     if old: card |= {'seconds': old['seconds'] if state else 0.}
     card |= {'step': session.run.step, 'finished': session.run.step==batch_order(session.batches).total}
     if is_main():
         for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'last.pt',
-            'predictions.safetensors'):
+            'predictions.safetensors', 'classifier.safetensors'):
             # what a kill left of a file that was being written
             for stray in out.glob(f'.{name}.*'): stray.unlink()
         write_json(out/'recipe.json', to_dict(recipe))
@@ -595,10 +606,31 @@ def open_finetuning(
     return card
 
 # %% ../nbs/45_finetuning.ipynb #4252577c
+def head_of(
+    classifier:Classifier,
+)->Linear: # the same scores in one layer
+    "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
+    fc, norm = classifier.fc, classifier.norm
+    zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
+    blank = Linear(w, b, torch.arange(len(b)), zero, zero, zero + 1, classifier.normalise)
+    return folded(blank, w, b, norm if isinstance(norm, nn.BatchNorm1d) else None, 0)
+
+def export_finetuned(session:Session, begun:Start, out:Path, given:str)->Path:
+    "The classifier in a file of its own, with all that it takes to ask it about a video."
+    s, r, h = session, begun.recipe, session.how
+    how = {k: v for k,v in view_options(r).items() if k != 'live'} | {'flow': r.flow}
+    about = {'backbone': r.backbone, 'view': r.view, **how, 'recipe': r.name,
+        **{k: getattr(h, k) for k in ('length', 'stride', 'size', 'pad')}, 'clips': h.testing.clips}
+    return export_classifier(out/'classifier.safetensors', s.classifier.encoder, head_of(s.classifier),
+        s.manifest.labels, h.testing, about, name=h.name, run=out.name, given=given, split=s.split,
+        seed=s.seed, selection=h.selection, epoch=s.best.get('epoch', h.epochs),
+        manifest_sha256=s.manifest.sha256)
+
+# %% ../nbs/45_finetuning.ipynb #d953f6ce
 def measure_finetuned(
     session:Session, begun:Start, out:Path, card:dict[str,Any], device:torch.device, machine:Machine,
 )->dict[str,Any]: # the row of results.json
-    "Test the best epoch, all processes together, and keep predictions and row in the run folder."
+    "Test the best epoch, all processes together; classifier, predictions and row are kept in the folder."
     s, recipe, scratch = session, begun.recipe, begun.given=='scratch'
     pred = predict(s.keep_best(), s.manifest, s.how, split=s.split, device=device, workers=machine.workers,
         progress=machine.progress, seed=s.seed, shared=world_size()>1, **s.views)
@@ -613,6 +645,7 @@ def measure_finetuned(
             confusion=confusion_matrix(pred.p, pred.label).tolist())
         row = classification_row(pred, s.how, **row)
         row |= {'dropped': {s.manifest.rows[i].video: why for i,why in pred.dropped.items()}}
+        row |= {'classifier': export_finetuned(s, begun, out, card['given']).name}
         keep_results(out, [row])
         return row
     return on_main(keep)
@@ -647,9 +680,9 @@ def finetune(
             **view_options(recipe))
         card = machine_card(machine, device) | {'training': asdict(how), 'given': begun.given,
             'recipe': recipe.name,
-            'split': split, 'seed': seed, 'manifest': {'path': str(m.path), 'sha256': m.sha256,
-            'videos': len(m.rows),
-            'train': len(m.select('train', split))}}
-        card = open_finetuning(out, s, card, recipe, resume)
-        if not train_session(s, out, device, machine, card, max_steps): return None
-        return measure_finetuned(s, begun, out, card, device, machine)
+            'split': split, 'seed': seed, 'manifest': manifest_place(m, out) | {'sha256': m.sha256,
+            'videos': len(m.rows), 'train': len(m.select('train', split))}}
+        with run_folder(out):
+            card = open_finetuning(out, s, card, recipe, resume)
+            if not train_session(s, out, device, machine, card, max_steps): return None
+            return measure_finetuned(s, begun, out, card, device, machine)

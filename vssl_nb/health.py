@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from .datasets import TestClips, collate
 from .distributed import is_main
-from .features import Features, extract
+from .features import Features, extract, on_its_way
 from .machine import Machine, leave_signals
 from .manifest import Manifest
 from .protocols import PROTOCOLS, Protocol
@@ -77,21 +77,28 @@ def alignment(
 def uniformity(
     x:Tensor, # (N, D) features, of any length
     t:float=2., # how fast a pair stops counting with its distance
-    chunk:int=1024, # rows at a time: memory is 16 bytes times chunk times N
+    chunk:int=2048, # rows at a time, on either side: memory is 16 bytes times chunk²
 )->float: # 0 (collapsed) down to about -2t (spread evenly in many dimensions)
     "Log of the mean Gaussian potential over all pairs, on the sphere (Wang & Isola 2020)."
     z = F.normalize(_rows(x), dim=1)
-    total = sum((2*t*(some @ z.T - 1)).exp().sum().item() for some in z.split(chunk)) # |a-b|^2 = 2 - 2ab
-    return math.log((total - (z*z).sum(1).sub(1).mul(2*t).exp().sum().item())/(len(z)*(len(z) - 1)))
+    parts,total = z.split(chunk),0.
+    for i,some in enumerate(parts): # |a-b|^2 = 2 - 2ab; every pair of parts once
+        own = (2*t*(some @ some.T - 1)).exp_().fill_diagonal_(0).sum().item()
+        total += own + 2*sum((2*t*(some @ other.T - 1)).exp_().sum().item() for other in parts[i+1:])
+    return math.log(total/(len(z)*(len(z) - 1)))
+
 
 # %% ../nbs/25_health.ipynb #03a12b4b
-def _sources(label:Tensor, source:Tensor)->tuple[Tensor,Tensor]: # (N, N) bool, a row for each query
-    "Who may be found, and who would be right; ValueError where no answer is right."
+def _counts(label:Tensor, source:Tensor)->tuple[Tensor,Tensor]: # (N,) each: who may be found, who is right
+    "How many answers each video has, and how many of them are right; ValueError where none is."
     if (label < 0).any():
         raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled (-1); '
             'leave them out, or give no labels')
-    other = source[:, None] != source
-    right = other & (label[:, None] == label)
+    def alike(x): # how many rows are like each row
+        _,which,size = x.unique(dim=0, return_inverse=True, return_counts=True)
+        return size[which]
+    other = len(label) - alike(source)
+    right = alike(label) - alike(torch.stack([label, source], 1))
     if not right.any():
         raise ValueError(f'no class has videos of two sources among these {len(label)} videos, so that no '
             'neighbour can be right; take more videos')
@@ -101,21 +108,25 @@ def knn_r1(
     x:Tensor, # (N, D) features of videos, of any length
     label:Tensor, # (N,) class ids, no -1
     source:Tensor, # (N,) ids of the recordings
+    chunk:int=1024, # rows at a time: memory is 13 bytes times chunk times N
 )->float: # share of the videos whose class has another source, 0 to 1
     "R@1 within one set of videos, where siblings cannot be found; of equally near videos the first counts."
-    other,right = _sources(label, source)
+    asked = _counts(label, source)[1] > 0
     z = _rows(x)
-    z = F.normalize(z - z.mean(0), dim=1)
-    found = (z @ z.T).float().masked_fill(~other, -torch.inf).argmax(1)
-    return right[torch.arange(len(z)), found][right.any(1)].double().mean().item()
+    z,found = F.normalize(z - z.mean(0), dim=1),[]
+    for some,mine in zip(z.split(chunk), source.split(chunk)):
+        sim = (some @ z.T).float().masked_fill_(mine[:, None]==source, -torch.inf)
+        found.append(sim.argmax(1))
+    return (label[torch.cat(found)]==label)[asked].double().mean().item()
 
 def knn_chance(
     label:Tensor, # (N,) class ids, no -1
     source:Tensor, # (N,)
 )->float: # share, 0 to 1
     "What `knn_r1` is expected to be if neighbours are drawn at random."
-    other,right = _sources(label, source)
-    return (right.sum(1)/other.sum(1))[right.any(1)].double().mean().item()
+    other,right = _counts(label, source)
+    return (right/other)[right > 0].double().mean().item()
+
 
 # %% ../nbs/25_health.ipynb #9fec0ccf
 def health(
@@ -220,7 +231,7 @@ def background(
     *,
     seed:int=0, # of the shuffled order
     score:Callable[[Features,Features], dict[str,float]]=_r1, # of query, gallery: one object if part='train'
-    batch:int=16, store:str|Path|None=None, machine:Machine=Machine(), # of `extract`
+    batch:int=64, store:str|Path|None=None, machine:Machine=Machine(), # of `extract`
     **views, # further arguments of `Views`, as in pretraining
 )->dict[str,float]: # r1, static_r1, shuffled_r1 and chance_r1, shares; or the numbers of `score`, so prefixed
     "What an encoder finds with all frames, with one frame, and with frames out of order."
@@ -304,9 +315,9 @@ class FixedClips:
         live = views.pop('live', None)
         data = TestClips(manifest, rows, clips=clips, length=length, stride=stride, size=size, pad=pad,
             load=streams(view, live is not None))
-        self.kept:list[dict[str,Any]] = []
         self.rows,self.view,self.views = rows,view,Views(view, **views)
-        self.dropped = dict[int,str]() # manifest row -> why its video could not be read
+        # batches; and manifest row -> why its video could not be read
+        self.kept,self.dropped = list[dict[str,Any]](),dict[int,str]()
         step = max(batch//clips, 1)
         self._decode = lambda device: _decoded(data, step, clips, workers, live, device, self.dropped)
 
@@ -316,19 +327,21 @@ class FixedClips:
     )->tuple[Tensor,list[int]]: # (N, V, D) float32 on the CPU, and the rows of the manifest that they are of
         "Features of all clips, in evaluation mode and float32; the encoder gets back the modes it had."
         device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
-        self.kept = self.kept or self._decode(device)
+        def pinned(v): return v.pin_memory() if device.type=='cuda' and isinstance(v, Tensor) else v
+        self.kept = self.kept or [{k: pinned(v) for k,v in b.items()} for b in self._decode(device)]
         modes,found = {m: m.training for m in encoder.modules()},[]
         try:
             encoder.eval()
             for b in self.kept:
-                x = self.views({k: v.to(device) for k,v in b.items() if k != 'rows'})[self.view]
-                with torch.autocast(device.type, enabled=False):
-                    # not encoder(x): a compiled one would be compiled again for these shapes
-                    y = encoder.forward(x.flatten(0, 1))
-                found.append(y.float().cpu().unflatten(0, x.shape[:2]))
+                there = {k: v.to(device, non_blocking=True) for k,v in b.items() if k != 'rows'}
+                x = self.views(there)[self.view]
+                # not encoder(x): a compiled one would be compiled again for these shapes
+                with torch.autocast(device.type, enabled=False): y = encoder.forward(x.flatten(0, 1))
+                found.append((on_its_way(y), x.shape[:2]))
         finally:
             for m,mode in modes.items(): m.training = mode
-        return torch.cat(found), sum((b['rows'] for b in self.kept), [])
+        rows = sum((b['rows'] for b in self.kept), list[int]())
+        return torch.cat([get().unflatten(0, s) for get,s in found]), rows
 
 # %% ../nbs/25_health.ipynb #7bc30255
 class HealthMonitor:

@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 
 from .archives import PREPARE_STATE, as_paths, extract_archive, is_archive
 from .manifest import Manifest, ManifestError, Row, compile_source_pattern, find_videos, name_source
-from .manifest import read, read_ucf101_lists, write
+from .manifest import file_stamp, keyframe_runs, read, read_ucf101_lists, write, write_keyframes
 from .video import VideoError, probe, transcode
 
 # %% ../nbs/19_prepare.ipynb #40db5a10
@@ -180,14 +180,15 @@ def _read_probes(cache:Path)->dict[tuple, dict]: # (video, size, mtime) -> what 
 
 def _probe_once(video:str, file:Path, known:dict, note:Callable[[dict], None])->dict: # one line of the cache
     "What a file holds, from an earlier run or by decoding it."
-    try: s = file.stat()
+    try: r:dict[str, Any] = dict(zip(('video', 'size', 'mtime'), (video, *file_stamp(file))))
     except OSError as e: return dict(status=f'cannot be opened ({e.strerror})')
-    r:dict[str, Any] = dict(video=video, size=s.st_size, mtime=s.st_mtime_ns)
-    if (before := known.get(tuple(r.values()))): return before
+    before = known.get(tuple(r.values()), {})
+    # older runs did not note keyframes
+    if 'keyframes' in before or before.get('status', 'ok') != 'ok': return before
     try:
         p = probe(file)
         r |= dict(frames=p.frames, fps=round(p.fps, 4), width=p.width, height=p.height, declared=p.declared,
-            damage=p.damage, status='ok')
+            damage=p.damage, keyframes=keyframe_runs(p.keyframes), status='ok')
     except VideoError as e: r['status'] = ' '.join(e.reason.split())
     note(r)
     return r
@@ -337,6 +338,13 @@ def lock_folder(
 # %% ../nbs/19_prepare.ipynb #58fb0ac4
 _log = logging.getLogger(__name__)
 
+def _keep_keyframes(home:Path, rows:list[Row]):
+    "The table of keyframes of what the manifest names."
+    named = {row.video for row in rows}
+    found = {video: (size, time, r['keyframes']) for (video,size,time),r in
+        _read_probes(home/PREPARE_STATE/'probes.jsonl').items() if video in named and 'keyframes' in r}
+    if found: write_keyframes(home, found)
+
 def _copies_folder(side): return f'copies_short{side}' # folder beside the videos
 
 def _make_copy(home:Path, row:Row, side:int)->str: # path of the copy; empty where there is none
@@ -441,6 +449,7 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in found if p.get('damage')]
+    _keep_keyframes(home, rows)
     result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, remarks)
     if kind.read and (twice := len(rows)-len(extra)-len(used)):
         result.notes.append(f'{twice:,} videos of the lists are there a second time, under another name or '

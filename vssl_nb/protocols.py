@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from .augment import JITTER, draw
+from .machine import DTYPES
 from .manifest import Manifest
 from .plugins import did_you_mean, resolve
 from .sampling import even_clips, random_clips, sliding_clips, windows
@@ -35,7 +36,7 @@ FEATURE = {'pooled': 'feature',
 SHORT = {'pad': 'a shorter video is filled',
     'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'}
 CHOICES = {'windows': WINDOWS, 'gallery': GALLERY, 'centre': CENTRING, 'feature': FEATURE, 'short': SHORT,
-    'pad': ('first', 'loop'), 'metric': ('cosine',)}
+    'pad': ('first', 'loop'), 'metric': ('cosine',), 'dtype': tuple(DTYPES)}
 
 # %% ../nbs/18_protocols.ipynb #df8dce15
 @dataclass(frozen=True)
@@ -58,11 +59,15 @@ class Protocol:
     short:str = 'pad' # what becomes of short videos, one of SHORT
     batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
     seed:int = 0 # of the random clip and of the colour changes
+    # of the encoder's forward pass; the published numbers are float32. 'bfloat16' also goes into the name
+    dtype:str = 'float32'
 
     def __post_init__(self):
         if isinstance(self.centre, bool):
             object.__setattr__(self, 'centre', 'gallery' if self.centre else 'none')
         _check_protocol(self)
+        plain = self.name.removesuffix(', bfloat16') # in a table it must not pass for the protocol itself
+        object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
 
     @property
     def random(self)->bool: return self.gallery=='random' or self.jitter > 0
@@ -106,6 +111,7 @@ def describe(
         f'  clip      {FEATURE[p.feature]} of the encoder in eval mode, '
             + ('brought to length 1' if p.clip_norm else 'of any length'),
         '  video     ' + ('mean over its clips' if several else 'its one clip')]
+    if p.dtype != 'float32': lines.append(f'  precision {p.dtype}, under autocast; the mean in float32')
     if p.batch_of > 1: lines.append(
         f'  counted   whole batches of {p.batch_of} videos, in the order of the manifest; '
         'the rest of query and gallery is dropped')

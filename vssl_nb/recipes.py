@@ -6,11 +6,12 @@
 __all__ = ['METHODS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment', 'TrainingVideos',
            'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'settings_class', 'refuse_unusable',
            'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find',
-           'flat_fields', 'fits', 'checked', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict',
-           'part_from_dict', 'from_dict', 'difference']
+           'flat_fields', 'fits', 'checked', 'outside', 'type_in_words', 'override', 'exchanged', 'to_dict',
+           'method_from_dict', 'part_from_dict', 'from_dict', 'difference']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
 import json
+import math
 import re
 import types
 from collections import Counter
@@ -32,6 +33,8 @@ class Sampling:
     pad:Literal['first','loop'] # how a video shorter than a clip is filled
     last:Literal['all','released'] # may the last legal start be drawn? the released code never does
     same:float # probability that all clips of a sample are one window: `datasets.TrainClips`
+    limits:ClassVar[dict[str,str]] = {'clips': '[1, inf)', 'length': '[1, inf)', 'stride': '[1, inf)',
+        'same': '[0, 1]'}
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
@@ -54,6 +57,9 @@ class Augment:
     permute:float # probability of shuffled colour channels
     blur:float # probability of Gaussian blur
     sigma:tuple[float,float] # of the blur, pixels
+    limits:ClassVar[dict[str,str]] = {'area': '(0, 1]', 'aspect': '(0, inf)', 'hue': '[0, .5]',
+        'sigma': '(0, inf)'} | {k: '[0, inf)' for k in ('brightness', 'contrast', 'saturation')} | {
+        k: '[0, 1]' for k in ('flip', 'jitter', 'grey', 'permute', 'blur')}
 
 # %% ../nbs/40_recipes.ipynb #ba538df0
 @dataclass(frozen=True)
@@ -78,10 +84,15 @@ class PairSettings:
     queue:int=2048 # keys kept
     temperature:float=.07 # of the softmax
     clips:ClassVar[tuple[str,...]] = ('q', 'k')
+    limits:ClassVar[dict[str,str]] = {'dim': '[1, inf)', 'dim_hidden': '[1, inf)', 'momentum': '[0, 1]',
+        'groups': '[1, inf)', 'queue': '[0, inf)', 'temperature': '(0, inf)'}
 
     def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None:
         "Queue and BatchNorm groups must fit the batch. `RecipeError`."
         batch = recipe.learning.batch
+        if batch==1 and not self.queue:
+            raise RecipeError('batch=1 without a queue leaves nothing to compare a clip with; use batch=2 or '
+                'more, or a queue')
         if 0 < self.queue < batch:
             instead = ', or use queue=0' if type(self) is InfoNCESettings else ''
             raise RecipeError(f'queue={self.queue} is smaller than batch={batch}: its keys would be '
@@ -118,6 +129,7 @@ class CoCLRSettings(PairSettings):
     same_source:Literal['positive','negative','ignored']='positive'
     until_full:Literal['wait','infonce','none']='wait' # what happens until the queue is full (b4)
     drop_own:float=.9 # probability of a step in which the own key is no positive (b4)
+    limits:ClassVar[dict[str,str]] = PairSettings.limits | {'topk': '[1, inf)', 'drop_own': '[0, 1]'}
     name:ClassVar[str] = 'coclr'
     method:ClassVar[str] = 'vssl_nb.methods.coclr:CoCLR'
 
@@ -241,6 +253,9 @@ class Learning:
     drops:tuple[float,...] # 'steps': epochs at which the rate is multiplied by gamma
     gamma:float # 'steps': the factor of each drop
     warmup:float # 'cosine': epochs of linear climb
+    limits:ClassVar[dict[str,str]] = {'lr': '[0, inf)', 'weight_decay': '[0, inf)', 'sgd_momentum': '[0, 1)',
+        'batch': '[1, inf)', 'accumulate': '[1, inf)', 'epochs': '[1, inf)', 'drops': '[0, inf)',
+        'gamma': '(0, 1]', 'warmup': '[0, inf)'}
 
 # %% ../nbs/40_recipes.ipynb #770ff0b2
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +281,8 @@ class Recipe:
     learning:Learning
     test_clips:int # evenly spread clips per video when the encoder is measured
     seed:int # of weights, order, clips and pixels
+    limits:ClassVar[dict[str,str]] = {'residual_scale': '(0, inf)', 'size': '[1, inf)',
+        'test_clips': '[1, inf)', 'seed': '[0, inf)'}
 
 # %% ../nbs/40_recipes.ipynb #45b95522
 _toy_rgb = Recipe(
@@ -487,13 +504,32 @@ def fits(
 def checked(
     part:Any, # a recipe, or a part of one
 )->Any: # the same
-    "Refuse a value that is not of the type of its field. `RecipeError`."
-    kinds = get_type_hints(type(part))
+    "Refuse a value that is not of the type of its field, or outside its limits. `RecipeError`."
+    kinds, limits = get_type_hints(type(part)), getattr(part, 'limits', {})
     for f in fields(part):
         value, kind = getattr(part, f.name), kinds[f.name]
         if is_dataclass(value) and fits(value, kind): checked(value)
         elif not fits(value, kind): raise RecipeError(f'{f.name}={value!r} is not {type_in_words(kind)}')
+        for number in value if isinstance(value, tuple) else (value,):
+            wrong = outside(number, limits.get(f.name, ''))
+            if wrong: raise RecipeError(f'{f.name}={value!r} {wrong}')
     return part
+
+# %% ../nbs/40_recipes.ipynb #92b4ee0a
+def outside(
+    value:Any,
+    limits:str, # an interval: '[0, 1)' is 0 or more, and less than 1; '': any finite number
+)->str: # 'must be 0 or more and below 1'; empty if it is inside, or no number
+    "What is wrong with a number."
+    if isinstance(value, bool) or not isinstance(value, (int, float)): return ''
+    if not math.isfinite(value): return 'is not a finite number'
+    if not limits: return ''
+    least, most = (float(x) for x in limits[1:-1].split(','))
+    above = value > least or limits[0]=='[' and value==least
+    below = value < most or limits[-1]==']' and value==most
+    words = [f'{least:g} or more' if limits[0]=='[' else f'above {least:g}']
+    if most < math.inf: words.append(f'{most:g} or less' if limits[-1]==']' else f'below {most:g}')
+    return '' if above and below else f'must be {" and ".join(words)}'
 
 def type_in_words(kind:Any)->str:
     "A type annotation for people."

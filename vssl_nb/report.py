@@ -202,7 +202,13 @@ def _rows(file:Path)->list[dict[str,Any]]:
             raise ValueError(f'{file}: row {i + 1}: {wrong}')
     given = ({'name': file.parent.name} | ({'run': file.parent.name, 'seconds': card.get('seconds')} if card
         else {}) | _told(file.parent, card))
-    return [{**{k: v for k,v in given.items() if v is not None}, **r} for r in rows]
+    given = {k: v for k,v in given.items() if v is not None}
+    return [{**given, **r, **_place(file.parent, r)} for r in rows]
+
+def _place(folder:Path, row:Mapping[str,Any])->dict[str,str]: # where the classifier of a row is
+    name, run = Path(str(row.get('classifier') or '')).name, Path(str(row.get('run') or '')).name
+    there = [p for p in (folder/name, folder/run/name) if name and p.is_file()]
+    return {'place': str(there[0])} if there else {}
 
 # %% ../nbs/42_report.ipynb #91aa1f1c
 def _told(folder:Path, card:Mapping[str,Any])->dict[str,Any]:
@@ -232,7 +238,7 @@ def read_runs(
 
 # %% ../nbs/42_report.ipynb #fb5b7adf
 # may differ between the seeds of one experiment
-VARIES = SHARE_COLUMNS + ('seconds', 'run', 'seed', 'pretrain_seed', 'manifest', 'chosen')
+VARIES = SHARE_COLUMNS + ('seconds', 'run', 'seed', 'pretrain_seed', 'manifest', 'chosen', 'place')
 BASELINES = ('chance', 'histogram', 'random')
 
 def _same(row:Mapping[str,Any])->str: # equal for rows that differ in the seed alone
@@ -257,6 +263,7 @@ def _line(rows:Sequence[Mapping[str,Any]])->dict[str,Any]:
         if any(not _missing(r.get(k)) for r in rows):
             line[k] = ', '.join(str(r.get(k, '–')) for r in rows) if len(rows) > 1 else line.get(k)
     if line.get('recipe') and line.get('name')==rows[0].get('run'): line['name'] = line['recipe']
+    line['notes'] += [f"ask it: vssl-nb predict {r['place']} VIDEO" for r in rows if r.get('place')]
     return line
 
 # %% ../nbs/42_report.ipynb #27a7edf6
@@ -387,6 +394,17 @@ def summary(
     return lines
 
 # %% ../nbs/42_report.ipynb #2ab698b5
+def _lacking(lines:Sequence[Mapping[str,Any]])->str: # '' where nothing is lacking
+    "How to get what a recall should stand beside, where it is not in the table."
+    def where(line): return line.get('manifest_sha256'), str(line.get('split'))
+    there = {where(line) for line in lines if line.get('method') in BASELINES}
+    bare = [r for r in lines if r.get('manifest_sha256') and not _missing(r.get('r1'))
+        and where(r) not in there]
+    if not bare: return ''
+    return ('Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve '
+        f"{bare[0].get('recipe') or bare[0].get('name')} --data {bare[0].get('manifest') or 'DATA'} "
+        'measures them; report the folder that holds both.')
+
 def _order(line:Mapping[str,Any])->list[str]:
     "Dataset, task, protocol; in each the baselines first."
     def text(*keys): return [str(line.get(k) or '') for k in keys]
@@ -410,7 +428,9 @@ def sheet(
             and any(not _missing(r.get(c)) and r.get(c) != [] for r in lines)}
     numbered = [{**line, 'notes': ', '.join(str(notes.index(n) + 1) for n in line.get('notes') or ())}
         for line in lines]
-    text = table(numbered, form, columns, best)
+    text, lacks = table(numbered, form, columns, best), _lacking(lines)
+    if lacks: text += {'html': f'\n<p class="small">{markup.escape(lacks)}</p>', 'latex': f'\n\n{tex(lacks)}',
+        'markdown': f'\n\n{_plain(lacks)}'}.get(form, f'\n\n{lacks}')
     if not notes: return text
     if form=='text': return text + '\n\n' + '\n'.join(f'{i}) {n}' for i,n in enumerate(notes, 1))
     if form=='html':
@@ -419,9 +439,10 @@ def sheet(
     if form=='latex':
         return (text + '\n\\begin{enumerate}\n' + '\n'.join(rf'\item {tex(n)}' for n in notes)
             + '\n\\end{enumerate}')
-    return (text + '\n\n' + '\n'.join(f'{i}. {n}'
-        for i,n in enumerate((re.sub(r'([\\`*_|\[\]~#])', r'\\\1', markup.escape(n, quote=False))
-        for n in notes), 1)))
+    return text + '\n\n' + '\n'.join(f'{i}. {_plain(n)}' for i,n in enumerate(notes, 1))
+
+def _plain(text:str)->str: # that markdown shows as it is
+    return re.sub(r'([\\`*_|\[\]~#])', r'\\\1', markup.escape(text, quote=False))
 
 # %% ../nbs/42_report.ipynb #f0671d53
 def confusion_figure(

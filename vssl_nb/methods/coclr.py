@@ -119,7 +119,7 @@ class CoCLR(nn.Module):
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
         self.view, self.mining_view, self.temperature, self.seed = view, mining_view, temperature, seed
         self.miner = make_miner(miner, topk, miner_options) if isinstance(miner, str) else miner
-        self.same_source, self.until_full, self.drop_own, self.full = same_source, until_full, drop_own, False
+        self.same_source, self.until_full, self.drop_own = same_source, until_full, drop_own
 
     def train(self, mode:bool=True):
         super().train(mode)
@@ -131,14 +131,13 @@ class CoCLR(nn.Module):
     )->tuple[Tensor|None, dict[str,Tensor]]: # scalar loss, None while the queue fills; what `learn_from` logs
         "Mine with the other view, compare in this one."
         (x_q,x_k), (_,y_k) = (named_clips(batch, v, ('q', 'k')) for v in (self.view, self.mining_view))
-        self.full = self.full or self.queue.full # asks the device until it is true, then never again
-        waits = self.training and self.until_full=='wait' and not self.full
+        waits = self.training and self.until_full=='wait' and not self.queue.full
         with torch.set_grad_enabled(torch.is_grad_enabled() and not waits): q = self.pair.queries(x_q)
         k,f = self.pair.keys(x_k, batch),momentum_keys(self.sampler, y_k)
         own = not (self.training and coin(self.drop_own, self.seed, batch.get('step', 0)))
         with torch.autocast(q.device.type, enabled=False):
             loss,logs = learn_from(q, k, f, self.queue, self.miner, batch, self.temperature, self.same_source,
-                mining=self.until_full=='none' or self.full, own=own)
+                mining=self.until_full=='none' or self.queue.full, own=own)
         self.pair.remember({self.view: k, self.mining_view: f}, batch)
         return None if waits else loss, logs
 

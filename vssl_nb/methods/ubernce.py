@@ -21,13 +21,13 @@ LOSSES = {'mean_log': supcon, 'log_sum': mil_nce}
 def with_labels(
     q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) their own keys
-    label:Tensor, # (B,) class ids, no -1
+    label:Tensor, # (B,) class ids; -1, unknown: such a query has its own key alone
     keys:Tensor, # (K, D) of the queue
     labels:Tensor, # (K,) of the queue; -1 where no key is yet
 )->tuple[Tensor,Tensor]: # similarities and matches, both (B, 1+K): the own key first
     "The crowd is the queue, and the labels say who belongs to the query."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
-    same = label[:,None] == labels
+    same = (label[:,None] == labels) & (labels >= 0) # -1 is nobody's class, not even that of another -1
     return sim, torch.cat([torch.ones_like(same[:,:1]), same], 1)
 
 # %% ../../nbs/31_methods.ubernce.ipynb #6a857acf
@@ -56,8 +56,8 @@ class UberNCE(nn.Module):
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, and the positives of a query
         "Compare each query with its own key and with the queue."
         (x_q,x_k), label = named_clips(batch, self.view, ('q', 'k')), batch.get('label')
-        if label is None or label.device.type=='cpu' and bool((label<0).any()):
-            raise ValueError('UberNCE needs the class of every video, and some have none: '
+        if label is None:
+            raise ValueError("UberNCE needs the class of every video, and the batch has no 'label': "
                 'fill in the column label of the manifest, or use InfoNCE')
         q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
         with torch.autocast(q.device.type, enabled=False):

@@ -1,0 +1,130 @@
+"""How long does a search take? Whole commands, from the start of Python to the last line of the table.
+
+Folders of so many files hold an index of made-up features (the files themselves are empty: only their names,
+sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
+a span of time, which are encoded by a small untrained network. Between them, as baselines in the same run:
+the start of Python with PyTorch alone, and the search alone beside scikit-learn's brute force on the same
+features, checked to give the same answer.
+
+    python benchmarks/search.py --out results/search-cpu.json
+
+Every command runs `--rounds` times, in turn; all times are kept, and the median counts."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from step import machine  # noqa: E402
+
+LIMITS = {1_000: 2., 100_000: 10.} # seconds that were asked for
+
+
+def made_up(root, n, dim, encoder):
+    "A folder of n files and an index of it, all under folders of 1,000."
+    import numpy as np
+    from vssl_nb.search import SearchIndex, choose_index, index_key, read_network, video_files, write_index
+    for i in range(n):
+        if i%1000 == 0: (root/f'{i//1000:03d}').mkdir(parents=True)
+        (root/f'{i//1000:03d}'/f'clip {i:06d}.mp4').touch()
+    folder, e, clips = choose_index(root, encoder)
+    x = np.random.default_rng(0).standard_normal((n, dim), np.float32) + 1
+    return write_index(SearchIndex(folder, root, index_key(e, clips), str(e.path), video_files(root), {}, x,
+        x.mean(0, dtype=float), read_network(e)[1]))
+
+
+def alone(index, rounds):
+    "Seconds of the search in a running process, and of scikit-learn's."
+    import numpy as np
+    from sklearn.neighbors import NearestNeighbors
+    from vssl_nb.search import centred_cosines, nearest
+    q, ours, theirs = index.x[:1], [], []
+    centred = index.x - index.mean.astype(np.float32)
+    brute = NearestNeighbors(n_neighbors=11, metric='cosine', algorithm='brute').fit(centred)
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        found = nearest(centred_cosines(q, index.x, index.mean)[0], 10, 0)
+        middle = time.perf_counter()
+        oracle = brute.kneighbors(centred[:1])[1][0, 1:]
+        ours.append(middle - begin)
+        theirs.append(time.perf_counter() - middle)
+    assert found.tolist() == oracle.tolist(), 'scikit-learn finds others'
+    return {'search alone': ours, 'scikit-learn, brute force, in memory': theirs}
+
+
+def timed(command):
+    begin = time.perf_counter()
+    done = subprocess.run(command, text=True, capture_output=True)
+    if done.returncode: raise SystemExit(done.stderr)
+    return time.perf_counter() - begin, done.stdout
+
+
+def commands(root, query):
+    vssl = [sys.executable, '-m', 'vssl_nb.cli', 'search']
+    inside, here = str(root/'000'/'clip 000000.mp4'), ['--data', str(root)]
+    return {'start of Python': [sys.executable, '-c', 'pass'],
+        'start of Python and PyTorch': [sys.executable, '-c', 'import torch'],
+        'a file of the folder': [*vssl, inside, *here],
+        'the same, without a look at the folder': [*vssl, inside, *here, '--no-update'],
+        'a file from outside': [*vssl, str(query), *here],
+        'a span of time of it': [*vssl, f'{query}@0.1-0.4', *here]}
+
+
+def measure(n, a, place, encoder, query):
+    "The times of all commands on an index of n videos."
+    root = place/str(n)
+    begin = time.perf_counter()
+    index = made_up(root, n, a.dim, encoder)
+    made = time.perf_counter() - begin
+    took = {name: [] for name in commands(root, query)}
+    for _ in range(a.rounds):
+        for name, command in commands(root, query).items():
+            seconds, said = timed(command)
+            took[name].append(seconds)
+            if 'vssl_nb.cli' in command: assert len(said.splitlines()) == 11, said
+    took |= alone(index, a.rounds)
+    size = sum(f.stat().st_size for f in index.folder.rglob('*') if f.is_file())
+    return {'videos': n, 'dim': index.x.shape[1], 'index_bytes': size, 'made_up_in_s': made,
+        'limit_s': LIMITS.get(n),
+        'seconds': {name: statistics.median(t) for name, t in took.items()}, 'all_seconds': took}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--videos', nargs='+', type=int, default=list(LIMITS), help='sizes of the folders')
+    p.add_argument('--dim', type=int, help='numbers of a feature; as the backbone has them if not given')
+    p.add_argument('--backbone', default='small', help='of the encoder of queries from outside')
+    p.add_argument('--clip', nargs=2, type=int, default=[16, 64], help='its frames and pixels')
+    p.add_argument('--rounds', type=int, default=5)
+    p.add_argument('--out', help='.json file')
+    a = p.parse_args()
+    from vssl_nb import backbones, checkpoints, toy
+    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        network = backbones.create(a.backbone, seed=0)
+        a.dim = a.dim or network.dim
+        if a.dim != network.dim:
+            raise SystemExit(f'--dim {a.dim}: {a.backbone} makes {network.dim} numbers; leave it out')
+        encoder = checkpoints.export_encoder(place/'encoder.safetensors', network, {'backbone': a.backbone,
+            'view': 'rgb', 'length': a.clip[0], 'stride': 1, 'size': a.clip[1]})
+        query = sorted(toy.make(place/'toy', 'tiny', progress=False).parent.rglob('*.mp4'))[0]
+        where, rows = machine('cpu'), []
+        print(f"{where['cpu']}, {where['cores']} cores; torch {where['torch']}; medians of {a.rounds}")
+        for n in a.videos:
+            rows.append(measure(n, a, place, encoder, query))
+            r = rows[-1]
+            limit = f", {r['limit_s']:g} s asked for" if r['limit_s'] else ''
+            print(f"\n{n:,} videos of {r['dim']} numbers, {r['index_bytes']/2**20:.0f} MiB{limit}")
+            for name, s in r['seconds'].items(): print(f'  {name:42}{s:8.3f} s')
+    if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py',
+        'date': time.strftime('%Y-%m-%d'), 'machine': where, 'backbone': a.backbone, 'clip': a.clip,
+        'clips': 10, 'rounds': a.rounds, 'rows': rows}, indent=1) + '\n')
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,222 @@
+"""What waits for a GPU is walked through on a pretended one: scripts of `benchmarks/` and `#| cuda` cells.
+
+Numbers are pretended, too (each that is read is 1), so what they are compared with is left out; everything
+else runs: the first real run should fail on nothing but numbers."""
+import ast
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vssl_nb.pretended_gpu import PretendedGPU
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT/'benchmarks'))
+
+
+def run_main(module, *args):
+    "The main function of a script, in this process, which is the one with the pretended GPU."
+    from vssl_nb import flow
+    argv = [module.__name__, *map(str, args)]
+    with PretendedGPU(strict=False) as gpu, mock.patch.object(sys, "argv", argv):
+        # every thread has its own devices; flow is computed in threads
+        threads = partial(ThreadPoolExecutor, initializer=lambda: TorchDispatchMode.__enter__(gpu))
+        with mock.patch.object(flow, 'ThreadPoolExecutor', threads): return module.main()
+
+
+@pytest.fixture
+def step_script(monkeypatch):
+    import step
+    # its variants run in processes of their own, which would have no GPU
+    monkeypatch.setattr(step, 'child', lambda what, o: getattr(step, what)(o))
+    monkeypatch.setattr(step, 'profile', lambda step, device: 'not here')
+    return step
+
+
+def test_step(step_script, tmp_path):
+    out = tmp_path/'out.json'
+    run_main(step_script, '--device', 'cuda', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 2,
+        '--only', 'all, bfloat16', '--sizes', 4, '--rounds', 1, '--steps', 1, '--profile', '--out', out)
+    found = json.loads(out.read_text())
+    assert found['machine']['gpu'] == 'a pretended GPU' and found['speeds']['bytes'] > 0
+    assert [r['variant'] for r in found['switches']] == ['plain', 'all, bfloat16']
+    assert not any('failed' in r for r in found['switches'] + found['by_batch'])
+    assert [r['queue'] for r in found['coclr']] == [2048, 16384]
+
+
+def test_memory(monkeypatch, tmp_path):
+    import memory
+    # each case runs in a process of its own, which would have no GPU
+    monkeypatch.setattr(memory, 'measure', lambda case, way: getattr(memory, way)(case))
+    for name, value in (('max_memory_allocated', 10**9), ('max_memory_reserved', 10**9),
+            ('reset_peak_memory_stats', None)):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    case = {'backbone': 'tiny', 'batch': 4, 'again': True}
+    with PretendedGPU(strict=False): rows = memory.compare('cuda', [case])
+    assert [r['measured'] for r in rows] == [10**9] and rows[0]['computed'] > 10**6
+
+
+def quick_flow(monkeypatch):
+    "One iteration of the solver is like the next."
+    from vssl_nb import motion
+    monkeypatch.setattr(motion, 'can_compile', lambda kind: False)
+    monkeypatch.setattr(motion, 'tvl1', motion.TVL1(scales=2, warps=1, outer=1, inner=6))
+
+
+def test_flow(tmp_path, monkeypatch):
+    import flow as script
+    quick_flow(monkeypatch)
+    out = tmp_path/'out.json'
+    with mock.patch.dict(sys.modules, cv2=None): # the baseline is none of the GPU's business
+        run_main(script, '--device', 'cuda', '--few', 1, '--copies', 1, '--rounds', 1, '--threads', 1,
+            '--short-sides', 24, '--out', out)
+    ways = [r['way'] for r in json.loads(out.read_text())['rows']]
+    assert 'ours, GPU' in ways and 'ours, compiled, GPU' in ways
+
+
+SMALL = ['backbone="tiny"', 'size=32', 'length=8', 'batch=16', 'test_clips=1']
+
+
+def test_toy_full(tmp_path):
+    import toy_full
+    out = tmp_path/'out.json'
+    run_main(toy_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r', '--minutes', 60,
+        '--every', .01, '--share', 1, '--device', 'cuda', '--workers', 0, '--out', out,
+        '--set', *SMALL, 'queue=32', 'epochs=11')
+    found = json.loads(out.read_text())
+    assert found['card']['device'] == 'a pretended GPU' and found['card']['finished']
+    assert found['card']['dtype'] == 'bfloat16' and found['curve']
+
+
+def test_cotrain_full(tmp_path, monkeypatch):
+    import cotrain_full
+    quick_flow(monkeypatch)
+    out = tmp_path/'out.json'
+    run_main(cotrain_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r',
+        '--device', 'cuda', '--workers', 0, '--out', out,
+        '--set', *SMALL, 'queue=32', 'topk=5', 'groups=1', 'epochs=2')
+    rows = json.loads(out.read_text())['rows']
+    assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
+        ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]
+
+
+def test_checks(tmp_path, monkeypatch):
+    import gpu
+
+    from vssl_nb import recipes
+    small = {name: recipes.override(recipes.find(name), backbone='tiny', size=32, length=8, queue=32)
+        for name in ('infonce-laptop-rgb', 'infonce-ucf101-rgb')}
+    monkeypatch.setattr(recipes, 'find', small.get)
+    monkeypatch.setattr(torch.cuda, 'reset_peak_memory_stats', lambda: None)
+    monkeypatch.setattr(torch.cuda, 'max_memory_allocated', lambda: 2*10**9)
+    run_main(gpu, '--checks', tmp_path/'out.json')
+    found = json.loads((tmp_path/'out.json').read_text())['recipes']
+    assert set(found) == set(small)
+    for r in found.values():
+        assert r['bytes_computed'] > 10**6 and r['bytes'] == 2*10**9
+        assert [s['loss'] for s in r['cuda']] == [1, 1] != [s['loss'] for s in r['cpu']]
+
+
+def test_checks_hear_a_wait(tmp_path, monkeypatch):
+    "Torch's alarm is on in the second step; here the pretended GPU answers it."
+    import gpu
+
+    from vssl_nb import pretended_gpu, recipes
+    from vssl_nb.methods import infonce
+    recipe = recipes.override(recipes.find('infonce-laptop-rgb'), backbone='tiny', size=32, length=8, batch=4)
+    real = infonce.with_queue
+    def asks(*args):
+        sim, match = real(*args)
+        return sim + sim.sum().item()*0, match
+    with mock.patch.object(infonce, 'with_queue', asks), PretendedGPU(strict=False):
+        with pytest.raises(pretended_gpu.WaitForDevice): gpu.two_steps(recipe, 'cuda', 'float32')
+
+
+def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
+    "A job whose file is there is left alone; one that fails stops none of the others."
+    import gpu
+    done, asked = tmp_path/'out', []
+    def job(job, file, command, scratch):
+        asked.append(job)
+        if job != 'flow': file.write_text('{}')
+        return job != 'flow'
+    monkeypatch.setattr(gpu, 'do', job)
+    args = ('--out', done, '--scratch', tmp_path/'s')
+    assert run_main(gpu, *args) == 1
+    everything = ['checks', 'cells-05_augment', 'cells-07_motion', 'cells-21_train', 'step', 'memory',
+        'flow', 'toyfull', 'cotrain']
+    assert asked == everything
+    assert run_main(gpu, *args, '--only', 'step', 'flow') == 1 and asked == [*everything, 'flow']
+    assert (done/'step-a-pretended-gpu.json').exists()
+    assert run_main(gpu, *args, '--only', 'steps') == 2
+    assert "there is no job 'steps'" in capsys.readouterr().err
+    assert run_main(gpu, *args, '--list') == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told] == everything and sum(' waits; ' in line for line in told) == 1
+
+
+def test_what_a_job_says_is_kept(tmp_path, capsys):
+    import gpu
+    says = [sys.executable, '-c', 'import sys; print("four"); sys.exit(int(sys.argv[1]))']
+    for code in (3, 0):
+        with PretendedGPU(strict=False):
+            assert gpu.do('cells', tmp_path/'out.txt', [*says, code], tmp_path) == (code == 0)
+        assert (tmp_path/'out.txt').exists() == (code == 0) and (tmp_path/'cells.log').read_text() == 'four\n'
+    assert (tmp_path/'out.txt').read_text().endswith('four\n')
+    assert 'FAILED, exit code 3' in capsys.readouterr().out
+    assert not gpu.do('step', tmp_path/'none.json', [*says, 0], tmp_path) # it wrote nothing
+
+
+def test_without_a_gpu():
+    done = subprocess.run([sys.executable, ROOT/'benchmarks'/'gpu.py'], text=True, capture_output=True,
+        env=os.environ | {'CUDA_VISIBLE_DEVICES': ''})
+    assert (done.returncode, done.stdout) == (2, '') and done.stderr.startswith('there is no GPU here')
+
+
+class WithoutComparisons(ast.NodeTransformer):
+    "Numbers are pretended: what is compared is computed and not compared."
+    def visit_Assert(self, node): return None
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id.startswith('test_'):
+            return ast.copy_location(ast.Tuple([a for a in node.args], ast.Load()), node)
+        return node
+
+
+def rooms_with_cuda_cells():
+    return [p.stem for p in sorted((ROOT/'nbs').glob('*.ipynb')) if '"#| cuda\\n' in p.read_text()]
+
+
+@pytest.mark.parametrize('room', rooms_with_cuda_cells())
+def test_cuda_cells(room, monkeypatch):
+    "The cells before run as they are; those of the GPU on the pretended one, without their comparisons."
+    monkeypatch.chdir(ROOT/'nbs')
+    monkeypatch.setenv('IN_TEST', '1')
+    monkeypatch.setenv('MPLBACKEND', 'agg')
+    cells = json.loads(Path(f'{room}.ipynb').read_text())['cells']
+    here, walked = {'__name__': '__main__', 'show': None}, 0
+    for i, cell in enumerate(cells):
+        source = ''.join(cell['source'])
+        if cell['cell_type'] != 'code' or source.startswith(('#| eval', '#| slow')): continue
+        if '#| cuda' not in source:
+            exec(compile(source, f'{room}, cell {i}', 'exec'), here)
+            continue
+        tree = ast.fix_missing_locations(WithoutComparisons().visit(ast.parse(source)))
+        identity = lambda f=None, **kw: f or identity
+        if 'tvl1' in here: here['tvl1'] = replace(here['tvl1'], scales=2, warps=1, outer=1, inner=6)
+        with PretendedGPU(strict=False), mock.patch('torch.compile', identity), \
+                mock.patch('torch.nn.Module.compile', lambda net, **kw: None):
+            exec(compile(tree, f'{room}, cell {i}', 'exec'), here)
+        walked += 1
+        if not any('#| cuda' in ''.join(c['source']) for c in cells[i+1:]): break
+    assert walked

@@ -1,0 +1,208 @@
+"What a run leaves to be used: an encoder and a classifier, from the library and from the command line."
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vssl_nb import evaluation, manifest
+from vssl_nb.classification import load_predictions
+from vssl_nb.cli import main
+from vssl_nb.features import extract
+from vssl_nb.machine import Machine
+from vssl_nb.own_videos import load_classifier, open_encoder, predict_videos
+
+VSSL = [sys.executable, '-m', 'vssl_nb.cli']
+SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
+    '--workers', '0', '--device', 'cpu', '--cache', '64']
+SHORT = ['--set', 'epochs=2', 'batch=8', 'drops=(1,)', '--workers', '0', '--device', 'cpu', '--cache', '64']
+QUIET = Machine('cpu', progress=False)
+ROOT = Path(__file__).parents[1]
+
+
+def process(*args, cwd):
+    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+
+
+def call(*args, cwd):
+    "The same without the seconds that a process takes to begin."
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*map(str, args)])
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def ok(*args, cwd):
+    done = call(*args, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "Toy videos, a run of each view with a probe, and a fine-tuned one."
+    there = tmp_path_factory.mktemp('place')
+    ok('toy', 'videos', '--size', 'tiny', cwd=there)
+    for view in ('rgb', 'residual'):
+        ok('pretrain', f'infonce-toy-{view}', *SMALL, '--data', 'videos', '--out', f'runs/{view}', cwd=there)
+        said = ok('probe', f'runs/{view}', '--workers', '0', cwd=there)
+        assert f'ask it: vssl-nb predict runs/{view} VIDEO' in said and 'classifier.safetensors' in said
+    said = ok('finetune', 'runs/residual', '--out', 'runs/tuned', *SHORT, cwd=there)
+    assert 'runs/tuned/classifier.safetensors\nask it: vssl-nb predict runs/tuned VIDEO' in said
+    (there/'text.mp4').write_text('hello')
+    return there
+
+
+def example():
+    "The code that the README shows for one's own code."
+    text = (ROOT/'README.md').read_text().split('## As a library')[1]
+    return re.search(r'```python\n(.*?)```', text, re.S)[1]
+
+
+@pytest.mark.parametrize('view', ['rgb', 'residual'])
+def test_the_example_of_the_readme_gives_the_features_of_the_evaluation(place, tmp_path, view, monkeypatch):
+    m = manifest.read(place/'videos')
+    row = m.select('test', 1)[2]
+    shutil.copytree(place/'runs'/view, tmp_path/'runs'/'mine')
+    (tmp_path/'videos').mkdir()
+    shutil.copy(m.file(row), tmp_path/'videos'/'jump.mp4')
+    monkeypatch.chdir(tmp_path)
+    got = {}
+    exec(example(), got)
+    t = evaluation.open_trained(place/'runs'/view)
+    p = t.protocol('clean')
+    assert p.clips == 3 == len(got['clips'])
+    theirs = extract(t.encoder, m, 'test', 1, view, p, machine=QUIET, **evaluation.view_options(t.recipe))
+    at = theirs.row.tolist().index(row)
+    torch.testing.assert_close(got['feature'], theirs.x[at], rtol=1e-5, atol=1e-5)
+    assert not got['feature'].requires_grad and not got['encoder'].training
+    said = load_predictions(place/'runs'/view/'predictions.safetensors')
+    torch.testing.assert_close(got['found'].p[0], said.p[said.row.tolist().index(row)], rtol=0, atol=1e-5)
+
+
+def test_an_encoder_of_one_view_is_not_fed_another(place):
+    "What the example was before: RGB clips for an encoder of residuals, and other features."
+    encoder, preprocess = open_encoder(place/'runs'/'residual')
+    video = manifest.read(place/'videos').file(0)
+    fed = open_encoder(place/'runs'/'rgb')[1](video)
+    right = encoder(preprocess(video)).mean(0)
+    assert (encoder(fed).mean(0) - right).norm() > .05*right.norm()
+
+
+@pytest.mark.parametrize('run', ['tuned', 'residual', 'rgb'])
+def test_predictions_of_files_are_those_of_the_test(place, run):
+    m, said = manifest.read(place/'videos'), load_predictions(place/'runs'/run/'predictions.safetensors')
+    found = predict_videos(load_classifier(place/'runs'/run), [m.file(r) for r in said.row.tolist()])
+    assert found.classes == said.classes and len(found) == len(said) > 10
+    torch.testing.assert_close(found.p, said.p, rtol=0, atol=1e-5)
+
+
+def test_command_line(place, tmp_path):
+    m = manifest.read(place/'videos')
+    said = load_predictions(place/'runs'/'tuned'/'predictions.safetensors')
+    names = [m.rows[r].video for r in said.row.tolist()]
+    done = process('predict', 'runs/tuned', *[f'videos/{n}' for n in names[:3]], 'text.mp4', '--top', 2,
+        '--out', tmp_path/'x.csv', cwd=place)
+    assert done.returncode == 0 and 'unreadable: text.mp4' in done.stderr, done.stderr
+    first = next(line for line in done.stdout.splitlines() if line.startswith(f'videos/{names[0]}'))
+    p, ids = said.p[0].sort(descending=True)
+    for i in range(2): assert f'{m.labels[ids[i]]} {100*p[i]:.1f} %' in first
+    assert m.labels[ids[2]] not in first
+    with (tmp_path/'x.csv').open(newline='') as f: rows = list(csv.DictReader(f))
+    assert [r['status'] == 'ok' for r in rows] == [True]*3 + [False]
+    for r, row in zip(said.p, rows[:3]):
+        assert [float(row[c]) for c in m.labels] == pytest.approx(r.tolist(), abs=1e-5)
+    # a folder, a file of a classifier, one video of a manifest
+    shutil.copytree(m.file(0).parent, tmp_path/'loose')
+    ok('predict', place/'runs'/'tuned'/'classifier.safetensors', '--data', 'loose', '--out', 'y.json',
+        cwd=tmp_path)
+    assert len(json.loads((tmp_path/'y.json').read_text())) == len(list((tmp_path/'loose').glob('*.mp4')))
+    assert names[4] in ok('predict', 'runs/rgb', names[4], '--data', 'videos', cwd=place)
+
+
+def test_report_shows_the_place(place):
+    said = ok('report', 'runs', cwd=place)
+    for run in ('tuned', 'rgb', 'residual'):
+        assert f'vssl-nb predict runs/{run}/classifier.safetensors VIDEO' in said
+    ok('retrieve', 'runs/rgb', '--workers', '0', cwd=place)
+    lacking = 'Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve '
+    assert lacking + 'infonce-toy-rgb --data ' in ok('report', 'runs', cwd=place)
+    ok('retrieve', 'infonce-toy-rgb', '--data', 'videos', '--workers', '0', cwd=place)
+    assert lacking not in ok('report', 'runs', cwd=place)
+
+
+@pytest.mark.parametrize('args, words', [
+    (['predict', 'runs/tuned'], 'no video was named'),
+    (['predict', 'runs/none', 'text.mp4'], 'runs/none: there is no such file or folder'),
+    (['predict', 'videos', 'text.mp4'], 'videos: is not a run folder'),
+    (['predict', 'runs/rgb/encoder.safetensors', 'text.mp4'], 'is an encoder, without a classifier'),
+    (['predict', 'runs/tuned', 'text.mp4'], 'text.mp4: '),
+    (['predict', 'runs/tuned', 'none.mp4'], 'none.mp4: '),
+    (['predict', 'runs/tuned', 'text.mp4', '--out', 'x.txt'], 'neither .csv nor .json'),
+    (['predict', 'runs/tuned', 'text.mp4', '--top', '0'], '--top 0'),
+    (['predict', 'runs/tuned', 'none.mp4', '--data', 'videos'], "has no video 'none.mp4'"),
+    (['predict', 'text.mp4', 'text.mp4'], 'text.mp4: not a safetensors file'),
+    (['finetune', 'runs/rgb', '--set', 'epochs=2.5', 'batch=8'], 'epochs=2.5 is not'),
+    (['finetune', 'runs/rgb', '--set', 'epochs=abc'], "epochs='abc' is not"),
+    (['finetune', 'runs/rgb', '--set', 'epochs=0'], 'epochs=0 must be 1 or more'),
+    (['finetune', 'runs/rgb', '--set', 'lr=nan'], 'lr='),
+    (['finetune', 'runs/rgb', '--set', 'lr=-1.0'], 'lr=-1.0 must be above 0'),
+    (['finetune', 'runs/rgb', '--set', 'batch=None'], 'batch=None is not'),
+    (['retrieve', 'runs/rgb', '--second', 'runs/rgb'], 'runs/rgb: is named twice'),
+])
+def test_wrong_use_is_one_sentence(place, args, words):
+    done = call(*args, cwd=place)
+    assert done.returncode == 2 and words in done.stderr, (done.returncode, done.stderr)
+    assert len(done.stderr.strip().splitlines()) == 1 and 'Traceback' not in done.stderr
+
+
+def test_another_view_is_refused(place, tmp_path):
+    "A classifier of flow, and videos without flow."
+    from vssl_nb.own_videos import export_classifier
+    c = load_classifier(place/'runs'/'rgb')
+    flow = c.about | {'view': 'flow', 'flow': 'stored'}
+    export_classifier(tmp_path/'flow.safetensors', c.encoder, c.linear, c.classes, c.how, flow)
+    done = call('predict', tmp_path/'flow.safetensors', '--data', 'videos', cwd=place)
+    assert done.returncode == 2 and 'ask for live flow (--flow live)' in done.stderr, done.stderr
+
+
+def test_an_unfinished_fine_tuning_has_no_classifier_yet(place):
+    row = evaluation.open_trained(place/'runs'/'rgb')
+    from vssl_nb.finetuning import finetune
+    finetune(row.folder, fields={'epochs': 2, 'batch': 8, 'drops': (1,)}, out=place/'runs'/'stopped',
+        machine=QUIET, max_steps=2)
+    done = call('predict', 'runs/stopped', 'text.mp4', cwd=place)
+    assert done.returncode == 2 and 'was not finished: go on with' in done.stderr, done.stderr
+    shutil.rmtree(place/'runs'/'stopped')
+
+
+def test_a_process_that_is_refused_ends(place):
+    "It left a traceback and live workers."
+    done = process('finetune', 'runs/rgb', '--out', 'runs/no', '--workers', '2', '--set', 'epochs=2.5',
+        'batch=8', cwd=place)
+    assert (done.returncode, 'Traceback' in done.stderr, (place/'runs'/'no').exists()) == (2, False, False)
+
+
+def test_a_run_is_found_from_anywhere(place, tmp_path):
+    "Begun with a relative path, measured from another folder; and moved together with its data."
+    ok('retrieve', place/'runs'/'residual', '--workers', '0', '--no-baselines', cwd=tmp_path)
+    shutil.copytree(place/'videos', tmp_path/'there'/'videos')
+    moved = shutil.copytree(place/'runs'/'residual', tmp_path/'there'/'runs'/'residual')
+    card = json.loads((moved/'card.json').read_text())
+    assert os.path.isabs(card['manifest']['path']) and card['manifest']['relative'] == os.path.join(
+        '..', '..', 'videos', 'manifest.csv')
+    card['manifest']['path'] = '/gone/manifest.csv'
+    (moved/'card.json').write_text(json.dumps(card))
+    assert evaluation.open_trained(moved).manifest.path.resolve().is_relative_to(tmp_path.resolve())
+    shutil.rmtree(tmp_path/'there'/'videos')
+    done = call('retrieve', moved, cwd=tmp_path)
+    assert done.returncode == 2 and 'say where that manifest is now' in done.stderr, done.stderr

@@ -1,0 +1,246 @@
+"Searching one's own videos as whole commands: what is printed and written, what is refused, what is kept."
+import csv
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from base64 import b64decode
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from vssl_nb import backbones, checkpoints, evaluation, features, manifest, protocols, toy, video
+from vssl_nb.machine import Machine
+
+ROOT = Path(__file__).parent.parent
+ABOUT = {'backbone': 'tiny', 'view': 'residual', 'residual': 'plain', 'residual_scale': .05, 'length': 8,
+    'stride': 1, 'size': 32}
+
+
+def vssl(*args, cwd, code=0, **more):
+    done = subprocess.run([sys.executable, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
+        capture_output=True, timeout=300, env=os.environ | {'PYTHONPATH': str(ROOT)}, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def wrong(*args, cwd):
+    "The one sentence of a refusal."
+    done = vssl(*args, cwd=cwd, code=2)
+    assert not done.stdout and re.fullmatch(r'vssl-nb: [^\n]+\n', done.stderr), done.stdout + done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "A folder of videos with an index, and an encoder."
+    there = tmp_path_factory.mktemp('search')
+    toy.make(there/'my videos', 'tiny', progress=False)
+    (there/'my videos'/'manifest.csv').rename(there/'manifest.csv')
+    checkpoints.export_encoder(there/'e.safetensors', backbones.create('tiny', seed=0), ABOUT)
+    done = vssl('search', '--data', 'my videos', '--encoder', 'e.safetensors', '--clips', 2, cwd=there)
+    assert '64 encoded, 0 gone' in done.stderr and 'SearchIndex(64 videos' in done.stdout
+    return there
+
+
+@pytest.fixture
+def own(place, tmp_path):
+    shutil.copytree(place, tmp_path/'own')
+    return tmp_path/'own'
+
+
+def names(place): return sorted(manifest.find_videos(place/'my videos'))
+
+
+def test_answers_are_those_of_scikit_learn(place):
+    from sklearn.neighbors import NearestNeighbors
+    (place/'my videos'/'manifest.csv').write_bytes((place/'manifest.csv').read_bytes())
+    m, network = manifest.read(place/'my videos'), checkpoints.read_encoder(place/'e.safetensors')[0]
+    p = protocols.protocol('clean', clips=2, length=8, size=32)
+    f = features.extract(network, m, 'all', 1, 'residual', p, machine=Machine('cpu', progress=False),
+        residual_scale=.05)
+    (place/'my videos'/'manifest.csv').unlink()
+    all_names = [m.rows[r].video for r in f.row.tolist()]
+    x = (f.x - f.x.mean(0)).double().numpy()
+    distance, where = NearestNeighbors(n_neighbors=6, metric='cosine', algorithm='brute').fit(x).kneighbors(x)
+    asked = [0, 17, 40]
+    vssl('search', *[Path('my videos', all_names[i]) for i in asked], '--data', 'my videos', '--k', 5,
+        '--out', 'a.json', 'a.csv', cwd=place)
+    rows = json.loads((place/'a.json').read_text())
+    assert [r['video'] for r in rows] == [all_names[j] for i in asked for j in where[i, 1:]]
+    assert np.allclose([r['similarity'] for r in rows], 1 - distance[asked, 1:].ravel(), atol=1e-4)
+    with open(place/'a.csv', newline='', encoding='utf-8') as table: found = list(csv.DictReader(table))
+    assert [r['video'] for r in found] == [r['video'] for r in rows]
+    assert [int(r['rank']) for r in found] == [1, 2, 3, 4, 5]*3
+
+
+def test_a_known_query_needs_no_pytorch(place):
+    code = ('import sys; from vssl_nb.cli import main; '
+        f'assert main(["search", {names(place)[3]!r}, "--data", "my videos"])==0; '
+        'assert "torch" not in sys.modules; print("none")')
+    done = subprocess.run([sys.executable, '-c', code], cwd=place, text=True, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert done.returncode == 0 and done.stdout.endswith('none\n'), done.stderr
+    assert len(done.stdout.splitlines()) == 12 and names(place)[3] not in done.stdout.split('\n', 1)[1]
+
+
+def test_itself_only_if_asked(place):
+    q = names(place)[5]
+    first = vssl('search', q, '--data', 'my videos', '--keep-self', '--k', 1, cwd=place).stdout
+    assert first.splitlines()[1].split(None, 2) == ['1', '1.000', q]
+    shutil.copy(place/'my videos'/q, place/'copy.mp4') # from outside it may be found
+    first = vssl('search', 'copy.mp4', '--data', 'my videos', '--k', 1, cwd=place).stdout
+    assert first.splitlines()[1].split(None, 2) == ['1', '1.000', q]
+
+
+def test_the_index_follows_the_folder(own):
+    q, videos = names(own), own/'my videos'
+    shutil.copy(videos/q[0], videos/'новое видео & <b>#1.mp4')
+    (videos/q[1]).unlink()
+    (videos/'broken.mp4').write_bytes(b'x')
+    os.utime(videos/q[2], ns=(1, 1)) # changed
+    old = vssl('search', q[0], '--data', 'my videos', '--no-update', '--k', 99, cwd=own)
+    assert not old.stderr and q[1] in old.stdout
+    done = vssl('search', q[0], '--data', 'my videos', '--k', 99, '--out', 'wall.html', cwd=own)
+    assert '3 encoded, 1 gone' in done.stderr and '1 unreadable' in done.stderr
+    assert q[1] not in done.stdout
+    assert done.stdout.splitlines()[1].split(None, 2)[2] == 'новое видео & <b>#1.mp4'
+    again = vssl('search', q[0], '--data', 'my videos', '--k', 99, cwd=own)
+    assert not again.stderr and again.stdout.splitlines()[:5] == done.stdout.splitlines()[:5]
+    videos.rename(own/'moved')
+    assert vssl('search', q[0], '--data', 'moved', '--k', 99, cwd=own).stdout == again.stdout
+    (own/'moved'/'broken.mp4').write_bytes((own/'moved'/q[0]).read_bytes()) # now it is one
+    assert '1 encoded' in vssl('search', q[0], '--data', 'moved', cwd=own).stderr
+
+
+def test_the_wall(own):
+    q, videos = names(own), own/'my videos'
+    weird = 'été & <i>"#%1.mp4'
+    shutil.copy(videos/q[0], videos/weird)
+    x = video.decode(videos/q[0])
+    video.encode(videos/'old.avi', x, fps=8, codec='mpeg4')
+    (own/'pages').mkdir()
+    vssl('search', weird, f'my videos/{q[0]}@0.1-0.5', 'old.avi', '--data', 'my videos', '--k', 3, '--out',
+        'pages/wall.html', cwd=own)
+    page = (own/'pages'/'wall.html').read_text(encoding='utf-8')
+    assert '<i>' not in page and html.escape(weird) in page and 'http' not in page
+    sources = re.findall(r'<video src="([^"]+)" muted loop playsinline', page)
+    assert len(sources) == 12
+    links = [s for s in sources if not s.startswith('data:')]
+    assert all((own/'pages'/unquote(s)).is_file() for s in links) and links[0].startswith('../my%20videos/')
+    inside = [s for s in sources if s.startswith('data:video/mp4;base64,')]
+    assert 2 <= len(inside) <= 4 # the span, and the AVI wherever it was found
+    for s in inside:
+        (own/'x.mp4').write_bytes(b64decode(s.split(',')[1]))
+        assert video.probe(own/'x.mp4').codec == 'h264'
+    assert all((own/'pages'/unquote(s)).is_file() for s in re.findall(r'<a href="([^"]+)"', page))
+
+
+@pytest.mark.skipif(not hasattr(signal, 'SIGKILL'), reason='no SIGKILL here')
+def test_killed_while_indexing(own):
+    "Parts that were kept are used, and the index is the one that an unbroken call makes."
+    slow = own/'slow.py'
+    slow.write_text('import sys, time; from vssl_nb import features, cli\n'
+        'features.SAVE_SECONDS = 0; real = features.mean_of_clips\n'
+        'def mean(*a): time.sleep(.2); return real(*a)\n'
+        'features.mean_of_clips = mean; sys.exit(cli.main(sys.argv[1:]))\n')
+    how = ['search', '--data', 'my videos', '--encoder', 'e.safetensors', '--clips', '2', '--index', 'kept']
+    p = subprocess.Popen([sys.executable, slow, *how], cwd=own, env=os.environ | {'PYTHONPATH': str(ROOT)},
+        stderr=subprocess.DEVNULL)
+    while len(list(own.glob('kept/parts/*.npz'))) < 5 and p.poll() is None: time.sleep(.05)
+    p.send_signal(signal.SIGKILL)
+    p.wait()
+    assert not (own/'kept'/'index.json').exists()
+    done = vssl(*how, cwd=own)
+    left = int(re.findall(r'/(\d+) ', done.stderr)[-1]) # of the bar
+    assert left <= 59 and '64 encoded' in done.stderr
+    [whole] = (own/'my videos'/'.vssl-search').glob('*/features*')
+    [again] = (own/'kept').glob('features*')
+    assert np.allclose(np.load(whole), np.load(again), atol=1e-6) and not list(own.glob('kept/parts/*'))
+
+
+def test_mistakes(own, tmp_path):
+    q = names(own)[0]
+    def ask(*args): return wrong('search', *args, cwd=own)
+    assert 'there is no such file' in ask('no.mp4', '--data', 'my videos')
+    assert 'is no span of time' in ask(f'{q}@3', '--data', 'my videos')
+    assert 'the video lasts' in ask(f'{q}@1-999', '--data', 'my videos')
+    (own/'broken.mp4').write_bytes(b'x')
+    assert 'broken.mp4' in ask('broken.mp4', '--data', 'my videos')
+    assert 'there is no such folder' in ask(q, '--data', 'nowhere')
+    (own/'empty').mkdir()
+    assert 'train one with' in ask(q, '--data', 'empty')
+    assert 'holds no video' in ask(q, '--data', 'empty', '--encoder', 'e.safetensors')
+    assert 'leave out --no-update' in ask(q, '--data', 'empty', '--encoder', 'e.safetensors', '--no-update')
+    assert 'must end in .csv' in ask(q, '--data', 'my videos', '--out', 'x.txt')
+    assert '--k 0' in ask(q, '--data', 'my videos', '--k', '0')
+    network = backbones.create('tiny', seed=0)
+    checkpoints.export_encoder(own/'flow.safetensors', network, ABOUT | {'view': 'flow'})
+    assert 'of the view flow' in ask(q, '--data', 'my videos', '--encoder', 'flow.safetensors')
+    checkpoints.export_encoder(own/'rgb.safetensors', network, ABOUT | {'view': 'rgb'})
+    [kept] = (own/'my videos'/'.vssl-search').glob('*')
+    assert 'an index with another encoder' in ask(q, '--data', 'my videos', '--encoder', 'rgb.safetensors',
+        '--index', kept)
+    (own/'e.safetensors').unlink()
+    # still in the folder that the copy was made of: an index names its encoder
+    about = json.loads((kept/'index.json').read_text())
+    (kept/'index.json').write_text(json.dumps(about | {'encoder': str(own/'e.safetensors')}))
+    assert 'which is gone; say where it is with --encoder' in ask(q, '--data', 'my videos')
+    [f] = kept.glob('features*')
+    f.write_bytes(f.read_bytes()[:1000])
+    (own/'e.safetensors').write_bytes((own/'rgb.safetensors').read_bytes())
+    assert 'is not a whole index' in ask(q, '--data', 'my videos')
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    there = tmp_path_factory.mktemp('run')
+    toy.make(there/'toy', 'tiny', progress=False)
+    vssl('pretrain', 'infonce-toy-residual', '--data', 'toy', '--out', 'run', '--epochs', 1, '--backbone',
+        'tiny', '--batch', 8, '--test-clips', 2, '--device', 'cpu', '--workers', 0, cwd=there)
+    return there
+
+
+def test_a_run_folder_is_an_encoder(run):
+    done = vssl('search', 'toy', '--data', 'toy', '--encoder', 'run', cwd=run, code=2)
+    assert 'toy: is a folder; name a video' in done.stderr # after the index was made
+    [q, *_] = sorted(manifest.find_videos(run/'toy'))
+    assert len(vssl('search', q, '--data', 'toy', '--k', 4, cwd=run).stdout.splitlines()) == 5
+
+
+@pytest.mark.parametrize('kind', ['npz', 'csv', 'parquet'])
+def test_extract_with_names(run, kind):
+    if kind == 'parquet': parquet = pytest.importorskip('pyarrow.parquet')
+    vssl('extract', 'run', '--out', f'f.{kind}', '--device', 'cpu', '--workers', 0, cwd=run)
+    m = manifest.read(run/'toy')
+    [kept] = (run/'run'/'features').glob('*-all1-*.safetensors')
+    expected = features.load_features(kept)
+    order = [m.rows[r].video for r in expected.row.tolist()]
+    if kind == 'parquet':
+        table = parquet.read_table(run/'f.parquet').to_pydict()
+        assert table['video'] == order and np.array_equal(np.float32(table['x']), expected.x.numpy())
+        assert table['label'] == [m.rows[r].label for r in expected.row.tolist()]
+        return
+    got = evaluation.read_video_features(run/f'f.{kind}', m)
+    assert [m.rows[r].video for r in got.row.tolist()] == order
+    assert np.array_equal(got.x.numpy(), expected.x.numpy())
+
+
+def test_extract_refuses_before_it_works(run):
+    assert 'must end in .npz, .csv, .parquet' in wrong('extract', 'run', '--out', 'f.xlsx', cwd=run)
+
+
+def test_benchmark(tmp_path):
+    done = subprocess.run([sys.executable, ROOT/'benchmarks'/'search.py', '--videos', '30', '--backbone',
+        'tiny', '--clip', '8', '32', '--rounds', '1', '--out', 'out.json'], cwd=tmp_path, text=True,
+        capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    [r] = json.loads((tmp_path/'out.json').read_text())['rows']
+    assert r['index_bytes'] > 4*30*r['dim'] and r['seconds']['a file of the folder'] > 0
