@@ -70,6 +70,7 @@ def load_object(
             f'for the file folder/part.py that is folder.part, so write folder.part:{attribute}')
     here = str(Path.cwd())
     if here not in sys.path: sys.path.append(here) # a command starts in the folder of its script, not in ours
+    importlib.invalidate_caches() # or a file written this very moment is not found
     try: found: Any = importlib.import_module(module)
     except Exception as e: raise _not_imported(name, module, what, e) from e
     except SystemExit as e:
