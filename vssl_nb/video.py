@@ -218,13 +218,12 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
         for packet in container.demux() if seen else container.demux(stream):
             clock.check()
             # `packet.stream_index` is 0 in the last packet of every stream
-            own = packet.stream.index == stream.index
+            own = not seen or packet.stream.index == stream.index
             if seen: seen.add(packet, own)
             for frame in packet.decode() if own else ():
-                size = f'{frame.width}x{frame.height}'
-                if size != (first := first or size):
-                    raise VideoError(path, f'changes its size at frame {n} from {first} to {size}; re-encode '
-                        'it to one size')
+                if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
+                    raise VideoError(path, f'changes its size at frame {n} from {first[0]}x{first[1]} to '
+                        f'{frame.width}x{frame.height}; re-encode it to one size')
                 yield frame
                 clock.check()
                 n += 1
@@ -400,7 +399,25 @@ def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
     rgb:Any = reformatter.reformat(frame, format='rgb24', interpolation=Interpolation.POINT, **_ONE_THREAD)
     x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height,
         rgb.width, 3)
-    return np.ascontiguousarray(np.rot90(x, _rotation(frame)//90)) if _rotation(frame) else x
+    turn = _rotation(frame)
+    return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
+
+class _Stack:
+    "Frames, each copied to its place while it is warm; many are not laid out before they are there."
+    def __init__(self, need:list[int]|None):
+        self.left,self.n,self.blocks = None if need is None else len(need),0,list[np.ndarray]()
+
+    def add(self, x:np.ndarray): # (H, W, 3) uint8
+        room = 1 if self.left is None else min(self.left-self.n, 128)
+        at = self.n % 128 if self.left is not None else 0
+        if self.blocks and x.shape != (size := self.blocks[0].shape[1:]):
+            raise ValueError(f'frames of {x.shape[1]}x{x.shape[0]} come after one of {size[1]}x{size[0]}')
+        if at == 0: self.blocks.append(np.empty((room, *x.shape), np.uint8))
+        self.blocks[-1][at] = x
+        self.n += 1
+
+    def whole(self)->Tensor:
+        return torch.from_numpy(self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks))
 
 # %% ../nbs/01_video.ipynb #abcc2a98
 def crop_resize(
@@ -481,29 +498,34 @@ def decode(
     if (want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu'
         or want.min() < 0)):
         raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
-    need = None if want is None else set(want.tolist())
+    need,at = (None, None) if want is None else np.unique(want, return_inverse=True)
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
-    got = _within(path, limit, lambda clock: _pick(path, need, box, size, keys, threads, clock))
-    return torch.stack(list(got.values()) if want is None else [got[i] for i in want.tolist()])
+    got = _within(path, limit, lambda clock: _pick(path, need if need is None else need.tolist(), box, size,
+        keys, threads, clock))
+    return got if want is None or np.array_equal(want, need) else got[torch.from_numpy(at)]
 
-def _pick(path, need:set[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
-)->dict[int, Tensor]: # number -> (H, W, 3)
-    got,n,reformatter = {},-1,VideoReformatter()
+# %% ../nbs/01_video.ipynb #29e961de
+def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
+)->Tensor: # (len(need), H, W, 3), in ascending order
+    got,n,reformatter = _Stack(need),-1,VideoReformatter()
     entry = _is_entry(path)
-    with closing(_entry_frames(path, need) if entry else _numbered(path, sorted(need) if need else None, keys,
+    with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
         threads, clock)) as numbered:
         for n,frame in numbered:
-            if need is not None and n not in need: continue
+            # the next one that is still missing: after a jump that failed, all come again
+            if need is not None and n != need[got.n]: continue
+            x = frame if entry else _rgb(frame, reformatter)
             try:
-                got[n] = crop_resize(torch.from_numpy(frame if entry else _rgb(frame, reformatter))[None],
-                    box, size)[0]
+                if not (box is None and size is None): x = crop_resize(torch.from_numpy(x)[None], box,
+                    size)[0].numpy()
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
-            if need is not None and len(got) == len(need): break
-    if need is None or len(got) == len(need): return got
+            try: got.add(x)
+            except ValueError as e: raise VideoError(path, f'is not one film: {e}; pack it again') from None
+            if need is not None and got.n == len(need): break
+    if need is None or got.n == len(need): return got.whole()
     if keys and not entry: return _pick(path, need, box, size, (), threads, clock)
-    raise VideoError(path, f'has no frame {max(need)}: {n+1} frames decode, numbered from 0')
+    raise VideoError(path, f'has no frame {need[-1]}: {n+1} frames decode, numbered from 0')
 
-# %% ../nbs/01_video.ipynb #f4891c02
 def iter_frames(
     path:str|os.PathLike, # a video file, an entry of a released LMDB, or a folder of numbered pictures
 )->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
