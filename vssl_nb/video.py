@@ -10,6 +10,7 @@ __all__ = ['Keyframes', 'VideoError', 'encode', 'lmdb_entries', 'Probe', 'probe'
 import io
 import math
 import os
+import queue
 import re
 import stat
 import threading
@@ -19,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,20 @@ class VideoError(ValueError):
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
+
+class _Clock:
+    "When a call has to be over."
+    def __init__(self, path, limit:float|None):
+        self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
+
+    def late(self)->VideoError:
+        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
+            'more time with `limit`')
+
+    def check(self):
+        if time.monotonic() > self.end: raise self.late()
+
+_NO_HURRY = _Clock('', None)
 
 # %% ../nbs/01_video.ipynb #014cd34e
 # older PyAV has no such argument and converts in one thread anyway
@@ -118,36 +134,38 @@ def encode(
     return path
 
 # %% ../nbs/01_video.ipynb #9257d350
-class _Clock:
-    "When a call has to be over."
-    def __init__(self, path, limit:float|None):
-        self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
+class _Helper:
+    "A thread that works for one caller at a time, and waits for the next."
+    def __init__(self):
+        self.asked,self.said = queue.SimpleQueue[Any](),queue.SimpleQueue[tuple[Any, BaseException|None]]()
+        threading.Thread(target=self.run, daemon=True).start()
 
-    def late(self)->VideoError:
-        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
-            'more time with `limit`')
+    def run(self):
+        while work := self.asked.get():
+            said:tuple[Any, BaseException|None]
+            try: said = work(),None
+            except BaseException as e: said = None,e
+            self.said.put(said)
+            del work,said # frames are not kept until the next call
 
-    def check(self):
-        if time.monotonic() > self.end: raise self.late()
-
-_NO_HURRY = _Clock('', None)
+_idle = list[_Helper]()
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_idle.clear) # no thread outlives a fork
 
 def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
     "What `work` returns; `VideoError` after `limit` seconds, even where it hangs inside FFmpeg."
-    clock,said = _Clock(path, limit),list[tuple[Any, BaseException|None]]()
+    clock,said = _Clock(path, limit),None
     if limit is None or limit == math.inf: return work(clock)
-    def run():
-        try: said.append((work(clock), None))
-        except BaseException as e: said.append((None, e))
-    # nothing can stop a thread that hangs in C: it is left behind, and asked to stop should it ever come back
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try: thread.join(limit)
-    finally: clock.end = -math.inf
-    if not said: raise clock.late()
-    result,e = said.pop()
-    if e is not None: raise e
-    return result
+    try: helper = _idle.pop()
+    except IndexError: helper = _Helper()
+    helper.asked.put(partial(work, clock))
+    try: said = helper.said.get(timeout=min(max(limit, 0), threading.TIMEOUT_MAX))
+    except queue.Empty: raise clock.late() from None
+    finally: # nothing can stop a thread that hangs in C: it is left behind, and ends should it ever come back
+        clock.end = -math.inf
+        if said: _idle.append(helper)
+        else: helper.asked.put(None)
+    if said[1] is not None: raise said[1]
+    return said[0]
 
 # %% ../nbs/01_video.ipynb #7fb8cb89
 def _check_file(path):
@@ -392,11 +410,13 @@ def _probe(path, clock:_Clock)->Probe:
     return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), *found)
 
 # %% ../nbs/01_video.ipynb #55b35f87
+_RGB24:Any = av.VideoFormat('rgb24') # by name, it would be looked up for every frame
+
 def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
     "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
     # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8,
     # where libswscale knows nothing else
-    rgb:Any = reformatter.reformat(frame, format='rgb24', interpolation=Interpolation.POINT, **_ONE_THREAD)
+    rgb:Any = reformatter.reformat(frame, format=_RGB24, interpolation=Interpolation.POINT, **_ONE_THREAD)
     x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height,
         rgb.width, 3)
     turn = _rotation(frame)
@@ -502,7 +522,7 @@ def decode(
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
     got = _within(path, limit, lambda clock: _pick(path, need if need is None else need.tolist(), box, size,
         keys, threads, clock))
-    return got if want is None or np.array_equal(want, need) else got[torch.from_numpy(at)]
+    return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
 # %% ../nbs/01_video.ipynb #29e961de
 def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
