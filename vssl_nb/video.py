@@ -149,7 +149,8 @@ class _Helper:
             del work,said # frames are not kept until the next call
 
 _idle = list[_Helper]()
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_idle.clear) # no thread outlives a fork
+# no thread outlives a fork
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_idle.clear)
 
 def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
     "What `work` returns; `VideoError` after `limit` seconds, even where it hangs inside FFmpeg."
@@ -166,6 +167,10 @@ def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
         else: helper.asked.put(None)
     if said[1] is not None: raise said[1]
     return said[0]
+
+def _container(path)->str|None: # MP4 and AVI say what they are; FFmpeg would ask all it knows, one by one
+    with open(path, 'rb', 0) as f: head = f.read(12)
+    return 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
 
 # %% ../nbs/01_video.ipynb #7fb8cb89
 def _check_file(path):
@@ -191,7 +196,7 @@ def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
     _check_file(path)
     # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
     try:
-        container = av.open(os.path.abspath(path), metadata_errors='ignore',
+        container = av.open(os.path.abspath(path), format=_container(path), metadata_errors='ignore',
             options={'protocol_whitelist': 'file'}, timeout=clock.limit)
     except (av.FFmpegError, OSError, ValueError) as e:
         clock.check()
@@ -425,16 +430,20 @@ def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
 class _Stack:
     "Frames, each copied to its place while it is warm; many are not laid out before they are there."
     def __init__(self, need:list[int]|None):
-        self.left,self.n,self.blocks = None if need is None else len(need),0,list[np.ndarray]()
+        self.total:float
+        self.total,self.room = (math.inf, 1) if need is None else (len(need), 128) # None: nobody knows yet
+        self.n,self.left,self.shape,self.blocks = 0,0,(0, 0, 0),list[np.ndarray]()
 
     def add(self, x:np.ndarray): # (H, W, 3) uint8
-        room = 1 if self.left is None else min(self.left-self.n, 128)
-        at = self.n % 128 if self.left is not None else 0
-        if self.blocks and x.shape != (size := self.blocks[0].shape[1:]):
-            raise ValueError(f'frames of {x.shape[1]}x{x.shape[0]} come after one of {size[1]}x{size[0]}')
-        if at == 0: self.blocks.append(np.empty((room, *x.shape), np.uint8))
-        self.blocks[-1][at] = x
-        self.n += 1
+        if x.shape != self.shape:
+            if self.n: raise ValueError(f'frames of {x.shape[1]}x{x.shape[0]} come after one of '
+                f'{self.shape[1]}x{self.shape[0]}')
+            self.shape = x.shape
+        if not self.left:
+            self.left = int(min(self.total-self.n, self.room))
+            self.blocks.append(np.empty((self.left, *x.shape), np.uint8))
+        self.blocks[-1][-self.left] = x
+        self.n,self.left = self.n+1,self.left-1
 
     def whole(self)->Tensor:
         return torch.from_numpy(self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks))
@@ -527,24 +536,23 @@ def decode(
 # %% ../nbs/01_video.ipynb #29e961de
 def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
 )->Tensor: # (len(need), H, W, 3), in ascending order
-    got,n,reformatter = _Stack(need),-1,VideoReformatter()
-    entry = _is_entry(path)
+    got,n,reformatter,next_one = _Stack(need),-1,VideoReformatter(),iter(need or ())
+    entry,as_it_is,missing = _is_entry(path),box is None and size is None,next(next_one, None)
     with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
         threads, clock)) as numbered:
         for n,frame in numbered:
             # the next one that is still missing: after a jump that failed, all come again
-            if need is not None and n != need[got.n]: continue
+            if need is not None and n != missing: continue
             x = frame if entry else _rgb(frame, reformatter)
             try:
-                if not (box is None and size is None): x = crop_resize(torch.from_numpy(x)[None], box,
-                    size)[0].numpy()
+                if not as_it_is: x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
             try: got.add(x)
             except ValueError as e: raise VideoError(path, f'is not one film: {e}; pack it again') from None
-            if need is not None and got.n == len(need): break
-    if need is None or got.n == len(need): return got.whole()
+            if need is not None and (missing := next(next_one, None)) is None: break
+    if missing is None: return got.whole()
     if keys and not entry: return _pick(path, need, box, size, (), threads, clock)
-    raise VideoError(path, f'has no frame {need[-1]}: {n+1} frames decode, numbered from 0')
+    raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
 def iter_frames(
     path:str|os.PathLike, # a video file, an entry of a released LMDB, or a folder of numbered pictures
