@@ -78,7 +78,7 @@ class DryRun:
         n, on = ' and '.join(f'{o:,}' for o in self.operations), 'operations on the device'
         quiet = '' if all(self.learned) else ' (no loss in the first: a queue has to fill)'
         return (f'{self.name}: {len(self.operations)} steps with {n} {on}, every tensor in its place, '
-            f' and the CPU never waited{quiet}; it reports {", ".join(self.logs)}')
+            f'and the CPU never waited{quiet}; it reports {", ".join(self.logs)}')
 
 def walk(
     name:str, # for the answer
