@@ -8,6 +8,7 @@ __all__ = ['HELD', 'STEPS', 'GPUS', 'RESERVE', 'GROW', 'A100', 'FRACTION', 'VIDE
            'largest_batch', 'loader_memory', 'Speeds', 'roofline', 'Plan', 'hours', 'plan', 'describe_budget']
 
 # %% ../nbs/43_budget.ipynb #591d4907
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,7 @@ from .experiments import build_method, flow_is_live, view_options
 from .machine import DTYPES, Machine, checkpoint_activations
 from .momentum import Memory, Queue
 from .optim import optimizer
+from .plugins import load_object
 from .pretended_gpu import PretendedGPU
 from .recipes import Recipe, override, view_names
 from .train import ResumableBatchSampler, TrainingState, never_learned, prefetch, prepare
@@ -241,6 +243,8 @@ def trace_step(
 )->Trace:
     "One step of a recipe at its full size, on a pretended GPU; a few seconds, and nothing when asked again."
     same = dict(name='', about='', dataset='any', epochs=1, drops=()) # as far as a step is concerned
+    kind = load_object(recipe.method.method, f'the method {recipe.method.name}')
+    videos = videos if 'videos' in inspect.signature(kind).parameters else 0 # else it has no memory bank
     plain = override(recipe, **same, batch=batch or recipe.learning.batch)
     return _trace(plain, dtype, activation_checkpointing, videos)
 
