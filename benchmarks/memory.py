@@ -160,7 +160,7 @@ def table() -> list[dict]:
 
 
 def finetunings() -> list[dict]:
-    "The plan of every fine-tuning of an S3D on UCF101 split 1; one whose optimizer is not there yet is left out."
+    "The plan of every fine-tuning of an S3D on UCF101 split 1, where its optimizer is there."
     from vssl_nb.dry_run import plan_finetuning
     from vssl_nb.finetuning import TRAININGS
     rows = []
@@ -187,7 +187,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--device', default='cpu', choices=('cpu', 'cuda'))
     p.add_argument('--only', nargs='*', help='backbones')
-    p.add_argument('--table', action='store_true', help='the plan of every recipe and fine-tuning instead; measures nothing')
+    p.add_argument('--table', action='store_true',
+        help='the plan of every recipe and fine-tuning instead; measures nothing')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
