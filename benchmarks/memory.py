@@ -1,4 +1,4 @@
-"""Computed memory of a training step against what small real runs take; the table of recipes and fine-tunings.
+"""Computed memory of a training step against what small real runs take; and the table of every training.
 
     python benchmarks/memory.py --out results/memory-cpu.json
     python benchmarks/memory.py --table --out results/budget.json
