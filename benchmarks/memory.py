@@ -1,4 +1,4 @@
-"""Computed memory of a training step against what small real runs take; and the table of every recipe.
+"""Computed memory of a training step against what small real runs take; and the table of every training.
 
     python benchmarks/memory.py --out results/memory-cpu.json
     python benchmarks/memory.py --table --out results/budget.json
@@ -159,6 +159,20 @@ def table() -> list[dict]:
     return rows
 
 
+def finetunings() -> list[dict]:
+    "The plan of every fine-tuning of an S3D on UCF101 split 1, where its optimizer is there."
+    from vssl_nb.dry_run import plan_finetuning
+    from vssl_nb.finetuning import TRAININGS
+    rows = []
+    for how in TRAININGS.values():
+        try: rows.append(asdict(plan_finetuning(how)))
+        except ValueError as e:
+            print(f'{how.name}: left out, {e}')
+            continue
+        print(f"{how.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
+    return rows
+
+
 def machine(device: str) -> dict:
     import torch
     info = Path('/proc/cpuinfo')
@@ -173,7 +187,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--device', default='cpu', choices=('cpu', 'cuda'))
     p.add_argument('--only', nargs='*', help='backbones')
-    p.add_argument('--table', action='store_true', help='the plan of every recipe instead; measures nothing')
+    p.add_argument('--table', action='store_true',
+        help='the plan of every recipe and fine-tuning instead; measures nothing')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -181,10 +196,10 @@ def main():
         child(json.loads(a.child))
         return
     cases = [c for c in CASES if not a.only or c['backbone'] in a.only]
-    rows = table() if a.table else compare(a.device, cases)
+    rows = {'rows': table(), 'finetunings': finetunings()} if a.table else {'rows': compare(a.device, cases)}
     if a.out:
         Path(a.out).write_text(json.dumps({'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
-            'command': ' '.join(sys.argv), 'machine': machine(a.device), 'rows': rows}, indent=1) + '\n')
+            'command': ' '.join(sys.argv), 'machine': machine(a.device)} | rows, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

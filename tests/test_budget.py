@@ -1,6 +1,7 @@
 "Computed memory against processes that really train, and against real tensors with autograd's own engine."
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
@@ -9,6 +10,8 @@ import torch
 
 from vssl_nb import train as loop
 from vssl_nb.budget import GPUS, RESERVE, MemoryWatch, largest_batch, memory, plan, trace_of, trace_step
+from vssl_nb.dry_run import plan_finetuning
+from vssl_nb.finetuning import TRAININGS
 from vssl_nb.pretended_gpu import PretendedGPU
 from vssl_nb.recipes import RECIPES, find, override
 
@@ -74,6 +77,15 @@ def test_the_kept_table_is_of_these_recipes():
         now = plan(find(name))
         assert now.memory == pytest.approx(rows[name]['memory'], rel=.01)
         assert {k: list(v) for k, v in now.batches.items()} == rows[name]['batches']
+
+
+def test_the_kept_table_has_every_fine_tuning():
+    rows = {r['name']: r for r in json.loads((ROOT/'results/budget.json').read_text())['finetunings']}
+    assert list(rows) == [name for name, how in TRAININGS.items() if how.optimizer != 'lars'] # with MoQuad
+    now = asdict(plan_finetuning(TRAININGS['clean_linear']))
+    assert now.pop('memory') == pytest.approx(rows['clean_linear']['memory'], rel=.01)
+    assert now['batches'] == {k: tuple(v) for k, v in rows['clean_linear']['batches'].items()}
+    assert now['hours'] == pytest.approx(rows['clean_linear']['hours'], rel=.01)
 
 
 def test_flops_are_those_of_torchs_own_counter():

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['HELD', 'STEPS', 'GPUS', 'RESERVE', 'GROW', 'A100', 'FRACTION', 'VIDEOS', 'MemoryWatch', 'Trace', 'trace_of',
-           'trace_step', 'StepMemory', 'memory', 'Reserve', 'largest_batch', 'loader_memory', 'Speeds', 'roofline',
-           'Plan', 'hours', 'plan', 'describe_budget']
+           'trace_training', 'trace_step', 'StepMemory', 'worst_moment', 'memory', 'Reserve', 'fitting_videos',
+           'largest_batch', 'loader_memory', 'Speeds', 'roofline', 'Plan', 'hours', 'plan', 'describe_budget']
 
 # %% ../nbs/43_budget.ipynb #591d4907
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,7 @@ from .experiments import build_method, flow_is_live, view_options
 from .machine import DTYPES, Machine, checkpoint_activations
 from .momentum import Memory, Queue
 from .optim import optimizer
+from .plugins import load_object
 from .pretended_gpu import PretendedGPU
 from .recipes import Recipe, override, view_names
 from .train import ResumableBatchSampler, TrainingState, never_learned, prefetch, prepare
@@ -152,11 +154,9 @@ def _method(recipe:Recipe, videos:int, checkpointing:bool)->tuple[Any, Views]:
     how = view_options(recipe) | ({'live': live} if flow_is_live(recipe) else {})
     return method, Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
 
-def _begun(recipe:Recipe, method:Any)->tuple[TrainingState, nn.Module]: # as after the first step
-    how = recipe.learning
+def _begun(method:Any, make_optimizer:Callable)->tuple[TrainingState, nn.Module]: # as after the first step
     method.to('cuda')
-    run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay,
-        how.sgd_momentum))
+    run = TrainingState(method, make_optimizer(method))
     model = prepare(run, torch.device('cuda'), channels_last=True, compile=False)
     for p in _learn(run): p.grad = torch.zeros_like(p)
     run.opt.step() # the optimizer makes its state
@@ -180,7 +180,8 @@ def _say_what_is_there(watch:MemoryWatch, run:TrainingState)->None:
 # autograd's engine frees what a node saved as soon as the node has run; walked by hand, nobody does
 def _freed_when_used()->saved_tensors_hooks: return saved_tensors_hooks(lambda x: [x], lambda box: box.pop())
 
-def _step(watch:MemoryWatch, run:TrainingState, model:nn.Module, views:Views, stream, batches:Any, dtype:str):
+def _step(watch:MemoryWatch, run:TrainingState, model:nn.Module, views:Callable, stream, batches:Any,
+    dtype:str):
     def enter(part):
         watch.holds((p.grad for p in _learn(run) if p.grad is not None), 'gradients')
         watch.enter(part)
@@ -205,13 +206,25 @@ STEPS = 3 # that a method may take before its first loss
 
 @lru_cache(64)
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
-    size, accumulate = recipe.learning.batch, recipe.learning.accumulate
+    how = recipe.learning
     method, views = _method(recipe, videos, checkpointing)
-    raw = _blank(recipe, size)
+    def opt(m): return optimizer(m.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    return trace_training(method, opt, views, _blank(recipe, how.batch), how.accumulate, dtype)
+
+def trace_training(
+    method:nn.Module, # moved to the pretended GPU in place
+    make_optimizer:Callable[[nn.Module], torch.optim.Optimizer],
+    views:Callable, # as in `fit`
+    raw:dict[str,Any], # a batch as a loader gives it
+    accumulate:int=1, # batches of one optimizer step
+    dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
+)->Trace:
+    "One step of any training, on a pretended GPU."
+    size = len(raw['row'])
     order = ResumableBatchSampler(size*accumulate*STEPS, size, 1, accumulate=accumulate)
-    batches = SimpleNamespace(batch_sampler=order, dataset=SimpleNamespace(note=lambda bad: None))
+    batches: Any = SimpleNamespace(batch_sampler=order, dataset=SimpleNamespace(note=lambda bad: None))
     with PretendedGPU(strict=False), MemoryWatch() as watch:
-        run, model = _begun(recipe, method)
+        run, model = _begun(method, make_optimizer)
         _say_what_is_there(watch, run)
         for _ in range(STEPS):
             begin = len(watch.operations)
@@ -220,6 +233,7 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
         else: raise never_learned(run)
     return trace_of(watch, begin)
 
+# %% ../nbs/43_budget.ipynb #496f5701
 def trace_step(
     recipe:Recipe,
     dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
@@ -229,6 +243,8 @@ def trace_step(
 )->Trace:
     "One step of a recipe at its full size, on a pretended GPU; a few seconds, and nothing when asked again."
     same = dict(name='', about='', dataset='any', epochs=1, drops=()) # as far as a step is concerned
+    kind = load_object(recipe.method.method, f'the method {recipe.method.name}')
+    videos = videos if 'videos' in inspect.signature(kind).parameters else 0 # else it has no memory bank
     plain = override(recipe, **same, batch=batch or recipe.learning.batch)
     return _trace(plain, dtype, activation_checkpointing, videos)
 
@@ -255,15 +271,18 @@ class StepMemory:
 
 def _gb(n:float)->str: return f'{n/1e9:.2f} GB' if n >= 1e8 else f'{n/1e6:.1f} MB'
 
+def worst_moment(trace:Trace)->StepMemory:
+    "What is alive when most is."
+    at = int(trace.total.argmax())
+    return StepMemory(**{k: int(v[at]) for k,v in trace.alive.items()}, when=trace.parts[at])
+
 def memory(
     recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `trace_step`
     batch:int|None=None, videos:int=9537,
     ahead:bool=True, # is the next batch there during the step? On a GPU it is
 )->StepMemory:
     "The memory of a training step at its worst moment, without what `RESERVE` is for."
-    trace = trace_step(recipe, dtype, activation_checkpointing, batch, videos)
-    at = int(trace.total.argmax())
-    found = StepMemory(**{k: int(v[at]) for k,v in trace.alive.items()}, when=trace.parts[at])
+    found = worst_moment(trace_step(recipe, dtype, activation_checkpointing, batch, videos))
     if ahead: return found
     raw = _blank(recipe, batch or recipe.learning.batch).values()
     following = sum(x.nbytes for x in raw if isinstance(x, Tensor))
@@ -288,6 +307,16 @@ RESERVE = Reserve(fixed=10**9, share=.1)
 
 GROW = ('inputs', 'activations', 'transient') # with the batch
 
+# %% ../nbs/43_budget.ipynb #7d592d1c
+def fitting_videos(
+    trace:Trace,
+    batch:int, # of its step, videos
+    room:float, # bytes
+)->int: # negative where not even the weights fit
+    "How many videos have room in every moment of a step."
+    grows = np.sum([trace.alive[k] for k in GROW], axis=0)
+    return int(((room - (trace.total - grows))*batch/np.maximum(grows, 1)).min())
+
 def largest_batch(
     recipe:Recipe,
     size:float, # bytes of the device, such as GPUS['24 GB']
@@ -299,9 +328,8 @@ def largest_batch(
     method: Any = recipe.method
     groups, queue = getattr(method, 'groups', None) or 1, getattr(method, 'queue', 0)
     def fitting(batch):
-        trace = trace_step(recipe, dtype, activation_checkpointing, batch, videos)
-        grows = np.sum([trace.alive[k] for k in GROW], axis=0)
-        n = int(((reserve.left(size) - (trace.total - grows))*batch/np.maximum(grows, 1)).min())
+        n = fitting_videos(trace_step(recipe, dtype, activation_checkpointing, batch, videos), batch,
+            reserve.left(size))
         return max(0, min(n, queue or n, videos//recipe.learning.accumulate)//groups*groups)
     n = fitting(recipe.learning.batch)
     return n if n <= 32*recipe.learning.batch else min(n, fitting(n)) # far away, similarities count: B x B

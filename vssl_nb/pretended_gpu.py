@@ -71,7 +71,7 @@ class PretendedGPU(TorchDispatchMode):
         if func in _NO_SHAPES: return None
         if any(x.ndim for x in host):
             raise WrongDevice(f'{func} is given tensors of the CPU and of the GPU at {_asked()}')
-        args, kwargs = tree_map_only(Tensor, self.as_fake, (args, kwargs))
+        if host: args, kwargs = tree_map_only(Tensor, self.as_fake, (args, kwargs))
         try:
             with self.fake: return func(*args, **kwargs)
         except DataDependentOutputException:

@@ -10,6 +10,7 @@ __all__ = ['Keyframes', 'VideoError', 'encode', 'lmdb_entries', 'Probe', 'probe'
 import io
 import math
 import os
+import queue
 import re
 import stat
 import threading
@@ -19,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,20 @@ class VideoError(ValueError):
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
+
+class _Clock:
+    "When a call has to be over."
+    def __init__(self, path, limit:float|None):
+        self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
+
+    def late(self)->VideoError:
+        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
+            'more time with `limit`')
+
+    def check(self):
+        if time.monotonic() > self.end: raise self.late()
+
+_NO_HURRY = _Clock('', None)
 
 # %% ../nbs/01_video.ipynb #014cd34e
 # older PyAV has no such argument and converts in one thread anyway
@@ -118,36 +134,43 @@ def encode(
     return path
 
 # %% ../nbs/01_video.ipynb #9257d350
-class _Clock:
-    "When a call has to be over."
-    def __init__(self, path, limit:float|None):
-        self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
+class _Helper:
+    "A thread that works for one caller at a time, and waits for the next."
+    def __init__(self):
+        self.asked,self.said = queue.SimpleQueue[Any](),queue.SimpleQueue[tuple[Any, BaseException|None]]()
+        threading.Thread(target=self.run, daemon=True).start()
 
-    def late(self)->VideoError:
-        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
-            'more time with `limit`')
+    def run(self):
+        while work := self.asked.get():
+            said:tuple[Any, BaseException|None]
+            try: said = work(),None
+            except BaseException as e: said = None,e
+            self.said.put(said)
+            del work,said # frames are not kept until the next call
 
-    def check(self):
-        if time.monotonic() > self.end: raise self.late()
-
-_NO_HURRY = _Clock('', None)
+_idle = list[_Helper]()
+# no thread outlives a fork
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_idle.clear)
 
 def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
     "What `work` returns; `VideoError` after `limit` seconds, even where it hangs inside FFmpeg."
-    clock,said = _Clock(path, limit),list[tuple[Any, BaseException|None]]()
+    clock,said = _Clock(path, limit),None
     if limit is None or limit == math.inf: return work(clock)
-    def run():
-        try: said.append((work(clock), None))
-        except BaseException as e: said.append((None, e))
-    # nothing can stop a thread that hangs in C: it is left behind, and asked to stop should it ever come back
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try: thread.join(limit)
-    finally: clock.end = -math.inf
-    if not said: raise clock.late()
-    result,e = said.pop()
-    if e is not None: raise e
-    return result
+    try: helper = _idle.pop()
+    except IndexError: helper = _Helper()
+    helper.asked.put(partial(work, clock))
+    try: said = helper.said.get(timeout=min(max(limit, 0), threading.TIMEOUT_MAX))
+    except queue.Empty: raise clock.late() from None
+    finally: # nothing can stop a thread that hangs in C: it is left behind, and ends should it ever come back
+        clock.end = -math.inf
+        if said: _idle.append(helper)
+        else: helper.asked.put(None)
+    if said[1] is not None: raise said[1]
+    return said[0]
+
+def _container(path)->str|None: # MP4 and AVI say what they are; FFmpeg would ask all it knows, one by one
+    with open(path, 'rb', 0) as f: head = f.read(12)
+    return 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
 
 # %% ../nbs/01_video.ipynb #7fb8cb89
 def _check_file(path):
@@ -173,7 +196,7 @@ def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
     _check_file(path)
     # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
     try:
-        container = av.open(os.path.abspath(path), metadata_errors='ignore',
+        container = av.open(os.path.abspath(path), format=_container(path), metadata_errors='ignore',
             options={'protocol_whitelist': 'file'}, timeout=clock.limit)
     except (av.FFmpegError, OSError, ValueError) as e:
         clock.check()
@@ -218,13 +241,12 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
         for packet in container.demux() if seen else container.demux(stream):
             clock.check()
             # `packet.stream_index` is 0 in the last packet of every stream
-            own = packet.stream.index == stream.index
+            own = not seen or packet.stream.index == stream.index
             if seen: seen.add(packet, own)
             for frame in packet.decode() if own else ():
-                size = f'{frame.width}x{frame.height}'
-                if size != (first := first or size):
-                    raise VideoError(path, f'changes its size at frame {n} from {first} to {size}; re-encode '
-                        'it to one size')
+                if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
+                    raise VideoError(path, f'changes its size at frame {n} from {first[0]}x{first[1]} to '
+                        f'{frame.width}x{frame.height}; re-encode it to one size')
                 yield frame
                 clock.check()
                 n += 1
@@ -393,14 +415,38 @@ def _probe(path, clock:_Clock)->Probe:
     return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), *found)
 
 # %% ../nbs/01_video.ipynb #55b35f87
+_RGB24:Any = av.VideoFormat('rgb24') # by name, it would be looked up for every frame
+
 def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
     "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
     # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8,
     # where libswscale knows nothing else
-    rgb:Any = reformatter.reformat(frame, format='rgb24', interpolation=Interpolation.POINT, **_ONE_THREAD)
+    rgb:Any = reformatter.reformat(frame, format=_RGB24, interpolation=Interpolation.POINT, **_ONE_THREAD)
     x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height,
         rgb.width, 3)
-    return np.ascontiguousarray(np.rot90(x, _rotation(frame)//90)) if _rotation(frame) else x
+    turn = _rotation(frame)
+    return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
+
+class _Stack:
+    "Frames, each copied to its place while it is warm; many are not laid out before they are there."
+    def __init__(self, need:list[int]|None):
+        self.total:float
+        self.total,self.room = (math.inf, 1) if need is None else (len(need), 128) # None: nobody knows yet
+        self.n,self.left,self.shape,self.blocks = 0,0,(0, 0, 0),list[np.ndarray]()
+
+    def add(self, x:np.ndarray): # (H, W, 3) uint8
+        if x.shape != self.shape:
+            if self.n: raise ValueError(f'frames of {x.shape[1]}x{x.shape[0]} come after one of '
+                f'{self.shape[1]}x{self.shape[0]}')
+            self.shape = x.shape
+        if not self.left:
+            self.left = int(min(self.total-self.n, self.room))
+            self.blocks.append(np.empty((self.left, *x.shape), np.uint8))
+        self.blocks[-1][-self.left] = x
+        self.n,self.left = self.n+1,self.left-1
+
+    def whole(self)->Tensor:
+        return torch.from_numpy(self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks))
 
 # %% ../nbs/01_video.ipynb #abcc2a98
 def crop_resize(
@@ -481,29 +527,33 @@ def decode(
     if (want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu'
         or want.min() < 0)):
         raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
-    need = None if want is None else set(want.tolist())
+    need,at = (None, None) if want is None else np.unique(want, return_inverse=True)
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
-    got = _within(path, limit, lambda clock: _pick(path, need, box, size, keys, threads, clock))
-    return torch.stack(list(got.values()) if want is None else [got[i] for i in want.tolist()])
+    got = _within(path, limit, lambda clock: _pick(path, need if need is None else need.tolist(), box, size,
+        keys, threads, clock))
+    return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
-def _pick(path, need:set[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
-)->dict[int, Tensor]: # number -> (H, W, 3)
-    got,n,reformatter = {},-1,VideoReformatter()
-    entry = _is_entry(path)
-    with closing(_entry_frames(path, need) if entry else _numbered(path, sorted(need) if need else None, keys,
+# %% ../nbs/01_video.ipynb #29e961de
+def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
+)->Tensor: # (len(need), H, W, 3), in ascending order
+    got,n,reformatter,next_one = _Stack(need),-1,VideoReformatter(),iter(need or ())
+    entry,as_it_is,missing = _is_entry(path),box is None and size is None,next(next_one, None)
+    with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
         threads, clock)) as numbered:
         for n,frame in numbered:
-            if need is not None and n not in need: continue
+            # the next one that is still missing: after a jump that failed, all come again
+            if need is not None and n != missing: continue
+            x = frame if entry else _rgb(frame, reformatter)
             try:
-                got[n] = crop_resize(torch.from_numpy(frame if entry else _rgb(frame, reformatter))[None],
-                    box, size)[0]
+                if not as_it_is: x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
-            if need is not None and len(got) == len(need): break
-    if need is None or len(got) == len(need): return got
+            try: got.add(x)
+            except ValueError as e: raise VideoError(path, f'is not one film: {e}; pack it again') from None
+            if need is not None and (missing := next(next_one, None)) is None: break
+    if missing is None: return got.whole()
     if keys and not entry: return _pick(path, need, box, size, (), threads, clock)
-    raise VideoError(path, f'has no frame {max(need)}: {n+1} frames decode, numbered from 0')
+    raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
-# %% ../nbs/01_video.ipynb #f4891c02
 def iter_frames(
     path:str|os.PathLike, # a video file, an entry of a released LMDB, or a folder of numbered pictures
 )->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
