@@ -1,10 +1,10 @@
 """Do the claims of the CPR paper about its cascade hold on the toy, and not only with one seed?
 
 For each seed: InfoNCE on frames and on frame differences; then, all from these two and for the same number of
-steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is CoCLR), 3, 5 and 7 stages,
-and of 3 stages with other ratios. Each is measured by retrieval on test videos (clean protocol), by the mining
-in its log (mean of the last epoch; class mining recall at its end), and before any of it what the frozen
-networks would mine is measured, over the stages.
+steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is CoCLR), 3, 5 and 7
+stages, and of 3 stages with other ratios. Each is measured by retrieval on test videos (clean protocol), by
+the mining in its log (mean of the last epoch; class mining recall at its end), and before any of it what the
+frozen networks would mine is measured, over the stages.
 
     python benchmarks/cascade.py --seeds 11 12 13 --out results/cascade-toy.json
 
@@ -47,7 +47,8 @@ def last_epoch(out: Path) -> dict:
     "What the log says about mining at the end."
     with (out/'steps.csv').open(newline='') as f: rows = list(csv.DictReader(f))
     rows = [r for r in rows if r['epoch']==rows[-1]['epoch']]
-    mean = {c: statistics.mean(float(r[c]) for r in rows if r[c] not in ('', 'nan')) for c in ('mined', 'mined_r1')}
+    mean = {c: statistics.mean(float(r[c]) for r in rows if r[c] not in ('', 'nan'))
+        for c in ('mined', 'mined_r1')}
     return mean | {'cmr': float(rows[-1]['cmr']), 'steps': int(rows[-1]['step'])}
 
 
@@ -57,7 +58,7 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
     if not (data/'manifest.csv').exists(): toy.make(data, size, seed=seed, progress=False)
     found: dict = {'seed': seed, 'rows': []}
     def recipe(name, **more):
-        mine = changes if name.startswith('coclr') else {k: v for k, v in changes.items() if k not in ('queue', 'topk')}
+        mine = {k: v for k, v in changes.items() if name.startswith('coclr') or k not in ('queue', 'topk')}
         return override(find(name), seed=seed, **mine, **more)
     for view in ('rgb', 'residual'):
         r = train(recipe(f'infonce-toy-{view}'), data, root/view, how)
@@ -77,7 +78,8 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
         row = {'run': name, 'stages': stages, 'ratio': ratio, 'r1': r['r1'], 'r5': r['r5'], 'r10': r['r10'],
             'seconds': r['seconds']} | last_epoch(out)
         found['rows'].append(row)
-        print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR {row['cmr']:.1%}", flush=True)
+        print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR {row['cmr']:.1%}",
+            flush=True)
     return found
 
 
@@ -86,7 +88,7 @@ def main():
     p.add_argument('--seeds', nargs='+', type=int, default=[11, 12, 13])
     p.add_argument('--runs', type=Path, default=Path('runs/cascade'), help='folder of the runs')
     p.add_argument('--size', default='demo', help='of the toy')
-    p.add_argument('--set', nargs='*', default=[], help='whole numbers to change in every recipe, such as epochs=2')
+    p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
     changes = {k: int(v) for k, v in (s.split('=') for s in a.set)}

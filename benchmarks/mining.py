@@ -1,9 +1,9 @@
 """What does a cascade of mining cost, beside one that goes through the batch query by query?
 
-Both find positives for a batch of queries in two memories, the similarities included, and are checked to take
-the same. The baseline follows the algorithm as one would write it down: for each query, the features of what is
-left are gathered, compared and cut, stage by stage. Ours compares all queries with all keys once in each view
-and then gathers similarities only. They take turns, round by round, and the median counts.
+Both find positives for a batch of queries in two memories, the similarities included, and are checked to
+take the same. The baseline follows the algorithm as one would write it down: for each query, the features of
+what is left are gathered, compared and cut, stage by stage. Ours compares all queries with all keys once in
+each view and then gathers similarities only. They take turns, round by round, and the median counts.
 
     python benchmarks/mining.py --out results/mining-cpu.json
 
@@ -22,7 +22,7 @@ from step import machine  # noqa: E402
 import torch  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from vssl_nb.mining import Cascade, TopK, stage_sizes  # noqa: E402
+from vssl_nb.mining import Cascade, TopK, stage_sizes, stage_views  # noqa: E402
 
 BOUND = 9. # asked for at 2,048 and 16,384 keys on a CPU
 
@@ -45,7 +45,7 @@ def query_by_query(miner, x, excluded):
     "The baseline: gathers features, loops over the batch."
     found, N = torch.zeros_like(excluded), excluded.shape[1]
     sizes = stage_sizes(N, miner.stages, miner.ratio, miner.k)
-    views = [view.split()[0] for view in miner.views(('flow', 'rgb'))]
+    views = [view.split()[0] for view in stage_views(miner.order, miner.stages, ('flow', 'rgb'))]
     for b in range(len(excluded)):
         left = torch.arange(N, device=excluded.device)
         for i, (view, n) in enumerate(zip(views, sizes)):
@@ -58,7 +58,7 @@ def query_by_query(miner, x, excluded):
 
 
 def timed(f, *args, device, least: float = .2):
-    "Seconds of one call, in a row of calls that takes `least` or more; of the processor where one thread works."
+    "Seconds of one call (of the processor, where one thread works), in a row that takes `least` or more."
     def wait():
         if device.type=='cuda': torch.cuda.synchronize()
     wait()
@@ -104,12 +104,13 @@ def measure(K: int, a, device) -> dict:
     # float32: two nearly equal similarities may change places between two ways to multiply
     agree = (one & many).sum().item()/many.sum().item()
     assert agree > .99, f'they take different candidates: {agree:.1%} agree'
-    ways = {'ours': (in_one, miner), 'query by query': (query_by_query, miner), 'one look': (in_one, TopK(a.topk))}
+    ways: dict = {'ours': (in_one, miner), 'query by query': (query_by_query, miner),
+        'one look': (in_one, TopK(a.topk))}
     took: dict = {name: [] for name in ways}
     for _ in range(a.rounds):
         for name, (f, m) in ways.items(): took[name].append(timed(f, m, x, excluded, device=device))
     seconds = {name: statistics.median(t) for name, t in took.items()}
-    peaks = {} if device.type=='cuda' else {name: peak_bytes(f, m, a.batch, a.dim, K) for name, (f, m) in ways.items()}
+    peaks = {name: peak_bytes(f, m, a.batch, a.dim, K) for name, (f, m) in ways.items() if device.type=='cpu'}
     return {'keys': K, 'seconds': seconds, 'all_seconds': took, 'agree': agree,
         'ratio': seconds['query by query']/seconds['ours'], 'peak_bytes': peaks}
 
@@ -128,14 +129,15 @@ def main():
     a = p.parse_args()
     device = torch.device(a.device)
     where, rows = machine(device.type), []
-    print(f"{where['cpu']}, {where['threads']} threads; torch {where['torch']}; batch {a.batch}, {a.dim} numbers, "
-        f'{a.stages} stages, ratio {a.ratio}; medians of {a.rounds}')
+    print(f"{where['cpu']}, {where['threads']} threads; torch {where['torch']}; batch {a.batch}, "
+        f'{a.dim} numbers, {a.stages} stages, ratio {a.ratio}; medians of {a.rounds}')
     for K in a.keys:
         rows.append(r := measure(K, a, device))
         ms = {n: f'{1000*s:.1f} ms' for n, s in r['seconds'].items()}
         mib = '; '.join(f'{n} {b/2**20:.0f} MiB' for n, b in r['peak_bytes'].items())
-        print(f"{K} keys: ours {ms['ours']}, query by query {ms['query by query']} ({r['ratio']:.1f} times as long), "
-            f"one look {ms['one look']}; memory: {mib or 'not measured'}", flush=True)
+        print(f"{K} keys: ours {ms['ours']}, query by query {ms['query by query']} "
+            f"({r['ratio']:.1f} times as long), one look {ms['one look']}; memory: {mib or 'not measured'}",
+            flush=True)
         if a.out:
             told = {'what': 'benchmarks/mining.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
                 'device': str(device), 'batch': a.batch, 'dim': a.dim, 'stages': a.stages, 'ratio': a.ratio,

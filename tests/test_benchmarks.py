@@ -169,7 +169,8 @@ def test_mining(tmp_path):
 
 
 def test_cascade(tmp_path):
-    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', 'queue=48', 'topk=2']
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', 'queue=48',
+        'topk=2']
     done = script('cascade.py', *how, '--out', 'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     seed, = json.loads((tmp_path/'out.json').read_text())['seeds']

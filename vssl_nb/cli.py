@@ -475,7 +475,7 @@ class Mine:
     folder:tyro.conf.Positional[Path] # folder of the run that learns
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
     data:Path|None=None # manifest; none: the one it was trained on
-    # each a miner and its options, such as topk, cascade,stages=7,order=paper or package.module:name,option=value
+    # each with its options, such as topk, cascade,stages=7,order=paper or package.module:name,option=value
     miners:tuple[str,...]=()
     topk:int=5 # videos to take for each
     memory:int|None=None # search so many videos, drawn once, as a queue would; none: all

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
-           'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_recall', 'ClassMiningRecall']
+           'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_recall',
+           'share_per_class', 'ClassMiningRecall']
 
 # %% ../nbs/14_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
@@ -68,20 +69,41 @@ def stage_sizes(
     stages:int, # of the cascade, at least 1
     ratio:float, # r, share that a stage keeps, between 0 and 1
     k:int, # what the last stage takes
-    of:str='memory', # floor(N r^i), 'memory' (released code, b5), or floor(r n) of the stage before, 'previous'
+    of:str='memory', # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
 )->tuple[int,...]: # candidates that are left after each stage; the last is k
-    "How many candidates each stage of a cascade keeps; raises ValueError where one would keep fewer than `k`."
+    "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
     one_of(('memory', 'previous'), of=of)
     sizes = [size]
     for i in range(1, stages): sizes.append(int(size*ratio**i) if of=='memory' else int(sizes[-1]*ratio))
     if sizes[-1] < k:
         most = sum(n >= k for n in sizes)
-        raise ValueError(f'stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for the '
-            f'last stage, which takes {k}: ' + (f'use at most {most} stages, ' if most else 'use ') +
+        raise ValueError(f'stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for '
+            f'the last stage, which takes {k}: ' + (f'use at most {most} stages, ' if most else 'use ') +
             'a larger memory or fewer positives')
     return (*sizes[1:], k)
 
 # %% ../nbs/14_mining.ipynb #fa906cd2
+def stage_views(
+    order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
+    stages:int, # at least 1
+    names:tuple[str,...], # of the similarities there are, the mining view first, then the trained one
+)->tuple[str,...]: # one for each stage
+    "Which similarities each stage looks at; raises ValueError where a view is missing."
+    if order in CASCADE_ORDERS:
+        if stages > 1 and len(names) < 2:
+            raise ValueError(f'a cascade of {stages} stages looks at two views in turns, '
+                f'and there is only {names[0]!r}: use stages=1')
+        trained = names[min(1, len(names)-1)]
+        if order=='released' and f'{trained} query' in names: trained = f'{trained} query'
+        turns:tuple[str,...] = (names[0], trained)
+    else: turns = tuple(order.split('+'))
+    if missing := [v for v in turns if v not in names]:
+        raise ValueError(f"order={order!r} asks for a view {missing[0]!r}, and there are "
+            f"{', '.join(names)}; or write 'released' or 'paper'")
+    asked = [turns[i % len(turns)] for i in range(stages)]
+    return (*asked[:-1], names[0] if order=='released' else asked[-1])
+
+# %% ../nbs/14_mining.ipynb #8f8e419d
 @dataclass(frozen=True)
 class Cascade:
     "Several searches, each among what the one before kept (CPR, Algorithm 1; released code, b5)."
@@ -90,7 +112,6 @@ class Cascade:
     k:int=5 # what the last stage takes (CPR: 5)
     order:str='released' # of the views: 'released', 'paper', or names to go through in turns, 'flow+rgb'
     siblings:str='first' # masked in the 'first' stage (released), in 'every' one, or 'none' (paper)
-
     def __post_init__(self):
         one_of(CASCADE_SIBLINGS, siblings=self.siblings)
         if self.k < 1: raise ValueError(f'topk={self.k} mines nothing: take at least 1')
@@ -103,30 +124,14 @@ class Cascade:
         "Are siblings and older keys of the video among the candidates?"
         return self.siblings=='none'
 
-    def views(self, names:tuple[str,...])->tuple[str,...]: # of `sims` in their order -> one for each stage
-        "Which similarities each stage looks at; raises ValueError where a view is missing."
-        if self.order in CASCADE_ORDERS:
-            if self.stages > 1 and len(names) < 2:
-                raise ValueError(f'a cascade of {self.stages} stages looks at two views in turns, '
-                    f'and there is only {names[0]!r}: use stages=1')
-            trained = names[min(1, len(names)-1)]
-            if self.order=='released' and f'{trained} query' in names: trained = f'{trained} query'
-            turns = (names[0], trained)
-        else: turns = tuple(self.order.split('+'))
-        if missing := [v for v in turns if v not in names]:
-            raise ValueError(f"order={self.order!r} asks for a view {missing[0]!r}, and there are "
-                f"{', '.join(names)}; or write 'released' or 'paper'")
-        asked = [turns[i % len(turns)] for i in range(self.stages)]
-        return (*asked[:-1], names[0] if self.order=='released' else asked[-1])
-
     def survivors(self,
         sims:Mapping[str,Tensor], # view -> (B, N) similarities, the mining view first
         excluded:Tensor, # (B, N) bool
     )->Iterator[Tensor]: # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
-        views, of = self.views(tuple(sims)), 'previous' if self.order=='paper' else 'memory'
+        views, left = stage_views(self.order, self.stages, tuple(sims)), None
+        of = 'previous' if self.order=='paper' else 'memory'
         sizes = stage_sizes(excluded.shape[1], self.stages, self.ratio, self.k, of)
-        left = None
         for i,(view,n) in enumerate(zip(views, sizes)):
             sim = sims[view] if left is None else sims[view].gather(1, left)
             if i==0 or self.siblings!='first':
@@ -230,14 +235,28 @@ def mining_recall(
     return (known & (labels[first]==label)).sum() / known.sum()
 
 # %% ../nbs/14_mining.ipynb #29ab180d
-class ClassMiningRecall(nn.Module):
-    "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
+def share_per_class(
+    label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
+    group:Tensor, # (N,) which instance each belongs to, smaller than N; -1 unknown
+    hit:Tensor, # (N,) bool: was it mined rightly?
+)->Tensor: # (N,) for each class id the share of its instances with a hit; NaN for ids that nobody has
+    "Class mining recall, without waiting for the device."
+    N = len(label) # also a place for what does not count, which is cut off again
+    group = torch.where((label >= 0) & (group >= 0), group, N)
+    of = label.new_full((N+1,), -1).scatter(0, group, label)[:-1] # instance -> class
+    took = label.new_zeros(N+1).index_add(0, group, hit.long())[:-1] > 0 # instance -> was it mined?
+    of, none = torch.where(of < 0, N, of), hit.new_zeros(N+1, dtype=torch.float)
+    return (none.index_add(0, of, took.float())/none.index_add(0, of, torch.ones_like(none[:-1])))[:-1]
+
+# %% ../nbs/14_mining.ipynb #88a39db3
+class _Instances(nn.Module): # what `ClassMiningRecall` remembers
     label:Tensor; source:Tensor; hit:Tensor; epoch:Tensor
     def __init__(self,
         rows:int, # of the manifest: what `row` of a batch and of a memory counts
     ):
         super().__init__()
-        for name in ('label', 'source'): self.register_buffer(name, torch.full((rows+1,), -1)) # the last: nobody
+        for name in ('label', 'source'): # the last row is nobody
+            self.register_buffer(name, torch.full((rows+1,), -1))
         self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool))
         self.register_buffer('epoch', torch.tensor(-1))
         self.counts = True # is there anything to log?
@@ -249,6 +268,9 @@ class ClassMiningRecall(nn.Module):
         super()._load_from_state_dict(state, prefix, metadata, strict, missing, *rest)
         self.now = None
 
+# %% ../nbs/14_mining.ipynb #5a5b4f43
+class ClassMiningRecall(_Instances):
+    "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
     @torch.no_grad()
     def update(self,
         found:Tensor, # (B, K) bool: `Mined.found`
@@ -273,16 +295,9 @@ class ClassMiningRecall(nn.Module):
     )->Tensor: # (rows,) for each class id its recall, 0 to 1; NaN for ids that no video has
         "The share of the instances of each class that were taken rightly."
         one_of(('source', 'video'), unit=unit)
-        label, hit = self.label[:-1], self.hit[:-1]
+        label = self.label[:-1]
         group = self.source[:-1] if unit=='source' else torch.arange(len(label), device=label.device)
-        known = (label >= 0) & (group >= 0)
-        nobody = len(label) # a place for what does not count, cut off again
-        group = torch.where(known, group, nobody)
-        of = label.new_full((nobody+1,), -1).scatter(0, group, label)[:-1] # instance -> class
-        took = label.new_zeros(nobody+1).index_add(0, group, hit.long())[:-1] > 0 # instance -> was it mined?
-        classes, counts = torch.where(of < 0, nobody, of), hit.new_zeros(nobody+1, dtype=torch.float)
-        right = counts.index_add(0, classes, took.float()) / counts.index_add(0, classes, torch.ones_like(took).float())
-        return right[:-1]
+        return share_per_class(label, group, self.hit[:-1])
 
     def median(self, unit:str='source')->Tensor: # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."

@@ -10,22 +10,20 @@ __all__ = ['MiningQuality', 'compare_classes', 'measure_mining', 'mining_network
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .checkpoints import write_whole
 from .cotraining import mining_candidates
-from .driver import read_json
 from .evaluation import open_trained
 from .features import Features
 from .machine import Machine
 from .mining import ClassMiningRecall, make_miner, mine
-from .plugins import did_you_mean
 from .report import table
 from .train import TrainError
 
@@ -37,7 +35,8 @@ class MiningQuality:
     views:tuple[str,...] # whose features it compared, the mining view first
     candidates:int # N, videos that were searched
     k:int # taken for each video
-    pmr:float # 0 to 1: share of what was mined that has the class of its query (CPR, Eq. 3); NaN without labels
+    # 0 to 1: share of what was mined that has the class of its query (CPR, Eq. 3); NaN without labels
+    pmr:float
     r1:float # 0 to 1: how often the nearest of what was mined has it
     class_cmr:dict[str,float] # class -> 0 to 1: share of its instances that were taken rightly (CPR, Eq. 5)
     unit:str # what an instance is: 'source', a recording (the paper), or 'video'
@@ -71,6 +70,7 @@ class _Candidates: # as a memory
     def __init__(self, found:Features, rows:Tensor): # rows: positions in `found`
         self.label, self.source, self.row = (x[rows] for x in (found.label, found.source, found.row))
 
+# %% ../nbs/46_mining_quality.ipynb #66117d59
 @torch.inference_mode()
 def measure_mining(
     networks:Mapping[str,Features], # view -> features of the same videos, unit length; the mining view first
@@ -79,7 +79,7 @@ def measure_mining(
     name:str='', # of the miner, for tables
     memory:int|None=None, # so many of the videos are searched, drawn once; None: all. A queue is that small
     unit:str='source', # what an instance of a class is: a recording (the paper) or a 'video'
-    same_source:str='positive', # as in a training: siblings are known, or nobody special ('negative', the paper)
+    same_source:str='positive', # as in a training: siblings are known, or ('negative', the paper) nobody
     seed:int=0, # of the draw
 )->MiningQuality:
     "Let every video mine among the others. Videos of its own recording are no hits. `ValueError`."
@@ -92,7 +92,7 @@ def measure_mining(
     g = torch.Generator().manual_seed(seed)
     searched = torch.arange(N) if memory is None else torch.randperm(N, generator=g)[:memory].sort().values
     kept, z = _Candidates(first, searched), {v: f.x[searched].T for v,f in networks.items()}
-    cmr = ClassMiningRecall(1 + int(max(first.row.max(), first.source.max(), first.label.max(), 0)))
+    cmr = ClassMiningRecall(1 + max(int(x.max()) for x in (first.row, first.source, first.label)))
     cmr.label[first.row], cmr.source[first.row] = first.label, first.source # also of those not searched
     right = known = nearest = asked = taken = 0
     for rows in torch.arange(N).split(max(1, 2**25//len(searched)//len(networks))): # 128 MiB at a time
@@ -107,14 +107,15 @@ def measure_mining(
         nearest, asked = nearest + int((can & (kept.label[best]==label)).sum()), asked + int(can.sum())
         taken = max(taken, int(found.sum(1).max()))
     def share(a, b): return a/b if b else float('nan')
-    per_class = cmr.per_class(unit)
-    return MiningQuality(name or type(miner).__name__, tuple(networks), len(searched), taken, share(right, known),
-        share(nearest, asked), {n: per_class[i].item() for i,n in enumerate(labels) if not per_class[i].isnan()}, unit)
+    recall = cmr.per_class(unit).tolist()
+    return MiningQuality(name or type(miner).__name__, tuple(networks), len(searched), taken,
+        share(right, known), share(nearest, asked),
+        {n: v for n,v in zip(labels, recall) if not math.isnan(v)}, unit)
 
 # %% ../nbs/46_mining_quality.ipynb #34ecd5e4
 def mining_networks(
     run, # folder of the run that learns
-    mining=None, # folder of the run that mines; None: the one it was trained with, if any, else it mines alone
+    mining=None, # folder of the run that mines; None: the one it was trained with, if any, else itself
     data=None, # a manifest or its folder; None: the one it was trained on
     machine:Machine=Machine(), # where to compute
 )->tuple[dict[str,Features],list[str]]: # view -> features of the same videos, mining view first; class names
@@ -138,6 +139,7 @@ def mining_networks(
 def _only(f:Features, keep:Tensor)->Features: # videos that every network could read
     return replace(f, x=f.x[keep], label=f.label[keep], row=f.row[keep], source=f.source[keep])
 
+# %% ../nbs/46_mining_quality.ipynb #dc80de5e
 def miner_from_words(
     words:str, # 'topk', 'cascade,stages=7,order=paper', or 'package.module:name,option=value'
     k:int=5, # positives to mine for each video
@@ -160,6 +162,7 @@ def compare_miners(
             'fill in the column label of the manifest')
     return [measure_mining(networks, labels, miner, name, **how) for miner,name in zip(made, miners)]
 
+# %% ../nbs/46_mining_quality.ipynb #0c02d22b
 def quality_table(
     found:Sequence[MiningQuality],
     form:str='text', # of `report.TABLE_FORMS`

@@ -437,8 +437,8 @@ _CPR_README:dict[str,Any] = dict(batch=32, epochs=100, drops=(80.,)) # b5: 2 GPU
 _CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.) # Algorithm 1 has none of these
 _BOTH = ((_ucf101_rgb, 'flow'), (_ucf101_flow, 'rgb'))
 _CPR = [
-    _co(r, f'coclr-cpr-ucf101-{r.view}-cycle{cycle}', f'CPR on CoCLR, cycle {cycle}: {r.view} learns, {miner} '
-        'and it mine in 7 stages (released code)', miner, _stages(7), **_CPR_README)
+    _co(r, f'coclr-cpr-ucf101-{r.view}-cycle{cycle}', f'CPR on CoCLR, cycle {cycle}: '
+        f'{r.view} learns, {miner} and it mine in 7 stages (released code)', miner, _stages(7), **_CPR_README)
     for cycle in (1, 2) for r,miner in _BOTH]
 _CPR += [
     _co(r, f'coclr-cpr-ucf101-{r.view}-paper', f'CPR on CoCLR as the paper writes it: {r.view} learns', miner,
