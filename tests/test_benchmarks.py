@@ -155,3 +155,31 @@ def test_infonce(tmp_path):
     assert script('infonce.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds']
+
+
+def test_mining(tmp_path):
+    done = script('mining.py', '--keys', 256, '--batch', 4, '--dim', 8, '--stages', 4, '--rounds', 1,
+        '--device', 'cpu', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path/'out.json').read_text())['rows']
+    assert row['keys'] == 256 and row['agree'] > .99
+    assert row['ratio'] == row['seconds']['query by query']/row['seconds']['ours'] > 0
+    assert set(row['peak_bytes']) == set(row['seconds'])
+    assert f"{row['ratio']:.1f} times as long" in done.stdout
+
+
+def test_cascade(tmp_path):
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', 'queue=48',
+        'topk=2']
+    done = script('cascade.py', *how, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
+    rows = {r['run']: r for r in seed['rows']}
+    assert [r['stages'] for r in seed['rows'][2:]] == [1, 3, 5, 7, 3, 3]
+    assert all(0 <= r[c] <= 1 for r in seed['rows'][2:] for c in ('r1', 'mined', 'mined_r1', 'cmr'))
+    assert len({r['steps'] for r in seed['rows'][2:]}) == 1 # the same budget
+    assert [f['stages'] for f in seed['frozen']] == [1, 3, 5, 7]
+    again = script('cascade.py', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
+    assert again.returncode == 0, again.stderr
+    other = json.loads((tmp_path/'again.json').read_text())['seeds'][0]
+    assert {r['run']: r for r in other['rows']} == rows

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first', 'MachineOptions', 'Pretrain',
            'Retrieve', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain',
-           'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'option_value', 'refuse_clash', 'unknown_option',
+           'Mine', 'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'option_value', 'refuse_clash', 'unknown_option',
            'overview', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
@@ -468,6 +468,36 @@ class Cotrain(MachineOptions):
             print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} '
                 'have a label')
 
+# %% ../nbs/50_cli.ipynb #50a1d6da
+@dataclass
+class Mine:
+    "Say what a finished run would mine, with any miner, and how much of it is right."
+    folder:tyro.conf.Positional[Path] # folder of the run that learns
+    mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
+    data:Path|None=None # manifest; none: the one it was trained on
+    # each with its options, such as topk, cascade,stages=7,order=paper or package.module:name,option=value
+    miners:tuple[str,...]=()
+    topk:int=5 # videos to take for each
+    memory:int|None=None # search so many videos, drawn once, as a queue would; none: all
+    unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
+    out:Path|None=None # .csv: the recall of each class; .json: all numbers
+    device:str='auto' # auto, cpu or cuda
+    workers:int=2 # processes that decode
+
+    def run(self):
+        if self.out and self.out.suffix not in ('.csv', '.json'):
+            raise Mistake(f'--out {self.out}: write a .csv or a .json file')
+        from vssl_nb import mining_quality
+        from vssl_nb.machine import Machine
+        networks, labels = mining_quality.mining_networks(self.folder, self.mining, self.data,
+            Machine(self.device, workers=self.workers))
+        miners = self.miners or (('topk', 'cascade') if len(networks) > 1 else ('topk',))
+        found = mining_quality.compare_miners(networks, labels, miners, self.topk, memory=self.memory,
+            unit=self.unit)
+        print(f'{found[0].candidates} candidates; ' + ' mines for '.join(found[0].views),
+            mining_quality.quality_table(found), sep='\n')
+        if self.out: print(mining_quality.write_quality(self.out, found))
+
 # %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
 class Report:
@@ -495,7 +525,8 @@ class Demo:
 COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow,
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
-    'finetune': Finetune, 'predict': Predict, 'report': Report}
+    'finetune': Finetune, 'predict': Predict,
+    'mine': Mine, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."

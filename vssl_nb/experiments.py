@@ -124,6 +124,7 @@ def blame(
 def build_method(
     recipe:Recipe,
     videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
+    rows:int|None=None, # of the manifest, likewise (class mining recall)
 )->nn.Module:
     "The method of a recipe with freshly initialised weights; raises TrainError where the two do not fit."
     s = recipe.method
@@ -132,7 +133,8 @@ def build_method(
         given: dict[str,Any] = {name: create(recipe.backbone, seed=recipe.seed) for name in networks(recipe)}
     given |= {'view': recipe.view, 'seed': recipe.seed} | {f.name: getattr(s, f.name) for f in fields(s)}
     try:
-        if 'videos' in inspect.signature(kind).parameters: given['videos'] = videos
+        asked = inspect.signature(kind).parameters
+        given |= {name: n for name,n in (('videos', videos), ('rows', rows)) if name in asked}
         inspect.signature(kind).bind(**given)
     except TypeError as e:
         raise TrainError(f'{s.method} does not take its settings ({e}); '
@@ -357,7 +359,7 @@ def begin(
     batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
         machine.workers, pin=device.type=='cuda')
     refuse_unfit(recipe, training_videos(recipe, manifest))
-    method = build_method(recipe, len(clips))
+    method = build_method(recipe, len(clips), len(manifest))
     run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr,
         learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)

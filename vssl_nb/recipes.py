@@ -430,6 +430,28 @@ _COCLR += [
         miner, dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
     for r,miner in ((_toyfull_rgb, 'flow'), (_toyfull_flow, 'rgb'))]
 
+# %% ../nbs/40_recipes.ipynb #ab915785
+def _stages(stages:int, ratio:float=.5, *more:str)->dict[str,Any]: # of a cascade
+    return dict(miner='cascade', miner_options=(f'stages={stages}', f'ratio={ratio:g}', *more))
+_CPR_README:dict[str,Any] = dict(batch=32, epochs=100, drops=(80.,)) # b5: 2 GPUs x 16; 100 epochs, drop at 80
+_CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.) # Algorithm 1 has none of these
+_BOTH = ((_ucf101_rgb, 'flow'), (_ucf101_flow, 'rgb'))
+_CPR = [
+    _co(r, f'coclr-cpr-ucf101-{r.view}-cycle{cycle}', f'CPR on CoCLR, cycle {cycle}: '
+        f'{r.view} learns, {miner} and it mine in 7 stages (released code)', miner, _stages(7), **_CPR_README)
+    for cycle in (1, 2) for r,miner in _BOTH]
+_CPR += [
+    _co(r, f'coclr-cpr-ucf101-{r.view}-paper', f'CPR on CoCLR as the paper writes it: {r.view} learns', miner,
+        _stages(7, .5, 'order=paper', 'siblings=none') | _CPR_PAPER, # section 4.1: 400 epochs, 2 GPUs x 16;
+        batch=32, epochs=400, drops=(300., 350.)) # appendix A.1
+    for r,miner in _BOTH]
+_CPR += [ # tables 1 and 2; the row of 7 stages and ratio 0.5 is cycle 1 of above
+    _co(_ucf101_rgb, f'coclr-cpr-ucf101-rgb-s{s}-r{ratio:g}', f"CPR's ablation: {s} stages, ratio {ratio:g}; "
+        '100 epochs', 'flow', _stages(s, ratio), **_CPR_README)
+    for s,ratio in ((1, .5), (3, .5), (5, .5), (3, .8), (7, .8))]
+_CPR += [_co(_toy_rgb, 'coclr-cpr-toy-rgb-cycle1', 'CPR on CoCLR on the toy videos: 3 stages', 'residual',
+    _TOY_PHASES[0][2] | _stages(3, .6), epochs=28, warmup=0.)]
+
 # %% ../nbs/40_recipes.ipynb #6adda65a
 @dataclass(frozen=True)
 class Phase:
@@ -439,7 +461,7 @@ class Phase:
     sampler:str='' # name of the recipe whose run mines; '': nobody
 
 def _phases(data:str, motion:str, cycles:int)->tuple[Phase,...]:
-    last = {'rgb': f'infonce-{data}-rgb', motion: f'infonce-{data}-{motion}'}
+    last = {view: f"infonce-{data.removeprefix('cpr-')}-{view}" for view in ('rgb', motion)}
     phases = [Phase(name) for name in last.values()]
     for cycle in range(1, cycles+1):
         # b4: Cycle1-FlowMining, then Cycle1-RGBMining from its result
@@ -450,11 +472,11 @@ def _phases(data:str, motion:str, cycles:int)->tuple[Phase,...]:
 
 COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cycles in (
     ('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1), ('laptop', 'residual', 1),
-    ('toyfull', 'flow', 1))}
+    ('toyfull', 'flow', 1), ('cpr-ucf101', 'flow', 2))}
 
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual, _toyfull_flow, *_UBER,
-    *_COCLR)}
+    *_COCLR, *_CPR)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ..backbones import make_head
 from ..losses import mil_nce, topk_accuracy
-from ..mining import SAME_SOURCE, Mined, make_miner, mine, mining_precision, mining_recall
+from vssl_nb.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_precision,
+    mining_recall)
 from ..momentum import EncoderPair, Queue, momentum_keys, named_clips
 from ..sampling import one_of
 
@@ -58,12 +59,13 @@ def learn_from(
     q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit length
     f:Tensor, # (B, D) the own keys in the mining view
     queue:Queue, # earlier keys in both views, the learning one first
-    miner:Callable, # (sims, excluded) -> (B, K) bool, such as `TopK`
+    miner:Callable, # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`
     batch:dict[str,Any], # source (B,) and label (B,), -1 or left out where unknown
     temperature:float, # of the softmax
     same_source:str='positive', # what clips of the same recording are: 'positive', 'negative' or 'ignored'
     mining:bool=True, # do mined keys count? not while a queue fills
     own:bool=True, # is the own key a positive of rows that have others?
+    cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
 )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives, quality of the mining
     "Mine with `f`, compare with `q`."
     view,mining_view = queue.views
@@ -75,8 +77,11 @@ def learn_from(
     counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
     sim,match = with_mined(q, k, queue[view], counted, own)
     logs = {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
-        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.topk, label, queue.label),
-        'mined_r1': mining_recall(sims[mining_view], mined.excluded, label, queue.label)}
+        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.found, label, queue.label),
+        'mined_r1': mining_recall(sims[mining_view], ~mined.found, label, queue.label)}
+    if cmr is not None and cmr.counts:
+        cmr.update(mined.found, label, queue, batch.get('epoch', 0))
+        logs['cmr'] = cmr.median()
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/32_methods.coclr.ipynb #8cb190f9
@@ -101,6 +106,7 @@ class CoCLR(nn.Module):
         view:str='rgb', # entry of the batch that learns
         mining_view:str='flow', # entry of the batch that mines
         seed:int=0, # of the projections, of the random keys, of the coins and of the shuffling
+        rows:int|None=None, # of the manifest: then the class mining recall of the epoch is logged as well
         **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
     ):
         super().__init__()
@@ -120,6 +126,7 @@ class CoCLR(nn.Module):
         self.view, self.mining_view, self.temperature, self.seed = view, mining_view, temperature, seed
         self.miner = make_miner(miner, topk, miner_options) if isinstance(miner, str) else miner
         self.same_source, self.until_full, self.drop_own = same_source, until_full, drop_own
+        self.cmr = None if rows is None else ClassMiningRecall(rows)
 
     def train(self, mode:bool=True):
         super().train(mode)
@@ -137,7 +144,8 @@ class CoCLR(nn.Module):
         own = not (self.training and coin(self.drop_own, self.seed, batch.get('step', 0)))
         with torch.autocast(q.device.type, enabled=False):
             loss,logs = learn_from(q, k, f, self.queue, self.miner, batch, self.temperature, self.same_source,
-                mining=self.until_full=='none' or self.queue.full, own=own)
+                mining=self.until_full=='none' or self.queue.full, own=own,
+                cmr=self.cmr if self.training else None)
         self.pair.remember({self.view: k, self.mining_view: f}, batch)
         return None if waits else loss, logs
 

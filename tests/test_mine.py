@@ -1,0 +1,75 @@
+"`vssl-nb mine` from the outside: two short runs, what they would mine, and what is refused."
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vssl_nb import cli, toy
+from vssl_nb.experiments import pretrain
+from vssl_nb.machine import Machine
+from vssl_nb.recipes import find, override
+
+QUIET = Machine('cpu', workers=0, progress=False)
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp('mine')
+    toy.make(root/'toy', 'tiny', progress=False)
+    for view in ('rgb', 'residual'):
+        recipe = override(find(f'infonce-toy-{view}'), epochs=1, batch=16, warmup=0.)
+        pretrain(recipe, root/'toy', root/view, machine=QUIET)
+    return root
+
+
+def mine(place, *args):
+    return subprocess.run([sys.executable, '-m', 'vssl_nb.cli', 'mine', *map(str, args), '--device', 'cpu',
+        '--workers', '0'], cwd=place, text=True, capture_output=True, timeout=120)
+
+
+def test_miners_are_compared(place):
+    done = mine(place, 'rgb', '--mining', 'residual', '--miners', 'topk', 'cascade,stages=2,ratio=0.5',
+        'topk,view=rgb', '--topk', 3, '--out', 'found.json')
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == '48 candidates; residual mines for rgb'
+    assert [line.split()[0] for line in lines[2:5]] == ['topk', 'cascade,stages=2,ratio=0.5', 'topk,view=rgb']
+    found = json.loads((place/'found.json').read_text())
+    assert [q['k'] for q in found] == [3, 3, 3] and all(0 <= q['pmr'] <= 1 for q in found)
+    # the order as released ends with the mining view: with two stages that is a single look
+    assert found[0]['pmr'] == found[1]['pmr'] and found[0]['class_cmr'] == found[1]['class_cmr']
+    assert mine(place, 'rgb', '--out', 'found.csv').returncode == 0 # alone, it mines for itself
+    assert len((place/'found.csv').read_text().splitlines()) == 1 + len(found[0]['class_cmr'])
+
+
+def test_a_run_of_coclr_knows_who_mined_for_it(place):
+    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=2, batch=8, queue=32, topk=2)
+    pretrain(recipe, place/'toy', place/'co', machine=QUIET, init_from=place/'rgb', sampler=place/'residual')
+    log = (place/'co'/'steps.csv').read_text().splitlines()
+    cmr = [line.split(',')[log[0].split(',').index('cmr')] for line in log[1:]]
+    assert any(c not in ('', 'nan') and float(c) > 0 for c in cmr)
+    done = mine(place, 'co', '--miners', 'cascade,stages=2')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('48 candidates; residual mines for rgb')
+
+
+@pytest.mark.parametrize('words, says', [
+    (('rgb', '--miners', 'topq'), "did you mean 'topk'?"),
+    (('rgb', '--miners', 'cascade'), 'there is only'),
+    (('rgb', '--mining', 'residual', '--miners', 'cascade,stages=9'), 'use at most'),
+    (('rgb', '--mining', 'residual', '--miners', 'cascade,order=flow'), "asks for a view 'flow'"),
+    (('rgb', '--mining', 'rgb'), 'both look at rgb'),
+    (('rgb', '--memory', '99'), 'use 1 to 48'),
+    (('rgb', '--topk', '0'), 'mines nothing'),
+    (('rgb', '--out', 'x.txt'), 'write a .csv or a .json file'),
+    (('nowhere',), 'nowhere'),
+])
+def test_what_is_refused(place, words, says, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    before = {p for p in place.rglob('*') if 'features' not in p.parts}
+    code = cli.main(['mine', *words, '--device', 'cpu', '--workers', '0'])
+    told = capsys.readouterr().err
+    assert code == 2 and says in told, told
+    assert told.splitlines()[-1].startswith("vssl-nb: ") and "Traceback" not in told
+    assert {p for p in place.rglob('*') if 'features' not in p.parts} == before
