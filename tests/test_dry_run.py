@@ -21,6 +21,9 @@ def different():
         same = replace(r, name='', about='', dataset='', learning=calm, test_clips=0)
         method = replace(r.method, temperature=1., momentum=.5)
         if r.method.queue: method = replace(method, queue=1) # its length changes no operation
+        if getattr(method, 'miner', '')=='cascade': # nor do the numbers of a cascade
+            kept = tuple(o for o in method.miner_options if not o.startswith(('stages=', 'ratio=')))
+            method = replace(method, miner_options=kept)
         seen.setdefault(astuple(replace(same, method=method)) + (type(r.method).__name__,), r.name)
     return list(seen.values())
 

@@ -138,7 +138,7 @@ def dry_run(
 )->DryRun:
     "The first two steps of a recipe at its full size. WaitForDevice and WrongDevice name the line."
     learning = recipe.learning
-    method: Any = build_method(recipe, videos)
+    method: Any = build_method(recipe, videos, videos)
     checkpoint_activations(method.encoder, activation_checkpointing)
     options = view_options(recipe)
     if flow_is_live(recipe): # one iteration of the solver is like the next
