@@ -88,8 +88,8 @@ def largest(
     sim:Tensor, # (B, N) any floats
     n:int, # 1 to N
 )->Tensor: # (B, n) long, in no order; of equal ones any
-    "Where the `n` largest of each row are. On a CPU, numpy's partition takes a quarter of the time of `topk`."
-    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended tensor has no numbers
+    "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
+    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended one has no numbers
     if not plain or sim.dtype not in (torch.float32, torch.float64):
         return sim.topk(n, 1, sorted=False).indices
     return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
