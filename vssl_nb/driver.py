@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import torch
-import torchvision
 from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
 from tqdm.auto import tqdm
@@ -152,7 +152,7 @@ def machine_card(
     gpu = device.type=='cuda'
     return {
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
-            'torch': torch.__version__, 'torchvision': torchvision.__version__, 'av': av.__version__,
+            'torch': torch.__version__, 'torchvision': version('torchvision'), 'av': av.__version__,
             'numpy': np.__version__, 'platform': platform.platform()},
         'device': torch.cuda.get_device_name(device) if gpu else f'cpu, {torch.get_num_threads()} threads',
         'processes': world_size(), 'dtype': machine.dtype, 'workers': machine.workers,
@@ -266,6 +266,7 @@ def _locked(out:Path)->Iterator[None]:
         with tempfile.TemporaryFile(dir=out): pass
         lock = os.open(out, os.O_RDONLY) # the folder itself is what is locked: no file of its own
     except OSError as e:
+        _remove_empty(made)
         raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
     try:
         try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -279,8 +280,12 @@ def _locked(out:Path)->Iterator[None]:
     finally:
         _locks.discard(lock)
         os.close(lock)
-        with suppress(OSError): # what was refused leaves nothing behind; a folder with something in it stays
-            for folder in made: folder.rmdir()
+        _remove_empty(made)
+
+# what was refused leaves nothing behind
+def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
+    for folder in folders:
+        with suppress(OSError): folder.rmdir()
 
 # %% ../nbs/22_driver.ipynb #2f9ec1ab
 def drive(
