@@ -333,6 +333,8 @@ class Search:
     encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:int=10 # how many videos to show for each query
+    # then answer what is typed (or piped): a query a line, without the seconds that a new start takes
+    more:bool=False
     out:tuple[Path,...]=() # also write the answers: .csv, .json, or .html (a page that plays)
     keep_self:bool=False # a query that lies in the folder may find itself
     update:bool=True # look for new, changed and vanished videos first
@@ -350,11 +352,29 @@ class Search:
         index, (made, gone) = search.update_index(folder, self.data, encoder, clips, new=self.update, **how)
         if made or gone: print(f'{index}; {made} encoded, {gone} gone', file=sys.stderr)
         queries = [search.parse_query(q, self.data, index.videos) for q in self.queries]
-        if not queries: return print(index, folder, sep='\n')
-        x = search.query_features(index, queries, encoder, **how)
-        found = search.find_nearest(index, queries, x, self.k, self.keep_self)
-        print(search.as_text(queries, found))
-        for path in self.out: print(search.write_answers(path, index, queries, found))
+        found = []
+        if queries:
+            x = search.query_features(index, queries, encoder, **how)
+            found = search.find_nearest(index, queries, x, self.k, self.keep_self)
+            print(search.as_text(queries, found))
+            for path in self.out: print(search.write_answers(path, index, queries, found))
+        elif not self.more: return print(index, folder, sep='\n')
+        if not self.more: return
+        for said in search.answer_lines(_typed(), index, encoder, self.k, self.keep_self, **how):
+            if isinstance(said, ValueError):
+                print(f'vssl-nb: {said}', file=sys.stderr)
+                continue
+            queries.append(said[0])
+            found.append(said[1])
+            print(search.as_text(queries[-1:], found[-1:]), flush=True)
+            for path in self.out: search.write_answers(path, index, queries, found)
+
+def _typed(): # the lines of standard input, each after a word to who types them
+    while True:
+        if sys.stdin.isatty(): print('a file, or file@from-to; Ctrl-D ends: ', end='', file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line: return
+        yield line
 
 # %% ../nbs/50_cli.ipynb #a616e34c
 @dataclass

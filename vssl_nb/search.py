@@ -6,9 +6,9 @@
 __all__ = ['BLOCK', 'VIDEO_SUFFIXES', 'PREVIEW_SECONDS', 'PREVIEW_SIDE', 'WALL_STYLE', 'PLAY', 'HIDDEN', 'TABLES',
            'centred_cosines', 'nearest', 'SearchError', 'video_files', 'EncoderFile', 'describe_encoder', 'index_key',
            'SearchIndex', 'read_about', 'open_index', 'write_index', 'read_network', 'update_index', 'Query',
-           'parse_query', 'span_frames', 'query_features', 'Hit', 'find_nearest', 'as_rows', 'as_text', 'check_outputs',
-           'write_answers', 'plays_in_browsers', 'preview', 'write_wall', 'choose_index', 'check_tables',
-           'write_video_features', 'arrow_modules']
+           'parse_query', 'span_frames', 'query_features', 'Hit', 'find_nearest', 'answer_lines', 'as_rows', 'as_text',
+           'check_outputs', 'write_answers', 'plays_in_browsers', 'preview', 'write_wall', 'choose_index',
+           'check_tables', 'write_video_features', 'arrow_modules']
 
 # %% ../nbs/27_search.ipynb #a14d4e9c
 import csv
@@ -19,13 +19,14 @@ import json
 import hashlib
 import os
 import re
+import shlex
 import tempfile
 import time
 import zipfile
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -107,6 +108,12 @@ def video_files(
     return dict(sorted(found.items()))
 
 # %% ../nbs/27_search.ipynb #a2b4755b
+def _sha256(file:Path)->str: # Python 3.10 has no `hashlib.file_digest`
+    sha = hashlib.sha256()
+    with open(file, 'rb') as f:
+        while block := f.read(2**20): sha.update(block)
+    return sha.hexdigest()
+
 @dataclass(frozen=True)
 class EncoderFile:
     "What a file says about the encoder in it."
@@ -136,8 +143,7 @@ def describe_encoder(
             'their frames; name one of rgb or residual with --encoder')
     try: recipe = json.loads((file.parent/'recipe.json').read_text()) if given.is_dir() else {}
     except (OSError, ValueError): recipe = {}
-    with open(file, 'rb') as f: sha = hashlib.file_digest(f, 'sha256').hexdigest()
-    return EncoderFile(file.resolve(), sha, about, ':' in str(recipe.get('backbone', '')))
+    return EncoderFile(file.resolve(), _sha256(file), about, ':' in str(recipe.get('backbone', '')))
 
 # %% ../nbs/27_search.ipynb #ded75b05
 def index_key(
@@ -258,28 +264,27 @@ def read_network(
     network,_ = read_encoder(encoder.path, outside=encoder.outside)
     return network,fingerprint(network)
 
-def _encode(encoder:Any, about:dict, key:dict, root:Path, names:list[str], batch:int, machine:Any
-    )->Iterator[tuple[str,np.ndarray|str]]: # name, and (D,) float32 or why there is none
-    "Features of files."
+def _features(encoder:Any, key:dict, table:Any, rows:list[int], batch:int, machine:Any
+    )->Iterator[tuple[int,np.ndarray|str]]: # row of the manifest `table`, and (D,) float32 or why there is none
+    "Features of videos, as the key of an index has them."
     from vssl_nb.features import extract_clips, mean_of_clips
-    from vssl_nb.manifest import Manifest, Row
+    from vssl_nb.own_videos import VIEW_OPTIONS
     from vssl_nb.protocols import protocol
-    from vssl_nb.video import VideoError, probe
-    def look(name):
-        try: p = probe(root/name)
-        except VideoError as e: return name,e.reason
-        return name,Row(name, '', name, frames=p.frames, fps=p.fps, width=p.width, height=p.height)
     p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
-    views = {k: key[k] for k in ('residual', 'residual_scale') if k in key}
-    with ThreadPoolExecutor() as pool: looked = list(pool.map(look, names))
-    yield from ((n, r) for n,r in looked if isinstance(r, str))
-    rows = [r for _,r in looked if isinstance(r, Row)]
-    made = extract_clips(encoder, Manifest(root/'manifest.csv', rows), list(range(len(rows))), key['view'], p,
-        batch=batch, machine=machine, **views)
+    views = {k: key[k] for k in VIEW_OPTIONS if k in key}
+    made = extract_clips(encoder, table, rows, key['view'], p, batch=batch, machine=machine, **views)
     for row,found in made:
         x = found if isinstance(found, str) else mean_of_clips(found, False).numpy()
-        fine = isinstance(x, str) or np.isfinite(x).all()
-        yield rows[row].video,x if fine else 'its feature is not finite'
+        yield row,x if isinstance(x, str) or np.isfinite(x).all() else 'its feature is not finite'
+
+def _encode(encoder:Any, key:dict, root:Path, names:list[str], batch:int, machine:Any
+    )->Iterator[tuple[str,np.ndarray|str]]: # name, and (D,) float32 or why there is none
+    "Features of files."
+    from vssl_nb.own_videos import as_manifest
+    table = as_manifest([root/n for n in names])
+    good = [i for i,r in enumerate(table.rows) if r.status=='ok']
+    yield from ((names[i], r.status) for i,r in enumerate(table.rows) if r.status!='ok')
+    for row,x in _features(encoder, key, table, good, batch, machine): yield names[row],x
 
 # %% ../nbs/27_search.ipynb #b60bd7ac
 def _make(todo:dict[str,tuple[int,int]], encode:Any, keep:Any)->dict[str,tuple[tuple,Any]]:
@@ -311,7 +316,7 @@ def _encode_missing(folder:Path, root:Path, encoder:EncoderFile, key:dict, todo:
     quiet = replace(machine, progress=False, workers=machine.workers if len(rest) > 256 else 0)
     with tqdm(total=len(rest), desc='index', unit='video', disable=not machine.progress or not rest) as bar:
         def encode(names):
-            for found in _encode(network, encoder.about, key, root, names, batch, quiet):
+            for found in _encode(network, key, root, names, batch, quiet):
                 yield found
                 bar.update()
         return kept | _make(rest, encode, lambda some: _add_part(folder, key, code, some)),code
@@ -404,45 +409,41 @@ def query_features(
     index:SearchIndex,
     queries:Sequence[Query],
     encoder:EncoderFile,
-    batch:int=64, **machine, # as in `update_index`
+    batch:int=64,
+    network:Any=None, # of `read_network`, for who asks again and again; None: it is read where it is needed
+    **machine, # as in `update_index`
 )->np.ndarray: # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
     at = {n: i for i,n in enumerate(index.videos)}
     def stored(q): return not q.span and index.videos.get(q.name)==_stamp(q.path)
     fresh = [q for q in queries if not stored(q)]
-    made = iter(_encode_queries(index, fresh, encoder, batch, machine) if fresh else [])
+    made = iter(_encode_queries(index, fresh, encoder, batch, network, machine) if fresh else [])
     return np.stack([index.x[at[q.name]] if stored(q) else next(made) for q in queries])
 
 # %% ../nbs/27_search.ipynb #f3afa8ef
-def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, machine:dict
-    )->list[np.ndarray]:
-    from vssl_nb.features import extract_clips, mean_of_clips
+def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, network:Any,
+    machine:dict)->list[np.ndarray]:
+    from dataclasses import replace
     from vssl_nb.machine import Machine
-    from vssl_nb.manifest import Manifest, Row
-    from vssl_nb.protocols import protocol
-    from vssl_nb.video import VideoError, probe
-    rows,firsts = [],[]
-    for q in queries:
-        try: seen = probe(q.path)
-        except VideoError as e: raise SearchError(f'{e}; search for another video') from None
-        first,n = span_frames(q, seen.frames, seen.fps)
-        rows.append(Row(str(q.path.absolute()), '', q.text, frames=n, fps=seen.fps, width=seen.width,
-            height=seen.height))
-        firsts.append(first)
+    from vssl_nb.manifest import Manifest
+    from vssl_nb.own_videos import as_manifest
+    table = as_manifest([q.path for q in queries])
+    def check(q, why):
+        if why: raise SearchError(f'{q.path}: {why}; search for another video')
+    for q,r in zip(queries, table.rows): check(q, r.status!='ok' and r.status)
+    spans = [span_frames(q, r.frames, r.fps) for q,r in zip(queries, table.rows)]
     class Spans(Manifest): # frame 0 of a row is the first of its span
         def decode(self, row, numbers, what='clips'):
-            return super().decode(row, [int(i) + firsts[row] for i in numbers], what)
-    network,code = read_network(encoder)
+            return super().decode(row, [int(i) + spans[row][0] for i in numbers], what)
+    rows = [replace(r, frames=n) for r,(_,n) in zip(table.rows, spans)]
+    network,code = network or read_network(encoder)
     if code != index.code: raise SearchError(f'{index.folder}: was made by other code of the encoder '
         f'{encoder.path}; delete this folder and search again')
-    key,quiet = index.key,Machine(**machine | {'workers': 0, 'progress': False})
-    p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
-    views = {k: key[k] for k in ('residual', 'residual_scale') if k in key}
-    found = dict(extract_clips(network, Spans(index.root/'queries', rows), list(range(len(rows))),
-        key['view'], p, batch=batch, machine=quiet, **views))
-    for q,x in zip(queries, found.values()):
-        if isinstance(x, str): raise SearchError(f'{q.path}: cannot be read ({x}); search for another video')
-    return [mean_of_clips(x, False).numpy() for x in found.values()] # type: ignore[arg-type]
+    quiet = Machine(**machine | {'workers': 0, 'progress': False})
+    found = [x for _,x in _features(network, index.key, Spans(table.path, rows), list(range(len(rows))),
+        batch, quiet)]
+    for q,x in zip(queries, found): check(q, x if isinstance(x, str) else '')
+    return found # type: ignore[return-value]
 
 # %% ../nbs/27_search.ipynb #aafe351b
 @dataclass(frozen=True)
@@ -470,6 +471,28 @@ def find_nearest(
             best = nearest(row, k, None if keep_self else at.get(q.name))
             found.append([Hit(names[j], n, float(row[j])) for n,j in enumerate(best, 1)])
     return found
+
+# %% ../nbs/27_search.ipynb #d7ec4195
+def _unquoted(text:str)->str: # what a terminal makes of a file that is dropped on it
+    try: words = shlex.split(text)
+    except ValueError: return text
+    return words[0] if len(words)==1 else text
+
+def answer_lines(
+    lines:Iterable[str], # queries, one a line
+    index:SearchIndex, encoder:EncoderFile,
+    k:int=10, # how many for each
+    keep_self:bool=False, # as in `find_nearest`
+    batch:int=64, **machine, # as in `update_index`
+)->Iterator[tuple[Query,list[Hit]]|SearchError]: # an answer, or what is wrong with the query
+    "Answer one query after another; the network is read once, and the index stays as it is."
+    network = read_network(encoder)
+    for text in filter(None, map(str.strip, lines)):
+        try:
+            q = parse_query(text if Path(text).exists() else _unquoted(text), index.root, index.videos)
+            x = query_features(index, [q], encoder, batch, network, **machine)
+            yield q,find_nearest(index, [q], x, k, keep_self)[0]
+        except SearchError as e: yield e
 
 # %% ../nbs/27_search.ipynb #e5d0129a
 def as_rows(
@@ -528,6 +551,7 @@ def plays_in_browsers(
                 and c.pix_fmt in ('yuv420p', 'yuvj420p')
     except (av.FFmpegError, OSError, IndexError): return False
 
+@lru_cache(256) # a page that grows with each answer shows most of them again
 def preview(
     query:Query, # a file, and perhaps a span of it
 )->bytes: # an H.264 .mp4
