@@ -35,6 +35,7 @@ import vssl_nb
 from .checkpoints import CheckpointError, save, write_whole
 from .distributed import Stopped, gather_objects, is_main, on_main, world_size
 from .machine import DTYPES, Machine, backend_settings, stop_signals
+from .paths import write_remedy
 from .train import StepResult, TrainError, TrainingState, batch_order, fit
 
 # %% ../nbs/22_driver.ipynb #4b247861
@@ -95,8 +96,8 @@ class StepLog:
                 if k!='step': self.board.add_scalar(self.prefix + k, v, int(numbers['step']))
         except OSError as e:
             raise CheckpointError(
-                f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. Free '
-                f'some space and go on with --resume') from e
+                f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. '
+                f'{write_remedy(e)} and go on with --resume') from e
 
     def _unless_full(self, e): # TensorBoard writes in a thread, and raises the same error again in ours
         if not (isinstance(e.exc_value, OSError) and type(e.thread).__module__.startswith('tensorboard.')):
