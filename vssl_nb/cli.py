@@ -6,7 +6,8 @@
 __all__ = ['TORCHRUN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first', 'refuse_early',
            'MachineOptions', 'Pretrain', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand',
            'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help',
-           'parse', 'named_recipe', 'option_value', 'refuse_clash', 'unknown_option', 'overview', 'speak_utf8', 'main']
+           'parse', 'named_recipe', 'option_value', 'refuse_clash', 'unknown_option', 'overview', 'Terminated',
+           'speak_utf8', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -15,7 +16,9 @@ import io
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -605,7 +608,7 @@ def plainly(
         return f"{hit[1]} {hit[3]}: is not {' or '.join(KINDS.get(k, k) for k in kinds)}"
     if hit := re.fullmatch(r"invalid choice '(.*?)' for argument '(--\S+)'. Expected one of \((.*)\)", said):
         known = sorted(re.findall("'(.*?)'", hit[3]))
-        return f'{hit[2]} {hit[1]}: {did_you_mean(hit[1], known)}'
+        return f'{hit[2]} {hit[1]}: is none of {", ".join(known)}'
     for pattern,plain in ((r"Error parsing (--\S+): invalid literal for int.*: '(.*)'", r'\1 \2: is not a whole '
             'number'), (r"Error parsing (--\S+): could not convert string to float: '(.*)'", r'\1 \2: is not a '
             'number'), (r"Error parsing (--\S+): Could not .*? arguments(?::)? \[(.*?)\].*", r'\1 \2: are not '
@@ -703,6 +706,25 @@ def overview()->str:
         'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; '
         'vssl-nb retrieve runs/infonce-toy-residual'])
 
+class Terminated(KeyboardInterrupt):
+    "Somebody asked for an end with SIGTERM: everything is put away as after Ctrl-C."
+    signal = signal.SIGTERM
+
+@contextlib.contextmanager
+def _heed_sigterm(): # where the system's own answer, to end at once, would leave processes that decode
+    alone = os.environ.get('WORLD_SIZE', '1')=='1' # else the launcher knows better
+    mine = threading.current_thread() is threading.main_thread()
+    if not alone or not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    def end(number, frame):
+        if os.getpid()==here: raise Terminated
+        os._exit(143) # a process that this one has made
+    here = os.getpid()
+    signal.signal(signal.SIGTERM, end)
+    try: yield
+    finally: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
 def speak_utf8()->None:
     "Print names of files as they are, also where the locale is the one of 1970; elsewhere a ? for what it lacks."
     for stream in (sys.stdout, sys.stderr):
@@ -726,16 +748,17 @@ def main(
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
     try:
-        if not args or args[0] in ('-h', '--help', 'help'): print(overview())
-        elif args[0]=='--version': print(__version__)
-        elif args[0] not in COMMANDS:
-            raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
-        else: parse(args[0], args[1:]).run()
-        sys.stdout.flush()
+        with _heed_sigterm():
+            if not args or args[0] in ('-h', '--help', 'help'): print(overview())
+            elif args[0]=='--version': print(__version__)
+            elif args[0] not in COMMANDS:
+                raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
+            else: parse(args[0], args[1:]).run()
+            sys.stdout.flush()
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as e: # a training has said what it saved
-        if not hasattr(e, 'signal'): print('vssl-nb: interrupted', file=sys.stderr)
+        if not hasattr(e, 'signal') or isinstance(e, Terminated): print('vssl-nb: interrupted', file=sys.stderr)
         return 128 + getattr(e, 'signal', 2)
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
