@@ -7,13 +7,14 @@ __all__ = ['TORCHRUN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Reci
            'MachineOptions', 'Pretrain', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand',
            'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help',
            'parse', 'named_recipe', 'option_value', 'refuse_clash', 'unknown_option', 'overview', 'Terminated',
-           'speak_utf8', 'main']
+           'heed_signals', 'speak_utf8', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -710,20 +711,31 @@ class Terminated(KeyboardInterrupt):
     "Somebody asked for an end with SIGTERM: everything is put away as after Ctrl-C."
     signal = signal.SIGTERM
 
+# what is raised while processes are made is lost, or loses the process: nobody would end it
+_MAKING = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'))
+def _makes_processes(frame)->bool:
+    while frame:
+        code = frame.f_code
+        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _MAKING): return True
+        frame = frame.f_back
+    return False
+
 @contextlib.contextmanager
-def _heed_sigterm(): # where the system's own answer, to end at once, would leave processes that decode
-    alone = os.environ.get('WORLD_SIZE', '1')=='1' # else the launcher knows better
-    mine = threading.current_thread() is threading.main_thread()
-    if not alone or not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+def heed_signals():
+    "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
     def end(number, frame):
-        if os.getpid()==here: raise Terminated
-        os._exit(143) # a process that this one has made
-    here = os.getpid()
-    signal.signal(signal.SIGTERM, end)
+        if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
+        if _makes_processes(frame): return threading.Timer(.05, os.kill, (here, number)).start()
+        raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
+    here, before = os.getpid(), {}
+    alone = os.environ.get('WORLD_SIZE', '1')=='1'
+    if threading.current_thread() is threading.main_thread():
+        for number,usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) is usual and (alone or number==signal.SIGINT):
+                before[number] = signal.signal(number, end)
     try: yield
-    finally: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    finally:
+        for number,usual in before.items(): signal.signal(number, usual)
 
 def speak_utf8()->None:
     "Print names of files as they are, also where the locale is the one of 1970; elsewhere a ? for what it lacks."
@@ -748,7 +760,7 @@ def main(
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
     try:
-        with _heed_sigterm():
+        with heed_signals():
             if not args or args[0] in ('-h', '--help', 'help'): print(overview())
             elif args[0]=='--version': print(__version__)
             elif args[0] not in COMMANDS:
@@ -759,6 +771,7 @@ def main(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as e: # a training has said what it saved
         if not hasattr(e, 'signal') or isinstance(e, Terminated): print('vssl-nb: interrupted', file=sys.stderr)
+        for p in multiprocessing.active_children(): p.kill()
         return 128 + getattr(e, 'signal', 2)
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
