@@ -288,6 +288,8 @@ def refuse_source(name:str)->None: # of an encoder to measure
     "Say that nothing of that name is there, before PyTorch is imported. `PathError`, `Mistake`."
     path = Path(name)
     if path.is_dir(): return expect_run(path)
+    if path.name=='encoder.safetensors': raise Mistake(f'{name}: is an encoder without its recipe; name the '
+        f'run folder that it lies in, {path.parent}')
     if path.is_file() or name in RECIPES or ':' in name: return
     if path.parent!=Path('.'): raise nowhere(path, 'name a run folder, such as runs/mine, or a recipe')
     near = did_you_mean(name, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
