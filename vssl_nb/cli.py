@@ -294,7 +294,7 @@ def refuse_source(name:str)->None: # of an encoder to measure
     if path.parent!=Path('.'): raise nowhere(path, 'name a run folder, such as runs/mine, or a recipe')
     near = did_you_mean(name, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
     raise Mistake(f'{name}: is no run folder, no recipe, no file of features and no package.module:name of an '
-        f'encoder{"; " + near if near.startswith("did") else ""}')
+        f'encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
 
 def _measure_other(asked, evaluation, fields, machine): # rows, and the folder they are kept in
     "Measure an encoder or features that are no run of ours."
@@ -739,8 +739,18 @@ def heed_signals():
     finally:
         for number,usual in before.items(): signal.signal(number, usual)
 
+def _end_children()->None: # processes that were being made when the signal came, and listen to nobody
+    left = multiprocessing.active_children()
+    if not left or threading.current_thread() is not threading.main_thread(): return
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) # PyTorch's would raise an error in the midst of this
+    for p in left: p.kill()
+    for p in left: p.join()
+    signal.signal(signal.SIGCHLD, before)
+
 def speak_utf8()->None:
     "Print names of files as they are, also where the locale is the one of 1970; elsewhere a ? for what it lacks."
+    for name in ('stdout', 'stderr'): # closed by who called; else the next file that is opened would be it
+        if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper): continue # a notebook's, a test's
         plain = stream.encoding.lower().replace('-', '') in ('ascii', 'utf8', 'usascii', 'ansi_x3.41968')
@@ -761,6 +771,7 @@ def main(
     # this is read when torch is imported
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
+    code = 0
     try:
         with heed_signals():
             if not args or args[0] in ('-h', '--help', 'help'): print(overview())
@@ -773,8 +784,7 @@ def main(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as e: # a training has said what it saved
         if not hasattr(e, 'signal') or isinstance(e, Terminated): print('vssl-nb: interrupted', file=sys.stderr)
-        for p in multiprocessing.active_children(): p.kill()
-        return 128 + getattr(e, 'signal', 2)
+        code = 128 + getattr(e, 'signal', 2)
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
         # what is wrong with the arguments is wrong in all processes;
@@ -783,7 +793,8 @@ def main(
         if mine or not isinstance(e, (Mistake, RecipeError, PathError)):
             print(f'vssl-nb: {e}', file=sys.stderr)
         else: _after_first()
-        return 2
-    return 0
+        code = 2
+    if code > 2: _end_children() # now that the error is gone, and with it all that ends its own
+    return code
 
 if __name__ == '__main__' and '__file__' in globals(): sys.exit(main())
