@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import manifest
+from vssl_nb import distributed, manifest
 from vssl_nb.checkpoints import load
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -315,3 +315,28 @@ print(sorted({{m.split('.')[0] for m in sys.modules}} & tools))
         "ipywidgets=None)\n" + program], text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ('[]', "['IPython', 'ipywidgets']"), done.stdout
+
+
+def talk(hide):
+    "What the compiler takes from a network whose BatchNorm talks to another process; are output and gradient right?"
+    from torch import nn
+    if not hide: distributed.hide_from_compiler = lambda: None
+    graphs = []
+    def look(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+    layer = distributed.group_batchnorm(nn.BatchNorm1d(2), 'sync')
+    x = torch.arange(8.).view(4, 2).chunk(2)[distributed.rank()].clone().requires_grad_()
+    net, weight = nn.Sequential(nn.ReLU(), layer, nn.Tanh()), torch.arange(4.).view(2, 2)
+    def both(f): return (y := f(x)).detach(), torch.autograd.grad((y*weight).sum(), x)[0]
+    want, got = both(net), both(torch.compile(net, backend=look))
+    taken = [str(n.target) for g in graphs for n in g.graph.nodes if n.op.startswith('call')]
+    return {'taken': taken, 'same': all(map(torch.allclose, want, got))}
+
+
+def test_the_compiler_stays_out_of_the_conversation_of_processes():
+    "`hide_from_compiler` is called in time; without it the exchange ends up in the graph."
+    for hide in True, False:
+        for found in distributed.run_distributed(talk, 2, hide):
+            assert found['same'] or not hide
+            assert hide != any('autograd_function_apply' in name or 'gather' in name for name in found['taken'])
