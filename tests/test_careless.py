@@ -96,7 +96,7 @@ BY_HAND = [
     ('seen from', ['probe', 'somewhere/run']), ('seen from', ['retrieve', 'somewhere/run']),
     ("did you mean 'infonce-toy-rgb'?", ['retrieve', 'infonce-toy-rbg', '--data', 'videos']),
     ('name the run folder that it lies in, run', ['retrieve', 'run/encoder.safetensors', '--data', 'videos']),
-    ('is not a run; it holds runs: name one, such as runs/run', ['retrieve', 'runs']),
+    ('is not a run; it holds runs: name one, such as kept/run', ['retrieve', 'kept']),
     ('is a file; name the run folder', ['probe', 'run/recipe.json']),
     ('is not a run; name a run folder', ['extract', 'films', '--out', 'f.npz']),
     ('is a file; choose another --out', ['toy', 'a.mp4']),
@@ -111,7 +111,7 @@ BY_HAND = [
     ('is a file, not a folder', ['search', 'a.mp4', '--data', 'videos', '--out', 'a.mp4/wall.html']),
     ('there is no such folder', ['search', 'a.mp4', '--data', 'nowhere']),
     ('name a run folder', ['search', 'a.mp4', '--data', 'videos', '--encoder', 'nowhere']),
-    ('is given without its name, as in vssl-nb manifest FOLDER', ['manifest', '--folder', 'films'])]
+    ('FOLDER is missing', ['manifest', '--folder', 'films'])]
 
 
 @pytest.fixture(scope='module')
@@ -127,7 +127,7 @@ def workshop(tmp_path_factory):
         (place/f'{name}.csv').write_text(between.join(manifest.COLUMNS) + '\n')
     recipe = override(find('infonce-toy-residual'), epochs=1, batch=8, queue=16)
     pretrain(recipe, place/'videos', place/'run', device='cpu', progress=False)
-    shutil.copytree(place/'run', place/'runs'/'run')
+    shutil.copytree(place/'run', place/'kept'/'run')
     return place
 
 
@@ -246,10 +246,11 @@ def test_a_locale_without_letters(workshop, tmp_path):
     plain = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0', 'PYTHONIOENCODING': ''}
     done = call(['probe', 'tøy'], workshop, plain)
     assert done.returncode == 2 and 'tøy: there is no such'.encode() in done.stderr, done.stderr
-    there = tmp_path/'fílme'
-    shutil.copytree(workshop/'videos', there)
-    done = call(['report', 'run', '--out', str(there/'é.html')], workshop, plain)
-    assert done.returncode == 0 and 'é.html'.encode() in done.stdout and (there/'é.html').exists(), done.stderr
+    for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
+    done = call(['retrieve', 'run', '--workers', '0', '--device', 'cpu'], tmp_path, plain)
+    assert done.returncode == 0 and '–'.encode() in done.stdout, done.stderr
+    done = call(['report', 'run', '--out', 'é.html'], tmp_path, plain)
+    assert done.returncode == 0 and 'é.html'.encode() in done.stdout and (tmp_path/'é.html').exists(), done.stderr
 
 
 def test_a_closed_output(workshop):

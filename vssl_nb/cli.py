@@ -347,8 +347,8 @@ class Extract:
     out:Path|None=None
 
     def run(self):
-        from vssl_nb.search import check_tables
         refuse_early(self.data, self.folder, folder=self.folder, together=True)
+        from vssl_nb.search import check_tables
         if self.out: check_tables(self.out)
         from vssl_nb import evaluation
         from vssl_nb.distributed import start
@@ -597,7 +597,7 @@ def sentence(
     body = [line for line in lines if line]
     rest = ('Argument helptext', 'For full helptext', 'Similar')
     end = next((i for i,line in enumerate(body) if line.startswith(rest)), len(body))
-    return plainly(' '.join(body[1:end] or body).rstrip('. '))
+    return ' '.join(body[1:end] or body).rstrip('. ')
 
 KINDS = {'INT': 'a whole number', 'FLOAT': 'a number', 'PATH': 'a path', 'STR': 'a word', '{None}': 'None'}
 
@@ -618,6 +618,7 @@ def plainly(
             'numbers'), (r"Missing value for argument '(--\S+)'. Expected 1 values", r'\1: has no value behind it'),
             (r"Missing value for argument '(--\S+)'. Expected (\d+) values", r'\1: takes \2 values')):
         if hit := re.fullmatch(pattern, said): return hit.expand(plain)
+    if hit := re.match(r"Missing value for argument '(\w+)'", said): return f'{hit[1].upper()} is missing'
     if not (hit := re.fullmatch(r'Missing from (vssl-nb \S+): (.*)', said)): return said
     needed = [re.sub(r'^(--\S+ \S+|\S+) (.*)', r'\1 (\2)', one.strip()) for one in hit[2].split('(required)')]
     return f'{hit[1]} also needs {" and ".join(filter(None, needed))}'
@@ -660,7 +661,7 @@ def parse(
             raise
         strange = re.search(r'Unrecognized options: (\S+)', said := sentence(said.getvalue()))
         if strange: raise Mistake(unknown_option(command, strange[1])) from None
-        raise Mistake(f'{said}; see {prog} --help') from None
+        raise Mistake(f'{plainly(said)}; see {prog} --help') from None
     if unknown: raise Mistake(unknown_option(command, unknown[0]))
     return made
 
