@@ -282,17 +282,15 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
     "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
     args, sign = BUSY[name]
-    with subprocess.Popen([*VSSL, *args], cwd=tmp_path, text=True, stderr=subprocess.PIPE,
+    with (tmp_path/'said').open('w') as said_to, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=said_to,
             stdout=subprocess.DEVNULL, start_new_session=True, env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
-        os.set_blocking(p.stderr.fileno(), False)
-        said, until = '', time.monotonic() + 100
-        while sign not in said and not (tmp_path/sign).exists() and p.poll() is None and time.monotonic() < until:
-            said += p.stderr.read() or ''
-            time.sleep(.005)
-        assert p.poll() is None, f'over before it was interrupted: {said}'
+        until = time.monotonic() + 100
+        def busy(): return sign in (tmp_path/'said').read_text() or (tmp_path/sign).exists()
+        while not busy() and p.poll() is None and time.monotonic() < until: time.sleep(.005)
+        assert p.poll() is None, f'over before it was interrupted: {(tmp_path/"said").read_text()}'
         (os.killpg if number == signal.SIGINT else os.kill)(p.pid, number)
-        os.set_blocking(p.stderr.fileno(), True)
-        said += p.communicate(timeout=60)[1] or ''
+        p.wait(timeout=60)
+    said = (tmp_path/'said').read_text()
     assert p.returncode == 128 + number and 'Traceback' not in said, (p.returncode, said)
     until = time.monotonic() + 10
     while (alive := living(p.pid)) and time.monotonic() < until: time.sleep(.1)
