@@ -152,8 +152,8 @@ def main():
             limit = f", {r['limit_s']:g} s asked for" if r['limit_s'] else ''
             print(f"\n{n:,} videos of {r['dim']} numbers, {r['index_bytes']/2**20:.0f} MiB{limit}")
             for name, s in r['seconds'].items():
-                of_cpu = f", {r['cpu_seconds'][name]:8.3f} s of the processor" if name in r['cpu_seconds'] else ''
-                print(f'  {name:42}{s:8.3f} s{of_cpu}')
+                used = r['cpu_seconds'].get(name)
+                print(f'  {name:42}{s:8.3f} s' + (f', {used:8.3f} s of the processor' if used else ''))
     if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py',
         'date': time.strftime('%Y-%m-%d'), 'machine': where, 'backbone': a.backbone, 'clip': a.clip,
         'clips': 10, 'rounds': a.rounds, 'rows': rows}, indent=1) + '\n')

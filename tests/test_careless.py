@@ -82,16 +82,20 @@ BY_HAND = [
     ('is a file', [*TRAIN, '--out', 'videos/manifest.csv']), ('elsewhere', ['retrieve', 'elsewhere']),
     ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere']),
     ("did you mean 'infonce-toy-rgb'?", ['pretrain', '--epochs', '1', 'infonce-toy-rbg', '--data', 'videos']),
-    ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain', 'infonce-toy-rgb']),
-    ("--dat is not an option of pretrain; did you mean 'data'?", ['pretrain', 'infonce-toy-rgb', '--dat', 'x']),
+    ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain',
+        'infonce-toy-rgb']),
+    ("--dat is not an option of pretrain; did you mean 'data'?", ['pretrain', 'infonce-toy-rgb', '--dat',
+        'x']),
     ('--batch many: is not a whole number', [*TRAIN, '--batch', 'many']),
     ('--size huge: is none of demo, full, tiny', ['toy', 'new', '--size', 'huge']),
     ('--workers few: is not a whole number or None', ['toy', 'new', '--workers', 'few']),
     ('--data: has no value behind it', ['pretrain', 'infonce-toy-rgb', '--data']),
-    ('separated by semicolons; save it with commas', ['pretrain', 'infonce-toy-rgb', '--data', 'semicolons.csv']),
+    ('separated by semicolons; save it with commas', ['pretrain', 'infonce-toy-rgb', '--data',
+        'semicolons.csv']),
     ('separated by tabs', ['pretrain', 'infonce-toy-rgb', '--data', 'tabs.csv']),
     ('is a video; name the folder', ['pretrain', 'infonce-toy-rgb', '--data', 'a.mp4']),
-    ('is a video; name the folder', ['flow', 'a.mp4']), ('is a video', ['retrieve', 'run', '--data', 'a.mp4']),
+    ('is a video; name the folder', ['flow', 'a.mp4']), ('is a video', ['retrieve', 'run', '--data',
+        'a.mp4']),
     ("(did you mean 'videos'?)", ['pretrain', 'infonce-toy-rgb', '--data', 'vidoes']),
     ('seen from', ['probe', 'somewhere/run']), ('seen from', ['retrieve', 'somewhere/run']),
     ("did you mean 'infonce-toy-rgb'?", ['retrieve', 'infonce-toy-rbg', '--data', 'videos']),
@@ -190,11 +194,14 @@ def call(args, cwd, env=None, **how):
 
 def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
     "No command needs PyTorch, av or numpy to say that something is not there."
-    wrong = [['recipes', 'x'], ['pretrain', 'x'], ['pretrain', 'infonce-toy-rgb', '--data', 'x'], [*TRAIN, '--out',
-        'a.mp4'], ['cotrain', 'x', '--data', 'videos'], ['cotrain', 'coclr-toy', '--data', 'x'], ['retrieve', 'x'],
-        ['retrieve', 'run', '--data', 'x'], ['retrieve', 'run', '--second', 'x'], ['probe', 'x'], ['extract', 'x'],
+    wrong = [['recipes', 'x'], ['pretrain', 'x'], ['pretrain', 'infonce-toy-rgb', '--data', 'x'],
+        [*TRAIN, '--out', 'a.mp4'], ['cotrain', 'x', '--data', 'videos'],
+        ['cotrain', 'coclr-toy', '--data', 'x'], ['retrieve', 'x'],
+        ['retrieve', 'run', '--data', 'x'], ['retrieve', 'run', '--second', 'x'], ['probe', 'x'],
+            ['extract', 'x'],
         ['finetune', 'x'], ['finetune', 'runs/x'], ['predict', 'x', 'a.mp4'], ['predict', 'run', 'x.mp4'],
-        ['report', 'x'], ['report', 'run', '--out', 'a.mp4/x'], ['flow', 'x'], ['dry-run', 'x'], ['toy', 'a.mp4'],
+        ['report', 'x'], ['report', 'run', '--out', 'a.mp4/x'], ['flow', 'x'], ['dry-run', 'x'], ['toy',
+            'a.mp4'],
         ['demo', '--out', 'a.mp4'], ['x'], [*TRAIN, '--batch', 'many'], ['pretrain', 'infonce-toy-rgb']]
     program = f'''
 import json, sys
@@ -210,7 +217,8 @@ print(json.dumps([codes, sorted({{'torch', 'av', 'numpy', 'matplotlib'}} & set(s
 
 def test_no_command_waits_for_the_compiler():
     "torch._dynamo, torchvision and sympy are a second or two each; only who compiles waits for them."
-    rooms = ['experiments', 'evaluation', 'finetuning', 'cotraining', 'report', 'flow', 'search', 'own_videos', 'toy']
+    rooms = ['experiments', 'evaluation', 'finetuning', 'cotraining', 'report', 'flow', 'search',
+        'own_videos', 'toy']
     program = f'''
 import importlib, sys
 for room in {rooms}: importlib.import_module('vssl_nb.' + room)
@@ -250,7 +258,8 @@ def test_a_locale_without_letters(workshop, tmp_path):
     done = call(['retrieve', 'run', '--workers', '0', '--device', 'cpu'], tmp_path, plain)
     assert done.returncode == 0 and '–'.encode() in done.stdout, done.stderr
     done = call(['report', 'run', '--out', 'é.html'], tmp_path, plain)
-    assert done.returncode == 0 and 'é.html'.encode() in done.stdout and (tmp_path/'é.html').exists(), done.stderr
+    assert done.returncode == 0 and 'é.html'.encode() in done.stdout, done.stderr
+    assert (tmp_path/'é.html').exists()
 
 
 def test_a_closed_output(workshop):
@@ -261,7 +270,8 @@ def test_a_closed_output(workshop):
         assert done.stdout.split()[-1:] == ['0'] and 'Traceback' not in done.stderr, (redirect, done)
 
 
-COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set', 'epochs=1',
+COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
+    'epochs=1',
     'batch=8', 'queue=24', 'warmup=0', 'topk=4']
 # command, and what tells that it is at work: a word on stderr, or a file
 BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
@@ -270,7 +280,8 @@ BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
     'toy': (['toy', 'more', '--size', 'demo'], 'toy videos'),
     'flow': (['flow', 'videos', '--method', 'farneback'], 'flow'),
     'finetune': (['finetune', 'run', '--set', 'epochs=40', 'batch=4', '--device', 'cpu'], 'step'),
-    'pretrain': ([*TRAIN, '--epochs', '40', '--batch', '8', '--queue', '16', '--out', 'long', '--device', 'cpu'],
+    'pretrain': ([*TRAIN, '--epochs', '40', '--batch', '8', '--queue', '16', '--out', 'long', '--device',
+        'cpu'],
         'step'),
     'demo': (['demo', '--out', 'demo'], 'toy videos'), 'cotrain': (COTRAIN, 'step'),
     'cotrain, measuring': (COTRAIN, 'phases/infonce-toy-rgb/features')}
@@ -282,8 +293,9 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
     "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
     args, sign = BUSY[name]
-    with (tmp_path/'said').open('w') as said_to, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=said_to,
-            stdout=subprocess.DEVNULL, start_new_session=True, env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
+    env = os.environ | {'PYTHONPATH': str(ROOT)}
+    with (tmp_path/'said').open('w') as told, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=told,
+            stdout=subprocess.DEVNULL, start_new_session=True, env=env) as p:
         until = time.monotonic() + 100
         def busy(): return sign in (tmp_path/'said').read_text() or (tmp_path/sign).exists()
         while not busy() and p.poll() is None and time.monotonic() < until: time.sleep(.005)
@@ -345,7 +357,8 @@ FORBIDDEN = [('locked', ['toy', 'locked/new', '--size', 'tiny']), ('locked', [*T
     ('locked', ['predict', 'mine', 'a.mp4', '--out', 'locked/p.csv']),
     ('secret.csv', ['pretrain', 'infonce-toy-rgb', '--data', 'secret.csv']), ('shut', ['retrieve', 'shut']),
     ('shut', ['probe', 'shut']), ('torn', ['retrieve', 'torn'])]
-UNREADABLE = ['search', '--data', 'few', '--encoder', 'run', '--clips', '1', '--device', 'cpu', '--workers', '0']
+UNREADABLE = ['search', '--data', 'few', '--encoder', 'run', '--clips', '1', '--device', 'cpu', '--workers',
+    '0']
 
 
 @pytest.fixture(scope='module')
@@ -359,14 +372,16 @@ def theirs(workshop):
         (there/'locked').mkdir()
         (there/'few').mkdir()
         for name in ('shut', 'torn', 'mine'): shutil.copytree(workshop/'run', there/name)
-        for i, p in enumerate(sorted((workshop/'videos').rglob('*.mp4'))[:4]): shutil.copy(p, there/'few'/f'{i}.mp4')
+        for i, p in enumerate(sorted((workshop/'videos').rglob('*.mp4'))[:4]):
+            shutil.copy(p, there/'few'/f'{i}.mp4')
         (there/'secret.csv').write_text('x')
         for p in (home, *home.rglob('*')): p.chmod(0o755 if p.is_dir() else 0o644)
         for name in ('mine', 'few'): (there/name).chmod(0o777)
         for name in ('secret.csv', 'shut', 'torn/recipe.json', 'few/0.mp4'): (there/name).chmod(0)
         before = tree(there)
         asked = [args for _, args in FORBIDDEN] + [UNREADABLE]
-        done = subprocess.run([sys.executable, '-c', AS_SOMEBODY_ELSE, str(there), str(home/'answers')], text=True,
+        done = subprocess.run([sys.executable, '-c', AS_SOMEBODY_ELSE, str(there), str(home/'answers')],
+            text=True,
             input=json.dumps(asked), env=os.environ | {'PYTHONPATH': str(ROOT), 'HOME': '/nonexistent'},
             capture_output=True, timeout=250)
         assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
-"""The README's section "For your own videos", command by command as it stands there, on folders of real clips.
+"""The README's section "For your own videos", command by command as it stands, on folders of real clips.
 
-The commands are read from README.md, so that what is tested is what is promised. Two things are changed, both
-said in `QUICK`: how long a training takes, nothing else. Trainings are interrupted on the way, once by Ctrl-C and
-once by SIGKILL, and go on with `--resume`, as the section says they can."""
+The commands are read from README.md, so that what is tested is what is promised. One thing is changed, and
+said in `QUICK`: how long a training takes. Trainings are interrupted on the way, once by Ctrl-C and once by
+SIGKILL, and go on with `--resume`, as the section says they can."""
 import os
 import re
 import shlex
@@ -24,7 +24,7 @@ VIDEOS = manifest.test_videos()
 pytestmark = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir(),
     reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, or put them into '
     '../shared/videos beside the repository')
-# what is made quick: (command, pattern, replacement); the last one adds to a training that says nothing of time
+# what is made quick: command, pattern, replacement; the second adds to a training that says nothing of time
 QUICK = (('pretrain', r'--minutes \S+', '--minutes 0.5'), ('pretrain', r'^(?!.*--minutes)(.*)$',
     r'\1 --epochs 6 --batch 4 --warmup 0'), ('finetune', r'epochs=\d+', 'epochs=2 batch=4'))
 CLASSES = ('Archery', 'BabyCrawling', 'Basketball')
@@ -135,9 +135,10 @@ def train(shell: Shell, args: list[str]) -> None:
     assert shell.interrupt(args, signal.SIGINT, lambda: steps(out) >= 1), f'{args}: was over too soon'
     assert (out/'last.pt').exists(), 'Ctrl-C saves first'
     saved, before = steps(out), (out/'steps.csv').stat().st_mtime_ns
-    # the log is written anew where a run goes on; what is killed then, or in the steps that follow, is safe. (On a
-    # slow machine a training of half a minute may have had its last step at Ctrl-C: then it ends here)
-    shell.interrupt([*args, '--resume'], signal.SIGKILL, lambda: (out/'steps.csv').stat().st_mtime_ns > before)
+    # the log is written anew where a run goes on; what is killed then, or in the steps that follow, is safe.
+    # (On a slow machine a training of half a minute may have had its last step at Ctrl-C: then it ends here)
+    def goes_on(): return (out/'steps.csv').stat().st_mtime_ns > before
+    shell.interrupt([*args, '--resume'], signal.SIGKILL, goes_on)
     shell.run([*args, '--resume'])
     assert steps(out) >= saved
 

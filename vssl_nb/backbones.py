@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -57,9 +57,11 @@ def initialise(
     return module
 
 # %% ../nbs/10_backbones.ipynb #169ccf29
+_M = TypeVar('_M', bound=nn.Module)
+
 def in_memory(
-    module:nn.Module, # built on the meta device; changed in place, and no parameter in two places
-)->nn.Module: # the same module, on the CPU; what its memory holds is not defined
+    module:_M, # built on the meta device; changed in place, and no parameter in two places
+)->_M: # the same module, on the CPU; what its memory holds is not defined
     "Memory for a module that has shapes alone."
     # `Module.to_empty` does this too, but for meta tensors it imports sympy: most of a second
     for layer in module.modules():

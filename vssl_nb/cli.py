@@ -147,7 +147,9 @@ class DryRunCommand:
 # %% ../nbs/50_cli.ipynb #994db03b
 TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
-def is_first(of:str='RANK', of_slurm:str='SLURM_PROCID')->bool: # or LOCAL_RANK and SLURM_LOCALID: of its machine
+def is_first(
+    of:str='RANK', of_slurm:str='SLURM_PROCID', # LOCAL_RANK and SLURM_LOCALID: among those of its machine
+)->bool:
     "Is this the process that prints? Asked before PyTorch is there to ask."
     at = os.environ
     if all(k in at for k in TORCHRUN[:2]): return at.get(of, '0')=='0'
@@ -167,6 +169,7 @@ def refuse_early(
     if out is not None: expect_writable(out)
     if folder is not None: expect_writable_folder(folder)
 
+# %% ../nbs/50_cli.ipynb #bb1314c5
 @dataclass(kw_only=True)
 class MachineOptions:
     "How a training is computed; the same options for every command that trains."
@@ -284,6 +287,7 @@ def _measure_run(asked, evaluation, fields, machine): # rows
     if not beside: return rows
     return evaluation.baselines(t.recipe, t.manifest, batch=asked.batch, machine=machine) + rows
 
+# %% ../nbs/50_cli.ipynb #6a9e5010
 def refuse_source(name:str)->None: # of an encoder to measure
     "Say that nothing of that name is there, before PyTorch is imported. `PathError`, `Mistake`."
     path = Path(name)
@@ -293,8 +297,8 @@ def refuse_source(name:str)->None: # of an encoder to measure
     if path.is_file() or name in RECIPES or ':' in name: return
     if path.parent!=Path('.'): raise nowhere(path, 'name a run folder, such as runs/mine, or a recipe')
     near = did_you_mean(name, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
-    raise Mistake(f'{name}: is no run folder, no recipe, no file of features and no package.module:name of an '
-        f'encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
+    raise Mistake(f'{name}: is no run folder, no recipe, no file of features and no package.module:name of '
+        f'an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
 
 def _measure_other(asked, evaluation, fields, machine): # rows, and the folder they are kept in
     "Measure an encoder or features that are no run of ours."
@@ -407,22 +411,28 @@ class Search:
             print(search.as_text(queries, found))
             for path in self.out: print(search.write_answers(path, index, queries, found))
         elif not self.more: return print(index, folder, sep='\n')
-        if not self.more: return
-        for said in search.answer_lines(_typed(), index, encoder, self.k, self.keep_self, **how):
-            if isinstance(said, ValueError):
-                print(f'vssl-nb: {said}', file=sys.stderr)
-                continue
-            queries.append(said[0])
-            found.append(said[1])
-            print(search.as_text(queries[-1:], found[-1:]), flush=True)
-            for path in self.out: search.write_answers(path, index, queries, found)
+        if self.more: _answer_more(self, index, encoder, queries, found, how)
 
+# %% ../nbs/50_cli.ipynb #72f71869
 def _typed(): # the lines of standard input, each after a word to who types them
     while True:
-        if sys.stdin.isatty(): print('a file, or file@from-to; Ctrl-D ends: ', end='', file=sys.stderr, flush=True)
+        if sys.stdin.isatty():
+            print('a file, or file@from-to; Ctrl-D ends: ', end='', file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line: return
         yield line
+
+def _answer_more(asked, index, encoder, queries, found, how):
+    "One query after another, until the input ends; what is written holds all that was asked so far."
+    from vssl_nb import search
+    for said in search.answer_lines(_typed(), index, encoder, asked.k, asked.keep_self, **how):
+        if isinstance(said, ValueError):
+            print(f'vssl-nb: {said}', file=sys.stderr)
+            continue
+        queries.append(said[0])
+        found.append(said[1])
+        print(search.as_text(queries[-1:], found[-1:]), flush=True)
+        for path in asked.out: search.write_answers(path, index, queries, found)
 
 # %% ../nbs/50_cli.ipynb #a616e34c
 @dataclass
@@ -521,6 +531,7 @@ class Predict:
         for i,why in found.dropped.items(): print(f'unreadable: {names[i]}: {why}', file=sys.stderr)
         if self.out: print(own.write_predictions(self.out, found, names))
 
+# %% ../nbs/50_cli.ipynb #34239aaa
 def _answers(found, names, top): # a line for each video
     wide = max(len(names[r]) for r in found.row.tolist())
     for r,p in zip(found.row.tolist(), found.p):
@@ -541,7 +552,8 @@ class Cotrain(MachineOptions):
     def run(self):
         out = self.out or Path('runs')/self.name
         if self.name not in COTRAININGS:
-            raise RecipeError(f'there is no co-training {self.name!r}; {did_you_mean(self.name, COTRAININGS)}')
+            raise RecipeError(f'there is no co-training {self.name!r}; '
+                f'{did_you_mean(self.name, COTRAININGS)}')
         refuse_early(self.data, folder=out, together=True)
         from vssl_nb.cotraining import cotrain
         from vssl_nb.report import page, sheet, summary
@@ -599,6 +611,7 @@ def sentence(
     end = next((i for i,line in enumerate(body) if line.startswith(rest)), len(body))
     return ' '.join(body[1:end] or body).rstrip('. ')
 
+# %% ../nbs/50_cli.ipynb #7989d795
 KINDS = {'INT': 'a whole number', 'FLOAT': 'a number', 'PATH': 'a path', 'STR': 'a word', '{None}': 'None'}
 
 def plainly(
@@ -612,10 +625,11 @@ def plainly(
     if hit := re.fullmatch(r"invalid choice '(.*?)' for argument '(--\S+)'. Expected one of \((.*)\)", said):
         known = sorted(re.findall("'(.*?)'", hit[3]))
         return f'{hit[2]} {hit[1]}: is none of {", ".join(known)}'
-    for pattern,plain in ((r"Error parsing (--\S+): invalid literal for int.*: '(.*)'", r'\1 \2: is not a whole '
-            'number'), (r"Error parsing (--\S+): could not convert string to float: '(.*)'", r'\1 \2: is not a '
-            'number'), (r"Error parsing (--\S+): Could not .*? arguments(?::)? \[(.*?)\].*", r'\1 \2: are not '
-            'numbers'), (r"Missing value for argument '(--\S+)'. Expected 1 values", r'\1: has no value behind it'),
+    parsing = r'Error parsing (--\S+): '
+    for pattern,plain in ((parsing + "invalid literal for int.*: '(.*)'", r'\1 \2: is not a whole number'),
+            (parsing + "could not convert string to float: '(.*)'", r'\1 \2: is not a number'),
+            (parsing + r'Could not .*? arguments:? \[(.*?)\].*', r'\1 \2: are not numbers'),
+            (r"Missing value for argument '(--\S+)'. Expected 1 values", r'\1: has no value behind it'),
             (r"Missing value for argument '(--\S+)'. Expected (\d+) values", r'\1: takes \2 values')):
         if hit := re.fullmatch(pattern, said): return hit.expand(plain)
     if hit := re.match(r"Missing value for argument '(\w+)'", said): return f'{hit[1].upper()} is missing'
@@ -659,9 +673,10 @@ def parse(
                 '--help shows those of another recipe.\n')
             print(plain_help(helped.getvalue()).rstrip())
             raise
-        strange = re.search(r'Unrecognized options: (\S+)', said := sentence(said.getvalue()))
+        why = sentence(said.getvalue())
+        strange = re.search(r'Unrecognized options: (\S+)', why)
         if strange: raise Mistake(unknown_option(command, strange[1])) from None
-        raise Mistake(f'{plainly(said)}; see {prog} --help') from None
+        raise Mistake(f'{plainly(why)}; see {prog} --help') from None
     if unknown: raise Mistake(unknown_option(command, unknown[0]))
     return made
 
@@ -723,6 +738,7 @@ def _makes_processes(frame)->bool:
         frame = frame.f_back
     return False
 
+# %% ../nbs/50_cli.ipynb #23134e78
 @contextlib.contextmanager
 def heed_signals():
     "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
@@ -730,10 +746,11 @@ def heed_signals():
         if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
         if _makes_processes(frame): return threading.Timer(.05, os.kill, (here, number)).start()
         raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
-    here, before = os.getpid(), {}
+    here, before = os.getpid(), dict[int,Any]()
     alone = os.environ.get('WORLD_SIZE', '1')=='1'
     if threading.current_thread() is threading.main_thread():
-        for number,usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        ours: Any = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+        for number,usual in ours:
             if signal.getsignal(number) is usual and (alone or number==signal.SIGINT):
                 before[number] = signal.signal(number, end)
     try: yield
@@ -743,13 +760,14 @@ def heed_signals():
 def _end_children()->None: # processes that were being made when the signal came, and listen to nobody
     left = multiprocessing.active_children()
     if not left or threading.current_thread() is not threading.main_thread(): return
-    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) # PyTorch's would raise an error in the midst of this
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) # PyTorch's would raise an error in this
     for p in left: p.kill()
     for p in left: p.join()
     signal.signal(signal.SIGCHLD, before)
 
+# %% ../nbs/50_cli.ipynb #21252525
 def speak_utf8()->None:
-    "Print names of files as they are, also where the locale is the one of 1970; elsewhere a ? for what it lacks."
+    "Print names of files as they are also in the locale of 1970; elsewhere a ? for what it lacks."
     for name in ('stdout', 'stderr'): # closed by who called; else the next file that is opened would be it
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
     for stream in (sys.stdout, sys.stderr):
@@ -784,7 +802,8 @@ def main(
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as e: # a training has said what it saved
-        if not hasattr(e, 'signal') or isinstance(e, Terminated): print('vssl-nb: interrupted', file=sys.stderr)
+        if not hasattr(e, 'signal') or isinstance(e, Terminated):
+            print('vssl-nb: interrupted', file=sys.stderr)
         code = 128 + getattr(e, 'signal', 2)
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise

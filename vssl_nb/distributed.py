@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BN', 'apart', 'rank', 'world_size', 'is_main', 'run_distributed', 'gather', 'groups_here', 'GroupBatchNorm',
-           'hide_from_compiler', 'group_batchnorm', 'average_running', 'permute_across_ranks', 'DistributedError',
+           'group_batchnorm', 'hide_from_compiler', 'average_running', 'permute_across_ranks', 'DistributedError',
            'FirstFailed', 'gather_objects', 'on_main', 'Place', 'first_host', 'process_place', 'Heartbeat', 'Stopped',
            'start']
 
@@ -211,12 +211,6 @@ class _Sync(torch.autograd.Function):
 
 def _synchronised(*args): return _Sync.apply(*args)
 
-def hide_from_compiler()->None:
-    "Keep `torch.compile` out of the conversation of processes: it takes that call as it is."
-    global _synchronised
-    # not as a decorator: that imports the compiler, a second that every command would wait for
-    if not hasattr(_synchronised, '__wrapped__'): _synchronised = torch.compiler.disable(_synchronised)
-
 @cache
 # the n neighbours that share statistics with this process; all processes ask at the same moment
 def _peers(n, group):
@@ -241,6 +235,12 @@ def group_batchnorm(
         return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
     for name,layer in list(module.named_children()): setattr(module, name, group_batchnorm(layer, bn, groups))
     return module
+
+def hide_from_compiler()->None:
+    "Keep `torch.compile` out of the conversation of processes: it takes that call as it is."
+    global _synchronised
+    # not as a decorator: that imports the compiler, a second that every command would wait for
+    if not hasattr(_synchronised, '__wrapped__'): _synchronised = torch.compiler.disable(_synchronised)
 
 # %% ../nbs/12_distributed.ipynb #f6581760
 def average_running(

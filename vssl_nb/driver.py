@@ -242,6 +242,11 @@ def explain_failures(
             f'({str(e).splitlines()[0][:120]}); go on from the last checkpoint with --resume, '
             'perhaps with fewer --workers') from e
 
+# what was refused leaves nothing behind
+def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
+    for folder in folders:
+        with suppress(OSError): folder.rmdir()
+
 # %% ../nbs/22_driver.ipynb #74d23a3d
 @contextmanager
 def run_folder(
@@ -282,11 +287,6 @@ def _locked(out:Path)->Iterator[None]:
         _locks.discard(lock)
         os.close(lock)
         _remove_empty(made)
-
-# what was refused leaves nothing behind
-def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
-    for folder in folders:
-        with suppress(OSError): folder.rmdir()
 
 # %% ../nbs/22_driver.ipynb #2f9ec1ab
 def drive(

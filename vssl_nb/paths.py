@@ -61,15 +61,18 @@ def expect_run(
     if (path/'recipe.json').exists(): return
     runs = sorted(p.parent.name for p in path.glob('*/recipe.json'))[:4]
     raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
-        + (f'it holds runs: name one, such as {path/runs[0]}' if runs else 'name a run folder, such as runs/mine'))
+        + (f'it holds runs: name one, such as {path/runs[0]}' if runs
+            else 'name a run folder, such as runs/mine'))
 
 # %% ../nbs/00_paths.ipynb #c758af4f
 def _may_write(path:Path, option:str)->None: # into the nearest folder that exists
     where = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if not where.is_dir(): raise PathError(f'{path}: {where} is a file, not a folder; choose another {option}')
+    if not where.is_dir():
+        raise PathError(f'{path}: {where} is a file, not a folder; choose another {option}')
     if os.access(where, os.W_OK | os.X_OK): return
     mine = '' if where==path else f' ({where})'
-    raise PathError(f'{path}: cannot be written, you may not write to this folder{mine}; choose another {option}')
+    raise PathError(f'{path}: cannot be written, you may not write to this folder{mine}; '
+        f'choose another {option}')
 
 def expect_writable(
     file, # to be written when the work is done

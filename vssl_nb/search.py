@@ -262,7 +262,7 @@ def read_network(
     return network,fingerprint(network)
 
 def _features(encoder:Any, key:dict, table:Any, rows:list[int], batch:int, machine:Any
-    )->Iterator[tuple[int,np.ndarray|str]]: # row of the manifest `table`, and (D,) float32 or why there is none
+    )->Iterator[tuple[int,np.ndarray|str]]: # row of `table`, a manifest; (D,) float32 or why there is none
     "Features of videos, as the key of an index has them."
     from vssl_nb.features import extract_clips, mean_of_clips
     from vssl_nb.own_videos import VIEW_OPTIONS
