@@ -132,6 +132,7 @@ def main():
     p.add_argument('--clip', nargs=2, type=int, default=[16, 64], help='its frames and pixels')
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--out', help='.json file')
+    p.add_argument('--add', action='store_true', help='keep the rows that the file has')
     a = p.parse_args()
     from vssl_nb import backbones, checkpoints, toy
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
@@ -154,9 +155,11 @@ def main():
             for name, s in r['seconds'].items():
                 used = r['cpu_seconds'].get(name)
                 print(f'  {name:42}{s:8.3f} s' + (f', {used:8.3f} s of the processor' if used else ''))
-    if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py',
-        'date': time.strftime('%Y-%m-%d'), 'machine': where, 'backbone': a.backbone, 'clip': a.clip,
-        'clips': 10, 'rounds': a.rounds, 'rows': rows}, indent=1) + '\n')
+    if not a.out: return
+    here = {'backbone': a.backbone, 'clip': a.clip, 'clips': 10, 'rounds': a.rounds}
+    old = json.loads(Path(a.out).read_text())['rows'] if a.add else []
+    Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py', 'date': time.strftime('%Y-%m-%d'),
+        'machine': where, 'rows': [*old, *(here | r for r in rows)]}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()
