@@ -2,16 +2,19 @@
 
 Folders of so many files hold an index of made-up features (the files themselves are empty: only their names,
 sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
-a span of time, which are encoded by a small untrained network. Between them, as baselines in the same run:
+a span of time, which are encoded by a small untrained network; and further ones, typed into a command that
+is running (`--more`). Between them, as baselines in the same run:
 the start of Python with PyTorch alone, and the search alone beside scikit-learn's brute force on the same
 features, checked to give the same answer.
 
     python benchmarks/search.py --out results/search-cpu.json
 
-Every command runs `--rounds` times, in turn; all times are kept, and the median counts."""
+Every command runs `--rounds` times, in turn; all times are kept, and the median counts. Beside the seconds
+on the clock stand those of the processor, which others that use the machine at the same time change less."""
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
+VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'search']
 LIMITS = {1_000: 2., 100_000: 10.} # seconds that were asked for
 
 
@@ -57,22 +61,43 @@ def alone(index, rounds):
     return {'search alone': ours, 'scikit-learn, brute force, in memory': theirs}
 
 
+def cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def timed(command):
-    begin = time.perf_counter()
+    "Seconds on the clock and of the processor, and what was printed."
+    begin, before = time.perf_counter(), cpu()
     done = subprocess.run(command, text=True, capture_output=True)
     if done.returncode: raise SystemExit(done.stderr)
-    return time.perf_counter() - begin, done.stdout
+    return time.perf_counter() - begin, cpu() - before, done.stdout
+
+
+def typed(command, queries):
+    "Seconds of each answer of one running command, from the question to the last line of its table."
+    took = []
+    with subprocess.Popen([*command, '--more'], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE) as p:
+        for query in queries:
+            begin = time.perf_counter()
+            p.stdin.write(f'{query}\n')
+            p.stdin.flush()
+            lines = [p.stdout.readline() for _ in range(11)]
+            took.append(time.perf_counter() - begin)
+            assert lines[0].strip()==query and lines[-1].split()[0]=='10', lines
+        p.stdin.close()
+    return took[1:] # the first waits for the start
 
 
 def commands(root, query):
-    vssl = [sys.executable, '-m', 'vssl_nb.cli', 'search']
     inside, here = str(root/'000'/'clip 000000.mp4'), ['--data', str(root)]
     return {'start of Python': [sys.executable, '-c', 'pass'],
         'start of Python and PyTorch': [sys.executable, '-c', 'import torch'],
-        'a file of the folder': [*vssl, inside, *here],
-        'the same, without a look at the folder': [*vssl, inside, *here, '--no-update'],
-        'a file from outside': [*vssl, str(query), *here],
-        'a span of time of it': [*vssl, f'{query}@0.1-0.4', *here]}
+        'a file of the folder': [*VSSL, inside, *here],
+        'the same, without a look at the folder': [*VSSL, inside, *here, '--no-update'],
+        'a file from outside': [*VSSL, str(query), *here],
+        'a span of time of it': [*VSSL, f'{query}@0.1-0.4', *here]}
 
 
 def measure(n, a, place, encoder, query):
@@ -82,16 +107,21 @@ def measure(n, a, place, encoder, query):
     index = made_up(root, n, a.dim, encoder)
     made = time.perf_counter() - begin
     took = {name: [] for name in commands(root, query)}
+    used = {name: [] for name in took}
     for _ in range(a.rounds):
         for name, command in commands(root, query).items():
-            seconds, said = timed(command)
+            seconds, of_cpu, said = timed(command)
             took[name].append(seconds)
+            used[name].append(of_cpu)
             if 'vssl_nb.cli' in command: assert len(said.splitlines()) == 11, said
+    spans = [f'{query}@0.1-0.{i%4 + 4}' for i in range(a.rounds + 1)]
+    took['a further one, typed (--more)'] = typed([*VSSL, '--data', str(root)], spans)
     took |= alone(index, a.rounds)
     size = sum(f.stat().st_size for f in index.folder.rglob('*') if f.is_file())
     return {'videos': n, 'dim': index.x.shape[1], 'index_bytes': size, 'made_up_in_s': made,
         'limit_s': LIMITS.get(n),
-        'seconds': {name: statistics.median(t) for name, t in took.items()}, 'all_seconds': took}
+        'seconds': {name: statistics.median(t) for name, t in took.items()}, 'all_seconds': took,
+        'cpu_seconds': {name: statistics.median(t) for name, t in used.items()}}
 
 
 def main():
@@ -102,6 +132,7 @@ def main():
     p.add_argument('--clip', nargs=2, type=int, default=[16, 64], help='its frames and pixels')
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--out', help='.json file')
+    p.add_argument('--add', action='store_true', help='keep the rows that the file has')
     a = p.parse_args()
     from vssl_nb import backbones, checkpoints, toy
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
@@ -121,10 +152,14 @@ def main():
             r = rows[-1]
             limit = f", {r['limit_s']:g} s asked for" if r['limit_s'] else ''
             print(f"\n{n:,} videos of {r['dim']} numbers, {r['index_bytes']/2**20:.0f} MiB{limit}")
-            for name, s in r['seconds'].items(): print(f'  {name:42}{s:8.3f} s')
-    if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py',
-        'date': time.strftime('%Y-%m-%d'), 'machine': where, 'backbone': a.backbone, 'clip': a.clip,
-        'clips': 10, 'rounds': a.rounds, 'rows': rows}, indent=1) + '\n')
+            for name, s in r['seconds'].items():
+                used = r['cpu_seconds'].get(name)
+                print(f'  {name:42}{s:8.3f} s' + (f', {used:8.3f} s of the processor' if used else ''))
+    if not a.out: return
+    here = {'backbone': a.backbone, 'clip': a.clip, 'clips': 10, 'rounds': a.rounds}
+    old = json.loads(Path(a.out).read_text())['rows'] if a.add else []
+    Path(a.out).write_text(json.dumps({'what': 'benchmarks/search.py', 'date': time.strftime('%Y-%m-%d'),
+        'machine': where, 'rows': [*old, *(here | r for r in rows)]}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

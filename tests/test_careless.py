@@ -5,12 +5,21 @@ where a number is asked for; a choice that does not exist; a file that is not th
 import contextlib
 import dataclasses
 import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 import typing
 from pathlib import Path
 
 import pytest
 
-from vssl_nb import cli
+from vssl_nb import cli, manifest
 from vssl_nb.recipes import find, override
 
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
@@ -24,7 +33,7 @@ FREE = {'out', 'drift', 'name', 'manifest', 'about', 'dataset'}
 def wrong_values(kind, limits: str) -> list[str]:
     "Words that cannot be a value of this type."
     said, found = str(kind), []
-    plain = {'int': kind is int, 'float': kind is float}
+    plain = {'int': kind in (int, int | None), 'float': kind in (float, float | None)}
     if plain['int'] or plain['float']: found += ['many', '']
     if plain['int']: found += ['2.5']
     if plain['float'] and limits: found += ['nan', 'inf']
@@ -71,7 +80,42 @@ BY_HAND = [
     ("lr='nan'", [*FINETUNE, 'lr=nan']), ('is not name=value', [*FINETUNE, 'epochs']),
     ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run']),
     ('is a file', [*TRAIN, '--out', 'videos/manifest.csv']), ('elsewhere', ['retrieve', 'elsewhere']),
-    ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere'])]
+    ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere']),
+    ("did you mean 'infonce-toy-rgb'?", ['pretrain', '--epochs', '1', 'infonce-toy-rbg', '--data', 'videos']),
+    ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain',
+        'infonce-toy-rgb']),
+    ("--dat is not an option of pretrain; did you mean 'data'?", ['pretrain', 'infonce-toy-rgb', '--dat',
+        'x']),
+    ('--batch many: is not a whole number', [*TRAIN, '--batch', 'many']),
+    ('--size huge: is none of demo, full, tiny', ['toy', 'new', '--size', 'huge']),
+    ('--workers few: is not a whole number or None', ['toy', 'new', '--workers', 'few']),
+    ('--data: has no value behind it', ['pretrain', 'infonce-toy-rgb', '--data']),
+    ('separated by semicolons; save it with commas', ['pretrain', 'infonce-toy-rgb', '--data',
+        'semicolons.csv']),
+    ('separated by tabs', ['pretrain', 'infonce-toy-rgb', '--data', 'tabs.csv']),
+    ('is a video; name the folder', ['pretrain', 'infonce-toy-rgb', '--data', 'a.mp4']),
+    ('is a video; name the folder', ['flow', 'a.mp4']), ('is a video', ['retrieve', 'run', '--data',
+        'a.mp4']),
+    ("(did you mean 'videos'?)", ['pretrain', 'infonce-toy-rgb', '--data', 'vidoes']),
+    ('seen from', ['probe', 'somewhere/run']), ('seen from', ['retrieve', 'somewhere/run']),
+    ("did you mean 'infonce-toy-rgb'?", ['retrieve', 'infonce-toy-rbg', '--data', 'videos']),
+    ('name the run folder that it lies in, run', ['retrieve', 'run/encoder.safetensors', '--data', 'videos']),
+    ('is not a run; it holds runs: name one, such as kept/run', ['retrieve', 'kept']),
+    ('is a file; name the run folder', ['probe', 'run/recipe.json']),
+    ('is not a run; name a run folder', ['extract', 'films', '--out', 'f.npz']),
+    ('is a file; choose another --out', ['toy', 'a.mp4']),
+    ('is a file, not a folder', ['report', 'run', '--out', 'a.mp4/report.html']),
+    ('is a folder; name a file with --out', ['report', 'run', '--out', 'videos']),
+    ('is a file', ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'a.mp4']),
+    ('is a file', ['finetune', 'run', '--out', 'a.mp4']), ('is a file', ['demo', '--out', 'a.mp4']),
+    ('there is no such file or folder', ['predict', 'run', 'b.mp4']),
+    ('there is no such file or folder', ['predict', 'nothing', 'a.mp4']),
+    ('there is no co-training', ['cotrain', 'coclr-toi', '--data', 'videos']),
+    ('must end in', ['search', 'a.mp4', '--data', 'videos', '--out', 'wall.pdf']),
+    ('is a file, not a folder', ['search', 'a.mp4', '--data', 'videos', '--out', 'a.mp4/wall.html']),
+    ('there is no such folder', ['search', 'a.mp4', '--data', 'nowhere']),
+    ('name a run folder', ['search', 'a.mp4', '--data', 'videos', '--encoder', 'nowhere']),
+    ('FOLDER is missing', ['manifest', '--folder', 'films'])]
 
 
 @pytest.fixture(scope='module')
@@ -82,8 +126,12 @@ def workshop(tmp_path_factory):
     place = tmp_path_factory.mktemp('careless')
     toy.make(place/'videos', size='tiny', progress=False)
     (place/'films').mkdir()
+    shutil.copy(next((place/'videos').rglob('*.mp4')), place/'a.mp4')
+    for name, between in (('semicolons', ';'), ('tabs', '\t')):
+        (place/f'{name}.csv').write_text(between.join(manifest.COLUMNS) + '\n')
     recipe = override(find('infonce-toy-residual'), epochs=1, batch=8, queue=16)
     pretrain(recipe, place/'videos', place/'run', device='cpu', progress=False)
+    shutil.copytree(place/'run', place/'kept'/'run')
     return place
 
 
@@ -131,3 +179,228 @@ def test_a_correction_is_not_blocked(workshop, tmp_path, monkeypatch):
     assert 'stopped being a number' in said_by([*TRAIN, '--lr', '1e30', '--epochs', '4', *out])
     assert cli.main([*TRAIN, *out]) == 0
     assert 'holds a run already' in said_by([*TRAIN, *out])
+
+
+# --- whole processes
+
+ROOT = Path(__file__).parent.parent
+VSSL = [sys.executable, '-m', 'vssl_nb.cli']
+
+
+def call(args, cwd, env=None, **how):
+    env = {k: v for k, v in os.environ.items() if k != 'RANK'} | {'PYTHONPATH': str(ROOT)} | (env or {})
+    return subprocess.run([*VSSL, *args], cwd=cwd, env=env, capture_output=True, timeout=120, **how)
+
+
+def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
+    "No command needs PyTorch, av or numpy to say that something is not there."
+    wrong = [['recipes', 'x'], ['pretrain', 'x'], ['pretrain', 'infonce-toy-rgb', '--data', 'x'],
+        [*TRAIN, '--out', 'a.mp4'], ['cotrain', 'x', '--data', 'videos'],
+        ['cotrain', 'coclr-toy', '--data', 'x'], ['retrieve', 'x'],
+        ['retrieve', 'run', '--data', 'x'], ['retrieve', 'run', '--second', 'x'], ['probe', 'x'],
+            ['extract', 'x'],
+        ['finetune', 'x'], ['finetune', 'runs/x'], ['predict', 'x', 'a.mp4'], ['predict', 'run', 'x.mp4'],
+        ['report', 'x'], ['report', 'run', '--out', 'a.mp4/x'], ['flow', 'x'], ['dry-run', 'x'], ['toy',
+            'a.mp4'],
+        ['demo', '--out', 'a.mp4'], ['x'], [*TRAIN, '--batch', 'many'], ['pretrain', 'infonce-toy-rgb']]
+    program = f'''
+import json, sys
+from vssl_nb.cli import main
+codes = [main(a) for a in {wrong!r}]
+print(json.dumps([codes, sorted({{'torch', 'av', 'numpy', 'matplotlib'}} & set(sys.modules))]))'''
+    done = subprocess.run([sys.executable, '-c', program], cwd=workshop, text=True, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    codes, imported = json.loads(done.stdout)
+    assert codes == [2]*len(wrong) and not imported, (codes, imported, done.stderr)
+    assert len(done.stderr.splitlines()) == len(wrong), done.stderr
+
+
+def test_no_command_waits_for_the_compiler():
+    "torch._dynamo, torchvision and sympy are a second or two each; only who compiles waits for them."
+    rooms = ['experiments', 'evaluation', 'finetuning', 'cotraining', 'report', 'flow', 'search',
+        'own_videos', 'toy']
+    program = f'''
+import importlib, sys
+for room in {rooms}: importlib.import_module('vssl_nb.' + room)
+from vssl_nb import backbones
+backbones.create('tiny', seed=0)
+print(sorted({{'torch._dynamo', 'torchvision', 'sympy', 'sklearn'}} & set(sys.modules)))'''
+    done = subprocess.run([sys.executable, '-c', program], text=True, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert done.stdout.strip() == '[]', done.stdout + done.stderr
+
+
+def test_options_may_stand_before_the_recipe(workshop, tmp_path, monkeypatch):
+    monkeypatch.chdir(workshop)
+    args = ['pretrain', '--epochs', '1', '--quiet', '--workers', '0', '--out', str(tmp_path/'run'),
+        'infonce-toy-residual', '--data', 'videos', '--batch', '8', '--queue', '16', '--device', 'cpu']
+    assert cli.main(args) == 0
+    assert json.loads((tmp_path/'run'/'recipe.json').read_text())['name'] == 'infonce-toy-residual'
+
+
+def test_a_rank_that_something_left_behind(workshop):
+    "It is named at once by a training; what runs alone does not mind."
+    begin = time.monotonic()
+    done = call([*TRAIN, '--out', 'new'], workshop, {'RANK': '3'}, text=True)
+    assert done.returncode == 2 and 'RANK=3' in done.stderr and 'unset RANK' in done.stderr, done.stderr
+    assert time.monotonic() - begin < 9 and not (workshop/'new').exists()
+    done = call(['recipes', 'nothing'], workshop, {'RANK': '3'}, text=True)
+    assert done.returncode == 2 and 'there is no recipe' in done.stderr
+    assert call(['recipes'], workshop, {'RANK': '3'}).stdout
+
+
+def test_a_locale_without_letters(workshop, tmp_path):
+    "Names come out as they went in, and tables have their dashes."
+    plain = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0', 'PYTHONIOENCODING': ''}
+    done = call(['probe', 'tøy'], workshop, plain)
+    assert done.returncode == 2 and 'tøy: there is no such'.encode() in done.stderr, done.stderr
+    for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
+    done = call(['retrieve', 'run', '--workers', '0', '--device', 'cpu'], tmp_path, plain)
+    assert done.returncode == 0 and '–'.encode() in done.stdout, done.stderr
+    done = call(['report', 'run', '--out', 'é.html'], tmp_path, plain)
+    assert done.returncode == 0 and 'é.html'.encode() in done.stdout, done.stderr
+    assert (tmp_path/'é.html').exists()
+
+
+def test_a_closed_output(workshop):
+    for redirect in ('>&-', '2>&- >&-', '| head -1 >&2'):
+        done = subprocess.run(f'{sys.executable} -m vssl_nb.cli recipes {redirect}; echo ${{PIPESTATUS[0]}}',
+            shell=True, executable='/bin/bash', text=True, capture_output=True, cwd=workshop,
+            env=os.environ | {'PYTHONPATH': str(ROOT)})
+        assert done.stdout.split()[-1:] == ['0'] and 'Traceback' not in done.stderr, (redirect, done)
+
+
+COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
+    'epochs=1',
+    'batch=8', 'queue=24', 'warmup=0', 'topk=4']
+# command, and what tells that it is at work: a word on stderr, or a file
+BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
+    'extract': (['extract', 'run', '--batch', '1', '--out', 'f.npz'], 'features of'),
+    'search': (['search', '--data', 'videos', '--encoder', 'run', '--clips', '40', '--batch', '1'], 'index'),
+    'toy': (['toy', 'more', '--size', 'demo'], 'toy videos'),
+    'flow': (['flow', 'videos', '--method', 'farneback'], 'flow'),
+    'finetune': (['finetune', 'run', '--set', 'epochs=40', 'batch=4', '--device', 'cpu'], 'step'),
+    'pretrain': ([*TRAIN, '--epochs', '40', '--batch', '8', '--queue', '16', '--out', 'long', '--device',
+        'cpu'],
+        'step'),
+    'demo': (['demo', '--out', 'demo'], 'toy videos'), 'cotrain': (COTRAIN, 'step'),
+    'cotrain, measuring': (COTRAIN, 'phases/infonce-toy-rgb/features')}
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['Ctrl-C', 'SIGTERM'])
+@pytest.mark.parametrize('name', BUSY)
+def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
+    "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
+    for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
+    args, sign = BUSY[name]
+    env = os.environ | {'PYTHONPATH': str(ROOT)}
+    with (tmp_path/'said').open('w') as told, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=told,
+            stdout=subprocess.DEVNULL, start_new_session=True, env=env) as p:
+        until = time.monotonic() + 100
+        def busy(): return sign in (tmp_path/'said').read_text() or (tmp_path/sign).exists()
+        while not busy() and p.poll() is None and time.monotonic() < until: time.sleep(.005)
+        assert p.poll() is None, f'over before it was interrupted: {(tmp_path/"said").read_text()}'
+        (os.killpg if number == signal.SIGINT else os.kill)(p.pid, number)
+        p.wait(timeout=60)
+    said = (tmp_path/'said').read_text()
+    assert p.returncode == 128 + number and 'Traceback' not in said, (p.returncode, said)
+    until = time.monotonic() + 10
+    while (alive := living(p.pid)) and time.monotonic() < until: time.sleep(.1)
+    assert not alive, alive
+
+
+def living(group: int) -> list[str]:
+    shown = subprocess.run(['ps', '-eo', 'pgid,stat,args'], text=True, capture_output=True).stdout
+    rows = [line.split(None, 2) for line in shown.splitlines()[1:]]
+    return [r[2] for r in rows if int(r[0]) == group and 'Z' not in r[1]]
+
+
+# --- somebody else
+
+NOBODY = 65534
+# the kit is imported by who runs the tests, since another user may perhaps not read this Python; then each
+# command gets a process of its own, which belongs to somebody else
+AS_SOMEBODY_ELSE = '''
+import importlib, json, os, sys, time
+from vssl_nb import cli
+for room in 'evaluation finetuning cotraining report flow search own_videos toy demo dry_run'.split():
+    importlib.import_module('vssl_nb.' + room)
+import tensorboard, tqdm.auto # what they import when they are used
+asked, place = json.load(sys.stdin), sys.argv[1]
+os.chdir(place)
+answers = []
+for args in asked:
+    out, err = os.memfd_create('out'), os.memfd_create('err')
+    begin = time.monotonic()
+    pid = os.fork()
+    if not pid:
+        os.dup2(out, 1); os.dup2(err, 2)
+        os.setgroups([]); os.setresgid(*[nobody]*3); os.setresuid(*[nobody]*3)
+        try: code = cli.main(args)
+        except BaseException as e: sys.excepthook(type(e), e, e.__traceback__); code = 1
+        sys.stdout.flush(); sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for f in (out, err): os.lseek(f, 0, 0)
+    said = [os.read(f, 10**6).decode() for f in (out, err)]
+    answers.append([code, *said, time.monotonic() - begin])
+json.dump(answers, open(sys.argv[2], 'w'))
+'''.replace('nobody', str(NOBODY))
+FORBIDDEN = [('locked', ['toy', 'locked/new', '--size', 'tiny']), ('locked', [*TRAIN, '--out', 'locked/run']),
+    ('locked', ['report', 'run', '--out', 'locked/report.html']), ('run', ['report', 'run']),
+    ('run', ['retrieve', 'run']), ('run', ['probe', 'run']), ('run', ['extract', 'run']),
+    ('locked', ['extract', 'mine', '--out', 'locked/f.npz']), ('videos', ['flow', 'videos']),
+    ('locked', ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'locked/c']),
+    ('locked', ['finetune', 'run', '--out', 'locked/f']), ('locked', ['demo', '--out', 'locked/demo']),
+    ('videos', ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run']),
+    ('locked', ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run', '--index', 'locked/i']),
+    ('locked', ['predict', 'mine', 'a.mp4', '--out', 'locked/p.csv']),
+    ('secret.csv', ['pretrain', 'infonce-toy-rgb', '--data', 'secret.csv']), ('shut', ['retrieve', 'shut']),
+    ('shut', ['probe', 'shut']), ('torn', ['retrieve', 'torn'])]
+UNREADABLE = ['search', '--data', 'few', '--encoder', 'run', '--clips', '1', '--device', 'cpu', '--workers',
+    '0']
+
+
+@pytest.fixture(scope='module')
+def theirs(workshop):
+    "What commands of somebody else say in a workshop that belongs to root; what changed there, as well."
+    if os.getuid(): pytest.skip('to run as another user needs root; run the tests as root to try permissions')
+    home = Path(tempfile.mkdtemp(prefix='careless')) # where everybody may pass, unlike in pytest's own
+    there = home/'w'
+    try:
+        shutil.copytree(workshop, there)
+        (there/'locked').mkdir()
+        (there/'few').mkdir()
+        for name in ('shut', 'torn', 'mine'): shutil.copytree(workshop/'run', there/name)
+        for i, p in enumerate(sorted((workshop/'videos').rglob('*.mp4'))[:4]):
+            shutil.copy(p, there/'few'/f'{i}.mp4')
+        (there/'secret.csv').write_text('x')
+        for p in (home, *home.rglob('*')): p.chmod(0o755 if p.is_dir() else 0o644)
+        for name in ('mine', 'few'): (there/name).chmod(0o777)
+        for name in ('secret.csv', 'shut', 'torn/recipe.json', 'few/0.mp4'): (there/name).chmod(0)
+        before = tree(there)
+        asked = [args for _, args in FORBIDDEN] + [UNREADABLE]
+        done = subprocess.run([sys.executable, '-c', AS_SOMEBODY_ELSE, str(there), str(home/'answers')],
+            text=True,
+            input=json.dumps(asked), env=os.environ | {'PYTHONPATH': str(ROOT), 'HOME': '/nonexistent'},
+            capture_output=True, timeout=250)
+        assert done.returncode == 0, done.stderr
+        changed = {str(p.relative_to(there)) for p in tree(there).keys() ^ before.keys()}
+        yield dict(zip(map(tuple, asked), json.loads((home/'answers').read_text()))), changed
+    finally: shutil.rmtree(home)
+
+
+@pytest.mark.parametrize('place, args', FORBIDDEN, ids=[' '.join(a) for _, a in FORBIDDEN])
+def test_what_belongs_to_somebody_else(place, args, theirs):
+    "Refused before the work, in one sentence that names the place and speaks of rights, not of space."
+    code, out, said, seconds = theirs[0][tuple(args)]
+    assert code == 2 and len(said.splitlines()) == 1 and place in said and not out, (code, out, said)
+    assert re.search('may not|ermission', said) and 'space' not in said, said
+    assert seconds < 5, 'the work was begun'
+
+
+def test_a_video_that_somebody_else_may_not_read(theirs):
+    "It is counted, the others are searched; and that index is all that all these commands have left behind."
+    code, out, said, _ = theirs[0][tuple(UNREADABLE)]
+    assert code == 0 and 'SearchIndex(3 videos' in out and '1 unreadable' in out, (code, out, said)
+    assert all(name.startswith('few/.vssl-search') for name in theirs[1]) and theirs[1], theirs[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import manifest
+from vssl_nb import distributed, manifest
 from vssl_nb.checkpoints import load
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -160,7 +160,7 @@ MISTAKES = {
     'unknown field': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--temprature', '1'],
         ["did you mean 'temperature'"]),
     'wrong type': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--lr', 'fast'],
-        ['--lr', "'fast'"]),
+        ['--lr fast', 'not a number']),
     'batch larger than the data': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--batch',
         '5000', '--queue', '0'], ['5000', 'larger']),
     'batch larger than the queue': (None, ['pretrain', *SMALL, '--data', 'videos', '--out', 'bad', '--queue',
@@ -188,7 +188,7 @@ MISTAKES = {
         'videos', '--out', 'bad'], ['memory of 0 keys']),
     'mining without a miner': (None, [*MINED, '--out', 'bad'], ['--sampler', 'residual', 'vssl-nb cotrain']),
     'a miner that is not there': (None, [*MINED, '--out', 'bad', '--sampler', 'nowhere'],
-        ['nowhere', 'not a run']),
+        ['nowhere', 'name a run folder']),
     'a miner of the same view': (None, ['pretrain', 'coclr-toy-residual-cycle1', *SMALL[1:], '--data',
         'videos', '--out', 'bad', '--sampler', 'whole'], ['--sampler whole', "view='residual'",
         "needs 'rgb'"]),
@@ -315,3 +315,29 @@ print(sorted({{m.split('.')[0] for m in sys.modules}} & tools))
         "ipywidgets=None)\n" + program], text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ('[]', "['IPython', 'ipywidgets']"), done.stdout
+
+
+def talk(hide):
+    "What the compiler takes of a network whose BatchNorm talks to another process; is the result the same?"
+    from torch import nn
+    if not hide: distributed.hide_from_compiler = lambda: None
+    graphs = []
+    def look(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+    layer = distributed.group_batchnorm(nn.BatchNorm1d(2), 'sync')
+    x = torch.arange(8.).view(4, 2).chunk(2)[distributed.rank()].clone().requires_grad_()
+    net, weight = nn.Sequential(nn.ReLU(), layer, nn.Tanh()), torch.arange(4.).view(2, 2)
+    def both(f): return (y := f(x)).detach(), torch.autograd.grad((y*weight).sum(), x)[0]
+    want, got = both(net), both(torch.compile(net, backend=look))
+    taken = [str(n.target) for g in graphs for n in g.graph.nodes if n.op.startswith('call')]
+    return {'taken': taken, 'same': all(map(torch.allclose, want, got))}
+
+
+def test_the_compiler_stays_out_of_the_conversation_of_processes():
+    "`hide_from_compiler` is called in time; without it the exchange ends up in the graph."
+    for hide in True, False:
+        for found in distributed.run_distributed(talk, 2, hide):
+            assert found['same'] or not hide
+            talks = any('autograd_function_apply' in name or 'gather' in name for name in found['taken'])
+            assert talks != hide

@@ -23,6 +23,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from .backbones import create, make_head
+from .paths import write_remedy
 
 # %% ../nbs/15_checkpoints.ipynb #ecdc4b0c
 class CheckpointError(ValueError):
@@ -47,7 +48,8 @@ def write_whole(
     except (OSError, RuntimeError) as e: # torch.save turns a full disk into a RuntimeError
         raise CheckpointError(f'{path}: cannot be written '
             f'({_first_line(e if isinstance(e, OSError) else e.__context__ or e)}); what was there before is '
-            'untouched. Free some space or choose another folder') from e
+            f'untouched. {write_remedy(e if isinstance(e, OSError) else e.__context__ or e)} or choose '
+            'another folder') from e
     finally:
         if temporary: temporary.unlink(missing_ok=True)
     return path

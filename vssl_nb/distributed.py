@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BN', 'apart', 'rank', 'world_size', 'is_main', 'run_distributed', 'gather', 'groups_here', 'GroupBatchNorm',
-           'group_batchnorm', 'average_running', 'permute_across_ranks', 'DistributedError', 'FirstFailed',
-           'gather_objects', 'on_main', 'Place', 'first_host', 'process_place', 'Heartbeat', 'Stopped', 'start']
+           'group_batchnorm', 'hide_from_compiler', 'average_running', 'permute_across_ranks', 'DistributedError',
+           'FirstFailed', 'gather_objects', 'on_main', 'Place', 'first_host', 'process_place', 'Heartbeat', 'Stopped',
+           'start']
 
 # %% ../nbs/12_distributed.ipynb #3aade2af
 import os
@@ -135,6 +136,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
             setattr(self, k, v)
         self.train(layer.training)
         self.bn, self.groups = bn, groups
+        if world_size() > 1: hide_from_compiler()
 
     def extra_repr(self): return f'{super().extra_repr()}, bn={self.bn!r}, groups={self.groups}'
     def _check_input_dim(self, x): pass
@@ -207,7 +209,6 @@ class _Sync(torch.autograd.Function):
         shift = torch.addcmul(_per_channel(scale*sums[0] - slope*mean, x), _per_channel(slope, x), x)
         return local - shift.to(local), dweight, dbias, None, None
 
-@torch.compiler.disable # the compiler has no business in a conversation
 def _synchronised(*args): return _Sync.apply(*args)
 
 @cache
@@ -234,6 +235,12 @@ def group_batchnorm(
         return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
     for name,layer in list(module.named_children()): setattr(module, name, group_batchnorm(layer, bn, groups))
     return module
+
+def hide_from_compiler()->None:
+    "Keep `torch.compile` out of the conversation of processes: it takes that call as it is."
+    global _synchronised
+    # not as a decorator: that imports the compiler, a second that every command would wait for
+    if not hasattr(_synchronised, '__wrapped__'): _synchronised = torch.compiler.disable(_synchronised)
 
 # %% ../nbs/12_distributed.ipynb #f6581760
 def average_running(

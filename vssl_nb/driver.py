@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import torch
-import torchvision
 from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
 from tqdm.auto import tqdm
@@ -35,6 +35,7 @@ import vssl_nb
 from .checkpoints import CheckpointError, save, write_whole
 from .distributed import Stopped, gather_objects, is_main, on_main, world_size
 from .machine import DTYPES, Machine, backend_settings, stop_signals
+from .paths import write_remedy
 from .train import StepResult, TrainError, TrainingState, batch_order, fit
 
 # %% ../nbs/22_driver.ipynb #4b247861
@@ -95,8 +96,8 @@ class StepLog:
                 if k!='step': self.board.add_scalar(self.prefix + k, v, int(numbers['step']))
         except OSError as e:
             raise CheckpointError(
-                f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. Free '
-                f'some space and go on with --resume') from e
+                f'{self.path}: cannot be written ({e.strerror or e}); the last checkpoint is untouched. '
+                f'{write_remedy(e)} and go on with --resume') from e
 
     def _unless_full(self, e): # TensorBoard writes in a thread, and raises the same error again in ours
         if not (isinstance(e.exc_value, OSError) and type(e.thread).__module__.startswith('tensorboard.')):
@@ -152,7 +153,7 @@ def machine_card(
     gpu = device.type=='cuda'
     return {
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
-            'torch': torch.__version__, 'torchvision': torchvision.__version__, 'av': av.__version__,
+            'torch': torch.__version__, 'torchvision': version('torchvision'), 'av': av.__version__,
             'numpy': np.__version__, 'platform': platform.platform()},
         'device': torch.cuda.get_device_name(device) if gpu else f'cpu, {torch.get_num_threads()} threads',
         'processes': world_size(), 'dtype': machine.dtype, 'workers': machine.workers,
@@ -241,6 +242,11 @@ def explain_failures(
             f'({str(e).splitlines()[0][:120]}); go on from the last checkpoint with --resume, '
             'perhaps with fewer --workers') from e
 
+# what was refused leaves nothing behind
+def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
+    for folder in folders:
+        with suppress(OSError): folder.rmdir()
+
 # %% ../nbs/22_driver.ipynb #74d23a3d
 @contextmanager
 def run_folder(
@@ -266,6 +272,7 @@ def _locked(out:Path)->Iterator[None]:
         with tempfile.TemporaryFile(dir=out): pass
         lock = os.open(out, os.O_RDONLY) # the folder itself is what is locked: no file of its own
     except OSError as e:
+        _remove_empty(made)
         raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
     try:
         try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -279,8 +286,7 @@ def _locked(out:Path)->Iterator[None]:
     finally:
         _locks.discard(lock)
         os.close(lock)
-        with suppress(OSError): # what was refused leaves nothing behind; a folder with something in it stays
-            for folder in made: folder.rmdir()
+        _remove_empty(made)
 
 # %% ../nbs/22_driver.ipynb #2f9ec1ab
 def drive(

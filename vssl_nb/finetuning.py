@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 
 import vssl_nb
 from . import augment
-from .backbones import create
+from .backbones import create, in_memory
 from .checkpoints import load
 from .classification import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
     Linear, classification_row, clip_scores, confusion_matrix, crop_boxes, folded, hold_out_rows,
@@ -230,7 +230,7 @@ class Classifier(nn.Module):
         self.norm = nn.BatchNorm1d(dim) if how.batchnorm else nn.Identity()
         # torch's own would draw from the global generator
         with torch.device('meta'): fc = nn.Linear(dim, classes)
-        self.fc = fc.to_empty(device='cpu')
+        self.fc = in_memory(fc)
         nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed)) # b10
         nn.init.zeros_(self.fc.bias)
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from .datasets import VideoCache
-from .distributed import world_size
+from .distributed import hide_from_compiler, world_size
 from .sampling import one_of
 
 # %% ../nbs/17_machine.ipynb #deeff1bb
@@ -142,6 +142,7 @@ def compile_parts(
         print(f'torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); '
             'training goes on uncompiled', file=sys.stderr)
         return False
+    hide_from_compiler()
     # the networks and not the whole method: its Python counters and lists would make it compile again and
     # again
     for part in method.children():

@@ -395,6 +395,8 @@ def _table(path, text:str)->Sequence[Row]:
     reader = csv.reader(io.StringIO(text, newline=''))
     header = [c.strip() for c in next(reader, [])]
     missing = [c for c in COLUMNS if c not in header]
+    between = [word for c,word in ((';', 'semicolons'), ('\t', 'tabs')) if missing and c in ''.join(header)]
+    if between: raise ManifestError(f'{path}: its columns are separated by {between[0]}; save it with commas')
     if missing:
         raise ManifestError(f'{path}: has no column {", ".join(missing)}; its first line must name '
             f'{",".join(COLUMNS)}')

@@ -312,7 +312,7 @@ def against(
     said = parts(name)
     if not said['work'] or line.get('method') in BASELINES: return None,[]
     if not said['pretrain']:
-        return None,[f'{name.split("-")[1] if "-" in name else name}: nothing is published on it']
+        return None,[f'{name}: a recipe of this library, which no paper has numbers for']
     if not task: return None,['the row does not say which task']
     counts,trained,view = _counts(line),line.get('trained_on'),str(line.get('view') or '')
     if not test:
