@@ -17,7 +17,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,28 +51,22 @@ class Toy:
 # %% ../nbs/50_cli.ipynb #fb90ccf0
 @dataclass
 class MakeManifest:
-    "Look at every video of a folder and write its manifest.csv; sub-folders are the classes."
+    "Look at every video of a folder and write its manifest.csv, or bring it up to date; sub-folders are classes."
     folder:tyro.conf.Positional[Path] # folder of class folders, or of unlabelled videos
+    # share of the videos to keep for testing (split 1), cut by source: 0.2 is a fifth; none: no split is cut
+    split:float|None=None
+    seed:int=0 # of that split
     lists:Path|None=None # folder with the official UCF101 lists (trainlist01.txt …), for the splits
     source_pattern:str|None=None # regular expression with one group: what it finds in a path is the source
     workers:int|None=None # threads; none: one per core
-    overwrite:bool=False # replace a manifest.csv that is there
+    overwrite:bool=False # forget the manifest.csv that is there (it is kept as manifest.csv.old)
 
     def run(self):
-        from vssl_nb.manifest import ManifestError, scan, write
-        target = self.folder/'manifest.csv'
-        if target.exists() and not self.overwrite:
-            raise ManifestError(f'{target}: is there already; add --overwrite to replace it')
-        rows = scan(self.folder, self.lists, self.source_pattern, self.workers)
-        print(write(target, rows))
-        bad = [r for r in rows if r.status!='ok']
-        for r in bad: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
-        print(f'{len(rows)} videos, {len({r.label for r in rows if r.label})} classes, '
-            f'{len({r.source for r in rows})} sources, {len(bad)} unreadable')
-        for s in (1, 2, 3):
-            parts = Counter(getattr(r, f'split{s}') for r in rows if r.status=='ok')
-            if parts['train'] or parts['test']:
-                print(f"split {s}: {parts['train']} train, {parts['test']} test, {parts['']} in neither")
+        from vssl_nb.own_folder import update_manifest
+        done = update_manifest(self.folder, self.lists, self.source_pattern, self.workers, share=self.split,
+            seed=self.seed, anew=self.overwrite)
+        for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
+        print(done)
 
 # %% ../nbs/50_cli.ipynb #0685c7fc
 @dataclass

@@ -35,6 +35,7 @@ from .experiments import clean_protocol, training_device, view_options
 from .features import Features, extract, restrict
 from .machine import Machine
 from .manifest import Manifest, read
+from .own_folder import open_data
 from .own_videos import export_classifier
 from .plugins import load_object
 from .protocols import Protocol, counted
@@ -136,7 +137,7 @@ def open_trained(
     run = Path(run)
     recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
     card = read_json(run/'card.json', 'a run')
-    manifest = read(data) if data is not None else run_manifest(run, card)
+    manifest = open_data(data) if data is not None else run_manifest(run, card)
     if data is None and manifest.sha256 != card['manifest']['sha256']:
         raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; '
             'say which manifest to measure on with --data')
@@ -374,7 +375,7 @@ def baselines(
     machine:Machine=Machine(),
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
-    manifest,folder = data if isinstance(data, Manifest) else read(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data, Manifest) else open_data(data),None if out is None else Path(out)
     training_device(recipe, machine.device) # refuses flow that nobody could compute
     encoder, name = create(recipe.backbone, seed=recipe.seed), f'random {recipe.backbone}, {recipe.view}'
     t = GivenEncoder(manifest, encoder, name, 'random', recipe.view, folder, view_options(recipe),
@@ -570,7 +571,7 @@ def measure_encoder(
     **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest,folder = data if isinstance(data, Manifest) else read(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data, Manifest) else open_data(data),None if out is None else Path(out)
     p = protocols.protocol(protocol, **fields or {})
     t = _given(encoder, manifest, name, view, splits, folder, views, code)
     if folder: folder.mkdir(parents=True, exist_ok=True)
