@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['COMMANDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first', 'MachineOptions', 'Pretrain',
            'Retrieve', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain',
-           'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'option_value', 'refuse_clash', 'unknown_option',
-           'overview', 'main']
+           'Report', 'Demo', 'Mistake', 'sentence', 'parse', 'option_value', 'is_given', 'refuse_clash',
+           'unknown_option', 'overview', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -20,14 +20,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from . import __version__
 from .plugins import did_you_mean
 from .recipes import RECIPES, Recipe, RecipeError, checked, find, flat_fields, override
-from .recipes import to_dict
+from .recipes import OWN_VIDEOS, to_dict
 
 # %% ../nbs/50_cli.ipynb #6fb20794
 @dataclass
@@ -179,14 +179,27 @@ class Pretrain(MachineOptions):
     init_from:Path|None=None # run folder of the same view whose weights to begin with
     sampler:Path|None=None # CoCLR: run folder of the view that mines
     health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
+    minutes:float|None=None # own-videos: the time for everything, to the verdict; none: 20
+    said:ClassVar[frozenset[str]] = frozenset() # fields of the recipe that were given as options
 
     def run(self):
         from vssl_nb.experiments import pretrain
         recipe = checked(self.recipe)
+        if self.recipe_name==OWN_VIDEOS: return self.run_own(recipe)
+        if self.minutes is not None:
+            raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give --epochs')
         run = pretrain(recipe, self.data, self.out or Path('runs')/recipe.name, self.resume,
             init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
             machine=self.machine(), accepted=self.tell_budget)
         if is_first(): print(run)
+
+    def run_own(self, recipe):
+        "Fit, train, and say what came of it."
+        from vssl_nb.verdict import learn_own_videos
+        out = self.out or Path('runs')/recipe.name
+        found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes, self.said,
+            self.resume, self.machine(), self.health_every, init_from=self.init_from, sampler=self.sampler)
+        if found: print(out, found, sep='\n')
 
 # %% ../nbs/50_cli.ipynb #8f9af926
 @dataclass
@@ -527,6 +540,7 @@ def parse(
         if not e.code: print(helped.getvalue().rstrip()); raise
         raise Mistake(f'{sentence(said.getvalue())}; see {prog} --help') from None
     if unknown: raise Mistake(unknown_option(command, unknown[0]))
+    if command=='pretrain': made.said = frozenset(f for f in flat_fields(made.recipe) if is_given(args, f))
     return made
 
 # %% ../nbs/50_cli.ipynb #f458db3b
@@ -534,6 +548,10 @@ def option_value(args:Sequence[str], option:str)->str|None: # '--method'
     "What follows an option, if it is there."
     words = [w for a in args for w in (a.split('=', 1) if a.startswith(option+'=') else [a])]
     return words[words.index(option)+1] if option in words[:-1] else None
+
+def is_given(args:Sequence[str], field:str)->bool: # 'dim_hidden'
+    "Is there an option for this field, however it is written?"
+    return any(a.split('=')[0].replace('_', '-')=='--' + field.replace('_', '-') for a in args)
 
 def refuse_clash(recipe:Recipe)->None:
     "Refuse settings of somebody's method that are called like an option of `pretrain`. `Mistake`."

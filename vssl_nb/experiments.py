@@ -411,6 +411,7 @@ def pretrain(
     resume:bool=False, # go on with the run that is there
     machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
+    until:float|None=None, # time.monotonic() at which to stop, likewise
     init_from=None, # run folder of the same view whose weights to begin with; None: random ones
     sampler=None, # CoCLR: run folder of the view that mines
     networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
@@ -437,7 +438,7 @@ def pretrain(
             **view_options(recipe)) if health_every else None
         with HealthLog(out, run.step, monitor, encoder, dev) as health:
             drive(run, batches, training_views(recipe), lr_schedule(recipe), out, card, dev,
-                machine, recipe.name, each=health, max_steps=max_steps,
+                machine, recipe.name, each=health, max_steps=max_steps, until=until,
                 export=lambda: export_run(out, recipe, run.method, run.step, manifest))
     return out
 
