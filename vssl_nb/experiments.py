@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['GLOBAL_RNG', 'training_clips', 'training_videos', 'short_videos', 'training_notes', 'flow_is_live', 'view_options',
            'training_views', 'training_device', 'lr_schedule', 'clean_protocol', 'blame', 'build_method',
-           'check_method', 'check_step', 'manifest_place', 'run_card', 'open_run', 'trained_steps', 'read_weights',
-           'initialise_from', 'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain', 'open_folder',
-           'export_run']
+           'check_method', 'check_step', 'manifest_place', 'run_card', 'open_run', 'extension', 'trained_steps',
+           'read_weights', 'initialise_from', 'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain',
+           'open_folder', 'export_run']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import copy
@@ -254,7 +254,8 @@ def open_run(
                 f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
         return None
     theirs = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
-    for field,(was,now) in difference(theirs, recipe).items():
+    extends = extension(theirs, recipe, read_json(out/'card.json', 'a run that could be resumed'))
+    for field,(was,now) in difference(theirs, recipe).items() if not extends else ():
         raise RecipeError(f'{out}: was started with {field}={was!r}, not {now!r}; '
             'resume it with the same recipe, or choose another --out')
     seen = read_json(out/'card.json', 'a run that could be resumed')['manifest']
@@ -262,11 +263,25 @@ def open_run(
         raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with "
             f"({seen['path']}, or its content has changed); "
             'resume with the same manifest, or choose another --out')
-    if (out/'last.pt').exists(): return load(out/'last.pt')
+    if (out/'last.pt').exists():
+        if extends: print(f'{out}: {extends}', file=sys.stderr)
+        return load(out/'last.pt')
     if steps := trained_steps(out):
         raise TrainError(f'{out}: was trained for {steps} steps, and its checkpoint last.pt is gone; '
             'bring it back, or choose another --out and begin anew')
     return None # killed before the first checkpoint
+
+def extension(
+    theirs:Recipe, # that a run was made with
+    recipe:Recipe, # that it is to go on with
+    card:Mapping[str,Any], # of the run
+)->str: # a sentence; '' where this is no extension of a finished run
+    "What it means to give a finished run more epochs."
+    was, now = theirs.learning.epochs, recipe.learning.epochs
+    if set(difference(theirs, recipe))!={'epochs'} or now < was or not card['finished']: return ''
+    before, after = (r.learning.lr*lr_schedule(r)(was) for r in (theirs, recipe))
+    return (f'is finished after {was} epochs and goes on to {now}; the learning rate, which was {before:.2g} at '
+        f'the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls again from here')
 
 def trained_steps(
     out:Path, # the run folder
@@ -401,6 +416,8 @@ def begin(
         old = read_json(out/'card.json', 'a run')
         card['seconds'] = old['seconds']
         if 'given' in old and not given: card['given'] = old['given']
+        longer = [{'epochs': old['schedule']['epochs'], 'step': run.step}]
+        card['extended'] = old.get('extended', []) + longer*(longer[0]['epochs'] < learning.epochs and run.step > 0)
     return run, batches, card
 
 # %% ../nbs/41_experiments.ipynb #920c9b24

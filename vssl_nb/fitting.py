@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STILL_PIXELS', 'STILL_LEVELS', 'SIZES', 'TRAINED_SHARE', 'ENOUGH_EPOCHS', 'MOST_EPOCHS', 'VideoFacts', 'moving_share',
-           'look_at_videos', 'seconds_per_step', 'fit_recipe']
+           'look_at_videos', 'seconds_per_step', 'verdict_seconds', 'fit_recipe']
 
-# %% ../nbs/47_fitting.ipynb #001c5c36
+# %% ../nbs/47_fitting.ipynb #ae7becc0
 import math
 import statistics
 import time
@@ -25,7 +25,7 @@ from .recipes import Recipe, RecipeError, override
 from .train import TrainingState, fit, loader
 from .video import VideoError, crop_resize
 
-# %% ../nbs/47_fitting.ipynb #f8b2914a
+# %% ../nbs/47_fitting.ipynb #c19fdc3f
 @dataclass(frozen=True)
 class VideoFacts:
     "What the videos of a folder are like."
@@ -69,7 +69,7 @@ def look_at_videos(
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in seen)/max(len(seen), 1), _likeness(seen))
 
-# %% ../nbs/47_fitting.ipynb #938810ce
+# %% ../nbs/47_fitting.ipynb #24fe3e99
 def _likeness(seen:Sequence[np.ndarray])->float:
     "Distance of the frames of a video, against that of frames of different videos."
     if len(seen) < 2: return 0.
@@ -79,7 +79,7 @@ def _likeness(seen:Sequence[np.ndarray])->float:
     other = [apart(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
     return float(min(1., (np.median(own) if own else 0.)/max(np.median(other), 1e-9)))
 
-# %% ../nbs/47_fitting.ipynb #caf65ce2
+# %% ../nbs/47_fitting.ipynb #3ead2556
 def seconds_per_step(
     recipe:Recipe, manifest:Manifest,
     machine:Machine=Machine(),
@@ -105,7 +105,7 @@ def seconds_per_step(
     took = np.diff(times)[2:] # the first ones wait for processes to start, or use what these have made ahead
     return float(np.mean(took))
 
-# %% ../nbs/47_fitting.ipynb #c92a5f96
+# %% ../nbs/47_fitting.ipynb #1d50be7f
 @dataclass
 class _Fit:
     "A recipe on its way, and why each number is what it is."
@@ -122,7 +122,7 @@ class _Fit:
 
     def tell(self, why:str): self.reasons.append(why)
 
-# %% ../nbs/47_fitting.ipynb #5522eadb
+# %% ../nbs/47_fitting.ipynb #77d506bc
 def _fit_clip(f:_Fit, facts:VideoFacts):
     "View, length and stride, from the videos."
     if facts.still >= .8: f.take(f'in {100*facts.still:.0f} % of the videos looked at nothing moves, so '
@@ -158,9 +158,9 @@ def _fit_crowd(f:_Fit, n:int, gpu:bool):
         f.tell(f'queue={f.recipe.method.queue} was asked for: with {n} videos each is its own negative about '
             f'{f.recipe.method.queue/n:.0f} times')
 
-# %% ../nbs/47_fitting.ipynb #3b415da8
+# %% ../nbs/47_fitting.ipynb #a801113c
 SIZES = (112, 96, 80, 64, 48) # pixels, for a CPU
-TRAINED_SHARE = .8 # of the minutes; the rest is for starting, looking at the features, and the verdict
+TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for looking at the features
 ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
 MOST_EPOCHS = 1000
 
@@ -185,18 +185,23 @@ def _fit_pixels(f:_Fit, facts:VideoFacts, manifest:Manifest, machine:Machine, gp
     if size==first: return step
     return seconds_per_step(f.recipe, manifest, machine, min(8., seconds/30))
 
-# %% ../nbs/47_fitting.ipynb #5fe1bf82
+# %% ../nbs/47_fitting.ipynb #808433ba
+def verdict_seconds(minutes:float)->float:
+    "What is kept of the minutes for the verdict at the end."
+    return max(6*minutes, min(35., 15*minutes))
+
 def fit_recipe(
     recipe:Recipe, # `own-videos`, perhaps with some fields changed
     manifest:Manifest,
     machine:Machine=Machine(),
-    minutes:float=20., # for everything, from here to the verdict
+    minutes:float=20., # for everything, to the verdict
     given:Set[str]=frozenset(), # fields that are to stay as they are
+    began:float|None=None, # time.monotonic() from which the minutes count; None: now
 )->Recipe: # with `reasons`
     "Choose what a folder, a machine and a time ask for; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
         raise RecipeError(f'--minutes {minutes:g}: must be above 0; 20 is a good beginning')
-    began,rows = time.monotonic(),manifest.select('train', recipe.split)
+    began,rows = began or time.monotonic(),manifest.select('train', recipe.split)
     if len(rows) < 4:
         raise RecipeError(f'{manifest.path}: has {len(rows)} readable training videos, and learning by comparison '
             'needs at least 4 (better 100 and more); add videos')
@@ -204,13 +209,13 @@ def fit_recipe(
     f,facts = _Fit(recipe, set(given)),look_at_videos(manifest, rows)
     _fit_clip(f, facts)
     _fit_crowd(f, len(rows), gpu)
-    left = 60*minutes*TRAINED_SHARE
-    step = _fit_pixels(f, facts, manifest, machine, gpu, left)
-    left -= time.monotonic() - began
+    def left(): return TRAINED_SHARE*(60*minutes - verdict_seconds(minutes) - (time.monotonic() - began))
+    step = _fit_pixels(f, facts, manifest, machine, gpu, max(1., left()))
+    seconds = left()
     how = f.recipe.learning
     per_epoch = max(1, len(rows)//(how.batch*how.accumulate))
-    epochs = max(1, min(MOST_EPOCHS, int(left/(per_epoch*step))))
-    f.take(f'{per_epoch} steps of {step:.2f} s an epoch (measured), in {left/60:.1f} of the {minutes:g} minutes'
+    epochs = max(1, min(MOST_EPOCHS, int(seconds/(per_epoch*step))))
+    f.take(f'{per_epoch} steps of {step:.2f} s an epoch (measured), in {max(seconds, 0)/60:.1f} of the {minutes:g} minutes'
         if epochs < MOST_EPOCHS else 'more would not help so few videos', epochs=epochs)
     _fit_schedule(f, per_epoch)
     return override(f.recipe, reasons=tuple(f.reasons))
