@@ -486,9 +486,12 @@ class Report:
     out:Path|None=None # the page; none: report.html in that folder
 
     def run(self):
-        from vssl_nb.report import page, read_runs, sheet, summary
-        path = page(self.folder, self.out)
-        print(sheet(summary(read_runs(self.folder)), self.form), path, sep='\n')
+        from vssl_nb.report import page, read_runs, read_verdicts, sheet, summary
+        path, rows = page(self.folder, self.out), read_runs(self.folder)
+        if self.form=='text':
+            for run,text in read_verdicts(self.folder).items(): print(f'{run}: {text}\n')
+        if rows: print(sheet(summary(rows), self.form))
+        print(path)
 
 @dataclass
 class Demo:

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['STILL_PIXELS', 'STILL_LEVELS', 'SIZES', 'TRAINED_SHARE', 'ENOUGH_EPOCHS', 'MOST_EPOCHS', 'VideoFacts', 'moving_share',
-           'look_at_videos', 'seconds_per_step', 'verdict_seconds', 'fit_recipe']
+           'look_at_videos', 'seconds_per_step', 'decoding_seconds', 'verdict_seconds', 'fit_recipe']
 
-# %% ../nbs/47_fitting.ipynb #ae7becc0
+# %% ../nbs/47_fitting.ipynb #39f2a306
 import math
+import os
 import statistics
 import time
 from collections.abc import Sequence, Set
@@ -25,7 +26,7 @@ from .recipes import Recipe, RecipeError, override
 from .train import TrainingState, fit, loader
 from .video import VideoError, crop_resize
 
-# %% ../nbs/47_fitting.ipynb #c19fdc3f
+# %% ../nbs/47_fitting.ipynb #f4b4a008
 @dataclass(frozen=True)
 class VideoFacts:
     "What the videos of a folder are like."
@@ -69,7 +70,7 @@ def look_at_videos(
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in seen)/max(len(seen), 1), _likeness(seen))
 
-# %% ../nbs/47_fitting.ipynb #24fe3e99
+# %% ../nbs/47_fitting.ipynb #cd5faa25
 def _likeness(seen:Sequence[np.ndarray])->float:
     "Distance of the frames of a video, against that of frames of different videos."
     if len(seen) < 2: return 0.
@@ -79,7 +80,7 @@ def _likeness(seen:Sequence[np.ndarray])->float:
     other = [apart(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
     return float(min(1., (np.median(own) if own else 0.)/max(np.median(other), 1e-9)))
 
-# %% ../nbs/47_fitting.ipynb #3ead2556
+# %% ../nbs/47_fitting.ipynb #3aab6115
 def seconds_per_step(
     recipe:Recipe, manifest:Manifest,
     machine:Machine=Machine(),
@@ -105,7 +106,15 @@ def seconds_per_step(
     took = np.diff(times)[2:] # the first ones wait for processes to start, or use what these have made ahead
     return float(np.mean(took))
 
-# %% ../nbs/47_fitting.ipynb #1d50be7f
+# %% ../nbs/47_fitting.ipynb #c7f5d3e1
+def decoding_seconds(recipe:Recipe, manifest:Manifest, videos:int=12)->float: # per video, one core
+    "How long one core takes to decode, cut and scale the clips of a video."
+    clips = training_clips(recipe, manifest)
+    began,asked = time.monotonic(),min(videos, len(clips))
+    for i in range(asked): clips[0, i*len(clips)//asked]
+    return (time.monotonic() - began)/asked
+
+# %% ../nbs/47_fitting.ipynb #91f2d759
 @dataclass
 class _Fit:
     "A recipe on its way, and why each number is what it is."
@@ -122,7 +131,7 @@ class _Fit:
 
     def tell(self, why:str): self.reasons.append(why)
 
-# %% ../nbs/47_fitting.ipynb #77d506bc
+# %% ../nbs/47_fitting.ipynb #c1e1dac9
 def _fit_clip(f:_Fit, facts:VideoFacts):
     "View, length and stride, from the videos."
     if facts.still >= .8: f.take(f'in {100*facts.still:.0f} % of the videos looked at nothing moves, so '
@@ -158,7 +167,7 @@ def _fit_crowd(f:_Fit, n:int, gpu:bool):
         f.tell(f'queue={f.recipe.method.queue} was asked for: with {n} videos each is its own negative about '
             f'{f.recipe.method.queue/n:.0f} times')
 
-# %% ../nbs/47_fitting.ipynb #a801113c
+# %% ../nbs/47_fitting.ipynb #1eb6cb15
 SIZES = (112, 96, 80, 64, 48) # pixels, for a CPU
 TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for looking at the features
 ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
@@ -174,18 +183,23 @@ def _fit_pixels(f:_Fit, facts:VideoFacts, manifest:Manifest, machine:Machine, gp
     per_epoch = max(1, facts.videos//(f.recipe.learning.batch*f.recipe.learning.accumulate))
     if 'size' not in f.given: f.recipe = override(f.recipe, size=first)
     step = seconds_per_step(f.recipe, manifest, machine, min(8., seconds/30))
-    if 'size' in f.given: return step
-    def epochs(size): return seconds/(per_epoch*step*(size/first)**2)
+    if gpu or 'size' in f.given:
+        f.take('what this network is meant for', size=first)
+        return step
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    videos = f.recipe.learning.batch*f.recipe.learning.accumulate
+    decoding = min(.8*step, decoding_seconds(f.recipe, manifest)*videos/min(cores, machine.workers or 1))
+    def epochs(size): return seconds/(per_epoch*(decoding + (step - decoding)*(size/first)**2))
     fitting = [s for s in SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
-    size = first if gpu else max(fitting or [64 if epochs(64) >= 20 else 48])
-    size = min(size, first) if facts.side < size else size
-    f.take(f'the largest pictures with which there is time for {ENOUGH_EPOCHS} epochs' if size in fitting and not
-        gpu else 'what this network is meant for' if gpu else 'small pictures, so that there is time for '
-        'more epochs', size=size)
+    size = max(fitting) if fitting else 48 if first==64 and epochs(48) > 1.5*epochs(64) else first
+    why = (f'the largest pictures with which there is time for {ENOUGH_EPOCHS} epochs' if fitting else
+        'small pictures, so that there is time for more epochs' if size < first else
+        'what this network is meant for; smaller pictures would save little time')
+    f.take(f'{why} ({100*decoding/step:.0f} % of a step goes into decoding)', size=size)
     if size==first: return step
     return seconds_per_step(f.recipe, manifest, machine, min(8., seconds/30))
 
-# %% ../nbs/47_fitting.ipynb #808433ba
+# %% ../nbs/47_fitting.ipynb #8510fc86
 def verdict_seconds(minutes:float)->float:
     "What is kept of the minutes for the verdict at the end."
     return max(6*minutes, min(35., 15*minutes))
