@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vssl_nb import cli, own_folder, toy
+from vssl_nb import cli, manifest, own_folder, toy
 from vssl_nb.experiments import pretrain
 from vssl_nb.machine import Machine
-from vssl_nb.manifest import read, test_videos, write
+from vssl_nb.manifest import read, write
 from vssl_nb.recipes import find, from_dict, override
 from vssl_nb.verdict import give_verdict
 from vssl_nb.video import encode
@@ -36,7 +36,7 @@ def call(*args) -> tuple[int, str, str]:
 
 @pytest.fixture(scope='module')
 def videos(tmp_path_factory) -> Path:
-    "48 toy videos in folders of classes, without a manifest."
+    "64 toy videos in folders of classes, without a manifest."
     place = tmp_path_factory.mktemp('own')
     made = read(toy.make(place/'toy', size='tiny', workers=1, progress=False))
     for i, row in enumerate(made.rows):
@@ -64,8 +64,8 @@ def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
     looked, probe = [], own_folder.probe
     monkeypatch.setattr(own_folder, 'probe', lambda file: looked.append(file) or probe(file))
     code, out, _ = call('manifest', folder)
-    assert code == 0 and '48 videos, 8 classes' in out, out
-    assert 0 < len(looked) <= 48 - 10 and not log.exists()
+    assert code == 0 and '64 videos, 8 classes' in out, out
+    assert 0 < len(looked) <= 64 - 10 and not log.exists()
 
 
 def test_what_a_person_typed_survives_every_update(folder):
@@ -91,7 +91,7 @@ def test_what_a_person_typed_survives_every_update(folder):
     before = (folder/'manifest.csv').read_bytes()
     assert 'nothing has changed' in call('manifest', folder)[1]
     assert (folder/'manifest.csv').read_bytes() == before
-    assert 'not in the new one: label of 48 rows' in call('manifest', folder, '--overwrite')[1]
+    assert 'not in the new one: label of 64 rows' in call('manifest', folder, '--overwrite')[1]
     assert (folder/'manifest.csv.old').read_bytes() == before
 
 
@@ -108,10 +108,10 @@ def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tm
     small = ['--epochs', '1', '--batch', '8', '--workers', '0', '--device', 'cpu', '--quiet', '--length', '99']
     code, out, err = call('pretrain', 'infonce-toy-residual', '--data', folder, '--out', tmp_path/'run', *small)
     assert code == 0, err
-    assert 'no manifest.csv yet' in err and 'no split is filled, so all 48 readable videos are trained on' in err
-    assert '48 of 48 videos are shorter than a clip (99 frames)' in err
+    assert 'no manifest.csv yet' in err and 'no split is filled, so all 64 readable videos are trained on' in err
+    assert '64 of 64 videos are shorter than a clip (99 frames)' in err
     told = json.loads((tmp_path/'run'/'card.json').read_text())['manifest']
-    assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (48, False, 48)
+    assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (64, False, 64)
     again = call('retrieve', tmp_path/'run', '--device', 'cpu')
     assert again[0] == 2 and '--split 0.2' in again[2]
 
@@ -123,7 +123,7 @@ def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_p
     code, _, err = call(*run, '--epochs', '2', '--resume')
     assert code == 0 and 'is finished after 1 epochs and goes on to 2; the learning rate, which was 0' in err, err
     card = json.loads((tmp_path/'run'/'card.json').read_text())
-    assert (card['finished'], card['step'], card['extended']) == (True, 12, [{'epochs': 1, 'step': 6}])
+    assert (card['finished'], card['step'], card['extended']) == (True, 16, [{'epochs': 1, 'step': 8}])
     assert json.loads((tmp_path/'run'/'recipe.json').read_text())['learning']['epochs'] == 2
     assert 'was started with epochs=2, not 1' in call(*run, '--epochs', '1', '--resume')[2]
     assert 'was started with lr' in call(*run, '--epochs', '3', '--lr', '.1', '--resume')[2]
@@ -223,7 +223,7 @@ def commands(heading: str) -> list[str]:
 def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkeypatch):
     "Without labels first, then with; real clips where there are some."
     monkeypatch.chdir(tmp_path)
-    real, said = test_videos(), commands('For your own videos')
+    real, said = manifest.test_videos(), commands('For your own videos')
     turn = [i for i, line in enumerate(said) if line.startswith('vssl-nb manifest')][1]
     assert turn >= 4 and len(said) - turn >= 5, said
     for labelled, lines in ((False, said[:turn]), (True, said[turn:])):
@@ -233,7 +233,7 @@ def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkey
         source = real/'ucf101' if real else videos
         for c in sorted(source.iterdir())[:3]:
             files = [f for f in sorted(c.iterdir()) if f.suffix in ('.avi', '.mp4')] if c.is_dir() else []
-            for f in files[:6]:
+            for f in files[:4]:
                 there = home/'my_videos'/(c.name if labelled else '')/f.name
                 there.parent.mkdir(parents=True, exist_ok=True)
                 there.symlink_to(f)

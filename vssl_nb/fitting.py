@@ -6,7 +6,7 @@
 __all__ = ['STILL_PIXELS', 'STILL_LEVELS', 'SIZES', 'TRAINED_SHARE', 'ENOUGH_EPOCHS', 'MOST_EPOCHS', 'VideoFacts', 'moving_share',
            'look_at_videos', 'seconds_per_step', 'decoding_seconds', 'verdict_seconds', 'fit_recipe']
 
-# %% ../nbs/47_fitting.ipynb #39f2a306
+# %% ../nbs/47_fitting.ipynb #c92d4f1b
 import math
 import os
 import statistics
@@ -26,7 +26,7 @@ from .recipes import Recipe, RecipeError, override
 from .train import TrainingState, fit, loader
 from .video import VideoError, crop_resize
 
-# %% ../nbs/47_fitting.ipynb #f4b4a008
+# %% ../nbs/47_fitting.ipynb #af881cac
 @dataclass(frozen=True)
 class VideoFacts:
     "What the videos of a folder are like."
@@ -70,7 +70,7 @@ def look_at_videos(
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in seen)/max(len(seen), 1), _likeness(seen))
 
-# %% ../nbs/47_fitting.ipynb #cd5faa25
+# %% ../nbs/47_fitting.ipynb #a99297ec
 def _likeness(seen:Sequence[np.ndarray])->float:
     "Distance of the frames of a video, against that of frames of different videos."
     if len(seen) < 2: return 0.
@@ -80,7 +80,7 @@ def _likeness(seen:Sequence[np.ndarray])->float:
     other = [apart(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
     return float(min(1., (np.median(own) if own else 0.)/max(np.median(other), 1e-9)))
 
-# %% ../nbs/47_fitting.ipynb #3aab6115
+# %% ../nbs/47_fitting.ipynb #0677e61b
 def seconds_per_step(
     recipe:Recipe, manifest:Manifest,
     machine:Machine=Machine(),
@@ -106,7 +106,7 @@ def seconds_per_step(
     took = np.diff(times)[2:] # the first ones wait for processes to start, or use what these have made ahead
     return float(np.mean(took))
 
-# %% ../nbs/47_fitting.ipynb #c7f5d3e1
+# %% ../nbs/47_fitting.ipynb #a29c64aa
 def decoding_seconds(recipe:Recipe, manifest:Manifest, videos:int=12)->float: # per video, one core
     "How long one core takes to decode, cut and scale the clips of a video."
     clips = training_clips(recipe, manifest)
@@ -114,7 +114,7 @@ def decoding_seconds(recipe:Recipe, manifest:Manifest, videos:int=12)->float: # 
     for i in range(asked): clips[0, i*len(clips)//asked]
     return (time.monotonic() - began)/asked
 
-# %% ../nbs/47_fitting.ipynb #91f2d759
+# %% ../nbs/47_fitting.ipynb #3ebe27b8
 @dataclass
 class _Fit:
     "A recipe on its way, and why each number is what it is."
@@ -131,7 +131,7 @@ class _Fit:
 
     def tell(self, why:str): self.reasons.append(why)
 
-# %% ../nbs/47_fitting.ipynb #c1e1dac9
+# %% ../nbs/47_fitting.ipynb #8fb55638
 def _fit_clip(f:_Fit, facts:VideoFacts):
     "View, length and stride, from the videos."
     if facts.still >= .8: f.take(f'in {100*facts.still:.0f} % of the videos looked at nothing moves, so '
@@ -167,7 +167,7 @@ def _fit_crowd(f:_Fit, n:int, gpu:bool):
         f.tell(f'queue={f.recipe.method.queue} was asked for: with {n} videos each is its own negative about '
             f'{f.recipe.method.queue/n:.0f} times')
 
-# %% ../nbs/47_fitting.ipynb #1eb6cb15
+# %% ../nbs/47_fitting.ipynb #cd6e29fc
 SIZES = (112, 96, 80, 64, 48) # pixels, for a CPU
 TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for looking at the features
 ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
@@ -199,10 +199,10 @@ def _fit_pixels(f:_Fit, facts:VideoFacts, manifest:Manifest, machine:Machine, gp
     if size==first: return step
     return seconds_per_step(f.recipe, manifest, machine, min(8., seconds/30))
 
-# %% ../nbs/47_fitting.ipynb #8510fc86
+# %% ../nbs/47_fitting.ipynb #bb44b596
 def verdict_seconds(minutes:float)->float:
     "What is kept of the minutes for the verdict at the end."
-    return max(6*minutes, min(35., 15*minutes))
+    return max(6*minutes, min(40., 15*minutes))
 
 def fit_recipe(
     recipe:Recipe, # `own-videos`, perhaps with some fields changed

@@ -6,7 +6,7 @@
 __all__ = ['RANDOM', 'LEARNED', 'COLLAPSED', 'MOSTLY_STILL', 'BY_A_FRAME', 'cosines', 'found_again', 'alike', 'explained',
            'Verdict', 'judge', 'give_verdict', 'learn_own_videos']
 
-# %% ../nbs/49_verdict.ipynb #e1ea9de8
+# %% ../nbs/49_verdict.ipynb #351a52e0
 import math
 import sys
 import time
@@ -36,7 +36,7 @@ from .own_folder import open_data
 from .recipes import Recipe, flat_fields, from_dict, override
 from .views import streams
 
-# %% ../nbs/49_verdict.ipynb #73a79134
+# %% ../nbs/49_verdict.ipynb #c115229e
 def cosines(
     x:Tensor, # (N, D)
     y:Tensor, # (M, D)
@@ -72,7 +72,7 @@ def explained(
     rest = y - x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0] if len(by) else y - y.mean()
     return float(min(1., max(0., 1 - rest.var(correction=0)/y.var(correction=0))))
 
-# %% ../nbs/49_verdict.ipynb #6e1f7e0a
+# %% ../nbs/49_verdict.ipynb #9a5620b5
 @torch.no_grad()
 def _encode(encoder:nn.Module, x:Tensor)->Tensor: # (B, V, 3, T, H, W) -> (B, V, D) on the CPU
     return encoder(x.flatten(0, 1)).float().cpu().unflatten(0, x.shape[:2])
@@ -102,7 +102,7 @@ def _chunks(t:Trained, rows:Sequence[int], draws:int, workers:int, epoch:int=10*
         worker_init_fn=init_worker, generator=torch.Generator())
     yield from zip(parts, batches)
 
-# %% ../nbs/49_verdict.ipynb #9935aa1d
+# %% ../nbs/49_verdict.ipynb #65aa332d
 def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
     "Encode videos, sixteen at a time, until the time is over; thirty-two at least."
     began,r,device,parts = time.monotonic(),t.recipe,machine.place(),list[_Seen]()
@@ -132,7 +132,7 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
     return _Seen(sum((p.rows for p in parts), []), join('trained'), join('random'), join('plain'),
         join('plain_random'), join('still') if rgb else None, join('frames'), join('moving'))
 
-# %% ../nbs/49_verdict.ipynb #ae73aa17
+# %% ../nbs/49_verdict.ipynb #e2463066
 def _hits(x:Tensor)->Tensor: # (N, 2R, D) -> (N,) mean over draws and directions
     pairs = [(x[:, 2*d], x[:, 2*d+1]) for d in range(x.shape[1]//2)]
     return torch.stack([found_again(a, b) for q,k in pairs for a,b in ((q, k), (k, q))]).mean(0)
@@ -159,7 +159,7 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     source = torch.tensor([t.manifest.source_id(r) for r in s.rows])
     label = torch.tensor([t.manifest.label_id(r) for r in s.rows])
     kin = _kin(x, source)
-    numbers:dict[str,Any] = {'videos': n, 'step': t.about['step'], 'found_again': float(mine.mean()),
+    numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)), 'step': t.about['step'], 'found_again': float(mine.mean()),
         'found_again_random': float(theirs.mean()), 'gain': float(gain.mean()),
         'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((cos.sum() - n)/(n*(n-1))), 'std': std(s.plain.flatten(0, 1)),
@@ -181,7 +181,7 @@ def _label_numbers(x, random, label, source)->dict[str,float]:
         'label_r1_random': sum(knn_r1(r, label, source) for r in random)/len(random)}
     except ValueError: return {} # not all have a label, or no class has two sources
 
-# %% ../nbs/49_verdict.ipynb #1b274e96
+# %% ../nbs/49_verdict.ipynb #2afc79b0
 LEARNED,COLLAPSED,MOSTLY_STILL,BY_A_FRAME = .05,.03,.8,.7 # see the page
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def judge(
     return Verdict(learned, collapsed, still, tuple(said), tuple(_advice(n, learned, collapsed, still, recipe,
         finished)), n)
 
-# %% ../nbs/49_verdict.ipynb #725a1dc1
+# %% ../nbs/49_verdict.ipynb #6da38fd3
 def _said_learned(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[str]:
     task = (f"Of {n['videos']} videos, cut, recoloured and shown at another time than in training, it finds "
         f"{_pct(n['found_again'])} again; random weights find {_pct(n['found_again_random'])}, guessing "
@@ -254,7 +254,7 @@ def _said_kin(n:dict)->Iterator[str]:
         f"(random weights: {_pct(n['label_r1_random'])}, guessing: {_pct(n['label_chance'])}); labels were not "
         'used in training.')
 
-# %% ../nbs/49_verdict.ipynb #1aaf8d5c
+# %% ../nbs/49_verdict.ipynb #ab0ace84
 def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, finished:bool)->Iterator[str]:
     if still and recipe.view=='residual': yield ('Differences of frames are empty where nothing moves: train with '
         '--view rgb.')
@@ -265,7 +265,7 @@ def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, fini
     if collapsed or still: return
     if not finished: yield 'Go on with --resume, with more --minutes.'
     if learned in ('no', 'unclear'): yield ('Give it more time (--minutes 60) or more videos (there were '
-        f"{n['videos']} here); a few hundred are a beginning, thousands are better.")
+        f"{n['trained_on']} here); a few hundred are a beginning, thousands are better.")
     if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
     if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb': yield ('If you search for what happens, and not for '
         'where: train a second run with --view residual and compare both, or use them together '
@@ -275,7 +275,7 @@ def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, fini
         if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test part: '
             'vssl-nb manifest FOLDER --split 0.2 before training).')
 
-# %% ../nbs/49_verdict.ipynb #f68561b8
+# %% ../nbs/49_verdict.ipynb #3235eb92
 def give_verdict(
     run, # a run folder with an encoder
     data=None, # a manifest or its folder; None: the one it was trained on
@@ -304,7 +304,7 @@ def _nearest(t:Trained, s:_Seen, n:int=6, k:int=4):
     return show.strips([s.frames[[i, *js]] for i,js in zip(at, near)], [t.manifest.rows[s.rows[i]].video
         for i in at])
 
-# %% ../nbs/49_verdict.ipynb #9596588d
+# %% ../nbs/49_verdict.ipynb #df8a20d6
 def learn_own_videos(
     recipe:Recipe, # `own-videos`, perhaps with fields changed
     data, # a folder of videos, or a manifest
