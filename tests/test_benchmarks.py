@@ -155,3 +155,15 @@ def test_infonce(tmp_path):
     assert script('infonce.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds']
+
+
+def test_own_videos(tmp_path):
+    from vssl_nb import toy
+    toy.make(tmp_path/'videos', size='tiny', workers=1, progress=False)
+    done = script('own_videos.py', f"{tmp_path/'videos'}:0.1", '--out', 'out.json', '--set', 'size=32',
+        'backbone=tiny',
+        'workers=0', 'device=cpu', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row = json.loads((tmp_path/'out.json').read_text())['rows'][0]
+    assert row['kept'] == (row['seconds'] <= 6) and row['steps'] <= row['of_steps']
+    assert row['chosen']['size'] == 32 and row['reasons'] and row['verdict']['sentences'][0] in done.stdout

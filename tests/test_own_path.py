@@ -77,7 +77,8 @@ def test_what_a_person_typed_survives_every_update(folder):
     (folder/rows[0].video).unlink()
     shutil.copy(folder/rows[1].video, folder/'new.mp4')
     code, out, _ = call('manifest', folder)
-    assert code == 0 and '1 added: new.mp4' in out and f'1 are gone, 1 since last time: {rows[0].video}' in out
+    assert code == 0 and '1 added: new.mp4' in out
+    assert f'1 are gone, 1 since last time: {rows[0].video}' in out
     now = {r.video: r for r in read(folder).rows}
     for was in typed[1:]: assert now[was.video] == was
     assert (now[rows[0].video].status, now[rows[0].video].label) == ('is gone', 'typed 0')
@@ -86,8 +87,8 @@ def test_what_a_person_typed_survives_every_update(folder):
     code, out, _ = call('manifest', folder, '--split', '.25')
     parts = {}
     for r in read(folder).rows: parts.setdefault(r.source, set()).add(r.split1)
-    assert code == 0 and all(len(p) == 1 for p in parts.values()) and set().union(*parts.values()) == {'train',
-        'test'}
+    assert code == 0 and all(len(p) == 1 for p in parts.values())
+    assert set().union(*parts.values()) == {'train', 'test'}
     before = (folder/'manifest.csv').read_bytes()
     assert 'nothing has changed' in call('manifest', folder)[1]
     assert (folder/'manifest.csv').read_bytes() == before
@@ -105,10 +106,13 @@ def test_a_split_of_nonsense_is_refused(folder, share):
 # training
 
 def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tmp_path):
-    small = ['--epochs', '1', '--batch', '8', '--workers', '0', '--device', 'cpu', '--quiet', '--length', '99']
-    code, out, err = call('pretrain', 'infonce-toy-residual', '--data', folder, '--out', tmp_path/'run', *small)
+    small = ['--epochs', '1', '--batch', '8', '--workers', '0', '--device', 'cpu', '--quiet', '--length',
+        '99']
+    code, out, err = call('pretrain', 'infonce-toy-residual', '--data', folder, '--out', tmp_path/'run',
+        *small)
     assert code == 0, err
-    assert 'no manifest.csv yet' in err and 'no split is filled, so all 64 readable videos are trained on' in err
+    assert 'no manifest.csv yet' in err
+    assert 'no split is filled, so all 64 readable videos are trained on' in err
     assert '64 of 64 videos are shorter than a clip (99 frames)' in err
     told = json.loads((tmp_path/'run'/'card.json').read_text())['manifest']
     assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (64, False, 64)
@@ -121,7 +125,8 @@ def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_p
         '--workers', '0', '--device', 'cpu', '--quiet']
     assert call(*run, '--epochs', '1')[0] == 0
     code, _, err = call(*run, '--epochs', '2', '--resume')
-    assert code == 0 and 'is finished after 1 epochs and goes on to 2; the learning rate, which was 0' in err, err
+    assert code == 0, err
+    assert 'is finished after 1 epochs and goes on to 2; the learning rate, which was 0' in err, err
     card = json.loads((tmp_path/'run'/'card.json').read_text())
     assert (card['finished'], card['step'], card['extended']) == (True, 16, [{'epochs': 1, 'step': 8}])
     assert json.loads((tmp_path/'run'/'recipe.json').read_text())['learning']['epochs'] == 2
@@ -203,7 +208,8 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
         encode(tmp_path/'stills'/f'{i}.mp4', np.stack([coarse]*24))
     cli.BEGAN = time.monotonic()
     code, out, err = call('pretrain', 'own-videos', '--data', tmp_path/'stills', '--out', tmp_path/'run',
-        '--minutes', '.2', '--backbone', 'tiny', '--size', '32', '--workers', '0', '--device', 'cpu', '--quiet')
+        '--minutes', '.2', '--backbone', 'tiny', '--size', '32', '--workers', '0', '--device', 'cpu',
+        '--quiet')
     assert code == 0, err
     assert 'nothing moves, so frame differences would be empty' in err
     found = json.loads((tmp_path/'run'/'verdict.json').read_text())

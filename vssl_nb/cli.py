@@ -51,7 +51,7 @@ class Toy:
 # %% ../nbs/50_cli.ipynb #fb90ccf0
 @dataclass
 class MakeManifest:
-    "Look at every video of a folder and write its manifest.csv, or bring it up to date; sub-folders are classes."
+    "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
     folder:tyro.conf.Positional[Path] # folder of class folders, or of unlabelled videos
     # share of the videos to keep for testing (split 1), cut by source: 0.2 is a fifth; none: no split is cut
     split:float|None=None
@@ -189,7 +189,8 @@ class Pretrain(MachineOptions):
         recipe = checked(self.recipe)
         if self.recipe_name==OWN_VIDEOS: return self.run_own(recipe)
         if self.minutes is not None:
-            raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give --epochs')
+            raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give '
+                '--epochs')
         run = pretrain(recipe, self.data, self.out or Path('runs')/recipe.name, self.resume,
             init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
             machine=self.machine(), accepted=self.tell_budget)
@@ -199,7 +200,8 @@ class Pretrain(MachineOptions):
         "Fit, train, and say what came of it."
         from vssl_nb.verdict import learn_own_videos
         out = self.out or Path('runs')/recipe.name
-        found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes, self.said,
+        found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes,
+            self.said,
             self.resume, self.machine(), self.health_every, began=BEGAN, init_from=self.init_from,
             sampler=self.sampler)
         if found: print(out, found, sep='\n')

@@ -296,13 +296,13 @@ def drive(
     *,
     state:Callable[[],dict[str,Any]]|None=None, # what `last.pt` holds; None: the state of the run
     export:Callable[[],Any]|None=None, # what else a checkpoint writes; the first process calls it
-    # called after every step, in all processes; words go to the bar
     each:Callable[[StepResult],Any]|None=None,
+    # called after every step, in all processes; words go to the bar
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
-    until:float|None=None, # time.monotonic() at which to stop, likewise
+    until:float=float('inf'), # time.monotonic() at which to stop, likewise
 )->bool: # was the last step taken? False after `max_steps`, and when the time was over
-    "Train to the end, or until `max_steps`, `until`, Ctrl-C or SIGTERM (raises Stopped), and save; it can go on."
-    out, total, words, told, late = Path(out), batch_order(batches).total, '', False, False
+    "Train to the end, or until told to stop (Ctrl-C, SIGTERM: raises Stopped), and save; it can go on."
+    out, total, words, told = Path(out), batch_order(batches).total, '', False
     if run.step==total: return True
     show = machine.progress and is_main()
     with (stop_signals() as asked, backend_settings(machine), RunLog(out, run.step) as log,
@@ -315,13 +315,13 @@ def drive(
             bar.update()
             said = each(result) if each else None
             if isinstance(said, str): words = f', {said}'
-            late = until is not None and time.monotonic() > until
-            wanted = keeper.agreed(log, stop=asked.is_set() or late, save=is_main() and keeper.due())
+            wanted = keeper.agreed(log, stop=asked.is_set() or time.monotonic() > until,
+                save=is_main() and keeper.due())
             told = 'stop' in wanted
             stop = told or result.step==max_steps
             if stop or 'save' in wanted or result.step==total: keeper.save()
             if stop: break
     if run.step < total and is_main():
         print(f'{out}: stopped after step {run.step} of {total}; go on with --resume', file=sys.stderr)
-    if told and (asked.is_set() or not late): raise Stopped(asked.signal)
+    if told and (asked.is_set() or time.monotonic() <= until): raise Stopped(asked.signal)
     return run.step==total

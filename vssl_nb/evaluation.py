@@ -375,7 +375,8 @@ def baselines(
     machine:Machine=Machine(),
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
-    manifest,folder = data if isinstance(data, Manifest) else open_data(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data,
+        Manifest) else open_data(data),None if out is None else Path(out)
     training_device(recipe, machine.device) # refuses flow that nobody could compute
     encoder, name = create(recipe.backbone, seed=recipe.seed), f'random {recipe.backbone}, {recipe.view}'
     t = GivenEncoder(manifest, encoder, name, 'random', recipe.view, folder, view_options(recipe),
@@ -571,7 +572,8 @@ def measure_encoder(
     **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest,folder = data if isinstance(data, Manifest) else open_data(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data,
+        Manifest) else open_data(data),None if out is None else Path(out)
     p = protocols.protocol(protocol, **fields or {})
     t = _given(encoder, manifest, name, view, splits, folder, views, code)
     if folder: folder.mkdir(parents=True, exist_ok=True)

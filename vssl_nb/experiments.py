@@ -35,7 +35,7 @@ from .distributed import gather_objects, on_main, is_main, rank, start, world_si
 from .driver import drive, machine_card, read_json, run_folder, write_json
 from .health import HealthLog, HealthMonitor
 from .machine import Machine, checkpoint_activations, pick_device
-from .manifest import Manifest
+from .manifest import Manifest, has_split
 from .optim import optimizer
 from .own_folder import open_data
 from .plugins import error_in_words, load_object
@@ -75,7 +75,7 @@ def short_videos(recipe:Recipe, manifest:Manifest)->list[int]: # rows of the man
 def training_notes(recipe:Recipe, manifest:Manifest)->list[str]:
     "What a run says about its videos before it begins."
     told,n,clip = [],len(manifest.select('train', recipe.split)),recipe.sampling
-    if not manifest.has_split:
+    if not has_split(manifest):
         told.append(f'{manifest.path}: no split is filled, so all {n} readable videos are trained on '
             '(`vssl-nb manifest FOLDER --split 0.2` would keep a fifth for testing)')
     if short := short_videos(recipe, manifest):
@@ -228,13 +228,13 @@ def run_card(
     out='.', # the run folder
 )->dict[str,Any]: # plain data for card.json
     "What a run is made of, besides its recipe."
-    part = [i for i,r in enumerate(manifest.rows) if not manifest.has_split
+    part = [i for i,r in enumerate(manifest.rows) if not has_split(manifest)
         or getattr(r, f'split{recipe.split}')=='train']
     dropped = {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}
     rate, epochs = lr_schedule(recipe), recipe.learning.epochs
     return machine_card(machine, device) | {
         'seed': recipe.seed, 'manifest': manifest_place(manifest, out) | {'sha256': manifest.sha256,
-            'videos': len(manifest.rows), 'train': len(part), 'split_filled': manifest.has_split,
+            'videos': len(manifest.rows), 'train': len(part), 'split_filled': has_split(manifest),
             'dropped': dropped, 'shorter_than_a_clip': len(short_videos(recipe, manifest))},
         'schedule': {'epochs': epochs, 'steps_per_epoch': per_epoch,
             'lr': [recipe.learning.lr*rate(e) for e in range(epochs+1)]}}
@@ -271,6 +271,7 @@ def open_run(
             'bring it back, or choose another --out and begin anew')
     return None # killed before the first checkpoint
 
+# %% ../nbs/41_experiments.ipynb #8f0575a5
 def extension(
     theirs:Recipe, # that a run was made with
     recipe:Recipe, # that it is to go on with
@@ -280,7 +281,8 @@ def extension(
     was, now = theirs.learning.epochs, recipe.learning.epochs
     if set(difference(theirs, recipe))!={'epochs'} or now < was or not card['finished']: return ''
     before, after = (r.learning.lr*lr_schedule(r)(was) for r in (theirs, recipe))
-    return (f'is finished after {was} epochs and goes on to {now}; the learning rate, which was {before:.2g} at '
+    return (f'is finished after {was} epochs and goes on to {now}; the learning rate, which was {before:.2g} '
+        'at '
         f'the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls again from here')
 
 def trained_steps(
@@ -417,7 +419,8 @@ def begin(
         card['seconds'] = old['seconds']
         if 'given' in old and not given: card['given'] = old['given']
         longer = [{'epochs': old['schedule']['epochs'], 'step': run.step}]
-        card['extended'] = old.get('extended', []) + longer*(longer[0]['epochs'] < learning.epochs and run.step > 0)
+        card['extended'] = old.get('extended',
+            []) + longer*(longer[0]['epochs'] < learning.epochs and run.step > 0)
     return run, batches, card
 
 # %% ../nbs/41_experiments.ipynb #920c9b24
@@ -428,7 +431,7 @@ def pretrain(
     resume:bool=False, # go on with the run that is there
     machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
-    until:float|None=None, # time.monotonic() at which to stop, likewise
+    until:float=float('inf'), # time.monotonic() at which to stop, likewise
     init_from=None, # run folder of the same view whose weights to begin with; None: random ones
     sampler=None, # CoCLR: run folder of the view that mines
     networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
@@ -442,7 +445,8 @@ def pretrain(
     machine = replace(machine, **how)
     if health_every < 0: raise TrainError(f'health_every={health_every} is below 0; use 0 for never')
     with start() as place, run_folder(out):
-        manifest, dev = open_data(data, machine.progress), training_device(recipe, machine.device, place.local)
+        manifest, dev = open_data(data, machine.progress), training_device(recipe, machine.device,
+            place.local)
         runs = {'encoder': init_from, 'sampler': sampler} | dict(networks_from or {})
         run, batches, card = begin(recipe, manifest, out, resume, dev, machine, runs)
         if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'KEYFRAMES', 'FoundKeyframes', 'SUFFIXES', 'ManifestError', 'Row', 'file_stamp', 'keyframe_runs',
-           'KeyframeTable', 'write_keyframes', 'Manifest', 'with_rows', 'read', 'write', 'find_videos',
-           'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'scan', 'test_videos']
+           'KeyframeTable', 'known_stamp', 'write_keyframes', 'Manifest', 'has_split', 'with_rows', 'read', 'write',
+           'find_videos', 'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'scan', 'test_videos']
 
 # %% ../nbs/02_manifest.ipynb #4f3b98ff
 import copy
@@ -151,15 +151,6 @@ class KeyframeTable:
         return {video: (size, time, c['runs'][a:b].tolist()) for (video,size,time),a,b in
             zip(stamps, c['first'].tolist(), ends)}
 
-    def stamp(self,
-        video:str, # as the manifest names it
-    )->tuple[int, int]|None: # `file_stamp` of the file that was decoded; None where that is not known
-        "Which file the row of a video speaks of."
-        c,key = self.columns,np.uint64(_key(video))
-        i = int(np.searchsorted(c['video'], key))
-        there = i < len(c['video']) and c['video'][i] == key
-        return (int(c['size'][i]), int(c['time'][i])) if there else None
-
     def find(self,
         video:str, # as the manifest names it
         file:Path, # where it is
@@ -176,6 +167,16 @@ class KeyframeTable:
             for j in range(many)]
 
 # %% ../nbs/02_manifest.ipynb #33257dca
+def known_stamp(
+    table:KeyframeTable,
+    video:str, # as the manifest names it
+)->tuple[int, int]|None: # `file_stamp` of the file that was decoded; None where that is not known
+    "Which file the row of a video speaks of."
+    c,key = table.columns,np.uint64(_key(video))
+    i = int(np.searchsorted(c['video'], key))
+    there = i < len(c['video']) and c['video'][i] == key
+    return (int(c['size'][i]), int(c['time'][i])) if there else None
+
 def _read_keyframes(folder:Path)->dict[str, np.ndarray]:
     names = dict(video=np.uint64, size=np.int64, time=np.int64, first=np.int64, runs=np.int64)
     none = {name: np.zeros((0, 5)[:1+(name == 'runs')], kind) for name,kind in names.items()}
@@ -288,8 +289,6 @@ class Manifest:
 
     @property
     def sources(self)->list[str]: return [*self._source.table] # sorted
-    @property
-    def has_split(self)->bool: return _has_split(self) # is train or test said anywhere?
 
     def select(self,
         part:str='all', # train, test or all
@@ -322,7 +321,8 @@ def _part(m:Manifest, part:str, split:int)->list[int]: # positions of the usable
     if part != 'all': here &= columns[f'split{split}'].same(part)
     return np.flatnonzero(here).tolist()
 
-def _has_split(m:Manifest)->bool:
+def has_split(m:Manifest)->bool:
+    "Does any row say train or test, in any of the splits?"
     columns = m.rows.columns # type: ignore[attr-defined]
     return any(columns[f'split{n}'].same(part).any() for n in (1, 2, 3) for part in ('train', 'test'))
 
@@ -331,15 +331,16 @@ def _select(m:Manifest, part:str, split:int)->list[int]:
     if part not in ('train', 'test', 'all'):
         raise ManifestError(f"'{part}' is no part of a split; take train, test or all")
     if split not in (1, 2, 3): raise ManifestError(f'there is no split {split}; take 1, 2 or 3')
-    if part == 'train' and not _has_split(m): part = 'all'
+    if part == 'train' and not has_split(m): part = 'all'
     if (found := _part(m, part, split)): return found
     if not m.rows: raise ManifestError(f'{m.path}: has no videos')
     if part == 'all':
         raise ManifestError(f'{m.path}: none of the {len(m)} videos is usable; the first: '
             f'{m.rows[0].video} {m.rows[0].status}')
-    cut = 'or choose another split' if _has_split(m) else 'or let `vssl-nb manifest FOLDER --split 0.2` do it'
+    cut = 'or choose another split' if has_split(m) else 'or let `vssl-nb manifest FOLDER --split 0.2` do it'
     raise ManifestError(f"{m.path}: no usable video has '{part}' in split{split}; fill that column, {cut}")
 
+# %% ../nbs/02_manifest.ipynb #2c6d5e26
 def with_rows(
     manifest:Manifest, # any, also one of another class
     rows:Sequence[Row], # instead of its rows

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,7 +31,7 @@ from tqdm.auto import tqdm
 
 from .manifest import COLUMNS, KeyframeTable, Manifest, ManifestError, Row, compile_source_pattern
 from .manifest import file_stamp, find_videos, keyframe_runs, name_source, read, read_ucf101_lists
-from .manifest import write, write_keyframes
+from .manifest import known_stamp, write, write_keyframes
 from .video import VideoError, probe
 
 # %% ../nbs/09_own_folder.ipynb #8217b9c3
@@ -121,7 +122,8 @@ def _told(u:FolderUpdate)->Iterator[str]:
     yield str(u.path)
     if not u.began:
         if u.added: yield f'{len(u.added)} added: {_some(u.added)}'
-        if u.renewed: yield f'{len(u.renewed)} looked at again, their files are other ones: {_some(u.renewed)}'
+        if u.renewed:
+            yield f'{len(u.renewed)} looked at again, their files are other ones: {_some(u.renewed)}'
         if u.moved: yield f'{len(u.moved)} moved: {_some([f"{a} → {b}" for a,b in u.moved.items()])}'
         if not u.changed: yield 'nothing has changed'
     if u.missing:
@@ -133,7 +135,8 @@ def _told(u:FolderUpdate)->Iterator[str]:
         f'{len({r.source for r in ok})} sources, {len(u.unreadable)} unreadable')
     for n in (1, 2, 3):
         c = Counter(getattr(r, f'split{n}') for r in ok)
-        if c['train'] or c['test']: yield f"split {n}: {c['train']} train, {c['test']} test, {c['']} in neither"
+        if c['train'] or c['test']:
+            yield f"split {n}: {c['train']} train, {c['test']} test, {c['']} in neither"
     if len({r.source for r in ok}) == len(ok) > 1:
         yield ('every video counts as a recording of its own; if some were cut from one film, tell by '
             '--source-pattern or in the column source')
@@ -156,7 +159,8 @@ def _move(old:Row, video:str, names:_Names)->Row:
     "A row under the new path of its file; what the old path said is said by the new one."
     was,now = names.row(old.video),names.row(video)
     label = now.label if old.label in (was.label, '') else old.label
-    return replace(old, video=video, label=label, source=now.source if old.source == was.source else old.source)
+    return replace(old, video=video, label=label,
+        source=now.source if old.source == was.source else old.source)
 
 def _moves(gone:Sequence[str], new:Sequence[str], table:KeyframeTable, folder:Path)->dict[str, str]:
     "Which gone file is which new one: the only two of that size and time of change."
@@ -165,7 +169,7 @@ def _moves(gone:Sequence[str], new:Sequence[str], table:KeyframeTable, folder:Pa
         for v in videos:
             with suppress(OSError): found[stamp(v)].append(v)
         return found
-    before,after = by_stamp(gone, table.stamp),by_stamp(new, lambda v: file_stamp(folder/v))
+    before,after = by_stamp(gone, partial(known_stamp, table)),by_stamp(new, lambda v: file_stamp(folder/v))
     return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
 
 def _probed(row:Row, p:dict)->Row: # with what its file says
@@ -173,7 +177,8 @@ def _probed(row:Row, p:dict)->Row: # with what its file says
     return replace(row, status='ok', **{k: p[k] for k in ('frames', 'fps', 'width', 'height')})
 
 # %% ../nbs/09_own_folder.ipynb #51e06236
-def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:_Names, look:Callable[[list[str]], list[dict]]
+def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:_Names, look:Callable[[list[str]],
+    list[dict]]
     )->list[int|None]: # for each row, which of the old ones it was
     "Fill in `u.rows`: what was there, in its order, then what is new."
     table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
@@ -184,7 +189,8 @@ def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:_Names, look:Ca
     def same(i): # the file that the row speaks of
         if kept[i].video not in here: return True
         with suppress(OSError):
-            return old[i].status != GONE and table.stamp(kept[i].video) == file_stamp(folder/kept[i].video)
+            return old[i].status != GONE and known_stamp(table,
+                kept[i].video) == file_stamp(folder/kept[i].video)
         return False
     again = [i for i in range(len(old)) if not same(i)]
     found = look([kept[i].video for i in again] + u.added)
@@ -218,7 +224,8 @@ def _alone(folder:Path)->Iterator[None]: # one command at a time; another waits
             yield
     except (PermissionError, FileNotFoundError, NotADirectoryError, OSError) as e:
         if isinstance(e, ManifestError): raise
-        raise ManifestError(f'{e.filename or folder}: cannot be written ({e.strerror}); manifest.csv has to lie '
+        raise ManifestError(f'{e.filename or folder}: cannot be written ({e.strerror}); manifest.csv has to '
+            'lie '
             'beside the videos: make a folder of links to them where you may write') from None
 
 def _probes(folder:Path, videos:list[str], workers:int|None, progress:bool)->list[dict]:
@@ -288,9 +295,11 @@ def _warn_of_lists(u:FolderUpdate, names:_Names):
             for r in u.rows}
         absent = sorted(set(names.parts) - used)
         if len(absent) == len(names.parts):
-            raise ManifestError(f'{u.path.parent}: holds none of the {len(absent)} videos of the lists, such as '
+            raise ManifestError(f'{u.path.parent}: holds none of the {len(absent)} videos of the lists, such '
+                'as '
                 f'{absent[0]}; is it the folder that holds the folders of the classes?')
-        if absent: u.notes.append(f'{len(absent)} of the {len(names.parts)} videos of the lists are not there, '
+        if absent: u.notes.append(f'{len(absent)} of the {len(names.parts)} videos of the lists are not '
+            'there, '
             f'such as {absent[0]}')
     labels = defaultdict(set)
     for r in u.rows: labels[r.source].add(r.label)
@@ -305,7 +314,8 @@ def _write_update(u:FolderUpdate, target:Path, old:Sequence[Row], names:_Names, 
     if anew and old:
         shutil.copyfile(target, target.with_name('manifest.csv.old'))
         lost = _lost(u, old, names, more)
-        u.notes.append(f"the table from before is kept as manifest.csv.old{f'; not in the new one: {lost}' if lost else ''}")
+        u.notes.append(f"the table from before is kept as "
+            f"manifest.csv.old{f'; not in the new one: {lost}' if lost else ''}")
     if u.changed or not target.exists():
         columns = {c: ['' if i is None else texts[i] for i in was] for c,texts in kept.items()}
         write(target, u.rows, columns)
@@ -381,7 +391,8 @@ def _with_parts(rows:Sequence[Row], parts:dict[str, str], alone:list[str], class
     ok = sum(r.status == 'ok' for r in made)
     said = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
         + (', class by class' if classes > 1 else '')]
-    if alone: said.append(f'{len(alone)} classes have one source only and are on one side: {_some(sorted(alone))}')
+    if alone: said.append(f'{len(alone)} classes have one source only and are on one side: '
+        f'{_some(sorted(alone))}')
     return made, said
 
 # %% ../nbs/09_own_folder.ipynb #33f874a5
@@ -393,7 +404,8 @@ def open_data(
     folder = Path(data)
     if folder.is_dir() and not (folder/'manifest.csv').exists():
         find_videos(folder)
-        with _alone(folder): there = (folder/'manifest.csv').exists() # another process may have been making it
+        # another process may have been making it
+        with _alone(folder): there = (folder/'manifest.csv').exists()
         if not there:
             print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
             print(update_manifest(folder, progress=progress), file=sys.stderr)

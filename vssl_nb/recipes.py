@@ -629,4 +629,5 @@ def difference(
 )->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
     "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
     x, y = ({'method': method_name(r)} | flat_fields(r) for r in (a, b))
-    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k not in ('about', 'reasons')}
+    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k not in ('about',
+        'reasons')}

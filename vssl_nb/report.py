@@ -227,7 +227,8 @@ def read_verdicts(
 )->dict[str,str]: # name of the run -> what page 49 said of it, as lines
     "The verdicts of runs on one's own videos, where there are some."
     folder = Path(folder)
-    files = ([folder/'verdict.txt'] if (folder/'verdict.txt').exists() else sorted(folder.glob('*/verdict.txt')))
+    own = folder/'verdict.txt'
+    files = [own] if own.exists() else sorted(folder.glob('*/verdict.txt'))
     return {f.resolve().parent.name: f.read_text(encoding='utf-8', errors='replace').rstrip() for f in files}
 
 def read_runs(
@@ -615,6 +616,7 @@ def _pairs(values:Mapping[str,Any])->str:
             for k,v in values.items()))
     return f'<div class="wide"><table class="small"><tbody>\n{lines}</tbody></table></div>'
 
+# %% ../nbs/42_report.ipynb #05c027f5
 def _lines(text:str)->list[str]: # headings stand alone, what belongs to them is indented
     return [f'<li>{markup.escape(line.strip())}</li>' if line.startswith(' ')
         else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]

@@ -124,10 +124,12 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
         still = plain(nets[0], 'static') if rgb else None
         bytes_ = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])
         parts.append(_Seen([*part], pairs[0], torch.stack(pairs[1:], 1), own, theirs, still,
-            bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c.flatten(0, 0)[0].numpy()) for c in bytes_])))
+            bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c.flatten(0,
+            0)[0].numpy()) for c in bytes_])))
         if time.monotonic() - began > seconds and sum(len(p.rows) for p in parts) >= 32: break
     if sum(len(p.rows) for p in parts) < 4:
-        raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too few for a verdict')
+        raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too few for a '
+            'verdict')
     def join(name): return torch.cat([getattr(p, name) for p in parts])
     return _Seen(sum((p.rows for p in parts), []), join('trained'), join('random'), join('plain'),
         join('plain_random'), join('still') if rgb else None, join('frames'), join('moving'))
@@ -137,7 +139,8 @@ def _hits(x:Tensor)->Tensor: # (N, 2R, D) -> (N,) mean over draws and directions
     pairs = [(x[:, 2*d], x[:, 2*d+1]) for d in range(x.shape[1]//2)]
     return torch.stack([found_again(a, b) for q,k in pairs for a,b in ((q, k), (k, q))]).mean(0)
 
-def _kin(x:Tensor, source:Tensor)->Tensor: # (n,) for videos with a sibling: is the nearest other one a sibling?
+def _kin(x:Tensor,
+    source:Tensor)->Tensor: # (n,) for videos with a sibling: is the nearest other one a sibling?
     sim = cosines(x, x).fill_diagonal_(-torch.inf)
     has = ((source[:, None]==source).sum(1) > 1)
     return (source[sim.argmax(1)]==source)[has].double()
@@ -150,6 +153,7 @@ def _stills(s:_Seen)->dict[str,Tensor]: # what can be told from a single frame: 
     if s.still is not None and s.still.mean(1).var(0).sum() > 1e-12: told['frame'] = alike(s.still.mean(1))
     return told
 
+# %% ../nbs/49_verdict.ipynb #deabf1b8
 def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     "Everything the verdict looks at."
     n,x = len(s.rows),s.plain.mean(1)
@@ -159,7 +163,8 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     source = torch.tensor([t.manifest.source_id(r) for r in s.rows])
     label = torch.tensor([t.manifest.label_id(r) for r in s.rows])
     kin = _kin(x, source)
-    numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)), 'step': t.about['step'], 'found_again': float(mine.mean()),
+    numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
+        'step': t.about['step'], 'found_again': float(mine.mean()),
         'found_again_random': float(theirs.mean()), 'gain': float(gain.mean()),
         'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((cos.sum() - n)/(n*(n-1))), 'std': std(s.plain.flatten(0, 1)),
@@ -195,7 +200,8 @@ class Verdict:
     numbers:dict[str,Any]
 
     def __str__(self)->str:
-        return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next', *(f'  {s}' for s in self.advice)])
+        return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
+            *(f'  {s}' for s in self.advice)])
 
 def _pct(x:float)->str: return f'{100*x:.0f} %'
 
@@ -223,42 +229,53 @@ def _said_learned(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[
         f"{_pct(n['chance'])}.")
     if collapsed:
         yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
-            f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine {n['mean_cosine']:.3f}). "
+            f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
+            f"{n['mean_cosine']:.3f}). "
             'Do not use this encoder.')
         yield task
         return
     if learned=='yes': yield 'It learned. ' + task
     elif learned=='a little': yield 'It learned a little. ' + task
-    elif learned=='unclear': yield ('It may have learned something, but so small a difference is not certain with '
+    elif learned=='unclear': yield ('It may have learned something, but so small a difference is not certain '
+        'with '
         'so few videos. ' + task)
-    elif n['found_again_random'] > .9: yield ('It cannot be told whether it learned: the task is too easy for '
+    elif n['found_again_random'] > .9: yield ('It cannot be told whether it learned: the task is too easy '
+        'for '
         'these videos. ' + task)
     else: yield 'It did not learn: it is no better than random weights. ' + task
     yield f"It has not collapsed: its features use about {n['rankme']:.0f} directions, spread {n['std']:.2f}."
     if not finished: yield f"It is not finished: this is step {n['step']}."
 
 def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[str]:
-    if still: yield (f"In {_pct(n['still_videos'])} of the videos nothing moves: whatever is learned here is about "
+    if still: yield (f"In {_pct(n['still_videos'])} of the videos nothing moves: whatever is learned here is "
+        "about "
         'still pictures, and nothing about motion.')
     elif n['still_videos'] > .2: yield f"In {_pct(n['still_videos'])} of the videos nothing moves."
     if collapsed: return
     frame,colour = n['by_a_frame'],n['by_colours']
-    how = 'Nearly all' if frame > .9 else 'Most' if frame >= BY_A_FRAME else 'Some' if frame > .3 else 'Little'
-    yield (f'{how} of what it calls alike ({_pct(frame)}) can be told from a single frame: background, colours, '
+    words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Little'}
+    how = next(word for least,word in words.items() if frame >= least)
+    yield (f'{how} of what it calls alike ({_pct(frame)}) can be told from a single frame: background, '
+        'colours, '
         f'things; {_pct(colour)} from the colours alone. The rest is in how things move, or is noise.')
 
 def _said_kin(n:dict)->Iterator[str]:
-    if n.get('siblings', 0) >= 10: yield (f"The nearest other video is one of the same source for {_pct(n['sibling_r1'])} "
+    if n.get('siblings', 0) >= 10: yield (f"The nearest other video is one of the same source for "
+        f"{_pct(n['sibling_r1'])} "
         f"of the {n['siblings']} that have one (random weights: {_pct(n['sibling_r1_random'])}).")
-    if 'label_r1' in n: yield (f"The nearest video of another source has the same label for {_pct(n['label_r1'])} "
-        f"(random weights: {_pct(n['label_r1_random'])}, guessing: {_pct(n['label_chance'])}); labels were not "
+    if 'label_r1' in n: yield (f"The nearest video of another source has the same label for "
+        f"{_pct(n['label_r1'])} "
+        f"(random weights: {_pct(n['label_r1_random'])}, guessing: {_pct(n['label_chance'])}); labels were "
+        "not "
         'used in training.')
 
 # %% ../nbs/49_verdict.ipynb #ab0ace84
 def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, finished:bool)->Iterator[str]:
-    if still and recipe.view=='residual': yield ('Differences of frames are empty where nothing moves: train with '
+    if still and recipe.view=='residual': yield ('Differences of frames are empty where nothing moves: train '
+        'with '
         '--view rgb.')
-    if still: yield 'For still pictures an encoder of images, made from millions of them, will serve you better.'
+    if still: yield ('For still pictures an encoder of images, made from millions of them, will serve you '
+        'better.')
     elif collapsed: yield ('Train again with the method and the numbers of `own-videos`: collapse comes from '
         'a loss without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
         'from 0.1.')
@@ -267,12 +284,14 @@ def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, fini
     if learned in ('no', 'unclear'): yield ('Give it more time (--minutes 60) or more videos (there were '
         f"{n['trained_on']} here); a few hundred are a beginning, thousands are better.")
     if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
-    if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb': yield ('If you search for what happens, and not for '
+    if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb': yield ('If you search for what happens, and not '
+        'for '
         'where: train a second run with --view residual and compare both, or use them together '
         '(vssl-nb cotrain coclr-laptop).')
     if learned in ('yes', 'a little'):
         yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
-        if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test part: '
+        if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test '
+            'part: '
             'vssl-nb manifest FOLDER --split 0.2 before training).')
 
 # %% ../nbs/49_verdict.ipynb #3235eb92
@@ -283,7 +302,7 @@ def give_verdict(
     most:int=128, # videos to look at
     seconds:float=120., # after so many no further videos are looked at
 )->Verdict:
-    "Look at what a run has learned; verdict.json, verdict.txt and a picture go into its folder. `ValueError`."
+    "Look at what a run has learned; verdict.json, verdict.txt and a picture are kept. `ValueError`."
     began,t = time.monotonic(),open_trained(run, data)
     rows = choose_videos(t.manifest, t.split, 'train', len(t.manifest.rows))
     rows = [rows[i] for i in np.random.default_rng(t.recipe.seed).permutation(len(rows))[:most]]
@@ -322,7 +341,8 @@ def learn_own_videos(
     began,out = began or time.monotonic(),Path(out)
     manifest = open_data(data, machine.progress)
     if resume:
-        stored = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
+        stored = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'),
+            str(out/'recipe.json'))
         chosen = flat_fields(recipe)
         recipe = override(stored, **{k: chosen[k] for k in given if k in chosen})
     else:
