@@ -296,25 +296,23 @@ def drive(
     *,
     state:Callable[[],dict[str,Any]]|None=None, # what `last.pt` holds; None: the state of the run
     export:Callable[[],Any]|None=None, # what else a checkpoint writes; the first process calls it
-    each:Callable[[StepResult],Any]|None=None,
-    # called after every step, in all processes; words go to the bar
+    each:Callable[[StepResult],Any]|None=None, # called after every step, by all; words go to the bar
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
     until:float=float('inf'), # time.monotonic() at which to stop, likewise
 )->bool: # was the last step taken? False after `max_steps`, and when the time was over
     "Train to the end, or until told to stop (Ctrl-C, SIGTERM: raises Stopped), and save; it can go on."
     out, total, words, told = Path(out), batch_order(batches).total, '', False
     if run.step==total: return True
-    show = machine.progress and is_main()
     with (stop_signals() as asked, backend_settings(machine), RunLog(out, run.step) as log,
             explain_failures(out, run),
-            tqdm(total=total, initial=run.step, desc=title, unit='step', disable=not show) as bar):
+            tqdm(total=total, initial=run.step, desc=title, unit='step',
+                disable=not (machine.progress and is_main())) as bar):
         keeper = Checkpointer(run, out, card, batches, log, machine.save_minutes, state, export)
         results = fit(run, batches, views, lr_at, device, DTYPES[machine.dtype], compile=machine.compile)
         for result in results if max_steps is None or run.step < max_steps else ():
             bar.set_postfix_str(log.note(result) + words, refresh=False)
             bar.update()
-            said = each(result) if each else None
-            if isinstance(said, str): words = f', {said}'
+            if each and isinstance(said := each(result), str): words = f', {said}'
             wanted = keeper.agreed(log, stop=asked.is_set() or time.monotonic() > until,
                 save=is_main() and keeper.due())
             told = 'stop' in wanted

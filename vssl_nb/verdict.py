@@ -246,6 +246,7 @@ def _said_learned(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[
     yield f"It has not collapsed: its features use about {n['rankme']:.0f} directions, spread {n['std']:.2f}."
     if not finished: yield f"It is not finished: this is step {n['step']}."
 
+# %% ../nbs/49_verdict.ipynb #2c9b1d33
 def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[str]:
     if still: yield (f"In {_pct(n['still_videos'])} of the videos nothing moves: whatever is learned here is "
         "about "
@@ -353,4 +354,5 @@ def learn_own_videos(
     every = health_every or max(1, recipe.learning.epochs//(8 if minutes >= 10 else 4))
     kept = verdict_seconds(minutes)
     pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept, health_every=every, **how)
-    return give_verdict(out, data, machine, seconds=kept/3) if is_main() else None
+    left = 60*minutes - (time.monotonic() - began)
+    return give_verdict(out, data, machine, seconds=max(kept/3, .7*left)) if is_main() else None
