@@ -618,7 +618,7 @@ def _pairs(values:Mapping[str,Any])->str:
 
 # %% ../nbs/42_report.ipynb #05c027f5
 def _lines(text:str)->list[str]: # headings stand alone, what belongs to them is indented
-    return [f'<li>{markup.escape(line.strip())}</li>' if line.startswith(' ')
+    return [f'<p>{markup.escape(line.strip())}</p>' if line.startswith(' ')
         else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]
 
 def html(
@@ -638,7 +638,7 @@ def html(
     say = markup.escape
     said = [f'<h1>{say(title)}</h1>', f'<p>{say(note)}</p>' if note else '']
     for run,text in (verdicts or {}).items(): said += [f'<h2>{say(run)}</h2>', *_lines(text)]
-    if rows: said += [f'<div class="wide">{sheet(rows, "html", columns, best)}</div>',
+    if rows or not verdicts: said += [f'<div class="wide">{sheet(rows, "html", columns, best)}</div>',
              '<p class="small">R@k: share of test videos with a video of their class among their k nearest '
              'training videos. – : not measured.</p>']
     if figures: said.append('<h2>Figures</h2>')
