@@ -118,6 +118,9 @@ def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tm
     assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (64, False, 64)
     again = call('retrieve', tmp_path/'run', '--device', 'cpu')
     assert again[0] == 2 and '--split 0.2' in again[2]
+    assert call('manifest', folder, '--split', '.25')[0] == 0 # too late for this run: it has seen all of them
+    leaks = call('retrieve', tmp_path/'run', '--data', folder, '--device', 'cpu')
+    assert leaks[0] == 2 and 'was trained on all videos, before a split was cut' in leaks[2], leaks
 
 
 def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_path):

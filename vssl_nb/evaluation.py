@@ -13,6 +13,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -218,7 +219,12 @@ def seen_in_training(
 )->list[str]: # names of test videos of this split that the encoder was trained on, without their labels
     "What an encoder trained on one split has seen of the test part of another; of a given one none is known."
     if not isinstance(t, Trained) or t.about['step']==0: return []
-    if t.manifest.sha256 != t.about.get('manifest_sha256'): return []
+    if t.manifest.sha256 != t.about.get('manifest_sha256'):
+        # it was trained on all videos of this folder, and a split was cut afterwards
+        all_of_it = not t.card['manifest'].get('split_filled', True)
+        here = t.card['manifest']['path']==os.path.abspath(t.manifest.path)
+        return [t.manifest.rows[i].video for i in t.manifest.select('test',
+            split)] if all_of_it and here else []
     trained = set(t.manifest.select('train', t.recipe.split))
     return [t.manifest.rows[i].video for i in t.manifest.select('test', split) if i in trained]
 
@@ -230,6 +236,12 @@ def refuse_leak(
     "In a clean protocol no test video may have been trained on. `TrainError`."
     seen = seen_in_training(t, split)
     if not seen or not name.startswith('clean') or not isinstance(t, Trained): return
+    if not t.card['manifest'].get('split_filled', True):
+        raise TrainError(f'{t.folder}: was trained on all videos, before a split was cut, and {len(seen)} '
+            'test '
+            f'videos of split {split} were among them, such as {seen[0]}; train again now that there is a '
+            'split, '
+            f'or choose another protocol than {name}')
     raise TrainError(f'{t.folder}: was trained on split {t.split}, and {len(seen)} test videos of split '
         f'{split} were among its training videos, such as {seen[0]}; train on split {split} '
         f'(--split {split}), or choose another protocol than {name}')

@@ -236,8 +236,8 @@ def _said_learned(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[
         return
     if learned=='yes': yield 'It learned. ' + task
     elif learned=='a little': yield 'It learned a little. ' + task
-    elif learned=='unclear': yield ('It may have learned something, but so small a difference is not certain '
-        'with '
+    elif learned=='unclear': yield ('It may have learned something, but so small a difference may be chance '
+        'on '
         'so few videos. ' + task)
     elif n['found_again_random'] > .9: yield ('It cannot be told whether it learned: the task is too easy '
         'for '
