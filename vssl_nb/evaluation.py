@@ -213,6 +213,7 @@ def named_protocol(
     clip = dict(length=sampling.length, stride=sampling.stride, size=recipe.size, pad=sampling.pad)
     return protocols.protocol(name, **clip | fields)
 
+# %% ../nbs/44_evaluation.ipynb #b01a575a
 def seen_in_training(
     t:Trained|GivenEncoder,
     split:int,
