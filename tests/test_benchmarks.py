@@ -183,3 +183,15 @@ def test_cascade(tmp_path):
     assert again.returncode == 0, again.stderr
     other = json.loads((tmp_path/'again.json').read_text())['seeds'][0]
     assert {r['run']: r for r in other['rows']} == rows
+
+
+def test_own_videos(tmp_path):
+    from vssl_nb import toy
+    toy.make(tmp_path/'videos', size='tiny', workers=1, progress=False)
+    done = script('own_videos.py', f"{tmp_path/'videos'}:0.1", '--out', 'out.json', '--set', 'size=32',
+        'backbone=tiny',
+        'workers=0', 'device=cpu', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row = json.loads((tmp_path/'out.json').read_text())['rows'][0]
+    assert row['kept'] == (row['seconds'] <= 6) and row['steps'] <= row['of_steps']
+    assert row['chosen']['size'] == 32 and row['reasons'] and row['verdict']['sentences'][0] in done.stdout

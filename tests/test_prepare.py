@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb import archives, manifest, prepare
+from vssl_nb import archives, manifest, own_folder, prepare
 from vssl_nb.archives import ArchiveError, download, extract_archive
 from vssl_nb.prepare import PrepareError, prepare_dataset
 from vssl_nb.video import encode
@@ -353,11 +353,11 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path):
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
     with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc') # a kill in the middle of a line
-    decoded,probe = [],prepare.probe
-    prepare.probe = lambda path: decoded.append(path) or probe(path)
+    decoded,probe = [],own_folder.probe
+    own_folder.probe = lambda path: decoded.append(path) or probe(path)
     try: prepare_dataset('ucf101', there, lists, progress=False)
-    finally: prepare.probe = probe
-    assert 0 < len(decoded) < 180 and len(prepare._read_probes(log)) == 270
+    finally: own_folder.probe = probe
+    assert 0 < len(decoded) < 180 and len(prepare.read_probes(log)) == 270
     assert (there/'manifest.csv').read_bytes() == (official[0]/'manifest.csv').read_bytes()
 
 

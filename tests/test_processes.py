@@ -217,7 +217,7 @@ MISTAKES = {
     'report of nothing': (folder_without_videos, ['report', 'novideos'], ['novideos']),
     'unknown command': (None, ['retrieval'], ["did you mean 'retrieve'"]),
     'toy over other files': (folder_without_videos, ['toy', 'novideos', '--size', 'tiny'], ['novideos']),
-    'manifest over a manifest': (None, ['manifest', 'videos'], ['--overwrite']),
+    'a split of nonsense': (None, ['manifest', 'videos', '--split', '20'], ['not a share between 0 and 1']),
 }
 
 
@@ -296,8 +296,8 @@ def test_a_video_that_breaks_is_replaced_and_many_stop_the_run(place):
     for f in files: f.write_bytes(b'not a video')
     many = call('pretrain', *SMALL, '--data', 'breaking', '--out', 'many', cwd=place)
     assert many.returncode == 2 and 'Traceback' not in many.stderr, many.stderr
-    again = call('manifest', 'breaking', '--overwrite', cwd=place)
-    assert again.returncode == 0 and 'unreadable' in again.stdout
+    again = call('manifest', 'breaking', cwd=place)
+    assert again.returncode == 2 and 'none of the' in again.stderr, again.stderr
 
 
 def test_importing_the_library_needs_no_notebook_tools():

@@ -27,9 +27,10 @@ from .experiments import (build_method, clean_protocol, pretrain, read_weights, 
     training_videos, view_options, views_ready)
 from .features import Features, extract
 from .machine import Machine
-from .manifest import Manifest, read
+from .manifest import Manifest
 from .mining import is_same_source
 from .momentum import l2_normalize
+from .own_folder import open_data
 from .plugins import did_you_mean
 from .recipes import (COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields,
     from_dict, override, refuse_unfit)
@@ -124,7 +125,7 @@ def cotrain(
 # of the first process: a row for each phase, then both streams; none without labels to test with
 )->list[dict[str,Any]]:
     "Run all phases, each from where it stands, and measure each."
-    out, phases, manifest = Path(out), cotraining_phases(name, changes), read(data)
+    out, phases, manifest = Path(out), cotraining_phases(name, changes), open_data(data, machine.progress)
     machine = replace(machine, **how)
     refuse_phases(out, phases, manifest, machine)
     machine = replace(machine, cache=video_cache(manifest, machine.cache))

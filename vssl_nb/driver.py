@@ -302,30 +302,30 @@ def drive(
     *,
     state:Callable[[],dict[str,Any]]|None=None, # what `last.pt` holds; None: the state of the run
     export:Callable[[],Any]|None=None, # what else a checkpoint writes; the first process calls it
-    # called after every step, in all processes; words go to the bar
-    each:Callable[[StepResult],Any]|None=None,
+    each:Callable[[StepResult],Any]|None=None, # called after every step, by all; words go to the bar
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
-)->bool: # was the last step taken? False after `max_steps`
-    "Train to the end, or until `max_steps`, Ctrl-C or SIGTERM (raises Stopped), and save; it can go on."
+    until:float=float('inf'), # time.monotonic() at which to stop, likewise
+)->bool: # was the last step taken? False after `max_steps`, and when the time was over
+    "Train to the end, or until told to stop (Ctrl-C, SIGTERM: raises Stopped), and save; it can go on."
     out, total, words, told = Path(out), batch_order(batches).total, '', False
     if run.step==total: return True
-    show = machine.progress and is_main()
     with (stop_signals() as asked, backend_settings(machine), RunLog(out, run.step) as log,
             explain_failures(out, run),
-            tqdm(total=total, initial=run.step, desc=title, unit='step', disable=not show) as bar):
+            tqdm(total=total, initial=run.step, desc=title, unit='step',
+                disable=not (machine.progress and is_main())) as bar):
         keeper = Checkpointer(run, out, card, batches, log, machine.save_minutes, state, export)
         results = fit(run, batches, views, lr_at, device, DTYPES[machine.dtype], compile=machine.compile)
         for result in results if max_steps is None or run.step < max_steps else ():
             bar.set_postfix_str(log.note(result) + words, refresh=False)
             bar.update()
-            said = each(result) if each else None
-            if isinstance(said, str): words = f', {said}'
-            wanted = keeper.agreed(log, stop=asked.is_set(), save=is_main() and keeper.due())
+            if each and isinstance(said := each(result), str): words = f', {said}'
+            wanted = keeper.agreed(log, stop=asked.is_set() or time.monotonic() > until,
+                save=is_main() and keeper.due())
             told = 'stop' in wanted
             stop = told or result.step==max_steps
             if stop or 'save' in wanted or result.step==total: keeper.save()
             if stop: break
     if run.step < total and is_main():
         print(f'{out}: stopped after step {run.step} of {total}; go on with --resume', file=sys.stderr)
-    if told: raise Stopped(asked.signal)
+    if told and (asked.is_set() or time.monotonic() <= until): raise Stopped(asked.signal)
     return run.step==total

@@ -13,6 +13,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,6 +36,7 @@ from .experiments import clean_protocol, training_device, view_options
 from .features import Features, extract, restrict
 from .machine import Machine
 from .manifest import Manifest, read
+from .own_folder import open_data
 from .own_videos import export_classifier
 from .plugins import load_object
 from .protocols import Protocol, counted
@@ -136,7 +138,7 @@ def open_trained(
     run = Path(run)
     recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
     card = read_json(run/'card.json', 'a run')
-    manifest = read(data) if data is not None else run_manifest(run, card)
+    manifest = open_data(data) if data is not None else run_manifest(run, card)
     if data is None and manifest.sha256 != card['manifest']['sha256']:
         raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; '
             'say which manifest to measure on with --data')
@@ -211,13 +213,19 @@ def named_protocol(
     clip = dict(length=sampling.length, stride=sampling.stride, size=recipe.size, pad=sampling.pad)
     return protocols.protocol(name, **clip | fields)
 
+# %% ../nbs/44_evaluation.ipynb #b01a575a
 def seen_in_training(
     t:Trained|GivenEncoder,
     split:int,
 )->list[str]: # names of test videos of this split that the encoder was trained on, without their labels
     "What an encoder trained on one split has seen of the test part of another; of a given one none is known."
     if not isinstance(t, Trained) or t.about['step']==0: return []
-    if t.manifest.sha256 != t.about.get('manifest_sha256'): return []
+    if t.manifest.sha256 != t.about.get('manifest_sha256'):
+        # it was trained on all videos of this folder, and a split was cut afterwards
+        all_of_it = not t.card['manifest'].get('split_filled', True)
+        here = t.card['manifest']['path']==os.path.abspath(t.manifest.path)
+        return [t.manifest.rows[i].video for i in t.manifest.select('test',
+            split)] if all_of_it and here else []
     trained = set(t.manifest.select('train', t.recipe.split))
     return [t.manifest.rows[i].video for i in t.manifest.select('test', split) if i in trained]
 
@@ -229,6 +237,12 @@ def refuse_leak(
     "In a clean protocol no test video may have been trained on. `TrainError`."
     seen = seen_in_training(t, split)
     if not seen or not name.startswith('clean') or not isinstance(t, Trained): return
+    if not t.card['manifest'].get('split_filled', True):
+        raise TrainError(f'{t.folder}: was trained on all videos, before a split was cut, and {len(seen)} '
+            'test '
+            f'videos of split {split} were among them, such as {seen[0]}; train again now that there is a '
+            'split, '
+            f'or choose another protocol than {name}')
     raise TrainError(f'{t.folder}: was trained on split {t.split}, and {len(seen)} test videos of split '
         f'{split} were among its training videos, such as {seen[0]}; train on split {split} '
         f'(--split {split}), or choose another protocol than {name}')
@@ -374,7 +388,8 @@ def baselines(
     machine:Machine=Machine(),
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
-    manifest,folder = data if isinstance(data, Manifest) else read(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data,
+        Manifest) else open_data(data),None if out is None else Path(out)
     training_device(recipe, machine.device) # refuses flow that nobody could compute
     encoder, name = create(recipe.backbone, seed=recipe.seed), f'random {recipe.backbone}, {recipe.view}'
     t = GivenEncoder(manifest, encoder, name, 'random', recipe.view, folder, view_options(recipe),
@@ -570,7 +585,8 @@ def measure_encoder(
     **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest,folder = data if isinstance(data, Manifest) else read(data),None if out is None else Path(out)
+    manifest,folder = data if isinstance(data,
+        Manifest) else open_data(data),None if out is None else Path(out)
     p = protocols.protocol(protocol, **fields or {})
     t = _given(encoder, manifest, name, view, splits, folder, views, code)
     if folder: folder.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,8 @@ from .experiments import manifest_place, trained_steps, training_device, view_op
 from .features import fingerprint
 from .losses import topk_accuracy
 from .machine import Machine, checkpoint_activations
-from .manifest import Manifest, read
+from .manifest import Manifest
+from .own_folder import open_data
 from .own_videos import export_classifier
 from .optim import optimizer, steps, warmup_cosine
 from .plugins import did_you_mean, resolve
@@ -561,7 +562,7 @@ def starting_point(
         if data is None:
             raise TrainError(
                 f'{source}: from scratch there is no run that knows its data; name a manifest with --data')
-        return Start(recipe, read(data), create(recipe.backbone, seed=recipe.seed), 'scratch',
+        return Start(recipe, open_data(data), create(recipe.backbone, seed=recipe.seed), 'scratch',
             split or recipe.split)
     if 'scratch' in name:
         raise TrainError(

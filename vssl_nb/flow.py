@@ -35,7 +35,8 @@ from tqdm.auto import tqdm
 
 from . import motion
 from .distributed import Place, process_place
-from .manifest import Manifest, read, write
+from .manifest import Manifest, write
+from .own_folder import further_columns, open_data
 from .video import VideoError, iter_frames
 
 # %% ../nbs/16_flow.ipynb #e734efca
@@ -432,7 +433,7 @@ def write_flow_manifest(
     done = len(rows)-len(failed)-missing-unusable
     if not missing:
         _sweep(folder, all_done=True)
-        if rows != manifest.rows or path != manifest.path: write(path, rows)
+        if rows != manifest.rows or path != manifest.path: write(path, rows, further_columns(manifest.path))
     return ExtractionResult(path, not missing, done, pairs, seconds, missing, unusable, failed)
 
 # %% ../nbs/16_flow.ipynb #5fdd07b5
@@ -559,7 +560,7 @@ def plan_extraction(
     environ:Mapping[str, str]=os.environ, # what the launcher said
 )->ExtractionJob:
     "Check everything that is asked for; nothing is written. `FlowError`, `ManifestError`."
-    table = read(data)
+    table = open_data(data)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
     if workers is not None and workers < 1: raise FlowError(f'workers is {workers}; take at least 1')
     if to is not None and (PurePosixPath(to).name != to or not to.endswith('.csv')):

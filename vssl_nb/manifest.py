@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'KEYFRAMES', 'FoundKeyframes', 'SUFFIXES', 'ManifestError', 'Row', 'file_stamp', 'keyframe_runs',
-           'KeyframeTable', 'write_keyframes', 'Manifest', 'with_rows', 'read', 'write', 'find_videos',
-           'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'scan', 'test_videos']
+           'KeyframeTable', 'known_stamp', 'write_keyframes', 'Manifest', 'has_split', 'with_rows', 'read', 'write',
+           'find_videos', 'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'scan', 'test_videos']
 
 # %% ../nbs/02_manifest.ipynb #4f3b98ff
 import copy
@@ -61,10 +61,11 @@ def _cells(rows:Iterable[Row])->list[list[str]]:
     "The rows as they are written."
     return [[*map(str, cells)] for cells in map(attrgetter(*COLUMNS), rows)]
 
-def _as_text(rows:Iterable[Row])->str:
-    "The rows as a manifest file holds them."
+def _as_text(rows:Iterable[Row], more:Mapping[str, Sequence[str]]={})->str:
+    "The rows as a manifest file holds them, and further columns behind them."
     text = io.StringIO(newline='')
-    csv.writer(text, lineterminator='\n').writerows([COLUMNS, *_cells(rows)])
+    lines = [[*cells, *others] for cells,*others in zip(_cells(rows), *more.values())]
+    csv.writer(text, lineterminator='\n').writerows([[*COLUMNS, *more], *lines])
     return text.getvalue()
 
 # %% ../nbs/02_manifest.ipynb #f3c66086
@@ -166,6 +167,16 @@ class KeyframeTable:
             for j in range(many)]
 
 # %% ../nbs/02_manifest.ipynb #33257dca
+def known_stamp(
+    table:KeyframeTable,
+    video:str, # as the manifest names it
+)->tuple[int, int]|None: # `file_stamp` of the file that was decoded; None where that is not known
+    "Which file the row of a video speaks of."
+    c,key = table.columns,np.uint64(_key(video))
+    i = int(np.searchsorted(c['video'], key))
+    there = i < len(c['video']) and c['video'][i] == key
+    return (int(c['size'][i]), int(c['time'][i])) if there else None
+
 def _read_keyframes(folder:Path)->dict[str, np.ndarray]:
     names = dict(video=np.uint64, size=np.int64, time=np.int64, first=np.int64, runs=np.int64)
     none = {name: np.zeros((0, 5)[:1+(name == 'runs')], kind) for name,kind in names.items()}
@@ -283,7 +294,7 @@ class Manifest:
         part:str='all', # train, test or all
         split:int=1, # 1, 2 or 3; says nothing for all
     )->list[int]: # positions in `rows`
-        "The usable videos of a part of a split. `ManifestError` where there is none."
+        "The usable videos of a part of a split; where no split is filled, all are `train`. `ManifestError`."
         return _select(self, part, split)
 
     def decode(self,
@@ -310,19 +321,26 @@ def _part(m:Manifest, part:str, split:int)->list[int]: # positions of the usable
     if part != 'all': here &= columns[f'split{split}'].same(part)
     return np.flatnonzero(here).tolist()
 
+def has_split(m:Manifest)->bool:
+    "Does any row say train or test, in any of the splits?"
+    columns = m.rows.columns # type: ignore[attr-defined]
+    return any(columns[f'split{n}'].same(part).any() for n in (1, 2, 3) for part in ('train', 'test'))
+
 def _select(m:Manifest, part:str, split:int)->list[int]:
     "For `Manifest.select`."
     if part not in ('train', 'test', 'all'):
         raise ManifestError(f"'{part}' is no part of a split; take train, test or all")
     if split not in (1, 2, 3): raise ManifestError(f'there is no split {split}; take 1, 2 or 3')
+    if part == 'train' and not has_split(m): part = 'all'
     if (found := _part(m, part, split)): return found
     if not m.rows: raise ManifestError(f'{m.path}: has no videos')
     if part == 'all':
         raise ManifestError(f'{m.path}: none of the {len(m)} videos is usable; the first: '
             f'{m.rows[0].video} {m.rows[0].status}')
-    raise ManifestError(f"{m.path}: no usable video has '{part}' in split{split}; fill that column, "
-        "choose another split, or take the part all")
+    cut = 'or choose another split' if has_split(m) else 'or let `vssl-nb manifest FOLDER --split 0.2` do it'
+    raise ManifestError(f"{m.path}: no usable video has '{part}' in split{split}; fill that column, {cut}")
 
+# %% ../nbs/02_manifest.ipynb #2c6d5e26
 def with_rows(
     manifest:Manifest, # any, also one of another class
     rows:Sequence[Row], # instead of its rows
@@ -479,12 +497,13 @@ def _read_object(name:str)->Manifest:
 def write(
     path:str|os.PathLike, # manifest.csv, or an existing folder to write it into
     rows:Iterable[Row], # one per video; those of `scan` bring their keyframes
+    more:Mapping[str, Sequence[str]]={}, # somebody's own columns: name -> a text for each row
 )->Path: # of the file
     "Check the rows, then write them, all or none. `ManifestError`."
     path,rows,keyframes = Path(path),list(rows),getattr(rows, 'keyframes', None)
     if path.is_dir(): path = path/'manifest.csv'
     _check_rows(path, rows)
-    _replace(path, _as_text(rows).encode())
+    _replace(path, _as_text(rows, more).encode())
     if keyframes: write_keyframes(path.parent, keyframes)
     return path
 

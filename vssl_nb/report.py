@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TABLE_COLUMNS', 'TEX', 'TABLE_FORMS', 'VARIES', 'BASELINES', 'DATASET_SIZES',
-           'STYLE', 'HEAD', 'cell', 'tex', 'latex_faults', 'table', 'read_runs', 'dataset_of', 'task_of', 'against',
-           'summary', 'sheet', 'confusion_figure', 'confused', 'phases', 'few_label', 'tsne', 'flat_rows', 'html',
-           'page']
+           'STYLE', 'HEAD', 'cell', 'tex', 'latex_faults', 'table', 'read_verdicts', 'read_runs', 'dataset_of',
+           'task_of', 'against', 'summary', 'sheet', 'confusion_figure', 'confused', 'phases', 'few_label', 'tsne',
+           'flat_rows', 'html', 'page']
 
 # %% ../nbs/42_report.ipynb #fce0d341
 import base64
@@ -223,6 +223,15 @@ def _told(folder:Path, card:Mapping[str,Any])->dict[str,Any]:
             'trained_on': data.get('train') if isinstance(data, dict) else None,
             'trained_manifest': data.get('sha256') if isinstance(data, dict) else None}
 
+def read_verdicts(
+    folder:str|Path, # a run folder, or a folder of run folders
+)->dict[str,str]: # name of the run -> what page 49 said of it, as lines
+    "The verdicts of runs on one's own videos, where there are some."
+    folder = Path(folder)
+    own = folder/'verdict.txt'
+    files = [own] if own.exists() else sorted(folder.glob('*/verdict.txt'))
+    return {f.resolve().parent.name: f.read_text(encoding='utf-8', errors='replace').rstrip() for f in files}
+
 def read_runs(
     folder:str|Path, # a run folder, or a folder of run folders
 )->list[dict[str,Any]]: # results, shares from 0 to 1
@@ -232,6 +241,7 @@ def read_runs(
         raise ValueError(f'{folder}: there is no such folder; give a run folder, such as runs/demo')
     files = ([folder/'results.json'] if (folder/'results.json').exists()
         else sorted(folder.glob('*/results.json')))
+    if not files and read_verdicts(folder): return []
     if not files:
         raise ValueError(f'{folder}: holds no results.json, nor does a folder in it; measure a run first: '
             '`vssl-nb retrieve RUN`')
@@ -607,6 +617,11 @@ def _pairs(values:Mapping[str,Any])->str:
             for k,v in values.items()))
     return f'<div class="wide"><table class="small"><tbody>\n{lines}</tbody></table></div>'
 
+# %% ../nbs/42_report.ipynb #05c027f5
+def _lines(text:str)->list[str]: # headings stand alone, what belongs to them is indented
+    return [f'<p>{markup.escape(line.strip())}</p>' if line.startswith(' ')
+        else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]
+
 def html(
     rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
     figures:Mapping[str,str|Path]|None=None, # caption -> PNG or JPEG file
@@ -618,11 +633,13 @@ def html(
     versions:Mapping[str,Any]|None=None, # what made the results
     columns:Mapping[str,str]|None=None, # as for `table`
     best:bool=True, # the highest of each R@k in bold
+    verdicts:Mapping[str,str]|None=None, # run -> what was said of it
 )->Path:
     "Write everything about some results as one self-contained page, whole or not at all."
     say = markup.escape
-    said = [f'<h1>{say(title)}</h1>', f'<p>{say(note)}</p>' if note else '',
-        f'<div class="wide">{sheet(rows, "html", columns, best)}</div>',
+    said = [f'<h1>{say(title)}</h1>', f'<p>{say(note)}</p>' if note else '']
+    for run,text in (verdicts or {}).items(): said += [f'<h2>{say(run)}</h2>', *_lines(text)]
+    if rows or not verdicts: said += [f'<div class="wide">{sheet(rows, "html", columns, best)}</div>',
              '<p class="small">R@k: share of test videos with a video of their class among their k nearest '
              'training videos. – : not measured.</p>']
     if figures: said.append('<h2>Figures</h2>')
@@ -648,8 +665,9 @@ def page(
     "Run folders as one self-contained page: `summary`, figures, recipes, versions. `ValueError`."
     folder = Path(folder)
     rows = read_runs(folder)
-    runs = ([folder] if (folder/'results.json').exists()
-        else sorted(f.parent for f in folder.glob('*/results.json')))
+    verdicts = read_verdicts(folder)
+    runs = ([folder] if (folder/'results.json').exists() or (folder/'verdict.txt').exists() else
+        sorted({f.parent for name in ('results.json', 'verdict.txt') for f in folder.glob(f'*/{name}')}))
     # a folder like runs/demo holds the results of the runs in it
     inner = sorted({str(r.get('run')) for r in rows})
     if runs==[folder]:
@@ -676,4 +694,4 @@ def page(
             if len({r['share'] for r in few}) > 1:
                 keep(f'{TABLE_COLUMNS[metric]} with few labels', few_label(few, metric))
         return html(summary(rows), figures, recipes, path or folder/'report.html', title=title, note=note,
-            versions=versions)
+            versions=versions, verdicts=verdicts)

@@ -1,0 +1,261 @@
+"""The way of somebody with a folder of videos: a manifest that keeps up with it, a recipe that fits it, a
+verdict that is right, and the commands of the README one after the other."""
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vssl_nb import cli, manifest, own_folder, toy
+from vssl_nb.experiments import pretrain
+from vssl_nb.machine import Machine
+from vssl_nb.manifest import read, write
+from vssl_nb.recipes import find, from_dict, override
+from vssl_nb.verdict import give_verdict
+from vssl_nb.video import encode
+
+ROOT = Path(__file__).parent.parent
+QUIET = Machine(device='cpu', progress=False)
+
+
+def call(*args) -> tuple[int, str, str]:
+    "A command in this process: exit code, what it printed, what it said on stderr."
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = cli.main([str(a) for a in args])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope='module')
+def videos(tmp_path_factory) -> Path:
+    "64 toy videos in folders of classes, without a manifest."
+    place = tmp_path_factory.mktemp('own')
+    made = read(toy.make(place/'toy', size='tiny', workers=1, progress=False))
+    for i, row in enumerate(made.rows):
+        there = place/'videos'/row.label/f'{i}.mp4'
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made.file(i), there)
+    return place/'videos'
+
+
+@pytest.fixture
+def folder(videos, tmp_path) -> Path: return Path(shutil.copytree(videos, tmp_path/'videos'))
+
+
+# the manifest
+
+def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
+    log = folder/own_folder.SCAN_LOG
+    slow = ('import time\nfrom vssl_nb import own_folder as o\nreal = o.probe\n'
+        'o.probe = lambda file: (time.sleep(.05), real(file))[1]\n'
+        f'o.update_manifest({str(folder)!r}, workers=1, progress=False)')
+    run = subprocess.Popen([sys.executable, '-c', slow])
+    while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 9): time.sleep(.02)
+    run.kill()
+    assert run.wait() == -signal.SIGKILL and not (folder/'manifest.csv').exists()
+    looked, probe = [], own_folder.probe
+    monkeypatch.setattr(own_folder, 'probe', lambda file: looked.append(file) or probe(file))
+    code, out, _ = call('manifest', folder)
+    assert code == 0 and '64 videos, 8 classes' in out, out
+    assert 0 < len(looked) <= 64 - 10 and not log.exists()
+
+
+def test_what_a_person_typed_survives_every_update(folder):
+    assert call('manifest', folder, '--split', '.25')[0] == 0
+    rows = list(read(folder).rows)
+    typed = [r.__class__(**vars(r) | {'label': f'typed {i % 2}', 'source': f'film {i//2}', 'split1': ''})
+        for i, r in enumerate(rows)]
+    write(folder, typed, {'remark': [f'remark {i}' for i in range(len(rows))]})
+    (folder/rows[0].video).unlink()
+    shutil.copy(folder/rows[1].video, folder/'new.mp4')
+    code, out, _ = call('manifest', folder)
+    assert code == 0 and '1 added: new.mp4' in out
+    assert f'1 are gone, 1 since last time: {rows[0].video}' in out
+    now = {r.video: r for r in read(folder).rows}
+    for was in typed[1:]: assert now[was.video] == was
+    assert (now[rows[0].video].status, now[rows[0].video].label) == ('is gone', 'typed 0')
+    lines = (folder/'manifest.csv').read_text().splitlines()
+    assert lines[0].endswith(',remark') and lines[5].endswith(',remark 4') and lines[-1].endswith(',')
+    code, out, _ = call('manifest', folder, '--split', '.25')
+    parts = {}
+    for r in read(folder).rows: parts.setdefault(r.source, set()).add(r.split1)
+    assert code == 0 and all(len(p) == 1 for p in parts.values())
+    assert set().union(*parts.values()) == {'train', 'test'}
+    before = (folder/'manifest.csv').read_bytes()
+    assert 'nothing has changed' in call('manifest', folder)[1]
+    assert (folder/'manifest.csv').read_bytes() == before
+    assert 'not in the new one: label of 64 rows' in call('manifest', folder, '--overwrite')[1]
+    assert (folder/'manifest.csv.old').read_bytes() == before
+
+
+@pytest.mark.parametrize('share', ['0', '1', '-0.1', '20', 'nan'])
+def test_a_split_of_nonsense_is_refused(folder, share):
+    code, out, err = call('manifest', folder, '--split', share)
+    assert (code, out) == (2, '') and 'is not a share between 0 and 1' in err
+    assert not [p for p in folder.iterdir() if p.is_file()]
+
+
+# training
+
+def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tmp_path):
+    small = ['--epochs', '1', '--batch', '8', '--workers', '0', '--device', 'cpu', '--quiet', '--length',
+        '99']
+    code, out, err = call('pretrain', 'infonce-toy-residual', '--data', folder, '--out', tmp_path/'run',
+        *small)
+    assert code == 0, err
+    assert 'no manifest.csv yet' in err
+    assert 'no split is filled, so all 64 readable videos are trained on' in err
+    assert '64 of 64 videos are shorter than a clip (99 frames)' in err
+    told = json.loads((tmp_path/'run'/'card.json').read_text())['manifest']
+    assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (64, False, 64)
+    again = call('retrieve', tmp_path/'run', '--device', 'cpu')
+    assert again[0] == 2 and '--split 0.2' in again[2]
+    assert call('manifest', folder, '--split', '.25')[0] == 0 # too late for this run: it has seen all of them
+    leaks = call('retrieve', tmp_path/'run', '--data', folder, '--device', 'cpu')
+    assert leaks[0] == 2 and 'was trained on all videos, before a split was cut' in leaks[2], leaks
+
+
+def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_path):
+    run = ['pretrain', 'infonce-toy-residual', '--data', folder, '--out', tmp_path/'run', '--batch', '8',
+        '--workers', '0', '--device', 'cpu', '--quiet']
+    assert call(*run, '--epochs', '1')[0] == 0
+    code, _, err = call(*run, '--epochs', '2', '--resume')
+    assert code == 0, err
+    assert 'is finished after 1 epochs and goes on to 2; the learning rate, which was 0' in err, err
+    card = json.loads((tmp_path/'run'/'card.json').read_text())
+    assert (card['finished'], card['step'], card['extended']) == (True, 16, [{'epochs': 1, 'step': 8}])
+    assert json.loads((tmp_path/'run'/'recipe.json').read_text())['learning']['epochs'] == 2
+    assert 'was started with epochs=2, not 1' in call(*run, '--epochs', '1', '--resume')[2]
+    assert 'was started with lr' in call(*run, '--epochs', '3', '--lr', '.1', '--resume')[2]
+
+
+def test_own_videos_keeps_what_was_given_resumes_and_stays_in_its_time(folder, tmp_path):
+    run = ['pretrain', 'own-videos', '--data', folder, '--out', tmp_path/'run', '--workers', '0', '--device',
+        'cpu', '--quiet', '--backbone', 'tiny', '--size', '32']
+    began = time.monotonic()
+    cli.BEGAN = began # of the process, which began long ago
+    code, out, err = call(*run, '--minutes', '.3')
+    assert code == 0 and 'Verdict' in out and time.monotonic() - began < 60, err
+    kept = from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text()))
+    assert (kept.backbone, kept.size, kept.method.queue) == ('tiny', 32, 0) and len(kept.reasons) >= 5
+    assert all(line in err for line in kept.reasons) and (tmp_path/'run'/'health.csv').exists()
+    assert not any(line.startswith(('size', 'backbone')) for line in kept.reasons)
+    held = call(*run, '--minutes', '.3')
+    assert held[0] == 2 and 'holds a run already' in held[2] and len(held[2].splitlines()) == 1
+    assert call(*run, '--minutes', '.3', '--resume')[0] == 0
+    assert from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text())) == kept
+    assert 'was started with size=32, not 48' in call(*run[:-1], '48', '--resume')[2]
+    refused = call('pretrain', 'infonce-toy-rgb', '--data', folder, '--minutes', '3')
+    assert refused[0] == 2 and 'only own-videos' in refused[2]
+    assert 'must be above 0' in call(*run[:5], tmp_path/'other', '--minutes', '0')[2]
+    assert not (tmp_path/'other').exists()
+
+
+# the verdict
+
+PULL = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from torch import nn
+import torch.nn.functional as F
+
+@dataclass(frozen=True)
+class Pull:
+    name:ClassVar[str] = 'pull'
+    method:ClassVar[str] = 'pull_all:PullAll'
+
+class PullAll(nn.Module):
+    "All clips shall be alike."
+    def __init__(self, encoder, view, seed):
+        super().__init__()
+        self.encoder, self.view = encoder, view
+    def forward(self, batch):
+        z = F.normalize(self.encoder(batch[self.view].flatten(0, 1)), dim=1)
+        return (1 - z @ z.T).mean(), {}
+    def after_step(self): pass
+'''
+
+
+def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp_path, monkeypatch):
+    (tmp_path/'pull_all.py').write_text(PULL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = override(find('infonce-toy-residual'), batch=16, epochs=40)
+    runs = {'learned': recipe, 'collapsed': override(recipe, method='pull_all:Pull', lr=.003, epochs=15),
+        'untrained': override(recipe, epochs=1, lr=0.)}
+    said = {}
+    for name, r in runs.items():
+        pretrain(r, videos, tmp_path/name, machine=QUIET)
+        said[name] = give_verdict(tmp_path/name, machine=QUIET)
+    assert [v.learned for v in said.values()] == ['yes', 'no', 'no'], said
+    assert [v.collapsed for v in said.values()] == [False, True, False], said
+    assert str(said['learned']).split('\n')[1].startswith('  It learned.')
+    assert 'Do not use this encoder' in str(said['collapsed'])
+    assert said['learned'].numbers['by_a_frame'] < .3 # motion alone tells the toy's videos apart
+    page = tmp_path/'collapsed'/'report.html'
+    assert call('report', tmp_path/'collapsed')[0] == 0 and 'IT HAS COLLAPSED' in page.read_text()
+
+
+def test_the_verdict_of_videos_that_do_not_move(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path/'stills').mkdir()
+    for i in range(24):
+        coarse = rng.integers(30, 220, (6, 6, 3)).repeat(8, 0).repeat(8, 1).astype(np.uint8)
+        encode(tmp_path/'stills'/f'{i}.mp4', np.stack([coarse]*24))
+    cli.BEGAN = time.monotonic()
+    code, out, err = call('pretrain', 'own-videos', '--data', tmp_path/'stills', '--out', tmp_path/'run',
+        '--minutes', '.2', '--backbone', 'tiny', '--size', '32', '--workers', '0', '--device', 'cpu',
+        '--quiet')
+    assert code == 0, err
+    assert 'nothing moves, so frame differences would be empty' in err
+    found = json.loads((tmp_path/'run'/'verdict.json').read_text())
+    assert found['still'] and found['numbers']['still_videos'] == 1 and 'nothing about motion' in out
+    assert found['numbers']['by_a_frame'] > .95 and 'an encoder of images' in out
+
+
+# the README
+
+def commands(heading: str) -> list[str]:
+    "The `vssl-nb` commands of a section."
+    section = (ROOT/'README.md').read_text().split(f'## {heading}\n')[1].split('\n## ')[0]
+    blocks = re.findall(r'```sh\n(.*?)```', section, re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith('vssl-nb ')]
+
+
+def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkeypatch):
+    "Without labels first, then with; real clips where there are some."
+    monkeypatch.chdir(tmp_path)
+    real, said = manifest.test_videos(), commands('For your own videos')
+    turn = [i for i, line in enumerate(said) if line.startswith('vssl-nb manifest')][1]
+    assert turn >= 4 and len(said) - turn >= 5, said
+    for labelled, lines in ((False, said[:turn]), (True, said[turn:])):
+        home = tmp_path/('labelled' if labelled else 'bare')
+        home.mkdir()
+        monkeypatch.chdir(home)
+        source = real/'ucf101' if real else videos
+        for c in sorted(source.iterdir())[:3]:
+            files = [f for f in sorted(c.iterdir()) if f.suffix in ('.avi', '.mp4')] if c.is_dir() else []
+            for f in files[:4]:
+                there = home/'my_videos'/(c.name if labelled else '')/f.name
+                there.parent.mkdir(parents=True, exist_ok=True)
+                there.symlink_to(f)
+        film = sorted((home/'my_videos').rglob('*.*'))[0]
+        (home/'my_videos'/'holiday.mp4').symlink_to(film.resolve()) if not labelled else \
+            shutil.copy(film, home/'holiday.mp4')
+        for line in lines:
+            short = line.replace('--minutes 20', '--minutes .15').replace('epochs=10', 'epochs=1 batch=4')
+            args = shlex.split(short, comments=True)[1:]
+            if args[0] in ('pretrain', 'finetune'): args += ['--quiet']
+            cli.BEGAN = time.monotonic()
+            code, out, err = call(*args)
+            assert code == 0, (line, out, err)
+            if args[0] == 'predict': assert out.count('%') >= 3, out
+        assert (home/'runs'/'mine'/'verdict.txt').exists()
+        if not labelled: assert (home/'wall.html').exists() and (home/'features.npz').exists()
