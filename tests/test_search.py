@@ -244,16 +244,19 @@ def test_benchmark(tmp_path):
     assert done.returncode == 0, done.stderr
     [r] = json.loads((tmp_path/'out.json').read_text())['rows']
     assert r['index_bytes'] > 4*30*r['dim'] and r['seconds']['a file of the folder'] > 0
+    assert r['seconds']['a further one, typed (--more)'] < r['seconds']['a file from outside']
+    assert r['cpu_seconds']['a file from outside'] > r['cpu_seconds']['start of Python']
 
 
 def test_further_queries_are_answered_by_a_running_command(place):
-    "`--more`: each line is answered as it comes, a wrong one is a sentence, and what is written holds them all."
+    "`--more`: each line is answered as it comes, a wrong one is a sentence, and the file holds them all."
     inside, outside = Path('my videos', names(place)[0]), place/'elsewhere.mp4'
     shutil.copy(place/'my videos'/names(place)[5], outside)
     alone = vssl('search', inside, str(outside), '--data', 'my videos', '--k', 2, cwd=place).stdout
     env = os.environ | {'PYTHONPATH': str(ROOT)}
-    with subprocess.Popen([sys.executable, '-m', 'vssl_nb.cli', 'search', '--data', 'my videos', '--k', '2',
-            '--more', '--out', 'more.json'], cwd=place, text=True, stdin=-1, stdout=-1, stderr=-1, env=env) as p:
+    command = [sys.executable, '-m', 'vssl_nb.cli', 'search', '--data', 'my videos', '--k', '2', '--more']
+    with subprocess.Popen([*command, '--out', 'more.json'], cwd=place, text=True, stdin=-1, stdout=-1,
+            stderr=-1, env=env) as p:
         said = []
         for query, answers in ((inside, 3), ('nothing.mp4', 0), (f"'{outside}'", 3)):
             p.stdin.write(f'{query}\n')
@@ -262,5 +265,6 @@ def test_further_queries_are_answered_by_a_running_command(place):
         rest, errors = p.communicate(timeout=60)
     assert p.returncode == 0 and ''.join(said) == alone and not rest, (said, alone, errors)
     assert errors.count('\n') == 1 and 'nothing.mp4: there is no such file' in errors
-    assert [r['query'] for r in json.loads((place/'more.json').read_text())] == [str(inside)]*2 + [str(outside)]*2
+    written = json.loads((place/'more.json').read_text())
+    assert [r['query'] for r in written] == [str(inside)]*2 + [str(outside)]*2
     outside.unlink()
