@@ -199,7 +199,6 @@ class MachineOptions:
 
 # %% ../nbs/50_cli.ipynb #b258a1dc
 BEGAN = time.monotonic() # nearly when this process began: PyTorch is not there yet
-
 @dataclass
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
@@ -222,9 +221,8 @@ class Pretrain(MachineOptions):
         refuse_early(self.data, folder=self.out or Path('runs')/recipe.name, together=True)
         for run in (self.init_from, self.sampler): refuse_early(run=run)
         if self.recipe_name==OWN_VIDEOS: return self.run_own(recipe)
-        if self.minutes is not None:
-            raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give '
-                '--epochs')
+        if self.minutes is not None: raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of '
+            f'{self.recipe_name} give --epochs')
         from vssl_nb.experiments import pretrain
         run = pretrain(recipe, self.data, self.out or Path('runs')/recipe.name, self.resume,
             init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
@@ -236,8 +234,7 @@ class Pretrain(MachineOptions):
         from vssl_nb.verdict import learn_own_videos
         out = self.out or Path('runs')/recipe.name
         found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes,
-            self.said,
-            self.resume, self.machine(), self.health_every, began=BEGAN, init_from=self.init_from,
+            self.said, self.resume, self.machine(), self.health_every, began=BEGAN, init_from=self.init_from,
             sampler=self.sampler)
         if found: print(out, found, sep='\n')
 

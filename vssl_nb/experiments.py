@@ -230,13 +230,13 @@ def run_card(
     out='.', # the run folder
 )->dict[str,Any]: # plain data for card.json
     "What a run is made of, besides its recipe."
-    part = [i for i,r in enumerate(manifest.rows) if not has_split(manifest)
-        or getattr(r, f'split{recipe.split}')=='train']
+    cut = has_split(manifest)
+    part = [i for i,r in enumerate(manifest.rows) if not cut or getattr(r, f'split{recipe.split}')=='train']
     dropped = {manifest.rows[i].video: manifest.rows[i].status for i in part if manifest.rows[i].status!='ok'}
     rate, epochs = lr_schedule(recipe), recipe.learning.epochs
     return machine_card(machine, device) | {
         'seed': recipe.seed, 'manifest': manifest_place(manifest, out) | {'sha256': manifest.sha256,
-            'videos': len(manifest.rows), 'train': len(part), 'split_filled': has_split(manifest),
+            'videos': len(manifest.rows), 'train': len(part), 'split_filled': cut,
             'dropped': dropped, 'shorter_than_a_clip': len(short_videos(recipe, manifest))},
         'schedule': {'epochs': epochs, 'steps_per_epoch': per_epoch,
             'lr': [recipe.learning.lr*rate(e) for e in range(epochs+1)]}}
