@@ -367,7 +367,9 @@ class HealthMonitor:
         self.clips = FixedClips(manifest, sum(rows, []), view, clips, length, stride, size, pad, **how)
         self.train,self.test,self.every,self.manifest = rows[0],sum(rows[1:], []),every,manifest
         self.labelled = manifest.label_id(rows[0][0]) >= 0 # `choose_videos` does not mix
-        if self.labelled: self.chance = knn_chance(*_labels_and_sources(manifest, rows[0])) # may refuse
+        if self.labelled: # where no class has two sources, labels tell nothing
+            try: self.chance = knn_chance(*_labels_and_sources(manifest, rows[0]))
+            except ValueError: self.labelled = False
 
     def __repr__(self)->str:
         test = f' and {len(self.test)} TEST videos'*bool(self.test)
