@@ -259,3 +259,14 @@ def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkey
             if args[0] == 'predict': assert out.count('%') >= 3, out
         assert (home/'runs'/'mine'/'verdict.txt').exists()
         if not labelled: assert (home/'wall.html').exists() and (home/'features.npz').exists()
+
+
+def test_processes_of_torchrun_do_not_fit_one_by_one(tmp_path, capsys, monkeypatch):
+    told = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=2, MASTER_ADDR='localhost', MASTER_PORT=1)
+    for name, value in told.items():
+        monkeypatch.setenv(name, str(value))
+    (tmp_path/'videos').mkdir()
+    where = ['--data', str(tmp_path/'videos'), '--out', str(tmp_path/'r')]
+    assert cli.main(['pretrain', 'own-videos', *where]) == 2
+    assert 'own-videos: start it without torchrun' in capsys.readouterr().err
+    assert not (tmp_path/'r').exists()

@@ -465,3 +465,19 @@ def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
     if os.access(path, os.R_OK):
         monkeypatch.setattr(os, 'access', lambda *_: False) # root may read everything
     with pytest.raises(VideoError, match='may not be read'): probe(path)
+
+
+@real
+def test_cut_files_are_named(tmp_path, caplog):
+    from vssl_nb import cli
+    whole = sorted((VIDEOS/'ucf101').rglob('*.avi'))[:40:8]
+    for i,file in enumerate(whole):
+        data = file.read_bytes()
+        (tmp_path/f'whole{i}.avi').write_bytes(data)
+        (tmp_path/f'cut{i}.avi').write_bytes(data[:len(data)//2])
+    assert cli.main(['manifest', str(tmp_path)]) == 0
+    told = [m for m in caplog.messages if 'damaged, used as far as it goes' in m]
+    for i in range(len(whole)): assert any(f'cut{i}.avi holds ' in line for line in told), told
+    assert not any('whole' in line for line in told)
+    frames = {r.video: r.frames for r in manifest.read(tmp_path).rows}
+    assert all(0 < frames[f'cut{i}.avi'] < frames[f'whole{i}.avi'] for i in range(len(whole)))

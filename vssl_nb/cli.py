@@ -231,6 +231,7 @@ class Pretrain(MachineOptions):
 
     def run_own(self, recipe):
         "Fit, train, and say what came of it."
+        if os.environ.get('WORLD_SIZE', '1')!='1': raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
         from vssl_nb.verdict import learn_own_videos
         out = self.out or Path('runs')/recipe.name
         found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes,
