@@ -288,3 +288,14 @@ def test_settings_name_what_the_library_imports():
             if isinstance(node, ast.Import): used |= {n.name.split('.')[0] for n in node.names}
             if isinstance(node, ast.ImportFrom) and not node.level: used.add(node.module.split('.')[0])
     assert {u.lower() for u in used} <= known, {u.lower() for u in used} - known
+
+
+def test_pages_write_modules_of_their_own():
+    "Several pages run in one process, and a module that one of them has imported stays for the others."
+    ways, written = (r'%%writefile \S*?/(\w+)\.py', r"/'(\w+)\.py'\)\.write_text"), {}
+    for page in notebooks():
+        text = ''.join(''.join(c['source']) for c in cells(page) if c['cell_type'] == 'code')
+        for name in {name for way in ways for name in re.findall(way, text)}:
+            if f'{name}:' in text: written.setdefault(name, set()).add(page.name)
+    twice = {name: pages for name, pages in written.items() if len(pages) > 1}
+    assert written and not twice, f'written by several pages: {twice}'
