@@ -239,10 +239,8 @@ def refuse_leak(
     if not seen or not name.startswith('clean') or not isinstance(t, Trained): return
     if not t.card['manifest'].get('split_filled', True):
         raise TrainError(f'{t.folder}: was trained on all videos, before a split was cut, and {len(seen)} '
-            'test '
-            f'videos of split {split} were among them, such as {seen[0]}; train again now that there is a '
-            'split, '
-            f'or choose another protocol than {name}')
+            f'test videos of split {split} were among them, such as {seen[0]}; train again now that there '
+            f'is a split, or choose another protocol than {name}')
     raise TrainError(f'{t.folder}: was trained on split {t.split}, and {len(seen)} test videos of split '
         f'{split} were among its training videos, such as {seen[0]}; train on split {split} '
         f'(--split {split}), or choose another protocol than {name}')

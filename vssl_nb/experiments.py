@@ -284,8 +284,7 @@ def extension(
     if set(difference(theirs, recipe))!={'epochs'} or now < was or not card['finished']: return ''
     before, after = (r.learning.lr*lr_schedule(r)(was) for r in (theirs, recipe))
     return (f'is finished after {was} epochs and goes on to {now}; the learning rate, which was {before:.2g} '
-        'at '
-        f'the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls again from here')
+        f'at the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls again from here')
 
 def trained_steps(
     out:Path, # the run folder

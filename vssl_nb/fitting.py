@@ -161,12 +161,10 @@ def _fit_crowd(f:_Fit, n:int, gpu:bool):
     queue = min(2048, n//2)//batch*batch if n >= 128 else 0
     if 'queue' not in f.given and hasattr(f.recipe.method, 'queue'):
         if queue: f.take(f'keys of earlier steps, of no more than half of the {n} videos: a longer queue '
-            'would '
-            f'hold a video\'s own older keys as its negatives (now {100*queue**2/(2*n*n):.0f} % of the time)',
-            queue=queue)
+            f"would hold a video's own older keys as its negatives (now {100*queue**2/(2*n*n):.0f} % of the "
+            'time)', queue=queue)
         else: f.take(f'with {n} videos a queue would hold a video\'s own older keys as its negatives, so '
-            'each '
-            f'is compared with the {batch-1} others of its batch', queue=0)
+            f'each is compared with the {batch-1} others of its batch', queue=0)
     elif getattr(f.recipe.method, 'queue', 0) > n:
         f.tell(f'queue={f.recipe.method.queue} was asked for: with {n} videos each is its own negative about '
             f'{f.recipe.method.queue/n:.0f} times')
@@ -222,8 +220,7 @@ def fit_recipe(
     began,rows = began or time.monotonic(),manifest.select('train', recipe.split)
     if len(rows) < 4:
         raise RecipeError(f'{manifest.path}: has {len(rows)} readable training videos, and learning by '
-            'comparison '
-            'needs at least 4 (better 100 and more); add videos')
+            'comparison needs at least 4 (better 100 and more); add videos')
     gpu = training_device(recipe, machine.device).type=='cuda'
     f,facts = _Fit(recipe, set(given)),look_at_videos(manifest, rows)
     _fit_clip(f, facts)

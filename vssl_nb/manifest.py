@@ -488,8 +488,7 @@ def _read_object(name:str)->Manifest:
     bare = [r.video for r in found.rows if not r.source]
     if bare:
         raise ManifestError(f"{name}: {len(bare)} videos have no source, such as '{bare[0]}'; name the "
-            "recording, "
-            "or the video itself where it is one of its own")
+            "recording, or the video itself where it is one of its own")
     found.path = Path(name)
     return found
 

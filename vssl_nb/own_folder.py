@@ -225,8 +225,7 @@ def _alone(folder:Path)->Iterator[None]: # one command at a time; another waits
     except (PermissionError, FileNotFoundError, NotADirectoryError, OSError) as e:
         if isinstance(e, ManifestError): raise
         raise ManifestError(f'{e.filename or folder}: cannot be written ({e.strerror}); manifest.csv has to '
-            'lie '
-            'beside the videos: make a folder of links to them where you may write') from None
+            'lie beside the videos: make a folder of links to them where you may write') from None
 
 def _probes(folder:Path, videos:list[str], workers:int|None, progress:bool)->list[dict]:
     "Look at every file, or go on where that was stopped; keyframes go into their table."
@@ -296,11 +295,9 @@ def _warn_of_lists(u:FolderUpdate, names:_Names):
         absent = sorted(set(names.parts) - used)
         if len(absent) == len(names.parts):
             raise ManifestError(f'{u.path.parent}: holds none of the {len(absent)} videos of the lists, such '
-                'as '
-                f'{absent[0]}; is it the folder that holds the folders of the classes?')
+                f'as {absent[0]}; is it the folder that holds the folders of the classes?')
         if absent: u.notes.append(f'{len(absent)} of the {len(names.parts)} videos of the lists are not '
-            'there, '
-            f'such as {absent[0]}')
+            f'there, such as {absent[0]}')
     labels = defaultdict(set)
     for r in u.rows: labels[r.source].add(r.label)
     if shared := [s for s,found in labels.items() if len(found - {''}) > 1]:

@@ -124,8 +124,7 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
         still = plain(nets[0], 'static') if rgb else None
         bytes_ = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])
         parts.append(_Seen([*part], pairs[0], torch.stack(pairs[1:], 1), own, theirs, still,
-            bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c.flatten(0,
-            0)[0].numpy()) for c in bytes_])))
+            bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c[0].numpy()) for c in bytes_])))
         if time.monotonic() - began > seconds and sum(len(p.rows) for p in parts) >= 32: break
     if sum(len(p.rows) for p in parts) < 4:
         raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too few for a '
@@ -230,70 +229,66 @@ def _said_learned(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[
     if collapsed:
         yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
             f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
-            f"{n['mean_cosine']:.3f}). "
-            'Do not use this encoder.')
+            f"{n['mean_cosine']:.3f}). Do not use this encoder.")
         yield task
         return
     if learned=='yes': yield 'It learned. ' + task
     elif learned=='a little': yield 'It learned a little. ' + task
-    elif learned=='unclear': yield ('It may have learned something, but so small a difference may be chance '
-        'on '
-        'so few videos. ' + task)
-    elif n['found_again_random'] > .9: yield ('It cannot be told whether it learned: the task is too easy '
-        'for '
-        'these videos. ' + task)
+    elif learned=='unclear':
+        yield ('It may have learned something, but so small a difference may be chance on so few videos. '
+            + task)
+    elif n['found_again_random'] > .9:
+        yield 'It cannot be told whether it learned: the task is too easy for these videos. ' + task
     else: yield 'It did not learn: it is no better than random weights. ' + task
     yield f"It has not collapsed: its features use about {n['rankme']:.0f} directions, spread {n['std']:.2f}."
     if not finished: yield f"It is not finished: this is step {n['step']}."
 
 # %% ../nbs/49_verdict.ipynb #2c9b1d33
 def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[str]:
-    if still: yield (f"In {_pct(n['still_videos'])} of the videos nothing moves: whatever is learned here is "
-        "about "
-        'still pictures, and nothing about motion.')
+    if still:
+        yield (f"In {_pct(n['still_videos'])} of the videos nothing moves: whatever is learned here is about "
+            'still pictures, and nothing about motion.')
     elif n['still_videos'] > .2: yield f"In {_pct(n['still_videos'])} of the videos nothing moves."
     if collapsed: return
     frame,colour = n['by_a_frame'],n['by_colours']
     words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Little'}
     how = next(word for least,word in words.items() if frame >= least)
     yield (f'{how} of what it calls alike ({_pct(frame)}) can be told from a single frame: background, '
-        'colours, '
-        f'things; {_pct(colour)} from the colours alone. The rest is in how things move, or is noise.')
+        f'colours, things; {_pct(colour)} from the colours alone. '
+        'The rest is in how things move, or is noise.')
 
 def _said_kin(n:dict)->Iterator[str]:
-    if n.get('siblings', 0) >= 10: yield (f"The nearest other video is one of the same source for "
-        f"{_pct(n['sibling_r1'])} "
-        f"of the {n['siblings']} that have one (random weights: {_pct(n['sibling_r1_random'])}).")
-    if 'label_r1' in n: yield (f"The nearest video of another source has the same label for "
-        f"{_pct(n['label_r1'])} "
-        f"(random weights: {_pct(n['label_r1_random'])}, guessing: {_pct(n['label_chance'])}); labels were "
-        "not "
-        'used in training.')
+    if n.get('siblings', 0) >= 10:
+        yield (f"The nearest other video is one of the same source for {_pct(n['sibling_r1'])} of the "
+            f"{n['siblings']} that have one (random weights: {_pct(n['sibling_r1_random'])}).")
+    if 'label_r1' in n:
+        yield (f"The nearest video of another source has the same label for {_pct(n['label_r1'])} "
+            f"(random weights: {_pct(n['label_r1_random'])}, guessing: {_pct(n['label_chance'])}); "
+            'labels were not used in training.')
 
 # %% ../nbs/49_verdict.ipynb #ab0ace84
 def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, finished:bool)->Iterator[str]:
-    if still and recipe.view=='residual': yield ('Differences of frames are empty where nothing moves: train '
-        'with '
-        '--view rgb.')
-    if still: yield ('For still pictures an encoder of images, made from millions of them, will serve you '
-        'better.')
-    elif collapsed: yield ('Train again with the method and the numbers of `own-videos`: collapse comes from '
-        'a loss without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
-        'from 0.1.')
+    if still and recipe.view=='residual':
+        yield 'Differences of frames are empty where nothing moves: train with --view rgb.'
+    if still:
+        yield 'For still pictures an encoder of images, made from millions of them, will serve you better.'
+    elif collapsed:
+        yield ('Train again with the method and the numbers of `own-videos`: collapse comes from a loss '
+            'without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
+            'from 0.1.')
     if collapsed or still: return
     if not finished: yield 'Go on with --resume, with more --minutes.'
-    if learned in ('no', 'unclear'): yield ('Give it more time (--minutes 60) or more videos (there were '
-        f"{n['trained_on']} here); a few hundred are a beginning, thousands are better.")
+    if learned in ('no', 'unclear'):
+        yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
+            'a few hundred are a beginning, thousands are better.')
     if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
-    if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb': yield ('If you search for what happens, and not '
-        'for '
-        'where: train a second run with --view residual and compare both, or use them together '
-        '(vssl-nb cotrain coclr-laptop).')
+    if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb':
+        yield ('If you search for what happens, and not for where: train a second run with --view residual '
+            'and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
     if learned in ('yes', 'a little'):
         yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
         if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test '
-            'part: '
-            'vssl-nb manifest FOLDER --split 0.2 before training).')
+            'part: vssl-nb manifest FOLDER --split 0.2 before training).')
 
 # %% ../nbs/49_verdict.ipynb #3235eb92
 def give_verdict(
