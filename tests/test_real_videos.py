@@ -337,8 +337,10 @@ def test_a_pipe_that_never_delivers_is_refused_and_one_that_got_in_is_cut_off(tm
         assert not (tmp_path/'copy.mp4').exists() and [f.name for f in tmp_path.iterdir()] == ['pipe.mp4']
         left = set(threading.enumerate())-before
         # now something writes, and the threads left behind find out that nobody waits
-        os.close(os.open(pipe, os.O_RDWR))
-        for thread in left: thread.join(10)
+        until = time.monotonic() + 10
+        while any(thread.is_alive() for thread in left) and time.monotonic() < until:
+            os.close(os.open(pipe, os.O_RDWR)) # a file is opened twice: to see what it is, and to read it
+            time.sleep(.05)
     assert not set(threading.enumerate())-before
 
 

@@ -95,7 +95,8 @@ class Flow:
         refuse_early(self.data)
         if ':' not in str(self.data):
             place = self.data if self.data.is_dir() else self.data.parent
-            refuse_early(folder=place/self.out)
+            # where all is done already, nothing needs to be written
+            if not (place/self.out).exists(): refuse_early(folder=place/self.out)
         from vssl_nb import flow
         try:
             job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device,

@@ -70,9 +70,9 @@ def _may_write(path:Path, option:str)->None: # into the nearest folder that exis
     if not where.is_dir():
         raise PathError(f'{path}: {where} is a file, not a folder; choose another {option}')
     if os.access(where, os.W_OK | os.X_OK): return
-    mine = '' if where==path else f' ({where})'
-    raise PathError(f'{path}: cannot be written, you may not write to this folder{mine}; '
-        f'choose another {option}')
+    mine, closed = '' if where==path else f' ({where})', os.statvfs(where).f_flag & os.ST_RDONLY
+    why = os.strerror(errno.EROFS) if closed else 'you may not write to this folder'
+    raise PathError(f'{path}: cannot be written, {why}{mine}; choose another {option}')
 
 def expect_writable(
     file, # to be written when the work is done
