@@ -287,7 +287,8 @@ def test_the_variables_of_srun_start_a_run(place, whole):
 
 def test_a_mistake_of_many_processes_is_said_once(place, whole):
     for more, word in ((['--out', 'four'], 'holds a run already'),
-        (['--out', 'bad', '--lr', 'fast'], '--lr fast: is not a number'), (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
+        (['--out', 'bad', '--lr', 'fast'], '--lr fast: is not a number'),
+        (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
         process = torchrun(2, '--epochs', 4, *more, cwd=place)
         said = process.communicate(timeout=120)[1]
         assert process.returncode and len(ours(said)) == 1 and word in ours(said)[0], said
