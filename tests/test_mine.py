@@ -64,6 +64,10 @@ def test_a_run_of_coclr_knows_who_mined_for_it(place):
     (('rgb', '--topk', '0'), 'mines nothing'),
     (('rgb', '--out', 'x.txt'), 'write a .csv or a .json file'),
     (('nowhere',), 'nowhere'),
+    (('toy/manifest.csv',), 'is a file; name the run folder'),
+    (('rgb', '--mining', 'toy'), 'so toy is not a run'),
+    (('rgb', '--data', 'nowhere'), 'nowhere'),
+    (('rgb', '--out', 'toy/manifest.csv/found.csv'), 'is a file, not a folder'),
 ])
 def test_what_is_refused(place, words, says, capsys, monkeypatch):
     monkeypatch.chdir(place)

@@ -593,6 +593,8 @@ class Mine:
     def run(self):
         if self.out and self.out.suffix not in ('.csv', '.json'):
             raise Mistake(f'--out {self.out}: write a .csv or a .json file')
+        refuse_early(self.data, self.folder, out=self.out)
+        refuse_early(run=self.mining)
         from vssl_nb import mining_quality
         from vssl_nb.machine import Machine
         networks, labels = mining_quality.mining_networks(self.folder, self.mining, self.data,
