@@ -1,13 +1,17 @@
 "`vssl-nb mine` from the outside: two short runs, what they would mine, and what is refused."
+import csv
 import json
+import statistics
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from vssl_nb import cli, toy
 from vssl_nb.experiments import pretrain
 from vssl_nb.machine import Machine
+from vssl_nb.manifest import read
 from vssl_nb.recipes import find, override
 
 QUIET = Machine('cpu', workers=0, progress=False)
@@ -52,6 +56,31 @@ def test_a_run_of_coclr_knows_who_mined_for_it(place):
     done = mine(place, 'co', '--miners', 'cascade,stages=2')
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith('48 candidates; residual mines for rgb')
+
+
+def test_each_class_over_the_epochs(place):
+    "`mining.csv` says of each class what `steps.csv` says of all; a stopped run ends with the same file."
+    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=3, batch=8, queue=16, topk=2)
+    given = {'machine': QUIET, 'init_from': place/'rgb', 'sampler': place/'residual'}
+    pretrain(recipe, place/'toy', place/'whole', **given)
+    pretrain(recipe, place/'toy', place/'parts', max_steps=8, **given)
+    pretrain(recipe, place/'toy', place/'parts', resume=True, machine=QUIET)
+    assert (place/'parts'/'mining.csv').read_text() == (place/'whole'/'mining.csv').read_text()
+    with (place/'whole'/'mining.csv').open(newline='') as f: classes = list(csv.DictReader(f))
+    with (place/'whole'/'steps.csv').open(newline='') as f: steps = list(csv.DictReader(f))
+    labels = read(place/'toy').labels
+    assert list(classes[0]) == ['step', 'epoch', *(f'{w}/{c}' for w in ('cmr', 'pmr') for c in labels)]
+    assert [r['epoch'] for r in classes] == ['0', '1', '2']
+    for line in classes:
+        epoch = [r for r in steps if r['epoch'] == line['epoch']]
+        assert line['step'] == epoch[-1]['step']
+        found = [float(line[f'cmr/{c}']) for c in labels]
+        assert statistics.median_low(found) <= float(epoch[-1]['cmr']) <= statistics.median_high(found)
+    last = [r for r in steps if r['epoch'] == '2'] # the queue is full, so each query takes two
+    queries = Counter(r.label for r in read(place/'toy').rows if r.split1 == 'train')
+    mean = sum(float(classes[-1][f'pmr/{c}'])*queries[c] for c in labels)/sum(queries.values())
+    assert abs(mean - statistics.mean(float(r['mined']) for r in last)) < 1e-6
+    assert all(float(r['mined_r1']) <= float(r['mined_rk']) <= 1 for r in last)
 
 
 @pytest.mark.parametrize('words, says', [

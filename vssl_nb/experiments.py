@@ -7,7 +7,7 @@ __all__ = ['GLOBAL_RNG', 'training_clips', 'training_videos', 'short_videos', 't
            'training_views', 'training_device', 'lr_schedule', 'clean_protocol', 'blame', 'build_method',
            'check_method', 'check_step', 'manifest_place', 'run_card', 'open_run', 'extension', 'trained_steps',
            'read_weights', 'initialise_from', 'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain',
-           'open_folder', 'export_run']
+           'ClassLog', 'open_folder', 'export_run']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import copy
@@ -32,7 +32,7 @@ from .backbones import create
 from .checkpoints import digest, export_encoder, load
 from .datasets import TrainClips, VideoCache, collate
 from .distributed import gather_objects, on_main, is_main, rank, start, world_size
-from .driver import drive, machine_card, read_json, run_folder, write_json
+from .driver import StepLog, drive, machine_card, read_json, run_folder, write_json
 from .health import HealthLog, HealthMonitor
 from .machine import Machine, checkpoint_activations, pick_device
 from .manifest import Manifest, has_split
@@ -43,7 +43,7 @@ from .protocols import Protocol, protocol
 from .recipes import Recipe, RecipeError, TrainingVideos, difference, from_dict, networks, refuse_unfit
 from .recipes import to_dict, view_names
 from .sampling import random_clips
-from .train import TrainingState, TrainError, batch_order, loader
+from .train import StepResult, TrainingState, TrainError, batch_order, loader
 from .views import Views, streams
 
 # %% ../nbs/41_experiments.ipynb #54866064
@@ -458,11 +458,38 @@ def pretrain(
         monitor = HealthMonitor(manifest, recipe.split, recipe.view, length=clip.length, stride=clip.stride,
             size=recipe.size, pad=clip.pad, every=health_every, workers=machine.workers,
             **view_options(recipe)) if health_every else None
-        with HealthLog(out, run.step, monitor, encoder, dev) as health:
+        with (HealthLog(out, run.step, monitor, encoder, dev) as health,
+                ClassLog(out, run.step, run.method, manifest.labels) as classes):
             drive(run, batches, training_views(recipe), lr_schedule(recipe), out, card, dev,
-                machine, recipe.name, each=health, max_steps=max_steps, until=until,
-                export=lambda: export_run(out, recipe, run.method, run.step, manifest))
+                machine, recipe.name, each=lambda step: classes(step) or health(step), max_steps=max_steps,
+                until=until, export=lambda: export_run(out, recipe, run.method, run.step, manifest))
     return out
+
+# %% ../nbs/41_experiments.ipynb #b7fb3499
+class ClassLog:
+    "`mining.csv` of a run: what its method says of each class when an epoch ends; a context manager."
+    def __init__(self,
+        out:Path, # the run folder
+        step:int, # the run goes on from here; later lines are cut
+        method:nn.Module, # with `class_logs()`, or nothing is written
+        labels:list[str], # class names, in the order of their ids
+    ):
+        self.told: Callable[[],Mapping[str,Tensor]] = getattr(method, 'class_logs', dict)
+        self.labels = labels
+        has = bool(labels and self.told()) and is_main()
+        self.log = StepLog(out, step, 'mining.csv', 'mining/') if has else None
+
+    def __call__(self, result:StepResult)->None:
+        "Write a line if an epoch has just ended."
+        if self.log is None or not result.last: return
+        row: dict[str,float] = {'step': result.step, 'epoch': result.epoch}
+        for what,values in self.told().items():
+            row |= {f'{what}/{name}': v for name,v in zip(self.labels, values.tolist())}
+        self.log.write(row)
+
+    def __enter__(self): return self
+    def __exit__(self, *error):
+        if self.log: self.log.__exit__(*error)
 
 # %% ../nbs/41_experiments.ipynb #b69d34e6
 def open_folder(
@@ -471,8 +498,8 @@ def open_folder(
 )->None:
     "Write down what is about to be trained; the first process alone."
     if not is_main(): return
-    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'last.pt',
-            'encoder.safetensors'):
+    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv',
+            'last.pt', 'encoder.safetensors'):
         for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file half written
     write_json(out/'recipe.json', to_dict(recipe))
     write_json(out/'card.json', card)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
            'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_recall',
-           'share_per_class', 'ClassMiningRecall']
+           'mining_hits', 'share_per_class', 'ClassMiningRecall']
 
 # %% ../nbs/14_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
@@ -245,6 +245,15 @@ def mining_recall(
     known = (label >= 0) & (labels[first] >= 0) & ~excluded.all(1)
     return (known & (labels[first]==label)).sum() / known.sum()
 
+def mining_hits(
+    topk:Tensor, # (B, N) bool, from mining: `Mined.found`
+    label:Tensor, # (B,) class ids, -1 unlabelled
+    labels:Tensor, # (N,) of the candidates
+)->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
+    "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
+    known = topk & (label[:,None] >= 0) & (labels >= 0)
+    return (known & (label[:,None]==labels)).any(1).sum() / known.any(1).sum()
+
 # %% ../nbs/14_mining.ipynb #29ab180d
 def share_per_class(
     label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
@@ -261,7 +270,7 @@ def share_per_class(
 
 # %% ../nbs/14_mining.ipynb #88a39db3
 class _Instances(nn.Module): # what `ClassMiningRecall` remembers
-    label:Tensor; source:Tensor; hit:Tensor; epoch:Tensor
+    label:Tensor; source:Tensor; hit:Tensor; taken:Tensor; right:Tensor; epoch:Tensor
     def __init__(self,
         rows:int, # of the manifest: what `row` of a batch and of a memory counts
     ):
@@ -269,6 +278,8 @@ class _Instances(nn.Module): # what `ClassMiningRecall` remembers
         for name in ('label', 'source'): # the last row is nobody
             self.register_buffer(name, torch.full((rows+1,), -1))
         self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool))
+        for name in ('taken', 'right'): # of each class id, by its queries; the last is that of no class
+            self.register_buffer(name, torch.zeros(rows+1, dtype=torch.long))
         self.register_buffer('epoch', torch.tensor(-1))
         self.counts = True # is there anything to log?
         self.now:int|None = -1 # `epoch`, known to the CPU; None after loading: ask the device once
@@ -276,8 +287,16 @@ class _Instances(nn.Module): # what `ClassMiningRecall` remembers
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest):
         self.counts = any(name.startswith(prefix) for name in state)
         if not self.counts: return # a run from before there was this: it goes on with the columns it had
+        for name in ('taken', 'right'): state.setdefault(prefix+name, getattr(self, name)) # came later
         super()._load_from_state_dict(state, prefix, metadata, strict, missing, *rest)
         self.now = None
+
+    def _count(self, found:Tensor, label:Tensor, memory:Any)->None: # what the queries of each class took
+        taken = found & (label[:,None] >= 0) & (memory.label >= 0)
+        right = taken & (label[:,None]==memory.label)
+        label, *sums = gather(torch.stack([label, taken.sum(1), right.sum(1)], 1)).unbind(1)
+        of = torch.where(label < 0, len(self.taken)-1, label)
+        for counts,n in zip((self.taken, self.right), sums): counts.index_add_(0, of, n)
 
 # %% ../nbs/14_mining.ipynb #5a5b4f43
 class ClassMiningRecall(_Instances):
@@ -292,14 +311,19 @@ class ClassMiningRecall(_Instances):
         "Add what the queries of one step took, those of all processes."
         if self.now is None: self.now = int(self.epoch)
         if epoch!=self.now:
-            self.hit.zero_()
+            for counts in (self.hit, self.taken, self.right): counts.zero_()
             self.epoch.fill_(epoch)
             self.now = epoch
+        self._count(found, label, memory)
         at = torch.where(memory.row < 0, len(self.hit)-1, memory.row)
         right = (found & (label[:,None]==memory.label) & (memory.label >= 0)).any(0)
         right = gather(right[None].int()).any(0)
         self.label[at], self.source[at] = memory.label, memory.source
         self.hit[torch.where(right, at, len(self.hit)-1)] = True
+
+    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
+        "The share of what the queries of a class took that is right: PMR class by class."
+        return self.right[:-1]/self.taken[:-1]
 
     def per_class(self,
         unit:str='source', # what is an instance: a recording (the paper) or a 'video'

@@ -38,6 +38,7 @@ class MiningQuality:
     # 0 to 1: share of what was mined that has the class of its query (CPR, Eq. 3); NaN without labels
     pmr:float
     r1:float # 0 to 1: how often the nearest of what was mined has it
+    rk:float # 0 to 1: how often at least one of the k has it
     class_cmr:dict[str,float] # class -> 0 to 1: share of its instances that were taken rightly (CPR, Eq. 5)
     unit:str # what an instance is: 'source', a recording (the paper), or 'video'
 
@@ -94,14 +95,16 @@ def measure_mining(
     kept, z = _Candidates(first, searched), {v: f.x[searched].T for v,f in networks.items()}
     cmr = ClassMiningRecall(1 + max(int(x.max()) for x in (first.row, first.source, first.label)))
     cmr.label[first.row], cmr.source[first.row] = first.label, first.source # also of those not searched
-    right = known = nearest = asked = taken = 0
+    right = known = nearest = hits = asked = told_by = taken = 0
     for rows in torch.arange(N).split(max(1, 2**25//len(searched)//len(networks))): # 128 MiB at a time
         sims = {v: f.x[rows] @ z[v] for v,f in networks.items()}
         found = mine(miner, sims, first.source[rows], kept.source, same_source=same_source).found
         label = first.label[rows]
         cmr.update(found, label, kept)
         told = found & (label[:,None] >= 0) & (kept.label >= 0)
-        right, known = right + int((told & (label[:,None]==kept.label)).sum()), known + int(told.sum())
+        same = told & (label[:,None]==kept.label)
+        right, known = right + int(same.sum()), known + int(told.sum())
+        hits, told_by = hits + int(same.any(1).sum()), told_by + int(told.any(1).sum())
         best = next(iter(sims.values())).masked_fill(~found, -torch.inf).argmax(1)
         can = told.gather(1, best[:,None])[:,0]
         nearest, asked = nearest + int((can & (kept.label[best]==label)).sum()), asked + int(can.sum())
@@ -109,7 +112,7 @@ def measure_mining(
     def share(a, b): return a/b if b else float('nan')
     recall = cmr.per_class(unit).tolist()
     return MiningQuality(name or type(miner).__name__, tuple(networks), len(searched), taken,
-        share(right, known), share(nearest, asked),
+        share(right, known), share(nearest, asked), share(hits, told_by),
         {n: v for n,v in zip(labels, recall) if not math.isnan(v)}, unit)
 
 # %% ../nbs/46_mining_quality.ipynb #34ecd5e4
@@ -171,10 +174,10 @@ def quality_table(
     rows = []
     for q in found:
         against = compare_classes(q, found[0])
-        rows.append({'miner': q.miner, 'views': ' + '.join(q.views), 'k': q.k, 'mined': q.pmr, 'r1': q.r1,
+        rows.append({'miner': q.miner, 'views': ' + '.join(q.views), 'k': q.k, 'mined': q.pmr, 'r1': q.r1, 'rk': q.rk,
             'cmr': q.cmr, 'whole': f'{q.whole} of {len(q.class_cmr)}'} |
             ({} if q is found[0] else {'against': ', '.join(f'{n} {len(c)}' for n,c in against.items())}))
-    heads = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %', 'cmr': 'CMR %',
+    heads = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %', 'rk': 'R@k %', 'cmr': 'CMR %',
         'whole': 'classes at 100 %', 'against': 'classes against the first'}
     return table(rows, form, heads if len(found) > 1 else {k: h for k,h in heads.items() if k!='against'})
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ..backbones import make_head
 from ..losses import mil_nce, topk_accuracy
-from vssl_nb.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_precision,
-    mining_recall)
+from ..mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
+    mining_precision, mining_recall)
 from ..momentum import EncoderPair, Queue, momentum_keys, named_clips
 from ..sampling import one_of
 
@@ -81,7 +81,7 @@ def learn_from(
         'mined_r1': mining_recall(sims[mining_view], ~mined.found, label, queue.label)}
     if cmr is not None and cmr.counts:
         cmr.update(mined.found, label, queue, batch.get('epoch', 0))
-        logs['cmr'] = cmr.median()
+        logs |= {'mined_rk': mining_hits(mined.found, label, queue.label), 'cmr': cmr.median()}
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/32_methods.coclr.ipynb #8cb190f9
@@ -148,6 +148,11 @@ class CoCLR(nn.Module):
                 cmr=self.cmr if self.training else None)
         self.pair.remember({self.view: k, self.mining_view: f}, batch)
         return None if waits else loss, logs
+
+    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
+        "Class mining recall and precision of the epoch, for `mining.csv`."
+        if self.cmr is None or not self.cmr.counts: return {}
+        return {'cmr': self.cmr.per_class(), 'pmr': self.cmr.precision()}
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue both keys of this step."
