@@ -3,8 +3,12 @@
 For each seed: InfoNCE on frames and on frame differences; then, all from these two and for the same number of
 steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is CoCLR), 3, 5 and 7
 stages, and of 3 stages with other ratios. Each is measured by retrieval on test videos (clean protocol), by
-the mining in its log (mean of the last epoch; class mining recall at its end), and before any of it what the
+the mining in its log (mean of each epoch; class mining recall at its end), and before any of it what the
 frozen networks would mine is measured, over the stages.
+
+A cascade asks the view that learns as well, and on the toy that view begins with next to nothing. So there
+is a second cycle: the same phase again with 1, 3, 5 and 7 stages, from the frames of the first cycle's
+CoCLR.
 
     python benchmarks/cascade.py --seeds 11 12 13 --out results/cascade-toy.json
 
@@ -23,14 +27,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 from vssl_nb import toy  # noqa: E402
+from vssl_nb.checkpoints import load  # noqa: E402
 from vssl_nb.evaluation import keep_results, retrieve  # noqa: E402
 from vssl_nb.experiments import pretrain  # noqa: E402
 from vssl_nb.machine import Machine  # noqa: E402
+from vssl_nb.manifest import read  # noqa: E402
+from vssl_nb.mining import ClassMiningRecall  # noqa: E402
 from vssl_nb.mining_quality import compare_miners, mining_networks  # noqa: E402
 from vssl_nb.recipes import find, override  # noqa: E402
 
 STAGES, RATIO, RATIOS = (1, 3, 5, 7), .6, (.5, .8) # of 3 stages
 RUNS = {f's={s}, r={RATIO}': (s, RATIO) for s in STAGES} | {f's=3, r={r}': (3, r) for r in RATIOS}
+FIRST = f's=1, r={RATIO}' # CoCLR: the second cycle begins with it
+AGAIN = {f's={s}, r={RATIO}, cycle 2': (s, RATIO) for s in STAGES}
 
 
 def train(recipe, data, out: Path, how: Machine, **starts) -> dict:
@@ -43,13 +52,26 @@ def train(recipe, data, out: Path, how: Machine, **starts) -> dict:
     return json.loads(file.read_text())[0]
 
 
-def last_epoch(out: Path) -> dict:
-    "What the log says about mining at the end."
+def mining_log(out: Path) -> dict:
+    "What the log says about mining: at the end, and PMR over the epochs."
     with (out/'steps.csv').open(newline='') as f: rows = list(csv.DictReader(f))
-    rows = [r for r in rows if r['epoch']==rows[-1]['epoch']]
-    mean = {c: statistics.mean(float(r[c]) for r in rows if r[c] not in ('', 'nan'))
-        for c in ('mined', 'mined_r1')}
-    return mean | {'cmr': float(rows[-1]['cmr']), 'steps': int(rows[-1]['step'])}
+    epochs: dict[str, list[dict]] = {}
+    for r in rows: epochs.setdefault(r['epoch'], []).append(r)
+    def mean(some, c): # nothing is mined while the queue fills
+        values = [float(r[c]) for r in some if r[c] not in ('', 'nan')]
+        return round(statistics.mean(values), 5) if values else None
+    last = [*epochs.values()][-1]
+    return {c: mean(last, c) for c in ('mined', 'mined_r1')} | {'cmr': float(rows[-1]['cmr']),
+        'steps': int(rows[-1]['step']), 'pmr_by_epoch': [mean(e, 'mined') for e in epochs.values()]}
+
+
+def class_recall(out: Path, rows: int) -> dict:
+    "Class mining recall at the end, of recordings and of videos."
+    cmr = ClassMiningRecall(rows)
+    state = load(out/'last.pt')['method']
+    cmr.load_state_dict({k.removeprefix('cmr.'): v for k, v in state.items() if k.startswith('cmr.')})
+    return {f'class_cmr_{unit}': [round(x, 5) for x in cmr.per_class(unit).tolist() if x == x]
+        for unit in ('source', 'video')}
 
 
 def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
@@ -70,13 +92,15 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
     memory = min(memory, len(next(iter(networks.values()))))
     frozen = compare_miners(networks, labels, miners, k, memory=memory)
     found['frozen'] = [{'stages': s, 'pmr': q.pmr, 'r1': q.r1, 'cmr': q.cmr} for s, q in zip(STAGES, frozen)]
-    for name, (stages, ratio) in RUNS.items():
-        out = root/name.replace(', ', '-').replace('=', '')
+    rows = len(read(data))
+    for name, (stages, ratio) in (RUNS | AGAIN).items():
+        out = root/name.replace(', ', '-').replace('=', '').replace(' ', '')
+        begin = root/FIRST.replace(', ', '-').replace('=', '') if name in AGAIN else root/'rgb'
         mines = recipe('coclr-toy-rgb-cycle1', miner='cascade',
             miner_options=(f'stages={stages}', f'ratio={ratio}'))
-        r = train(mines, data, out, how, init_from=root/'rgb', sampler=root/'residual')
+        r = train(mines, data, out, how, init_from=begin, sampler=root/'residual')
         row = {'run': name, 'stages': stages, 'ratio': ratio, 'r1': r['r1'], 'r5': r['r5'], 'r10': r['r10'],
-            'seconds': r['seconds']} | last_epoch(out)
+            'seconds': r['seconds']} | mining_log(out) | class_recall(out, rows)
         found['rows'].append(row)
         print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR {row['cmr']:.1%}",
             flush=True)
@@ -98,7 +122,7 @@ def main():
     for seed in a.seeds:
         told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.size, how, **changes))
         if a.out: Path(a.out).write_text(json.dumps(told, indent=1) + '\n')
-    for name in RUNS:
+    for name in RUNS | AGAIN:
         r1 = [r['r1'] for s in told['seeds'] for r in s['rows'] if r['run']==name]
         print(f'{name}: mean R@1 {statistics.mean(r1):.1%} ({", ".join(f"{100*x:.1f}" for x in r1)})')
 

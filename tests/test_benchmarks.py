@@ -1,6 +1,7 @@
 "The benchmark scripts run and write what they say; how fast anything is, is not a test."
 import importlib
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -175,7 +176,11 @@ def test_cascade(tmp_path):
     assert done.returncode == 0, done.stderr
     seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
     rows = {r['run']: r for r in seed['rows']}
-    assert [r['stages'] for r in seed['rows'][2:]] == [1, 3, 5, 7, 3, 3]
+    assert [r['stages'] for r in seed['rows'][2:]] == [1, 3, 5, 7, 3, 3, 1, 3, 5, 7]
+    assert all(len(r['pmr_by_epoch']) == 2 and r['pmr_by_epoch'][-1] == r['mined'] for r in seed['rows'][2:])
+    for r in seed['rows'][2:]: # the median that was logged, from the classes
+        a, b = (f(r['class_cmr_source']) for f in (statistics.median_low, statistics.median_high))
+        assert a - 1e-4 <= r['cmr'] <= b + 1e-4 and len(r['class_cmr_video']) == len(r['class_cmr_source'])
     assert all(0 <= r[c] <= 1 for r in seed['rows'][2:] for c in ('r1', 'mined', 'mined_r1', 'cmr'))
     assert len({r['steps'] for r in seed['rows'][2:]}) == 1 # the same budget
     assert [f['stages'] for f in seed['frozen']] == [1, 3, 5, 7]

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first',
            'refuse_early', 'MachineOptions', 'Pretrain', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search',
-           'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Mine', 'Report', 'Demo', 'Mistake', 'sentence',
-           'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
+           'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Mine', 'Claims', 'Report', 'Demo', 'Mistake',
+           'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
            'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
@@ -606,6 +606,25 @@ class Mine:
             mining_quality.quality_table(found), sep='\n')
         if self.out: print(mining_quality.write_quality(self.out, found))
 
+# %% ../nbs/50_cli.ipynb #24177e8a
+@dataclass
+class Claims:
+    "Print which claims of the papers were tested with this library, and which hold."
+    paper:str|None=None # only those of one text, such as CPR
+    ledger:Path|None=None # .json file; none: results/claims.json of the clone
+    form:Literal['text','markdown']='text' # of what is printed
+
+    def run(self):
+        from vssl_nb import claims
+        papers = {c.paper.lower(): c.paper for c in claims.CLAIMS.values()}
+        asked = (self.paper or '').lower()
+        if asked and asked not in papers:
+            raise Mistake(f'--paper {self.paper}: there are {", ".join(papers.values())}')
+        chosen = [n for n,c in claims.CLAIMS.items() if asked in ('', c.paper.lower())]
+        show = claims.ledger_text if self.form=='text' else claims.ledger_markdown
+        place = self.ledger or claims.LEDGER
+        print(show(place, chosen), claims.ledger_count(place), sep='\n\n')
+
 # %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
 class Report:
@@ -641,7 +660,7 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
-    'mine': Mine, 'report': Report}
+    'mine': Mine, 'claims': Claims, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."

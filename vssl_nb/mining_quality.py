@@ -72,6 +72,13 @@ class _Candidates: # as a memory
         self.label, self.source, self.row = (x[rows] for x in (found.label, found.source, found.row))
 
 # %% ../nbs/46_mining_quality.ipynb #66117d59
+def _searched(N:int, memory:int|None, seed:int)->Tensor: # positions, in order
+    if memory is None: return torch.arange(N)
+    if not 1 <= memory <= N:
+        raise ValueError(f'memory={memory}: there are {N} training videos to search, so use 1 to {N}')
+    return torch.randperm(N, generator=torch.Generator().manual_seed(seed))[:memory].sort().values
+
+# %% ../nbs/46_mining_quality.ipynb #7674c27c
 @torch.inference_mode()
 def measure_mining(
     networks:Mapping[str,Features], # view -> features of the same videos, unit length; the mining view first
@@ -87,24 +94,19 @@ def measure_mining(
     first, *others = networks.values()
     if any(not torch.equal(first.row, f.row) for f in others):
         raise ValueError('the networks have looked at different videos: take `mining_networks`')
-    N = len(first)
-    if memory is not None and not 1 <= memory <= N:
-        raise ValueError(f'memory={memory}: there are {N} training videos to search, so use 1 to {N}')
-    g = torch.Generator().manual_seed(seed)
-    searched = torch.arange(N) if memory is None else torch.randperm(N, generator=g)[:memory].sort().values
+    N, searched = len(first), _searched(len(first), memory, seed)
     kept, z = _Candidates(first, searched), {v: f.x[searched].T for v,f in networks.items()}
     cmr = ClassMiningRecall(1 + max(int(x.max()) for x in (first.row, first.source, first.label)))
     cmr.label[first.row], cmr.source[first.row] = first.label, first.source # also of those not searched
-    right = known = nearest = hits = asked = told_by = taken = 0
+    nearest = hits = asked = told_by = taken = 0
     for rows in torch.arange(N).split(max(1, 2**25//len(searched)//len(networks))): # 128 MiB at a time
         sims = {v: f.x[rows] @ z[v] for v,f in networks.items()}
         found = mine(miner, sims, first.source[rows], kept.source, same_source=same_source).found
         label = first.label[rows]
         cmr.update(found, label, kept)
         told = found & (label[:,None] >= 0) & (kept.label >= 0)
-        same = told & (label[:,None]==kept.label)
-        right, known = right + int(same.sum()), known + int(told.sum())
-        hits, told_by = hits + int(same.any(1).sum()), told_by + int(told.any(1).sum())
+        right = told & (label[:,None]==kept.label)
+        hits, told_by = hits + int(right.any(1).sum()), told_by + int(told.any(1).sum())
         best = next(iter(sims.values())).masked_fill(~found, -torch.inf).argmax(1)
         can = told.gather(1, best[:,None])[:,0]
         nearest, asked = nearest + int((can & (kept.label[best]==label)).sum()), asked + int(can.sum())
@@ -112,7 +114,7 @@ def measure_mining(
     def share(a, b): return a/b if b else float('nan')
     recall = cmr.per_class(unit).tolist()
     return MiningQuality(name or type(miner).__name__, tuple(networks), len(searched), taken,
-        share(right, known), share(nearest, asked), share(hits, told_by),
+        share(int(cmr.right.sum()), int(cmr.taken.sum())), share(nearest, asked), share(hits, told_by),
         {n: v for n,v in zip(labels, recall) if not math.isnan(v)}, unit)
 
 # %% ../nbs/46_mining_quality.ipynb #34ecd5e4
@@ -174,10 +176,11 @@ def quality_table(
     rows = []
     for q in found:
         against = compare_classes(q, found[0])
-        rows.append({'miner': q.miner, 'views': ' + '.join(q.views), 'k': q.k, 'mined': q.pmr, 'r1': q.r1, 'rk': q.rk,
-            'cmr': q.cmr, 'whole': f'{q.whole} of {len(q.class_cmr)}'} |
+        rows.append({'miner': q.miner, 'views': ' + '.join(q.views), 'k': q.k, 'mined': q.pmr, 'r1': q.r1,
+            'rk': q.rk, 'cmr': q.cmr, 'whole': f'{q.whole} of {len(q.class_cmr)}'} |
             ({} if q is found[0] else {'against': ', '.join(f'{n} {len(c)}' for n,c in against.items())}))
-    heads = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %', 'rk': 'R@k %', 'cmr': 'CMR %',
+    heads = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %', 'rk': 'R@k %',
+        'cmr': 'CMR %',
         'whole': 'classes at 100 %', 'against': 'classes against the first'}
     return table(rows, form, heads if len(found) > 1 else {k: h for k,h in heads.items() if k!='against'})
 

@@ -31,8 +31,8 @@ from .recipes import RECIPES, RecipeError, difference, from_dict
 
 # %% ../nbs/42_report.ipynb #593b2269
 # kept as shares, shown in percent
-SHARE_COLUMNS = ('r1', 'r5', 'r10', 'r20', 'r50', 'mined', 'mined_r1', 'mined_rk', 'rk', 'cmr', 'top1', 'top5',
-    'mean_class')
+SHARE_COLUMNS = ('r1', 'r5', 'r10', 'r20', 'r50', 'mined', 'mined_r1', 'mined_rk', 'rk', 'cmr', 'top1',
+    'top5', 'mean_class')
 # what was published, and ours minus that
 AGAINST = tuple(f'{m}_{what}' for m in ('r1', 'top1') for what in ('paper', 'diff'))
 NUMBERS = SHARE_COLUMNS + AGAINST + ('seconds', 'seeds', 'share') # aligned on the right
