@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['CROPS', 'ATTEMPTS', 'IMAGENET_MEAN', 'IMAGENET_STD', 'GREY', 'JITTER', 'GREY_MODES', 'COLOURS', 'BASE_PROBABILITY',
-           'PIECE', 'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'send_to', 'apply', 'normalise',
-           'Augmentation', 'find_augmentation', 'check_drawn']
+           'PIECE', 'APPEARANCES', 'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'send_to', 'apply',
+           'draw_appearance', 'repeated', 'disturb_appearance', 'normalise', 'Augmentation', 'find_augmentation',
+           'check_drawn']
 
 # %% ../nbs/05_augment.ipynb #7d6bc000
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ import cv2
 import numpy as np
 import torch
 from numpy.random import Generator
-from torch import Tensor
+from torch import Tensor, nn
 from .plugins import resolve
 from .sampling import one_of, positive
 
@@ -91,6 +92,7 @@ def draw(
     blur:float=.5, sigma:tuple[float,float]=(.1,2.), # probability; width, px
     colour:str='all', # which clips jitter, grey, permute, blur may change; 'released': only chosen ones (b8)
     same:bool=False, # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
+    **disturbance, # of `draw_appearance`
 )->dict[str,Tensor]: # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
@@ -109,8 +111,9 @@ def draw(
     tint = rng.integers(0, 3, (clips, frames)) if grey_mode=='flicker' else np.full((clips, frames), 3)
     jitters, greys, permutes, blurs = (change & chosen for change in changes)
     factor = np.where(jitters, factor, 1.)
-    return _tensors(box=box, flip=flips[:,0], order=order, brightness=factor[:,0], contrast=factor[:,1],
-        saturation=factor[:,2],
+    more = draw_appearance(rng, clips, **disturbance) if disturbance else {}
+    return more | _tensors(box=box, flip=flips[:,0], order=order, brightness=factor[:,0],
+        contrast=factor[:,1], saturation=factor[:,2],
         hue=np.where(jitters[:,0], turn, 0.), grey=np.where(greys, tint, -1),
         permute=np.where(permutes, channels, np.arange(3)), sigma=np.where(blurs[:,0], width_px, 0.))
 
@@ -307,7 +310,7 @@ def apply(
     # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone
     params:dict[str,Tensor],
 )->Tensor: # (B, V, 3, T, H, W) float32 in [0,1]
-    "Colour, grey, blur and flip of every clip; the box was the worker's job."
+    "Colour, grey, blur and flip of every clip, then its disturbance; the box was the worker's job."
     if clips.ndim!=6 or clips.shape[-1]!=3 or clips.dtype!=torch.uint8:
         raise ValueError(f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} "
             f"{tuple(clips.shape)}.")
@@ -318,7 +321,68 @@ def apply(
     x, flat = torch.empty((B*V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
     if clips.device.type=='cpu': _by_pieces(flat.contiguous().numpy(), p, x.numpy())
     else: _all_at_once(x.copy_(flat.movedim(-1, 1)).div_(255), _plan(p, H, W))
-    return x.view(B, V, 3, T, H, W)
+    x = x.view(B, V, 3, T, H, W)
+    return disturb_appearance(x, params) if 'mix' in params else x
+
+# %% ../nbs/05_augment.ipynb #8c71ad47
+APPEARANCES = ('none', 'rad_inter', 'rad_intra', 'be')
+
+def draw_appearance(
+    rng:Generator, # the only source of chance
+    clips:int, # V
+    appearance:str='none', # of APPEARANCES: whose still image is mixed in
+    appearance_clips:tuple[int,...]=(), # into which clips, counted from 0
+    windows:int=5, # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
+    strength:tuple[float,float]=(.1,.5), # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
+)->dict[str,Tensor]: # mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows: k
+    "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
+    one_of(APPEARANCES, appearance=appearance)
+    if any(not 0 <= i < clips for i in appearance_clips):
+        raise ValueError(f"appearance_clips={tuple(appearance_clips)} counts clips from 0, and there are "
+            f"{clips}.")
+    if (appearance=='none') != (not appearance_clips):
+        raise ValueError(f"appearance={appearance!r} with appearance_clips={tuple(appearance_clips)}: say "
+            "what is mixed in and into which clips, or leave both out.")
+    if appearance=='none': return {}
+    positive(windows=windows); _within(0, 1, strength=strength)
+    chosen, u = np.isin(np.arange(clips), appearance_clips), rng.random((3, clips))
+    low, high = strength
+    return _tensors(mix=np.where(chosen, low + (high-low)*u[0], 0.), frame=u[1],
+        donor=u[2] if appearance=='rad_inter' else np.full(clips, -1.),
+        windows=np.full(clips, 1 if appearance=='be' else windows))
+
+def repeated(
+    image:Tensor, # (n, C, H, W)
+    k:int, # windows in each direction
+)->Tensor: # the same shape
+    "An image shrunk by averaging and repeated k x k times; what is too much is cut off."
+    if k==1: return image
+    H,W = image.shape[-2:]
+    small = nn.functional.adaptive_avg_pool2d(image, (-(-H//k), -(-W//k)))
+    return small.repeat(1, 1, k, k)[...,:H,:W]
+
+# %% ../nbs/05_augment.ipynb #441302b7
+def disturb_appearance(
+    x:Tensor, # (B, V, 3, T, H, W) in [0,1]; changed in place
+    params:Mapping[str,Tensor], # `mix`, `donor`, `frame`, `windows` of `draw_appearance`, (B, V), on the CPU
+)->Tensor: # x
+    "Mix a still image into all frames of some clips (MoQuad, section 3.1). ValueError for a batch of one."
+    mix, donor = params['mix'], params['donor']
+    B,V,_,T,_,_ = x.shape
+    b, v = (mix > 0).nonzero(as_tuple=True)
+    if not len(b): return x
+    other = donor[b,v] >= 0
+    if B==1 and other.any():
+        raise ValueError("rad_inter takes its noise from another video of the batch, and this batch has one: "
+            "use a batch of 2 or more in each process, or appearance='rad_intra'.")
+    away = (donor[b,v].double()*(B-1)).long().clamp(max=max(B-2, 0)) + 1 # 1 to B-1 rows further on
+    row = torch.where(other, (b + away) % B, b)
+    frame = (params['frame'][b,v].double()*T).long().clamp(max=T-1)
+    b, v, row, frame = (send_to(i, x.device) for i in (b, v, row, frame))
+    k, weight = int(params['windows'].max()), send_to(_per_clip(mix[mix > 0]), x.device)
+    noise = repeated(x[row,v,:,frame], k)[:,:,None] # of the donor's clip of that name, undisturbed
+    x[b,v] = x[b,v].lerp_(noise, weight)
+    return x
 
 # %% ../nbs/05_augment.ipynb #2be74d68
 def normalise(
