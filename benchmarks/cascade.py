@@ -3,8 +3,9 @@
 For each seed: InfoNCE on frames and on frame differences; then, all from these two and for the same number of
 steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is CoCLR), 3, 5 and 7
 stages, and of 3 stages with other ratios. Each is measured by retrieval on test videos (clean protocol), by
-the mining in its log (mean of each epoch; class mining recall at its end), and before any of it what the
-frozen networks would mine is measured, over the stages.
+the mining in its log (mean of each epoch; class mining recall at its end), and by what the finished networks
+would mine with five positives. Before any of it what the frozen networks would mine is measured, over the
+stages.
 
 A cascade asks the view that learns as well, and on the toy that view begins with next to nothing. So there
 is a second cycle: the same phase again with 1, 3, 5 and 7 stages, from the frames of the first cycle's
@@ -99,8 +100,11 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
         mines = recipe('coclr-toy-rgb-cycle1', miner='cascade',
             miner_options=(f'stages={stages}', f'ratio={ratio}'))
         r = train(mines, data, out, how, init_from=begin, sampler=root/'residual')
+        few, = compare_miners(*mining_networks(out, machine=how), [f'cascade,stages={stages},ratio={ratio}'],
+            min(k, 5), memory=memory)
         row = {'run': name, 'stages': stages, 'ratio': ratio, 'r1': r['r1'], 'r5': r['r5'], 'r10': r['r10'],
-            'seconds': r['seconds']} | mining_log(out) | class_recall(out, rows)
+            'seconds': r['seconds']} | mining_log(out) | class_recall(out, rows) | {'of_five': {
+            'pmr': few.pmr, 'cmr': few.cmr, 'class_cmr': few.class_cmr}}
         found['rows'].append(row)
         print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR {row['cmr']:.1%}",
             flush=True)

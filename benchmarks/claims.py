@@ -1,0 +1,67 @@
+"""Write what the benchmarks of the toy say into the ledger of claims, `results/claims.json`.
+
+    python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json
+
+The verdicts follow from the numbers (`vssl_nb.claims`). The sentences of why are below, one for each verdict
+that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from vssl_nb.claims import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledger_text
+
+STAGES = (1, 3, 5, 7)
+COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
+WHY: dict[tuple[int, bool | None], str] = {}
+
+
+def of_cascade(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 4, 5, 7, 8 and 10, a list over the seeds for each name."
+    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
+    def each(run, get): return [get(r[run]) for r in rows]
+    def fifth(row, last): # of the epochs in which something was mined
+        pmr = [x for x in row['pmr_by_epoch'] if x is not None]
+        n = max(len(pmr)//5, 1)
+        return 100*statistics.mean(pmr[-n:] if last else pmr[:n])
+    def rise(row): return fifth(row, True) - fifth(row, False)
+    return {
+        4: {f's={s}': each(f's={s}, r=0.6', lambda r: 100*r['r1']) for s in STAGES},
+        5: {f'r={r}': each(f's=3, r={r}', lambda row: 100*row['r1']) for r in (.8, .5)},
+        7: {f's={s}': each(f's={s}, r=0.6', lambda r: 100*r['mined']) for s in STAGES},
+        8: {'CPR, first epochs': each(CPR, lambda r: fifth(r, False)),
+            'CPR, last epochs': each(CPR, lambda r: fifth(r, True)),
+            'rise of CoCLR': each(COCLR, rise), 'rise of CPR': each(CPR, rise)},
+        10: {'CoCLR': each(COCLR, lambda r: 100*r['of_five']['cmr']),
+            'CPR': each(CPR, lambda r: 100*r['of_five']['cmr'])}}
+
+
+def of_iic(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 6 and 9."
+    rows = [{r['name']: r for r in seed['rows']} for seed in found['seeds']]
+    def each(name): return [100*r[name]['r1']['rgb'] for r in rows]
+    return {6: {'fixed k': each('cascade, 5'), 'k grows by cycle': each('cascade, 1 to 5')},
+        9: {'IIC': each('iic'), 'IIC+CPR': each('cascade, 1 to 5')}}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--cascade', type=Path, help='what benchmarks/cascade.py wrote')
+    p.add_argument('--iic', type=Path, help='what benchmarks/iic.py wrote')
+    p.add_argument('--out', type=Path, default=LEDGER)
+    a = p.parse_args()
+    kept = []
+    for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic)):
+        if not file: continue
+        found = json.loads(file.read_text())
+        for number, numbers in numbers_of(found).items():
+            verdict = holds(CLAIMS[number], numbers)
+            why = WHY.get((number, verdict), 'Nobody has looked at this verdict yet.')
+            keep_claim(number, {k: [round(x, 3) for x in v] for k, v in numbers.items()},
+                [s['seed'] for s in found['seeds']], f"{found['what']} on the toy videos, results/{file.name}",
+                why, {'machine': found['machine'], 'date': found['date']}, a.out)
+            kept.append(number)
+    print(ledger_text(a.out, sorted(kept)), ledger_count(a.out), sep='\n\n')
+
+
+if __name__ == '__main__': main()
