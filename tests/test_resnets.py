@@ -1,4 +1,4 @@
-"""The networks of page 11 in the rooms that come after it: files, protocols, BatchNorm groups, compiler, budget."""
+"The networks of page 11 in later rooms: files, protocols, BatchNorm groups, compiler, budget."
 import copy
 import subprocess
 import sys
@@ -78,7 +78,8 @@ def test_groups_of_batchnorm_reach_every_block(name, again):
     parts.activation_checkpointing = again
     x = clips(4, 3, 8, 64, 64)
     y = parts(x)
-    torch.testing.assert_close(y, torch.cat([copy.deepcopy(plain)(h) for h in x.chunk(2)]), rtol=1e-4, atol=1e-5)
+    halves = torch.cat([copy.deepcopy(plain)(half) for half in x.chunk(2)])
+    torch.testing.assert_close(y, halves, rtol=1e-4, atol=1e-5)
     assert (y - plain(x)).abs().max() > .01*y.abs().max()
     y.square().sum().backward()
     assert all(p.grad is not None for p in parts.parameters())
