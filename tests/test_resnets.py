@@ -1,5 +1,6 @@
 "The networks of page 11 in later rooms: files, protocols, BatchNorm groups, compiler, budget."
 import copy
+import math
 import subprocess
 import sys
 
@@ -33,6 +34,33 @@ def test_who_asks_for_none_does_not_wait_for_them():
         "create('r3d18_iic'); assert here <= {*sys.modules}")
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('name', ['r3d18', 'c3d', 'r3d50_cvrl'])
+def test_weights_memory_precision_and_layout(name):
+    "As page 11 checks it of the smaller ones."
+    before = torch.get_rng_state()
+    net = create(name, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(x.isfinite().all() for x in net.state_dict().values())
+    for conv in [m for m in net.modules() if isinstance(m, nn.Conv3d) and m.weight.numel() > 30_000]:
+        he = math.sqrt(2/(conv.out_channels*math.prod(conv.kernel_size)))
+        assert abs(conv.weight.std()/he - 1) < .03 # fan out, as torchvision
+    x, new, found = clips(2, 3, 8, 48, 48), copy.deepcopy(net.state_dict()), []
+    for net.activation_checkpointing in (False, True):
+        net.load_state_dict(new)
+        net.train().zero_grad()
+        (net(x) - 1).square().mean().backward()
+        found.append([p.grad for p in net.parameters()] + [b.clone() for b in net.buffers()])
+    assert all(torch.equal(a, b) and a.isfinite().all() for a, b in zip(*found))
+    assert {int(b) for b in net.buffers() if b.dtype == torch.long} == {1}
+    with torch.no_grad():
+        plain = net.eval()(x)
+        with torch.autocast('cpu', torch.bfloat16): half = net(x)
+        net.to(memory_format=torch.channels_last_3d)
+        last = net(x.contiguous(memory_format=torch.channels_last_3d))
+    torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-4*float(plain.abs().max()))
+    assert nn.functional.cosine_similarity(half.float(), plain).min() > .999
 
 
 @pytest.mark.parametrize('name,args', [('r3d18_iic', {}), ('r2plus1d18', {}), ('c3d', {}),

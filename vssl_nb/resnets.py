@@ -6,7 +6,7 @@
 __all__ = ['BlockNet', 'r3d18', 'r2plus1d18', 'channels_between', 'full_conv', 'factored_conv', 'Residual', 'r3d18_iic',
            'r2plus1d_iic', 'c3d', 'SlowBlock', 'r3d50_cvrl', 'r3d18_slow']
 
-# %% ../nbs/11_resnets.ipynb #d91ad5b9
+# %% ../nbs/11_resnets.ipynb #2708875c
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
@@ -15,7 +15,7 @@ from torchvision.models.video import r2plus1d_18, r3d_18
 
 from .backbones import check_clip, run_blocks
 
-# %% ../nbs/11_resnets.ipynb #7173bc47
+# %% ../nbs/11_resnets.ipynb #74c7b57b
 class BlockNet(nn.Module):
     "Layers in a row, then the average over what is left of time and space."
     def __init__(self,
@@ -49,7 +49,7 @@ class BlockNet(nn.Module):
         "One feature per clip."
         return self.maps(x).mean((2,3,4))
 
-# %% ../nbs/11_resnets.ipynb #b9b93e9c
+# %% ../nbs/11_resnets.ipynb #8d022586
 def _without_scores(net:nn.Module)->BlockNet: # of torchvision: its layers, without pooling and classifier
     layers = OrderedDict((n, net.get_submodule(n)) for n in ('stem', 'layer1', 'layer2', 'layer3', 'layer4'))
     blocks = tuple(f'{n}.{i}' for n in [*layers][1:] for i in range(2))
@@ -63,7 +63,7 @@ def r2plus1d18()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
     "R(2+1)D-18: every kernel in two, first space, then time (Tran et al. 2018; torchvision)."
     return _without_scores(r2plus1d_18())
 
-# %% ../nbs/11_resnets.ipynb #38282fb5
+# %% ../nbs/11_resnets.ipynb #b981c3d1
 def channels_between(
     dim_in:int, # channels in
     dim_out:int, # channels out
@@ -73,7 +73,7 @@ def channels_between(
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
-# %% ../nbs/11_resnets.ipynb #b335ab59
+# %% ../nbs/11_resnets.ipynb #e75dbbd7
 def full_conv(
     dim_in:int, # channels in
     dim_out:int, # channels out
@@ -99,7 +99,7 @@ def factored_conv(
         bn=nn.BatchNorm3d(middle), relu=nn.ReLU(inplace=True),
         temporal_conv=nn.Conv3d(middle, dim_out, (t,1,1), (time,1,1), (t//2,0,0), bias=False)))
 
-# %% ../nbs/11_resnets.ipynb #48eb6966
+# %% ../nbs/11_resnets.ipynb #578cb4df
 class Residual(nn.Module):
     "y = ReLU(x + F(x)), where F is two convolutions; names as in the released code (b11)."
     def __init__(self,
@@ -124,7 +124,7 @@ class Residual(nn.Module):
         y = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
         return (y + (self.downsamplebn(self.downsampleconv(x)) if self.shrinks else x)).relu()
 
-# %% ../nbs/11_resnets.ipynb #f38e8949
+# %% ../nbs/11_resnets.ipynb #38182a77
 def _one_block_a_stage(conv:Callable[...,nn.Module])->BlockNet:
     layers = OrderedDict[str,nn.Module](conv1=conv(3, 64, (3,7), (1,2)), bn1=nn.BatchNorm3d(64),
         relu1=nn.ReLU(inplace=True))
@@ -140,7 +140,7 @@ def r2plus1d_iic()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
     "What IIC and VCOP call R(2+1)D: the same, with every convolution factored, shortcuts too (b11)."
     return _one_block_a_stage(factored_conv)
 
-# %% ../nbs/11_resnets.ipynb #cea16ea3
+# %% ../nbs/11_resnets.ipynb #f0c06a9b
 def c3d()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
     "C3D (Tran et al. 2015) with BatchNorm, its fully connected layers replaced by the average (b11)."
     layers,blocks,dim,pools = OrderedDict[str,nn.Module](),[],3,0
@@ -156,7 +156,7 @@ def c3d()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
         dim = width
     return BlockNet(layers, tuple(blocks), 512, (8,16,16))
 
-# %% ../nbs/11_resnets.ipynb #6afb313c
+# %% ../nbs/11_resnets.ipynb #d5f4c47e
 class SlowBlock(nn.Module):
     "A block of ResNet-18 or -50 of which the first kernel may see time (SlowFast, Feichtenhofer et al.)."
     def __init__(self,
@@ -186,7 +186,7 @@ class SlowBlock(nn.Module):
         "The input and what was found in it."
         return (self.body(x) + self.shortcut(x)).relu()
 
-# %% ../nbs/11_resnets.ipynb #3a8fcad2
+# %% ../nbs/11_resnets.ipynb #7823433e
 def _slow(repeats:tuple[int,...], bottleneck:bool, stem:tuple[int,int], eps:float, momentum:float)->BlockNet:
     def norm(n:int)->nn.Module: return nn.BatchNorm3d(n, eps=eps, momentum=momentum)
     t,time = stem
