@@ -7,11 +7,12 @@ __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flo
            'refuse_early', 'MachineOptions', 'Pretrain', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search',
            'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Mine', 'Report', 'Demo', 'Mistake', 'sentence',
            'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
-           'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'main']
+           'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
 import contextlib
+import gc
 import io
 import json
 import multiprocessing
@@ -780,14 +781,20 @@ class Terminated(KeyboardInterrupt):
     "Somebody asked for an end with SIGTERM: everything is put away as after Ctrl-C."
     signal = signal.SIGTERM
 
-# what is raised while processes are made is lost, or loses the process: nobody would end it
-_MAKING = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'))
-def _makes_processes(frame)->bool:
-    while frame:
+# what is raised while processes are made is lost, or loses the process: nobody would end it; and what is
+# raised while modules are read may be caught by one of them, or meet C++ that does not expect it
+_BUSY = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'),
+    ('<frozen importlib._bootstrap>', '_find_and_load'))
+def _is_busy(frame)->bool: # this command: not whoever has called it
+    while frame and frame.f_code is not main.__code__:
         code = frame.f_code
-        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _MAKING): return True
+        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _BUSY): return True
         frame = frame.f_back
     return False
+
+def _reads_pytorch()->bool: # the first second of most commands, in which nothing has been done yet
+    spec = getattr(sys.modules.get('torch'), '__spec__', None)
+    return getattr(spec, '_initializing', False)
 
 # %% ../nbs/50_cli.ipynb #23134e78
 @contextlib.contextmanager
@@ -795,7 +802,10 @@ def heed_signals():
     "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
     def end(number, frame):
         if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
-        if _makes_processes(frame): return threading.Timer(.05, os.kill, (here, number)).start()
+        if _reads_pytorch():
+            with contextlib.suppress(OSError): os.write(2, b'vssl-nb: interrupted\n')
+            os._exit(128 + number)
+        if _is_busy(frame): return threading.Timer(.05, os.kill, (here, number)).start()
         raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
     here, before = os.getpid(), dict[int,Any]()
     alone = os.environ.get('WORLD_SIZE', '1')=='1'
@@ -826,6 +836,11 @@ def speak_utf8()->None:
         plain = stream.encoding.lower().replace('-', '') in ('ascii', 'utf8', 'usascii', 'ansi_x3.41968')
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
+
+# most of a second, where PyTorch is there: Python, before it ends, looks through all objects for garbage
+def skip_last_collection()->None:
+    "To be called last. Not with Triton, which complains about whatever was not taken apart."
+    if 'triton' not in sys.modules: gc.freeze()
 
 # a launcher ends all processes as soon as one has ended, and the first may not have said yet why
 def _after_first()->None:
@@ -868,4 +883,7 @@ def main(
     if code > 2: _end_children() # now that the error is gone, and with it all that ends its own
     return code
 
-if __name__ == '__main__' and '__file__' in globals(): sys.exit(main())
+if __name__ == '__main__' and '__file__' in globals():
+    code = main()
+    skip_last_collection()
+    sys.exit(code)
