@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RANDOM', 'LEARNED', 'COLLAPSED', 'MOSTLY_STILL', 'BY_A_FRAME', 'cosines', 'found_again', 'alike', 'explained',
-           'Verdict', 'judge', 'give_verdict', 'learn_own_videos']
+           'agreement', 'one_frame', 'Verdict', 'judge', 'give_verdict', 'learn_own_videos']
 
 # %% ../nbs/49_verdict.ipynb #351a52e0
 import math
@@ -71,6 +71,30 @@ def explained(
     x = torch.stack([torch.ones_like(y), *by], 1)
     rest = y - x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0] if len(by) else y - y.mean()
     return float(min(1., max(0., 1 - rest.var(correction=0)/y.var(correction=0))))
+
+# %% ../nbs/49_verdict.ipynb #4392bf42
+def agreement(
+    x:Tensor, # (N, D) features of videos
+    y:Tensor, # (N, E) other features of the same videos
+    k:int=5,
+)->float: # 0 to 1
+    "Of the k nearest videos by one kind of feature, the share that is among those by the other."
+    near = [cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
+    return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
+
+def one_frame(
+    clips:Tensor, # (N, 2, D) two moments of each video
+    frozen:Tensor, # (N, 2, D) one frame of each moment, frozen
+    k:int=5, # neighbours to look at; fewer where there are few videos
+)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
+    "How much of its nearest neighbours an encoder would find without motion."
+    n = len(clips)
+    k = max(1, min(k, (n - 1)//4))
+    chance = k/(n - 1)
+    moving = agreement(clips[:, 0], clips[:, 1], k) - chance
+    if moving < .1 or clips.var(0).sum() < 1e-12: return None
+    still = (agreement(clips[:, 0], frozen[:, 1], k) + agreement(clips[:, 1], frozen[:, 0], k))/2 - chance
+    return min(1., max(0., still/moving))
 
 # %% ../nbs/49_verdict.ipynb #9a5620b5
 @torch.no_grad()
