@@ -25,7 +25,7 @@ from vssl_nb.recipes import find, override
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
     'pretrain': ['infonce-toy-rgb', '--data', 'videos', '--epochs', '1'], 'extract': ['run'],
     'cotrain': ['coclr-toy', '--data', 'videos'], 'retrieve': ['run'], 'probe': ['run'],
-    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run']}
+    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run'], 'verdict': ['run']}
 # a negative seed of toy videos, or drift, is a number like another; these are names of what will be made
 FREE = {'out', 'drift', 'name', 'manifest', 'about', 'dataset'}
 
@@ -81,6 +81,8 @@ BY_HAND = [
     ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run']),
     ('is a file', [*TRAIN, '--out', 'videos/manifest.csv']), ('elsewhere', ['retrieve', 'elsewhere']),
     ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere']),
+    ('elsewhere', ['verdict', 'elsewhere']), ('four are needed', ['verdict', 'run', '--videos', '2']),
+    ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run', '--dry-run']),
     ("did you mean 'infonce-toy-rgb'?", ['pretrain', '--epochs', '1', 'infonce-toy-rbg', '--data', 'videos']),
     ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain',
         'infonce-toy-rgb']),

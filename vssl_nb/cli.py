@@ -6,9 +6,10 @@
 __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first',
            'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there', 'try_recipe',
            'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune',
-           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'Report', 'Demo', 'Mistake',
-           'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
-           'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
+           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'VerdictCommand', 'Report',
+           'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given',
+           'refuse_clash', 'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8',
+           'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -675,6 +676,27 @@ class Mine:
             mining_quality.quality_table(found), sep='\n')
         if self.out: print(mining_quality.write_quality(self.out, found))
 
+# %% ../nbs/50_cli.ipynb #f2a95e3f
+@dataclass
+class VerdictCommand:
+    "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
+    folder:tyro.conf.Positional[Path] # run folder
+    data:Path|None=None # manifest; none: the one it was trained on
+    videos:int=128 # training videos to look at, at most
+    seconds:float=120. # then no further ones are looked at, once there are 32
+    device:str='auto' # auto, cpu or cuda
+    workers:int=2 # processes that decode
+
+    def run(self):
+        if self.videos < 4: raise Mistake(f'--videos {self.videos}: four are needed at least; 128 are many')
+        if not self.seconds > 0: raise Mistake(f'--seconds {self.seconds:g}: must be above 0')
+        refuse_early(self.data, self.folder, folder=self.folder)
+        from vssl_nb.machine import Machine
+        from vssl_nb.verdict import give_verdict
+        machine = Machine(self.device, workers=self.workers)
+        print(give_verdict(self.folder, self.data, machine, self.videos, self.seconds),
+            self.folder/'verdict.txt', sep='\n')
+
 # %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
 class Report:
@@ -710,7 +732,7 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
-    'mine': Mine, 'report': Report}
+    'mine': Mine, 'verdict': VerdictCommand, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
