@@ -87,6 +87,7 @@ class DryRun:
         return (f'{len(self.operations)} steps with {n} {on}, every tensor in its place, '
             f'and the CPU never waited{quiet}; it reports {", ".join(self.logs)}')
 
+# %% ../nbs/48_dry_run.ipynb #5030a814
 def walk(
     name:str, # for the answer
     method:nn.Module, # moved to the pretended GPU in place
@@ -226,17 +227,19 @@ class Forecast:
         fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p.batches.items())
         def whole(step): return '' if n is None else f', {_duration(n*step)} in all'
         bound = p.bound/FRACTION
-        lines = [f'{self.walked.name}: {self.epochs} epochs of {known}, {self.per_step} to a step; {self.what}',
+        lines = [f'{self.walked.name}: {self.epochs} epochs of {known}, {self.per_step} to a step; '
+            + self.what,
             f'first steps: {self.walked.told}',
-            f'memory of a step in {self.dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with --activation-checkpointing; '
-            f'largest batch: {fits}',
+            f'memory of a step in {self.dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with '
+            f'--activation-checkpointing; largest batch: {fits}',
             f'time on an A100: {bound:.3f} s a step{whole(bound)} (computed: {p.step:,.0f} GFLOP, at '
             f'{FRACTION:.0%} of what its data sheet allows)']
         if self.here: lines.append(f'time here: {self.here:.3g} s a step{whole(self.here)} (measured)')
         return '\n'.join(lines)
 
 def _duration(s:float)->str:
-    return f'{s:.2g} s' if s < 10 else f'{s:.0f} s' if s < 100 else f'{s/60:.0f} minutes' if s < 6000 else f'{s/3600:,.1f} hours'
+    if s < 100: return f'{s:.2g} s' if s < 10 else f'{s:.0f} s'
+    return f'{s/60:.0f} minutes' if s < 6000 else f'{s/3600:,.1f} hours'
 
 
 # %% ../nbs/48_dry_run.ipynb #8dc5122b

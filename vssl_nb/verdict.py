@@ -147,18 +147,19 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
             return fixed.features(Reordered(net, order, r.view, **how) if rgb else net)[0]
         own,theirs = plain(nets[0]),torch.stack([plain(n) for n in nets[1:]], 1)
         if fixed.dropped: continue
-        stills = [plain(n, 'static') for n in nets] if rgb else None
+        stills = [plain(n, 'static') for n in nets] if rgb else []
         bytes_ = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])
         parts.append(_Seen([*part], pairs[0], torch.stack(pairs[1:], 1), own, theirs,
-            stills and stills[0], stills and torch.stack(stills[1:], 1), bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c[0].numpy()) for c in bytes_])))
+            stills[0] if stills else None, torch.stack(stills[1:], 1) if stills else None,
+            bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c[0].numpy()) for c in bytes_])))
         if time.monotonic() - began > seconds and sum(len(p.rows) for p in parts) >= 32: break
     if sum(len(p.rows) for p in parts) < 4:
         raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too few for a '
             'verdict')
     def join(name): return torch.cat([getattr(p, name) for p in parts])
     return _Seen(sum((p.rows for p in parts), []), join('trained'), join('random'), join('plain'),
-        join('plain_random'), *(join(n) if rgb else None for n in ('still', 'still_random')), join('frames'),
-        join('moving'))
+        join('plain_random'), join('still') if rgb else None, join('still_random') if rgb else None,
+        join('frames'), join('moving'))
 
 # %% ../nbs/49_verdict.ipynb #e2463066
 def _hits(x:Tensor)->Tensor: # (N, 2R, D) -> (N,) mean over draws and directions
@@ -190,7 +191,8 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     label = torch.tensor([t.manifest.label_id(r) for r in s.rows])
     kin = _kin(x, source)
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
-        'step': t.about['step'], 'found_again': float(mine.mean()),
+        'test_videos': len(t.manifest.select('test', t.split)), 'step': t.about['step'],
+        'found_again': float(mine.mean()),
         'found_again_random': float(theirs.mean()), 'gain': float(gain.mean()),
         'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((cos.sum() - n)/(n*(n-1))), 'std': std(s.plain.flatten(0, 1)),
@@ -296,7 +298,7 @@ def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[st
             f'motion. {colours}')
         if frame >= BY_A_FRAME and recipe.view=='rgb' and not still:
             yield ('That is usual for short trainings on plain frames, and no fault of these videos: it says '
-                'that this encoder finds what looks alike, and will not find the same movement elsewhere.')
+                'that this encoder finds what looks alike, and not the same movement in another place.')
 
 def _said_kin(n:dict)->Iterator[str]:
     if n.get('siblings', 0) >= 10:
@@ -328,8 +330,9 @@ def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, fini
             'and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
     if learned in ('yes', 'a little'):
         yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
-        if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test '
-            'part: vssl-nb manifest FOLDER --split 0.2 before training).')
+        if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
+            '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
+            'before training).')
 
 # %% ../nbs/49_verdict.ipynb #3235eb92
 def give_verdict(
