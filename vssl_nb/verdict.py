@@ -289,6 +289,9 @@ def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[st
     frame,random = n['one_frame'],n['one_frame_random']
     colours = f"The colours alone explain {_pct(n['by_colours'])} of its similarities."
     if frame is None: yield colours
+    elif not frame and recipe.view=='residual':
+        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, though '
+            f'the outlines of what moves show things as well. {colours}')
     else:
         words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
         how = next(word for least,word in words.items() if frame >= least)
