@@ -88,12 +88,13 @@ def one_frame(
     k:int=5, # neighbours to look at; fewer where there are few videos
 )->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
     "How much of its nearest neighbours an encoder would find without motion."
+    if clips.var(0).sum() < 1e-12: return None # all the same
+    if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
     n = len(clips)
     k = max(1, min(k, (n - 1)//4))
     chance = k/(n - 1)
     moving = agreement(clips[:, 0], clips[:, 1], k) - chance
-    if moving < .1 or clips.var(0).sum() < 1e-12: return None
-    if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
+    if moving < .1: return None
     still = (agreement(clips[:, 0], frozen[:, 1], k) + agreement(clips[:, 1], frozen[:, 0], k))/2 - chance
     return min(1., max(0., still/moving))
 
