@@ -192,8 +192,8 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     label = torch.tensor([t.manifest.label_id(r) for r in s.rows])
     kin = _kin(x, source)
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
-        'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows), 'step': t.about['step'],
-        'found_again': float(mine.mean()),
+        'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
+        'step': t.about['step'], 'found_again': float(mine.mean()),
         'found_again_random': float(theirs.mean()), 'gain': float(gain.mean()),
         'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((cos.sum() - n)/(n*(n-1))), 'std': std(s.plain.flatten(0, 1)),
@@ -291,8 +291,8 @@ def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[st
     colours = f"The colours alone explain {_pct(n['by_colours'])} of its similarities."
     if frame is None: yield colours
     elif not frame and recipe.view=='residual':
-        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, though '
-            f'the outlines of what moves show things as well. {colours}')
+        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
+            f'though the outlines of what moves show things as well. {colours}')
     else:
         words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
         how = next(word for least,word in words.items() if frame >= least)
