@@ -170,7 +170,7 @@ def refuse_banks(s:'IICSettings', recipe:'Recipe', videos:TrainingVideos)->None:
 class IICSettings:
     "Two views through one network, memory banks, and broken clips as negatives."
     second_view:str='residual' # beside the recipe's `view`, whose clips are broken
-    intra:Literal['repeat','shuffle','patches']='shuffle' # how a clip is broken (b11)
+    intra:Literal['repeat','shuffle','patches']|None='shuffle' # how a clip is broken (b11); none: nowhere
     negatives:int=1024 # rows of the banks drawn for each clip (b11)
     temperature:float=.07 # of the softmax (b11)
     bank_momentum:float=.5 # of a row (b11)
@@ -554,7 +554,9 @@ _CYCLES = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; how long one is, nob
 _CASCADE = _stages(7, .5) # section 4.2: 7 stages, ratio 0.5
 _toy_iic = replace(_toy_rgb, name='iic-toy',
     about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',
-    sampling=replace(_toy_rgb.sampling, clips=1), method=IICSettings(negatives=256, temperature=0.1),
+    sampling=replace(_toy_rgb.sampling, clips=1), method=IICSettings(negatives=256, temperature=0.1,
+        normalise=True, intra_gradient=True, mask_own=True), # as released it learns nothing here: page 34
+   
     learning=replace(_toy_rgb.learning, epochs=14))
 _IIC += [
     _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; 46.2 % R@1 in '
