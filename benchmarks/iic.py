@@ -32,7 +32,7 @@ from vssl_nb.features import extract
 from vssl_nb.machine import Machine, keep_memory
 from vssl_nb.manifest import read
 from vssl_nb.optim import optimizer
-from vssl_nb.recipes import find, override
+from vssl_nb.recipes import find, flat_fields, override
 from vssl_nb.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.train import TrainingState, fit, loader
 
@@ -65,7 +65,8 @@ def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
     "Train (all but the random encoder), measure."
     base, how = LEARNERS[name]
     long = find('iic-toy').learning.epochs
-    recipe = override(find(base), **dict(seed=seed, epochs=long) | how | changes)
+    known = {k: v for k, v in changes.items() if k in flat_fields(find(base))}
+    recipe = override(find(base), **dict(seed=seed, epochs=long) | how | known)
     began, clips = time.process_time(), training_clips(recipe, manifest, cache)
     method, learning, logs = build_method(recipe, len(clips), len(manifest)), recipe.learning, [{}]
     run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr,
