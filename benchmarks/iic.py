@@ -123,13 +123,15 @@ def main():
         'platform': platform.platform(), 'python': platform.python_version(), 'torch': torch.__version__,
         'vssl_nb': vssl_nb.__version__}
     recipe = asdict(override(find('iic-toy'), **a.changes))
-    head = {'what': 'benchmarks/iic.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'recipe': recipe,
-        'learners': LEARNERS}
+    head = {'what': 'benchmarks/iic.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
+        'recipe': recipe, 'learners': LEARNERS}
     before = json.loads(out.read_text()) if out.exists() else {}
     same = before.get('recipe') == json.loads(json.dumps(recipe))
     seeds = [s for s in before.get('seeds', []) if same and s['seed'] in a.seeds]
 
-    def keep(): out.write_text(json.dumps(head | {'seeds': seeds, 'summary': summary(seeds)}, indent=1) + '\n')
+    def keep():
+        found = head | {'seeds': seeds, 'summary': summary(seeds)}
+        out.write_text(json.dumps(found, indent=1) + '\n')
     for seed in a.seeds:
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})

@@ -1,5 +1,6 @@
 "IIC from the outside: trained, killed and resumed, measured, mined with, walked at full size."
 import csv
+import inspect
 import json
 import subprocess
 import sys
@@ -12,13 +13,15 @@ from vssl_nb.checkpoints import load
 from vssl_nb.dry_run import dry_run
 from vssl_nb.experiments import pretrain
 from vssl_nb.machine import Machine
+from vssl_nb.methods.iic import IIC
 from vssl_nb.own_videos import VIEW_OPTIONS, make_views, open_encoder
-from vssl_nb.recipes import RECIPES, RecipeError, TrainingVideos, find, override, refuse_unfit, view_names
+from vssl_nb.recipes import (RECIPES, IICSettings, RecipeError, TrainingVideos, find, override, refuse_unfit,
+    view_names)
 from vssl_nb.views import Views
 
 QUIET = Machine('cpu', workers=0, progress=False)
-SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--device', 'cpu', '--workers',
-    '0')
+SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--device', 'cpu',
+    '--workers', '0')
 
 
 def run(place, *words):
@@ -119,6 +122,11 @@ def test_the_released_recipes():
 def test_at_full_size(name):
     seen = dry_run(override(find(name), backbone='tiny', batch=4))
     assert seen.learned == (True, True) and ('cmr' in seen.logs) == ('cpr' in name)
+
+
+def test_the_settings_say_what_the_class_says():
+    defaults = {n: p.default for n, p in inspect.signature(IIC).parameters.items()}
+    assert {k: defaults[k] for k in vars(IICSettings())} == vars(IICSettings())
 
 
 def test_a_bank_that_is_too_small_to_mine_from():

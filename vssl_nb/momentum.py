@@ -79,6 +79,7 @@ def momentum_at(
 
 # %% ../nbs/13_momentum.ipynb #d052e274
 COLUMNS_OF_A_KEY = ('label', 'source', 'row')
+BANK_STARTS = ('sphere', 'uniform')
 
 class Memory(nn.Module):
     "What a queue and a bank have in common: keys of one or more views with their label, source and row."
@@ -193,8 +194,6 @@ class Queue(Memory):
         if self.came is not None: self.came += len(at)
 
 # %% ../nbs/13_momentum.ipynb #f03e0b95
-BANK_STARTS = ('sphere', 'uniform')
-
 class Bank(Memory):
     "A key of every training video with its label, source and row; the same questions and answers as `Queue`."
     valid:Tensor
@@ -211,8 +210,7 @@ class Bank(Memory):
         if not 0 <= momentum < 1:
             raise ValueError(f'momentum={momentum} of the bank: use 0 (replace) to below 1')
         self.momentum, g, edge = momentum, torch.Generator().manual_seed(seed), math.sqrt(3/dim)
-        if start=='uniform':
-            for view in views: self[view].uniform_(-edge, edge, generator=g)
+        for view in views if start=='uniform' else (): self[view].uniform_(-edge, edge, generator=g)
         self.register_buffer('valid', torch.zeros(size, dtype=torch.bool)) # which rows hold a key that came
 
     @property
@@ -222,7 +220,7 @@ class Bank(Memory):
 
     @torch.no_grad()
     def push(self,
-        keys:Tensor|Mapping[str,Tensor], # (B, D) new keys; the rows are L2-normalised; of several views by name
+        keys:Tensor|Mapping[str,Tensor], # (B, D) new keys, of any length; of several views by name
         label:Tensor|None=None, source:Tensor|None=None, row:Tensor|None=None, # (B,), -1 if not given
         index:Tensor|None=None, # (B,) position of the video among the training videos: `index` of a batch
     )->None:

@@ -264,7 +264,7 @@ def view_names(recipe:'Recipe')->tuple[str,...]: # names for `Views`, that of th
     if hasattr(recipe.method, 'views'):
         more = recipe.method.views(recipe.view)
         if not isinstance(more, (tuple, list)) or not all(isinstance(v, str) for v in more):
-            raise RecipeError(f'{recipe.method.name}: views(view) gave {more!r}, not a tuple of names of views')
+            raise RecipeError(f'{recipe.method.name}: views(view) gave {more!r}, not a tuple of names')
         asked += more
     return tuple(dict.fromkeys(asked))
 
@@ -312,7 +312,8 @@ class Learning:
     gamma:float # 'steps': the factor of each drop
     warmup:float # 'cosine': epochs of linear climb
     limits:ClassVar[dict[str,str]] = {'lr': '[0, inf)', 'weight_decay': '[0, inf)', 'sgd_momentum': '[0, 1)',
-        'batch': '[1, inf)', 'accumulate': '[1, inf)', 'epochs': '[1, inf)', 'cycles': '[1, inf)', 'drops': '[0, inf)',
+        'batch': '[1, inf)', 'accumulate': '[1, inf)', 'epochs': '[1, inf)', 'cycles': '[1, inf)',
+        'drops': '[0, inf)',
         'gamma': '(0, 1]', 'warmup': '[0, inf)'}
 
 # %% ../nbs/40_recipes.ipynb #770ff0b2
@@ -523,7 +524,7 @@ _CPR += [_co(_toy_rgb, 'coclr-cpr-toy-rgb-cycle1', 'CPR on CoCLR on the toy vide
 _CUT = 112*112/(128*171) # b11: a random square of 112 px from frames of 128 x 171
 _ucf101_iic = Recipe(
     name='iic-ucf101-residual',
-    about='IIC on UCF101: frames, their differences, shuffled clips (released code); its README has 34.6 % R@1',
+    about='IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1',
     dataset='UCF101', split=1, seed=0, test_clips=10, # README: 10 clips of a video
     view='rgb', residual='wrapped', residual_scale=0.1, normalisation='none', # b11; the scale is not used
     flow='stored', flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
@@ -543,14 +544,16 @@ def _iic(name:str, about:str, base:Recipe=_ucf101_iic, learning:dict[str,Any]|No
 _IIC = [_ucf101_iic,
     _iic('iic-ucf101-residual-repeat', 'IIC on UCF101: frames, their differences, frozen clips (released '
         'code); the released weights', intra='repeat'),
-    _iic('iic-ucf101-flow-u', 'IIC on UCF101: frames, horizontal flow, frozen clips (released code); 41.8 % R@1',
+    _iic('iic-ucf101-flow-u', 'IIC on UCF101: frames, horizontal flow, frozen clips (released code); '
+        'README: 41.8 % R@1',
         second_view='flow_u', intra='repeat'),
-    _iic('iic-ucf101-flow', 'IIC on UCF101: frames, vertical flow, shuffled clips (released code); 42.4 % R@1',
+    _iic('iic-ucf101-flow', 'IIC on UCF101: frames, vertical flow, shuffled clips (released code); '
+        'README: 42.4 % R@1',
         second_view='flow_v')]
 
 
 # %% ../nbs/40_recipes.ipynb #50fcd52b
-_CYCLES = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; how long one is, nobody says: ours, as long as IIC's
+_CYCLES = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; their length is ours: that of IIC's training
 _CASCADE = _stages(7, .5) # section 4.2: 7 stages, ratio 0.5
 _toy_iic = replace(_toy_rgb, name='iic-toy',
     about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',
@@ -559,10 +562,10 @@ _toy_iic = replace(_toy_rgb, name='iic-toy',
    
     learning=replace(_toy_rgb.learning, epochs=14))
 _IIC += [
-    _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; 46.2 % R@1 in '
-        'the paper', learning=_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
-    _iic('iic-cpr-ucf101-residual-fixed', 'CPR on IIC: as long, 5 positives throughout; 36.2 % R@1 in the '
-        'paper', learning=_CYCLES, topk=(5,), **_CASCADE),
+    _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; '
+        'paper: 46.2 % R@1', learning=_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
+    _iic('iic-cpr-ucf101-residual-fixed', 'CPR on IIC: as long, 5 positives throughout; '
+        'paper: 36.2 % R@1', learning=_CYCLES, topk=(5,), **_CASCADE),
     _toy_iic, _iic('iic-cpr-toy', 'CPR on IIC on the toy videos: 1 to 5 positives', _toy_iic,
         topk=(1, 2, 3, 4, 5), **_stages(3, .5))]
 

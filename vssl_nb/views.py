@@ -59,6 +59,7 @@ def flow_view(
     "The pictures of flow, normalised as if they were RGB."
     return normalise(flow, mean, std)
 
+# %% ../nbs/08_views.ipynb #073a6df7
 @from_streams('flow')
 def flow_u_view(
     flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)

@@ -221,8 +221,8 @@ class IIC(nn.Module):
         self.miners = make_miners(miner, topk, miner_options)
         self.intra, self.negatives, self.normalise = intra, negatives, normalise
         self.intra_gradient = intra_gradient
-        self.how = dict(temperature=temperature, same_source=same_source, intra_gradient=intra_gradient,
-            mask_own=mask_own)
+        self.how: dict[str,Any] = dict(temperature=temperature, same_source=same_source,
+            intra_gradient=intra_gradient, mask_own=mask_own)
         self.cmr = None if rows is None or miner is None else ClassMiningRecall(rows)
 
     def features(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, D) float32
