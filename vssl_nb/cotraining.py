@@ -73,10 +73,9 @@ def mining_candidates(
     "What a run would mine among; kept in the run folder."
     t = open_trained(run, data)
     training_device(t.recipe, machine.device) # refuses flow that nobody could compute
-    view = view or t.recipe.view
-    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split, view,
-        replace(clean_protocol(t.recipe), clips=1), batch=32, machine=machine, store=t.folder/'features',
-        **view_options(t.recipe))
+    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split,
+        view or t.recipe.view, replace(clean_protocol(t.recipe), clips=1), batch=32, machine=machine,
+        store=t.folder/'features', **view_options(t.recipe))
     return replace(found, x=l2_normalize(found.x))
 
 @torch.inference_mode()
