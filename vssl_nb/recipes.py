@@ -535,7 +535,7 @@ _ucf101_iic = Recipe(
         grey=0., grey_mode='clip', permute=0., blur=0., sigma=(0.1, 2.)), # b11
     method=IICSettings(second_view='residual', intra='shuffle', negatives=1024, temperature=0.07, # b11
         bank_momentum=0.5, bank_start='uniform', normalise=False, intra_gradient=False, # b11
-        mask_own=False, miner=None, head=None, bn='split', groups=None), # b11
+        mask_own=False, miner=None, head=None, bn='sync', groups=None), # b11
     learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16, # b11
         accumulate=1, epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2, warmup=0.)) # b11
 def _iic(name:str, about:str, base:Recipe=_ucf101_iic, learning:dict[str,Any]|None=None, **method)->Recipe:

@@ -165,13 +165,19 @@ def make_miners(
     miner:str|Callable|None, # None: IIC; a name of `mining.MINERS`, 'package.module:name', or a miner
     topk:tuple[int,...], # positives in each part of the training; 0: none
     options:tuple[str,...], # of a named miner
+    views:tuple[str,str], # of the similarities it will be given
+    videos:int, # N, rows to search
 )->list[Callable|None]: # one for each part
-    "The miners of the parts of a training. `ValueError`."
+    "The miners of the parts of a training; a named one is tried before the first step. `ValueError`."
     if not topk or min(topk) < 0:
         raise ValueError(f'topk={topk!r}: give a number of positives for each part of the training, 0 or '
             'more')
-    made = [make_miner(miner, max(k, 1), options) if isinstance(miner, str) else miner for k in topk]
-    return [nobody if k==0 and m is not None else m for k,m in zip(topk, made)]
+    def part(k, m): return nobody if k==0 and m is not None else m
+    if not isinstance(miner, str): return [part(k, miner) for k in topk]
+    made = [make_miner(miner, max(k, 1), options) for k in topk]
+    sims = {v: torch.zeros(1, videos) for v in views[::-1]}
+    for m in made: m(sims, torch.zeros(1, videos, dtype=torch.bool)) # a later part may ask for too many
+    return [part(k, m) for k,m in zip(topk, made)]
 
 def refuse_views(view:str, second_view:str, bn:str, miner:Any, same_source:str)->None:
     "Refuse settings that go together in no way. `ValueError`."
@@ -218,7 +224,7 @@ class IIC(nn.Module):
         self.views, self.seed, self.passes = (view, second_view), seed, 0 # passes since the last step
         kept = self.views if intra is None else (*self.views, 'intra')
         self.bank = Bank(D if head is None else dim, videos, seed+2, kept, bank_momentum, bank_start)
-        self.miners = make_miners(miner, topk, miner_options)
+        self.miners = make_miners(miner, topk, miner_options, self.views, videos)
         self.intra, self.negatives, self.normalise = intra, negatives, normalise
         self.intra_gradient = intra_gradient
         self.how: dict[str,Any] = dict(temperature=temperature, same_source=same_source,
