@@ -2,10 +2,10 @@
 
 For each seed (of the videos, the weights and the order): a random encoder, IIC as released, with features of
 length 1, with a gradient to the broken clips besides and the own row left out where it is drawn again (the
-recipe `iic-toy`), the same without broken clips, and with positives that CPR's cascade mines, 1 to 5 of
-them or 5 throughout. All take the steps of `iic-toy`, from the same weights, on the same clips. Each encoder is measured by retrieval
-on test videos (clean protocol) on frames, on differences, and on both features side by side, as IIC joins
-them. InfoNCE on the same seeds is in `results/infonce-toy.json`.
+recipe `iic-toy`), the same without broken clips, and with positives that CPR's cascade mines, 1 to 5 of them
+or 5 throughout. All take the steps of `iic-toy`, from the same weights, on the same clips. Each encoder is
+measured by retrieval on test videos (clean protocol) on frames, on differences, and on both features side by
+side, as IIC joins them. InfoNCE on the same seeds is in `results/infonce-toy.json`.
 
     python benchmarks/iic.py --seeds 10 11 12 --out results/iic-toy.json
 
