@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from vssl_nb import momentum, train
+from vssl_nb.backbones import BACKBONES
 from vssl_nb.dry_run import dry_run, dry_run_finetuning
 from vssl_nb.finetuning import TRAININGS
-from vssl_nb.methods import coclr, infonce, ubernce
+from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
 from vssl_nb.recipes import RECIPES, find, override
 
@@ -19,8 +20,9 @@ def different():
     for r in RECIPES.values():
         calm = replace(r.learning, epochs=1, lr=0., drops=(), warmup=0., schedule='steps')
         same = replace(r, name='', about='', dataset='', learning=calm, test_clips=0)
-        method = replace(r.method, temperature=1., momentum=.5)
-        if r.method.queue: method = replace(method, queue=1) # its length changes no operation
+        method = replace(r.method, temperature=1.)
+        if hasattr(method, 'momentum'): method = replace(method, momentum=.5)
+        if getattr(method, 'queue', 0): method = replace(method, queue=1) # its length changes no operation
         if getattr(method, 'miner', '')=='cascade': # nor do the numbers of a cascade
             kept = tuple(o for o in method.miner_options if not o.startswith(('stages=', 'ratio=')))
             method = replace(method, miner_options=kept)
@@ -30,6 +32,7 @@ def different():
 
 @pytest.mark.parametrize('name', different())
 def test_recipes(name):
+    if find(name).backbone not in BACKBONES: pytest.skip(f'there is no backbone {find(name).backbone} yet')
     seen = dry_run(find(name))
     waits = getattr(find(name).method, 'until_full', '') == 'wait'
     assert seen.learned == (not waits, True)
@@ -48,10 +51,7 @@ def test_live_flow():
 
 @pytest.mark.parametrize('name', TRAININGS)
 def test_finetuning(name):
-    how = TRAININGS[name]
-    if how.optimizer == 'lars': # comes with MoQuad
-        with pytest.raises(ValueError, match='lars'): dry_run_finetuning(how)
-    else: assert dry_run_finetuning(how).learned == (True, True)
+    assert dry_run_finetuning(TRAININGS[name]).learned == (True, True)
 
 
 def item(x): return x + float(x.sum().item())*0
@@ -67,6 +67,7 @@ def listed(x): return x + sum(x[0].tolist()[:1])*0
 @pytest.mark.parametrize('where', [
     (infonce, 'with_queue', 'infonce-laptop-rgb'), (infonce, 'in_batch', 'infonce-toy-residual'),
     (ubernce, 'with_labels', 'ubernce-toy-rgb'), (coclr, 'with_mined', 'coclr-laptop-rgb-cycle1'),
+    (simclr, 'nt_xent_pairs', 'simclr-toy-rgb'),
     (momentum, 'l2_normalize', 'infonce-laptop-rgb')])
 def test_mistakes_are_found(where, mistake):
     "Each is put into the step of a method, by its place in the code, and nothing else is changed."
