@@ -220,7 +220,8 @@ def test_moquad(tmp_path):
     assert rows['60 %']['rank_n'][0] is None and rows['60 %']['rank_n'][-1] is not None
     for r in rows.values():
         assert ('rank_n' in r, 'rank_nn' in r) == (r['clips_of_a_video'] > 2, r['clips_of_a_video'] > 3)
-        assert all(0 <= x <= 1 for c in ('rank_positive', 'rank_n', 'rank_nn') for x in r.get(c, ()) if x is not None)
+        shares = [x for c in ('rank_positive', 'rank_n', 'rank_nn') for x in r.get(c, ()) if x is not None]
+        assert all(0 <= x <= 1 for x in shares)
     assert seed['beside']['chance'] == .125 and 0 <= seed['beside']['random'] <= 1
     again = script('moquad.py', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
     assert again.returncode == 0, again.stderr

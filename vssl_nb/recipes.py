@@ -562,12 +562,13 @@ _MOQUAD = [_moquad(_toy_rgb, 'moquad-toy', 'MoQuad on the toy videos: quadruples
 _MOQUAD += [_moquad(_toy_rgb, f'moquad-toy-rung{i}', f'Ladder of MoQuad on the toy videos, rung {i}: {what}',
     own, disturbed, _PLAIN, epochs=16) for i,(what,own,disturbed) in enumerate(_RUNGS)]
 _MOQUAD_PAPER = replace(_ucf101_rgb, size=224, # section 4.1
-    sampling=replace(_ucf101_rgb.sampling, length=16, stride=1, last='all', same=0.), # 4.1; stride open
+    # section 4.1; stride open; CVRL repeats a short video: one that stands still would have no speed
+    sampling=replace(_ucf101_rgb.sampling, length=16, stride=1, pad='loop', last='all', same=0.),
     # CVRL (its released code); its blur of 1 for one clip and 0.1 for the other is 0.5 for all here
     augment=replace(_ucf101_rgb.augment, colour='all', crop='torchvision', area=(.3, 1.), aspect=(.5, 2.),
         brightness=.8, contrast=.8, saturation=.8, hue=.2, grey_mode='clip'),
     learning=replace(_ucf101_rgb.learning, optimizer='lars', lr=3.2, batch=256, schedule='cosine', drops=(),
-        warmup=5., weight_decay=1e-6)) # section 4.1; CVRL: warm-up of 5 epochs, weight decay 1e-6
+        warmup=5., weight_decay=1e-6)) # section 4.1; CVRL: 5 epochs of warm-up, weight decay 1e-6
 _MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
     f'moquad-{short}-{net.removesuffix("_cvrl")}', f'MoQuad on {dataset} with {words} (paper, {row})',
     epochs=epochs)
