@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from vssl_nb.dry_run import dry_run
 from vssl_nb.manifest import read
 from vssl_nb.methods.moquad import MoQuad
 from vssl_nb.recipes import RECIPES, RecipeError, TrainingVideos, difference, find, override, refuse_unfit
-from vssl_nb.toy import make
 from vssl_nb.train import loader
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
