@@ -108,7 +108,7 @@ def main():
     p.add_argument('--seeds', nargs='+', type=int, default=[21, 22, 23])
     p.add_argument('--runs', type=Path, default=Path('runs/moquad'), help='folder of the runs')
     p.add_argument('--size', default='demo', help='of the toy')
-    p.add_argument('--bias', type=float, default=.9, help='of the toy: how often a background tells the class')
+    p.add_argument('--bias', type=float, default=.9, help='of the toy: how often background tells class')
     p.add_argument('--only', nargs='+', choices=[*PARTS], default=[*PARTS])
     p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
     p.add_argument('--out', help='.json file')
