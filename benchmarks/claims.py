@@ -58,8 +58,8 @@ def main():
             verdict = holds(CLAIMS[number], numbers)
             why = WHY.get((number, verdict), 'Nobody has looked at this verdict yet.')
             keep_claim(number, {k: [round(x, 3) for x in v] for k, v in numbers.items()},
-                [s['seed'] for s in found['seeds']], f"{found['what']} on the toy videos, results/{file.name}",
-                why, {'machine': found['machine'], 'date': found['date']}, a.out)
+                [s['seed'] for s in found['seeds']],
+                f"{found['what']} on the toy videos, results/{file.name}", why, {'machine': found['machine'], 'date': found['date']}, a.out)
             kept.append(number)
     print(ledger_text(a.out, sorted(kept)), ledger_count(a.out), sep='\n\n')
 

@@ -2,12 +2,14 @@
 
 Folders of so many files hold an index of made-up features (the files themselves are empty: only their names,
 sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
-a span of time, which are encoded by a small untrained network; and further ones, typed into a command that
-is running (`--more`). Between them, as baselines in the same run:
-the start of Python with PyTorch alone, and the search alone beside scikit-learn's brute force on the same
-features, checked to give the same answer.
+a span of time, which are encoded by an untrained network, once as new ones and once as questions that were
+asked before; and further ones, typed into a command that is running (`--more`). Between them, as baselines
+in the same run: the start of Python with PyTorch alone; the search alone beside scikit-learn's brute force on
+the same features, checked to give the same answer; and, with `--before`, the same commands of an earlier
+version (a checkout of it). Last, where the time of a new query goes, part by part, in one process.
 
-    python benchmarks/search.py --out results/search-cpu.json
+    git worktree add /tmp/before 553e70c
+    python benchmarks/search.py --before /tmp/before --out results/search-cpu.json
 
 Every command runs `--rounds` times, in turn; all times are kept, and the median counts. Beside the seconds
 on the clock stand those of the processor, which others that use the machine at the same time change less."""
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'search']
+OUTSIDE = 'a file from outside', 'a span of time of it' # queries that an untrained network encodes
 LIMITS = {1_000: 2., 100_000: 10.} # seconds that were asked for
 
 
@@ -66,10 +69,11 @@ def cpu():
     return used.ru_utime + used.ru_stime
 
 
-def timed(command):
-    "Seconds on the clock and of the processor, and what was printed."
+def timed(command, version=None):
+    "Seconds on the clock and of the processor, and what was printed; `version`: the checkout that runs."
+    here = {'cwd': version, 'env': os.environ | {'PYTHONPATH': str(version)}} if version else {}
     begin, before = time.perf_counter(), cpu()
-    done = subprocess.run(command, text=True, capture_output=True)
+    done = subprocess.run(command, text=True, capture_output=True, **here)
     if done.returncode: raise SystemExit(done.stderr)
     return time.perf_counter() - begin, cpu() - before, done.stdout
 
@@ -90,14 +94,65 @@ def typed(command, queries):
     return took[1:] # the first waits for the start
 
 
+PARTS = """
+import sys, time
+laps, since = {}, time.process_time()
+def lap(name):
+    global since
+    now = time.process_time()
+    laps[name], since = now - since, now
+laps['Python'] = since
+from pathlib import Path
+from vssl_nb import cli
+lap('our command line, without PyTorch')
+from vssl_nb import search
+asked = cli.parse('search', [sys.argv[1], '--data', sys.argv[2]])
+lap('NumPy, the options')
+folder, encoder, clips = search.choose_index(asked.data)
+index, _ = search.update_index(folder, asked.data, encoder, clips)
+q = search.parse_query(sys.argv[1], asked.data, index.videos)
+lap('a look at all files, the index')
+search._import_torch()
+lap('PyTorch, and our modules that need it')
+network = search.read_network(encoder)
+lap('the network: build, read, check')
+x = search.query_features(index, [q], encoder, network=network)
+lap('ten clips: decode, encode')
+found = search.find_nearest(index, [q], x)
+search.as_text([q], found)
+lap('search')
+import json
+print(json.dumps(laps))
+""" # of the processor, in one process
+
+
+def parts(root, query, rounds):
+    found = []
+    for _ in range(rounds):
+        os.utime(query)
+        found.append(json.loads(timed([sys.executable, '-c', PARTS, str(query), str(root)])[2]))
+    return {name: statistics.median(f[name] for f in found) for name in found[0]}
+
+
 def commands(root, query):
     inside, here = str(root/'000'/'clip 000000.mp4'), ['--data', str(root)]
+    whole, span = [*VSSL, str(query), *here], [*VSSL, f'{query}@0.1-0.4', *here]
     return {'start of Python': [sys.executable, '-c', 'pass'],
         'start of Python and PyTorch': [sys.executable, '-c', 'import torch'],
         'a file of the folder': [*VSSL, inside, *here],
         'the same, without a look at the folder': [*VSSL, inside, *here, '--no-update'],
-        'a file from outside': [*VSSL, str(query), *here],
-        'a span of time of it': [*VSSL, f'{query}@0.1-0.4', *here]}
+        OUTSIDE[0]: whole, 'the same, asked before': whole,
+        OUTSIDE[1]: span, 'the same span, asked before': span}
+
+
+def run(took, used, name, command, version=None):
+    "One round of one command, as if its question was new where it says so."
+    query = command[4].rpartition('@')[0] or command[4] if name.startswith(OUTSIDE) else None
+    if query: os.utime(query) # another time of change is another file
+    seconds, of_cpu, said = timed(command, version)
+    took.setdefault(name, []).append(seconds)
+    used.setdefault(name, []).append(of_cpu)
+    if 'vssl_nb.cli' in command: assert len(said.splitlines()) == 11, said
 
 
 def measure(n, a, place, encoder, query):
@@ -106,22 +161,21 @@ def measure(n, a, place, encoder, query):
     begin = time.perf_counter()
     index = made_up(root, n, a.dim, encoder)
     made = time.perf_counter() - begin
-    took = {name: [] for name in commands(root, query)}
-    used = {name: [] for name in took}
+    took, used = {}, {}
     for _ in range(a.rounds):
         for name, command in commands(root, query).items():
-            seconds, of_cpu, said = timed(command)
-            took[name].append(seconds)
-            used[name].append(of_cpu)
-            if 'vssl_nb.cli' in command: assert len(said.splitlines()) == 11, said
+            if a.before and name in ('a file of the folder', *OUTSIDE):
+                run(took, used, f'{name}, {a.name_before}', command, a.before)
+            run(took, used, name, command)
     spans = [f'{query}@0.1-0.{i%4 + 4}' for i in range(a.rounds + 1)]
     took['a further one, typed (--more)'] = typed([*VSSL, '--data', str(root)], spans)
     took |= alone(index, a.rounds)
+    shares = parts(root, query, a.rounds)
     size = sum(f.stat().st_size for f in index.folder.rglob('*') if f.is_file())
     return {'videos': n, 'dim': index.x.shape[1], 'index_bytes': size, 'made_up_in_s': made,
         'limit_s': LIMITS.get(n),
         'seconds': {name: statistics.median(t) for name, t in took.items()}, 'all_seconds': took,
-        'cpu_seconds': {name: statistics.median(t) for name, t in used.items()}}
+        'cpu_seconds': {name: statistics.median(t) for name, t in used.items()}, 'parts_cpu_seconds': shares}
 
 
 def main():
@@ -133,7 +187,11 @@ def main():
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--out', help='.json file')
     p.add_argument('--add', action='store_true', help='keep the rows that the file has')
+    p.add_argument('--before', type=Path, help='a checkout of an earlier version, to run beside it')
     a = p.parse_args()
+    if a.before:
+        a.before, git = a.before.resolve(), ['git', '-C', str(a.before), 'rev-parse', '--short', 'HEAD']
+        a.name_before = f'version {subprocess.check_output(git, text=True).strip()}'
     from vssl_nb import backbones, checkpoints, toy
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +212,9 @@ def main():
             print(f"\n{n:,} videos of {r['dim']} numbers, {r['index_bytes']/2**20:.0f} MiB{limit}")
             for name, s in r['seconds'].items():
                 used = r['cpu_seconds'].get(name)
-                print(f'  {name:42}{s:8.3f} s' + (f', {used:8.3f} s of the processor' if used else ''))
+                print(f'  {name:46}{s:8.3f} s' + (f', {used:8.3f} s of the processor' if used else ''))
+            print('  where the time of a new query goes, seconds of the processor:')
+            for name, s in r['parts_cpu_seconds'].items(): print(f'    {name:44}{s:8.3f} s')
     if not a.out: return
     here = {'backbone': a.backbone, 'clip': a.clip, 'clips': 10, 'rounds': a.rounds}
     old = json.loads(Path(a.out).read_text())['rows'] if a.add else []

@@ -25,7 +25,7 @@ from vssl_nb.recipes import find, override
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
     'pretrain': ['infonce-toy-rgb', '--data', 'videos', '--epochs', '1'], 'extract': ['run'],
     'cotrain': ['coclr-toy', '--data', 'videos'], 'retrieve': ['run'], 'probe': ['run'],
-    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run']}
+    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run'], 'verdict': ['run']}
 # a negative seed of toy videos, or drift, is a number like another; these are names of what will be made
 FREE = {'out', 'drift', 'name', 'manifest', 'about', 'dataset'}
 
@@ -81,6 +81,8 @@ BY_HAND = [
     ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run']),
     ('is a file', [*TRAIN, '--out', 'videos/manifest.csv']), ('elsewhere', ['retrieve', 'elsewhere']),
     ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere']),
+    ('elsewhere', ['verdict', 'elsewhere']), ('four are needed', ['verdict', 'run', '--videos', '2']),
+    ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run', '--dry-run']),
     ("did you mean 'infonce-toy-rgb'?", ['pretrain', '--epochs', '1', 'infonce-toy-rbg', '--data', 'videos']),
     ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain',
         'infonce-toy-rgb']),
@@ -283,6 +285,8 @@ BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
     'pretrain': ([*TRAIN, '--epochs', '40', '--batch', '8', '--queue', '16', '--out', 'long', '--device',
         'cpu'],
         'step'),
+    'manifest': (['manifest', 'many', '--workers', '1'], 'many/.manifest-scan.jsonl'),
+    'probe': (['probe', 'run', '--batch', '1', '--device', 'cpu'], 'features of'),
     'demo': (['demo', '--out', 'demo'], 'toy videos'), 'cotrain': (COTRAIN, 'step'),
     'cotrain, measuring': (COTRAIN, 'phases/infonce-toy-rgb/features')}
 
@@ -292,12 +296,15 @@ BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
 def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
     "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
+    if name == 'manifest': many(tmp_path)
     args, sign = BUSY[name]
     env = os.environ | {'PYTHONPATH': str(ROOT)}
     with (tmp_path/'said').open('w') as told, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=told,
             stdout=subprocess.DEVNULL, start_new_session=True, env=env) as p:
         until = time.monotonic() + 100
-        def busy(): return sign in (tmp_path/'said').read_text() or (tmp_path/sign).exists()
+        def busy():
+            file = tmp_path/sign
+            return sign in (tmp_path/'said').read_text() or file.exists() and file.stat().st_size > 0
         while not busy() and p.poll() is None and time.monotonic() < until: time.sleep(.005)
         assert p.poll() is None, f'over before it was interrupted: {(tmp_path/"said").read_text()}'
         (os.killpg if number == signal.SIGINT else os.kill)(p.pid, number)
@@ -307,6 +314,84 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
     until = time.monotonic() + 10
     while (alive := living(p.pid)) and time.monotonic() < until: time.sleep(.1)
     assert not alive, alive
+    half = [f for f in tmp_path.rglob('.*') if f.is_file() and f.name[-5:] not in ('jsonl', '.lock')]
+    assert not half, 'half-written'
+    AFTERWARDS.get(name, lambda place: None)(tmp_path)
+
+
+def many(place: Path):
+    "A folder of 640 videos without a manifest."
+    (place/'many').mkdir()
+    for i in range(10):
+        for f in sorted((place/'videos').rglob('*.mp4')):
+            os.link(f, place/'many'/f'{f.parent.name} {f.stem} {i}.mp4')
+
+
+def goes_on_scanning(place: Path):
+    "What a stopped scan has found is used: a lie that is written into it is believed."
+    from vssl_nb.own_folder import SCAN_LOG
+    log = place/'many'/SCAN_LOG
+    assert not (place/'many'/'manifest.csv').exists()
+    found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith('}')]
+    assert 0 < len(found) < 640
+    log.write_text('\n'.join(json.dumps(r | {'frames': 7777}) for r in found))
+    done = call(['manifest', 'many'], place)
+    assert done.returncode == 0, done.stderr
+    rows = manifest.read(place/'many').rows
+    assert len(rows) == 640 and not log.exists()
+    assert sorted(r.video for r in rows if r.frames == 7777) == sorted(r['video'] for r in found)
+
+
+def goes_on_probing(place: Path):
+    "The row and the classifier are those of a probe that nobody stopped."
+    from safetensors.numpy import load_file
+    shutil.copytree(place/'run', place/'unbroken')
+    for f in (place/'unbroken').rglob('*'):
+        if f.is_file() and 'features' in f.parts: f.unlink()
+    assert not (place/'run'/'results.json').exists() and not (place/'run'/'classifier.safetensors').exists()
+    rows = []
+    for run in ('run', 'unbroken'):
+        done = call(['probe', run, '--batch', '1', '--device', 'cpu'], place)
+        assert done.returncode == 0, done.stderr
+        rows += [{k: v for k, v in r.items() if k not in ('seconds', 'probe_seconds', 'run', 'date')}
+            for r in json.loads((place/run/'results.json').read_text())]
+    assert rows[0] == rows[1]
+    a, b = (load_file(place/run/'classifier.safetensors') for run in ('run', 'unbroken'))
+    assert a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)
+
+
+AFTERWARDS = {'manifest': goes_on_scanning, 'probe': goes_on_probing}
+
+
+FIRST = "import sys; from vssl_nb import entry; print('up', flush=True); entry.run()"
+EARLY = {'search': ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run'],
+    'pretrain': [*TRAIN, '--batch', '8', '--queue', '16', '--out', 'new', '--device', 'cpu'],
+    'report': ['report', 'run'], 'help': ['--help']}
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['Ctrl-C', 'SIGTERM'])
+@pytest.mark.parametrize('name', EARLY)
+def test_an_interruption_in_the_first_moments(name, number, workshop, tmp_path):
+    "While modules are read: one sentence and the exit code, never a traceback, whatever is being imported."
+    for part in ('videos', 'run', 'a.mp4'):
+        (shutil.copytree if (workshop/part).is_dir() else shutil.copy)(workshop/part, tmp_path/part)
+    before, hit = tree(tmp_path), 0
+    for delay in (.005, .05, .1, .2, .4, .6, .8, 1., 1.25, 1.5):
+        with subprocess.Popen([sys.executable, '-c', FIRST, *EARLY[name]], cwd=tmp_path, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
+            assert p.stdout.readline() == 'up\n'
+            time.sleep(delay)
+            over = p.poll() is not None
+            p.send_signal(number)
+            said = p.communicate(timeout=60)[1]
+        if over: break # a quick command
+        if not p.returncode: continue # it ended in that very moment
+        assert p.returncode == 128 + number and 'Traceback' not in said, (delay, p.returncode, said)
+        if tree(tmp_path) != before: break # it is at work: see above
+        assert said == 'vssl-nb: interrupted\n', (delay, said)
+        hit += 1
+    assert hit >= 2
 
 
 def living(group: int) -> list[str]:

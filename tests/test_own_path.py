@@ -199,6 +199,7 @@ def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp
     assert str(said['learned']).split('\n')[1].startswith('  It learned.')
     assert 'Do not use this encoder' in str(said['collapsed'])
     assert said['learned'].numbers['by_a_frame'] < .3 # motion alone tells the toy's videos apart
+    assert said['learned'].numbers['one_frame'] == 0 and 'frozen frame has none' in str(said['learned'])
     page = tmp_path/'collapsed'/'report.html'
     assert call('report', tmp_path/'collapsed')[0] == 0 and 'IT HAS COLLAPSED' in page.read_text()
 
@@ -217,7 +218,8 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
     assert 'nothing moves, so frame differences would be empty' in err
     found = json.loads((tmp_path/'run'/'verdict.json').read_text())
     assert found['still'] and found['numbers']['still_videos'] == 1 and 'nothing about motion' in out
-    assert found['numbers']['by_a_frame'] > .95 and 'an encoder of images' in out
+    assert found['numbers']['by_a_frame'] > .95 and found['numbers']['one_frame'] > .9
+    assert 'an encoder of images' in out
 
 
 # the README

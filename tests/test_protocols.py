@@ -181,7 +181,7 @@ def test_the_number_that_goes_together_changes_last_bits_only(few, encoder):
     hook.remove()
 
 
-@pytest.mark.parametrize('name', ['small', 's3d'])
+@pytest.mark.parametrize('name', ['small', 's3d', 'r3d18_iic', 'r2plus1d_iic', 'r3d18_slow'])
 def test_whoever_is_in_the_pass_moves_no_bit(name):
     "The promise of page 22, for the networks of the experiments: neighbours, place and layout."
     net,rng = backbones.create(name, seed=0).eval(),torch.Generator().manual_seed(0)

@@ -91,6 +91,26 @@ def test_a_known_query_needs_no_pytorch(place):
     assert len(done.stdout.splitlines()) == 12 and names(place)[3] not in done.stdout.split('\n', 1)[1]
 
 
+def test_a_copy_and_a_question_asked_before_need_no_pytorch(own):
+    "The same answer without PyTorch; another time of change, another span or a damaged note is asked anew."
+    shutil.copy(own/'my videos'/names(own)[3], own/'copy.mp4')
+    span = f'{names(own)[4]}@0.1-0.4'
+    first = vssl('search', span, '--data', 'my videos', cwd=own).stdout
+    code = ('import sys; from vssl_nb.cli import main; '
+        f'assert main(["search", "copy.mp4", {span!r}, "--data", "my videos", "--no-update"])==0; '
+        'assert "torch" not in sys.modules; print("none")')
+    how = dict(cwd=own, text=True, capture_output=True, env=os.environ | {'PYTHONPATH': str(ROOT)})
+    done = subprocess.run([sys.executable, '-c', code], **how)
+    assert done.returncode == 0 and done.stdout.endswith(first + 'none\n'), done.stderr
+    assert done.stdout.splitlines()[1].split(None, 2) == ['1', '1.000', names(own)[3]]
+    [note] = (own/'my videos').glob('.vssl-search/*/asked/*.npy')
+    note.write_bytes(note.read_bytes()[:50])
+    assert vssl('search', span, '--data', 'my videos', cwd=own).stdout == first
+    os.utime(own/'my videos'/names(own)[4], ns=(1, 1))
+    assert 'needs PyTorch' in subprocess.run([sys.executable, '-c', code.replace('assert "torch" not in '
+        'sys.modules', 'print("needs PyTorch" if "torch" in sys.modules else "")')], **how).stdout
+
+
 def test_itself_only_if_asked(place):
     q = names(place)[5]
     first = vssl('search', q, '--data', 'my videos', '--keep-self', '--k', 1, cwd=place).stdout

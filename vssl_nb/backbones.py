@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from .plugins import resolve
+from .plugins import load_object, resolve
 
 # %% ../nbs/10_backbones.ipynb #641a6d7f
 def initialise(
@@ -306,10 +306,19 @@ class S3D(nn.Module):
 @dataclass(frozen=True)
 class Backbone:
     "A row of the table of backbones."
-    build:Callable[..., nn.Module] # makes the module; the registry fills its weights afterwards
+    # makes the module, or its name 'package.module:name', which is imported when somebody asks for it;
+    # the registry fills its weights afterwards
+    build:Callable[..., nn.Module]|str
     clip:tuple[int,int,int] # (T, H, W) it is meant for
     conv:str='kaiming' # rule of `initialise`
     about:str='' # one line for people
+
+    def shapes(self,
+        **kw, # settings of the network
+    )->nn.Module: # on the meta device: parameters without memory, and nothing is drawn
+        "The network before it is filled. PluginError where its module cannot be imported."
+        build = load_object(self.build, 'a backbone') if isinstance(self.build, str) else self.build
+        with torch.device('meta'): return build(**kw)
 
 BACKBONES = dict(
     tiny = Backbone(SeparableNet, (16,32,32), about='toy clips on a laptop'),
@@ -318,6 +327,14 @@ BACKBONES = dict(
         about='real clips on a CPU'),
     s3d = Backbone(S3D, (32,128,128), 'normal', 'CoCLR and CPR'),
     s3dg = Backbone(partial(S3D, gating=True), (32,128,128), 'normal', 'S3D with feature gating'),
+    # page 11; torchvision, which they are made of, is imported when one of them is asked for
+    r3d18 = Backbone('vssl_nb.resnets:r3d18', (16,112,112), about='RSPNet, MoQuad'),
+    r2plus1d18 = Backbone('vssl_nb.resnets:r2plus1d18', (16,112,112), about='(2+1)D, 18 layers'),
+    r3d18_iic = Backbone('vssl_nb.resnets:r3d18_iic', (16,112,112), about='IIC: one block a stage'),
+    r2plus1d_iic = Backbone('vssl_nb.resnets:r2plus1d_iic', (16,112,112), about='the same, (2+1)D'),
+    c3d = Backbone('vssl_nb.resnets:c3d', (16,112,112), about='C3D with BatchNorm'),
+    r3d18_slow = Backbone('vssl_nb.resnets:r3d18_slow', (16,112,112), about='the size ProViCo states'),
+    r3d50_cvrl = Backbone('vssl_nb.resnets:r3d50_cvrl', (16,224,224), about='CVRL, MoQuad'),
 )
 
 def available()->list[str]: # names, in the order of the table
@@ -366,9 +383,8 @@ def create(
     row = resolve(name, BACKBONES, 'a backbone')
     if not isinstance(row, Backbone):
         return _made(name, 'backbone', row, seed=seed, **({} if init is None else {'init': init}), **kw)
-    # shapes only: torch's own initialisation would draw from the global generator
-    with torch.device('meta'): net = row.build(**kw)
-    return initialise(in_memory(net), torch.Generator().manual_seed(seed),
+    # shapes first: torch's own initialisation would draw from the global generator
+    return initialise(in_memory(row.shapes(**kw)), torch.Generator().manual_seed(seed),
         row.conv if init is None else init)
 
 # %% ../nbs/10_backbones.ipynb #def80c78

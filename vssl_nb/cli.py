@@ -4,14 +4,17 @@
 
 # %% auto #0
 __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first',
-           'refuse_early', 'MachineOptions', 'Pretrain', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search',
-           'ProbeCommand', 'Finetune', 'ask_it', 'Predict', 'Cotrain', 'Mine', 'Claims', 'Report', 'Demo', 'Mistake',
-           'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
-           'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'main']
+           'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there', 'try_recipe',
+           'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune',
+           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'VerdictCommand', 'Claims',
+           'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value',
+           'is_given', 'refuse_clash', 'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8',
+           'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
 import contextlib
+import gc
 import io
 import json
 import multiprocessing
@@ -128,14 +131,14 @@ class DryRunCommand:
 
     def run(self):
         recipe, fields = find(self.recipe_name), changes(self.set)
-        from vssl_nb.dry_run import dry_run, dry_run_finetuning
+        from vssl_nb.dry_run import forecast, forecast_finetuning
         from vssl_nb.finetuning import preset
         from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
         try:
             if self.finetune:
-                print(dry_run_finetuning(preset(self.finetune, **fields), recipe.backbone, self.dtype,
+                print(forecast_finetuning(preset(self.finetune, **fields), recipe.backbone, self.dtype,
                     activation_checkpointing=self.activation_checkpointing))
-            else: print(dry_run(override(recipe, **fields), self.dtype, self.activation_checkpointing))
+            else: print(forecast(override(recipe, **fields), self.dtype, self.activation_checkpointing))
         except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{self.recipe_name}: {e}') from None
 
 # %% ../nbs/50_cli.ipynb #994db03b
@@ -180,11 +183,12 @@ class MachineOptions:
     matmul_precision:Literal['highest','high','medium']='highest'
     deterministic:bool=False # GPU: algorithms that give the same bits again, where there are some; slower
     quiet:bool=False # no bars, and no word about memory
+    dry_run:bool=False # say what it would do, and the memory and time it would take; write nothing
 
     def machine(self):
         "As one object."
         from vssl_nb.machine import Machine
-        said = {f: getattr(self, f) for f in MachineOptions.__dataclass_fields__}
+        said = {f: getattr(self, f) for f in MachineOptions.__dataclass_fields__ if f!='dry_run'}
         return Machine(progress=not said.pop('quiet'), **said)
 
     def tell_budget(self, recipe, videos:int)->None:
@@ -221,24 +225,62 @@ class Pretrain(MachineOptions):
         recipe = checked(self.recipe)
         refuse_early(self.data, folder=self.out or Path('runs')/recipe.name, together=True)
         for run in (self.init_from, self.sampler): refuse_early(run=run)
-        if self.recipe_name==OWN_VIDEOS: return self.run_own(recipe)
-        if self.minutes is not None: raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of '
-            f'{self.recipe_name} give --epochs')
+        if self.minutes is not None and self.recipe_name!=OWN_VIDEOS:
+            raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give '
+                '--epochs')
+        if self.dry_run: return try_pretraining(self, recipe)
+        if self.recipe_name==OWN_VIDEOS: return train_own_videos(self, recipe)
         from vssl_nb.experiments import pretrain
         run = pretrain(recipe, self.data, self.out or Path('runs')/recipe.name, self.resume,
             init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
             machine=self.machine(), accepted=self.tell_budget)
         if is_first(): print(run)
 
-    def run_own(self, recipe):
-        "Fit, train, and say what came of it."
-        if os.environ.get('WORLD_SIZE', '1')!='1': raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
-        from vssl_nb.verdict import learn_own_videos
-        out = self.out or Path('runs')/recipe.name
-        found = learn_own_videos(recipe, self.data, out, 20 if self.minutes is None else self.minutes,
-            self.said, self.resume, self.machine(), self.health_every, began=BEGAN, init_from=self.init_from,
-            sampler=self.sampler)
-        if found: print(out, found, sep='\n')
+# %% ../nbs/50_cli.ipynb #94e7c89a
+def train_own_videos(asked:Pretrain, recipe:Recipe)->None:
+    "Fit, train, and say what came of it."
+    if os.environ.get('WORLD_SIZE', '1')!='1': raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
+    from vssl_nb.verdict import learn_own_videos
+    out = asked.out or Path('runs')/recipe.name
+    found = learn_own_videos(recipe, asked.data, out, 20 if asked.minutes is None else asked.minutes,
+        asked.said, asked.resume, asked.machine(), asked.health_every, began=BEGAN, init_from=asked.init_from,
+        sampler=asked.sampler)
+    if found: print(out, found, sep='\n')
+
+# %% ../nbs/50_cli.ipynb #1782e921
+def manifest_there(data)->Any: # the `manifest.Manifest`
+    "Open a manifest and make none. `Mistake`."
+    if Path(data).is_dir() and not (Path(data)/'manifest.csv').exists():
+        raise Mistake(f'{data}: has no manifest.csv yet, and --dry-run writes nothing; make it with '
+            f'vssl-nb manifest {data}')
+    from vssl_nb.manifest import read
+    return read(data)
+
+def try_recipe(asked:MachineOptions, recipe:Recipe, manifest)->None:
+    "Print what training a recipe on a manifest will do and take."
+    from vssl_nb.dry_run import forecast, with_clock
+    from vssl_nb.experiments import training_videos, views_ready
+    from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
+    from vssl_nb.recipes import refuse_unfit
+    refuse_unfit(recipe, training_videos(recipe, manifest))
+    views_ready(recipe, manifest, asked.device)
+    n = len(manifest.select('train', recipe.split))
+    try: found = forecast(recipe, asked.dtype, asked.activation_checkpointing, n)
+    except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{recipe.name}: {e}') from None
+    print(with_clock(found, recipe, manifest, asked.machine()))
+
+def try_pretraining(asked:Pretrain, recipe:Recipe)->None:
+    "Print what `pretrain` will do and take."
+    if not is_first(): return
+    manifest, out = manifest_there(asked.data), asked.out or Path('runs')/recipe.name
+    from vssl_nb.experiments import open_run
+    own = asked.recipe_name==OWN_VIDEOS and not asked.resume
+    if not asked.resume: open_run(recipe, manifest, out, False) # refuses to mix two runs
+    if own:
+        from vssl_nb.fitting import fit_recipe
+        recipe = fit_recipe(recipe, manifest, asked.machine(), asked.minutes or 20, asked.said, BEGAN)
+        print(*recipe.reasons, sep='\n')
+    try_recipe(asked, recipe, manifest)
 
 # %% ../nbs/50_cli.ipynb #8f9af926
 @dataclass
@@ -491,6 +533,7 @@ class Finetune(MachineOptions):
         if path.parent!=Path('.') and not path.exists(): raise nowhere(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
         refuse_early(self.data, path if path.is_dir() else None, folder=self.out, together=True)
+        if self.dry_run: return try_finetuning(self)
         from vssl_nb.finetuning import finetune
         from vssl_nb.report import sheet, summary
         row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed,
@@ -502,6 +545,20 @@ class Finetune(MachineOptions):
 def ask_it(folder:Path)->str: # of a run
     "How a classifier is used."
     return f"{folder/'classifier.safetensors'}\nask it: vssl-nb predict {folder} VIDEO"
+
+# %% ../nbs/50_cli.ipynb #53f0c5f8
+def try_finetuning(asked:Finetune)->None:
+    "Print what `finetune` will do and take."
+    if not is_first(): return
+    if asked.data: manifest_there(asked.data)
+    from vssl_nb.dry_run import forecast_finetuning
+    from vssl_nb.finetuning import starting_point, training_preset
+    from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
+    begun = starting_point(asked.source, asked.preset, asked.data, asked.split)
+    how, m = training_preset(begun.recipe, asked.preset, **changes(asked.set)), begun.manifest
+    try: print(forecast_finetuning(how, begun.recipe.backbone, asked.dtype, len(m.labels),
+        asked.activation_checkpointing, len(m.select('train', begun.split))))
+    except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{asked.source}: {e}') from None
 
 # %% ../nbs/50_cli.ipynb #92e6538a
 @dataclass
@@ -565,6 +622,7 @@ class Cotrain(MachineOptions):
             raise RecipeError(f'there is no co-training {self.name!r}; '
                 f'{did_you_mean(self.name, COTRAININGS)}')
         refuse_early(self.data, folder=out, together=True)
+        if self.dry_run: return try_cotraining(self, out)
         from vssl_nb.cotraining import cotrain
         from vssl_nb.report import page, sheet, summary
         rows = cotrain(self.name, self.data, out, changes(self.set), self.machine(), self.health_every,
@@ -573,6 +631,18 @@ class Cotrain(MachineOptions):
         elif is_first():
             print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} '
                 'have a label')
+
+# %% ../nbs/50_cli.ipynb #39824a24
+def try_cotraining(asked:Cotrain, out:Path)->None:
+    "Print what each phase of `cotrain` will do and take."
+    if not is_first(): return
+    manifest = manifest_there(asked.data)
+    from vssl_nb.cotraining import cotraining_phases, refuse_phases
+    phases = cotraining_phases(asked.name, changes(asked.set))
+    refuse_phases(out, phases, manifest, asked.machine())
+    for i,(phase,recipe) in enumerate(phases, 1):
+        print(f'phase {i} of {len(phases)}, {out/phase.recipe}')
+        try_recipe(asked, recipe, manifest)
 
 # %% ../nbs/50_cli.ipynb #50a1d6da
 @dataclass
@@ -605,6 +675,27 @@ class Mine:
         print(f'{found[0].candidates} candidates; ' + ' mines for '.join(found[0].views),
             mining_quality.quality_table(found), sep='\n')
         if self.out: print(mining_quality.write_quality(self.out, found))
+
+# %% ../nbs/50_cli.ipynb #f2a95e3f
+@dataclass
+class VerdictCommand:
+    "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
+    folder:tyro.conf.Positional[Path] # run folder
+    data:Path|None=None # manifest; none: the one it was trained on
+    videos:int=128 # training videos to look at, at most
+    seconds:float=120. # then no further ones are looked at, once there are 32
+    device:str='auto' # auto, cpu or cuda
+    workers:int=2 # processes that decode
+
+    def run(self):
+        if self.videos < 4: raise Mistake(f'--videos {self.videos}: four are needed at least; 128 are many')
+        if not self.seconds > 0: raise Mistake(f'--seconds {self.seconds:g}: must be above 0')
+        refuse_early(self.data, self.folder, folder=self.folder)
+        from vssl_nb.machine import Machine
+        from vssl_nb.verdict import give_verdict
+        machine = Machine(self.device, workers=self.workers)
+        print(give_verdict(self.folder, self.data, machine, self.videos, self.seconds),
+            self.folder/'verdict.txt', sep='\n')
 
 # %% ../nbs/50_cli.ipynb #24177e8a
 @dataclass
@@ -660,7 +751,7 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
-    'mine': Mine, 'claims': Claims, 'report': Report}
+    'mine': Mine, 'claims': Claims, 'verdict': VerdictCommand, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -799,14 +890,20 @@ class Terminated(KeyboardInterrupt):
     "Somebody asked for an end with SIGTERM: everything is put away as after Ctrl-C."
     signal = signal.SIGTERM
 
-# what is raised while processes are made is lost, or loses the process: nobody would end it
-_MAKING = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'))
-def _makes_processes(frame)->bool:
-    while frame:
+# what is raised while processes are made is lost, or loses the process: nobody would end it; and what is
+# raised while modules are read may be caught by one of them, or meet C++ that does not expect it
+_BUSY = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'),
+    ('<frozen importlib._bootstrap>', '_find_and_load'))
+def _is_busy(frame)->bool: # this command: not whoever has called it
+    while frame and frame.f_code is not main.__code__:
         code = frame.f_code
-        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _MAKING): return True
+        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _BUSY): return True
         frame = frame.f_back
     return False
+
+def _reads_pytorch()->bool: # the first second of most commands, in which nothing has been done yet
+    spec = getattr(sys.modules.get('torch'), '__spec__', None)
+    return getattr(spec, '_initializing', False)
 
 # %% ../nbs/50_cli.ipynb #23134e78
 @contextlib.contextmanager
@@ -814,7 +911,10 @@ def heed_signals():
     "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
     def end(number, frame):
         if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
-        if _makes_processes(frame): return threading.Timer(.05, os.kill, (here, number)).start()
+        if _reads_pytorch():
+            with contextlib.suppress(OSError): os.write(2, b'vssl-nb: interrupted\n')
+            os._exit(128 + number)
+        if _is_busy(frame): return threading.Timer(.05, os.kill, (here, number)).start()
         raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
     here, before = os.getpid(), dict[int,Any]()
     alone = os.environ.get('WORLD_SIZE', '1')=='1'
@@ -845,6 +945,11 @@ def speak_utf8()->None:
         plain = stream.encoding.lower().replace('-', '') in ('ascii', 'utf8', 'usascii', 'ansi_x3.41968')
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
+
+# most of a second, where PyTorch is there: Python, before it ends, looks through all objects for garbage
+def skip_last_collection()->None:
+    "To be called last. Not with Triton, which complains about whatever was not taken apart."
+    if 'triton' not in sys.modules: gc.freeze()
 
 # a launcher ends all processes as soon as one has ended, and the first may not have said yet why
 def _after_first()->None:
@@ -887,4 +992,7 @@ def main(
     if code > 2: _end_children() # now that the error is gone, and with it all that ends its own
     return code
 
-if __name__ == '__main__' and '__file__' in globals(): sys.exit(main())
+if __name__ == '__main__' and '__file__' in globals():
+    code = main()
+    skip_last_collection()
+    sys.exit(code)

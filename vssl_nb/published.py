@@ -525,7 +525,9 @@ PUBLISHED_DATASETS = {'ucf101': U, 'hmdb51': H, 'k400': K, 'kinetics400': K, 'ss
 PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual',
     'rgb+flow': 'rgb+flow', 'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
 PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50',
-    'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D'}
+    'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D', 'c3d': 'C3D',
+    # our names of networks that share one in the tables (page 11)
+    'r3d18iic': 'R3D', 'r2plus1diic': 'R(2+1)D', 'r3d18slow': 'R3D-18', 'r3d50cvrl': 'R3D-50'}
 TASKS = {'retrieval': 'retrieval', 'retrieve': 'retrieval', 'linear': 'linear', 'probe': 'linear',
     'linear_probe': 'linear', 'linear probe': 'linear', 'finetune': 'finetune',
          'fine-tune': 'finetune', 'finetuning': 'finetune', 'scratch': 'scratch', 'mining': 'mining'}

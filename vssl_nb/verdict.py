@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RANDOM', 'LEARNED', 'COLLAPSED', 'MOSTLY_STILL', 'BY_A_FRAME', 'cosines', 'found_again', 'alike', 'explained',
-           'Verdict', 'judge', 'give_verdict', 'learn_own_videos']
+           'agreement', 'one_frame', 'Verdict', 'judge', 'give_verdict', 'learn_own_videos']
 
 # %% ../nbs/49_verdict.ipynb #351a52e0
 import math
@@ -72,6 +72,32 @@ def explained(
     rest = y - x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0] if len(by) else y - y.mean()
     return float(min(1., max(0., 1 - rest.var(correction=0)/y.var(correction=0))))
 
+# %% ../nbs/49_verdict.ipynb #4392bf42
+def agreement(
+    x:Tensor, # (N, D) features of videos
+    y:Tensor, # (N, E) other features of the same videos
+    k:int=5,
+)->float: # 0 to 1
+    "Of the k nearest videos by one kind of feature, the share that is among those by the other."
+    near = [cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
+    return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
+
+def one_frame(
+    clips:Tensor, # (N, 2, D) two moments of each video
+    frozen:Tensor, # (N, 2, D) one frame of each moment, frozen
+    k:int=5, # neighbours to look at; fewer where there are few videos
+)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
+    "How much of its nearest neighbours an encoder would find without motion."
+    if clips.var(0).sum() < 1e-12: return None # all the same
+    if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
+    n = len(clips)
+    k = max(1, min(k, (n - 1)//4))
+    chance = k/(n - 1)
+    moving = agreement(clips[:, 0], clips[:, 1], k) - chance
+    if moving < .1: return None
+    still = (agreement(clips[:, 0], frozen[:, 1], k) + agreement(clips[:, 1], frozen[:, 0], k))/2 - chance
+    return min(1., max(0., still/moving))
+
 # %% ../nbs/49_verdict.ipynb #9a5620b5
 @torch.no_grad()
 def _encode(encoder:nn.Module, x:Tensor)->Tensor: # (B, V, 3, T, H, W) -> (B, V, D) on the CPU
@@ -86,6 +112,7 @@ class _Seen:
     plain:Tensor # (N, 2, D) the first and the last clip, unchanged
     plain_random:Tensor # (N, S, 2, D)
     still:Tensor|None # (N, 2, D) their middle frame, T times; None: not for flow
+    still_random:Tensor|None # (N, S, 2, D)
     frames:Tensor # (N, H, W, 3) uint8, a middle frame
     moving:Tensor # (N,) share of the pixels that change
 
@@ -121,9 +148,10 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
             return fixed.features(Reordered(net, order, r.view, **how) if rgb else net)[0]
         own,theirs = plain(nets[0]),torch.stack([plain(n) for n in nets[1:]], 1)
         if fixed.dropped: continue
-        still = plain(nets[0], 'static') if rgb else None
+        stills = [plain(n, 'static') for n in nets] if rgb else []
         bytes_ = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])
-        parts.append(_Seen([*part], pairs[0], torch.stack(pairs[1:], 1), own, theirs, still,
+        parts.append(_Seen([*part], pairs[0], torch.stack(pairs[1:], 1), own, theirs,
+            stills[0] if stills else None, torch.stack(stills[1:], 1) if stills else None,
             bytes_[:, 0, clip[1]//2], torch.tensor([moving_share(c[0].numpy()) for c in bytes_])))
         if time.monotonic() - began > seconds and sum(len(p.rows) for p in parts) >= 32: break
     if sum(len(p.rows) for p in parts) < 4:
@@ -131,7 +159,8 @@ def _see(t:Trained, rows:Sequence[int], machine:Machine, seconds:float)->_Seen:
             'verdict')
     def join(name): return torch.cat([getattr(p, name) for p in parts])
     return _Seen(sum((p.rows for p in parts), []), join('trained'), join('random'), join('plain'),
-        join('plain_random'), join('still') if rgb else None, join('frames'), join('moving'))
+        join('plain_random'), join('still') if rgb else None, join('still_random') if rgb else None,
+        join('frames'), join('moving'))
 
 # %% ../nbs/49_verdict.ipynb #e2463066
 def _hits(x:Tensor)->Tensor: # (N, 2R, D) -> (N,) mean over draws and directions
@@ -163,6 +192,7 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
     label = torch.tensor([t.manifest.label_id(r) for r in s.rows])
     kin = _kin(x, source)
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
+        'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
         'step': t.about['step'], 'found_again': float(mine.mean()),
         'found_again_random': float(theirs.mean()), 'gain': float(gain.mean()),
         'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
@@ -173,11 +203,18 @@ def _numbers(t:Trained, s:_Seen)->dict[str,Any]:
         'plain_again': float(_hits(s.plain).mean()),
         'plain_again_still': None if s.still is None else float(_hits(s.still).mean()),
         'by_colours': explained(alike(x), [stills['colours']]),
-        'by_a_frame': explained(alike(x), [*stills.values()])}
+        'by_a_frame': explained(alike(x), [*stills.values()])} | _frozen_numbers(s)
     random = [r.mean(1) for r in s.plain_random.unbind(1)]
     if len(kin): numbers |= {'siblings': len(kin), 'sibling_r1': float(kin.mean()),
         'sibling_r1_random': float(torch.stack([_kin(r, source).mean() for r in random]).mean())}
     return numbers | _label_numbers(x, random, label, source)
+
+def _frozen_numbers(s:_Seen)->dict[str,float|None]:
+    if s.still is None or s.still_random is None: return {'one_frame': None, 'one_frame_random': None}
+    pairs = zip(s.plain_random.unbind(1), s.still_random.unbind(1))
+    theirs = [v for clips,frozen in pairs if (v := one_frame(clips, frozen)) is not None]
+    return {'one_frame': one_frame(s.plain, s.still),
+        'one_frame_random': sum(theirs)/len(theirs) if theirs else None}
 
 def _label_numbers(x, random, label, source)->dict[str,float]:
     from vssl_nb.health import knn_chance, knn_r1
@@ -250,12 +287,22 @@ def _said_stills(n:dict, still:bool, recipe:Recipe, collapsed:bool)->Iterator[st
             'still pictures, and nothing about motion.')
     elif n['still_videos'] > .2: yield f"In {_pct(n['still_videos'])} of the videos nothing moves."
     if collapsed: return
-    frame,colour = n['by_a_frame'],n['by_colours']
-    words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Little'}
-    how = next(word for least,word in words.items() if frame >= least)
-    yield (f'{how} of what it calls alike ({_pct(frame)}) can be told from a single frame: background, '
-        f'colours, things; {_pct(colour)} from the colours alone. '
-        'The rest is in how things move, or is noise.')
+    frame,random = n['one_frame'],n['one_frame_random']
+    colours = f"The colours alone explain {_pct(n['by_colours'])} of its similarities."
+    if frame is None: yield colours
+    elif not frame and recipe.view=='residual':
+        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
+            f'though the outlines of what moves show things as well. {colours}')
+    else:
+        words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
+        how = next(word for least,word in words.items() if frame >= least)
+        told = '' if random is None else f' (random weights: {_pct(random)})'
+        yield (f'{how} of what it calls alike, {_pct(frame)}, it would call alike from one frozen frame as '
+            f'well{told}: by background, things and poses, which this cannot tell apart; the rest takes '
+            f'motion. {colours}')
+        if frame >= BY_A_FRAME and recipe.view=='rgb' and not still:
+            yield ('That is usual for short trainings on plain frames, and no fault of these videos: it says '
+                'that this encoder finds what looks alike, and not the same movement in another place.')
 
 def _said_kin(n:dict)->Iterator[str]:
     if n.get('siblings', 0) >= 10:
@@ -282,13 +329,14 @@ def _advice(n:dict, learned:str, collapsed:bool, still:bool, recipe:Recipe, fini
         yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
             'a few hundred are a beginning, thousands are better.')
     if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
-    if n['by_a_frame'] >= BY_A_FRAME and recipe.view=='rgb':
+    if (n['one_frame'] or 0.) >= BY_A_FRAME and recipe.view=='rgb':
         yield ('If you search for what happens, and not for where: train a second run with --view residual '
             'and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
     if learned in ('yes', 'a little'):
         yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
-        if 'label_r1' in n: yield ('Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN (they need a test '
-            'part: vssl-nb manifest FOLDER --split 0.2 before training).')
+        if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
+            '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
+            'before training).')
 
 # %% ../nbs/49_verdict.ipynb #3235eb92
 def give_verdict(
