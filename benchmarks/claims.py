@@ -59,7 +59,8 @@ def main():
             why = WHY.get((number, verdict), 'Nobody has looked at this verdict yet.')
             keep_claim(number, {k: [round(x, 3) for x in v] for k, v in numbers.items()},
                 [s['seed'] for s in found['seeds']],
-                f"{found['what']} on the toy videos, results/{file.name}", why, {'machine': found['machine'], 'date': found['date']}, a.out)
+                f"{found['what']} on the toy videos, results/{file.name}", why,
+                {'machine': found['machine'], 'date': found['date']}, a.out)
             kept.append(number)
     print(ledger_text(a.out, sorted(kept)), ledger_count(a.out), sep='\n\n')
 

@@ -21,9 +21,11 @@ def different():
     for r in RECIPES.values():
         calm = replace(r.learning, epochs=1, lr=0., drops=(), warmup=0., schedule='steps')
         same = replace(r, name='', about='', dataset='', learning=calm, test_clips=0)
-        calm = {'temperature': 1., 'momentum': .5}
+        calm = {'temperature': 1., 'momentum': .5, 'bank_momentum': .5}
         method = replace(r.method, **{k: v for k, v in calm.items() if hasattr(r.method, k)})
-        if getattr(method, 'queue', 0): method = replace(method, queue=1) # its length changes no operation
+        # the length of a queue, the rows drawn from a bank and how many are mined change no operation
+        if getattr(method, 'queue', 0): method = replace(method, queue=1)
+        if hasattr(method, 'negatives'): method = replace(method, negatives=1, topk=method.topk[:1])
         if getattr(method, 'miner', '')=='cascade': # nor do the numbers of a cascade
             kept = tuple(o for o in method.miner_options if not o.startswith(('stages=', 'ratio=')))
             method = replace(method, miner_options=kept)

@@ -134,7 +134,8 @@ WIDTH, EXPORT_LINES, PAGE_CELLS = 110, 40, 60
 # a single class or function that is clearer in one piece, in an export cell of its own
 LONG_CELLS = {'13_momentum: Memory', '13_momentum: EncoderPair',
     '18_pretended_gpu: PretendedGPU', '22_driver: StepLog',
-    '25_health: HealthMonitor', '25_health: reorder Reordered', '32_methods.coclr: CoCLR'}
+    '25_health: HealthMonitor', '25_health: reorder Reordered', '32_methods.coclr: CoCLR',
+    '34_methods.iic: IIC'}
 
 
 def too_long(text): return [line for line in text.splitlines() if len(line) > WIDTH]

@@ -116,7 +116,7 @@ class Recipes:
 
     def run(self):
         if self.name: print(json.dumps(to_dict(find(self.name)), indent=1))
-        else: print('\n'.join(f'{r.name:26}{r.about}' for r in RECIPES.values()))
+        else: print('\n'.join(f'{n:{max(map(len, RECIPES))}}  {r.about}' for n,r in RECIPES.items()))
 
 # %% ../nbs/50_cli.ipynb #c57f8ebe
 @dataclass

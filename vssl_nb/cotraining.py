@@ -59,7 +59,8 @@ def contrastive_network(
 )->nn.Module: # clips (B, 3, T, H, W) -> (B, dim): encoder and projection, in evaluation mode
     "What the loss of a run compared, and what mines when the run does."
     t = open_trained(run, data)
-    method:Any = build_method(t.recipe)
+    videos = len(t.manifest.select('train', t.recipe.split))
+    method:Any = build_method(t.recipe, videos, len(t.manifest))
     method.load_state_dict(read_weights(run, t.recipe, 'encoder'), strict=False)
     return nn.Sequential(method.encoder, method.projection).eval()
 
@@ -67,13 +68,14 @@ def mining_candidates(
     run, # a run folder
     data=None, # a manifest or its folder; None: the one it was trained on
     machine:Machine=Machine(), # where to compute
+    view:str|None=None, # what its network looks at; None: the view of its recipe
 )->Features: # of the training videos, one clip of each, unit length
     "What a run would mine among; kept in the run folder."
     t = open_trained(run, data)
     training_device(t.recipe, machine.device) # refuses flow that nobody could compute
-    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split, t.recipe.view,
-        replace(clean_protocol(t.recipe), clips=1), batch=32, machine=machine, store=t.folder/'features',
-        **view_options(t.recipe))
+    found = extract(contrastive_network(run, data), t.manifest, 'train', t.recipe.split,
+        view or t.recipe.view, replace(clean_protocol(t.recipe), clips=1), batch=32, machine=machine,
+        store=t.folder/'features', **view_options(t.recipe))
     return replace(found, x=l2_normalize(found.x))
 
 @torch.inference_mode()

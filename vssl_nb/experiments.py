@@ -102,13 +102,14 @@ def training_notes(recipe:Recipe, manifest:Manifest)->list[str]:
 # %% ../nbs/41_experiments.ipynb #04c603ec
 def flow_is_live(recipe:Recipe)->bool:
     "Is one of its views solved for on the device?"
-    return 'flow' in view_names(recipe) and recipe.flow=='live'
+    return 'flow' in streams(view_names(recipe)) and recipe.flow=='live'
 
 def view_options(
     recipe:Recipe,
 )->dict[str,Any]: # arguments of `Views`, besides its names
     "How the recipe makes its views."
     how = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
+    if recipe.normalisation=='none': how |= {'mean': (0.,)*3, 'std': (1.,)*3}
     return how | ({'live': motion.tvl1_live} if flow_is_live(recipe) else {})
 
 def training_views(recipe:Recipe)->Views:
@@ -133,10 +134,12 @@ def lr_schedule(
 )->Callable[[float],float]: # time in epochs -> factor of the learning rate
     "The learning-rate schedule of a recipe."
     learning = recipe.learning
-    if learning.schedule=='steps': return optim.steps(learning.drops, learning.gamma)
+    cycle, last = learning.epochs/learning.cycles, learning.cycles-1
     # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
-    warmup = learning.warmup if learning.warmup < learning.epochs else learning.epochs/2
-    return optim.warmup_cosine(learning.epochs, warmup)
+    warmup = learning.warmup if learning.warmup < cycle else cycle/2
+    rate = (optim.steps(learning.drops, learning.gamma) if learning.schedule=='steps'
+        else optim.warmup_cosine(cycle, warmup))
+    return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
 def clean_protocol(
     recipe:Recipe,

@@ -148,7 +148,8 @@ def feature_key(
     if protocol.gallery=='random': fields['gallery'] = default_role(part, role)
     how = {f'protocol {k}': str(v) for k,v in fields.items() if k != 'name'}
     of_flow = ('flow_flip', 'flow_colour', 'live')
-    ours = {k: v for k,v in vars(Views((view,), **views)).items() if view=='flow' or k not in of_flow}
+    moves = 'flow' in streams(view)
+    ours = {k: v for k,v in vars(Views((view,), **views)).items() if moves or k not in of_flow}
     def words(x): return f'{getattr(x, "__qualname__", x)}, {code_digest(x)[:16]}' if callable(x) else str(x)
     seen = json.dumps(ours, sort_keys=True, default=words) # with the defaults, which may change one day
     return {'encoder': who, 'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view,

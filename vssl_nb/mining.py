@@ -202,7 +202,7 @@ def mine(
     sims:Mapping[str,Tensor], # view -> (B, N) similarity, the mining view first
     source:Tensor, # (B,) source of each query; -1 is unknown
     sources:Tensor, # (N,) of each candidate
-    valid:Tensor|None=None, # (N,) bool: slots that hold a key; None: all of them
+    valid:Tensor|None=None, # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
     same_source:str='positive', # clips of one recording: 'positive' (released), 'negative' (paper), 'ignored'
 )->Mined:
     "Exclude what needs no mining, let the miner search, and say who is a positive."

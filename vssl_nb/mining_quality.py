@@ -14,10 +14,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import recipes
 from .checkpoints import write_whole
 from .cotraining import mining_candidates
 from .evaluation import open_trained
@@ -131,13 +133,15 @@ def mining_networks(
         if not (mining/'recipe.json').exists():
             raise TrainError(f'{run}: the run that mined for it, {mining}, is not there any more; '
                 'say where it is with --mining')
-    folders = [run] if mining is None else [mining, run]
+    alone = len(recipes.networks(t.recipe))==1
+    views = recipes.view_names(t.recipe) if alone else (t.view,) # one network may look at several
+    asked:list[tuple[Any,str]] = [(run, v) for v in (*views[1:], t.view)]
+    if mining is not None: asked = [(mining, open_trained(mining, t.manifest.path).view), (run, t.view)]
     found:dict[str,Features] = {}
-    for folder in folders:
-        view = open_trained(folder, t.manifest.path).view
+    for folder,view in asked:
         if view in found:
             raise TrainError(f'{run} and {mining} both look at {view}: give --mining a run of another view')
-        found[view] = mining_candidates(folder, t.manifest.path, machine)
+        found[view] = mining_candidates(folder, t.manifest.path, machine, view)
     both = torch.stack([torch.isin(torch.arange(len(t.manifest)), f.row) for f in found.values()]).all(0)
     return {v: _only(f, both[f.row]) for v,f in found.items()}, t.manifest.labels
 

@@ -84,7 +84,8 @@ def videos_of(
     return some
 
 # %% ../nbs/25_own_videos.ipynb #b07a361d
-VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour') # of `Views`, as a file names them
+# of `Views`, as a file names them
+VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
 
 def solver(
     about:Mapping[str,Any], # what an encoder's file says

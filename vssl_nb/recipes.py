@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['METHODS', 'OWN_VIDEOS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment',
-           'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'MoQuadSettings',
-           'refuse_disturbances', 'refuse_batches', 'settings_class', 'refuse_unusable', 'method_name', 'view_names',
-           'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find', 'flat_fields', 'fits', 'checked',
-           'outside', 'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict', 'part_from_dict',
-           'from_dict', 'difference']
+           'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'refuse_banks',
+           'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'settings_class',
+           'refuse_unusable', 'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase',
+           'find', 'flat_fields', 'fits', 'checked', 'outside', 'type_in_words', 'override', 'exchanged', 'to_dict',
+           'method_from_dict', 'part_from_dict', 'from_dict', 'difference']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
 import json
@@ -158,6 +158,57 @@ class CoCLRSettings(PairSettings):
                 f'{excluded} share the source of the query, and these are not searched; '
                 'lower topk, or enlarge the queue')
 
+# %% ../nbs/40_recipes.ipynb #f09321a4
+def refuse_banks(s:'IICSettings', recipe:'Recipe', videos:TrainingVideos)->None:
+    "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
+    batch, length, N = recipe.learning.batch, recipe.sampling.length, len(videos.source)
+    if s.second_view==recipe.view:
+        raise RecipeError(f'view and second_view are both {recipe.view!r}: IIC compares two views of a clip')
+    if s.intra=='shuffle' and length < 4:
+        raise RecipeError(f"length={length} has no four parts to shuffle; use intra='repeat', or length=4 or "
+            'more')
+    if s.groups and batch % s.groups:
+        raise RecipeError(f'batch={batch} does not divide into groups={s.groups} BatchNorm groups; '
+            'change one of them')
+    if not s.topk: raise RecipeError('topk is empty; give a number for each part of the training')
+    kin = max(Counter(videos.source).values())
+    if s.miner is not None and max(s.topk) > N - kin:
+        raise RecipeError(f'topk={s.topk} is too many: of {N} training videos up to {kin} share the source '
+            'of the query, and these are not searched; lower topk')
+
+
+# %% ../nbs/40_recipes.ipynb #e8490b2c
+@dataclass(frozen=True, kw_only=True)
+class IICSettings:
+    "Two views through one network, memory banks, and broken clips as negatives."
+    second_view:str='residual' # beside the recipe's `view`, whose clips are broken
+    intra:Literal['repeat','shuffle','patches']|None='shuffle' # how a clip is broken (b11); none: nowhere
+    negatives:int=1024 # rows of the banks drawn for each clip (b11)
+    temperature:float=.07 # of the softmax (b11)
+    bank_momentum:float=.5 # of a row (b11)
+    bank_start:Literal['uniform','sphere']='uniform' # rows before their video came (b11)
+    normalise:bool=False # are features compared at length 1? released: no (b11)
+    intra_gradient:bool=False # do today's broken clips get a gradient? released: only old rows count (b11)
+    mask_own:bool=False # where the own row is drawn again, is it left out? released: no (b11)
+    miner:str|None=None # none: IIC; a name of `mining.MINERS`, or 'package.module:name'
+    miner_options:tuple[str,...]=() # further arguments of the miner, such as 'stages=7'
+    topk:tuple[int,...]=(5,) # positives mined; several numbers: in equal parts of the training
+    same_source:Literal['negative','positive','ignored']='negative' # clips of one recording, with a miner
+    head:str|None=None # a name of `backbones.HEADS`; none: the feature itself is compared (b11)
+    dim:int=128 # of the head
+    dim_hidden:int|None=None # of the head
+    bn:Literal['sync','split']='sync' # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    groups:int|None=None # BatchNorm groups over all processes; none: one in each process
+    clips:ClassVar[tuple[str,...]] = ('x',)
+    limits:ClassVar[dict[str,str]] = {'negatives': '[1, inf)', 'temperature': '(0, inf)', 'topk': '[0, inf)',
+        'bank_momentum': '[0, 1)', 'dim': '[1, inf)', 'dim_hidden': '[1, inf)', 'groups': '[1, inf)'}
+    name:ClassVar[str] = 'iic'
+    method:ClassVar[str] = 'vssl_nb.methods.iic:IIC'
+
+    def views(self, view:str)->tuple[str,...]: return view, self.second_view
+    def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None: refuse_banks(self, recipe, videos)
+
+
 # %% ../nbs/40_recipes.ipynb #e16084ca
 @dataclass(frozen=True, kw_only=True)
 class MoQuadSettings:
@@ -225,7 +276,8 @@ def refuse_batches(s:MoQuadSettings, recipe:'Recipe')->None:
             'of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short')
 
 # %% ../nbs/40_recipes.ipynb #21f45441
-METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings, MoQuadSettings)}
+METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings, IICSettings,
+    MoQuadSettings)}
 
 def settings_class(
     name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
@@ -287,7 +339,13 @@ def method_name(recipe:'Recipe')->str: # 'infonce'
 
 def view_names(recipe:'Recipe')->tuple[str,...]: # names for `Views`, that of the encoder first
     "The views a training looks at."
-    return tuple(dict.fromkeys(networks(recipe).values()))
+    asked = list(networks(recipe).values())
+    if hasattr(recipe.method, 'views'):
+        more = recipe.method.views(recipe.view)
+        if not isinstance(more, (tuple, list)) or not all(isinstance(v, str) for v in more):
+            raise RecipeError(f'{recipe.method.name}: views(view) gave {more!r}, not a tuple of names')
+        asked += more
+    return tuple(dict.fromkeys(asked))
 
 def networks(
     recipe:'Recipe',
@@ -327,12 +385,14 @@ class Learning:
     batch:int # videos of one batch, over all processes
     accumulate:int # batches of one optimizer step
     epochs:int # passes over the training videos
+    cycles:int=1 # times the schedule of the learning rate is gone through, in equal parts of the epochs
     schedule:Literal['steps','cosine'] # of the learning rate
     drops:tuple[float,...] # 'steps': epochs at which the rate is multiplied by gamma
     gamma:float # 'steps': the factor of each drop
     warmup:float # 'cosine': epochs of linear climb
     limits:ClassVar[dict[str,str]] = {'lr': '[0, inf)', 'weight_decay': '[0, inf)', 'sgd_momentum': '[0, 1)',
-        'batch': '[1, inf)', 'accumulate': '[1, inf)', 'epochs': '[1, inf)', 'drops': '[0, inf)',
+        'batch': '[1, inf)', 'accumulate': '[1, inf)', 'epochs': '[1, inf)', 'cycles': '[1, inf)',
+        'drops': '[0, inf)',
         'gamma': '(0, 1]', 'warmup': '[0, inf)'}
 
 # %% ../nbs/40_recipes.ipynb #770ff0b2
@@ -351,6 +411,8 @@ class Recipe:
     flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change its sign? `views.Views`
     # are the colours of flow pictures changed as those of a clip?
     flow_colour:Literal['released','none']='none'
+    # of rgb and flow: ImageNet's mean and spread of each channel, or left in 0 .. 1
+    normalisation:Literal['imagenet','none']='imagenet'
     backbone:str # a name that `backbones.create` knows, or 'package.module:name'
     size:int # side of the clips, pixels
     sampling:Sampling
@@ -537,6 +599,56 @@ _CPR += [ # tables 1 and 2; the row of 7 stages and ratio 0.5 is cycle 1 of abov
 _CPR += [_co(_toy_rgb, 'coclr-cpr-toy-rgb-cycle1', 'CPR on CoCLR on the toy videos: 3 stages', 'residual',
     _TOY_PHASES[0][2] | _stages(3, .6), epochs=28, warmup=0.)]
 
+# %% ../nbs/40_recipes.ipynb #eb3c750b
+_CUT = 112*112/(128*171) # b11: a random square of 112 px from frames of 128 x 171
+_ucf101_iic = Recipe(
+    name='iic-ucf101-residual',
+    about='IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1',
+    dataset='UCF101', split=1, seed=0, test_clips=10, # README: 10 clips of a video
+    view='rgb', residual='wrapped', residual_scale=0.1, normalisation='none', # b11; the scale is not used
+    flow='stored', flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
+    backbone='r3d18_iic', size=112, # b11
+    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='all', same=0.), # b11: 16 frames
+    augment=Augment(colour='all', area=(_CUT, _CUT), aspect=(1., 1.), crop='torchvision', flip=0., # b11
+        jitter=0., brightness=0., contrast=0., saturation=0., hue=0., # b11: no colour
+        grey=0., grey_mode='clip', permute=0., blur=0., sigma=(0.1, 2.)), # b11
+    method=IICSettings(second_view='residual', intra='shuffle', negatives=1024, temperature=0.07, # b11
+        bank_momentum=0.5, bank_start='uniform', normalise=False, intra_gradient=False, # b11
+        mask_own=False, miner=None, head=None, bn='sync', groups=None), # b11
+    learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16, # b11
+        accumulate=1, epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2, warmup=0.)) # b11
+def _iic(name:str, about:str, base:Recipe=_ucf101_iic, learning:dict[str,Any]|None=None, **method)->Recipe:
+    return replace(base, name=name, about=about, method=replace(base.method, **method),
+        learning=replace(base.learning, **(learning or {})))
+_IIC = [_ucf101_iic,
+    _iic('iic-ucf101-residual-repeat', 'IIC on UCF101: frames, their differences, frozen clips (released '
+        'code); the released weights', intra='repeat'),
+    _iic('iic-ucf101-flow-u', 'IIC on UCF101: frames, horizontal flow, frozen clips (released code); '
+        'README: 41.8 % R@1',
+        second_view='flow_u', intra='repeat'),
+    _iic('iic-ucf101-flow', 'IIC on UCF101: frames, vertical flow, shuffled clips (released code); '
+        'README: 42.4 % R@1',
+        second_view='flow_v')]
+
+
+# %% ../nbs/40_recipes.ipynb #50fcd52b
+_CYCLES = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; their length is ours: that of IIC's training
+_CASCADE = _stages(7, .5) # section 4.2: 7 stages, ratio 0.5
+_toy_iic = replace(_toy_rgb, name='iic-toy',
+    about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',
+    sampling=replace(_toy_rgb.sampling, clips=1), method=IICSettings(negatives=256, temperature=0.1,
+        normalise=True, intra_gradient=True, mask_own=True), # as released it learns nothing here: page 34
+   
+    learning=replace(_toy_rgb.learning, epochs=14))
+_IIC += [
+    _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; '
+        'paper: 46.2 % R@1', learning=_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
+    _iic('iic-cpr-ucf101-residual-fixed', 'CPR on IIC: as long, 5 positives throughout; '
+        'paper: 36.2 % R@1', learning=_CYCLES, topk=(5,), **_CASCADE),
+    _toy_iic, _iic('iic-cpr-toy', 'CPR on IIC on the toy videos: 1 to 5 positives', _toy_iic,
+        topk=(1, 2, 3, 4, 5), **_stages(3, .5))]
+
+
 # %% ../nbs/40_recipes.ipynb #ccdc585f
 def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), disturbed:bool=True,
     method:dict[str,Any]={}, **learning)->Recipe: # `disturbed`: has the positive another appearance?
@@ -601,7 +713,7 @@ COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cy
 
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _own_videos, _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual,
-    _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_MOQUAD)}
+    _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_IIC, *_MOQUAD)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(

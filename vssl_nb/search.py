@@ -154,7 +154,7 @@ def index_key(
     "All that decides the features of an index."
     if clips < 1: raise SearchError(f'clips={clips} makes no feature; take 1 or more')
     about = encoder.about
-    views:dict[str,Any] = {k: about[k] for k in ('residual', 'residual_scale') if k in about}
+    views:dict[str,Any] = {k: about[k] for k in ('residual', 'residual_scale', 'mean', 'std') if k in about}
     return {'encoder': encoder.sha256, 'view': about['view'], 'clips': clips, 'length': about['length'],
         'stride': about['stride'], 'size': about['size'], **views}
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VIEWS', 'FLOW_FLIPS', 'FLOW_COLOURS', 'OPTIONS', 'LIVE_PIXELS', 'from_streams', 'rgb_view', 'residual_view',
-           'flow_view', 'View', 'find_view', 'streams', 'Views', 'negate_u', 'live_flow']
+           'flow_view', 'flow_u_view', 'flow_v_view', 'View', 'find_view', 'streams', 'Views', 'negate_u', 'live_flow']
 
 # %% ../nbs/08_views.ipynb #819607c9
 import inspect
@@ -59,7 +59,23 @@ def flow_view(
     "The pictures of flow, normalised as if they were RGB."
     return normalise(flow, mean, std)
 
-VIEWS:dict[str,Callable[...,Tensor]] = {'rgb': rgb_view, 'flow': flow_view, 'residual': residual_view}
+# %% ../nbs/08_views.ipynb #073a6df7
+@from_streams('flow')
+def flow_u_view(
+    flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
+    *,
+    mean:tuple[float,...], std:tuple[float,...], # per channel
+)->Tensor: # same shape
+    "Horizontal flow alone, the same in all three channels (IIC, b11)."
+    return normalise(flow[:,:,2:].expand_as(flow), mean, std)
+
+@from_streams('flow')
+def flow_v_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_u_view`
+    "Vertical flow alone, the same in all three channels (IIC, b11)."
+    return normalise(flow[:,:,1:2].expand_as(flow), mean, std)
+
+VIEWS:dict[str,Callable[...,Tensor]] = {'rgb': rgb_view, 'flow': flow_view, 'residual': residual_view,
+    'flow_u': flow_u_view, 'flow_v': flow_v_view}
 
 # %% ../nbs/08_views.ipynb #f5ddf7b7
 FLOW_FLIPS = ('negate', 'released')
