@@ -22,8 +22,8 @@ from .augment import find_augmentation
 from .backbones import cost, create
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
-from vssl_nb.experiments import (build_method, flow_is_live, lr_schedule, training_device, training_draw,
-    view_options)
+from .experiments import build_method, flow_is_live, lr_schedule, training_device, training_draw
+from .experiments import view_options
 from .finetuning import Classifier, Training, finetuning_optimizer
 from .fitting import seconds_per_step
 from .machine import DTYPES, Machine, checkpoint_activations
