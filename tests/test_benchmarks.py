@@ -158,6 +158,24 @@ def test_infonce(tmp_path):
     assert again['seeds'] == out['seeds']
 
 
+def test_simclr(tmp_path):
+    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, warmup=.5)), '--batches', 8, 4, 16,
+        '--out', 'out.json']
+    done = script('simclr.py', '--seeds', 1, *how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    rows = {(r['name'], r['view'], r['batch']): r for r in out['seeds'][0]['rows']}
+    assert [b for name, view, b in rows if (name, view) == ('simclr', 'residual')] == [8, 4, 16]
+    steps = {b: r['steps'] for (name, _, b), r in rows.items() if name == 'simclr'}
+    assert steps[4] >= 2*steps[8] >= 4*steps[16] > 0 # as many clips, fewer steps
+    rates = {name: r['learning']['lr'] for name, r in out['recipes'].items()}
+    assert rates['simclr residual 16'] == 2*rates['simclr residual 4']
+    assert out['recipes']['infonce-one residual 8']['method']['momentum'] is None
+    assert script('simclr.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    again = json.loads((tmp_path/'out.json').read_text())
+    assert again['seeds'] == out['seeds'] and again['summary'] == out['summary']
+
+
 def test_mining(tmp_path):
     done = script('mining.py', '--keys', 256, '--batch', 4, '--dim', 8, '--stages', 4, '--rounds', 1,
         '--device', 'cpu', '--out', 'out.json', cwd=tmp_path)

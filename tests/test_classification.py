@@ -64,9 +64,8 @@ def spoiled(clips, tmp_path_factory):
 def small(name, **fields):
     "A preset at the size of the toy, two epochs long."
     how = preset(name)
-    opt = {'optimizer': 'sgd', 'lr': .02, 'lr_encoder': .02} if how.optimizer == 'lars' else {}
     return dataclasses.replace(how, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
-        'share': .3, 'testing': Testing(clips=2)} | opt | fields)
+        'share': .3, 'testing': Testing(clips=2)} | fields)
 
 
 def net(how, view='residual', seed=0):

@@ -43,6 +43,30 @@ def place(tmp_path_factory):
 def lines(run): return (run/'steps.csv').read_text() if (run/'steps.csv').exists() else ''
 
 
+def test_simclr_with_lars_is_killed_and_goes_on(place):
+    "The recipe of the toy by its name, with the optimizer of MoQuad."
+    small = ['pretrain', 'simclr-toy-rgb', '--optimizer', 'lars', '--lr', '1', '--epochs', '2', '--batch',
+        '8', '--warmup', '0.5', '--workers', '0', '--device', 'cpu', '--data', 'videos',
+        '--save-minutes', '0']
+    done = call(*small, '--out', 'simclr', cwd=place)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((place/'simclr'/'recipe.json').read_text())
+    assert (kept['method']['name'], kept['learning']['optimizer']) == ('simclr', 'lars')
+    out = place/'simclr-killed'
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*VSSL, *small, '--out', out.name], cwd=place, **quiet)
+    until = time.monotonic() + 120
+    while lines(out).count('\n') <= 3 and process.poll() is None and time.monotonic() < until:
+        time.sleep(.005)
+    process.kill()
+    process.wait()
+    assert 3 < lines(out).count('\n') < lines(place/'simclr').count('\n')
+    resumed = call(*small, '--out', out.name, '--resume', cwd=place)
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(load(out/'last.pt'), load(place/'simclr'/'last.pt'))
+    assert load(out/'last.pt')['opt']['state'][0].keys() == {'momentum_buffer'}
+
+
 @pytest.mark.parametrize('after', [2, 9, 17])
 def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
     "Killed without warning after so many logged steps, with a checkpoint at every step."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEARNS', 'FIXED', 'POSITIVE', 'INK', 'DPI', 'Spot', 'ends', 'Diagram', 'write_text', 'box', 'arrow', 'crowded',
-           'frames', 'draw_matrix', 'queue', 'legend', 'infonce', 'moco', 'coclr']
+           'frames', 'draw_matrix', 'queue', 'legend', 'infonce', 'simclr', 'moco', 'coclr']
 
 # %% ../nbs/00_diagrams.ipynb #d1a00003
 import io
@@ -240,6 +240,39 @@ def infonce(
     write_text(d, 381, k.right[1] - 10, 'columns')
     write_text(d, 470, 184, 'loss of a row: −log of the\nsoftmax at its positive')
     legend(d, 14, 222)
+    return d
+
+# %% ../nbs/00_diagrams.ipynb #4acc22cb
+def simclr(
+    query:Any=None, # a clip to draw: (T, H, W, 3) uint8
+    key:Any=None, # another clip of the same video
+    sim:Any=None, # (2B, 2B) similarities, video by video, B from 2 to 4; None = the positives alone
+)->Diagram:
+    "Two clips, one encoder in one pass, all clips against all clips: SimCLR."
+    table = np.kron(np.eye(3), np.eye(2)[::-1]) if sim is None else _array(sim)
+    n = len(table)
+    if table.shape != (n, n) or n not in (4, 6, 8):
+        raise ValueError(f'simclr: sim is {table.shape}; give (2B, 2B), B from 2 to 4')
+    d = Diagram(560, 226)
+    encoder = box(d, 118, 60, 84, 66, 'encoder', True, .14)
+    for y,clip,name in (8, query, 'a clip'),(104, key, 'another clip'):
+        arrow(d, frames(d, 8, y, 62, 46, clip, name), encoder)
+    head = box(d, 226, 72, 80, 42, 'projection', True)
+    z = box(d, 330, 76, 30, 34, 'z')
+    arrow(d, encoder, head), arrow(d, head, z)
+    write_text(d, 160, 146, 'one pass of\nall 2B clips')
+    place = draw_matrix(d, 420, 22, table*(1 - np.eye(n)), np.kron(np.eye(n//2), np.eye(2)[::-1]), 126/n)
+    side = 126/n
+    for i in range(n): # nobody is compared with itself
+        x,(low,high) = place.x + side*i,(place.y + side*(i + .2), place.y + side*(i + .8))
+        for line in ((low, high), (high, low)):
+            d.ax.plot([x + .2*side, x + .8*side], line, color=INK, lw=.9, zorder=4)
+    arrow(d, z, (place.x, z.right[1]))
+    arrow(d, z, (z.bottom[0], 166), (place.bottom[0], 166), place)
+    write_text(d, 390, z.right[1] - 10, 'rows')
+    write_text(d, 412, 178, 'columns: all processes')
+    write_text(d, place.bottom[0], 11, 'similarities')
+    legend(d, 14, 208)
     return d
 
 # %% ../nbs/00_diagrams.ipynb #d1a00017

@@ -90,7 +90,7 @@ class Training:
     lr:float=1e-3 # of the head
     lr_encoder:float=1e-4 # of the encoder, if it learns
     weight_decay:float=1e-3
-    momentum:float=.9 # of sgd
+    momentum:float=.9 # of sgd and lars
     batch:int=32
     epochs:int=100
     schedule:str='steps' # 'steps', 'cosine' or 'plateau'

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METHODS', 'OWN_VIDEOS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment',
-           'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'CoCLRSettings', 'refuse_banks',
-           'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'settings_class',
+           'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'SimCLRSettings', 'CoCLRSettings',
+           'refuse_banks', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'settings_class',
            'refuse_unusable', 'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase',
            'find', 'flat_fields', 'fits', 'checked', 'outside', 'type_in_words', 'override', 'exchanged', 'to_dict',
            'method_from_dict', 'part_from_dict', 'from_dict', 'difference']
@@ -128,6 +128,23 @@ class UberNCESettings(PairSettings):
     name:ClassVar[str] = 'ubernce'
     method:ClassVar[str] = 'vssl_nb.methods.ubernce:UberNCE'
     needs_labels:ClassVar[bool] = True
+
+@dataclass(frozen=True, kw_only=True)
+class SimCLRSettings:
+    "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
+    dim_hidden:int|None=None # of the projection; none: as wide as the feature
+    dim:int=128 # of the space the loss compares in
+    head:str='projection' # a name of `backbones.HEADS`, or 'package.module:name'
+    temperature:float=.1 # of the softmax (CVRL)
+    clips:ClassVar[tuple[str,...]] = ('q', 'k')
+    limits:ClassVar[dict[str,str]] = {'dim': '[1, inf)', 'dim_hidden': '[1, inf)', 'temperature': '(0, inf)'}
+    name:ClassVar[str] = 'simclr'
+    method:ClassVar[str] = 'vssl_nb.methods.simclr:SimCLR'
+
+    def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None:
+        "There must be another video to compare with. `RecipeError`."
+        if recipe.learning.batch==1:
+            raise RecipeError('batch=1 leaves nothing to compare a clip with; use batch=2 or more')
 
 # %% ../nbs/40_recipes.ipynb #87ed0af5
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +294,7 @@ def refuse_batches(s:MoQuadSettings, recipe:'Recipe')->None:
 
 # %% ../nbs/40_recipes.ipynb #21f45441
 METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings, IICSettings,
-    MoQuadSettings)}
+    SimCLRSettings, MoQuadSettings)}
 
 def settings_class(
     name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
@@ -380,7 +397,7 @@ class Learning:
     "Optimizer, schedule and length: `optim` and `train.loader`."
     optimizer:Literal['adam','adamw','sgd','lars']
     lr:float # base learning rate
-    weight_decay:float # L2 for adam and sgd, decoupled for adamw
+    weight_decay:float # L2 for adam, sgd and lars, decoupled for adamw
     sgd_momentum:float # used by sgd and lars
     batch:int # videos of one batch, over all processes
     accumulate:int # batches of one optimizer step
@@ -448,6 +465,12 @@ _toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
 _toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
     about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core',
     learning=replace(_toy_rgb.learning, epochs=4))
+_toy_simclr = replace(_toy_rgb, name='simclr-toy-rgb',
+    about='SimCLR on the frames of the toy videos; about a minute on one core',
+    method=SimCLRSettings(temperature=0.1))
+_toy_simclr_residual = replace(_toy_simclr, name='simclr-toy-residual', view='residual',
+    about='SimCLR on the frame differences of the toy videos; less than a minute on one core',
+    learning=_toy_residual.learning)
 _toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer',
     about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
         'begin with --init-from infonce-toy-rgb',
@@ -526,6 +549,25 @@ _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view=
     about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
 _toyfull_flow = replace(_toyfull_rgb, name='infonce-toyfull-flow', view='flow',
     about='InfoNCE with S3D on the stored optical flow of the full-size toy; for a GPU')
+_ucf101_simclr = Recipe(
+    name='simclr-ucf101-r3d18',
+    about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %", # Table 4
+    dataset='UCF101', split=1, seed=0, test_clips=10, # ours
+    view='rgb', residual='plain', residual_scale=0.1, # residual: not used by this view
+    backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
+    sampling=Sampling(clips=2, length=16, stride=2, # MoQuad 4.1: 16 frames; stride: CVRL's configuration
+        pad='loop', last='all', same=0.), # CVRL's code repeats a short video
+    augment=Augment(colour='all', area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
+        jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, # CVRL's code, strength 1
+        grey=0.2, grey_mode='clip', permute=0., blur=0.5, sigma=(0.1, 2.)), # CVRL; its blur: 1 and 0.1
+    method=SimCLRSettings(dim_hidden=None, dim=128, temperature=0.1), # head: open; T: CVRL's code
+    learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
+        weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
+        schedule='cosine', drops=(), gamma=0.1, warmup=10., accumulate=1), # 4.1; warm-up: open, SimCLR's
+)
+_k400_simclr = replace(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
+    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
+    learning=replace(_ucf101_simclr.learning, epochs=200)) # MoQuad 4.1
 
 # %% ../nbs/40_recipes.ipynb #a13b790a
 def _uber(r:Recipe, name:str, about:str, method:dict[str,Any], **learning)->Recipe:
@@ -713,7 +755,8 @@ COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cy
 
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _own_videos, _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual,
-    _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_IIC, *_MOQUAD)}
+    _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_IIC, _toy_simclr,
+    _toy_simclr_residual, _ucf101_simclr, _k400_simclr, *_MOQUAD)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(
