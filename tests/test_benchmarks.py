@@ -218,3 +218,29 @@ def test_own_videos(tmp_path):
     row = json.loads((tmp_path/'out.json').read_text())['rows'][0]
     assert row['kept'] == (row['seconds'] <= 6) and row['steps'] <= row['of_steps']
     assert row['chosen']['size'] == 32 and row['reasons'] and row['verdict']['sentences'][0] in done.stdout
+
+
+def test_moquad(tmp_path):
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=3', 'batch=8', 'test_clips=1',
+        '--only', 'ladder', 'warm-up']
+    done = script('moquad.py', *how, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
+    rows = {r['run']: r for r in seed['rows']}
+    ladder = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg']
+    assert list(rows) == [*ladder, '20 %', '40 %', '60 %', *(f'{n}, equal clips' for n in ladder[:-1])]
+    assert [rows[n]['clips_of_a_video'] for n in ladder] == [2, 2, 3, 4]
+    assert len({rows[n]['steps'] for n in ladder}) == 1 # the same videos, and next the same clips
+    whole = rows['+AD-Intra-Neg']['clips_seen']
+    assert all(rows[f'{n}, equal clips']['clips_seen'] == whole for n in ladder[:-1])
+    assert rows['60 %']['clips_seen'] < rows['20 %']['clips_seen'] < whole
+    assert [len(r['rank_positive']) for r in (rows['SimCLR'], rows['SimCLR, equal clips'])] == [3, 6]
+    assert rows['60 %']['rank_n'][0] is None and rows['60 %']['rank_n'][-1] is not None
+    for r in rows.values():
+        assert ('rank_n' in r, 'rank_nn' in r) == (r['clips_of_a_video'] > 2, r['clips_of_a_video'] > 3)
+        shares = [x for c in ('rank_positive', 'rank_n', 'rank_nn') for x in r.get(c, ()) if x is not None]
+        assert all(0 <= x <= 1 for x in shares)
+    assert seed['beside']['chance'] == .125 and 0 <= seed['beside']['random'] <= 1
+    again = script('moquad.py', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path/'again.json').read_text())['seeds'][0]['rows'] == seed['rows']

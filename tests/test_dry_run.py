@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vssl_nb import momentum, train
-from vssl_nb.backbones import BACKBONES
 from vssl_nb.dry_run import dry_run, dry_run_finetuning
 from vssl_nb.finetuning import TRAININGS
 from vssl_nb.methods import coclr, infonce, simclr, ubernce

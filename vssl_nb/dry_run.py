@@ -22,7 +22,8 @@ from .augment import find_augmentation
 from .backbones import cost, create
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
-from .experiments import build_method, flow_is_live, lr_schedule, training_device, view_options
+from .experiments import build_method, flow_is_live, lr_schedule, training_device, training_draw
+from .experiments import view_options
 from .finetuning import Classifier, Training, finetuning_optimizer
 from .fitting import seconds_per_step
 from .machine import DTYPES, Machine, checkpoint_activations
@@ -132,11 +133,9 @@ def _fill(queue:Queue)->None:
 # %% ../nbs/48_dry_run.ipynb #6fc0bf70
 def recipe_batches(recipe:Recipe)->BlankBatches:
     "Two steps of blank batches for a recipe."
-    pixels = asdict(recipe.augment)
-    draw = partial(find_augmentation(pixels.pop('augmentation')).draw, size=recipe.size, **pixels)
     return BlankBatches(streams(view_names(recipe), flow_is_live(recipe)),
-        (recipe.sampling.clips, recipe.sampling.length, recipe.size), draw, recipe.learning.batch,
-        recipe.learning.accumulate)
+        (recipe.sampling.clips, recipe.sampling.length, recipe.size), training_draw(recipe),
+        recipe.learning.batch, recipe.learning.accumulate)
 
 def dry_run(
     recipe:Recipe,

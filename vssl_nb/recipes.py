@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['METHODS', 'OWN_VIDEOS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment',
            'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'SimCLRSettings', 'CoCLRSettings',
-           'refuse_banks', 'IICSettings', 'settings_class', 'refuse_unusable', 'method_name', 'view_names', 'networks',
-           'refuse_unfit', 'Learning', 'Recipe', 'Phase', 'find', 'flat_fields', 'fits', 'checked', 'outside',
-           'type_in_words', 'override', 'exchanged', 'to_dict', 'method_from_dict', 'part_from_dict', 'from_dict',
-           'difference']
+           'refuse_banks', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'settings_class',
+           'refuse_unusable', 'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase',
+           'find', 'flat_fields', 'fits', 'checked', 'outside', 'type_in_words', 'override', 'exchanged', 'to_dict',
+           'method_from_dict', 'part_from_dict', 'from_dict', 'difference']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
 import json
@@ -34,9 +34,14 @@ class Sampling:
     pad:Literal['first','loop'] # how a video shorter than a clip is filled
     last:Literal['all','released'] # may the last legal start be drawn? the released code never does
     same:float # probability that all clips of a sample are one window: `datasets.TrainClips`
+    # how the motion of some clips is disturbed, and of which, counted from 0
+    motion:Literal['none','speed','reverse','shuffle']='none'
+    motion_clips:tuple[int,...]=()
+    speeds:tuple[int,int]=(1,2) # motion='speed': two factors of the stride
     limits:ClassVar[dict[str,str]] = {'clips': '[1, inf)', 'length': '[1, inf)', 'stride': '[1, inf)',
-        'same': '[0, 1]'}
+        'same': '[0, 1]', 'motion_clips': '[0, inf)', 'speeds': '[1, inf)'}
 
+# %% ../nbs/40_recipes.ipynb #5198c760
 @dataclass(frozen=True, kw_only=True)
 class Augment:
     "What happens to the pixels of a clip: `augment.draw`."
@@ -58,9 +63,15 @@ class Augment:
     permute:float # probability of shuffled colour channels
     blur:float # probability of Gaussian blur
     sigma:tuple[float,float] # of the blur, pixels
+    # whose still image is mixed into some clips, and into which, counted from 0
+    appearance:Literal['none','rad_inter','rad_intra','be']='none'
+    appearance_clips:tuple[int,...]=()
+    windows:int=5 # a RAD image has as many in each direction
+    strength:tuple[float,float]=(.1,.5) # share of the image in the mixture
     limits:ClassVar[dict[str,str]] = {'area': '(0, 1]', 'aspect': '(0, inf)', 'hue': '[0, .5]',
-        'sigma': '(0, inf)'} | {k: '[0, inf)' for k in ('brightness', 'contrast', 'saturation')} | {
-        k: '[0, 1]' for k in ('flip', 'jitter', 'grey', 'permute', 'blur')}
+        'sigma': '(0, inf)', 'appearance_clips': '[0, inf)', 'windows': '[1, inf)'} | {
+        k: '[0, inf)' for k in ('brightness', 'contrast', 'saturation')} | {
+        k: '[0, 1]' for k in ('flip', 'jitter', 'grey', 'permute', 'blur', 'strength')}
 
 # %% ../nbs/40_recipes.ipynb #ba538df0
 @dataclass(frozen=True)
@@ -215,9 +226,75 @@ class IICSettings:
     def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None: refuse_banks(self, recipe, videos)
 
 
+# %% ../nbs/40_recipes.ipynb #e16084ca
+@dataclass(frozen=True, kw_only=True)
+class MoQuadSettings:
+    "Clips of the same video, disturbed, are positives and negatives; so are all clips of all others."
+    # own negatives: 'n' has another motion, 'nn' another motion and another appearance (Table 4)
+    intra_negatives:tuple[Literal['n','nn'],...]=('n','nn')
+    alpha:float=1.5 # weight of hard negatives and of the own ones (Eq. 4; section 4.1)
+    # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and no alpha
+    beta:float=.01
+    appearance_task:float=.2 # share of the training that it takes, at the beginning (Algorithm 1)
+    temperature:float=.1 # of the softmax (CVRL: 0.1)
+    dim_hidden:int|None=None # of the projection; none: as wide as the feature
+    dim:int=128 # of the space the loss compares in
+    head:str='projection' # a name of `backbones.HEADS`, or 'package.module:name'
+    limits:ClassVar[dict[str,str]] = {'alpha': '[1, inf)', 'beta': '[0, 1]', 'appearance_task': '[0, 1]',
+        'temperature': '(0, inf)', 'dim_hidden': '[1, inf)', 'dim': '[1, inf)'}
+    name:ClassVar[str] = 'moquad'
+    method:ClassVar[str] = 'vssl_nb.methods.moquad:MoQuad'
+
+    @property
+    def clips(self)->tuple[str,...]: return ('a', 'p', *self.intra_negatives) # anchor, positive
+
+    def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None:
+        "Names of clips, what is disturbed in them, and the batch must fit together. `RecipeError`."
+        if self.intra_negatives not in ((), ('n',), ('nn',), ('n', 'nn')):
+            raise RecipeError(f"intra_negatives={self.intra_negatives} is not ('n', 'nn') or a part of it, "
+                'in this order')
+        refuse_disturbances(self, recipe)
+        refuse_batches(self, recipe)
+
+# %% ../nbs/40_recipes.ipynb #03429e73
+def refuse_disturbances(s:MoQuadSettings, recipe:'Recipe')->None:
+    "Clips must be disturbed as their names say. `RecipeError`."
+    how, pixels, own = recipe.sampling, recipe.augment, s.intra_negatives
+    place = {name: i for i,name in enumerate(s.clips)}
+    wanted, looks = tuple(place[n] for n in own), tuple(place[n] for n in own if n=='nn')
+    if how.motion_clips!=wanted or (how.motion=='none') != (not own):
+        raise RecipeError(f'intra_negatives={own} with motion={how.motion!r}, motion_clips='
+            f'{how.motion_clips}: the own negatives, and no other clips, have another motion; use '
+            f"motion={'speed' if own else 'none'!r} and motion_clips={wanted}")
+    if pixels.appearance_clips not in (looks, (1, *looks)):
+        raise RecipeError(f'appearance_clips={pixels.appearance_clips} with clips {", ".join(s.clips)}: '
+            f'nn always has another appearance, p may have, a and n never; use {(1, *looks)} or {looks}')
+    if (pixels.appearance=='none') != (not pixels.appearance_clips):
+        raise RecipeError(f'appearance={pixels.appearance!r} with appearance_clips='
+            f'{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both out')
+    if pixels.appearance_clips and recipe.view=='flow':
+        raise RecipeError("view='flow' has no appearance to disturb; use view='rgb' or 'residual', "
+            "or appearance='none' and appearance_clips=()")
+    if own and how.same:
+        raise RecipeError(f'same={how.same} makes all clips of a video one window, and the own negatives '
+            'equal to the anchor; use same=0')
+    if s.appearance_task and (how.motion!='speed' or 'n' not in own):
+        raise RecipeError(f'appearance_task={s.appearance_task} needs clips at two speeds, and here motion='
+            f"{how.motion!r} with clips {', '.join(s.clips)}; use appearance_task=0, or motion='speed' and "
+            'n')
+
+def refuse_batches(s:MoQuadSettings, recipe:'Recipe')->None:
+    "All negatives of a step, and all statistics, are those of one batch. `RecipeError`."
+    if recipe.learning.batch==1:
+        raise RecipeError('batch=1 leaves no other video to compare with; use batch=2 or more in each '
+            'process')
+    if recipe.learning.accumulate > 1:
+        raise RecipeError(f'accumulate={recipe.learning.accumulate} would compare, and normalise, each part '
+            'of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short')
+
 # %% ../nbs/40_recipes.ipynb #21f45441
 METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings, IICSettings,
-    SimCLRSettings)}
+    SimCLRSettings, MoQuadSettings)}
 
 def settings_class(
     name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
@@ -250,10 +327,6 @@ def refuse_unusable(
     if METHODS.get(settings.name, settings) is not settings:
         raise RecipeError(f'{where}: calls itself {settings.name!r}, as a method of this library does; '
             'give it a name of its own')
-    clips = getattr(settings, 'clips', None)
-    if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
-        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
-            "such as clips:ClassVar = ('one', 'two')")
     taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(settings):
         if f.name in ('name', 'method'):
@@ -264,6 +337,10 @@ def refuse_unusable(
                 'call it otherwise')
         if f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
+    clips = getattr(settings(), 'clips', None) # of an object: they may follow from its fields
+    if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
+        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
+            "such as clips:ClassVar = ('one', 'two')")
     try: kept = part_from_dict(settings, json.loads(json.dumps(asdict(checked(settings())))), 'method', where)
     except (TypeError, NameError) as e:
         raise RecipeError(f'{where}: its defaults cannot be kept in recipe.json ({e}); '
@@ -614,6 +691,46 @@ _IIC += [
         topk=(1, 2, 3, 4, 5), **_stages(3, .5))]
 
 
+# %% ../nbs/40_recipes.ipynb #ccdc585f
+def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), disturbed:bool=True,
+    method:dict[str,Any]={}, **learning)->Recipe: # `disturbed`: has the positive another appearance?
+    settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
+    looks = (1,)*disturbed + tuple(i for i,n in enumerate(settings.clips) if n=='nn')
+    return replace(r, name=name, about=about, method=settings,
+        sampling=replace(r.sampling, clips=len(settings.clips), motion='speed' if own else 'none',
+            motion_clips=tuple(range(2, len(settings.clips))), speeds=(1, 2)), # RSPNet: 1 and 2
+        augment=replace(r.augment, appearance='rad_inter' if looks else 'none', appearance_clips=looks,
+            windows=5, strength=(.1, .5)), # sections 3.1, 4.1
+        learning=replace(r.learning, **learning))
+
+# %% ../nbs/40_recipes.ipynb #b938e4e8
+_MOQUAD_ROWS = {('ucf101', 'R3D-18'): 'tables 1, 3 to 6', ('ucf101', 'S3D-G'): 'table 1',
+    ('k400', 'R3D-18'): 'tables 1, 4', ('k400', 'S3D-G'): 'table 1', ('k400', 'R3D-50'): 'tables 1, 2',
+    ('ssv2', 'R3D-50'): 'table 2'}
+_PLAIN = dict(beta=0., appearance_task=0.) # table 4 has neither
+_RUNGS = (('SimCLR, the base', (), False), ('and another appearance of the positive', (), True),
+    ('and a negative of another motion', ('n',), True),
+    ('and a negative of another motion and appearance', ('n', 'nn'), True))
+_MOQUAD = [_moquad(_toy_rgb, 'moquad-toy', 'MoQuad on the toy videos: quadruples, hard negatives, and first '
+    'the appearance task; some minutes on one core', epochs=16)]
+_MOQUAD += [_moquad(_toy_rgb, f'moquad-toy-rung{i}', f'Ladder of MoQuad on the toy videos, rung {i}: {what}',
+    own, disturbed, _PLAIN, epochs=16) for i,(what,own,disturbed) in enumerate(_RUNGS)]
+_MOQUAD_PAPER = replace(_ucf101_rgb, size=224, # section 4.1
+    # section 4.1; stride open; CVRL repeats a short video: one that stands still would have no speed
+    sampling=replace(_ucf101_rgb.sampling, length=16, stride=1, pad='loop', last='all', same=0.),
+    # CVRL (its released code); its blur of 1 for one clip and 0.1 for the other is 0.5 for all here
+    augment=replace(_ucf101_rgb.augment, colour='all', crop='torchvision', area=(.3, 1.), aspect=(.5, 2.),
+        brightness=.8, contrast=.8, saturation=.8, hue=.2, grey_mode='clip'),
+    learning=replace(_ucf101_rgb.learning, optimizer='lars', lr=3.2, batch=256, schedule='cosine', drops=(),
+        warmup=5., weight_decay=1e-6)) # section 4.1; CVRL: 5 epochs of warm-up, weight decay 1e-6
+_MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
+    f'moquad-{short}-{net.removesuffix("_cvrl")}', f'MoQuad on {dataset} with {words} (paper, {row})',
+    epochs=epochs)
+    for short,dataset,epochs in (('ucf101', 'UCF101', 800), ('k400', 'Kinetics-400', 200),
+        ('ssv2', 'Something-Something V2', 200)) # section 4.1
+    for net,words in (('r3d18', 'R3D-18'), ('s3dg', 'S3D-G'), ('r3d50_cvrl', 'R3D-50'))
+    for row in (_MOQUAD_ROWS.get((short, words), 'settings only: no number is given for it'),)]
+
 # %% ../nbs/40_recipes.ipynb #6adda65a
 @dataclass(frozen=True)
 class Phase:
@@ -639,7 +756,7 @@ COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cy
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _own_videos, _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual,
     _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_IIC, _toy_simclr,
-    _toy_simclr_residual, _ucf101_simclr, _k400_simclr)}
+    _toy_simclr_residual, _ucf101_simclr, _k400_simclr, *_MOQUAD)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(

@@ -1,0 +1,183 @@
+"MoQuad from the command line, and the options that its page gives for the rows of the paper's tables."
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import torch
+from house import NBS, cells
+
+from vssl_nb.cli import parse
+from vssl_nb.checkpoints import load
+from vssl_nb.distributed import run_distributed
+from vssl_nb.experiments import build_method, pretrain, training_clips
+from vssl_nb.budget import trace_step
+from vssl_nb.dry_run import dry_run
+from vssl_nb.manifest import read
+from vssl_nb.methods.moquad import MoQuad
+from vssl_nb.recipes import RECIPES, RecipeError, TrainingVideos, difference, find, override, refuse_unfit
+from vssl_nb.train import loader
+
+VSSL = [sys.executable, '-m', 'vssl_nb.cli']
+SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--workers', '0',
+    '--device', 'cpu', '--cache', '64']
+VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
+
+
+def call(*args, cwd):
+    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+
+
+def options_of_the_page():
+    "The table of page 36: (paper, row, options)."
+    text = '\n'.join(c['source'] for c in cells(NBS/'36_methods.moquad.ipynb') if c['cell_type']=='markdown')
+    return re.findall(r'^\| (table \d) \| (.*?) \| `(--.*?)` \|$', text, re.M)
+
+
+ROWS = options_of_the_page()
+
+
+@pytest.mark.parametrize('table, row, options', ROWS, ids=[f'{t}, {r}' for t, r, _ in ROWS])
+def test_options_of_the_page(table, row, options):
+    "Each is accepted by the command line, fits together, and changes something."
+    name = 'moquad-k400-r3d50' if '800' in row else 'moquad-ucf101-r3d18'
+    made = parse('pretrain', [name, '--data', 'x', *shlex.split(options)]).recipe
+    refuse_unfit(made, VIDEOS)
+    changed = difference(find(name), made)
+    assert changed and {f'--{f.replace("_", "-")}' for f in changed} == set(re.findall('--[a-z-]+', options))
+
+
+def test_every_row_of_the_ablations_is_there():
+    found = [(t, r) for t, r, _ in ROWS]
+    assert len(found) == len(set(found)) == 17
+    assert [sum(t==f'table {n}' for t, _ in found) for n in (1, 4, 5, 6)] == [2, 4, 4, 7]
+    ladder = [parse('pretrain', ['moquad-toy', '--data', 'x', *shlex.split(o)]).recipe
+        for t, _, o in ROWS if t=='table 4']
+    for i, recipe in enumerate(ladder): # the same options make the ladder of the toy
+        assert not {*difference(recipe, find(f'moquad-toy-rung{i}'))} - {'name'}
+
+
+def test_the_papers_numbers():
+    ours = {name: r for name, r in RECIPES.items() if re.match('moquad-(ucf101|k400|ssv2)', name)}
+    assert len(ours) == 9
+    for name, r in ours.items():
+        how = r.learning
+        assert (how.batch, how.lr, how.optimizer, how.schedule) == (256, 3.2, 'lars', 'cosine')
+        assert (r.size, r.sampling.length, r.sampling.clips, r.sampling.motion) == (224, 16, 4, 'speed')
+        assert (r.augment.appearance, r.augment.windows, r.augment.strength) == ('rad_inter', 5, (.1, .5))
+        assert (r.method.alpha, r.method.beta, r.method.appearance_task) == (1.5, .01, .2)
+        assert how.epochs == (800 if 'ucf101' in name else 200)
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "A folder with biased toy videos and one finished run."
+    there = tmp_path_factory.mktemp('moquad')
+    assert call('toy', 'videos', '--size', 'tiny', '--bias', '0.9', cwd=there).returncode == 0
+    done = call('pretrain', 'moquad-toy', *SMALL, '--data', 'videos', '--out', 'whole', cwd=there)
+    assert done.returncode == 0, done.stderr
+    return there
+
+
+def rows(run): return list(csv.DictReader((run/'steps.csv').open(newline='')))
+
+
+def test_pretrain(place):
+    "The appearance task takes the first fifth; after it there are ranks of intra-negatives."
+    logged = rows(place/'whole')
+    assert len(logged) == 30
+    early = [r['rank_n'] == 'nan' and r['rank_nn'] == 'nan' for r in logged]
+    assert early == [i < 6 for i in range(30)]
+    assert all(1 <= float(r[c]) <= 31 for r in logged[6:] for c in ('rank_positive', 'rank_n', 'rank_nn'))
+    assert all(1 <= float(r['rank_positive']) <= 15 for r in logged[:6]) # one of 2B-1 candidates
+    recipe = json.loads((place/'whole'/'recipe.json').read_text())
+    assert recipe['method']['name'] == 'moquad' and recipe['sampling']['motion_clips'] == [2, 3]
+    done = call('retrieve', 'whole', '--workers', '0', cwd=place)
+    assert done.returncode == 0 and 'moquad-toy' in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize('stop', [4, 6, 11])
+def test_resume_in_either_stage(place, stop):
+    recipe = override(find('moquad-toy'), epochs=5, batch=8, warmup=.5, test_clips=1)
+    how = dict(device='cpu', progress=False, cache=64, workers=0)
+    out = pretrain(recipe, place/'videos', place/f'stopped{stop}', max_steps=stop, **how)
+    assert load(out/'last.pt')['step'] == stop
+    pretrain(recipe, place/'videos', out, resume=True, **how)
+    one, other = (load(run/'last.pt')['method'] for run in (out, place/'whole'))
+    assert all(torch.equal(v, other[k]) for k, v in one.items())
+    assert (out/'steps.csv').read_text() == (place/'whole'/'steps.csv').read_text()
+
+
+def test_refusals(place):
+    for options, says in ((['--intra-negatives', 'n'], 'use clips=3'), (['--motion', 'none'], 'motion_clips'),
+            (['--motion', 'shuffle'], 'needs clips at two speeds'), (['--batch', '1'], 'batch=1'),
+            (['--accumulate', '2'], 'would compare, and normalise')):
+        asked = ['pretrain', 'moquad-toy', *SMALL, *options, '--data', 'videos', '--out', 'refused']
+        done = call(*asked, cwd=place)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+        assert 'Traceback' not in done.stderr and not (place/'refused').exists()
+
+
+def test_one_video_in_a_process_has_no_donor(place):
+    "Two processes with a batch of two: each has a single video, and RAD needs another one."
+    recipe = override(find('moquad-toy'), epochs=1, batch=2, warmup=.5)
+    def here(): pretrain(recipe, place/'videos', place/'alone', device='cpu', progress=False, workers=0)
+    with pytest.raises(RuntimeError, match='a batch of 2 or more in each process'): run_distributed(here)
+    assert not (place/'alone'/'recipe.json').exists()
+
+
+def test_the_positive_is_disturbed_as_the_recipe_says(place):
+    "On every rung: which clips carry a still image, and which have the other speed."
+    manifest = read(place/'videos')
+    for i, looks in enumerate(([0, 0], [0, 1], [0, 1, 0], [0, 1, 0, 1])):
+        clips = training_clips(override(find(f'moquad-toy-rung{i}'), batch=8), manifest)
+        batch = next(iter(loader(clips, 8, 1)))
+        mix = batch['augment'].get('mix', torch.zeros(8, len(looks)))
+        assert torch.equal(mix > 0, torch.tensor(looks).bool().expand(8, -1))
+        assert mix.max() <= .5
+
+
+def test_an_augmentation_of_ones_own_need_not_know_of_still_images(place, monkeypatch, tmp_path):
+    (tmp_path/'plain_pixels.py').write_text('''
+from types import SimpleNamespace
+from vssl_nb.augment import apply, centre
+def draw(rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter, brightness,
+    contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False):
+    return centre(clips, frames, height, width, size=size)
+pixels = SimpleNamespace(draw=draw, apply=apply)
+''')
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = override(find('moquad-toy-rung0'), augmentation='plain_pixels:pixels')
+    assert training_clips(plain, read(place/'videos'))[0, 0]['clips'].shape == (2, 16, 32, 32, 3)
+
+
+def test_a_dry_run_walks_both_stages():
+    seen = dry_run(find('moquad-toy'))
+    assert seen.learned == (True, True)
+    never = dry_run(override(find('moquad-toy'), appearance_task=0.)) # quadruples only: hard negatives, ranks
+    assert seen.operations[0] < never.operations[0] and seen.operations[1] == never.operations[1]
+    assert {'top1', 'rank_positive', 'rank_n', 'rank_nn'} <= {*seen.logs}
+
+
+def test_memory_is_that_of_quadruples():
+    "Not of the appearance task, which comes first and encodes half of the clips."
+    def flops(**changes): return trace_step(override(find('moquad-toy'), **changes), 'float32').flops.sum()
+    assert flops() == pytest.approx(flops(appearance_task=0.), rel=1e-3)
+    assert flops() == pytest.approx(2*flops(intra_negatives=(), clips=2, motion='none', motion_clips=(),
+        appearance_clips=(1,), appearance_task=0.), rel=.05)
+
+
+def test_settings_and_method_have_the_same_defaults_and_clips():
+    import inspect
+    from dataclasses import fields
+    settings = type(find('moquad-toy').method)
+    taken = inspect.signature(MoQuad).parameters
+    assert all(taken[f.name].default == f.default for f in fields(settings))
+    for own in ((), ('n',), ('nn',), ('n', 'nn')):
+        recipe = override(find('moquad-toy'), intra_negatives=own, appearance_task=0.)
+        assert build_method(recipe).clips == recipe.method.clips
+    with pytest.raises(RecipeError, match='in this order'):
+        refuse_unfit(override(find('moquad-toy'), intra_negatives=('nn', 'n')), VIDEOS)
