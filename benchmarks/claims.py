@@ -13,7 +13,18 @@ from vssl_nb.claims import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledg
 
 STAGES = (1, 3, 5, 7)
 COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
-WHY: dict[tuple[int, bool | None], str] = {}
+WHY: dict[tuple[int, bool | None], str] = {
+    (4, False): 'From InfoNCE frames, which know hardly more than chance, five and seven stages collapse on '
+        'two of three seeds: the stages that ask the frames keep what they already take for alike. From frames that '
+        'CoCLR has taught (second cycle) no run collapses, and three stages are level with one or better.',
+    (5, False): 'A stage that asks the nearly blind frames should cut little: with 0.5 one seed collapses.',
+    (6, True): 'By a little, and on one of three seeds not; both stay below IIC without a miner.',
+    (7, False): 'It rises to three stages and falls with five and seven where they collapse. In the second '
+        'cycle, from frames that CoCLR has taught, it rises from 38 (one stage) to 41, 47 and 47.',
+    (8, True): 'The frames learn while they mine, and the cascade asks them too; one stage asks the frozen '
+        'differences only.',
+    (9, False): 'Of the mined rows about a fifth is right; what the broken clips teach is lost to the rest.',
+    (10, False): 'Level: on the toy nine recordings of ten are found either way.'}
 
 
 def of_cascade(found: dict) -> dict[int, dict[str, list[float]]]:
