@@ -15,8 +15,8 @@ STAGES = (1, 3, 5, 7)
 COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
 WHY: dict[tuple[int, bool | None], str] = {
     (4, False): 'From InfoNCE frames, which know hardly more than chance, five and seven stages collapse on '
-        'two of three seeds: the stages that ask the frames keep what they already take for alike. From frames '
-        'that CoCLR has taught (second cycle) no run collapses, and three stages are level with one or better.',
+        'two of three seeds: stages that ask the frames keep what they already take for alike. From frames '
+        'that CoCLR has taught (second cycle) no run collapses, and three stages are level with one.',
     (5, False): 'A stage that asks the nearly blind frames should cut little: with 0.5 one seed collapses.',
     (6, True): 'By a little, and on one of three seeds not; both stay below IIC without a miner.',
     (7, False): 'It rises to three stages and falls with five and seven where they collapse. In the second '
