@@ -337,3 +337,7 @@ class ClassMiningRecall(_Instances):
     def median(self, unit:str='source')->Tensor: # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."
         return self.per_class(unit).nanquantile(.5)
+
+    def class_logs(self)->dict[str,Tensor]: # name -> (rows,); NaN where there is nothing to say of a class
+        "Recall and precision of the epoch for `mining.csv`; nothing in a run from before there was this."
+        return {'cmr': self.per_class(), 'pmr': self.precision()} if self.counts else {}

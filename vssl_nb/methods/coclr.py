@@ -151,8 +151,7 @@ class CoCLR(nn.Module):
 
     def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
         "Class mining recall and precision of the epoch, for `mining.csv`."
-        if self.cmr is None or not self.cmr.counts: return {}
-        return {'cmr': self.cmr.per_class(), 'pmr': self.cmr.precision()}
+        return {} if self.cmr is None else self.cmr.class_logs()
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the momentum encoder, then queue both keys of this step."

@@ -19,8 +19,8 @@ from ..augment import send_to
 from ..backbones import make_head
 from ..distributed import group_batchnorm, rank, world_size
 from ..losses import mil_nce, topk_accuracy
-from vssl_nb.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_precision,
-    mining_recall)
+from ..mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
+    mining_precision, mining_recall)
 from ..momentum import Bank, l2_normalize, named_clips
 from ..sampling import one_of
 
@@ -129,7 +129,9 @@ def mine_banks(
     mined = mine(miner, sims, source, bank.source, bank.valid & others, same_source)
     logs = {'mined': mining_precision(mined.found, label, bank.label),
         'mined_r1': mining_recall(next(iter(sims.values())), mined.excluded, label, bank.label)}
-    if cmr is not None and cmr.counts: cmr.update(mined.found, label, bank, batch.get('epoch', 0))
+    if cmr is not None and cmr.counts:
+        cmr.update(mined.found, label, bank, batch.get('epoch', 0))
+        logs['mined_rk'] = mining_hits(mined.found, label, bank.label)
     return mined, logs
 
 # %% ../../nbs/34_methods.iic.ipynb #34f00016
@@ -264,6 +266,10 @@ class IIC(nn.Module):
         logs = {k: (v + more[k])/2 for k,v in logs.items()}
         if self.cmr is not None and self.cmr.counts: logs['cmr'] = self.cmr.median()
         return a + b, logs
+
+    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
+        "Class mining recall and precision of the epoch, for `mining.csv`."
+        return {} if self.cmr is None else self.cmr.class_logs()
 
     def after_step(self)->None: # call it once after each optimizer step
         "Move the rows of the videos of this step."

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import make_head
-from ..distributed import gather, group_batchnorm, rank, world_size
+from ..distributed import all_pairs, group_batchnorm, world_size
 from ..losses import mil_nce, topk_accuracy
 from ..momentum import l2_normalize, named_clips
 
@@ -24,13 +24,11 @@ def against_all(
     anchor:str='a', # which of them asks
 )->tuple[Tensor, dict[str,Tensor]]: # (B, N) similarities; by name, (B, N) bool: the own clip of that name
     "Every anchor against the N clips of all videos of all processes; itself it does not see (-inf)."
-    everyone = gather(z) # (world*B, V, D); the gradient goes back to where a clip came from
-    mine = torch.arange(len(z), device=z.device) + rank()*len(z)
-    same = mine[:,None] == torch.arange(len(everyone), device=z.device) # (B, world*B)
+    asks = names.index(anchor)
+    sim, same = all_pairs(z[:,asks:asks+1], z) # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
     kind = torch.arange(len(names), device=z.device)
-    own = {name: (same[...,None] & (kind==i)).flatten(1) for i,name in enumerate(names)}
-    sim = z[:,names.index(anchor)] @ everyone.flatten(0, 1).T
-    return sim.masked_fill(own[anchor], -torch.inf), own
+    own = {name: (same & (kind==i)).flatten(1) for i,name in enumerate(names)}
+    return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
 
 # %% ../../nbs/36_methods.moquad.ipynb #d413bfa8
 def hard_count(
