@@ -83,6 +83,19 @@ def test_each_class_over_the_epochs(place):
     assert all(float(r['mined_r1']) <= float(r['mined_rk']) <= 1 for r in last)
 
 
+def test_a_run_of_iic_tells_its_mining_too(place):
+    recipe = override(find('iic-cpr-toy'), epochs=2, batch=8, negatives=16, topk=(1, 2))
+    pretrain(recipe, place/'toy', place/'iic', machine=QUIET)
+    with (place/'iic'/'mining.csv').open(newline='') as f: classes = list(csv.DictReader(f))
+    with (place/'iic'/'steps.csv').open(newline='') as f: last = list(csv.DictReader(f))[-1]
+    labels = read(place/'toy').labels
+    found = [float(classes[-1][f'cmr/{c}']) for c in labels]
+    assert [r['epoch'] for r in classes] == ['0', '1'] and max(found) > 0
+    assert statistics.median_low(found) <= float(last['cmr']) <= statistics.median_high(found)
+    assert all(0 <= float(classes[-1][f'pmr/{c}']) <= 1 for c in labels)
+    assert float(last['mined']) <= float(last['mined_rk']) <= 1
+
+
 @pytest.mark.parametrize('words, says', [
     (('rgb', '--miners', 'topq'), "did you mean 'topk'?"),
     (('rgb', '--miners', 'cascade'), 'there is only'),

@@ -298,6 +298,10 @@ class _Instances(nn.Module): # what `ClassMiningRecall` remembers
         of = torch.where(label < 0, len(self.taken)-1, label)
         for counts,n in zip((self.taken, self.right), sums): counts.index_add_(0, of, n)
 
+    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
+        "The share of what the queries of a class took that is right: PMR class by class."
+        return self.right[:-1]/self.taken[:-1]
+
 # %% ../nbs/14_mining.ipynb #5a5b4f43
 class ClassMiningRecall(_Instances):
     "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
@@ -320,10 +324,6 @@ class ClassMiningRecall(_Instances):
         right = gather(right[None].int()).any(0)
         self.label[at], self.source[at] = memory.label, memory.source
         self.hit[torch.where(right, at, len(self.hit)-1)] = True
-
-    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
-        "The share of what the queries of a class took that is right: PMR class by class."
-        return self.right[:-1]/self.taken[:-1]
 
     def per_class(self,
         unit:str='source', # what is an instance: a recording (the paper) or a 'video'
