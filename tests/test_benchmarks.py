@@ -187,6 +187,17 @@ def test_mining(tmp_path):
     assert f"{row['ratio']:.1f} times as long" in done.stdout
 
 
+def test_match_probability(tmp_path):
+    done = script('match_probability.py', '--sizes', '3x5', '--dim', 8, '--mixtures', 2, '--points', 3,
+        '--rounds', 1, '--device', 'cpu', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    row, = out['rows']
+    assert row['apart'] < 1e-3 and row['pairs_per_second'] == 15/row['seconds']['ours'] > 0
+    assert set(row['peak_bytes']) == set(row['seconds']) == {'ours', 'at once', 'cosine'}
+    assert out['ucf101_computed']['bytes'] > row['computed_bytes'] > 0 and 'UCF101' in done.stdout
+
+
 def test_cascade(tmp_path):
     how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', 'queue=48',
         'topk=2']

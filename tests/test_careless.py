@@ -25,7 +25,8 @@ from vssl_nb.recipes import find, override
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
     'pretrain': ['infonce-toy-rgb', '--data', 'videos', '--epochs', '1'], 'extract': ['run'],
     'cotrain': ['coclr-toy', '--data', 'videos'], 'retrieve': ['run'], 'probe': ['run'],
-    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run'], 'verdict': ['run']}
+    'finetune': ['run', '--set', 'epochs=1'], 'report': ['run'], 'verdict': ['run'],
+    'uncertainty': ['run']}
 # a negative seed of toy videos, or drift, is a number like another; these are names of what will be made
 FREE = {'out', 'drift', 'name', 'manifest', 'about', 'dataset'}
 

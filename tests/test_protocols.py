@@ -119,7 +119,7 @@ def test_every_protocol_says_every_thing_it_does():
     assert not silent, silent
     for name,value in other.items(): assert str(replace(protocol(), **{name: value})) != str(protocol()), name
     assert str(protocol('coclr_official', seed=1)) != str(protocol('coclr_official'))
-    assert list(PROTOCOLS) == ['clean', 'coclr_official', 'iic_official', 'rspnet', 'moquad']
+    assert list(PROTOCOLS) == ['clean', 'coclr_official', 'iic_official', 'rspnet', 'moquad', 'provico']
     for name in PROTOCOLS:
         assert Protocol(**asdict(PROTOCOLS[name])) == PROTOCOLS[name]
         assert PROTOCOLS[name].name == name
@@ -534,7 +534,7 @@ def test_bad_input_is_refused_in_one_sentence(data, encoder, tmp_path):
         (lambda: look(torch.nn.Flatten(), data, p=replace(p, feature='maps')), 'has no `maps`'),
         (lambda: extract(encoder, data, view='flow', protocol=p, machine=QUIET), 'have no stored flow'),
         (lambda: look(encoder, data, p=replace(p, crop=224)), 'crop=224 does not fit a frame of 32x32'),
-        (lambda: protocol('provico'), 'match probability'),
+        (lambda: protocol(metric='l2'), "metric must be 'cosine' or 'match'"),
         (lambda: protocol('coclr_oficial'), "did you mean 'coclr_official'"),
         (lambda: restrict(look(encoder, data, p=p), data, 'train'), "extract the part 'all'"),
         (lambda: look(encoder, data, p=p, role='judge'), "role must be 'query' or 'gallery'"),

@@ -6,10 +6,10 @@
 __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first',
            'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there', 'try_recipe',
            'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune',
-           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'VerdictCommand', 'Claims',
-           'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value',
-           'is_given', 'refuse_clash', 'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8',
-           'skip_last_collection', 'main']
+           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'VerdictCommand',
+           'UncertaintyCommand', 'Claims', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help', 'parse',
+           'named_recipe', 'option_value', 'is_given', 'refuse_clash', 'unknown_option', 'overview', 'Terminated',
+           'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -697,6 +697,36 @@ class VerdictCommand:
         print(give_verdict(self.folder, self.data, machine, self.videos, self.seconds),
             self.folder/'verdict.txt', sep='\n')
 
+# %% ../nbs/50_cli.ipynb #318e6d61
+@dataclass
+class UncertaintyCommand:
+    "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."
+    folder:tyro.conf.Positional[Path] # folder of a run that exported a Gaussian head, such as one of ProViCo
+    data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
+    out:Path|None=None # .csv: all of them, with those that cannot be read
+    show:int=20 # lines to print: half the most doubtful, half the surest; 0: all
+    of:int=2 # clips of one distribution; those of a video are a multiple of it
+    clips:int=10 # clips of a video
+    device:str='auto' # auto, cpu or cuda
+    batch:int=64 # clips that go through the encoder together, at most
+    workers:int=0 # processes that decode
+
+    def run(self):
+        if self.show < 0: raise Mistake(f'--show {self.show}: must be 0 or more')
+        refuse_early(self.data, self.folder, out=self.out)
+        from vssl_nb import uncertainty as doubt
+        if self.out: doubt.check_ranking_file(self.out)
+        from vssl_nb.evaluation import open_trained
+        from vssl_nb.machine import Machine
+        data = open_trained(self.folder).manifest if self.data is None else self.data
+        found, videos = doubt.folder_gaussians(self.folder, data, self.clips, self.of, self.batch,
+            Machine(self.device, workers=self.workers))
+        ranked = doubt.rank_videos(found, videos)
+        lost = {videos.rows[r].video: why for r,why in found.dropped.items()}
+        print(doubt.ranking_text(ranked, self.show))
+        for video,why in lost.items(): print(f'unreadable: {video}: {why}', file=sys.stderr)
+        if self.out: print(doubt.write_ranking(self.out, ranked, lost))
+
 # %% ../nbs/50_cli.ipynb #24177e8a
 @dataclass
 class Claims:
@@ -751,7 +781,8 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
-    'mine': Mine, 'claims': Claims, 'verdict': VerdictCommand, 'report': Report}
+    'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'verdict': VerdictCommand,
+    'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -880,7 +911,7 @@ def unknown_option(command:str, word:str)->str:
 # %% ../nbs/50_cli.ipynb #5b71aeda
 def overview()->str:
     "What `vssl-nb` prints when asked for nothing."
-    lines = [f'  {name:10}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
+    lines = [f'  {name:13}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
     return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '',
         'vssl-nb COMMAND --help says more.',
         'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; '

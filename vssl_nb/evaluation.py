@@ -36,6 +36,8 @@ from .experiments import clean_protocol, training_device, view_options
 from .features import Features, extract, restrict
 from .machine import Machine
 from .manifest import Manifest, read
+from .match_probability import SIMILARITIES, VideoGaussians, gaussian_head, gaussian_neighbours
+from .match_probability import gaussian_pairs
 from .own_folder import open_data
 from .own_videos import export_classifier
 from .plugins import load_object
@@ -247,22 +249,26 @@ def refuse_leak(
 
 # %% ../nbs/44_evaluation.ipynb #ed6c0b37
 def neighbour_wall(
-    query:Features, gallery:Features, manifest:Manifest,
+    query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
     n:int=8, # queries, spread evenly over the test part
     k:int=5, # neighbours of each
+    near:Tensor|None=None, # (Q, k) positions in the gallery; None: by cosine, of `Features`
+    protocol:Protocol|None=None, # the clip to show; None: that of the features
 )->Figure:
     "Queries and their nearest training videos: what the encoder holds to be alike."
     at = np.linspace(0, len(query)-1, min(n, len(query))).round().astype(int)
-    compared = centre_and_normalise(query, gallery)
-    found = nearest_neighbours(compared[0][torch.from_numpy(at)], compared[1], min(k, len(gallery)))[0]
-    p = query.protocol
+    if isinstance(query, Features) and isinstance(gallery, Features):
+        (x, y),protocol = centre_and_normalise(query, gallery),query.protocol
+        found = nearest_neighbours(x[torch.from_numpy(at)], y, min(k, len(gallery)))[0]
+    else: found = torch.as_tensor(near)[torch.from_numpy(at), :k]
+    p = protocol or Protocol()
     def clip(i:int):
         shown = TestClips(manifest, [i], clips=1, length=p.length, stride=p.stride, size=max(96, p.size))
         return shown[0]['clips'][0]
     rows = query.row[torch.from_numpy(at)].tolist()
-    near = [gallery.row[f].tolist() for f in found]
+    beside = [gallery.row[f].tolist() for f in found]
     right = [[bool(gallery.label[j]==query.label[a]) for j in f] for a,f in zip(at, found)]
-    return show.neighbours([clip(i) for i in rows], [[clip(j) for j in js] for js in near], right,
+    return show.neighbours([clip(i) for i in rows], [[clip(j) for j in js] for js in beside], right,
         [manifest.rows[i].label for i in rows])
 
 # %% ../nbs/44_evaluation.ipynb #d51abd6c
@@ -285,6 +291,26 @@ def _measured_pair(t:Trained|GivenEncoder, query:Features, gallery:Features, spl
         by_class={t.manifest.labels[c]: round(v, 6) for c,v in found.by_class().items()})
     if isinstance(t, Trained): row['seen_in_training'] = len(seen_in_training(t, split))
     return row | recall_columns(found.recall(ks))
+
+def _match_rows(t:Trained, head:nn.Module, p:Protocol, splits, walls:int, batch:int, machine:Machine)->list:
+    "Rows of the distributions: the cosine of their means, and their match probability (page 24)."
+    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
+    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
+        machine=machine, **view_options(t.recipe))
+    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
+    for metric,words in SIMILARITIES.items():
+        name,some = p.name if metric==p.metric=='match' else f'{p.name}, {words}',[]
+        told = asdict(dataclasses.replace(p, metric=metric, name=name))
+        for s,(query,gallery) in pairs.items():
+            n = gaussian_neighbours(metric, query, gallery, head, max(ks), machine=machine)
+            lost = {t.manifest.rows[i].video: why for i,why in {**query.dropped, **gallery.dropped}.items()}
+            some.append(t.row('retrieval', s, protocol=told, selection='none', queries=len(query),
+                gallery=len(gallery), dropped=lost, seen_in_training=len(seen_in_training(t, s)))
+                | recall_columns(n.recall(ks)))
+            if metric=='match' and s==splits[0]: _keep_wall(t, name, walls, query, gallery, near=n.near,
+                protocol=p)
+        rows += _with_mean(some, [f'r{k}' for k in ks])
+    return rows
 
 def _opened(source, data=None)->Trained|GivenEncoder:
     return source if isinstance(source, (Trained, GivenEncoder)) else open_trained(source, data)
@@ -312,6 +338,14 @@ def refuse_classes(manifest:Manifest, splits:Sequence[int], p:Protocol)->None:
             'neighbour is; use a split with two classes or more')
         if why: raise ValueError(f'{of}: {why}')
 
+def _gaussian_head_for(t:Trained|GivenEncoder, p:Protocol)->nn.Module|None:
+    "The Gaussian head of a run that has one, if the protocol reads the features it acts on. `TrainError`."
+    head = gaussian_head(t.folder/'encoder.safetensors', ':' in t.recipe.backbone) \
+        if isinstance(t, Trained) else None
+    if p.metric=='match' and not head: raise TrainError(f'{t.folder or t.row("retrieval", 1)["name"]}: has no '
+        f'Gaussian head, and protocol {p.name} compares distributions; choose another one, such as clean')
+    return head if p.feature=='pooled' or p.metric=='match' else None
+
 # %% ../nbs/44_evaluation.ipynb #c7fae880
 def retrieve(
     source, # a run folder, what `open_trained` made of one, or a `GivenEncoder`
@@ -326,16 +360,22 @@ def retrieve(
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = _opened(source, data)
     p = t.protocol(protocol, **fields or {})
+    head,rows = _gaussian_head_for(t, p),list[dict[str,Any]]()
     splits = _chosen(t, splits, p.name, p)
-    pairs = t.pairs(p, splits, batch, machine)
-    ks = within(KS, min(len(g) for _,g in pairs.values()))
-    rows = _with_mean([_measured_pair(t, *pair, s, ks) for s,pair in pairs.items()], [f'r{k}' for k in ks])
+    if p.metric=='cosine':
+        pairs = t.pairs(p, splits, batch, machine)
+        ks = within(KS, min(len(g) for _,g in pairs.values()))
+        rows = _with_mean([_measured_pair(t, *pair, s, ks) for s,pair in pairs.items()], [f'r{k}' for k in ks])
+    if isinstance(t, Trained) and head: rows += _match_rows(t, head, p, splits, walls, batch, machine)
     if t.folder is None: return rows
     keep_results(t.folder, rows)
-    which = '' if p.name=='clean' else ''.join(c if c.isalnum() else '-' for c in p.name) + '-'
-    path = t.folder/'figures'/f'neighbours-{which}{t.manifest.sha256[:8]}.png'
-    if walls: show.save_picture(neighbour_wall(*pairs[splits[0]], t.manifest, walls), path)
+    if p.metric=='cosine': _keep_wall(t, p.name, walls, *pairs[splits[0]])
     return rows
+
+def _keep_wall(t:Trained|GivenEncoder, name:str, walls:int, query, gallery, **how)->None:
+    which = '' if name=='clean' else ''.join(c if c.isalnum() else '-' for c in name) + '-'
+    if t.folder and walls: show.save_picture(neighbour_wall(query, gallery, t.manifest, walls, **how),
+        t.folder/'figures'/f'neighbours-{which}{t.manifest.sha256[:8]}.png')
 
 # %% ../nbs/44_evaluation.ipynb #d7f2f2ef
 def _floor(t:GivenEncoder, which:str, split:int, machine:Machine, colours:Features|None)->dict[str,Any]:

@@ -211,6 +211,8 @@ def recall_by_class(
 # %% ../nbs/23_retrieval.ipynb #62304acd
 def _check_comparable(query:Features, gallery:Features):
     "Refuse sets that cannot be compared."
+    if gallery.protocol.metric != 'cosine': raise ValueError(f'protocol {gallery.protocol.name} compares '
+        "distributions, and these are features; take metric='cosine', or `match_probability` (page 24)")
     for k in ('encoder', 'manifest', 'view', 'views', 'split'):
         q,g = query.key.get(k),gallery.key.get(k)
         if q != g: raise ValueError(f'query and gallery do not have the same {k} ({str(q)[:16]} and '

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LEVELS_MIXED', 'SHARES_MASKED', 'mixed_clips', 'masked_clips', 'video_uncertainty', 'between_share',
            'accuracy_by_bin', 'spearman', 'risk_coverage', 'area_under_risk', 'clip_groups', 'corrupted_uncertainty',
-           'rank_videos', 'ranking_text', 'check_ranking_file', 'write_ranking']
+           'rank_videos', 'ranking_text', 'check_ranking_file', 'write_ranking', 'folder_gaussians']
 
-# %% ../nbs/26_uncertainty.ipynb #75f2ba7b
+# %% ../nbs/26_uncertainty.ipynb #3fb060e2
 import copy
 import csv
 import io
@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 
 from .checkpoints import write_whole
 from .datasets import TestClips, collate
@@ -25,13 +27,12 @@ from .features import clips_together
 from .gaussians import log_uncertainty
 from .machine import Machine, init_worker
 from .manifest import Manifest
-from .match_probability import VideoGaussians, group_clips
-from .protocols import PROTOCOLS, Protocol
+from .match_probability import VideoGaussians, gaussian_head, group_clips, video_gaussians
+from .own_videos import make_views, open_encoder, refuse_missing_flow, videos_of
+from .protocols import PROTOCOLS, Protocol, protocol
 from .views import Views
-from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
-# %% ../nbs/26_uncertainty.ipynb #49437774
+# %% ../nbs/26_uncertainty.ipynb #ca341317
 def mixed_clips(
     clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
     level:int, # 1 leaves them alone; level l joins 2**(l-1) videos
@@ -58,7 +59,7 @@ def masked_clips(
         clip[which] = torch.from_numpy(noise[which]).to(clip.device)
     return out
 
-# %% ../nbs/26_uncertainty.ipynb #b30ef29b
+# %% ../nbs/26_uncertainty.ipynb #02a314f5
 def video_uncertainty(
     g:VideoGaussians, # of `video_gaussians`
 )->Tensor: # (N,) float32, above 0: a variance per dimension
@@ -72,7 +73,7 @@ def between_share(
     between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
     return between/(between + within)
 
-# %% ../nbs/26_uncertainty.ipynb #18268847
+# %% ../nbs/26_uncertainty.ipynb #5c822344
 def _pair(x:Tensor, y:Tensor, names:str)->tuple[Tensor,Tensor]: # (N,) float64 each
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise ValueError(f'{names} must be two rows of numbers of one length, not {tuple(x.shape)} and '
@@ -104,7 +105,7 @@ def accuracy_by_bin(
             'accuracy': float(hit[mine].mean()) if mine.any() else np.nan})
     return rows
 
-# %% ../nbs/26_uncertainty.ipynb #0e4e9d45
+# %% ../nbs/26_uncertainty.ipynb #fc5ef8e0
 def _ranks(x:Tensor)->Tensor: # (N,) float64 from 1; those that tie share theirs
     _,which,size = x.unique(return_inverse=True, return_counts=True)
     return (size.cumsum(0).double() - (size - 1)/2)[which]
@@ -118,7 +119,7 @@ def spearman(
     a,b = a - a.mean(),b - b.mean()
     return float((a*b).sum()/(a.square().sum()*b.square().sum()).sqrt())
 
-# %% ../nbs/26_uncertainty.ipynb #eddee0f8
+# %% ../nbs/26_uncertainty.ipynb #95331caf
 def risk_coverage(
     uncertainty:Tensor, # (N,)
     right:Tensor, # (N,) bool
@@ -139,7 +140,7 @@ def area_under_risk(
     area,best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
     return {'area': area, 'best': best, 'random': float(wrong.mean())}
 
-# %% ../nbs/26_uncertainty.ipynb #ee49a6f3
+# %% ../nbs/26_uncertainty.ipynb #c955dc93
 LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
@@ -176,7 +177,7 @@ def clip_groups(
         augment = {k: v.unflatten(0, (-1, V))[at].flatten(0, 1) for k,v in b['augment'].items()}
         yield b['row'][::V][at].tolist(),clips[at],augment
 
-# %% ../nbs/26_uncertainty.ipynb #6c3323b1
+# %% ../nbs/26_uncertainty.ipynb #a7b408d1
 @torch.no_grad()
 def corrupted_uncertainty(
     encoder:nn.Module, head:nn.Module, # as in `match_probability.video_gaussians`
@@ -197,23 +198,25 @@ def corrupted_uncertainty(
     device,see = machine.place(),Views((view,), **views)
     net,head = (copy.deepcopy(m).eval().to(device) for m in (encoder, head))
     together = clips_together(device, protocol, batch)
-    def told(clips, augment): # (G, V, T, H, W, 3) -> (G,) log
-        x = see({'clips': clips.flatten(0, 1)[:, None].to(device), 'augment': augment})[view][:, 0]
+    def told(clips, changes): # (G, V, T, H, W, 3) -> (G,) log
+        x = see({'clips': clips.flatten(0, 1)[:, None].to(device), 'augment': changes})[view][:, 0]
         g = head(torch.cat([net(part) for part in x.split(together)])).float().cpu()
         mu,s = g.unflatten(0, clips.shape[:2]).unbind(2)
         return torch.stack([log_uncertainty(group_clips(m, v, of)[1]).mean() for m,v in zip(mu, s)]).exp()
-    seen,found = list[int](),{'mixed': {v: [] for v in levels}, 'masked': {v: [] for v in shares}}
+    seen = list[int]()
+    found:dict[str,dict[float,list[Tensor]]] = {'mixed': {v: [] for v in levels},
+        'masked': {v: [] for v in shares}}
     size = max([2**(level - 1) for level in levels], default=1)
-    for some,clips,augment in clip_groups(manifest, rows, protocol, max(size, 2), seed, machine):
+    for some,clips,changes in clip_groups(manifest, rows, protocol, max(size, 2), seed, machine):
         new = [i for i,r in enumerate(some) if r not in seen + some[:i]]
         seen += [some[i] for i in new]
-        for level in levels: found['mixed'][level].append(told(mixed_clips(clips, level), augment)[new])
+        for level in levels: found['mixed'][level].append(told(mixed_clips(clips, level), changes)[new])
         for share in shares:
             noisy = [masked_clips(c, share, np.random.default_rng((seed, 1, r))) for c,r in zip(clips, some)]
-            found['masked'][share].append(told(torch.stack(noisy), augment)[new])
+            found['masked'][share].append(told(torch.stack(noisy), changes)[new])
     return seen,{kind: {v: torch.cat(parts) for v,parts in some.items()} for kind,some in found.items()}
 
-# %% ../nbs/26_uncertainty.ipynb #f3ffe625
+# %% ../nbs/26_uncertainty.ipynb #13f07adf
 def rank_videos(
     g:VideoGaussians, # of videos of the manifest
     manifest:Manifest,
@@ -239,7 +242,7 @@ def ranking_text(
     head = f"{'rank':>6}  {'variance':9}  {'between':>9}  video"
     return '\n'.join([head, *lines])
 
-# %% ../nbs/26_uncertainty.ipynb #6a9e3d6f
+# %% ../nbs/26_uncertainty.ipynb #d9d9e1fb
 def check_ranking_file(path:str|Path)->Path:
     "ValueError for a file that is no .csv."
     if Path(path).suffix != '.csv': raise ValueError(f'{path}: is no .csv; name a file that ends in .csv')
@@ -256,3 +259,35 @@ def write_ranking(
     lines += [['', video, '', '', '', why] for video,why in dropped.items()]
     csv.writer(out, lineterminator='\n').writerows([[*columns, 'status'], *lines])
     return write_whole(check_ranking_file(path), lambda f: f.write(out.getvalue().encode('utf-8')))
+
+# %% ../nbs/26_uncertainty.ipynb #586c074a
+def folder_gaussians(
+    run, # a run folder whose encoder was exported with a Gaussian head
+    data, # a Manifest, its file, or any folder of videos
+    clips:int=10, # of a video
+    of:int=2, # clips of one distribution
+    batch:int=64, # clips that go through the encoder together, at most
+    machine:Machine=Machine(),
+)->tuple[VideoGaussians,Manifest]: # in the order of the manifest; what cannot be read is in `dropped`
+    "The distributions of all videos of a folder. ValueError."
+    if of < 1 or clips < 1 or clips % of: raise ValueError(f'{clips} clips of a video cannot be cut into groups '
+        f'of {of}; take a multiple, such as clips={5*max(of, 1)}')
+    file = Path(run)/'encoder.safetensors'
+    encoder,prepare = open_encoder(run)
+    about = prepare.about
+    head = gaussian_head(file, ':' in about['backbone'])
+    if head is None: raise ValueError(f'{file}: has no Gaussian head, so that it predicts no variance; name a '
+        'run that was trained with one, such as one of ProViCo')
+    m = data if isinstance(data, Manifest) else videos_of(data)
+    rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
+    lost = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
+    if len(m) < 2: raise ValueError(f'{m.path}: one video cannot be ranked; name a folder of several')
+    if not rows: raise ValueError(f'{m.path}: not one of {len(m)} videos can be read: {lost[0]}')
+    views = make_views(about)
+    refuse_missing_flow(m, rows, about, 'live' in views)
+    p = protocol('clean', clips=clips, pad=about.get('pad', 'first'),
+        **{k: about[k] for k in ('length', 'stride', 'size')})
+    found = video_gaussians(encoder, head, m, rows, about['view'], p, of=of, batch=batch, machine=machine,
+        **views)
+    found.dropped.update(lost)
+    return found,m
