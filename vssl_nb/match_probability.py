@@ -7,7 +7,7 @@ __all__ = ['QUERY_BLOCKS', 'SIMILARITIES', 'group_clips', 'VideoGaussians', 'vid
            'match_rows', 'match_neighbours', 'mean_neighbours', 'gaussian_head', 'gaussian_neighbours',
            'gaussian_pairs']
 
-# %% ../nbs/24_match_probability.ipynb #d55dd168
+# %% ../nbs/24_match_probability.ipynb #e451fe83
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from .manifest import Manifest
 from .protocols import PROTOCOLS, Protocol, counted
 from .retrieval import Neighbours, find_neighbours
 
-# %% ../nbs/24_match_probability.ipynb #c7b90d32
+# %% ../nbs/24_match_probability.ipynb #a5d33dc2
 def group_clips(
     mu:Tensor, # (n, D) means of the clips of a video, in their order
     s:Tensor, # (n, D) log-variances
@@ -38,7 +38,7 @@ def group_clips(
             f'let the protocol take a multiple, such as clips={5*max(of, 1)}')
     return mixture_moments(mu.unflatten(0, (-1, of)), s.unflatten(0, (-1, of)))
 
-# %% ../nbs/24_match_probability.ipynb #f9f6a266
+# %% ../nbs/24_match_probability.ipynb #6239ae24
 @dataclass(frozen=True)
 class VideoGaussians:
     "M distributions of every video."
@@ -56,7 +56,7 @@ class VideoGaussians:
     @property
     def mean(self)->Tensor: return self.mu.mean(1) # (N, D) of all distributions of a video
 
-# %% ../nbs/24_match_probability.ipynb #4d90c46a
+# %% ../nbs/24_match_probability.ipynb #6494f120
 @torch.no_grad()
 def video_gaussians(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in)
@@ -90,7 +90,7 @@ def video_gaussians(
     label = torch.tensor([manifest.label_id(r) for r in found])
     return VideoGaussians(mu, s, label, torch.tensor([*found]), bad)
 
-# %% ../nbs/24_match_probability.ipynb #b8997094
+# %% ../nbs/24_match_probability.ipynb #657a8dbe
 def draw_videos(
     g:VideoGaussians,
     k:int=10, # K embeddings of each distribution
@@ -105,7 +105,7 @@ def draw_videos(
         z[i] = draw_gaussian(g.mu[i], g.s[i], k, generator=rng).flatten(0, 1)
     return z
 
-# %% ../nbs/24_match_probability.ipynb #a034d2cc
+# %% ../nbs/24_match_probability.ipynb #a0ebb2a4
 QUERY_BLOCKS = 16 # chunks of queries that keep their embeddings while those of the gallery pass by once
 def match_chunk(device:torch.device)->int: # videos of either side that are compared at a time
     return 24 if device.type=='cpu' else 128 # on a CPU, few enough for the caches
@@ -136,7 +136,7 @@ def match_rows(
                 bar.update(len(some)*len(part))
             yield found
 
-# %% ../nbs/24_match_probability.ipynb #487e4f8f
+# %% ../nbs/24_match_probability.ipynb #d11f0552
 def match_neighbours(
     query:VideoGaussians, # of the test videos
     gallery:VideoGaussians, # of the training videos
@@ -167,7 +167,7 @@ def _check_labelled(query:VideoGaussians, gallery:VideoGaussians, top:int):
     if not 1 <= top <= len(gallery): raise ValueError(f'top={top} cannot be answered by a gallery of '
         f'{len(gallery)} videos; take 1 to {len(gallery)}')
 
-# %% ../nbs/24_match_probability.ipynb #55bcf920
+# %% ../nbs/24_match_probability.ipynb #220bceb1
 SIMILARITIES = {'cosine': 'cosine of means', 'match': 'match probability'} # `Protocol.metric`, and its name
 
 def gaussian_head(
@@ -188,7 +188,7 @@ def gaussian_neighbours(
     if metric=='cosine': return mean_neighbours(query, gallery, top)
     return match_neighbours(query, gallery, head.a, head.b, top, **how)
 
-# %% ../nbs/24_match_probability.ipynb #0d1a9ada
+# %% ../nbs/24_match_probability.ipynb #779369a0
 def gaussian_pairs(
     encoder:nn.Module, head:nn.Module, # as in `video_gaussians`
     manifest:Manifest,

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['LEVELS_MIXED', 'SHARES_MASKED', 'mixed_clips', 'masked_clips', 'video_uncertainty', 'between_share',
-           'accuracy_by_bin', 'spearman', 'risk_coverage', 'area_under_risk', 'clip_groups', 'corrupted_uncertainty',
-           'rank_videos', 'ranking_text', 'check_ranking_file', 'write_ranking', 'folder_gaussians']
+           'accuracy_by_bin', 'spearman', 'risk_coverage', 'area_under_risk', 'training_uncertainty', 'clip_groups',
+           'corrupted_uncertainty', 'rank_videos', 'ranking_text', 'check_ranking_file', 'write_ranking',
+           'folder_gaussians']
 
-# %% ../nbs/26_uncertainty.ipynb #3fb060e2
+# %% ../nbs/26_uncertainty.ipynb #0d3a7952
 import copy
 import csv
 import io
@@ -32,7 +33,7 @@ from .own_videos import make_views, open_encoder, refuse_missing_flow, videos_of
 from .protocols import PROTOCOLS, Protocol, protocol
 from .views import Views
 
-# %% ../nbs/26_uncertainty.ipynb #ca341317
+# %% ../nbs/26_uncertainty.ipynb #551a0d02
 def mixed_clips(
     clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
     level:int, # 1 leaves them alone; level l joins 2**(l-1) videos
@@ -59,7 +60,7 @@ def masked_clips(
         clip[which] = torch.from_numpy(noise[which]).to(clip.device)
     return out
 
-# %% ../nbs/26_uncertainty.ipynb #02a314f5
+# %% ../nbs/26_uncertainty.ipynb #70507dc2
 def video_uncertainty(
     g:VideoGaussians, # of `video_gaussians`
 )->Tensor: # (N,) float32, above 0: a variance per dimension
@@ -73,7 +74,7 @@ def between_share(
     between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
     return between/(between + within)
 
-# %% ../nbs/26_uncertainty.ipynb #5c822344
+# %% ../nbs/26_uncertainty.ipynb #8e4aa1cc
 def _pair(x:Tensor, y:Tensor, names:str)->tuple[Tensor,Tensor]: # (N,) float64 each
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise ValueError(f'{names} must be two rows of numbers of one length, not {tuple(x.shape)} and '
@@ -105,7 +106,7 @@ def accuracy_by_bin(
             'accuracy': float(hit[mine].mean()) if mine.any() else np.nan})
     return rows
 
-# %% ../nbs/26_uncertainty.ipynb #fc5ef8e0
+# %% ../nbs/26_uncertainty.ipynb #20d55ce1
 def _ranks(x:Tensor)->Tensor: # (N,) float64 from 1; those that tie share theirs
     _,which,size = x.unique(return_inverse=True, return_counts=True)
     return (size.cumsum(0).double() - (size - 1)/2)[which]
@@ -119,7 +120,7 @@ def spearman(
     a,b = a - a.mean(),b - b.mean()
     return float((a*b).sum()/(a.square().sum()*b.square().sum()).sqrt())
 
-# %% ../nbs/26_uncertainty.ipynb #95331caf
+# %% ../nbs/26_uncertainty.ipynb #8fc32f5e
 def risk_coverage(
     uncertainty:Tensor, # (N,)
     right:Tensor, # (N,) bool
@@ -140,7 +141,27 @@ def area_under_risk(
     area,best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
     return {'area': area, 'best': best, 'random': float(wrong.mean())}
 
-# %% ../nbs/26_uncertainty.ipynb #c955dc93
+# %% ../nbs/26_uncertainty.ipynb #7550b29e
+def training_uncertainty(
+    run, # a run folder whose method logs its mean log-variance
+    column:str='log_uncertainty', # of steps.csv
+)->dict[str,list[float]]: # epoch (finished), log_uncertainty (mean over its steps), knn_r1 (NaN if not measured)
+    "Uncertainty over training, and beside it R@1 within the training videos, from a run's logs. ValueError."
+    def lines(name):
+        file = Path(run)/name
+        if not file.exists(): return []
+        with file.open(newline='', encoding='utf-8') as f: return list(csv.DictReader(f))
+    steps = lines('steps.csv')
+    if not steps: raise ValueError(f'{Path(run)/"steps.csv"}: there is no such log; name a run folder')
+    if column not in steps[0]: raise ValueError(f'{Path(run)/"steps.csv"}: has no column {column!r}, only '
+        f'{", ".join(steps[0])}; name a run of a method that predicts variances')
+    of_epoch:dict[int,list[float]] = {}
+    for r in steps: of_epoch.setdefault(int(r['epoch']) + 1, []).append(float(r[column]))
+    r1 = {int(r['epoch']): float(r['knn_r1']) for r in lines('health.csv') if r.get('knn_r1')}
+    return {'epoch': [*of_epoch], 'log_uncertainty': [float(np.mean(v)) for v in of_epoch.values()],
+        'knn_r1': [r1.get(e, np.nan) for e in of_epoch]}
+
+# %% ../nbs/26_uncertainty.ipynb #0cb8bba3
 LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
@@ -177,7 +198,7 @@ def clip_groups(
         augment = {k: v.unflatten(0, (-1, V))[at].flatten(0, 1) for k,v in b['augment'].items()}
         yield b['row'][::V][at].tolist(),clips[at],augment
 
-# %% ../nbs/26_uncertainty.ipynb #a7b408d1
+# %% ../nbs/26_uncertainty.ipynb #54623a0a
 @torch.no_grad()
 def corrupted_uncertainty(
     encoder:nn.Module, head:nn.Module, # as in `match_probability.video_gaussians`
@@ -216,7 +237,7 @@ def corrupted_uncertainty(
             found['masked'][share].append(told(torch.stack(noisy), changes)[new])
     return seen,{kind: {v: torch.cat(parts) for v,parts in some.items()} for kind,some in found.items()}
 
-# %% ../nbs/26_uncertainty.ipynb #13f07adf
+# %% ../nbs/26_uncertainty.ipynb #43845caa
 def rank_videos(
     g:VideoGaussians, # of videos of the manifest
     manifest:Manifest,
@@ -242,7 +263,7 @@ def ranking_text(
     head = f"{'rank':>6}  {'variance':9}  {'between':>9}  video"
     return '\n'.join([head, *lines])
 
-# %% ../nbs/26_uncertainty.ipynb #d9d9e1fb
+# %% ../nbs/26_uncertainty.ipynb #6b974bec
 def check_ranking_file(path:str|Path)->Path:
     "ValueError for a file that is no .csv."
     if Path(path).suffix != '.csv': raise ValueError(f'{path}: is no .csv; name a file that ends in .csv')
@@ -260,7 +281,7 @@ def write_ranking(
     csv.writer(out, lineterminator='\n').writerows([[*columns, 'status'], *lines])
     return write_whole(check_ranking_file(path), lambda f: f.write(out.getvalue().encode('utf-8')))
 
-# %% ../nbs/26_uncertainty.ipynb #586c074a
+# %% ../nbs/26_uncertainty.ipynb #da47e55a
 def folder_gaussians(
     run, # a run folder whose encoder was exported with a Gaussian head
     data, # a Manifest, its file, or any folder of videos
