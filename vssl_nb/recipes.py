@@ -555,7 +555,7 @@ _ucf101_simclr = Recipe(
     dataset='UCF101', split=1, seed=0, test_clips=10, # ours
     view='rgb', residual='plain', residual_scale=0.1, # residual: not used by this view
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
-    sampling=Sampling(clips=2, length=16, stride=2, # MoQuad 4.1: 16 frames; stride: CVRL's configuration
+    sampling=Sampling(clips=2, length=16, stride=1, # MoQuad 4.1: 16 frames; stride: open, as in its recipes
         pad='loop', last='all', same=0.), # CVRL's code repeats a short video
     augment=Augment(colour='all', area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
         jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, # CVRL's code, strength 1
@@ -563,7 +563,7 @@ _ucf101_simclr = Recipe(
     method=SimCLRSettings(dim_hidden=None, dim=128, temperature=0.1), # head: open; T: CVRL's code
     learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
         weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
-        schedule='cosine', drops=(), gamma=0.1, warmup=10., accumulate=1), # 4.1; warm-up: open, SimCLR's
+        schedule='cosine', drops=(), gamma=0.1, warmup=5., accumulate=1), # 4.1; warm-up: open, CVRL's
 )
 _k400_simclr = replace(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
     about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
