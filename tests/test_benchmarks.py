@@ -258,8 +258,8 @@ def test_moquad(tmp_path):
 
 def test_claims_of_moquad(tmp_path):
     names = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg', 'reverse', 'shuffle', 'alpha 1.5', '20 %']
-    def seed(n): return {'seed': n, 'rows': [{'run': name, 'r1': .1*i + .01*n, 'rank_n': [None, .2, .3 + .02*i]}
-        for i, name in enumerate(names)]}
+    def row(name, i, n): return {'run': name, 'r1': .1*i + .01*n, 'rank_n': [None, .2, .3 + .02*i]}
+    def seed(n): return {'seed': n, 'rows': [row(name, i, n) for i, name in enumerate(names)]}
     told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
     (tmp_path/'moquad.json').write_text(json.dumps(told))
     for n, s in enumerate(told['seeds']):

@@ -212,7 +212,7 @@ def test_activations_computed_again_change_nothing_but_memory():
 
 
 def test_a_batch_of_256_on_one_gpu():
-    "The paper's batch in the table of page 43: S3D-G fits on one large GPU if computed again, R3D-18 on none."
+    "The paper's batch in the table of page 43: S3D-G fits on a large GPU if computed again, R3D-18 on none."
     table = {r['name']: r for r in json.loads((NBS.parent/'results'/'budget.json').read_text())['rows']}
     for name in ('moquad-ucf101-r3d18', 'moquad-ucf101-s3dg'):
         r = table[name]
