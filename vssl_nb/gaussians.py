@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['GaussianHead', 'mixture_moments', 'log_uncertainty', 'draw_gaussian', 'draw_mixture', 'squared_distances',
-           'bhattacharyya', 'kl', 'jensen_shannon', 'wasserstein', 'euclidean', 'match_log_probability']
+           'bhattacharyya', 'kl', 'jensen_shannon', 'wasserstein', 'euclidean', 'match_log_probabilities',
+           'match_log_probability']
 
-# %% ../nbs/11_gaussians.ipynb #66b1a229
+# %% ../nbs/11_gaussians.ipynb #1dced754
 import math
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from .backbones import in_memory, initialise
 
-# %% ../nbs/11_gaussians.ipynb #3479cd38
+# %% ../nbs/11_gaussians.ipynb #447ceaf9
 class GaussianHead(nn.Module):
     "A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are compared (Eq. 9)."
     def __init__(self,
@@ -46,7 +47,7 @@ class GaussianHead(nn.Module):
             x = x.float()
             return torch.stack([F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2)
 
-# %% ../nbs/11_gaussians.ipynb #037c7b48
+# %% ../nbs/11_gaussians.ipynb #f6f78ebd
 def mixture_moments(
     mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
 )->tuple[Tensor, Tensor]: # (..., D) mean and log-variance of their mixture
@@ -59,10 +60,10 @@ def log_uncertainty(
     "The uncertainty of a video as ProViCo measures it, in logs (appendix A)."
     return s.mean(-1)
 
-# %% ../nbs/11_gaussians.ipynb #196300ca
+# %% ../nbs/11_gaussians.ipynb #cc708b8d
 def draw_gaussian(
     mu:Tensor, s:Tensor, # (..., D) mean and log-variance
-    noise:Tensor, # (..., K, D) standard normal
+    noise:Tensor, # (..., K, D) standard normal: reparameterisation, so that the caller draws
 )->Tensor: # (..., K, D)
     "K samples of each Gaussian, with gradient into mean and log-variance (Eq. 4)."
     return mu.unsqueeze(-2) + (s/2).exp().unsqueeze(-2)*noise
@@ -76,7 +77,7 @@ def draw_mixture(
     at = clip[...,None].expand(*clip.shape, mu.shape[-1])
     return mu.gather(-2, at) + (s/2).exp().gather(-2, at)*noise
 
-# %% ../nbs/11_gaussians.ipynb #e77723d9
+# %% ../nbs/11_gaussians.ipynb #f45a13ab
 def squared_distances(
     z1:Tensor, # (B, K, D) K samples of each of B distributions; K = 1: their means
     z2:Tensor, # (M, K', D)
@@ -130,25 +131,34 @@ def euclidean(
     "The squared distance itself: what is left without variances (appendix Eq. 5)."
     return squared
 
-# %% ../nbs/11_gaussians.ipynb #44fac54e
-def match_log_probability(
+# %% ../nbs/11_gaussians.ipynb #c7aacdc7
+def _log_mean(
+    x:Tensor, # (B, K, M, K') logits
+    same:Tensor|None, # (B, M) bool
+)->Tensor: # (B, M)
+    "Log of the mean of sigmoid(x) over the pairs of samples of two videos; K of one with itself: k != k'."
+    B, K, M, L = x.shape
+    x, pairs = F.logsigmoid(x), x.new_full((B, M), K*L)
+    if same is not None:
+        itself = same[:,None,:,None] & torch.eye(K, dtype=torch.bool, device=x.device)[:,None]
+        x, pairs = x.masked_fill(itself, -torch.inf), pairs.masked_fill(same, K*(K-1))
+    return x.logsumexp((1, 3)) - pairs.log()
+
+def match_log_probabilities(
     z1:Tensor, # (B, K, D) samples
     z2:Tensor, # (M, K', D)
     a:Tensor|float, b:Tensor|float, # of `GaussianHead`
     same:Tensor|None=None, # (B, M) bool: the same samples (K = K' > 1); no sample is compared with itself
 )->tuple[Tensor, Tensor]: # (B, M) log p and log (1-p); at least float32
-    "How likely two sets of samples match, and do not (Eq. 9)."
+    "How likely two sets of samples match, and how likely they do not (Eq. 9)."
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
-    (B, K), (M, L) = z1.shape[:2], z2.shape[:2]
-    far = torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(B, K, M, L)
-    pairs = far.new_full((B, M), K*L)
-    itself = None
-    if same is not None:
-        itself = same[:,None,:,None] & torch.eye(K, dtype=torch.bool, device=far.device)[:,None]
-        pairs = pairs.masked_fill(same, K*(K-1))
-    def mean(x): # log of the mean of sigmoid(x) over pairs of samples
-        x = F.logsigmoid(x)
-        if itself is not None: x = x.masked_fill(itself, -torch.inf)
-        return x.logsumexp((1, 3)) - pairs.log()
-    x = b - a*far
-    return mean(x), mean(-x)
+    far = torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
+    return _log_mean(b - a*far, same), _log_mean(a*far - b, same)
+
+def match_log_probability(
+    z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float, # as `match_log_probabilities`
+)->Tensor: # (B, M) log p; at least float32
+    "How likely two sets of samples match (Eq. 9): the first of both, at half the price."
+    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
+    far = torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
+    return _log_mean(b - a*far, None)

@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'soft_contrast', 'weighted_by_doubt', 'kl_to_prior', 'distances', 'positive_pairs', 'ProViCo',
            'balanced_mean', 'mining_logs']
 
-# %% ../../nbs/37_methods.provico.ipynb #205faec7
+# %% ../../nbs/37_methods.provico.ipynb #c622c01b
 import math
 from typing import Any
 
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from ..backbones import make_head
 from ..distributed import gather, group_batchnorm, rank, world_size
 from ..gaussians import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,
-    log_uncertainty, match_log_probability, mixture_moments, squared_distances, wasserstein)
+    log_uncertainty, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..momentum import named_clips
 
-# %% ../../nbs/37_methods.provico.ipynb #d852b395
+# %% ../../nbs/37_methods.provico.ipynb #6437f649
 def soft_contrast(
-    yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probability`
+    yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
 )->Tensor: # (B, M) 0 or more
     "How wrong each pair is (Eq. 8)."
@@ -42,7 +42,7 @@ def kl_to_prior(
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
-# %% ../../nbs/37_methods.provico.ipynb #2b988cff
+# %% ../../nbs/37_methods.provico.ipynb #6344feb0
 def distances(
     z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
@@ -69,7 +69,7 @@ def positive_pairs(
         return own | (dist < gather(dist[own]).mean())
     return own | (dist < threshold)
 
-# %% ../../nbs/37_methods.provico.ipynb #47e73aab
+# %% ../../nbs/37_methods.provico.ipynb #407af735
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by doubt."
     def __init__(self,
@@ -126,7 +126,7 @@ class ProViCo(nn.Module):
             if batch.get('progress', 1.) >= self.instance_stage:
                 dist = distances(z.detach(), others.detach(), u.detach(), doubt.detach(), own, self.distance)
                 positive = positive_pairs(dist, own, self.threshold)
-            soft = soft_contrast(*match_log_probability(z, others, self.head.a, self.head.b, own), positive)
+            soft = soft_contrast(*match_log_probabilities(z, others, self.head.a, self.head.b, own), positive)
             each = weighted_by_doubt(soft, u, doubt)
             loss = balanced_mean(each, positive) if self.balanced else each.mean()
             loss = loss + self.beta*(prior.mean() + gather(prior).mean())
@@ -135,7 +135,7 @@ class ProViCo(nn.Module):
 
     def after_step(self)->None: pass
 
-# %% ../../nbs/37_methods.provico.ipynb #fef32ec8
+# %% ../../nbs/37_methods.provico.ipynb #f8236927
 def balanced_mean(
     each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
