@@ -1,6 +1,7 @@
 """Write what the benchmarks of the toy say into the ledger of claims, `results/claims.json`.
 
-    python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json
+    python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json \
+        --moquad results/moquad-toy.json --looking results/looking-toy.json
 
 The verdicts follow from the numbers (`vssl_nb.claims`). The sentences of why are below, one for each verdict
 that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
@@ -24,7 +25,9 @@ WHY: dict[tuple[int, bool | None], str] = {
     (8, True): 'The frames learn while they mine, and the cascade asks them too; one stage asks the frozen '
         'differences only.',
     (9, False): 'Of the mined rows about a fifth is right; what the broken clips teach is lost to the rest.',
-    (10, False): 'Level: on the toy nine recordings of ten are found either way.'}
+    (10, False): 'Level: on the toy nine recordings of ten are found either way.',
+    # MoQuad, 11 to 18: one sentence for each verdict that benchmarks/moquad.py and looking.py gave
+    }
 
 
 def of_cascade(found: dict) -> dict[int, dict[str, list[float]]]:
@@ -55,14 +58,52 @@ def of_iic(found: dict) -> dict[int, dict[str, list[float]]]:
         9: {'IIC': each('iic'), 'IIC+CPR': each('cascade, 1 to 5')}}
 
 
+FULL, MINED, WARM = '+AD-Intra-Neg', 'alpha 1.5', '20 %' # what several parts of the benchmark share
+# claim -> name in its chain -> run of benchmarks/moquad.py
+MOQUAD: dict[int, dict[str, str]] = {
+    11: {name: name for name in ('SimCLR', '+AD-Pos', '+Intra-Neg', FULL)},
+    12: {'BE': 'BE', 'RAD intra': 'RAD intra', 'RAD inter': FULL},
+    13: {'shuffle': 'shuffle', 'reverse': 'reverse', 'speed': FULL},
+    14: {'no mining': FULL, 'alpha 1.5': MINED, 'alpha 3': 'alpha 3', 'beta 0.05': 'beta 0.05',
+        'beta 0.01': MINED},
+    15: {'0 %': MINED, '20 %': WARM, '40 %': '40 %', '60 %': '60 %'}}
+
+
+def of_moquad(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 11 to 16: those whose runs are there for every seed. R@1, not a linear probe."
+    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
+    def there(names): return all(n in r for r in rows for n in names)
+    told = {number: {name: [100*r[run]['r1'] for r in rows] for name, run in names.items()}
+        for number, names in MOQUAD.items() if there(names.values())}
+    def late(row): # a share of the candidates, 0: the nearest; of the last fifth of the epochs
+        ranks = row['rank_n']
+        return 100*statistics.mean(ranks[-max(len(ranks)//5, 1):])
+    if there((MINED, WARM)):
+        told[16] = {'without warm-up': [late(r[MINED]) for r in rows],
+            'with warm-up': [late(r[WARM]) for r in rows]}
+    return told
+
+
+def of_looking(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 17 (where both groups have classes on every seed) and 18."
+    told = {18: {k: [100*s['focus'][k]['on_motion'] for s in found['seeds']] for k in ('SimCLR', 'MoQuad')}}
+    if all({'motion', 'appearance'} <= set(s['gain']) for s in found['seeds']):
+        told[17] = {f'{k} classes': [100*s['gain'][k] for s in found['seeds']]
+            for k in ('appearance', 'motion')}
+    return told
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--cascade', type=Path, help='what benchmarks/cascade.py wrote')
     p.add_argument('--iic', type=Path, help='what benchmarks/iic.py wrote')
+    p.add_argument('--moquad', type=Path, help='what benchmarks/moquad.py wrote')
+    p.add_argument('--looking', type=Path, help='what benchmarks/looking.py wrote')
     p.add_argument('--out', type=Path, default=LEDGER)
     a = p.parse_args()
     kept = []
-    for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic)):
+    for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic), (a.moquad, of_moquad),
+            (a.looking, of_looking)):
         if not file: continue
         found = json.loads(file.read_text())
         for number, numbers in numbers_of(found).items():

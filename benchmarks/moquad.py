@@ -50,6 +50,7 @@ def runs(only: list[str], epochs: int | None) -> dict[str, tuple[str, dict]]:
     "Name -> recipe and changes, the runs of equal clips among them."
     chosen = {name: how for part in PARTS if part in (*only, 'ladder') for name, how in PARTS[part].items()}
     if 'ladder' in only:
+        chosen['SimCLR, rate of the others'] = ('moquad-toy-rung0', dict(lr=find(FULL).learning.lr))
         for name in LADDER[:-1]:
             recipe = find(chosen[name][0])
             clips, all_clips = recipe.sampling.clips, find(FULL).sampling.clips
@@ -80,10 +81,12 @@ def ranks(out: Path, candidates: int) -> dict:
     return told | {'steps': int(rows[-1]['step'])}
 
 
-def one_seed(root: Path, seed: int, size: str, bias: float, only: list[str], how: Machine, **changes) -> dict:
+def one_seed(root: Path, seed: int, size: str, bias: float, only: list[str], how: Machine,
+        contrast: float, **changes) -> dict:
     "All runs of a seed."
     data = root/'toy'
-    if not (data/'manifest.csv').exists(): toy.make(data, size, seed=seed, bias=bias, progress=False)
+    if not (data/'manifest.csv').exists():
+        toy.make(data, size, seed=seed, bias=bias, contrast=contrast, progress=False)
     def recipe(name, more): return override(find(name), seed=seed, **changes | more)
     beside = baselines(recipe(FULL, {}), data, machine=how)
     found: dict = {'seed': seed, 'beside': {r['method']: r['r1'] for r in beside}, 'rows': []}
@@ -109,16 +112,19 @@ def main():
     p.add_argument('--runs', type=Path, default=Path('runs/moquad'), help='folder of the runs')
     p.add_argument('--size', default='demo', help='of the toy')
     p.add_argument('--bias', type=float, default=.9, help='of the toy: how often background tells class')
+    p.add_argument('--contrast', type=float, default=.15, help='of the backgrounds of the toy')
+    p.add_argument('--dtype', choices=['float32', 'bfloat16'], default='bfloat16', help='of forward passes')
     p.add_argument('--only', nargs='+', choices=[*PARTS], default=[*PARTS])
     p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
     changes = {k: int(v) for k, v in (s.split('=') for s in a.set)}
-    how = Machine('cpu', workers=0, cache=4096, progress=False)
+    how = Machine('cpu', a.dtype, workers=0, cache=4096, progress=False)
     told = {'what': 'benchmarks/moquad.py', 'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu'),
-        'changes': changes, 'bias': a.bias, 'seeds': []}
+        'dtype': a.dtype, 'changes': changes, 'bias': a.bias, 'contrast': a.contrast, 'seeds': []}
     for seed in a.seeds:
-        told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.size, a.bias, a.only, how, **changes))
+        told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.size, a.bias, a.only, how, a.contrast,
+            **changes))
         if a.out: Path(a.out).write_text(json.dumps(told, indent=1) + '\n')
     for name in runs(a.only, changes.get('epochs')):
         r1 = [r['r1'] for s in told['seeds'] for r in s['rows'] if r['run']==name]

@@ -9,10 +9,16 @@ times.csv.
     python benchmarks/step.py                                # CPU or GPU, S3D at 32 x 128 x 128
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
     python benchmarks/step.py --only 'all, float32' --sizes 2       # the third table soon
+    python benchmarks/step.py --quadruples --backbone r3d18 --clip 16 112 112 --batch 4   # the fourth alone
 
 The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the
 frozen sampler of the other view costs (one more forward pass), and what finding the positives costs
 (similarities in the other view, top-k, masks, the own key dropped), each timed alone.
+
+The fourth table is MoQuad: a step on four clips of each video, views included, and what building its
+quadruples costs. *Sampling* is all that the workers draw for them, frame numbers and disturbances, one
+video after another as if nothing ran beside it; *RAD* mixes still images into two of the four clips on the
+device. Decoding is the same with and without, as long as the same frames are asked for.
 
 Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is
 the longer of two times that no implementation can beat:
@@ -130,6 +136,64 @@ def measure(o: dict) -> dict:
     return found
 
 
+def quadruples(o: dict) -> dict:
+    "MoQuad in this process: seconds of a step, of drawing quadruples, of disturbing their appearance."
+    from dataclasses import asdict
+
+    import numpy as np
+    import torch
+    from torch.utils.data import default_collate
+    from vssl_nb.augment import disturb_appearance
+    from vssl_nb.experiments import build_method, training_draw, training_views
+    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.optim import optimizer
+    from vssl_nb.recipes import find, override
+    from vssl_nb.sampling import random_clips
+    from vssl_nb.train import step_optimizer
+
+    device, (T, S, _) = torch.device(o['device']), o['clip']
+    if o.get('keep') and device.type == 'cpu': keep_memory()
+    start = 'moquad-toy' if o['backbone'] == 'tiny' else 'moquad-ucf101-r3d18'
+    r = override(find(start), backbone=o['backbone'], length=T, size=S, batch=o['batch'])
+    method, views, draw = build_method(r).to(device).train(), training_views(r), training_draw(r)
+    if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
+    if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
+    how = r.learning
+    opt = optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    sampling, rng = asdict(r.sampling), np.random.default_rng(0)
+    sampling.pop('same')
+    def sample():
+        for _ in range(o['batch']):
+            random_clips(10*T, rng, **sampling)
+            drawn.append(draw(rng, r.sampling.clips, T, 240, 320))
+    def clips(*shape): return torch.randint(0, 256, shape, dtype=torch.uint8, generator=g).to(device)
+    g, drawn = torch.Generator().manual_seed(0), list[dict]()
+    raw = {'clips': clips(o['batch'], r.sampling.clips, T, S, S, 3)}
+    sample()
+    params = default_collate(drawn)
+    x, dtype = raw['clips'].movedim(-1, 2).float().div_(255), DTYPES[o.get('dtype', 'float32')]
+    def step():
+        batch = views(raw | {'augment': params}) | {'progress': 1.} # quadruples, not the appearance task
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32): loss, _ = method(batch)
+        loss.backward()
+        step_optimizer(opt)
+    def fastest(f, n):
+        times = []
+        for _ in range(n):
+            if device.type == 'cuda': torch.cuda.synchronize()
+            begin = time.perf_counter()
+            f()
+            if device.type == 'cuda': torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+    try:
+        for _ in range(o['warmup']): step()
+        return {'seconds': [fastest(step, o['steps'])], 'sampling': fastest(sample, 5),
+            'rad': fastest(lambda: disturb_appearance(x, params), 5),
+            'views': fastest(lambda: views(raw | {'augment': params}), 3)}
+    except torch.OutOfMemoryError: return {'failed': 'does not fit'}
+
+
 def one_by_one(slow, fast, m):
     "The momentum update of the plain recipe."
     for s, f in zip(slow.parameters(), fast.parameters()): s.data = s.data*m + f.data*(1 - m)
@@ -238,13 +302,14 @@ def main():
     p.add_argument('--steps', type=int, help='timed steps of each process')
     p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
+    p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
         o = json.loads(a.child)
-        print(json.dumps({'measure': measure, 'speeds': speeds}[o.pop('what')](o)))
+        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples}[o.pop('what')](o)))
         return
     import torch
     device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
@@ -254,18 +319,42 @@ def main():
     batch = a.batch or (32 if gpu else 2)
     names = ['plain'] + [n for n in SWITCHES
         if n != 'plain' and (not a.only or n in a.only) and not (gpu and n == 'kept memory')]
-    speed = child('speeds', common)
     where = machine(device)
+
+    def quickest(found: dict) -> float: return min(found.get('seconds', [float('inf')]))
+
+    def fastest(name: str, batch: int, rounds: int, what: str = 'measure', **more) -> dict:
+        many = [child(what, common | {'batch': batch} | SWITCHES[name] | more) for _ in range(rounds)]
+        return min(many, key=quickest)
+
+    def moquad(choice: str) -> list[dict]:
+        "The fourth table."
+        print(f"\nMoQuad, {choice}\n{'batch':>6}{'step ms':>10}{'sampling ms':>13}{'RAD ms':>9}{'both':>8}"
+            f"{'views ms':>10}", flush=True)
+        r = {'batch': batch} | fastest(choice, batch, a.rounds, 'quadruples')
+        if 'failed' in r: print(f"{batch:>6}   {r['failed']}", flush=True)
+        else:
+            r['seconds'] = min(r['seconds'])
+            r['share'] = (r['sampling'] + r['rad'])/r['seconds']
+            print(f"{batch:>6}{1000*r['seconds']:>10.1f}{1000*r['sampling']:>13.2f}{1000*r['rad']:>9.2f}"
+                f"{r['share']:>8.2%}{1000*r['views']:>10.2f}", flush=True)
+        return [r]
+
+    if a.quadruples:
+        print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
+            f"{a.backbone} at {' x '.join(map(str, a.clip))}")
+        choice = (a.only or ['all, bfloat16' if gpu else 'all, float32'])[0]
+        table = moquad(choice)
+        if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date':
+            time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where,
+            'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice, 'moquad': table},
+            indent=1) + '\n')
+        return
+    speed = child('speeds', common)
     print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
         f"{a.backbone} at {' x '.join(map(str, a.clip))}")
     print(f"products {speed['float32']/1e12:.2f} TFLOP/s float32, {speed['bfloat16']/1e12:.2f} bfloat16; "
         f"copy {speed['bytes']/1e9:.1f} GB/s\n\n{HEAD}", flush=True)
-
-    def quickest(found: dict) -> float: return min(found.get('seconds', [float('inf')]))
-
-    def fastest(name: str, batch: int, rounds: int, **more) -> dict:
-        many = [child('measure', common | {'batch': batch} | SWITCHES[name] | more) for _ in range(rounds)]
-        return min(many, key=quickest)
 
     best: dict[str, dict] = {}
     for _ in range(a.rounds): # in turn, so that a slow minute of the machine hits all
@@ -304,13 +393,14 @@ def main():
             f"{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}"
             f"{r['mining_share']:>8.2%}", flush=True)
 
+    four = moquad(choice)
     shown = fastest(choice, batch, 1, profile=True).get('profile') if a.profile else None
     if shown: print('\n' + shown)
     if a.out:
         Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
             'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
             'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling,
-            'coclr': mining, 'profile': shown}, indent=1) + '\n')
+            'coclr': mining, 'moquad': four, 'profile': shown}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

@@ -255,3 +255,42 @@ def test_moquad(tmp_path):
     again = script('moquad.py', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path/'again.json').read_text())['seeds'][0]['rows'] == seed['rows']
+    look = script('looking.py', '--seeds', 1, '--runs', 'r', '--reference', '40 %', '--out', 'look.json',
+        cwd=tmp_path)
+    assert look.returncode == 0, look.stderr
+    found, = json.loads((tmp_path/'look.json').read_text())['seeds']
+    assert list(found['focus']) == ['SimCLR', 'MoQuad', 'random']
+    for f in found['focus'].values(): assert 0 <= f['on_motion'] <= f['at_most'] <= 1 and f['of_area'] < .2
+    assert {r['class'] for r in found['classes']} == set(found['groups']) == set(found['frozen'])
+    for group, gain in found['gain'].items():
+        mine = [r['after'] - r['before'] for r in found['classes'] if r['group'] == group]
+        assert abs(gain - statistics.mean(mine)) < 1e-9
+
+
+def test_claims_of_moquad(tmp_path):
+    names = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg', 'reverse', 'shuffle', 'alpha 1.5', '20 %']
+    def row(name, i, n): return {'run': name, 'r1': .1*i + .01*n, 'rank_n': [None, .2, .3 + .02*i]}
+    def seed(n): return {'seed': n, 'rows': [row(name, i, n) for i, name in enumerate(names)]}
+    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
+    (tmp_path/'moquad.json').write_text(json.dumps(told))
+    for n, s in enumerate(told['seeds']):
+        s['focus'] = {'SimCLR': {'on_motion': .1}, 'MoQuad': {'on_motion': .2 + .01*n}}
+        s['gain'] = {'motion': .3 + .01*n, 'appearance': .1}
+    (tmp_path/'looking.json').write_text(json.dumps(told))
+    done = script('claims.py', '--moquad', 'moquad.json', '--looking', 'looking.json', '--out', 'claims.json',
+        cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
+    assert list(rows) == [11, 13, 16, 17, 18] # of the others runs are missing
+    held = {n: r['held'] for n, r in rows.items()}
+    assert held == {11: True, 13: False, 16: True, 17: True, 18: True}
+    assert rows[16]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3} # of the last epoch
+    assert rows[13]['numbers']['speed'] == [31., 32., 33.] and rows[13]['seeds'] == [1, 2, 3]
+
+
+def test_quadruples(tmp_path):
+    done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 2,
+        '--rounds', 1, '--steps', 1, '--quadruples', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path/'out.json').read_text())['moquad']
+    assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0

@@ -181,3 +181,42 @@ def test_settings_and_method_have_the_same_defaults_and_clips():
         assert build_method(recipe).clips == recipe.method.clips
     with pytest.raises(RecipeError, match='in this order'):
         refuse_unfit(override(find('moquad-toy'), intra_negatives=('nn', 'n')), VIDEOS)
+
+
+def test_activations_computed_again_change_nothing_but_memory():
+    "Synchronised BatchNorm counts a step once; loss, gradients and statistics are the same to the bit."
+    clips = torch.randn(2, 4, 3, 8, 64, 64, generator=torch.Generator().manual_seed(0))
+    def two_steps(again):
+        recipe = override(find('moquad-ucf101-r3d18'), batch=2, length=8, size=64, appearance_task=0.)
+        method = build_method(recipe, 2).train()
+        method.encoder.activation_checkpointing, kept, told = again, {}, []
+        def pack(x):
+            kept[x.untyped_storage().data_ptr()] = x
+            return x
+        for _ in range(2):
+            kept.clear()
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+                loss, _ = method({'rgb': clips, 'progress': 1.})
+            told.append(loss.detach())
+            loss.backward() # gradients of both steps add up
+        return method, told, sum(x.untyped_storage().nbytes() for x in kept.values())
+    (plain, losses, all_), (twice, losses_2, few) = two_steps(False), two_steps(True)
+    assert torch.equal(torch.stack(losses), torch.stack(losses_2))
+    for (name, p), q in zip(plain.named_parameters(), twice.parameters()):
+        assert torch.equal(p.grad, q.grad), name
+    for (name, b), c in zip(plain.named_buffers(), twice.buffers()): assert torch.equal(b, c), name
+    counts = [b for name, b in twice.named_buffers() if name.endswith('num_batches_tracked')]
+    assert len(counts) == 20 and all(int(n) == 2 for n in counts)
+    assert few < .6*all_, (few, all_)
+    print(f'kept {all_/1e6:.0f} MB, with recomputation {few/1e6:.0f} MB')
+
+
+def test_a_batch_of_256_on_one_gpu():
+    "The paper's batch in the table of page 43: S3D-G fits on a large GPU if computed again, R3D-18 on none."
+    table = {r['name']: r for r in json.loads((NBS.parent/'results'/'budget.json').read_text())['rows']}
+    for name in ('moquad-ucf101-r3d18', 'moquad-ucf101-s3dg'):
+        r = table[name]
+        assert r['batch'] == 256 and r['recomputed'] < .7*r['memory']
+        assert r['batches']['141 GB'][0] < 256 # activations kept, it fits on no single one
+    assert table['moquad-ucf101-r3d18']['batches']['141 GB'][1] < 256 <= table['moquad-ucf101-s3dg'][
+        'batches']['141 GB'][1]

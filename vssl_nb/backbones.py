@@ -411,7 +411,9 @@ class Projection(nn.Module):
         return self.layers(x)
 
 # %% ../nbs/10_backbones.ipynb #44d275f7
-HEADS:dict[str,Callable[...,nn.Module]] = {'projection': Projection}
+# a name is imported when it is asked for
+HEADS:dict[str,Callable[...,nn.Module]|str] = {'projection': Projection,
+    'gaussian': 'vssl_nb.gaussians:GaussianHead'}
 
 def make_head(
     # a key of HEADS, or 'package.module:name' of a function or class (dim_in, dim_hidden, dim, seed) ->
@@ -423,6 +425,8 @@ def make_head(
     seed:int=0, # of the weights
 )->nn.Module: # (B, dim_in) -> (B, dim), with `.dim`
     "A head by its name. PluginError or ValueError where there is none."
-    net:Any = _made(name, 'head', resolve(name, HEADS, 'a head'), dim_in, dim_hidden, dim, seed)
+    build = resolve(name, HEADS, 'a head')
+    if isinstance(build, str): build = load_object(build, 'a head')
+    net:Any = _made(name, 'head', build, dim_in, dim_hidden, dim, seed)
     net.made_by = (name, dim_in, dim_hidden, dim) # so that a file of weights can say how to make it again
     return net

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'knn_r1', 'knn_chance', 'health', 'reorder',
-           'Reordered', 'background', 'choose_videos', 'FixedClips', 'HealthMonitor', 'HealthLog']
+           'Reordered', 'background', 'choose_videos', 'evaluating', 'FixedClips', 'HealthMonitor', 'HealthLog']
 
 # %% ../nbs/25_health.ipynb #a4802809
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,22 @@ def _decoded(
             f'({next(iter(bad.values()), "")}); run `vssl-nb manifest` again to mark the others')
     return kept
 
+# %% ../nbs/25_health.ipynb #f16c9ac1
+def _pinned(v:Any, device:torch.device)->Any: # in memory that a GPU reads by itself
+    return v.pin_memory() if device.type=='cuda' and isinstance(v, Tensor) else v
+
+@contextmanager
+def evaluating(
+    encoder:nn.Module, # on any device, in any mode
+)->Iterator[None]:
+    "In evaluation mode; afterwards every layer has the mode it had."
+    modes = {m: m.training for m in encoder.modules()}
+    try:
+        encoder.eval()
+        yield
+    finally:
+        for m,mode in modes.items(): m.training = mode
+
 # %% ../nbs/25_health.ipynb #ca38b388
 class FixedClips:
     "Evenly spread clips of some videos, decoded once and kept as bytes."
@@ -312,34 +329,33 @@ class FixedClips:
         workers:int=0, # processes that decode, once
         **views, # further arguments of `Views`, as in pretraining
     ):
-        live = views.pop('live', None)
+        live,step = views.pop('live', None),max(batch//clips, 1)
         data = TestClips(manifest, rows, clips=clips, length=length, stride=stride, size=size, pad=pad,
             load=streams(view, live is not None))
-        self.rows,self.view,self.views = rows,view,Views(view, **views)
+        self.manifest,self.rows,self.view,self.views = manifest,rows,view,Views(view, **views)
         # batches; and manifest row -> why its video could not be read
         self.kept,self.dropped = list[dict[str,Any]](),dict[int,str]()
-        step = max(batch//clips, 1)
         self._decode = lambda device: _decoded(data, step, clips, workers, live, device, self.dropped)
+
+    def decoded(self, encoder:nn.Module)->torch.device: # where the encoder is
+        "Decode now, unless that was done."
+        device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
+        self.kept = self.kept or [{k: _pinned(v, device) for k,v in b.items()} for b in self._decode(device)]
+        return device
 
     @torch.no_grad()
     def features(self,
         encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D), on any device, in any mode
     )->tuple[Tensor,list[int]]: # (N, V, D) float32 on the CPU, and the rows of the manifest that they are of
         "Features of all clips, in evaluation mode and float32; the encoder gets back the modes it had."
-        device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
-        def pinned(v): return v.pin_memory() if device.type=='cuda' and isinstance(v, Tensor) else v
-        self.kept = self.kept or [{k: pinned(v) for k,v in b.items()} for b in self._decode(device)]
-        modes,found = {m: m.training for m in encoder.modules()},[]
-        try:
-            encoder.eval()
+        device,found = self.decoded(encoder),[]
+        with evaluating(encoder):
             for b in self.kept:
                 there = {k: v.to(device, non_blocking=True) for k,v in b.items() if k != 'rows'}
                 x = self.views(there)[self.view]
                 # not encoder(x): a compiled one would be compiled again for these shapes
                 with torch.autocast(device.type, enabled=False): y = encoder.forward(x.flatten(0, 1))
                 found.append((on_its_way(y), x.shape[:2]))
-        finally:
-            for m,mode in modes.items(): m.training = mode
         rows = sum((b['rows'] for b in self.kept), list[int]())
         return torch.cat([get().unflatten(0, s) for get,s in found]), rows
 

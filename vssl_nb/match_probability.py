@@ -7,7 +7,7 @@ __all__ = ['QUERY_BLOCKS', 'SIMILARITIES', 'group_clips', 'VideoGaussians', 'vid
            'match_rows', 'match_neighbours', 'mean_neighbours', 'gaussian_head', 'gaussian_neighbours',
            'gaussian_pairs']
 
-# %% ../nbs/24_match_probability.ipynb #e451fe83
+# %% ../nbs/24_match_probability.ipynb #4eebb3c4
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from .manifest import Manifest
 from .protocols import PROTOCOLS, Protocol, counted
 from .retrieval import Neighbours, find_neighbours
 
-# %% ../nbs/24_match_probability.ipynb #a5d33dc2
+# %% ../nbs/24_match_probability.ipynb #d4c75689
 def group_clips(
     mu:Tensor, # (n, D) means of the clips of a video, in their order
     s:Tensor, # (n, D) log-variances
@@ -38,7 +38,7 @@ def group_clips(
             f'let the protocol take a multiple, such as clips={5*max(of, 1)}')
     return mixture_moments(mu.unflatten(0, (-1, of)), s.unflatten(0, (-1, of)))
 
-# %% ../nbs/24_match_probability.ipynb #6239ae24
+# %% ../nbs/24_match_probability.ipynb #1672df68
 @dataclass(frozen=True)
 class VideoGaussians:
     "M distributions of every video."
@@ -56,7 +56,7 @@ class VideoGaussians:
     @property
     def mean(self)->Tensor: return self.mu.mean(1) # (N, D) of all distributions of a video
 
-# %% ../nbs/24_match_probability.ipynb #6494f120
+# %% ../nbs/24_match_probability.ipynb #db95d94c
 @torch.no_grad()
 def video_gaussians(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in)
@@ -90,7 +90,7 @@ def video_gaussians(
     label = torch.tensor([manifest.label_id(r) for r in found])
     return VideoGaussians(mu, s, label, torch.tensor([*found]), bad)
 
-# %% ../nbs/24_match_probability.ipynb #657a8dbe
+# %% ../nbs/24_match_probability.ipynb #f645e21e
 def draw_videos(
     g:VideoGaussians,
     k:int=10, # K embeddings of each distribution
@@ -102,10 +102,11 @@ def draw_videos(
     for i,row in enumerate(g.row.tolist()):
         word = np.random.SeedSequence((seed, row)).generate_state(1, np.uint64)[0]
         rng = torch.Generator().manual_seed(int(word >> np.uint64(1)))
-        z[i] = draw_gaussian(g.mu[i], g.s[i], k, generator=rng).flatten(0, 1)
+        noise = torch.randn(g.mu.shape[1], k, g.mu.shape[2], generator=rng)
+        z[i] = draw_gaussian(g.mu[i], g.s[i], noise).flatten(0, 1)
     return z
 
-# %% ../nbs/24_match_probability.ipynb #a0ebb2a4
+# %% ../nbs/24_match_probability.ipynb #71db47db
 QUERY_BLOCKS = 16 # chunks of queries that keep their embeddings while those of the gallery pass by once
 def match_chunk(device:torch.device)->int: # videos of either side that are compared at a time
     return 24 if device.type=='cpu' else 128 # on a CPU, few enough for the caches
@@ -136,7 +137,7 @@ def match_rows(
                 bar.update(len(some)*len(part))
             yield found
 
-# %% ../nbs/24_match_probability.ipynb #d11f0552
+# %% ../nbs/24_match_probability.ipynb #4f367099
 def match_neighbours(
     query:VideoGaussians, # of the test videos
     gallery:VideoGaussians, # of the training videos
@@ -167,7 +168,7 @@ def _check_labelled(query:VideoGaussians, gallery:VideoGaussians, top:int):
     if not 1 <= top <= len(gallery): raise ValueError(f'top={top} cannot be answered by a gallery of '
         f'{len(gallery)} videos; take 1 to {len(gallery)}')
 
-# %% ../nbs/24_match_probability.ipynb #220bceb1
+# %% ../nbs/24_match_probability.ipynb #c9a66be5
 SIMILARITIES = {'cosine': 'cosine of means', 'match': 'match probability'} # `Protocol.metric`, and its name
 
 def gaussian_head(
@@ -188,7 +189,7 @@ def gaussian_neighbours(
     if metric=='cosine': return mean_neighbours(query, gallery, top)
     return match_neighbours(query, gallery, head.a, head.b, top, **how)
 
-# %% ../nbs/24_match_probability.ipynb #779369a0
+# %% ../nbs/24_match_probability.ipynb #4469022a
 def gaussian_pairs(
     encoder:nn.Module, head:nn.Module, # as in `video_gaussians`
     manifest:Manifest,

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['METHODS', 'OWN_VIDEOS', 'COTRAININGS', 'RECIPES', 'OLDER_NAMES', 'RecipeError', 'Sampling', 'Augment',
            'TrainingVideos', 'PairSettings', 'InfoNCESettings', 'UberNCESettings', 'SimCLRSettings', 'CoCLRSettings',
-           'refuse_banks', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'settings_class',
-           'refuse_unusable', 'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning', 'Recipe', 'Phase',
-           'find', 'flat_fields', 'fits', 'checked', 'outside', 'type_in_words', 'override', 'exchanged', 'to_dict',
-           'method_from_dict', 'part_from_dict', 'from_dict', 'difference']
+           'refuse_banks', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'refuse_batches', 'ProViCoSettings',
+           'settings_class', 'refuse_unusable', 'method_name', 'view_names', 'networks', 'refuse_unfit', 'Learning',
+           'Recipe', 'Phase', 'find', 'flat_fields', 'difference', 'fits', 'checked', 'outside', 'type_in_words',
+           'override', 'exchanged', 'to_dict', 'method_from_dict', 'part_from_dict', 'from_dict']
 
 # %% ../nbs/40_recipes.ipynb #9dde7335
 import json
@@ -283,7 +283,7 @@ def refuse_disturbances(s:MoQuadSettings, recipe:'Recipe')->None:
             f"{how.motion!r} with clips {', '.join(s.clips)}; use appearance_task=0, or motion='speed' and "
             'n')
 
-def refuse_batches(s:MoQuadSettings, recipe:'Recipe')->None:
+def refuse_batches(s:Any, recipe:'Recipe')->None:
     "All negatives of a step, and all statistics, are those of one batch. `RecipeError`."
     if recipe.learning.batch==1:
         raise RecipeError('batch=1 leaves no other video to compare with; use batch=2 or more in each '
@@ -292,9 +292,40 @@ def refuse_batches(s:MoQuadSettings, recipe:'Recipe')->None:
         raise RecipeError(f'accumulate={recipe.learning.accumulate} would compare, and normalise, each part '
             'of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short')
 
+# %% ../nbs/40_recipes.ipynb #c7a73ca8
+@dataclass(frozen=True, kw_only=True)
+class ProViCoSettings:
+    "Videos are mixtures of Gaussians; who overlaps is a positive, who is doubted counts less."
+    mixture:int=2 # clips of a video (section 4.2)
+    samples:int=10 # of each distribution (section 4.2)
+    sample_from:Literal['moments','mixture']='moments' # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
+    # between videos (Eq. 6; appendix B)
+    distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
+    # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix Eq. 9)
+    threshold:float|None=.15
+    instance_stage:float=.15 # share of the training without mining, at the beginning (appendix C.1: 30 of 200)
+    beta:float=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
+    balanced:bool=False # positives and negatives weigh the same; open in the paper
+    clamp:float|None=15. # log-variances stay within plus and minus this; ours
+    dim:int=512 # of the distributions; open in the paper
+    dim_hidden:int|None=None # the Gaussian head has none
+    head:str='gaussian' # a name of `backbones.HEADS`, or 'package.module:name'
+    limits:ClassVar[dict[str,str]] = {'mixture': '[1, inf)', 'samples': '[2, inf)', 'threshold': '(0, inf)',
+        'instance_stage': '[0, 1]', 'beta': '[0, inf)', 'clamp': '(0, inf)', 'dim': '[1, inf)',
+        'dim_hidden': '[1, inf)'}
+    name:ClassVar[str] = 'provico'
+    method:ClassVar[str] = 'vssl_nb.methods.provico:ProViCo'
+
+    @property
+    def clips(self)->tuple[str,...]: return tuple(str(n+1) for n in range(self.mixture))
+
+    def refuse(self, recipe:'Recipe', videos:TrainingVideos)->None:
+        "A video is compared with others, of the same batch. `RecipeError`."
+        refuse_batches(self, recipe)
+
 # %% ../nbs/40_recipes.ipynb #21f45441
 METHODS = {s.name: s for s in (InfoNCESettings, UberNCESettings, CoCLRSettings, IICSettings,
-    SimCLRSettings, MoQuadSettings)}
+    SimCLRSettings, MoQuadSettings, ProViCoSettings)}
 
 def settings_class(
     name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
@@ -555,7 +586,7 @@ _ucf101_simclr = Recipe(
     dataset='UCF101', split=1, seed=0, test_clips=10, # ours
     view='rgb', residual='plain', residual_scale=0.1, # residual: not used by this view
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
-    sampling=Sampling(clips=2, length=16, stride=2, # MoQuad 4.1: 16 frames; stride: CVRL's configuration
+    sampling=Sampling(clips=2, length=16, stride=1, # MoQuad 4.1: 16 frames; stride: open, as in its recipes
         pad='loop', last='all', same=0.), # CVRL's code repeats a short video
     augment=Augment(colour='all', area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
         jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, # CVRL's code, strength 1
@@ -563,7 +594,7 @@ _ucf101_simclr = Recipe(
     method=SimCLRSettings(dim_hidden=None, dim=128, temperature=0.1), # head: open; T: CVRL's code
     learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
         weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
-        schedule='cosine', drops=(), gamma=0.1, warmup=10., accumulate=1), # 4.1; warm-up: open, SimCLR's
+        schedule='cosine', drops=(), gamma=0.1, warmup=5., accumulate=1), # 4.1; warm-up: open, CVRL's
 )
 _k400_simclr = replace(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
     about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
@@ -693,14 +724,15 @@ _IIC += [
 
 # %% ../nbs/40_recipes.ipynb #ccdc585f
 def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), disturbed:bool=True,
-    method:dict[str,Any]={}, **learning)->Recipe: # `disturbed`: has the positive another appearance?
+    method:dict[str,Any]={}, strength:tuple[float,float]=(.1, .5), # section 3.1
+    **learning)->Recipe: # `disturbed`: has the positive another appearance?
     settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
     looks = (1,)*disturbed + tuple(i for i,n in enumerate(settings.clips) if n=='nn')
     return replace(r, name=name, about=about, method=settings,
         sampling=replace(r.sampling, clips=len(settings.clips), motion='speed' if own else 'none',
             motion_clips=tuple(range(2, len(settings.clips))), speeds=(1, 2)), # RSPNet: 1 and 2
         augment=replace(r.augment, appearance='rad_inter' if looks else 'none', appearance_clips=looks,
-            windows=5, strength=(.1, .5)), # sections 3.1, 4.1
+            windows=5, strength=strength), # section 4.1
         learning=replace(r.learning, **learning))
 
 # %% ../nbs/40_recipes.ipynb #b938e4e8
@@ -711,10 +743,12 @@ _PLAIN = dict(beta=0., appearance_task=0.) # table 4 has neither
 _RUNGS = (('SimCLR, the base', (), False), ('and another appearance of the positive', (), True),
     ('and a negative of another motion', ('n',), True),
     ('and a negative of another motion and appearance', ('n', 'nn'), True))
+# on the toy strength and rates were chosen for one seed of backgrounds of contrast 0.15: `benchmarks/moquad.py`
 _MOQUAD = [_moquad(_toy_rgb, 'moquad-toy', 'MoQuad on the toy videos: quadruples, hard negatives, and first '
-    'the appearance task; some minutes on one core', epochs=16)]
+    'the appearance task; some minutes on one core', strength=(.3, .7), epochs=24)]
 _MOQUAD += [_moquad(_toy_rgb, f'moquad-toy-rung{i}', f'Ladder of MoQuad on the toy videos, rung {i}: {what}',
-    own, disturbed, _PLAIN, epochs=16) for i,(what,own,disturbed) in enumerate(_RUNGS)]
+    own, disturbed, _PLAIN, strength=(.3, .7), epochs=24, lr=2e-3 if disturbed else 1e-3)
+    for i,(what,own,disturbed) in enumerate(_RUNGS)]
 _MOQUAD_PAPER = replace(_ucf101_rgb, size=224, # section 4.1
     # section 4.1; stride open; CVRL repeats a short video: one that stands still would have no speed
     sampling=replace(_ucf101_rgb.sampling, length=16, stride=1, pad='loop', last='all', same=0.),
@@ -730,6 +764,31 @@ _MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
         ('ssv2', 'Something-Something V2', 200)) # section 4.1
     for net,words in (('r3d18', 'R3D-18'), ('s3dg', 'S3D-G'), ('r3d50_cvrl', 'R3D-50'))
     for row in (_MOQUAD_ROWS.get((short, words), 'settings only: no number is given for it'),)]
+
+# %% ../nbs/40_recipes.ipynb #0e46ddfb
+_PROVICO_PAPER = replace(_ucf101_rgb, backbone='r3d18', size=112, # section 4.2
+    sampling=replace(_ucf101_rgb.sampling, length=16, stride=1, last='all', same=0.), # section 4.2
+    # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
+    augment=replace(_ucf101_rgb.augment, area=(_CUT, _CUT), aspect=(1., 1.), colour='all', crop='torchvision',
+        flip=0., jitter=0., grey=0., grey_mode='clip', blur=0.),
+    method=ProViCoSettings(),
+    learning=replace(_ucf101_rgb.learning, lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(), warmup=20.,
+        weight_decay=0.)) # section 4.2; weight decay: none is said
+_PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_cvrl")}', dataset=dataset,
+    about=f'ProViCo on {dataset} with {words} (paper, {row})', backbone=net)
+    for short,dataset,net,words,row in (
+        ('ucf101', 'UCF101', 'r3d18', 'R3D-18', 'tables 2 to 4'),
+        ('ucf101', 'UCF101', 'r2plus1d18', 'R(2+1)D-18', 'table 2, appendix tables 1 to 3'),
+        ('k400', 'Kinetics-400', 'r3d18', 'R3D-18', 'tables 1 to 3'),
+        ('k400', 'Kinetics-400', 'r2plus1d18', 'R(2+1)D-18', 'tables 1 and 2'))]
+_PROVICO += [replace(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224, # table 2
+    about='ProViCo on UCF101 with R3D-50 (paper, table 2)',
+    augment=replace(_PROVICO_PAPER.augment, area=(224*224/(256*342),)*2), # the same share; open
+    learning=replace(_PROVICO_PAPER.learning, batch=512)), # table 2
+    replace(_toy_residual, name='provico-toy', # what helps on the toy, and what does not: benchmarks/provico.py
+    about='ProViCo on the frame differences of the toy videos; two minutes on one core',
+    method=ProViCoSettings(dim=64, instance_stage=.5, threshold=None, balanced=True),
+    learning=replace(_toy_residual.learning, epochs=12, weight_decay=0.))]
 
 # %% ../nbs/40_recipes.ipynb #6adda65a
 @dataclass(frozen=True)
@@ -756,7 +815,7 @@ COTRAININGS = {f'coclr-{data}': _phases(data, motion, cycles) for data,motion,cy
 RECIPES = {r.name: r for r in (_toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
     _own_videos, _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual,
     _toyfull_flow, *_UBER, *_COCLR, *_CPR, *_IIC, _toy_simclr,
-    _toy_simclr_residual, _ucf101_simclr, _k400_simclr, *_MOQUAD)}
+    _toy_simclr_residual, _ucf101_simclr, _k400_simclr, *_MOQUAD, *_PROVICO)}
 
 # %% ../nbs/40_recipes.ipynb #8a1de272
 def find(
@@ -784,6 +843,14 @@ def flat_fields(
     inside = {f.name: getattr(recipe, f.name) for f in fields(recipe)}
     parts = (vars(x).items() if is_dataclass(x) else [(name, x)] for name,x in inside.items())
     return {k: v for part in parts for k,v in part}
+
+def difference(
+    a:Recipe, b:Recipe,
+)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
+    "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
+    x, y = ({'method': method_name(r)} | flat_fields(r) for r in (a, b))
+    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k not in ('about',
+        'reasons')}
 
 # %% ../nbs/40_recipes.ipynb #36282961
 def fits(
@@ -917,12 +984,3 @@ def from_dict(
     try: return checked(part_from_dict(Recipe, data, 'the recipe', where))
     except RecipeError as e:
         raise RecipeError(str(e) if str(e).startswith(where) else f'{where}: {e}') from None
-
-# %% ../nbs/40_recipes.ipynb #ed924065
-def difference(
-    a:Recipe, b:Recipe,
-)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
-    "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
-    x, y = ({'method': method_name(r)} | flat_fields(r) for r in (a, b))
-    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k not in ('about',
-        'reasons')}

@@ -8,7 +8,7 @@ __all__ = ['LEVELS_MIXED', 'SHARES_MASKED', 'mixed_clips', 'masked_clips', 'vide
            'corrupted_uncertainty', 'rank_videos', 'ranking_text', 'check_ranking_file', 'write_ranking',
            'folder_gaussians']
 
-# %% ../nbs/26_uncertainty.ipynb #0d3a7952
+# %% ../nbs/26_uncertainty.ipynb #e8b89650
 import copy
 import csv
 import io
@@ -33,7 +33,7 @@ from .own_videos import make_views, open_encoder, refuse_missing_flow, videos_of
 from .protocols import PROTOCOLS, Protocol, protocol
 from .views import Views
 
-# %% ../nbs/26_uncertainty.ipynb #551a0d02
+# %% ../nbs/26_uncertainty.ipynb #8703baf0
 def mixed_clips(
     clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
     level:int, # 1 leaves them alone; level l joins 2**(l-1) videos
@@ -60,7 +60,7 @@ def masked_clips(
         clip[which] = torch.from_numpy(noise[which]).to(clip.device)
     return out
 
-# %% ../nbs/26_uncertainty.ipynb #70507dc2
+# %% ../nbs/26_uncertainty.ipynb #95366fed
 def video_uncertainty(
     g:VideoGaussians, # of `video_gaussians`
 )->Tensor: # (N,) float32, above 0: a variance per dimension
@@ -74,7 +74,7 @@ def between_share(
     between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
     return between/(between + within)
 
-# %% ../nbs/26_uncertainty.ipynb #8e4aa1cc
+# %% ../nbs/26_uncertainty.ipynb #0fc69493
 def _pair(x:Tensor, y:Tensor, names:str)->tuple[Tensor,Tensor]: # (N,) float64 each
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise ValueError(f'{names} must be two rows of numbers of one length, not {tuple(x.shape)} and '
@@ -106,7 +106,7 @@ def accuracy_by_bin(
             'accuracy': float(hit[mine].mean()) if mine.any() else np.nan})
     return rows
 
-# %% ../nbs/26_uncertainty.ipynb #20d55ce1
+# %% ../nbs/26_uncertainty.ipynb #3c904e9c
 def _ranks(x:Tensor)->Tensor: # (N,) float64 from 1; those that tie share theirs
     _,which,size = x.unique(return_inverse=True, return_counts=True)
     return (size.cumsum(0).double() - (size - 1)/2)[which]
@@ -120,7 +120,7 @@ def spearman(
     a,b = a - a.mean(),b - b.mean()
     return float((a*b).sum()/(a.square().sum()*b.square().sum()).sqrt())
 
-# %% ../nbs/26_uncertainty.ipynb #8fc32f5e
+# %% ../nbs/26_uncertainty.ipynb #338c387b
 def risk_coverage(
     uncertainty:Tensor, # (N,)
     right:Tensor, # (N,) bool
@@ -141,7 +141,7 @@ def area_under_risk(
     area,best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
     return {'area': area, 'best': best, 'random': float(wrong.mean())}
 
-# %% ../nbs/26_uncertainty.ipynb #7550b29e
+# %% ../nbs/26_uncertainty.ipynb #287ffbe8
 def training_uncertainty(
     run, # a run folder whose method logs its mean log-variance
     column:str='log_uncertainty', # of steps.csv
@@ -161,7 +161,7 @@ def training_uncertainty(
     return {'epoch': [*of_epoch], 'log_uncertainty': [float(np.mean(v)) for v in of_epoch.values()],
         'knn_r1': [r1.get(e, np.nan) for e in of_epoch]}
 
-# %% ../nbs/26_uncertainty.ipynb #0cb8bba3
+# %% ../nbs/26_uncertainty.ipynb #6fa2b9fe
 LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
@@ -198,7 +198,7 @@ def clip_groups(
         augment = {k: v.unflatten(0, (-1, V))[at].flatten(0, 1) for k,v in b['augment'].items()}
         yield b['row'][::V][at].tolist(),clips[at],augment
 
-# %% ../nbs/26_uncertainty.ipynb #54623a0a
+# %% ../nbs/26_uncertainty.ipynb #f05e7994
 @torch.no_grad()
 def corrupted_uncertainty(
     encoder:nn.Module, head:nn.Module, # as in `match_probability.video_gaussians`
@@ -237,7 +237,7 @@ def corrupted_uncertainty(
             found['masked'][share].append(told(torch.stack(noisy), changes)[new])
     return seen,{kind: {v: torch.cat(parts) for v,parts in some.items()} for kind,some in found.items()}
 
-# %% ../nbs/26_uncertainty.ipynb #43845caa
+# %% ../nbs/26_uncertainty.ipynb #630c9f01
 def rank_videos(
     g:VideoGaussians, # of videos of the manifest
     manifest:Manifest,
@@ -263,7 +263,7 @@ def ranking_text(
     head = f"{'rank':>6}  {'variance':9}  {'between':>9}  video"
     return '\n'.join([head, *lines])
 
-# %% ../nbs/26_uncertainty.ipynb #6b974bec
+# %% ../nbs/26_uncertainty.ipynb #ed5396b6
 def check_ranking_file(path:str|Path)->Path:
     "ValueError for a file that is no .csv."
     if Path(path).suffix != '.csv': raise ValueError(f'{path}: is no .csv; name a file that ends in .csv')
@@ -281,7 +281,7 @@ def write_ranking(
     csv.writer(out, lineterminator='\n').writerows([[*columns, 'status'], *lines])
     return write_whole(check_ranking_file(path), lambda f: f.write(out.getvalue().encode('utf-8')))
 
-# %% ../nbs/26_uncertainty.ipynb #da47e55a
+# %% ../nbs/26_uncertainty.ipynb #127de93a
 def folder_gaussians(
     run, # a run folder whose encoder was exported with a Gaussian head
     data, # a Manifest, its file, or any folder of videos
