@@ -38,7 +38,8 @@ def made_up(n: int, D: int, M: int, first: int = 0) -> VideoGaussians:
     "Unit means and a total variance of about 0.2, as a head begins."
     g = torch.Generator().manual_seed(first)
     mu = F.normalize(torch.randn(n, M, D, generator=g), dim=2)
-    return VideoGaussians(mu, torch.full((n, M, D), .2/D).log(), torch.zeros(n).long(), torch.arange(n) + first)
+    s, row = torch.full((n, M, D), .2/D).log(), torch.arange(n) + first
+    return VideoGaussians(mu, s, torch.zeros(n).long(), row)
 
 
 def ours(query, gallery, k, device):

@@ -163,6 +163,27 @@ def run_features(
     return extract(encoder, manifest, part, split, recipe.view, clean_protocol(recipe),
          machine=machine, store=store, **view_options(recipe))
 
+def _match_rows(t:Trained, head:nn.Module, p:Protocol, splits, walls:int, batch:int,
+        machine:Machine)->list[dict[str,Any]]:
+    "Rows of the distributions: the cosine of their means, and their match probability (page 24)."
+    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
+    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
+        machine=machine, **view_options(t.recipe))
+    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
+    for metric,words in SIMILARITIES.items():
+        name,some = p.name if metric==p.metric=='match' else f'{p.name}, {words}',[]
+        told = asdict(dataclasses.replace(p, metric=metric, name=name))
+        for s,(query,gallery) in pairs.items():
+            n = gaussian_neighbours(metric, query, gallery, head, max(ks), machine=machine)
+            lost = {t.manifest.rows[i].video: why for i,why in {**query.dropped, **gallery.dropped}.items()}
+            some.append(t.row('retrieval', s, protocol=told, selection='none', queries=len(query),
+                gallery=len(gallery), dropped=lost, seen_in_training=len(seen_in_training(t, s)))
+                | recall_columns(n.recall(ks)))
+            if metric=='match' and s==splits[0]: _keep_wall(t, name, walls, query, gallery, near=n.near,
+                protocol=p)
+        rows += _with_mean(some, [f'r{k}' for k in ks])
+    return rows
+
 # %% ../nbs/44_evaluation.ipynb #2f5fe7d3
 @dataclass(frozen=True)
 class GivenEncoder:
@@ -291,26 +312,6 @@ def _measured_pair(t:Trained|GivenEncoder, query:Features, gallery:Features, spl
         by_class={t.manifest.labels[c]: round(v, 6) for c,v in found.by_class().items()})
     if isinstance(t, Trained): row['seen_in_training'] = len(seen_in_training(t, split))
     return row | recall_columns(found.recall(ks))
-
-def _match_rows(t:Trained, head:nn.Module, p:Protocol, splits, walls:int, batch:int, machine:Machine)->list:
-    "Rows of the distributions: the cosine of their means, and their match probability (page 24)."
-    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
-    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
-        machine=machine, **view_options(t.recipe))
-    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
-    for metric,words in SIMILARITIES.items():
-        name,some = p.name if metric==p.metric=='match' else f'{p.name}, {words}',[]
-        told = asdict(dataclasses.replace(p, metric=metric, name=name))
-        for s,(query,gallery) in pairs.items():
-            n = gaussian_neighbours(metric, query, gallery, head, max(ks), machine=machine)
-            lost = {t.manifest.rows[i].video: why for i,why in {**query.dropped, **gallery.dropped}.items()}
-            some.append(t.row('retrieval', s, protocol=told, selection='none', queries=len(query),
-                gallery=len(gallery), dropped=lost, seen_in_training=len(seen_in_training(t, s)))
-                | recall_columns(n.recall(ks)))
-            if metric=='match' and s==splits[0]: _keep_wall(t, name, walls, query, gallery, near=n.near,
-                protocol=p)
-        rows += _with_mean(some, [f'r{k}' for k in ks])
-    return rows
 
 def _opened(source, data=None)->Trained|GivenEncoder:
     return source if isinstance(source, (Trained, GivenEncoder)) else open_trained(source, data)
