@@ -343,8 +343,9 @@ def _gaussian_head_for(t:Trained|GivenEncoder, p:Protocol)->nn.Module|None:
     "The Gaussian head of a run that has one, if the protocol reads the features it acts on. `TrainError`."
     head = gaussian_head(t.folder/'encoder.safetensors', ':' in t.recipe.backbone) \
         if isinstance(t, Trained) else None
-    if p.metric=='match' and not head: raise TrainError(f'{t.folder or t.row("retrieval", 1)["name"]}: has no '
-        f'Gaussian head, and protocol {p.name} compares distributions; choose another one, such as clean')
+    who = t.folder or t.row('retrieval', 1)['name']
+    if p.metric=='match' and not head: raise TrainError(f'{who}: has no Gaussian head, and protocol '
+        f'{p.name} compares distributions; choose another one, such as clean')
     return head if p.feature=='pooled' or p.metric=='match' else None
 
 # %% ../nbs/44_evaluation.ipynb #c7fae880
@@ -366,7 +367,8 @@ def retrieve(
     if p.metric=='cosine':
         pairs = t.pairs(p, splits, batch, machine)
         ks = within(KS, min(len(g) for _,g in pairs.values()))
-        rows = _with_mean([_measured_pair(t, *pair, s, ks) for s,pair in pairs.items()], [f'r{k}' for k in ks])
+        some = [_measured_pair(t, *pair, s, ks) for s,pair in pairs.items()]
+        rows = _with_mean(some, [f'r{k}' for k in ks])
     if isinstance(t, Trained) and head: rows += _match_rows(t, head, p, splits, walls, batch, machine)
     if t.folder is None: return rows
     keep_results(t.folder, rows)
