@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'soft_contrast', 'weighted_by_doubt', 'kl_to_prior', 'distances', 'positive_pairs', 'ProViCo',
            'balanced_mean', 'mining_logs']
 
-# %% ../../nbs/37_methods.provico.ipynb #c622c01b
+# %% ../../nbs/37_methods.provico.ipynb #cfaa9a1b
 import math
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..gaussians import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, 
     log_uncertainty, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..momentum import named_clips
 
-# %% ../../nbs/37_methods.provico.ipynb #6437f649
+# %% ../../nbs/37_methods.provico.ipynb #8d613e96
 def soft_contrast(
     yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
@@ -42,7 +42,7 @@ def kl_to_prior(
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
-# %% ../../nbs/37_methods.provico.ipynb #6344feb0
+# %% ../../nbs/37_methods.provico.ipynb #5b62dad6
 def distances(
     z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
@@ -69,7 +69,7 @@ def positive_pairs(
         return own | (dist < gather(dist[own]).mean())
     return own | (dist < threshold)
 
-# %% ../../nbs/37_methods.provico.ipynb #407af735
+# %% ../../nbs/37_methods.provico.ipynb #e5a8792c
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by doubt."
     def __init__(self,
@@ -135,7 +135,7 @@ class ProViCo(nn.Module):
 
     def after_step(self)->None: pass
 
-# %% ../../nbs/37_methods.provico.ipynb #f8236927
+# %% ../../nbs/37_methods.provico.ipynb #c0602ee7
 def balanced_mean(
     each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
