@@ -124,8 +124,8 @@ def main():
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     where, rows = machine(torch.device(a.device).type), []
-    print(f"{where['cpu']}, {a.threads} threads; torch {where['torch']}; D {a.dim}, {a.mixtures} distributions, "
-        f'{a.points} points of each; medians of {a.rounds}')
+    print(f"{where['cpu']}, {a.threads} threads; torch {where['torch']}; D {a.dim}, "
+        f'{a.mixtures} distributions, {a.points} points of each; medians of {a.rounds}')
     for size in a.sizes:
         rows.append(r := measure(*map(int, size.split('x')), a))
         mib = '; '.join(f'{n} {b/2**20:.0f} MiB' for n, b in r['peak_bytes'].items())
@@ -134,13 +134,15 @@ def main():
             f"{mib or 'not measured'}, computed for ours {r['computed_bytes']/2**20:.0f} MiB", flush=True)
     Q, N = 3783, 9537
     full = {'queries': Q, 'gallery': N, 'seconds': Q*N/rows[-1]['pairs_per_second'],
-        'bytes': computed_bytes(Q, N, a, torch.device(a.device)), 'gaussian_bytes': 8*a.mixtures*a.dim*(Q + N)}
+        'bytes': computed_bytes(Q, N, a, torch.device(a.device)),
+        'gaussian_bytes': 8*a.mixtures*a.dim*(Q + N)}
     print(f"UCF101, computed: {full['seconds']/60:.1f} minutes, {full['bytes']/2**20:,.0f} MiB on top of "
         f"{full['gaussian_bytes']/2**20:,.0f} MiB of Gaussians")
     if a.out:
-        told = {'what': 'benchmarks/match_probability.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
-            'device': a.device, 'threads': a.threads, 'dim': a.dim, 'mixtures': a.mixtures, 'points': a.points,
-            'rounds': a.rounds, 'rows': rows, 'ucf101_computed': full}
+        told = {'what': 'benchmarks/match_probability.py', 'date': time.strftime('%Y-%m-%d'),
+            'machine': where, 'device': a.device, 'threads': a.threads, 'dim': a.dim,
+            'mixtures': a.mixtures, 'points': a.points, 'rounds': a.rounds, 'rows': rows,
+            'ucf101_computed': full}
         Path(a.out).write_text(json.dumps(told, indent=1) + '\n')
 
 

@@ -135,7 +135,7 @@ WIDTH, EXPORT_LINES, PAGE_CELLS = 110, 40, 60
 LONG_CELLS = {'13_momentum: Memory', '13_momentum: EncoderPair',
     '18_pretended_gpu: PretendedGPU', '22_driver: StepLog',
     '25_health: HealthMonitor', '25_health: reorder Reordered', '32_methods.coclr: CoCLR',
-    '34_methods.iic: IIC'}
+    '34_methods.iic: IIC', '37_methods.provico: ProViCo'}
 
 
 def too_long(text): return [line for line in text.splitlines() if len(line) > WIDTH]

@@ -44,9 +44,9 @@ def test_pretrain(place):
     "Nothing is mined in the first half; the head is exported with the encoder."
     rows = list(csv.DictReader((place/'whole'/'steps.csv').open(newline='')))
     assert len(rows) == 24
-    assert {'soft', 'soft_own', 'kl', 'uncertainty', 'mined', 'precision', 'recall'} <= rows[0].keys()
+    assert {'soft', 'soft_own', 'kl', 'log_uncertainty', 'mined', 'precision', 'recall'} <= rows[0].keys()
     assert all(float(r['mined']) == 0 for r in rows[:12])
-    assert all(float(r['kl']) >= 0 and -15 <= float(r['uncertainty']) <= 15 for r in rows)
+    assert all(float(r['kl']) >= 0 and -15 <= float(r['log_uncertainty']) <= 15 for r in rows)
     head = read_heads(place/'whole'/'encoder.safetensors')['gaussian']
     assert isinstance(head, GaussianHead) and head.dim == 64
     assert head.a.item() > 0 and head.a.item() != 15 and head.b.item() != 15 # both have learned
@@ -87,7 +87,8 @@ def test_options_of_the_page():
     for _, cell in rows:
         options = cell[1:].split('`')[0].replace('N', '3').replace('(', '')
         more = ' '.join(re.findall(r'`(--[^`]*)`', cell)[1:])
-        made = parse('pretrain', ['provico-ucf101-r3d18', '--data', 'x', *shlex.split(f'{options} {more}')]).recipe
+        asked = ['provico-ucf101-r3d18', '--data', 'x', *shlex.split(f'{options} {more}')]
+        made = parse('pretrain', asked).recipe
         refuse_unfit(made, VIDEOS)
         assert difference(find('provico-ucf101-r3d18'), made)
 
@@ -97,7 +98,8 @@ def test_the_papers_numbers():
     assert len(ours) == 5
     for name, r in ours.items():
         how, wide = r.learning, name.endswith('r3d50')
-        assert (how.epochs, how.lr, how.optimizer, how.schedule, how.warmup) == (200, 1e-4, 'adam', 'cosine', 20)
+        assert (how.epochs, how.lr, how.optimizer) == (200, 1e-4, 'adam')
+        assert (how.schedule, how.warmup) == ('cosine', 20)
         assert (how.batch, r.size) == ((512, 224) if wide else (96, 112))
         assert (r.sampling.clips, r.sampling.length, r.sampling.stride) == (2, 16, 1)
         assert not any((r.augment.flip, r.augment.jitter, r.augment.grey, r.augment.blur, r.augment.permute))
@@ -113,5 +115,5 @@ def test_settings_and_method_have_the_same_defaults_and_clips():
 
 
 def test_it_is_walked_and_measured_beforehand():
-    assert {'soft', 'kl', 'uncertainty', 'mined'} <= {*dry_run(find('provico-toy')).logs}
+    assert {'soft', 'kl', 'log_uncertainty', 'mined'} <= {*dry_run(find('provico-toy')).logs}
     assert trace_step(find('provico-toy'), 'float32').flops.sum() > 0

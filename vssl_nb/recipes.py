@@ -303,7 +303,8 @@ class ProViCoSettings:
     distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
     # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix Eq. 9)
     threshold:float|None=.15
-    instance_stage:float=.15 # share of the training without mining, at the beginning (appendix C.1: 30 of 200)
+    # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
+    instance_stage:float=.15
     beta:float=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
     balanced:bool=False # positives and negatives weigh the same; open in the paper
     clamp:float|None=15. # log-variances stay within plus and minus this; ours
@@ -743,7 +744,7 @@ _PLAIN = dict(beta=0., appearance_task=0.) # table 4 has neither
 _RUNGS = (('SimCLR, the base', (), False), ('and another appearance of the positive', (), True),
     ('and a negative of another motion', ('n',), True),
     ('and a negative of another motion and appearance', ('n', 'nn'), True))
-# on the toy strength and rates were chosen for one seed of backgrounds of contrast 0.15: `benchmarks/moquad.py`
+# strength and rates: chosen on toy videos of one seed and contrast 0.15, see `benchmarks/moquad.py`
 _MOQUAD = [_moquad(_toy_rgb, 'moquad-toy', 'MoQuad on the toy videos: quadruples, hard negatives, and first '
     'the appearance task; some minutes on one core', strength=(.3, .7), epochs=24)]
 _MOQUAD += [_moquad(_toy_rgb, f'moquad-toy-rung{i}', f'Ladder of MoQuad on the toy videos, rung {i}: {what}',
@@ -772,8 +773,8 @@ _PROVICO_PAPER = replace(_ucf101_rgb, backbone='r3d18', size=112, # section 4.2
     augment=replace(_ucf101_rgb.augment, area=(_CUT, _CUT), aspect=(1., 1.), colour='all', crop='torchvision',
         flip=0., jitter=0., grey=0., grey_mode='clip', blur=0.),
     method=ProViCoSettings(),
-    learning=replace(_ucf101_rgb.learning, lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(), warmup=20.,
-        weight_decay=0.)) # section 4.2; weight decay: none is said
+    learning=replace(_ucf101_rgb.learning, lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(),
+        warmup=20., weight_decay=0.)) # section 4.2; weight decay: none is said
 _PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_cvrl")}', dataset=dataset,
     about=f'ProViCo on {dataset} with {words} (paper, {row})', backbone=net)
     for short,dataset,net,words,row in (
@@ -785,7 +786,7 @@ _PROVICO += [replace(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d5
     about='ProViCo on UCF101 with R3D-50 (paper, table 2)',
     augment=replace(_PROVICO_PAPER.augment, area=(224*224/(256*342),)*2), # the same share; open
     learning=replace(_PROVICO_PAPER.learning, batch=512)), # table 2
-    replace(_toy_residual, name='provico-toy', # what helps on the toy, and what does not: benchmarks/provico.py
+    replace(_toy_residual, name='provico-toy', # numbers: ours
     about='ProViCo on the frame differences of the toy videos; two minutes on one core',
     method=ProViCoSettings(dim=64, instance_stage=.5, threshold=None, balanced=True),
     learning=replace(_toy_residual.learning, epochs=12, weight_decay=0.))]

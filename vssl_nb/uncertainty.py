@@ -145,7 +145,8 @@ def area_under_risk(
 def training_uncertainty(
     run, # a run folder whose method logs its mean log-variance
     column:str='log_uncertainty', # of steps.csv
-)->dict[str,list[float]]: # epoch (finished), log_uncertainty (mean over its steps), knn_r1 (NaN if not measured)
+# epoch (finished), log_uncertainty (mean over its steps), knn_r1 (NaN if not measured)
+)->dict[str,list[float]]:
     "Uncertainty over training, and beside it R@1 within the training videos, from a run's logs. ValueError."
     def lines(name):
         file = Path(run)/name
@@ -291,13 +292,15 @@ def folder_gaussians(
     machine:Machine=Machine(),
 )->tuple[VideoGaussians,Manifest]: # in the order of the manifest; what cannot be read is in `dropped`
     "The distributions of all videos of a folder. ValueError."
-    if of < 1 or clips < 1 or clips % of: raise ValueError(f'{clips} clips of a video cannot be cut into groups '
+    if of < 1 or clips < 1 or clips % of:
+        raise ValueError(f'{clips} clips of a video cannot be cut into groups '
         f'of {of}; take a multiple, such as clips={5*max(of, 1)}')
     file = Path(run)/'encoder.safetensors'
     encoder,prepare = open_encoder(run)
     about = prepare.about
     head = gaussian_head(file, ':' in about['backbone'])
-    if head is None: raise ValueError(f'{file}: has no Gaussian head, so that it predicts no variance; name a '
+    if head is None:
+        raise ValueError(f'{file}: has no Gaussian head, so that it predicts no variance; name a '
         'run that was trained with one, such as one of ProViCo')
     m = data if isinstance(data, Manifest) else videos_of(data)
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']

@@ -6,8 +6,7 @@
 __all__ = ['DISTANCES', 'soft_contrast', 'weighted_by_doubt', 'kl_to_prior', 'distances', 'positive_pairs', 'ProViCo',
            'balanced_mean', 'mining_logs']
 
-# %% ../../nbs/37_methods.provico.ipynb #cfaa9a1b
-import math
+# %% ../../nbs/37_methods.provico.ipynb #4024d373
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..gaussians import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, 
     log_uncertainty, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..momentum import named_clips
 
-# %% ../../nbs/37_methods.provico.ipynb #8d613e96
+# %% ../../nbs/37_methods.provico.ipynb #532631af
 def soft_contrast(
     yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
@@ -42,7 +41,7 @@ def kl_to_prior(
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
-# %% ../../nbs/37_methods.provico.ipynb #5b62dad6
+# %% ../../nbs/37_methods.provico.ipynb #1139e395
 def distances(
     z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
@@ -51,7 +50,8 @@ def distances(
 )->Tensor: # (B, M)
     "Between videos, by their samples (Eq. 6; others: appendix B)."
     squared = squared_distances(z1, z2, same)
-    if distance=='bhattacharyya': return bhattacharyya(squared, u1, u2, 1/(4*z1.shape[2])) # lambda: section 4.1
+    # lambda: section 4.2
+    if distance=='bhattacharyya': return bhattacharyya(squared, u1, u2, 1/(4*z1.shape[2]))
     return DISTANCES[distance](squared, u1, u2)
 
 DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shannon=jensen_shannon,
@@ -61,7 +61,8 @@ DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shanno
 def positive_pairs(
     dist:Tensor, # (B, M) of `distances`
     own:Tensor, # (B, M) bool: the same video
-    threshold:float|None=.15, # tau (section 4.1); None: the mean distance of videos from themselves (appendix Eq. 9)
+    # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
+    threshold:float|None=.15,
 )->Tensor: # (B, M) bool
     "Who is near enough to count as a positive (Eq. 7)."
     if threshold is None:
@@ -69,7 +70,7 @@ def positive_pairs(
         return own | (dist < gather(dist[own]).mean())
     return own | (dist < threshold)
 
-# %% ../../nbs/37_methods.provico.ipynb #e5a8792c
+# %% ../../nbs/37_methods.provico.ipynb #8ceade8c
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by doubt."
     def __init__(self,
@@ -90,8 +91,9 @@ class ProViCo(nn.Module):
         if distance not in DISTANCES:
             raise ValueError(f'distance={distance!r} is none of {", ".join(DISTANCES)}')
         self.encoder = group_batchnorm(encoder, 'sync')
-        self.head = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.clips, self.samples, self.sample_from = tuple(map(str, range(1, mixture+1))), samples, sample_from
+        self.head:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
+        self.clips = tuple(str(n+1) for n in range(mixture))
+        self.samples, self.sample_from = samples, sample_from
         self.distance, self.threshold, self.instance_stage = distance, threshold, instance_stage
         self.beta, self.balanced, self.clamp, self.view, self.seed = beta, balanced, clamp, view, seed
 
@@ -101,13 +103,13 @@ class ProViCo(nn.Module):
     def draw(self, mu:Tensor, s:Tensor, step:int)->tuple[Tensor,Tensor,Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
         (B, N, D), K, rng = mu.shape, self.samples, np.random.default_rng((self.seed, step, 6))
-        here = slice(rank()*B, (rank()+1)*B) # of what is drawn for the videos of all processes
-        noise = rng.standard_normal((world_size()*B, K, D), dtype=np.float32)[here]
-        clip = rng.integers(N, size=(world_size()*B, K))[here]
-        noise, clip = (torch.from_numpy(x).to(mu.device) for x in (noise, clip))
+        drawn = rng.standard_normal((world_size()*B, K, D), dtype=np.float32), rng.integers(N,
+            size=(world_size()*B, K))
+        # of what is drawn for the videos of all processes, those of this one
+        noise, clip = (torch.from_numpy(x[rank()*B:(rank()+1)*B]).to(mu.device) for x in drawn)
         m, v = mixture_moments(mu, s)
-        return m, v, draw_gaussian(m, v, noise) if self.sample_from=='moments' else draw_mixture(mu, s, noise,
-            clip)
+        if self.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
+        return m, v, draw_gaussian(m, v, noise)
 
     def forward(self,
         batch:dict[str,Any], # view (B, N, 3, T, H, W); step; progress 0 .. 1; label (B,) for the logs alone
@@ -131,11 +133,11 @@ class ProViCo(nn.Module):
             loss = balanced_mean(each, positive) if self.balanced else each.mean()
             loss = loss + self.beta*(prior.mean() + gather(prior).mean())
             return loss, {'soft': soft.mean(), 'soft_own': soft[own].mean(), 'kl': prior.mean(),
-                'uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
+                'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
 
     def after_step(self)->None: pass
 
-# %% ../../nbs/37_methods.provico.ipynb #c0602ee7
+# %% ../../nbs/37_methods.provico.ipynb #34b68fd2
 def balanced_mean(
     each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
