@@ -7,7 +7,7 @@ __all__ = ['GaussianHead', 'mixture_moments', 'log_uncertainty', 'draw_gaussian'
            'bhattacharyya', 'kl', 'jensen_shannon', 'wasserstein', 'euclidean', 'match_log_probabilities',
            'match_log_probability']
 
-# %% ../nbs/11_gaussians.ipynb #b5444781
+# %% ../nbs/11_gaussians.ipynb #8d09e7b0
 import math
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from .backbones import in_memory, initialise
 
-# %% ../nbs/11_gaussians.ipynb #22ce403c
+# %% ../nbs/11_gaussians.ipynb #d2c502f9
 class GaussianHead(nn.Module):
     "A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are compared (Eq. 9)."
     def __init__(self,
@@ -47,7 +47,7 @@ class GaussianHead(nn.Module):
             x = x.float()
             return torch.stack([F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2)
 
-# %% ../nbs/11_gaussians.ipynb #b0039330
+# %% ../nbs/11_gaussians.ipynb #5941b947
 def mixture_moments(
     mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
 )->tuple[Tensor, Tensor]: # (..., D) mean and log-variance of their mixture
@@ -60,7 +60,7 @@ def log_uncertainty(
     "The uncertainty of a video as ProViCo measures it, in logs (appendix A)."
     return s.mean(-1)
 
-# %% ../nbs/11_gaussians.ipynb #b6fca6e3
+# %% ../nbs/11_gaussians.ipynb #12431f95
 def draw_gaussian(
     mu:Tensor, s:Tensor, # (..., D) mean and log-variance
     noise:Tensor, # (..., K, D) standard normal: reparameterisation, so that the caller draws
@@ -77,7 +77,7 @@ def draw_mixture(
     at = clip[...,None].expand(*clip.shape, mu.shape[-1])
     return mu.gather(-2, at) + (s/2).exp().gather(-2, at)*noise
 
-# %% ../nbs/11_gaussians.ipynb #519cb823
+# %% ../nbs/11_gaussians.ipynb #f69ec028
 def squared_distances(
     z1:Tensor, # (B, K, D) K samples of each of B distributions; K = 1: their means
     z2:Tensor, # (M, K', D)
@@ -104,7 +104,7 @@ def bhattacharyya(
     overlap = d + 2*torch.log1p((-d).exp()) - 2*math.log(2)
     return (overlap + scale*squared*(-torch.logaddexp(s1[:,None], s2)).exp())/4
 
-# %% ../nbs/11_gaussians.ipynb #a76166f1
+# %% ../nbs/11_gaussians.ipynb #e2d6af35
 def kl(
     squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
     constant:float=-1., # 0 as the appendix prints it: then two equal Gaussians are 0.5 apart
@@ -132,7 +132,7 @@ def euclidean(
     "The squared distance itself: what is left without variances (appendix Eq. 5)."
     return squared
 
-# %% ../nbs/11_gaussians.ipynb #dd308c4b
+# %% ../nbs/11_gaussians.ipynb #b4996f1b
 def _log_mean(
     x:Tensor, # (B, K, M, K') logits
     same:Tensor|None, # (B, M) bool

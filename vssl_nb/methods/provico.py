@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'soft_contrast', 'weighted_by_doubt', 'kl_to_prior', 'distances', 'positive_pairs', 'ProViCo',
            'balanced_mean', 'mining_logs']
 
-# %% ../../nbs/37_methods.provico.ipynb #4024d373
+# %% ../../nbs/37_methods.provico.ipynb #800209f2
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..gaussians import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, 
     log_uncertainty, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..momentum import named_clips
 
-# %% ../../nbs/37_methods.provico.ipynb #532631af
+# %% ../../nbs/37_methods.provico.ipynb #8e4fdc44
 def soft_contrast(
     yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
@@ -41,7 +41,7 @@ def kl_to_prior(
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
-# %% ../../nbs/37_methods.provico.ipynb #1139e395
+# %% ../../nbs/37_methods.provico.ipynb #0cf1e631
 def distances(
     z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
@@ -70,7 +70,7 @@ def positive_pairs(
         return own | (dist < gather(dist[own]).mean())
     return own | (dist < threshold)
 
-# %% ../../nbs/37_methods.provico.ipynb #8ceade8c
+# %% ../../nbs/37_methods.provico.ipynb #4a619ac8
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by doubt."
     def __init__(self,
@@ -137,7 +137,7 @@ class ProViCo(nn.Module):
 
     def after_step(self)->None: pass
 
-# %% ../../nbs/37_methods.provico.ipynb #34b68fd2
+# %% ../../nbs/37_methods.provico.ipynb #aa37e24b
 def balanced_mean(
     each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
