@@ -59,11 +59,14 @@ def runs(only: list[str], epochs: int | None) -> dict[str, tuple[str, dict]]:
     return chosen
 
 
+def finished(out: Path) -> bool:
+    card = out/'card.json'
+    return card.exists() and json.loads(card.read_text())['finished']
+
+
 def train(recipe, data: Path, out: Path, how: Machine) -> dict:
     "A finished run, from where it stands, and its row of results."
-    card = out/'card.json'
-    if not (card.exists() and json.loads(card.read_text())['finished']):
-        pretrain(recipe, data, out, card.exists(), how)
+    if not finished(out): pretrain(recipe, data, out, (out/'card.json').exists(), how)
     file = out/'results.json'
     if not file.exists(): keep_results(out, retrieve(out, data=data, machine=how)[:1])
     return json.loads(file.read_text())[0]
@@ -82,7 +85,7 @@ def ranks(out: Path, candidates: int) -> dict:
 
 
 def one_seed(root: Path, seed: int, size: str, bias: float, only: list[str], how: Machine,
-        contrast: float, **changes) -> dict:
+        contrast: float, collect: bool = False, **changes) -> dict:
     "All runs of a seed."
     data = root/'toy'
     if not (data/'manifest.csv').exists():
@@ -93,6 +96,7 @@ def one_seed(root: Path, seed: int, size: str, bias: float, only: list[str], how
     for name, (start, more) in runs(only, changes.get('epochs')).items():
         asked = recipe(start, more)
         out = root/re.sub(r'\W+', '-', name).strip('-')
+        if collect and not finished(out): continue
         r = train(replace(asked, name=f'{asked.name}-benchmark'), data, out, how)
         clips, batch = asked.sampling.clips, asked.learning.batch
         row = {'run': name, 'r1': r['r1'], 'r5': r['r5'], 'r10': r['r10'], 'seconds': r['seconds'],
@@ -115,6 +119,7 @@ def main():
     p.add_argument('--contrast', type=float, default=.15, help='of the backgrounds of the toy')
     p.add_argument('--dtype', choices=['float32', 'bfloat16'], default='bfloat16', help='of forward passes')
     p.add_argument('--only', nargs='+', choices=[*PARTS], default=[*PARTS])
+    p.add_argument('--collect', action='store_true', help='write what has finished, and train nothing')
     p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
@@ -124,10 +129,11 @@ def main():
         'dtype': a.dtype, 'changes': changes, 'bias': a.bias, 'contrast': a.contrast, 'seeds': []}
     for seed in a.seeds:
         told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.size, a.bias, a.only, how, a.contrast,
-            **changes))
+            a.collect, **changes))
         if a.out: Path(a.out).write_text(json.dumps(told, indent=1) + '\n')
     for name in runs(a.only, changes.get('epochs')):
         r1 = [r['r1'] for s in told['seeds'] for r in s['rows'] if r['run']==name]
+        if not r1: continue
         print(f'{name}: mean R@1 {statistics.mean(r1):.1%} ({", ".join(f"{100*x:.1f}" for x in r1)})')
 
 
