@@ -26,7 +26,20 @@ WHY: dict[tuple[int, bool | None], str] = {
         'differences only.',
     (9, False): 'Of the mined rows about a fifth is right; what the broken clips teach is lost to the rest.',
     (10, False): 'Level: on the toy nine recordings of ten are found either way.',
-    # MoQuad, 11 to 18: one sentence for each verdict that benchmarks/moquad.py and looking.py gave
+    (11, False): 'The first own negative is worth 20 to 40 points, and the whole quadruple stays far above '
+        'SimCLR. A disturbed positive alone makes the task harder and forbids nothing yet, and N-bar adds '
+        'nothing to N here, less than seeds differ.',
+    (12, False): 'Mixing another video (RAD inter) is the best of the three; a frame of the same video shows '
+        'the background that should be forgotten, and is the worst. BE lies between.',
+    (13, False): 'Far above reverse, level with shuffle. The toy moves in circles and to and fro: played '
+        'backwards, most of its classes are clips of the class, or of its mirror image.',
+    (14, False): 'All within the range of the seeds: with 128 candidates, beta picks one or six negatives.',
+    (15, False): 'The appearance task spends its share of a short training (24 epochs) on telling videos by '
+        'their looks, which is what the quadruple has to unlearn.',
+    (16, True): 'With the appearance task the own negatives stay farther away to the end.',
+    (16, False): 'With the appearance task the own negatives end nearer: the looks they share came first.',
+    (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the tiny '
+        'network sees most of the clip, and the most that so coarse a map could reach is 15.',
     }
 
 

@@ -31,10 +31,16 @@ class GaussianHead(nn.Module):
         with torch.device('meta'):
             self.mean, self.log_variance = nn.Linear(dim_in, dim), nn.Linear(dim_in, dim)
         initialise(in_memory(self), torch.Generator().manual_seed(seed))
-        nn.init.constant_(self.log_variance.bias, math.log(.2/dim)) # D sigma^2 is about 0.2
         self.norm = nn.LayerNorm(dim)
         self.log_a, self.b = nn.Parameter(torch.tensor(math.log(15.))), nn.Parameter(torch.tensor(15.)) # PCME
         self.dim = dim
+        self.start(.2)
+
+    def start(self,
+        variance:float, # D sigma^2 of a clip without features
+    )->None:
+        "Where the variance begins."
+        nn.init.constant_(self.log_variance.bias, math.log(variance/self.dim))
 
     @property
     def a(self)->Tensor: return self.log_a.exp() # above 0, wherever the optimizer goes

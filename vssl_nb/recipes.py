@@ -306,13 +306,16 @@ class ProViCoSettings:
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage:float=.15
     beta:float=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
+    # sigma^2 of Eq. 10: geometric mean over the D directions, or D times that; open in the paper
+    doubt:Literal['mean','total']='mean'
+    variance:float|None=None # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
     balanced:bool=False # positives and negatives weigh the same; open in the paper
     clamp:float|None=15. # log-variances stay within plus and minus this; ours
     dim:int=512 # of the distributions; open in the paper
     dim_hidden:int|None=None # the Gaussian head has none
     head:str='gaussian' # a name of `backbones.HEADS`, or 'package.module:name'
     limits:ClassVar[dict[str,str]] = {'mixture': '[1, inf)', 'samples': '[2, inf)', 'threshold': '(0, inf)',
-        'instance_stage': '[0, 1]', 'beta': '[0, inf)', 'clamp': '(0, inf)', 'dim': '[1, inf)',
+        'instance_stage': '[0, 1]', 'beta': '[0, inf)', 'variance': '(0, inf)', 'clamp': '(0, inf)', 'dim': '[1, inf)',
         'dim_hidden': '[1, inf)'}
     name:ClassVar[str] = 'provico'
     method:ClassVar[str] = 'vssl_nb.methods.provico:ProViCo'
@@ -788,7 +791,7 @@ _PROVICO += [replace(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d5
     learning=replace(_PROVICO_PAPER.learning, batch=512)), # table 2
     replace(_toy_residual, name='provico-toy', # numbers: ours
     about='ProViCo on the frame differences of the toy videos; two minutes on one core',
-    method=ProViCoSettings(dim=64, instance_stage=.5, threshold=None, balanced=True),
+    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.),
     learning=replace(_toy_residual.learning, epochs=12, weight_decay=0.))]
 
 # %% ../nbs/40_recipes.ipynb #6adda65a

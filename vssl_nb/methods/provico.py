@@ -7,6 +7,7 @@ __all__ = ['DISTANCES', 'soft_contrast', 'weighted_by_doubt', 'kl_to_prior', 'di
            'balanced_mean', 'mining_logs']
 
 # %% ../../nbs/37_methods.provico.ipynb #800209f2
+import math
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,9 @@ class ProViCo(nn.Module):
         distance:str='bhattacharyya', threshold:float|None=.15, # Eqs. 6 and 7: `positive_pairs`
         instance_stage:float=.15, # share of the training without mining (30 of 200 epochs); 1: never any
         beta:float=1e-4, # weight of the prior (Eq. 12)
+        # sigma^2 of Eq. 10: geometric 'mean' over the D directions, or D times that, the 'total'
+        doubt:str='mean',
+        variance:float|None=None, # D sigma^2 at the beginning; None: as the head has it, 0.2
         balanced:bool=False, # positives and negatives weigh the same, however many there are
         clamp:float|None=15., # limit of the log-variances of clips
         dim:int=512, dim_hidden:int|None=None, head:str='gaussian', # `make_head`
@@ -90,12 +94,15 @@ class ProViCo(nn.Module):
         if samples < 2: raise ValueError(f'samples={samples}: a video is compared with itself; use 2 or more')
         if distance not in DISTANCES:
             raise ValueError(f'distance={distance!r} is none of {", ".join(DISTANCES)}')
+        if doubt not in ('mean', 'total'): raise ValueError(f'doubt={doubt!r} is neither mean nor total')
         self.encoder = group_batchnorm(encoder, 'sync')
         self.head:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
+        if variance is not None: self.head.start(variance)
         self.clips = tuple(str(n+1) for n in range(mixture))
         self.samples, self.sample_from = samples, sample_from
         self.distance, self.threshold, self.instance_stage = distance, threshold, instance_stage
         self.beta, self.balanced, self.clamp, self.view, self.seed = beta, balanced, clamp, view, seed
+        self.directions = math.log(dim) if doubt=='total' else 0.
 
     def heads(self)->dict[str,nn.Module]: # exported with the encoder
         return {'gaussian': self.head}
@@ -121,15 +128,15 @@ class ProViCo(nn.Module):
             if self.clamp is not None: s = s.clamp(-self.clamp, self.clamp)
             m, v, z = self.draw(mu, s, batch.get('step', 0))
             u = log_uncertainty(v)
-            others, doubt, prior = gather(z), gather(u), kl_to_prior(m, v)
+            others, u2, prior = gather(z), gather(u), kl_to_prior(m, v)
             own = torch.arange(len(z), device=z.device)[:,None] + rank()*len(z) \
                 == torch.arange(len(others), device=z.device)
             positive = own
             if batch.get('progress', 1.) >= self.instance_stage:
-                dist = distances(z.detach(), others.detach(), u.detach(), doubt.detach(), own, self.distance)
+                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(), own, self.distance)
                 positive = positive_pairs(dist, own, self.threshold)
             soft = soft_contrast(*match_log_probabilities(z, others, self.head.a, self.head.b, own), positive)
-            each = weighted_by_doubt(soft, u, doubt)
+            each = weighted_by_doubt(soft, u + self.directions, u2 + self.directions)
             loss = balanced_mean(each, positive) if self.balanced else each.mean()
             loss = loss + self.beta*(prior.mean() + gather(prior).mean())
             return loss, {'soft': soft.mean(), 'soft_own': soft[own].mean(), 'kl': prior.mean(),

@@ -1,0 +1,121 @@
+"""ProViCo on toy videos: what each choice does, and what its uncertainty is worth.
+
+    python benchmarks/provico.py --seeds 21 22 23 --out results/provico-toy.json
+
+Trains `provico-toy` and its neighbours, each with the same videos: without mining (appendix Table 2), other
+weights of the prior and fewer samples (Table 4), one clip, a smaller batch (appendix Table 1), and the two
+choices that the paper leaves open and that decide most: which variance Eq. 10 means, and the threshold.
+Measured for each: R@1 of the features, of the means and of match probability (appendix Table 3). For the
+first: uncertainty and R@1 over the training, accuracy in bins of uncertainty (Figure 4), uncertainty of
+mixed and masked clips (appendix Figure 6). Runs that are finished are not trained again; a run that was
+stopped goes on."""
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from step import machine  # noqa: E402
+
+from vssl_nb import toy  # noqa: E402
+from vssl_nb.evaluation import baselines, open_trained  # noqa: E402
+from vssl_nb.experiments import pretrain, view_options  # noqa: E402
+from vssl_nb.machine import Machine  # noqa: E402
+from vssl_nb.match_probability import (SIMILARITIES, gaussian_head, gaussian_neighbours,  # noqa: E402
+    gaussian_pairs)
+from vssl_nb.recipes import find, override  # noqa: E402
+from vssl_nb.retrieval import retrieval_recall  # noqa: E402
+from vssl_nb.uncertainty import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
+    spearman, training_uncertainty, video_uncertainty)
+
+BASE = 'with mining'
+RUNS: dict[str, dict] = { # name -> what is changed of `provico-toy`
+    BASE: {}, 'without mining': dict(instance_stage=1.),
+    'doubt of one direction': dict(doubt='mean', variance=.2),
+    'threshold 0.25': dict(threshold=.25), 'euclidean': dict(distance='euclidean'),
+    'beta 1e-3': dict(beta=1e-3), 'beta 1e-5': dict(beta=1e-5), 'K=5': dict(samples=5),
+    'N=1': dict(mixture=1, clips=1), 'small batch': dict(batch=8)}
+CLIPS, BINS = 4, 5 # of a test video, two in each distribution; of uncertainty, of as many videos each
+
+
+def folder(name: str) -> str: return re.sub(r'\W+', '-', name).strip('-')
+
+
+def train(recipe, data: Path, out: Path, how: Machine) -> None:
+    card = out/'card.json'
+    if card.exists() and json.loads(card.read_text())['finished']: return
+    pretrain(recipe, data, out, card.exists(), how, health_every=2)
+
+
+def measured(out: Path, how: Machine, whole: bool) -> dict:
+    "A line of a run; `whole`: with all that its uncertainty says."
+    t = open_trained(out)
+    p, views = t.protocol('clean', clips=CLIPS), view_options(t.recipe)
+    head = gaussian_head(out/'encoder.safetensors')
+    recall = retrieval_recall(*t.pairs(p, (t.split,), machine=how)[t.split], (1, 5))
+    line: dict = {'r1': round(recall[1], 5), 'r5': round(recall[5], 5)}
+    query, gallery = gaussian_pairs(t.encoder, head, t.manifest, (t.split,), t.view, p, machine=how,
+        **views)[t.split]
+    right = {}
+    for metric in SIMILARITIES:
+        found = gaussian_neighbours(metric, query, gallery, head, 1, machine=how)
+        right[metric] = found.right[:, 0]
+        line[metric] = round(right[metric].float().mean().item(), 5)
+    u = video_uncertainty(query)
+    line |= {'training': training_uncertainty(out), 'log_uncertainty': round(u.log().mean().item(), 4)}
+    logs = [row.split(',') for row in (out/'steps.csv').read_text().splitlines()]
+    def late(name): # mean of the last fifth of the steps, where it is defined
+        values = [float(x) for r in logs[-len(logs)//5:] if (x := r[logs[0].index(name)]) not in ('', 'nan')]
+        return round(statistics.mean(values), 5) if values else None
+    line |= {k: late(k) for k in ('mined', 'precision', 'recall', 'soft', 'grad_norm') if k in logs[0]}
+    if not whole: return line
+    hit = right['match']
+    _, changed = corrupted_uncertainty(t.encoder, head, t.manifest, [int(r) for r in query.row], t.view,
+        protocol=p, machine=how, **views)
+    return line | {'bins': [round(b['accuracy'], 5) for b in accuracy_by_bin(u, hit, BINS, 'count')],
+        'spearman': round(spearman(u, hit), 4), 'risk': area_under_risk(u, hit),
+        **{kind: {str(k): round(v.log().mean().item(), 4) for k, v in some.items()}
+            for kind, some in changed.items()}}
+
+
+def one_seed(root: Path, seed: int, only: list[str], how: Machine, collect: bool, **changes) -> dict:
+    data = root/'toy'
+    if not (data/'manifest.csv').exists(): toy.make(data, size='demo', seed=seed, progress=False)
+    began, rows = time.perf_counter(), []
+    for name in only:
+        asked = override(find('provico-toy'), seed=seed, **(RUNS[name] | changes))
+        out = root/folder(name)
+        if collect and not (out/'encoder.safetensors').exists(): continue
+        if not collect: train(replace(asked, name=f'provico-toy-{folder(name)}'), data, out, how)
+        rows.append({'run': name} | measured(out, how, name==BASE))
+        row = rows[-1]
+        print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, cosine of means {row['cosine']:.1%}, match "
+            f"{row['match']:.1%}, log uncertainty {row['log_uncertainty']:.2f}, mined {row['mined']} "
+            f"({row['precision'] or 0:.0%} right), {time.perf_counter() - began:.0f} s", flush=True)
+    beside = baselines(override(find('provico-toy'), seed=seed), data, machine=how)
+    return {'seed': seed, 'beside': {r['method']: r['r1'] for r in beside}, 'rows': rows}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--seeds', nargs='+', type=int, default=[21, 22, 23], help='none of them chose a setting')
+    p.add_argument('--runs', type=Path, default=Path('runs/provico'), help='kept, so that it can go on')
+    p.add_argument('--only', nargs='+', choices=[*RUNS], default=[*RUNS])
+    p.add_argument('--collect', action='store_true', help='measure what has finished, and train nothing')
+    p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
+    p.add_argument('--out', type=Path, help='.json file')
+    a = p.parse_args()
+    changes = {k: int(v) for k, v in (s.split('=') for s in a.set)}
+    how = Machine('cpu', workers=0, cache=4096, progress=False)
+    told = {'what': 'benchmarks/provico.py', 'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu'),
+        'recipe': 'provico-toy', 'changes': changes, 'seeds': []}
+    for seed in a.seeds:
+        told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.only, how, a.collect, **changes))
+        if a.out: a.out.write_text(json.dumps(told, indent=1) + '\n')
+
+
+if __name__ == '__main__': main()
