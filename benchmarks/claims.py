@@ -33,7 +33,7 @@ WHY: dict[tuple[int, bool | None], str] = {
         'the background that should be forgotten, and is the worst. BE lies between.',
     (13, False): 'Far above reverse, level with shuffle. The toy moves in circles and to and fro: played '
         'backwards, most of its classes are clips of the class, or of its mirror image.',
-    (14, False): 'All within the range of the seeds: with 128 candidates, beta picks one or six negatives.',
+    (14, False): 'All within the range of the seeds: of 124 negatives, beta picks one or six.',
     (15, False): 'The appearance task spends its share of a short training (24 epochs) on telling videos by '
         'their looks, which is what the quadruple has to unlearn.',
     (16, True): 'With the appearance task the own negatives stay farther away to the end.',

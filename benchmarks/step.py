@@ -10,6 +10,7 @@ times.csv.
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
     python benchmarks/step.py --only 'all, float32' --sizes 2       # the third table soon
     python benchmarks/step.py --quadruples --backbone r3d18 --clip 16 112 112 --batch 4   # the fourth alone
+    python benchmarks/step.py --distributions --backbone r3d18 --clip 16 112 112 --batch 4    # the fifth
 
 The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the
 frozen sampler of the other view costs (one more forward pass), and what finding the positives costs
@@ -19,6 +20,10 @@ The fourth table is MoQuad: a step on four clips of each video, views included, 
 quadruples costs. *Sampling* is all that the workers draw for them, frame numbers and disturbances, one
 video after another as if nothing ran beside it; *RAD* mixes still images into two of the four clips on the
 device. Decoding is the same with and without, as long as the same frames are asked for.
+
+The fifth table is ProViCo at the paper's size, 96 videos of 2 clips, 10 samples, 512 directions: head,
+samples, distances, mining and loss, forward and backward, on features that are given, beside a step. Where
+96 videos are too many for the device, the step is that of `--batch` videos, times 96 over the batch.
 
 Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is
 the longer of two times that no implementation can beat:
@@ -194,6 +199,68 @@ def quadruples(o: dict) -> dict:
     except torch.OutOfMemoryError: return {'failed': 'does not fit'}
 
 
+VIDEOS, CLIPS, SAMPLES, DIM = 96, 2, 10, 512 # ProViCo: section 4.2; D is open
+
+
+def distributions(o: dict) -> dict:
+    "ProViCo in this process: seconds of a step, of all that comes after the encoder, and its memory."
+    import torch
+    from torch import nn
+    from vssl_nb.experiments import build_method
+    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.methods.provico import ProViCo
+    from vssl_nb.optim import optimizer
+    from vssl_nb.recipes import find, override
+    from vssl_nb.train import step_optimizer
+
+    device, (T, S, _), dtype = torch.device(o['device']), o['clip'], DTYPES[o.get('dtype', 'float32')]
+    if o.get('keep') and device.type == 'cpu': keep_memory()
+    r = override(find('provico-ucf101-r3d18'), backbone=o['backbone'], length=T, size=S, batch=o['batch'])
+    method = build_method(r).to(device).train()
+    if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
+    if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
+    how, g = r.learning, torch.Generator().manual_seed(0)
+    opt = optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    clips = torch.randn(o['batch'], CLIPS, 3, T, S, S, generator=g).to(device)
+
+    class Given(nn.Module): # features of the paper's batch, in place of an encoder
+        dim = 512
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.randn(VIDEOS*CLIPS, 512, generator=g))
+        def forward(self, _): return self.x
+    after = ProViCo(Given(), mixture=CLIPS, samples=SAMPLES, dim=DIM).to(device)
+    blank = torch.zeros(VIDEOS, CLIPS, 3, 1, 1, 1, device=device)
+    def step():
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            loss, _ = method({'rgb': clips, 'progress': 1.})
+        loss.backward()
+        step_optimizer(opt)
+    def loss_alone():
+        loss, _ = after({'rgb': blank, 'progress': 1.}) # past the instance stage: it mines
+        loss.backward()
+        after.zero_grad()
+    kept = 0
+    def keep(x):
+        nonlocal kept
+        kept += x.nbytes
+        return x
+    def fastest(f, n):
+        times = []
+        for _ in range(n):
+            if device.type == 'cuda': torch.cuda.synchronize()
+            begin = time.perf_counter()
+            f()
+            if device.type == 'cuda': torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x): loss_alone()
+        for _ in range(o['warmup']): step()
+        return {'seconds': [fastest(step, o['steps'])], 'loss': fastest(loss_alone, 10), 'saved_MB': kept/1e6}
+    except torch.OutOfMemoryError: return {'failed': 'does not fit'}
+
+
 def one_by_one(slow, fast, m):
     "The momentum update of the plain recipe."
     for s, f in zip(slow.parameters(), fast.parameters()): s.data = s.data*m + f.data*(1 - m)
@@ -303,13 +370,15 @@ def main():
     p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
     p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
+    p.add_argument('--distributions', action='store_true', help='the fifth table alone')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
         o = json.loads(a.child)
-        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples}[o.pop('what')](o)))
+        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples,
+            'distributions': distributions}[o.pop('what')](o)))
         return
     import torch
     device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
@@ -340,15 +409,29 @@ def main():
                 f"{r['share']:>8.2%}{1000*r['views']:>10.2f}", flush=True)
         return [r]
 
-    if a.quadruples:
+    def provico(choice: str) -> list[dict]:
+        "The fifth table."
+        print(f"\nProViCo, {choice}\n{'batch':>6}{'step ms':>10}{'of 96 ms':>11}{'loss ms':>9}{'share':>8}"
+            f"{'saved MB':>10}", flush=True)
+        r = {'batch': batch} | fastest(choice, batch, a.rounds, 'distributions')
+        if 'failed' in r: print(f"{batch:>6}   {r['failed']}", flush=True)
+        else:
+            r['seconds'] = min(r['seconds'])
+            r['of_all'] = r['seconds']*VIDEOS/batch
+            r['share'] = r['loss']/r['of_all']
+            print(f"{batch:>6}{1000*r['seconds']:>10.1f}{1000*r['of_all']:>11.1f}{1000*r['loss']:>9.2f}"
+                f"{r['share']:>8.2%}{r['saved_MB']:>10.1f}", flush=True)
+        return [r]
+
+    if a.quadruples or a.distributions:
         print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
             f"{a.backbone} at {' x '.join(map(str, a.clip))}")
         choice = (a.only or ['all, bfloat16' if gpu else 'all, float32'])[0]
-        table = moquad(choice)
+        tables = ({'moquad': moquad(choice)} if a.quadruples else {}) | (
+            {'provico': provico(choice)} if a.distributions else {})
         if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date':
             time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where,
-            'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice, 'moquad': table},
-            indent=1) + '\n')
+            'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice} | tables, indent=1) + '\n')
         return
     speed = child('speeds', common)
     print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
@@ -393,14 +476,14 @@ def main():
             f"{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}"
             f"{r['mining_share']:>8.2%}", flush=True)
 
-    four = moquad(choice)
+    four, five = moquad(choice), provico(choice)
     shown = fastest(choice, batch, 1, profile=True).get('profile') if a.profile else None
     if shown: print('\n' + shown)
     if a.out:
         Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
             'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
             'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling,
-            'coclr': mining, 'moquad': four, 'profile': shown}, indent=1) + '\n')
+            'coclr': mining, 'moquad': four, 'provico': five, 'profile': shown}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

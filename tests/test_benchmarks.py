@@ -294,3 +294,12 @@ def test_quadruples(tmp_path):
     assert done.returncode == 0, done.stderr
     row, = json.loads((tmp_path/'out.json').read_text())['moquad']
     assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0
+
+
+def test_distributions(tmp_path):
+    done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 4,
+        '--rounds', 1, '--steps', 1, '--distributions', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path/'out.json').read_text())['provico']
+    assert row['of_all'] == row['seconds']*96/4 and row['share'] == row['loss']/row['of_all'] > 0
+    assert 960*960*4*3 < row['saved_MB']*1e6 < 960*960*4*30 # a few tensors of all pairs of samples
