@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..augment import send_to
 from ..backbones import make_head
 from ..distributed import gather, group_batchnorm, rank, world_size
 from ..gaussians import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,
@@ -68,7 +69,7 @@ def positive_pairs(
     "Who is near enough to count as a positive (Eq. 7)."
     if threshold is None:
         # over the videos of all processes
-        return own | (dist < gather(dist[own]).mean())
+        return own | (dist < gather((dist*own).sum(1)).mean())
     return own | (dist < threshold)
 
 # %% ../../nbs/37_methods.provico.ipynb #4a619ac8
@@ -113,7 +114,7 @@ class ProViCo(nn.Module):
         drawn = rng.standard_normal((world_size()*B, K, D), dtype=np.float32), rng.integers(N,
             size=(world_size()*B, K))
         # of what is drawn for the videos of all processes, those of this one
-        noise, clip = (torch.from_numpy(x[rank()*B:(rank()+1)*B]).to(mu.device) for x in drawn)
+        noise, clip = (send_to(torch.from_numpy(x[rank()*B:(rank()+1)*B]), mu.device) for x in drawn)
         m, v = mixture_moments(mu, s)
         if self.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
         return m, v, draw_gaussian(m, v, noise)
@@ -139,7 +140,7 @@ class ProViCo(nn.Module):
             each = weighted_by_doubt(soft, u + self.directions, u2 + self.directions)
             loss = balanced_mean(each, positive) if self.balanced else each.mean()
             loss = loss + self.beta*(prior.mean() + gather(prior).mean())
-            return loss, {'soft': soft.mean(), 'soft_own': soft[own].mean(), 'kl': prior.mean(),
+            return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
                 'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
 
     def after_step(self)->None: pass
