@@ -1,7 +1,8 @@
 """Write what the benchmarks of the toy say into the ledger of claims, `results/claims.json`.
 
     python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json \
-        --moquad results/moquad-toy.json --looking results/looking-toy.json
+        --moquad results/moquad-toy.json --looking results/looking-toy.json \
+        --provico results/provico-toy.json --distances results/distances-toy.json
 
 The verdicts follow from the numbers (`vssl_nb.claims`). The sentences of why are below, one for each verdict
 that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
@@ -29,8 +30,8 @@ WHY: dict[tuple[int, bool | None], str] = {
     (11, False): 'The first own negative is worth 20 to 40 points, and the whole quadruple stays far above '
         'SimCLR. A disturbed positive alone makes the task harder and forbids nothing yet, and N-bar adds '
         'nothing to N here, less than seeds differ.',
-    (12, False): 'Mixing another video (RAD inter) is the best of the three; a frame of the same video shows '
-        'the background that should be forgotten, and is the worst. BE lies between.',
+    (12, False): 'Mixing another video (RAD inter) is the best of the three by far. A frame of the same '
+        'video shows the background that should be forgotten; it is below BE on two seeds of three.',
     (13, False): 'Far above reverse, level with shuffle. The toy moves in circles and to and fro: played '
         'backwards, most of its classes are clips of the class, or of its mirror image.',
     (14, False): 'All within the range of the seeds: of 124 negatives, beta picks one or six.',
@@ -38,8 +39,8 @@ WHY: dict[tuple[int, bool | None], str] = {
         'their looks, which is what the quadruple has to unlearn.',
     (16, True): 'With the appearance task the own negatives stay farther away to the end.',
     (16, False): 'With the appearance task the own negatives end nearer: the looks they share came first.',
-    (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the tiny '
-        'network sees most of the clip, and the most that so coarse a map could reach is 15.',
+    (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the '
+        'tiny network sees most of the clip, and the most that so coarse a map could reach is 15.',
     }
 
 
@@ -106,17 +107,49 @@ def of_looking(found: dict) -> dict[int, dict[str, list[float]]]:
     return told
 
 
+PROVICO: dict[int, dict[str, str]] = { # as MOQUAD, of benchmarks/provico.py
+    19: {'beta 1e-3': 'beta 1e-3', 'beta 1e-4': 'with mining', 'beta 1e-5': 'beta 1e-5'},
+    20: {'K=5': 'K=5', 'K=10': 'with mining'},
+    21: {'N=1': 'N=1', 'N=2': 'with mining', 'small batch': 'small batch', 'large batch': 'with mining'},
+    22: {'without mining': 'without mining', 'with mining': 'with mining'}}
+
+
+def of_provico(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 19 to 26: those whose runs are there for every seed."
+    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
+    told = {number: {name: [100*r[run]['r1'] for r in rows] for name, run in names.items()}
+        for number, names in PROVICO.items() if all(run in r for r in rows for run in names.values())}
+    base = [r['with mining'] for r in rows]
+    def masked(r): return statistics.mean(v for share, v in r['masked'].items() if float(share) > 0)
+    return told | {
+        23: {'cosine': [100*r['cosine'] for r in base], 'match probability': [100*r['match'] for r in base]},
+        24: {'most uncertain': [100*r['bins'][-1] for r in base],
+            'most certain': [100*r['bins'][0] for r in base]},
+        25: {'one video': [r['mixed']['1'] for r in base],
+            'two videos mixed': [r['mixed']['2'] for r in base]},
+        26: {'whole': [r['masked']['0.0'] for r in base], 'masked': [masked(r) for r in base]}}
+
+
+def of_distances(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claim 27, where mining begins."
+    early = [next(e for e in s['epochs'] if e['epoch'] >= s['mining_from_epoch']) for s in found['seeds']]
+    return {27: {name: [100*(e[name.lower()]['precision'] or 0) for e in early]
+        for name in ('Euclidean', 'Bhattacharyya')}}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--cascade', type=Path, help='what benchmarks/cascade.py wrote')
     p.add_argument('--iic', type=Path, help='what benchmarks/iic.py wrote')
     p.add_argument('--moquad', type=Path, help='what benchmarks/moquad.py wrote')
     p.add_argument('--looking', type=Path, help='what benchmarks/looking.py wrote')
+    p.add_argument('--provico', type=Path, help='what benchmarks/provico.py wrote')
+    p.add_argument('--distances', type=Path, help='what benchmarks/distances.py wrote')
     p.add_argument('--out', type=Path, default=LEDGER)
     a = p.parse_args()
     kept = []
     for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic), (a.moquad, of_moquad),
-            (a.looking, of_looking)):
+            (a.looking, of_looking), (a.provico, of_provico), (a.distances, of_distances)):
         if not file: continue
         found = json.loads(file.read_text())
         for number, numbers in numbers_of(found).items():
