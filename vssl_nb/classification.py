@@ -599,7 +599,8 @@ def average_scores(scores:dict[int,Tensor], average:str)->Tensor:
 
 @torch.inference_mode()
 def clip_scores(
-    # `logits(x)` gives scores (N, C) of clips (N, 3, T, H, W); `view` is what it looks at
+    # `logits(x)` gives scores (N, C) of clips (N, 3, T, H, W), or `of_clips(x)` whatever is kept of each;
+    # `view` is what it looks at
     classifier:nn.Module,
     batches:DataLoader, # of `CropClips`
     views:Views, device:torch.device, progress:bool,
@@ -608,7 +609,7 @@ def clip_scores(
     "Scores of all windows and crops; the classifier gets back its modes and its device."
     found:dict[int,dict[int,Tensor]] = {}
     bad:dict[int,str] = {}
-    logits: Any = classifier.logits
+    logits: Any = getattr(classifier, 'of_clips', classifier.logits)
     modes,home = {x: x.training for x in classifier.modules()},next(classifier.parameters()).device
     def keep(rows, clips, read):
         for r,clip,s in zip(rows, clips, read().double()): found.setdefault(r, {})[clip] = s

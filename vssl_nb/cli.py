@@ -556,6 +556,7 @@ def try_finetuning(asked:Finetune)->None:
     from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
     begun = starting_point(asked.source, asked.preset, asked.data, asked.split)
     how, m = training_preset(begun.recipe, asked.preset, **changes(asked.set)), begun.manifest
+    begun.gaussian(how) # refuses a run without one
     try: print(forecast_finetuning(how, begun.recipe.backbone, asked.dtype, len(m.labels),
         asked.activation_checkpointing, len(m.select('train', begun.split))))
     except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{asked.source}: {e}') from None

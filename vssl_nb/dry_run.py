@@ -19,12 +19,12 @@ from torch.utils.data import default_collate
 
 from . import motion
 from .augment import find_augmentation
-from .backbones import cost, create
+from .backbones import cost, create, make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
 from .experiments import build_method, flow_is_live, lr_schedule, training_device, training_draw
 from .experiments import view_options
-from .finetuning import Classifier, Training, finetuning_optimizer
+from .finetuning import Classifier, Training, finetuning_optimizer, make_classifier
 from .fitting import seconds_per_step
 from .machine import DTYPES, Machine, checkpoint_activations
 from .manifest import Manifest
@@ -170,9 +170,11 @@ def dry_run_finetuning(
 
 def _finetuning(how:Training, backbone:str, classes:int, checkpointing:bool)->tuple[Classifier, BlankBatches]:
     draw = partial(find_augmentation('standard').draw, size=how.size, **asdict(how.pixels))
-    net = Classifier(create(backbone), classes, how)
+    encoder = create(backbone)
+    head = make_head('gaussian', encoder.dim, None, 512) if how.mixture else None
+    net = make_classifier(encoder, classes, how, gaussian=head)
     checkpoint_activations(net.encoder, checkpointing)
-    return net, BlankBatches(('clips',), (1, how.length, how.size), draw, how.batch, steps=2, classes=classes)
+    return net, BlankBatches(('clips',), (max(1, how.mixture), how.length, how.size), draw, how.batch, steps=2, classes=classes)
 
 # %% ../nbs/48_dry_run.ipynb #d1f14f12
 @lru_cache(64)

@@ -21,13 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .checkpoints import CheckpointError, export_encoder, read_encoder, read_tensors, write_whole
+from vssl_nb.checkpoints import (CheckpointError, export_encoder, read_encoder, read_heads, read_tensors,
+    write_whole)
 from vssl_nb.classification import CropClips, Linear, Predictions, Testing, average_scores, clip_scores, \
     crop_boxes
 from .datasets import TestClips, collate
 from .features import extract_clips, mean_of_clips
 from .machine import Machine, init_worker
 from .manifest import Manifest, ManifestError, Row, find_videos, read
+from .match_probability import video_probabilities
 from .motion import tvl1_live
 from .protocols import Protocol
 from .sampling import one_of
@@ -174,17 +176,30 @@ class VideoClassifier(nn.Module):
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D)
         linear:Linear, # what a feature is made into scores by
         about:dict[str,Any], # view, clip and `classifier`, as the file says
+        gaussian:nn.Module|None=None, # of a classifier that draws embeddings: features -> (B, 2, D)
     ):
         super().__init__()
-        self.encoder, self.linear, self.about = encoder, linear, about
+        self.encoder, self.linear, self.about, self.gaussian = encoder, linear, about, gaussian
         says = about['classifier']
         self.view, self.classes = about['view'], list(says['classes'])
         self.how:Testing|Protocol = Testing(**says['testing']) if says.get('testing') \
             else Protocol(**says['protocol'])
 
     def logits(self, x:Tensor)->Tensor: # clips (B, 3, T, H, W) -> (B, C) float64
-        "Scores of the classes."
-        return self.scores(self.encoder(x))
+        "Scores of the classes; of a Gaussian, those of its mean."
+        z = self.encoder(x)
+        return self.scores(z if self.gaussian is None else self.gaussian(z)[:,0])
+
+    def of_clips(self, x:Tensor)->Tensor: # clips (B, 3, T, H, W) -> (B, C), or (B, 2, D) of Gaussians
+        "What is kept of clips until `answer`."
+        return self.logits(x) if self.gaussian is None else self.gaussian(self.encoder(x))
+
+    def answer(self, said:dict[int,Tensor])->Tensor: # window -> (crops, ...) of `of_clips` -> (C,)
+        "The probabilities of one video."
+        says = self.about['classifier']
+        if self.gaussian is None: return average_scores(said, says['testing']['average'])
+        x = torch.stack([said[i] for i in sorted(said)]).unflatten(-1, (2, -1))
+        return video_probabilities(x, self.scores, says['mixture'], says['samples'], says['seed'])
 
     def scores(self, z:Tensor)->Tensor: # features (B, D) -> (B, C) float64
         "The head alone, where the features are."
@@ -210,13 +225,14 @@ def export_classifier(
     classes:Sequence[str], # names, in the order of their ids
     how:Testing|Protocol, # how a video is looked at
     about:dict[str,Any], # backbone, view and its options, length, stride, size, pad
+    heads:Mapping[str,nn.Module]|None=None, # between encoder and `linear`, see `export_encoder`
     **says, # name, run, split, selection, ...: whatever else is to be told
 )->Path: # the path
     "Write all that it takes to classify a video, whole or not at all. CheckpointError."
     tested = {'testing': asdict(how)} if isinstance(how, Testing) else {'protocol': asdict(how)}
     made = {'classes': list(classes), 'normalise': linear.normalise} | tested | says
     about = {k: v for k,v in about.items() if k not in ('heads', 'sha256')} # of another file
-    return export_encoder(path, encoder, about | {'classifier': made},
+    return export_encoder(path, encoder, about | {'classifier': made}, heads,
         tensors={k: getattr(linear, k) for k in LINEAR_PARTS})
 
 # %% ../nbs/25_own_videos.ipynb #a304242f
@@ -249,7 +265,8 @@ def load_classifier(
     head:Any = read_tensors(path, outside)
     try:
         linear = Linear(**head, normalise=about['classifier']['normalise'])
-        return VideoClassifier(encoder, linear, about).eval()
+        gaussian = read_heads(path, outside).get('gaussian') if about['classifier'].get('mixture') else None
+        return VideoClassifier(encoder, linear, about, gaussian).eval()
     except (KeyError, TypeError) as e:
         raise CheckpointError(f'{path}: the classifier in it is not one of this version ({e})') from e
 
@@ -265,7 +282,7 @@ def _by_clips(c:VideoClassifier, m:Manifest, rows:list[int], live:bool, batch:in
         num_workers=machine.workers, worker_init_fn=init_worker if machine.workers else None,
         pin_memory=device.type=='cuda', generator=torch.Generator())
     scores, bad = clip_scores(c, batches, Views((c.view,), **views), device, machine.progress)
-    return {r: average_scores(s, t.average) for r,s in scores.items() if r not in bad}, bad
+    return {r: c.answer(s) for r,s in scores.items() if r not in bad}, bad
 
 def _by_features(c:VideoClassifier, m:Manifest, rows:list[int], batch:int, machine:Machine,
         views:dict[str,Any])->tuple[dict[int,Tensor],dict[int,str]]:
