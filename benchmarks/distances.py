@@ -68,10 +68,11 @@ def measured(out: Path, manifest: Manifest, rows: list[int], seed: int, how: Mac
     return told
 
 
-def one_seed(root: Path, seed: int, data: Path | None, every: int, how: Machine, **changes) -> dict:
+def one_seed(root: Path, seed: int, data: Path | None, size: str, every: int, how: Machine, **changes
+        ) -> dict:
     if data is None:
         data = root/'toy'
-        if not (data/'manifest.csv').exists(): toy.make(data, size='demo', seed=seed, progress=False)
+        if not (data/'manifest.csv').exists(): toy.make(data, size, seed=seed, progress=False)
     manifest = read(data)
     recipe = replace(override(find('provico-toy'), seed=seed, **changes), name='provico-distances')
     rows, out, epochs = manifest.select('train', recipe.split), root/'run', recipe.learning.epochs
@@ -93,6 +94,7 @@ def main():
     p.add_argument('--runs', type=Path, default=Path('runs/distances'), help='begun anew')
     p.add_argument('--data', type=Path, help='a folder with a manifest; without: the toy of each seed')
     p.add_argument('--every', type=int, default=2, help='epochs between two looks')
+    p.add_argument('--size', default='demo', help='of the toy')
     p.add_argument('--set', nargs='*', default=[], help='of the recipe, such as epochs=4')
     p.add_argument('--out', type=Path, help='.json file')
     a = p.parse_args()
@@ -101,7 +103,8 @@ def main():
     told = {'what': 'benchmarks/distances.py', 'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu'),
         'recipe': 'provico-toy', 'changes': changes, 'seeds': []}
     for seed in a.seeds:
-        told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.data, a.every, how, **changes))
+        told['seeds'].append(one_seed(a.runs/f'seed{seed}', seed, a.data, a.size, a.every, how,
+            **changes))
         if a.out: a.out.write_text(json.dumps(told, indent=1) + '\n')
 
 

@@ -303,3 +303,63 @@ def test_distributions(tmp_path):
     row, = json.loads((tmp_path/'out.json').read_text())['provico']
     assert row['of_all'] == row['seconds']*96/4 and row['share'] == row['loss']/row['of_all'] > 0
     assert 960*960*4*3 < row['saved_MB']*1e6 < 960*960*4*30 # a few tensors of all pairs of samples
+
+
+def test_provico(tmp_path):
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', '--only',
+        'with mining', 'doubt of one direction', 'N=1']
+    done = script('provico.py', *how, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
+    rows = {r['run']: r for r in seed['rows']}
+    assert list(rows) == ['with mining', 'doubt of one direction', 'N=1']
+    for name, r in rows.items():
+        assert all(0 <= r[k] <= 1 for k in ('r1', 'r5', 'cosine', 'match'))
+        assert r['training']['epoch'] == [1, 2] and 0 <= r['training']['knn_r1'][1] <= 1
+        assert ('bins' in r) == (name != 'N=1')
+    r = rows['with mining']
+    assert len(r['bins']) == 5 and abs(statistics.mean(r['bins']) - r['match']) < .1
+    assert r['mixed']['1'] == r['masked']['0.0'] and len(set(r['mixed'].values())) == 5
+    again = script('provico.py', *how, '--collect', '--out', 'again.json', cwd=tmp_path) # trains nothing
+    assert json.loads((tmp_path/'again.json').read_text())['seeds'] == [seed], again.stderr
+
+
+def test_distances(tmp_path, monkeypatch):
+    done = script('distances.py', '--seeds', 1, '--size', 'tiny', '--runs', 'r', '--every', 1, '--set',
+        'epochs=2', 'batch=8', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
+    assert [e['epoch'] for e in seed['epochs']] == [1, 2] and len(seed['classes']) == 8
+    for e in seed['epochs']:
+        for x in (e[k] for k in ('bhattacharyya', 'euclidean', 'jensen_shannon', 'wasserstein')):
+            assert 0 <= x['recall'] <= 1 and (x['precision'] is None or 0 <= x['precision'] <= 1)
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    counts, g = importlib.import_module('distances').counts, torch.Generator().manual_seed(0)
+    z, label = torch.randn(7, 3, 4, generator=g), torch.tensor([0, 0, 0, 1, 1, 2, 2])
+    def away(i, j): return statistics.mean(((z[i, k] - z[j, m])**2).sum().item() for k in range(3)
+        for m in range(3) if i != j or k != m)
+    limit = statistics.mean(away(i, i) for i in range(7))
+    mined = [(i, j) for i in range(7) for j in range(i) if away(i, j) < limit]
+    right = [p for p in mined if label[p[0]] == label[p[1]]]
+    assert counts('euclidean', z, torch.zeros(7), label) == (len(mined), len(right), 5)
+    assert 0 < len(right) < len(mined)
+
+
+def test_claims_of_provico(tmp_path):
+    def row(name, r1): return {'run': name, 'r1': r1, 'cosine': .6, 'match': .7, 'bins': [.5, .4, .3],
+        'mixed': {'1': -5., '2': -4.}, 'masked': {'0.0': -5., '0.2': -6., '0.8': -5.}}
+    def seed(n): return {'seed': n, 'rows': [row('with mining', .5 + .01*n), row('without mining', .4)]}
+    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
+    (tmp_path/'provico.json').write_text(json.dumps(told))
+    def look(n, a, b): return {'epoch': n, 'euclidean': {'precision': a}, 'bhattacharyya': {'precision': b}}
+    told['seeds'] = [{'seed': n, 'mining_from_epoch': 3., 'epochs': [look(2, 1., 0.), look(4, .1, .2),
+        look(6, .9, .1)]} for n in (1, 2, 3)]
+    (tmp_path/'distances.json').write_text(json.dumps(told))
+    done = script('claims.py', '--provico', 'provico.json', '--distances', 'distances.json', '--out',
+        'claims.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
+    assert {n: r['held'] for n, r in rows.items()} == {22: True, 23: True, 24: True, 25: True, 26: False,
+        27: True}
+    assert rows[26]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
+    assert rows[27]['numbers']['Euclidean'] == [10.]*3 # when mining begins, not before
