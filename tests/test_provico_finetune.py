@@ -58,7 +58,8 @@ def test_loss_is_that_of_a_slow_loop():
     louder(c).eval()
     x, y = clips(), torch.tensor([0, 3, 3, 7])
     loss, logs = c({'rgb': x, 'label': y, 'step': 9})
-    noise = torch.from_numpy(np.random.default_rng((0, 9, 0, 7)).standard_normal((4, 5, 16), dtype=np.float32))
+    rng = np.random.default_rng((0, 9, 0, 7))
+    noise = torch.from_numpy(rng.standard_normal((4, 5, 16), dtype=np.float32))
     total, right = 0., 0
     for i in range(4):
         mu, s = c.gaussian(c.encoder(x[i])).unbind(1)
@@ -81,7 +82,7 @@ def test_without_variance_it_is_the_classifier_on_the_mean():
     with torch.no_grad():
         twice = x.expand(-1, 2, *x.shape[2:])[0] # the same clip twice: no variance between clips either
         said = {i: c.of_clips(twice[i:i+1]).double().flatten(1) for i in range(2)}
-        assert torch.allclose(c.answer(said, Testing(clips=2)), c.logits(x[:1, 0]).softmax(1)[0].double(),
+        assert torch.allclose(c.answer(said), c.logits(x[:1, 0]).softmax(1)[0].double(),
             atol=1e-6)
 
 

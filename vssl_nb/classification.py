@@ -599,8 +599,7 @@ def average_scores(scores:dict[int,Tensor], average:str)->Tensor:
 
 @torch.inference_mode()
 def clip_scores(
-    # `logits(x)` gives scores (N, C) of clips (N, 3, T, H, W), or `of_clips(x)` whatever is kept of each;
-    # `view` is what it looks at
+    # `logits(x)`: scores (N, C) of clips (N, 3, T, H, W), or `of_clips(x)`: what is kept of each; `view`
     classifier:nn.Module,
     batches:DataLoader, # of `CropClips`
     views:Views, device:torch.device, progress:bool,

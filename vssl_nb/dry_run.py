@@ -170,11 +170,12 @@ def dry_run_finetuning(
 
 def _finetuning(how:Training, backbone:str, classes:int, checkpointing:bool)->tuple[Classifier, BlankBatches]:
     draw = partial(find_augmentation('standard').draw, size=how.size, **asdict(how.pixels))
-    encoder = create(backbone)
+    encoder: Any = create(backbone)
     head = make_head('gaussian', encoder.dim, None, 512) if how.mixture else None
     net = make_classifier(encoder, classes, how, gaussian=head)
     checkpoint_activations(net.encoder, checkpointing)
-    return net, BlankBatches(('clips',), (max(1, how.mixture), how.length, how.size), draw, how.batch, steps=2, classes=classes)
+    shape = max(1, how.mixture), how.length, how.size
+    return net, BlankBatches(('clips',), shape, draw, how.batch, steps=2, classes=classes)
 
 # %% ../nbs/48_dry_run.ipynb #d1f14f12
 @lru_cache(64)

@@ -124,8 +124,9 @@ def video_probabilities(
     seed:int=0, # of the embeddings
 )->Tensor: # (C,) float64
     "The mean of the softmaxes of all embeddings of a video; a crop has distributions of its own. ValueError."
-    groups = [group_clips(*crop.unbind(1), of) for crop in said.unbind(1)]
-    mu,s = (torch.stack([g[i] for g in groups]) for i in (0, 1)) # (crops, n/of, D)
+    # (crops, n/of, D)
+    groups = [group_clips(crop[:,0], crop[:,1], of) for crop in said.unbind(1)]
+    mu,s = (torch.stack([g[i] for g in groups]) for i in (0, 1))
     rng = torch.Generator().manual_seed(seed)
     noise = torch.randn(*mu.shape[:2], k, mu.shape[2], generator=rng).to(mu)
     z = draw_gaussian(mu, s, noise).flatten(0, 2).float()
