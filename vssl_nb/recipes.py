@@ -315,8 +315,8 @@ class ProViCoSettings:
     dim_hidden:int|None=None # the Gaussian head has none
     head:str='gaussian' # a name of `backbones.HEADS`, or 'package.module:name'
     limits:ClassVar[dict[str,str]] = {'mixture': '[1, inf)', 'samples': '[2, inf)', 'threshold': '(0, inf)',
-        'instance_stage': '[0, 1]', 'beta': '[0, inf)', 'variance': '(0, inf)', 'clamp': '(0, inf)', 'dim': '[1, inf)',
-        'dim_hidden': '[1, inf)'}
+        'instance_stage': '[0, 1]', 'beta': '[0, inf)', 'variance': '(0, inf)', 'clamp': '(0, inf)',
+        'dim': '[1, inf)', 'dim_hidden': '[1, inf)'}
     name:ClassVar[str] = 'provico'
     method:ClassVar[str] = 'vssl_nb.methods.provico:ProViCo'
 

@@ -97,8 +97,9 @@ class ProViCo(nn.Module):
             raise ValueError(f'distance={distance!r} is none of {", ".join(DISTANCES)}')
         if doubt not in ('mean', 'total'): raise ValueError(f'doubt={doubt!r} is neither mean nor total')
         self.encoder = group_batchnorm(encoder, 'sync')
-        self.head:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        if variance is not None: self.head.start(variance)
+        gaussian:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
+        if variance is not None: gaussian.start(variance)
+        self.head = gaussian
         self.clips = tuple(str(n+1) for n in range(mixture))
         self.samples, self.sample_from = samples, sample_from
         self.distance, self.threshold, self.instance_stage = distance, threshold, instance_stage
