@@ -10,6 +10,7 @@ times.csv.
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
     python benchmarks/step.py --only 'all, float32' --sizes 2       # the third table soon
     python benchmarks/step.py --quadruples --backbone r3d18 --clip 16 112 112 --batch 4   # the fourth alone
+    python benchmarks/step.py --provico --backbone r3d18 --clip 16 112 112 --batch 2      # the fifth alone
 
 The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the
 frozen sampler of the other view costs (one more forward pass), and what finding the positives costs
@@ -19,6 +20,15 @@ The fourth table is MoQuad: a step on four clips of each video, views included, 
 quadruples costs. *Sampling* is all that the workers draw for them, frame numbers and disturbances, one
 video after another as if nothing ran beside it; *RAD* mixes still images into two of the four clips on the
 device. Decoding is the same with and without, as long as the same frames are asked for.
+
+The fifth table is ProViCo: what its loss and its mining cost at the paper's size (96 videos of two clips,
+ten embeddings of 512 numbers each), beside a step. The loss is everything behind the backbone, forward and
+backward: head, moments, draws, distances, mining, match probabilities, prior; *mining* is the distances and
+the threshold alone. Where --batch is smaller than 96 the step is measured at --batch, and its seconds times
+96/--batch are what the loss is compared with: convolutions grow with the clips, the loss with the square of
+the videos and is measured whole. The pairs of embeddings make (BK, BK) tensors, 3.7 MB each in float32; their
+bytes are counted from the sizes, and the memory is measured in the same process, as the peak of torch's
+allocator during one loss beyond what was there before; it holds several tensors of that size at once.
 
 Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is
 the longer of two times that no implementation can beat:
@@ -194,6 +204,86 @@ def quadruples(o: dict) -> dict:
     except torch.OutOfMemoryError: return {'failed': 'does not fit'}
 
 
+def distributions(o: dict) -> dict:
+    "ProViCo in this process: seconds and memory of its loss at full size, and seconds of a whole step."
+    import torch
+    from vssl_nb.experiments import build_method
+    from vssl_nb.gaussians import log_uncertainty, mixture_moments
+    from vssl_nb.machine import DTYPES, keep_memory
+    from vssl_nb.methods.provico import distances, positive_pairs
+    from vssl_nb.optim import optimizer
+    from vssl_nb.recipes import find, override
+    from vssl_nb.train import step_optimizer
+
+    device, (T, S, _), B = torch.device(o['device']), o['clip'], o['videos']
+    r = override(find('provico-ucf101-r3d18'), backbone=o['backbone'], length=T, size=S)
+    method, how, N, K = build_method(r).to(device).train(), r.learning, r.method.mixture, r.method.samples
+    g, same = torch.Generator().manual_seed(0), torch.eye(B, dtype=torch.bool, device=device)
+    found, D, encoder = {'videos': B, 'mixture': N, 'samples': K}, method.head.dim, method.encoder
+    # features in place of clips: everything behind the backbone, mining included
+    features = torch.randn(B, N, 3, 1, 1, encoder.dim//3 + 1, generator=g).to(device)
+    class Given(torch.nn.Module):
+        dim = encoder.dim
+        def forward(self, x): return x.flatten(1)[:, :self.dim]
+    def loss():
+        method(batch)[0].backward()
+        method.zero_grad()
+    def mine():
+        with torch.no_grad():
+            m, v = mixture_moments(mu, s)
+            u = log_uncertainty(v)
+            return positive_pairs(distances(z, z, u, u, same), same)
+    def fastest(f, n):
+        times = []
+        for _ in range(n):
+            if device.type == 'cuda': torch.cuda.synchronize()
+            begin = time.perf_counter()
+            f()
+            if device.type == 'cuda': torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+    batch = {'rgb': features, 'label': torch.arange(B, device=device), 'step': 0, 'progress': 1.}
+    method.encoder = Given()
+    loss()
+    found['memory'] = added(loss, device)
+    with torch.no_grad(): mu, s = method.head(features.flatten(2)[..., :encoder.dim]).unbind(-2)
+    z = method.draw(mu, s, 0)[2]
+    found |= {'loss': fastest(loss, o['losses']), 'mining': fastest(mine, o['losses'])}
+    found |= {'dim': D, 'pairs': 4*(B*K)**2, 'embeddings': 4*B*K*D, 'videos_pairs': 4*B**2}
+    if o.get('keep') and device.type == 'cpu': keep_memory()
+    method.encoder = encoder
+    if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
+    opt = optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    clips = torch.randn(o['batch'], N, 3, *o['clip'], generator=g).to(device)
+    few = {'rgb': clips, 'label': torch.arange(o['batch'], device=device), 'step': 0, 'progress': 1.}
+    dtype = DTYPES[o.get('dtype', 'float32')]
+    def step():
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32): value, _ = method(few)
+        value.backward()
+        step_optimizer(opt)
+    try:
+        for _ in range(o['warmup']): step()
+        return found | {'seconds': [fastest(step, o['steps'])]}
+    except torch.OutOfMemoryError: return {'failed': 'does not fit'}
+
+
+def added(f, device) -> int:
+    "Bytes that a call needs at its peak, beyond what was there before it."
+    import torch
+    if device.type == 'cuda':
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        f()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen: f()
+    now = most = 0 # torch's allocator as it went, one allocation or release after another
+    for e in sorted(seen.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if e.name() == '[memory]': most = max(most, now := now + e.nbytes())
+    return most
+
+
 def one_by_one(slow, fast, m):
     "The momentum update of the plain recipe."
     for s, f in zip(slow.parameters(), fast.parameters()): s.data = s.data*m + f.data*(1 - m)
@@ -303,13 +393,16 @@ def main():
     p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
     p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
+    p.add_argument('--provico', action='store_true', help='the fifth table alone')
+    p.add_argument('--videos', type=int, default=96, help='of the batch that the loss of --provico is measured on')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
         o = json.loads(a.child)
-        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples}[o.pop('what')](o)))
+        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples,
+            'distributions': distributions}[o.pop('what')](o)))
         return
     import torch
     device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
@@ -340,14 +433,31 @@ def main():
                 f"{r['share']:>8.2%}{1000*r['views']:>10.2f}", flush=True)
         return [r]
 
-    if a.quadruples:
+    def provico(choice: str) -> list[dict]:
+        "The fifth table."
+        print(f"\nProViCo, {choice}\n{'videos':>6}{'loss ms':>9}{'mining ms':>11}{'loss MB':>9}{'pairs MB':>10}"
+            f"{'batch':>7}{'step ms':>10}{'scaled':>10}{'share':>8}", flush=True)
+        r = {'batch': batch} | fastest(choice, batch, a.rounds, 'distributions', videos=a.videos,
+            losses=20 if gpu else 5)
+        if 'failed' in r:
+            print(f"{a.videos:>6}   {r['failed']}", flush=True)
+            return [r]
+        r['seconds'] = min(r['seconds'])
+        r['scaled'] = r['seconds']*a.videos/batch
+        r['share'] = r['loss']/r['scaled']
+        print(f"{a.videos:>6}{1000*r['loss']:>9.1f}{1000*r['mining']:>11.2f}{r['memory']/1e6:>9.1f}"
+            f"{r['pairs']/1e6:>10.2f}{batch:>7}{1000*r['seconds']:>10.1f}{1000*r['scaled']:>10.0f}"
+            f"{r['share']:>8.2%}", flush=True)
+        return [r]
+
+    if a.quadruples or a.provico:
         print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
             f"{a.backbone} at {' x '.join(map(str, a.clip))}")
         choice = (a.only or ['all, bfloat16' if gpu else 'all, float32'])[0]
-        table = moquad(choice)
+        table = {'provico': provico(choice)} if a.provico else {'moquad': moquad(choice)}
         if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date':
             time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where,
-            'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice, 'moquad': table},
+            'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice} | table,
             indent=1) + '\n')
         return
     speed = child('speeds', common)

@@ -1,11 +1,13 @@
 "The benchmark scripts run and write what they say; how fast anything is, is not a test."
 import importlib
 import json
+import math
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
@@ -294,3 +296,70 @@ def test_quadruples(tmp_path):
     assert done.returncode == 0, done.stderr
     row, = json.loads((tmp_path/'out.json').read_text())['moquad']
     assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0
+
+
+def test_what_the_loss_of_provico_costs(tmp_path):
+    done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 2,
+        '--rounds', 1, '--steps', 1, '--provico', '--videos', 12, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path/'out.json').read_text())['provico']
+    assert (row['videos'], row['samples'], row['batch']) == (12, 10, 2) and row['pairs'] == 4*120**2
+    assert row['scaled'] == row['seconds']*6 and row['share'] == row['loss']/row['scaled']
+    assert 0 < row['mining'] < row['loss'] and row['memory'] > 2*row['pairs']
+
+
+def test_distances(tmp_path):
+    done = script('distances.py', '--epochs', 2, '--every', 1, '--batches', 1, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert [r['epoch'] for r in out['curves']] == [0]*6 + [1]*6 + [2]*6
+    assert len({r['distance'] for r in out['curves']}) == 6
+    assert out['batch'] == 24 and out['per_class'] == 3 and out['chance'] == 2/23
+    for r in out['curves']:
+        assert 0 <= r['recall'] <= 1 and (r['precision'] is None or 0 <= r['precision'] <= 1)
+
+
+def test_mined_pairs_are_those_of_a_slow_loop():
+    "Each distance from its formula in the appendix, one pair of embeddings after another."
+    sys.path.insert(0, str(ROOT/'benchmarks'))
+    distances = importlib.import_module('distances')
+    B, K, D, g = 6, 4, 3, torch.Generator().manual_seed(0)
+    mu, s = torch.randn(B, D, generator=g), torch.randn(B, D, generator=g) - 1
+    label = [0, 0, 0, 1, 1, 1]
+    videos = distances.VideoGaussians(mu[:, None], s[:, None], torch.tensor(label), torch.arange(B))
+    z = mu[:, None] + (s/2).exp()[:, None]*torch.randn(B, K, D, generator=g)
+    var = s.mean(1).exp().tolist()
+    def squared(i, j):
+        pairs = [(k, l) for k in range(K) for l in range(K) if i != j or k != l]
+        return sum(float(((z[i, k] - z[j, l])**2).sum()) for k, l in pairs)/len(pairs)
+    def exact(i, j): return float(((mu[i] - mu[j])**2).sum() + s[i].exp().sum() + s[j].exp().sum())
+    def bhattacharyya(i, j, d):
+        a, b = var[i], var[j]
+        return (math.log((a/b + b/a + 2)/4) + d/(4*D)/(a + b))/4
+    def kl(i, j): return (math.log(var[j]/var[i]) + var[i]/var[j] + squared(i, j)/var[j] - 1)/2
+    slow = {'bhattacharyya, exact': lambda i, j: bhattacharyya(i, j, exact(i, j)),
+        'bhattacharyya': lambda i, j: bhattacharyya(i, j, squared(i, j)), 'euclidean': squared, 'kl': kl,
+        'jensen_shannon': lambda i, j: (kl(i, j) + kl(j, i))/2,
+        'wasserstein': lambda i, j: squared(i, j) + (var[i]**.5 - var[j]**.5)**2}
+    found = distances.mined(videos, z, [[*range(B)]], None)
+    fixed = distances.mined(videos, z, [[*range(B)]], 1.)
+    assert list(found) == list(slow)
+    for name, f in slow.items():
+        own = sum(f(i, i) for i in range(B))/B
+        for limit, ours in ((own, found[name]), (1., fixed[name])):
+            near = [(i, j) for i in range(B) for j in range(B) if i != j and f(i, j) < limit]
+            right = sum(label[i] == label[j] for i, j in near)
+            assert ours['mined'] == pytest.approx(len(near)/B), name
+            assert ours['recall'] == pytest.approx(right/12)
+            assert ours['precision'] == (pytest.approx(right/len(near)) if near else None)
+    assert any(r['mined'] for r in found.values()) and any(r['precision'] not in (None, 1) for r in found.values())
+
+
+def test_balanced_batches():
+    sys.path.insert(0, str(ROOT/'benchmarks'))
+    distances = importlib.import_module('distances')
+    label = [0]*7 + [1]*9 + [2]*6
+    batches = distances.balanced(label, 3, 9)
+    assert len(batches) == 2 and len({i for b in batches for i in b}) == 18
+    assert all(sorted(label[i] for i in b) == [0]*3 + [1]*3 + [2]*3 for b in batches)
+    assert batches == distances.balanced(label, 3, 9) != distances.balanced(label, 3, 9, seed=1)
