@@ -10,15 +10,15 @@ mining.
         --epochs 40 --every 20 --out results/distances-cpu.json
 
 One ProViCo is trained (recipe `provico-toy` with the paper's stage without mining, mined by the Bhattacharyya
-distance; its training batches are drawn at random, not balanced), stopped every so many epochs, and asked. All
-distances see the same Gaussians of the same videos: two clips spread over a training video make one Gaussian,
+distance; its training batches are drawn at random, not balanced), stopped every so many epochs, and asked.
+All distances see the same Gaussians of the same videos: two clips spread over a training video make one Gaussian,
 in evaluation mode, and Monte-Carlo distances draw the same K embeddings. The curves are the mean over several
 balanced batches that share no video, all pairs of a batch counted together.
 
 A pair is mined if its distance is below the threshold. Here that is the mean distance of the videos of the
-batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of them a fixed one, as
-the .15 of section 4.2, which only means something for the Bhattacharyya distance. *Bhattacharyya, exact* is
-the limit of infinitely many embeddings, in closed form: the mean squared distance of two Gaussians is that of
+batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of them a fixed one,
+as the .15 of section 4.2, which only means something for the Bhattacharyya distance.
+*Bhattacharyya, exact* is the limit of infinitely many embeddings, in closed form: the mean squared distance of two Gaussians is that of
 their means plus both total variances. (With the distance of the means alone every video would be 0 from
 itself, and Eq. 9 would mine nothing.) The divergences take one variance a video, the geometric mean, as
 the paper's formulas do."""
@@ -113,7 +113,7 @@ def main():
     p.add_argument('--batches', type=int, default=4, help='balanced batches to measure on, at most')
     p.add_argument('--epochs', type=int, default=10)
     p.add_argument('--every', type=int, default=5, help='epochs between two looks')
-    p.add_argument('--batch', type=int, help='videos of a training batch; that of a balanced one if not given')
+    p.add_argument('--batch', type=int, help='videos of a training batch; not given: as a balanced one')
     p.add_argument('--threshold', type=float, help='for all distances; appendix Eq. 9 if not given')
     p.add_argument('--seed', type=int, default=0)
     p.add_argument('--device', default='cpu')
@@ -135,7 +135,8 @@ def measure(a, folder: Path):
     recipe = override(find('provico-toy'), epochs=a.epochs, batch=a.batch or len(batches[0]), seed=a.seed,
         instance_stage=.15, warmup=a.epochs/10) # section 4.2: 30 and 20 of 200 epochs
     k = recipe.method.samples
-    print(f"{len(classes)} of {len(wanted)} classes, {len(rows)} videos; {len(batches)} batches of {len(batches[0])}")
+    print(f'{len(classes)} of {len(wanted)} classes, {len(rows)} videos; '
+        f'{len(batches)} batches of {len(batches[0])}', flush=True)
     see = protocol('clean', clips=2, length=recipe.sampling.length, size=recipe.size)
     def look(encoder, head):
         g = video_gaussians(encoder, head, m, rows, recipe.view, see, machine=quiet, **view_options(recipe))
@@ -146,16 +147,18 @@ def measure(a, folder: Path):
         if epoch:
             run = pretrain(recipe, m.path, folder/'run', resume=(folder/'run').exists(), machine=quiet,
                 max_steps=epoch*per_epoch)
-            (encoder, about), head = read_encoder(run/'encoder.safetensors'), read_heads(run/'encoder.safetensors')
+            file = run/'encoder.safetensors'
+            encoder, about = read_encoder(file)
             assert about['step'] == epoch*per_epoch
-            found = look(encoder, head['gaussian'])
+            found = look(encoder, read_heads(file)['gaussian'])
         else:
             method = build_method(recipe).eval()
             found = look(method.encoder, method.head)
         for name, r in found.items():
             table.append({'epoch': epoch, 'distance': name} | r)
             shown = ['     -' if r[k] is None else f'{r[k]:6.3f}' for k in ('precision', 'recall', 'mined')]
-            print(f"epoch {epoch:4}  {name:22} precision {shown[0]}  recall {shown[1]}  mined {shown[2]}", flush=True)
+            print(f'epoch {epoch:4}  {name:22} precision {shown[0]}  recall {shown[1]}  mined {shown[2]}',
+                flush=True)
     chance = (per_class-1)/(len(batches[0])-1)
     print(f'any pair: precision {chance:.3f}')
     if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/distances.py', 'date':

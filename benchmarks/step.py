@@ -394,7 +394,7 @@ def main():
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
     p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
     p.add_argument('--provico', action='store_true', help='the fifth table alone')
-    p.add_argument('--videos', type=int, default=96, help='of the batch that the loss of --provico is measured on')
+    p.add_argument('--videos', type=int, default=96, help='whose loss --provico measures')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
     p.add_argument('--out', help='a .json file for the results')
     p.add_argument('--child', help=argparse.SUPPRESS)
@@ -435,8 +435,8 @@ def main():
 
     def provico(choice: str) -> list[dict]:
         "The fifth table."
-        print(f"\nProViCo, {choice}\n{'videos':>6}{'loss ms':>9}{'mining ms':>11}{'loss MB':>9}{'pairs MB':>10}"
-            f"{'batch':>7}{'step ms':>10}{'scaled':>10}{'share':>8}", flush=True)
+        print(f"\nProViCo, {choice}\n{'videos':>6}{'loss ms':>9}{'mining ms':>11}{'loss MB':>9}"
+            f"{'pairs MB':>10}{'batch':>7}{'step ms':>10}{'scaled':>10}{'share':>8}", flush=True)
         r = {'batch': batch} | fastest(choice, batch, a.rounds, 'distributions', videos=a.videos,
             losses=20 if gpu else 5)
         if 'failed' in r:
