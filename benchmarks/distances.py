@@ -9,19 +9,20 @@ mining.
     python benchmarks/distances.py --data ../shared/videos/ucf101_more --classes paper --videos 24 \\
         --epochs 40 --every 20 --out results/distances-cpu.json
 
-One ProViCo is trained (recipe `provico-toy` with the paper's stage without mining, mined by the Bhattacharyya
-distance; its training batches are drawn at random, not balanced), stopped every so many epochs, and asked.
-All distances see the same Gaussians of the same videos: two clips spread over a training video make one Gaussian,
-in evaluation mode, and Monte-Carlo distances draw the same K embeddings. The curves are the mean over several
-balanced batches that share no video, all pairs of a batch counted together.
+One ProViCo is trained (recipe `provico-toy` with the paper's stage without mining, mined by the
+Bhattacharyya distance; its training batches are drawn at random, not balanced), stopped every so many
+epochs, and asked. All distances see the same Gaussians of the same videos: two clips spread over a training
+video make one Gaussian, in evaluation mode, and Monte-Carlo distances draw the same K embeddings. The
+curves are the mean over several balanced batches that share no video, all pairs of a batch counted
+together.
 
 A pair is mined if its distance is below the threshold. Here that is the mean distance of the videos of the
-batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of them a fixed one,
-as the .15 of section 4.2, which only means something for the Bhattacharyya distance.
-*Bhattacharyya, exact* is the limit of infinitely many embeddings, in closed form: the mean squared distance of two Gaussians is that of
-their means plus both total variances. (With the distance of the means alone every video would be 0 from
-itself, and Eq. 9 would mine nothing.) The divergences take one variance a video, the geometric mean, as
-the paper's formulas do."""
+batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of them a fixed
+one, as the .15 of section 4.2, which only means something for the Bhattacharyya distance. *Bhattacharyya,
+exact* is the limit of infinitely many embeddings, in closed form: the mean squared distance of two
+Gaussians is that of their means plus both total variances. (With the distance of the means alone every
+video would be 0 from itself, and Eq. 9 would mine nothing.) The divergences take one variance a video, the
+geometric mean, as the paper's formulas do."""
 import argparse
 import json
 import sys
