@@ -2,7 +2,7 @@
 
     python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json \
         --moquad results/moquad-toy.json --looking results/looking-toy.json \
-        --provico results/provico-toy.json --distances results/distances-toy.json
+        --provico results/provico-toy.json --distances results/distances-toy-*.json
 
 The verdicts follow from the numbers (`vssl_nb.claims`). The sentences of why are below, one for each verdict
 that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
@@ -131,10 +131,11 @@ def of_provico(found: dict) -> dict[int, dict[str, list[float]]]:
 
 
 def of_distances(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claim 27, where mining begins."
-    early = [next(e for e in s['epochs'] if e['epoch'] >= s['mining_from_epoch']) for s in found['seeds']]
-    return {27: {name: [100*(e[name.lower()]['precision'] or 0) for e in early]
-        for name in ('Euclidean', 'Bhattacharyya')}}
+    "Numbers of claim 27: at the first look after mining has begun, .15 of the epochs in `distances.py`."
+    def early(told, name):
+        return 100*next(r['precision'] or 0 for r in told['curves']
+            if r['distance'] == name.lower() and r['epoch'] >= .15*told['epochs'])
+    return {27: {name: [early(s, name) for s in found['seeds']] for name in ('Euclidean', 'Bhattacharyya')}}
 
 
 def main():
@@ -144,20 +145,23 @@ def main():
     p.add_argument('--moquad', type=Path, help='what benchmarks/moquad.py wrote')
     p.add_argument('--looking', type=Path, help='what benchmarks/looking.py wrote')
     p.add_argument('--provico', type=Path, help='what benchmarks/provico.py wrote')
-    p.add_argument('--distances', type=Path, help='what benchmarks/distances.py wrote')
+    p.add_argument('--distances', type=Path, nargs='+',
+        help='what benchmarks/distances.py wrote, seed by seed')
     p.add_argument('--out', type=Path, default=LEDGER)
     a = p.parse_args()
     kept = []
     for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic), (a.moquad, of_moquad),
             (a.looking, of_looking), (a.provico, of_provico), (a.distances, of_distances)):
         if not file: continue
-        found = json.loads(file.read_text())
+        files = file if isinstance(file, list) else [file]
+        found, *more = (json.loads(f.read_text()) for f in files)
+        if file is a.distances: found = found | {'seeds': [found, *more]}
         for number, numbers in numbers_of(found).items():
             verdict = holds(CLAIMS[number], numbers)
             why = WHY.get((number, verdict), 'Nobody has looked at this verdict yet.')
             keep_claim(number, {k: [round(x, 3) for x in v] for k, v in numbers.items()},
                 [s['seed'] for s in found['seeds']],
-                f"{found['what']} on the toy videos, results/{file.name}", why,
+                f"{found['what']} on the toy videos, {', '.join(f'results/{f.name}' for f in files)}", why,
                 {'machine': found['machine'], 'date': found['date']}, a.out)
             kept.append(number)
     print(ledger_text(a.out, sorted(kept)), ledger_count(a.out), sep='\n\n')

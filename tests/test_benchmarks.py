@@ -1,11 +1,13 @@
 "The benchmark scripts run and write what they say; how fast anything is, is not a test."
 import importlib
 import json
+import math
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
@@ -324,25 +326,63 @@ def test_provico(tmp_path):
     assert json.loads((tmp_path/'again.json').read_text())['seeds'] == [seed], again.stderr
 
 
-def test_distances(tmp_path, monkeypatch):
-    done = script('distances.py', '--seeds', 1, '--size', 'tiny', '--runs', 'r', '--every', 1, '--set',
-        'epochs=2', 'batch=8', '--out', 'out.json', cwd=tmp_path)
+def test_distances(tmp_path):
+    done = script('distances.py', '--epochs', 2, '--every', 1, '--batches', 1, '--out', 'out.json',
+        cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
-    assert [e['epoch'] for e in seed['epochs']] == [1, 2] and len(seed['classes']) == 8
-    for e in seed['epochs']:
-        for x in (e[k] for k in ('bhattacharyya', 'euclidean', 'jensen_shannon', 'wasserstein')):
-            assert 0 <= x['recall'] <= 1 and (x['precision'] is None or 0 <= x['precision'] <= 1)
-    monkeypatch.syspath_prepend(ROOT/'benchmarks')
-    counts, g = importlib.import_module('distances').counts, torch.Generator().manual_seed(0)
-    z, label = torch.randn(7, 3, 4, generator=g), torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    def away(i, j): return statistics.mean(((z[i, k] - z[j, m])**2).sum().item() for k in range(3)
-        for m in range(3) if i != j or k != m)
-    limit = statistics.mean(away(i, i) for i in range(7))
-    mined = [(i, j) for i in range(7) for j in range(i) if away(i, j) < limit]
-    right = [p for p in mined if label[p[0]] == label[p[1]]]
-    assert counts('euclidean', z, torch.zeros(7), label) == (len(mined), len(right), 5)
-    assert 0 < len(right) < len(mined)
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert [r['epoch'] for r in out['curves']] == [0]*6 + [1]*6 + [2]*6
+    assert len({r['distance'] for r in out['curves']}) == 6
+    assert out['batch'] == 24 and out['per_class'] == 3 and out['chance'] == 2/23
+    for r in out['curves']:
+        assert 0 <= r['recall'] <= 1 and (r['precision'] is None or 0 <= r['precision'] <= 1)
+
+
+def test_mined_pairs_are_those_of_a_slow_loop():
+    "Each distance from its formula in the appendix, one pair of embeddings after another."
+    sys.path.insert(0, str(ROOT/'benchmarks'))
+    distances = importlib.import_module('distances')
+    B, K, D, g = 6, 4, 3, torch.Generator().manual_seed(0)
+    mu, s = torch.randn(B, D, generator=g), torch.randn(B, D, generator=g) - 1
+    label = [0, 0, 0, 1, 1, 1]
+    videos = distances.VideoGaussians(mu[:, None], s[:, None], torch.tensor(label), torch.arange(B))
+    z = mu[:, None] + (s/2).exp()[:, None]*torch.randn(B, K, D, generator=g)
+    var = s.mean(1).exp().tolist()
+    def squared(i, j):
+        pairs = [(k, l) for k in range(K) for l in range(K) if i != j or k != l]
+        return sum(float(((z[i, k] - z[j, l])**2).sum()) for k, l in pairs)/len(pairs)
+    def exact(i, j): return float(((mu[i] - mu[j])**2).sum() + s[i].exp().sum() + s[j].exp().sum())
+    def bhattacharyya(i, j, d):
+        a, b = var[i], var[j]
+        return (math.log((a/b + b/a + 2)/4) + d/(4*D)/(a + b))/4
+    def kl(i, j): return (math.log(var[j]/var[i]) + var[i]/var[j] + squared(i, j)/var[j] - 1)/2
+    slow = {'bhattacharyya, exact': lambda i, j: bhattacharyya(i, j, exact(i, j)),
+        'bhattacharyya': lambda i, j: bhattacharyya(i, j, squared(i, j)), 'euclidean': squared, 'kl': kl,
+        'jensen_shannon': lambda i, j: (kl(i, j) + kl(j, i))/2,
+        'wasserstein': lambda i, j: squared(i, j) + (var[i]**.5 - var[j]**.5)**2}
+    found = distances.mined(videos, z, [[*range(B)]], None)
+    fixed = distances.mined(videos, z, [[*range(B)]], 1.)
+    assert list(found) == list(slow)
+    for name, f in slow.items():
+        own = sum(f(i, i) for i in range(B))/B
+        for limit, ours in ((own, found[name]), (1., fixed[name])):
+            near = [(i, j) for i in range(B) for j in range(B) if i != j and f(i, j) < limit]
+            right = sum(label[i] == label[j] for i, j in near)
+            assert ours['mined'] == pytest.approx(len(near)/B), name
+            assert ours['recall'] == pytest.approx(right/12)
+            assert ours['precision'] == (pytest.approx(right/len(near)) if near else None)
+    assert any(r['mined'] for r in found.values())
+    assert any(r['precision'] not in (None, 1) for r in found.values())
+
+
+def test_balanced_batches():
+    sys.path.insert(0, str(ROOT/'benchmarks'))
+    distances = importlib.import_module('distances')
+    label = [0]*7 + [1]*9 + [2]*6
+    batches = distances.balanced(label, 3, 9)
+    assert len(batches) == 2 and len({i for b in batches for i in b}) == 18
+    assert all(sorted(label[i] for i in b) == [0]*3 + [1]*3 + [2]*3 for b in batches)
+    assert batches == distances.balanced(label, 3, 9) != distances.balanced(label, 3, 9, seed=1)
 
 
 def test_claims_of_provico(tmp_path):
@@ -351,15 +391,15 @@ def test_claims_of_provico(tmp_path):
     def seed(n): return {'seed': n, 'rows': [row('with mining', .5 + .01*n), row('without mining', .4)]}
     told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
     (tmp_path/'provico.json').write_text(json.dumps(told))
-    def look(n, a, b): return {'epoch': n, 'euclidean': {'precision': a}, 'bhattacharyya': {'precision': b}}
-    told['seeds'] = [{'seed': n, 'mining_from_epoch': 3., 'epochs': [look(2, 1., 0.), look(4, .1, .2),
-        look(6, .9, .1)]} for n in (1, 2, 3)]
-    (tmp_path/'distances.json').write_text(json.dumps(told))
-    done = script('claims.py', '--provico', 'provico.json', '--distances', 'distances.json', '--out',
-        'claims.json', cwd=tmp_path)
+    for n in (1, 2, 3):
+        curves = [{'epoch': e, 'distance': d, 'precision': x} for e, *xs in ((0, 1., 0.), (3, .1, .2),
+            (6, .9, .1)) for d, x in zip(('euclidean', 'bhattacharyya'), xs)]
+        (tmp_path/f'{n}.json').write_text(json.dumps(told | {'seed': n, 'epochs': 12, 'curves': curves}))
+    done = script('claims.py', '--provico', 'provico.json', '--distances', '1.json', '2.json', '3.json',
+        '--out', 'claims.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
     assert {n: r['held'] for n, r in rows.items()} == {22: True, 23: True, 24: True, 25: True, 26: False,
         27: True}
     assert rows[26]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
-    assert rows[27]['numbers']['Euclidean'] == [10.]*3 # when mining begins, not before
+    assert rows[27]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began

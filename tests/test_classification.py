@@ -23,8 +23,8 @@ from vssl_nb.classification import (PROBES, CropClips, Linear, LinearProbe, Test
     classification_row, classify, few_labels, hold_out, hold_out_rows, linear_probe, load_predictions,
     save_predictions, two_stream)
 from vssl_nb.datasets import collate
-from vssl_nb.finetuning import (TRAININGS, Classifier, Pixels, Plateau, dropout_mask, open_session, predict,
-    preset, resume_session, train_session)
+from vssl_nb.finetuning import (TRAININGS, Pixels, Plateau, dropout_mask, make_classifier, open_session,
+    predict, preset, resume_session, train_session)
 from vssl_nb.machine import Machine
 from vssl_nb.video import decode, encode
 from vssl_nb.views import Views
@@ -69,7 +69,9 @@ def small(name, **fields):
 
 
 def net(how, view='residual', seed=0):
-    return Classifier(backbones.create('tiny', seed=seed), 8, how, view, seed)
+    encoder = backbones.create('tiny', seed=seed)
+    head = backbones.make_head('gaussian', encoder.dim, None, 16) if how.mixture else None
+    return make_classifier(encoder, 8, how, view, seed, head)
 
 
 @pytest.fixture

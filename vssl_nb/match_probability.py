@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUERY_BLOCKS', 'SIMILARITIES', 'group_clips', 'VideoGaussians', 'video_gaussians', 'draw_videos',
            'sampled_log_probabilities', 'video_probabilities', 'match_chunk', 'match_rows', 'match_neighbours',
-           'mean_neighbours', 'gaussian_head', 'gaussian_neighbours', 'gaussian_pairs']
+           'mean_neighbours', 'gaussian_head', 'gaussian_neighbours', 'gaussian_pairs', 'neighbours_side_by_side']
 
 # %% ../nbs/24_match_probability.ipynb #4eebb3c4
 import math
@@ -239,3 +239,26 @@ def gaussian_pairs(
         lost = {r: why for r,why in g.dropped.items() if r in wanted}
         return VideoGaussians(g.mu[at], g.s[at], g.label[at], g.row[at], lost)
     return {s: (take(of_query, rows[s, 'test'][0]), take(of_gallery, rows[s, 'train'][0])) for s in splits}
+
+# %% ../nbs/24_match_probability.ipynb #9ee0c4e6
+def neighbours_side_by_side(
+    query:VideoGaussians, # of one run; of the others the same videos in the same order
+    gallery:VideoGaussians, # likewise
+    first:Neighbours, second:Neighbours, # what each of two runs has found, of `gaussian_neighbours`
+    manifest:Manifest,
+    clip:Callable[[int],Any], # manifest row -> frames to show, see `show.wall`
+    which:Sequence[int]=(0, 1, 2), # positions of queries
+    k:int=3, # neighbours of each
+    **how, # colours, side, max_bytes, ... of `show.wall`
+)->Any: # `show.Loop`: a row per query, what the first run found, a gap, what the second found
+    "Queries and what two runs hold to be near, right and wrong marked (appendix Figure 3). ValueError."
+    from vssl_nb import show # draws, and is not needed to compare
+    for n in (first, second):
+        if len(n.near) != len(query) or n.near.shape[1] < k: raise ValueError(
+            f'neighbours: {tuple(n.near.shape)} of {len(query)} queries, and {k} are to be shown of each; '
+            'ask both runs about the same videos, for as many neighbours')
+    rows = [[int(gallery.row[j]) for n in (first, second) for j in n.near[i,:k].tolist()] for i in which]
+    asked = [int(query.row[i]) for i in which]
+    return show.wall([clip(r) for r in asked], [[clip(r) for r in some] for some in rows],
+        [manifest.rows[r].label for r in asked], [[manifest.rows[r].label for r in some] for some in rows],
+        gap_after=k, **how)

@@ -528,6 +528,7 @@ def wall(
     every:int=1, # keep one frame in this many
     side:int=64, # px of the longer side of a clip
     max_bytes:int=60_000, # see `Loop`
+    gap_after:int=0, # a wide gap behind so many neighbours: two answers to one query; 0: none
 )->Loop: # a row per query
     "Queries and what was found for them, playing; green: same class, red: another; above each its class."
     _check_wall('wall', query_clips, neighbour_clips, neighbour_labels)
@@ -544,7 +545,8 @@ def wall(
     rows = []
     for query,label,found,names in zip(query_clips, query_labels, neighbour_clips, neighbour_labels):
         tiles = [tile(c, name, GREEN if name == label else RED) for c,name in zip(found, names)]
-        rows.append(_join([tile(query, label, (255, 255, 255)), _join(tiles, 2, 4)], 2, 20))
+        parts = [x for x in (tiles[:gap_after], tiles[gap_after:]) if x]
+        rows.append(_join([tile(query, label, (255, 255, 255)), *(_join(x, 2, 4) for x in parts)], 2, 20))
     exact = [GREEN, RED, (255, 255, 255), *{_rgb(c) for c in colours.values()}]
     return Loop(_join(rows, 1, 6), fps, exact, max_bytes)
 
