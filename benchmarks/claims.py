@@ -41,6 +41,18 @@ WHY: dict[tuple[int, bool | None], str] = {
     (16, False): 'With the appearance task the own negatives end nearer: the looks they share came first.',
     (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the '
         'tiny network sees most of the clip, and the most that so coarse a map could reach is 15.',
+    (22, False): 'Few pairs come below the mean distance of a video from itself, half of them rightly. With '
+        'a fixed threshold that lets in more, all pairs are mined soon, and everything matches.',
+    (23, False): 'The samples scatter alike for all videos, and so add noise to the comparison of means.',
+    (24, True): 'By more than seeds differ, on two seeds of three.',
+    (25, False): 'It falls. Where Eq. 10 takes the variance of one direction it rises at each level '
+        '(page 37).',
+    (26, False): 'It falls: noise is more motion than any video has, and here more motion meant less doubt. '
+        'Where Eq. 10 takes the variance of one direction it rises at each share of noise (page 37).',
+    (27, True): 'It mines less than half as many pairs as the Euclidean distance, and is right more often at '
+        'each later look, too.',
+    (27, None): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
+    (27, False): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
     }
 
 
