@@ -6,7 +6,7 @@
 __all__ = ['MAX_STEPS', 'MAX_PICKLE', 'DTYPES_OF_STORAGES', 'KNOWN_NAMES', 'LEGACY_MAGIC', 'TorchFileError', 'Storage', 'Stored',
            'find_name', 'Machine', 'read_torch_file']
 
-# %% ../nbs/14_torch_files.ipynb #38711f64
+# %% ../nbs/14_torch_files.ipynb #7986532e
 import io
 import pickletools
 import re
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# %% ../nbs/14_torch_files.ipynb #b700bcd5
+# %% ../nbs/14_torch_files.ipynb #160adeac
 class TorchFileError(ValueError):
     "A file that is not plain weights, not whole, or not harmless; the message says which."
 
@@ -49,7 +49,7 @@ class Stored:
     shape:tuple[int,...]
     stride:tuple[int,...]
 
-# %% ../nbs/14_torch_files.ipynb #fac352b4
+# %% ../nbs/14_torch_files.ipynb #caa4f2a8
 @dataclass
 class _NumpyType: # of a scalar
     code:str
@@ -85,7 +85,7 @@ def _size(shape)->tuple[int,...]:
     if len(shape) > 8: raise TorchFileError(f'a shape of {len(shape)} axes')
     return tuple(shape)
 
-# %% ../nbs/14_torch_files.ipynb #84a74a1c
+# %% ../nbs/14_torch_files.ipynb #535c0af4
 class _Settings(dict): # what `argparse.Namespace` held
     pass
 
@@ -119,7 +119,7 @@ def _build(made:Any, state:Any)->None:
     elif type(made) is not dict: # a state_dict carries versions of its modules: not needed
         raise TorchFileError(f'it sets the state of a {type(made).__name__}')
 
-# %% ../nbs/14_torch_files.ipynb #b8ac37ae
+# %% ../nbs/14_torch_files.ipynb #bd296dfc
 _PUSH = {'BININT', 'BININT1', 'BININT2', 'LONG1', 'LONG4', 'BINFLOAT', 'BINUNICODE', 'SHORT_BINUNICODE',
     'BINUNICODE8', 'BINBYTES', 'SHORT_BINBYTES', 'BINSTRING', 'SHORT_BINSTRING'}
 _MAKE:dict[str,Callable[[],Any]] = {'NONE': lambda: None, 'NEWTRUE': lambda: True, 'NEWFALSE': lambda: False,
@@ -168,7 +168,7 @@ class Machine:
         elif name in ('BINGET', 'LONG_BINGET'): s.append(self.memo[arg])
         else: _gather(self, name, arg)
 
-# %% ../nbs/14_torch_files.ipynb #4b0ee702
+# %% ../nbs/14_torch_files.ipynb #cd9b6b50
 def _put(made:Any, pairs:list[Any])->None: # SETITEM, SETITEMS
     if type(made) is not dict: raise TorchFileError(f'it puts entries into a {type(made).__name__}')
     for k,v in zip(pairs[::2], pairs[1::2], strict=True):
@@ -202,7 +202,7 @@ def _gather(machine:Machine, name:str, arg:Any)->None:
     elif name=='BINPERSID': s.append(machine.storage(s.pop()))
     else: raise TorchFileError(f'its pickle has the instruction {name}, which no file of weights needs')
 
-# %% ../nbs/14_torch_files.ipynb #74b9c7fb
+# %% ../nbs/14_torch_files.ipynb #779e3ed3
 def _declare(
     size:int, # bytes of the file
 )->tuple[dict[str,Storage],Callable[[Any],Storage]]: # filled while a pickle runs; what `Machine` needs
@@ -228,7 +228,7 @@ def _numbers(raw:bytes, of:Storage)->Tensor: # (numel,)
         raise TorchFileError(f'storage {of.key} has {len(raw)} bytes and should have {of.numel} numbers')
     return torch.frombuffer(bytearray(raw), dtype=of.dtype) if raw else torch.empty(0, dtype=of.dtype)
 
-# %% ../nbs/14_torch_files.ipynb #894191ec
+# %% ../nbs/14_torch_files.ipynb #c7910ac3
 def _read_zip(path:Path)->tuple[Any,dict[str,Tensor]]: # what the pickle made; the storages
     size = path.stat().st_size
     with zipfile.ZipFile(path) as z:
@@ -249,7 +249,7 @@ def _read_zip(path:Path)->tuple[Any,dict[str,Tensor]]: # what the pickle made; t
         if missing: raise TorchFileError(f'it lacks the numbers of storage {missing[:40]}')
         return made, {k: _numbers(z.read(f'{top[0]}data/{k}'), s) for k,s in declared.items()}
 
-# %% ../nbs/14_torch_files.ipynb #eec76ab6
+# %% ../nbs/14_torch_files.ipynb #7bb0382e
 LEGACY_MAGIC = 0x1950a86a20f9469cfc6c # the first pickle of a file from before 1.6
 
 def _read_legacy(path:Path)->tuple[Any,dict[str,Tensor]]: # as `_read_zip`
@@ -277,7 +277,7 @@ def _read_legacy(path:Path)->tuple[Any,dict[str,Tensor]]: # as `_read_zip`
         if f.read(1): raise TorchFileError('something follows behind its last number')
     return made, numbers
 
-# %% ../nbs/14_torch_files.ipynb #02a7cdd7
+# %% ../nbs/14_torch_files.ipynb #7730b5e5
 def _placed(x:Any, numbers:dict[str,Tensor], done:dict[int,Any], depth:int=0)->Any:
     "The same with tensors in the places of `Stored`."
     if x is None or type(x) in (bool, int, float, str, bytes): return x
