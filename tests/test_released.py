@@ -1,11 +1,8 @@
-"""Released files: built here from the facts of b1, by classes of this test alone, then read, written, read again."""
+"Released files, built here from the facts of b1 by classes of this test alone: read, written, read again."
 import copy
-import io
 import os
 import pickle
 import resource
-import subprocess
-import sys
 import time
 import zipfile
 from argparse import Namespace
@@ -21,9 +18,10 @@ from vssl_nb.checkpoints import CheckpointError, load_released, save_released
 from vssl_nb.resnets import r3d18_iic
 
 K, DIM = 32, 128
-WIDTHS = dict(zip('3b 3c 4b 4c 4d 4e 4f 5b 5c'.split(), [(64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64),
-    (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
-    (256, 160, 320, 32, 128, 128), (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)]))
+WIDTHS = {'3b': (64, 96, 128, 16, 32, 32), '3c': (128, 128, 192, 32, 96, 64),
+    '4b': (192, 96, 208, 16, 48, 64), '4c': (160, 112, 224, 24, 64, 64), '4d': (128, 128, 256, 24, 64, 64),
+    '4e': (112, 144, 288, 32, 64, 64), '4f': (256, 160, 320, 32, 128, 128),
+    '5b': (256, 160, 320, 32, 128, 128), '5c': (384, 192, 384, 48, 128, 128)}
 
 
 class Point(nn.Module):
@@ -63,9 +61,12 @@ class Backbone(nn.Module):
         super().__init__()
         self.Conv_1a = Twice(3, 64, 7, 2)
         self.block1 = nn.Sequential(self.Conv_1a)
-        self.MaxPool_2a, self.Conv_2b, self.Conv_2c = nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1)), Point(64, 64), Twice(64, 192)
+        self.MaxPool_2a = nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1))
+        self.Conv_2b, self.Conv_2c = Point(64, 64), Twice(64, 192)
         self.block2, at = nn.Sequential(self.MaxPool_2a, self.Conv_2b, self.Conv_2c), 192
-        for block, pool in ((3, nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1))), (4, nn.MaxPool3d(3, 2, 1)), (5, nn.MaxPool3d(2, 2))):
+        first = nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1))
+        pools = {3: first, 4: nn.MaxPool3d(3, 2, 1), 5: nn.MaxPool3d(2, 2)}
+        for block, pool in pools.items():
             parts = [pool]
             setattr(self, f'MaxPool_{block}a', pool)
             for name, w in WIDTHS.items():
@@ -81,7 +82,8 @@ class Backbone(nn.Module):
 
 
 def encoder():
-    return nn.Sequential(Backbone(), nn.AdaptiveAvgPool3d((1, 1, 1)), nn.Conv3d(1024, 1024, 1), nn.ReLU(), nn.Conv3d(1024, DIM, 1))
+    return nn.Sequential(Backbone(), nn.AdaptiveAvgPool3d((1, 1, 1)), nn.Conv3d(1024, 1024, 1), nn.ReLU(),
+        nn.Conv3d(1024, DIM, 1))
 
 
 class Pretraining(nn.Module):
@@ -116,7 +118,8 @@ CLIPS = torch.randn(2, 3, 16, 32, 32, generator=torch.Generator().manual_seed(0)
 def model_of(method):
     with torch.random.fork_rng():
         torch.manual_seed(len(method))
-        model = Classifier(True) if method=='classifier' else Classifier(False) if method=='probe' else Pretraining(method)
+        heads = {'classifier': True, 'probe': False}
+        model = Classifier(heads[method]) if method in heads else Pretraining(method)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm3d)]
     for m in norms: m.momentum = 1 # running statistics are those of one batch
     with torch.no_grad():
@@ -155,12 +158,13 @@ def file(request, tmp_path_factory):
 
 @torch.inference_mode()
 def test_load_save_load(file, tmp_path):
-    "Their features to 1e-6; the way back into their loader; ours twice the same to the bit; every key booked."
+    "Their features to 1e-6, the way back into their loader, ours twice the same, every key booked."
     method, path, model, opt = file
     state = model.state_dict()
     assert method=='probe' or len(state)==KEYS[method]
     r = load_released(path)
-    assert (r.method, r.view, r.backbone, r.epoch, r.iteration) == (method.replace('probe', 'classifier'), 'rgb', 's3d', 182, 27000)
+    assert (r.method, r.view, r.backbone) == (method.replace('probe', 'classifier'), 'rgb', 's3d')
+    assert (r.epoch, r.iteration) == (182, 27000)
     assert r.best_acc==.5 and type(r.best_acc) is float and r.checked
     assert sorted(r.report.used + r.report.duplicated) == sorted(state) and not r.report.unused
     assert not r.report.problems()
@@ -213,7 +217,7 @@ def rewritten(path, state, change, **how):
 
 
 def test_older_files(infonce, tmp_path):
-    "Before zip, inside DistributedDataParallel, on a GPU, with single names: all are read; the view is asked for."
+    "Before zip, in DistributedDataParallel, on a GPU, with single names: all are read; the view is asked."
     _, state = infonce
     want = load_released(infonce[0]).encoder(CLIPS)
     def ddp(s):
@@ -254,7 +258,8 @@ def test_what_is_wrong_is_named(infonce, tmp_path, change, field, name):
     assert name in str(e.value) and str(path) in str(e.value) and '\n' not in str(e.value)
     r = load_released(path, strict=False)
     assert [*getattr(r.report, field)] == [name] and name in str(r.report)
-    assert (r.encoder is None) == (field in ('missing', 'wrong_shape') and name==NAME) and r.momentum is not None
+    lost = field in ('missing', 'wrong_shape') and name==NAME
+    assert (r.encoder is None)==lost and r.momentum is not None
 
 
 def test_what_is_too_much_is_named(infonce, tmp_path):
@@ -285,7 +290,8 @@ def test_harmful_files_are_refused(infonce, tmp_path):
         with pytest.raises(CheckpointError) as e: load_released(tmp_path/f'{name}.tar')
         assert '\n' not in str(e.value) and f'{name}.tar' in str(e.value) and len(str(e.value)) < 400
     assert not (tmp_path/'exploded').exists()
-    assert time.monotonic() - began < 10 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert time.monotonic() - began < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000 # kilobytes
 
 
 def iic_file(path, videos=20):
@@ -296,8 +302,9 @@ def iic_file(path, videos=20):
     opt = torch.optim.SGD(net.parameters(), lr=.01, momentum=.9)
     for p in net.parameters(): p.grad = torch.ones_like(p)
     opt.step()
+    contrast = {'params': torch.tensor([1024, .07, -1, -1, .5])} | banks
     torch.save({'opt': Namespace(modality='res', model='r3d'), 'model': net.state_dict(), 'epoch': 240,
-        'contrast': {'params': torch.tensor([1024, .07, -1, -1, .5])} | banks, 'optimizer': opt.state_dict()}, path)
+        'contrast': contrast, 'optimizer': opt.state_dict()}, path)
     return net.eval(), banks
 
 
@@ -305,7 +312,8 @@ def iic_file(path, videos=20):
 def test_iic(tmp_path):
     with torch.inference_mode(False): net, banks = iic_file(tmp_path/'iic.pth')
     r = load_released(tmp_path/'iic.pth')
-    assert (r.method, r.backbone, r.view, r.epoch, r.options['modality']) == ('iic', 'r3d18_iic', 'rgb', 240, 'res')
+    assert (r.method, r.backbone, r.view, r.epoch) == ('iic', 'r3d18_iic', 'rgb', 240)
+    assert r.options['modality']=='res'
     assert torch.equal(r.encoder(CLIPS), net(CLIPS)) and not r.report.unused
     back = torch.load(save_released(r, tmp_path/'again.pth'), weights_only=True)
     copy.deepcopy(net).load_state_dict(back['model'])

@@ -6,20 +6,18 @@
 __all__ = ['RELEASED_FILES', 'released_views', 'clip_of', 'measure_released', 'recipe_within', 'refuse_other', 'continued_state',
            'import_released', 'about_released', 'convert']
 
-# %% ../nbs/48_bridge.ipynb #c8922c9f
+# %% ../nbs/48_bridge.ipynb #532e1496
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from .backbones import BACKBONES
 from .checkpoints import (CheckpointError, Released, export_encoder, load_released, method_state,
-    optimizer_state, save, save_released)
+    optimizer_state, read_encoder, read_heads, save, save_released)
 from .distributed import is_main, start
 from .driver import run_folder, write_json
 from .evaluation import measure_encoder
@@ -27,11 +25,11 @@ from .experiments import begin, export_run, open_folder, training_device, view_o
 from .hub import save_pretrained
 from .machine import Machine
 from .own_folder import open_data
-from .protocols import Protocol, protocol as make_protocol
+from .protocols import Protocol
 from .recipes import Recipe, RecipeError, difference, find, from_dict, networks
 from .train import TrainError, TrainingState, batch_order
 
-# %% ../nbs/48_bridge.ipynb #8385ceb9
+# %% ../nbs/48_bridge.ipynb #8ef091f2
 def released_views(
     r:Released, # its view is known
 )->dict[str,Any]: # arguments of `Views`, besides its names
@@ -58,25 +56,28 @@ def measure_released(
     "Retrieval with the encoder of a released file. `ValueError`."
     r = load_released(path, view)
     clip = clip_of(r) if protocol=='clean' else {}
-    return measure_encoder(r.encoder, data, name or Path(path).name.split('.')[0], protocol, r.ask_view(), # type: ignore[arg-type]
+    encoder: Any = r.encoder
+    return measure_encoder(encoder, data, name or Path(path).name.split('.')[0], protocol, r.ask_view(),
         fields=clip | dict(fields or {}), **how, **released_views(r))
 
-# %% ../nbs/48_bridge.ipynb #1d650e50
+# %% ../nbs/48_bridge.ipynb #9d20ff92
 def recipe_within(
     r:Released, # that `save_released` made of a run
 )->Recipe:
     "The recipe that a file carries; RecipeError where there is none, or one that names code of others."
     text = r.run.get('recipe')
-    if not isinstance(text, str): raise RecipeError(f'{r.path}: carries no recipe; say which one with --recipe')
+    if not isinstance(text, str):
+        raise RecipeError(f'{r.path}: carries no recipe; say which one with --recipe')
     try: data = json.loads(text)
-    except ValueError: raise RecipeError(f'{r.path}: the recipe in it is damaged; say which one with --recipe') from None
+    except ValueError as e:
+        raise RecipeError(f'{r.path}: the recipe in it is damaged; say which one with --recipe') from e
     def words(x):
-        if isinstance(x, dict): yield from (w for k,v in x.items() if k not in ('about', 'dataset') for w in words(v))
+        if isinstance(x, dict): yield from (w for k,v in x.items() if k!='about' for w in words(v))
         elif isinstance(x, list): yield from (w for v in x for w in words(v))
         elif isinstance(x, str): yield x
     if foreign := next((w for w in words(data) if ':' in w), None):
-        raise RecipeError(f'{r.path}: its recipe names {foreign!r}, code that is not of this library; say which '
-            'recipe to use with --recipe')
+        raise RecipeError(f'{r.path}: its recipe names {foreign!r}, code that is not of this library; say '
+            'which recipe to use with --recipe')
     return from_dict(data, str(r.path))
 
 def refuse_other(r:Released, recipe:Recipe)->None:
@@ -90,7 +91,7 @@ def refuse_other(r:Released, recipe:Recipe)->None:
             raise TrainError(f'{r.path}: has {what} {was}, and {recipe.name} has {now}; choose a recipe that '
                 'goes on with it, or begin from its weights with --init')
 
-# %% ../nbs/48_bridge.ipynb #373e118c
+# %% ../nbs/48_bridge.ipynb #9490c5a1
 def continued_state(
     r:Released,
     run:TrainingState, # as it begins
@@ -110,6 +111,7 @@ def continued_state(
     step = r.iteration if mine else ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
     return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step or 0}
 
+# %% ../nbs/48_bridge.ipynb #4d0a5de7
 def import_released(
     path, # a released file, or one that `save_released` made of a run
     data, # a manifest, or the folder that holds it
@@ -138,7 +140,7 @@ def import_released(
             write_json(out/'card.json', card | {'step': run.step, 'finished': run.step==order.total})
     return out
 
-# %% ../nbs/48_bridge.ipynb #7a953bc0
+# %% ../nbs/48_bridge.ipynb #02b7252a
 RELEASED_FILES = ('.tar', '.pth', '.pt')
 
 def about_released(
@@ -150,14 +152,15 @@ def about_released(
         **{k: v for k,v in released_views(r).items() if k!='live'}}
 
 def _encoder_of(source:Path, view:str|None)->tuple[nn.Module,dict[str,Any],dict[str,nn.Module],str]:
-    from vssl_nb.checkpoints import read_encoder, read_heads
     if source.is_dir():
         file = source/'encoder.safetensors'
         return *read_encoder(file), read_heads(file), ''
     r = load_released(source, view)
     heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
-    return r.encoder, about_released(r), heads, str(r) # type: ignore[return-value]
+    encoder: Any = r.encoder
+    return encoder, about_released(r), heads, str(r)
 
+# %% ../nbs/48_bridge.ipynb #7bd262f2
 def convert(
     source, # a run folder or a released file
     out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder
@@ -169,7 +172,8 @@ def convert(
 )->str: # what was found in a released file; '' for a run
     "Turn a run or a released file into a released file, an encoder or a run. `ValueError`."
     source, out = Path(source), Path(out)
-    if source.resolve()==out.resolve(): raise CheckpointError(f'{out}: is what is to be converted; give another name')
+    if source.resolve()==out.resolve():
+        raise CheckpointError(f'{out}: is what is to be converted; give another name')
     if out.suffix in RELEASED_FILES:
         r = None if source.is_dir() else load_released(source, view)
         save_released(source if r is None else r, out, optimizer)
@@ -182,7 +186,8 @@ def convert(
         if source.is_dir(): raise CheckpointError(f'{source}: is a run already; leave out --data')
         import_released(source, data, out, recipe, view, machine)
         return str(load_released(source, view))
-    if recipe is not None: raise CheckpointError('--recipe makes a run, and a run needs --data: name the manifest')
+    if recipe is not None:
+        raise CheckpointError('--recipe makes a run, and a run needs --data: name the manifest')
     encoder, about, heads, told = _encoder_of(source, view)
     save_pretrained(out, encoder, about, heads)
     return told

@@ -293,7 +293,7 @@ def _projection(keys:_Keys, prefix:str, dim_in:int)->nn.Module|None:
     return head.eval().requires_grad_(False)
 
 class ReleasedClassifier(nn.Module):
-    "What follows the backbone in a classifier's file: dropout and a layer, or L2 norm, BatchNorm and a layer."
+    "What follows the backbone in a classifier's file: dropout and a layer, or L2 norm, BatchNorm, a layer."
     def __init__(self, dim_in:int, classes:int, place:int, final_bn:bool): # names as in the file
         super().__init__()
         self.final_fc = nn.Sequential(*[nn.Dropout(.9)]*place, nn.Linear(dim_in, classes)) # .9: b10
@@ -483,8 +483,8 @@ KNOWN_ENTRIES = ('state_dict', 'model', 'contrast', 'optimizer', 'epoch', 'itera
     'vssl_nb')
 
 # %% ../nbs/15_checkpoints.ipynb #4fa36d6a
-OWN_PARTS = {'encoder': ('encoder.', 'projection.'), 'momentum': ('momentum_encoder.0.', 'momentum_encoder.1.'),
-    'sampler': ('sampler.0.', 'sampler.1.')} # of a method's state: backbone and head
+OWN_PARTS = {'encoder': ('encoder.', 'projection.'), # of a method's state: backbone and head
+    'momentum': ('momentum_encoder.0.', 'momentum_encoder.1.'), 'sampler': ('sampler.0.', 'sampler.1.')}
 _KEYS = {'queue.keys': 'queue', 'queue.keys_1': 'queue_second'} # theirs has a key in a column
 _BANKS = {'bank.keys': 'memory_l', 'bank.keys_1': 'memory_ab', 'bank.keys_2': 'memory_neg'} # b11: rgb first
 
@@ -601,7 +601,8 @@ def file_state(
 
 # %% ../nbs/15_checkpoints.ipynb #6048c57f
 def _run_of(folder:Path)->tuple[dict[str,Any],dict[str,Any],dict[str,Any]]: # recipe, card, last.pt
-    try: recipe, card = (json.loads((folder/n).read_text(encoding='utf-8')) for n in ('recipe.json', 'card.json'))
+    def plain(name): return json.loads((folder/name).read_text(encoding='utf-8'))
+    try: recipe, card = plain('recipe.json'), plain('card.json')
     except (OSError, ValueError) as e:
         raise CheckpointError(f'{folder}: is no run folder ({_first_line(e)}); give one, or what '
             'load_released returned') from e
@@ -642,8 +643,9 @@ def _file_optimizer(state:Mapping[str,Any], known:Mapping[str,tuple[dict[str,Any
         method:str, prefixes:list[str])->dict[str,Any]: # in the order of their class
     "An optimizer as the released code has it: a group for each parameter, IIC's has one for all."
     names, default = _counted(state, prefixes), next(iter(known.values()))[0]
-    made = {i: shaped(known[n][1], tuple(state[n].shape)) for i,n in enumerate(names) if known.get(n, ({}, {}))[1]}
-    groups = [{**known.get(n, (default, {}))[0], 'params': [i]} for i,n in enumerate(names)]
+    each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
+    made = {i: shaped(s, tuple(state[n].shape)) for i,(n,(_,s)) in enumerate(zip(names, each)) if s}
+    groups = [{**settings, 'params': [i]} for i,(settings,_) in enumerate(each)]
     return {'state': made, 'param_groups': [default | {'params': [*range(len(names))]}] if method=='iic'
         else groups}
 

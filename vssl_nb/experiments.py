@@ -354,7 +354,8 @@ def released_weights(
     if head is None or getattr(settings, 'head', None)!='projection': return state
     _, dim_in, hidden, dim = typing.cast(Any, head).made_by
     if (hidden, dim)!=(getattr(settings, 'dim_hidden', None) or dim_in, settings.dim):
-        refuse(f'a projection {dim_in}-{hidden}-{dim}', f'dim_hidden={settings.dim_hidden} dim={settings.dim}')
+        refuse(f'a projection {dim_in}-{hidden}-{dim}', f'dim_hidden={settings.dim_hidden}, '
+            f'dim={settings.dim}')
     return state | {f'projection.{k}': v for k,v in head.state_dict().items()}
 
 # %% ../nbs/41_experiments.ipynb #8f4b7d4c

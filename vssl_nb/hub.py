@@ -23,9 +23,10 @@ def model_card(
     text:str='', # a paragraph of one's own
 )->str: # markdown with the header that the Hub reads
     "The page of an encoder."
-    told = {'backbone': 'network', 'view': 'looks at', 'length': 'frames of a clip', 'stride': 'from one frame to '
-        'the next', 'size': 'pixels, height and width', 'recipe': 'trained by', 'method': 'method',
-        'epoch': 'epochs', 'step': 'steps', 'source': 'converted from', 'sha256': 'SHA-256 of the weights'}
+    told = {'backbone': 'network', 'view': 'looks at', 'length': 'frames of a clip',
+        'stride': 'frames from one to the next', 'size': 'pixels, height and width', 'recipe': 'trained by',
+        'method': 'method', 'epoch': 'epochs', 'step': 'steps', 'source': 'converted from',
+        'sha256': 'SHA-256 of the weights'}
     rows = [f'| {words} | {about[k]} |' for k,words in told.items() if about.get(k) is not None]
     name = about.get('recipe') or about.get('method') or about['backbone']
     return '\n'.join(['---', 'library_name: vssl_nb', 'pipeline_tag: video-classification', 'tags:',
@@ -83,9 +84,11 @@ def from_pretrained(
     encoder, about = read_encoder(folder/WEIGHTS, outside)
     try: said = json.loads((folder/CONFIG).read_text(encoding='utf-8'))
     except (OSError, ValueError) as e:
-        raise CheckpointError(f'{folder/CONFIG}: cannot be read ({type(e).__name__}); take the folder again') from e
+        raise CheckpointError(f'{folder/CONFIG}: cannot be read ({type(e).__name__}); take the folder '
+            'again') from e
     if not isinstance(said, dict) or said.get('sha256')!=about['sha256']:
-        raise CheckpointError(f'{folder/CONFIG}: belongs to other weights than {WEIGHTS}; take the folder again')
+        raise CheckpointError(f'{folder/CONFIG}: belongs to other weights than {WEIGHTS}; take the folder '
+            'again')
     found: Any = encoder
     found.about, found.kept_heads = about, read_heads(folder/WEIGHTS, outside)
     return encoder

@@ -11,7 +11,6 @@ import io
 import pickletools
 import re
 import struct
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,6 +105,7 @@ def find_name(
             'so it could run code')
     return KNOWN_NAMES[name]
 
+# %% ../nbs/14_torch_files.ipynb #e257eabe
 def _call(function:Any, args:Any)->Any: # REDUCE and NEWOBJ
     if function in (dict, _Settings) and args: raise TorchFileError('a dict that is made of something else')
     if not any(function is f for f in KNOWN_NAMES.values()):
@@ -125,11 +125,10 @@ _PUSH = {'BININT', 'BININT1', 'BININT2', 'LONG1', 'LONG4', 'BINFLOAT', 'BINUNICO
 _MAKE:dict[str,Callable[[],Any]] = {'NONE': lambda: None, 'NEWTRUE': lambda: True, 'NEWFALSE': lambda: False,
     'EMPTY_DICT': dict, 'EMPTY_LIST': list, 'EMPTY_TUPLE': tuple}
 
+# %% ../nbs/14_torch_files.ipynb #f432bef1
 class Machine:
     "Obeys the instructions of a pickle that make plain data."
-    def __init__(self,
-        storage:Callable[[Any],Storage], # what `BINPERSID` means: where numbers are
-    ):
+    def __init__(self, storage:Callable[[Any],Storage]): # what `BINPERSID` means: where numbers are
         self.stack, self.marks, self.memo = list[Any](), list[int](), dict[int,Any]()
         self.storage = storage
 
