@@ -92,6 +92,11 @@ def refuse_other(r:Released, recipe:Recipe)->None:
                 'goes on with it, or begin from its weights with --init')
 
 # %% ../nbs/48_bridge.ipynb #9490c5a1
+def _count(r:Released)->int: # steps of a run of ours
+    step = r.run.get('step')
+    if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
+    return step
+
 def continued_state(
     r:Released,
     run:TrainingState, # as it begins
@@ -108,8 +113,8 @@ def continued_state(
     opt = optimizer_state(r, learn, like) if r.optimizer else like
     mine = r.run and not difference(recipe_within(r), recipe)
     # their epochs count from 0, IIC's from 1; our files have both numbers
-    step = r.iteration if mine else ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
-    return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step or 0}
+    step = _count(r) if mine else ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
+    return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step}
 
 # %% ../nbs/48_bridge.ipynb #4d0a5de7
 def import_released(

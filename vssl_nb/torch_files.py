@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_STEPS', 'MAX_PICKLE', 'DTYPES_OF_STORAGES', 'KNOWN_NAMES', 'LEGACY_MAGIC', 'TorchFileError', 'Storage', 'Stored',
-           'find_name', 'Machine', 'read_torch_file']
+           'find_name', 'PickleMachine', 'read_torch_file']
 
 # %% ../nbs/14_torch_files.ipynb #7986532e
 import io
@@ -126,7 +126,7 @@ _MAKE:dict[str,Callable[[],Any]] = {'NONE': lambda: None, 'NEWTRUE': lambda: Tru
     'EMPTY_DICT': dict, 'EMPTY_LIST': list, 'EMPTY_TUPLE': tuple}
 
 # %% ../nbs/14_torch_files.ipynb #f432bef1
-class Machine:
+class PickleMachine:
     "Obeys the instructions of a pickle that make plain data."
     def __init__(self, storage:Callable[[Any],Storage]): # what `BINPERSID` means: where numbers are
         self.stack, self.marks, self.memo = list[Any](), list[int](), dict[int,Any]()
@@ -174,7 +174,7 @@ def _put(made:Any, pairs:list[Any])->None: # SETITEM, SETITEMS
         if type(k) not in (str, int): raise TorchFileError(f'a dict with a {type(k).__name__} for a key')
         made[k] = v
 
-def _gather(machine:Machine, name:str, arg:Any)->None:
+def _gather(machine:PickleMachine, name:str, arg:Any)->None:
     "An instruction that makes one thing of several."
     s = machine.stack
     if name in ('SETITEM', 'SETITEMS'):
@@ -204,7 +204,7 @@ def _gather(machine:Machine, name:str, arg:Any)->None:
 # %% ../nbs/14_torch_files.ipynb #779e3ed3
 def _declare(
     size:int, # bytes of the file
-)->tuple[dict[str,Storage],Callable[[Any],Storage]]: # filled while a pickle runs; what `Machine` needs
+)->tuple[dict[str,Storage],Callable[[Any],Storage]]: # filled while a pickle runs; what `PickleMachine` needs
     "The storages that a pickle speaks of, together no larger than the file."
     declared = dict[str,Storage]()
     def storage(name:Any)->Storage:
@@ -243,7 +243,7 @@ def _read_zip(path:Path)->tuple[Any,dict[str,Tensor]]: # what the pickle made; t
         order = f'{top[0]}byteorder'
         if order in files and z.read(order)!=b'little': raise TorchFileError('it has another byte order')
         declared, storage = _declare(size)
-        made = Machine(storage).run(io.BytesIO(z.read(f'{top[0]}data.pkl')))
+        made = PickleMachine(storage).run(io.BytesIO(z.read(f'{top[0]}data.pkl')))
         missing = next((k for k in declared if f'{top[0]}data/{k}' not in files), None)
         if missing: raise TorchFileError(f'it lacks the numbers of storage {missing[:40]}')
         return made, {k: _numbers(z.read(f'{top[0]}data/{k}'), s) for k,s in declared.items()}
@@ -256,10 +256,10 @@ def _read_legacy(path:Path)->tuple[Any,dict[str,Tensor]]: # as `_read_zip`
     declared, storage = _declare(size)
     with path.open('rb') as f:
         head = io.BytesIO(f.read(MAX_PICKLE))
-        magic, version, system = (Machine(storage).run(head) for _ in range(3))
+        magic, version, system = (PickleMachine(storage).run(head) for _ in range(3))
         if magic!=LEGACY_MAGIC or version!=1001: raise TorchFileError('it is no file of torch.save')
         if not system.get('little_endian', True): raise TorchFileError('it has another byte order')
-        made, keys = Machine(storage).run(head), Machine(storage).run(head)
+        made, keys = PickleMachine(storage).run(head), PickleMachine(storage).run(head)
         f.seek(head.tell())
         if not isinstance(keys, list) or sorted(map(str, keys))!=sorted(declared):
             raise TorchFileError('its list of storages is not that of its tensors')
