@@ -41,7 +41,8 @@ def leaves(x, at=''):
     else: yield at, x
 
 
-@pytest.mark.parametrize('name, changes', [('infonce-toy-rgb', {'queue': 32}), ('ubernce-toy-rgb', {'queue': 32}),
+@pytest.mark.parametrize('name, changes', [('infonce-toy-rgb', {'queue': 32}),
+    ('ubernce-toy-rgb', {'queue': 32}),
     ('coclr-toy-rgb-cycle1', {'queue': 16, 'topk': 3}),
     ('coclr-cpr-toy-rgb-cycle1', {'queue': 32, 'topk': 3, 'miner_options': ('stages=3',)}),
     ('iic-toy', {'negatives': 8})])
@@ -90,11 +91,13 @@ def test_command_line(home):
     call('convert', 'mine-rgb.tar', 'moved', '--data', 'videos', cwd=home)
     assert json.loads((home/'moved'/'card.json').read_text())['finished']
     call('pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init', 'mine-rgb.tar', '--out', 'begun',
-        '--epochs', '1', '--batch', '8', '--queue', '32', '--workers', '0', '--quiet', '--device', 'cpu', cwd=home)
+        '--epochs', '1', '--batch', '8', '--queue', '32', '--workers', '0', '--quiet', '--device', 'cpu',
+        cwd=home)
     given = json.loads((home/'begun'/'card.json').read_text())['given']
     assert given['init_from']['run']=='mine-rgb.tar'
     call('convert', 'mine-rgb.tar', 'shared', cwd=home)
-    assert sorted(p.name for p in (home/'shared').iterdir()) == ['README.md', 'config.json', 'model.safetensors']
+    files = sorted(p.name for p in (home/'shared').iterdir())
+    assert files == ['README.md', 'config.json', 'model.safetensors']
     net = torch.hub.load(str(ROOT), 'encoder', str(home/'shared'), source='local')
     same = torch.hub.load(str(ROOT), 'released', str(home/'mine-rgb.tar'), source='local')
     clips = torch.rand(2, 3, 16, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -111,7 +114,8 @@ def test_cotraining_begins_with_files(home):
         'residual=unnamed.tar', *small, cwd=home)
     cards = {p.parent.name: json.loads(p.read_text()) for p in (home/'co').glob('*/card.json')}
     given = {n: c['given']['init_from']['run'] for n, c in cards.items()}
-    assert sorted(v for n, v in given.items() if n.startswith('infonce')) == ['a-rgb.tar', 'unnamed.tar'], given
+    begun = sorted(v for n, v in given.items() if n.startswith('infonce'))
+    assert begun == ['a-rgb.tar', 'unnamed.tar'], given
     said = call('cotrain', 'coclr-toy', '--data', 'videos', '--out', 'co2', '--init', 'unnamed.tar', *small,
         cwd=home, code=2)
     assert 'does not say its view; write it as rgb=unnamed.tar' in said
