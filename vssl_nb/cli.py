@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flow', 'Recipes', 'DryRunCommand', 'is_first',
-           'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there', 'try_recipe',
-           'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand', 'Finetune',
-           'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'VerdictCommand',
-           'UncertaintyCommand', 'Claims', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly', 'plain_help', 'parse',
-           'named_recipe', 'option_value', 'is_given', 'refuse_clash', 'unknown_option', 'overview', 'Terminated',
-           'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
+           'is_released', 'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there',
+           'try_recipe', 'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand',
+           'Finetune', 'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'Convert',
+           'VerdictCommand', 'UncertaintyCommand', 'Claims', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly',
+           'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash', 'unknown_option',
+           'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -152,6 +152,11 @@ def is_first(
     if all(k in at for k in TORCHRUN[:2]): return at.get(of, '0')=='0'
     return at.get(of_slurm, '0')=='0' # a RANK alone is left over from something else
 
+def is_released(path)->bool: # by its name, before PyTorch is there to look
+    "Is this a file as CoCLR, CPR and IIC give them out?"
+    path = Path(path)
+    return path.is_file() and path.suffix in ('.tar', '.pth', '.pt') and path.name!='last.pt'
+
 def refuse_early(
     data=None, run=None, # a manifest, a run folder; None: not asked for
     out=None, folder=None, # a file, a folder to be written
@@ -215,8 +220,9 @@ class Pretrain(MachineOptions):
     method:str|None=None
     out:Path|None=None # run folder; none: runs/<name of the recipe>
     resume:bool=False # go on with the run in that folder
-    init_from:Path|None=None # run folder of the same view whose weights to begin with
-    sampler:Path|None=None # CoCLR: run folder of the view that mines
+    # run folder of the same view, or released file (CoCLR, CPR, IIC), whose weights to begin with
+    init_from:Annotated[Path|None, tyro.conf.arg(aliases=('--init',))]=None
+    sampler:Path|None=None # CoCLR: likewise, of the view that mines
     health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
     minutes:float|None=None # own-videos: the time for everything, to the verdict; none: 20
     said:ClassVar[frozenset[str]] = frozenset() # fields of the recipe that were given as options
@@ -224,7 +230,8 @@ class Pretrain(MachineOptions):
     def run(self):
         recipe = checked(self.recipe)
         refuse_early(self.data, folder=self.out or Path('runs')/recipe.name, together=True)
-        for run in (self.init_from, self.sampler): refuse_early(run=run)
+        for weights in (self.init_from, self.sampler):
+            if weights is None or not is_released(weights): refuse_early(run=weights)
         if self.minutes is not None and self.recipe_name!=OWN_VIDEOS:
             raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give '
                 '--epochs')
@@ -286,7 +293,8 @@ def try_pretraining(asked:Pretrain, recipe:Recipe)->None:
 @dataclass
 class Retrieve:
     "Measure an encoder: is a test video's nearest training video of its class?"
-    # run folder; recipe (untrained); package.module:name of an encoder; or a file of features
+    # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder; or a
+    # file of features
     source:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='RUN')]
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
     # clean, coclr_official, iic_official, rspnet, moquad, or package.module:name of one's own
@@ -297,7 +305,9 @@ class Retrieve:
     # of two streams: sum of cosines (CoCLR), or features side by side (IIC)
     joined:Literal['sum','concat']='sum'
     name:str='' # what tables call an encoder or file of one's own
-    view:str='rgb' # what an encoder of one's own sees: rgb, flow, residual, or package.module:name
+    # what an encoder that is no run sees: rgb, flow, residual, or package.module:name; none: what a released
+    # file says, else rgb
+    view:str|None=None
     out:Path|None=None # folder for results of what is no run; none: runs/<its name>
     baselines:bool=True # also show chance, a colour histogram and an untrained encoder
     device:str='auto' # auto, cpu or cuda
@@ -356,9 +366,10 @@ def _measure_other(asked, evaluation, fields, machine): # rows, and the folder t
     "Measure an encoder or features that are no run of ours."
     known = asked.source in RECIPES
     own = ':' in asked.source or Path(asked.source).suffix in evaluation.FEATURE_FILES
-    if not known and not own:
-        raise Mistake(f'{asked.source}: is no run folder, no recipe, no package.module:name '
-            f'of an encoder and no file of features ({", ".join(evaluation.FEATURE_FILES)})')
+    if not known and not own and not is_released(asked.source):
+        raise Mistake(f'{asked.source}: is no run folder, no released file (.tar, .pth), no recipe, no '
+            'package.module:name of an encoder and no file of features '
+            f'({", ".join(evaluation.FEATURE_FILES)})')
     if asked.data is None: raise Mistake(f'{asked.source}: knows no data; name a manifest with --data')
     name = f'untrained-{asked.source}' if known else re.sub(r'\W+', '-', asked.name or asked.source)
     kept = asked.out or Path('runs')/name
@@ -367,11 +378,14 @@ def _measure_other(asked, evaluation, fields, machine): # rows, and the folder t
             f'leave out {", ".join(fields)}')
         rows = evaluation.baselines(find(asked.source), asked.data, asked.splits, kept,
             batch=asked.batch, machine=machine)
-    else:
-        rows = evaluation.measure_encoder(asked.source, asked.data, asked.name, asked.protocol, asked.view,
-            asked.splits or (1,), fields, kept, with_baselines=asked.baselines,
-            batch=asked.batch, machine=machine)
-    return rows, kept
+        return rows, kept
+    how = dict(splits=asked.splits or (1,), fields=fields, out=kept, with_baselines=asked.baselines,
+        batch=asked.batch, machine=machine)
+    if is_released(asked.source):
+        from vssl_nb.bridge import measure_released
+        return measure_released(asked.source, asked.data, asked.protocol, asked.view, asked.name, **how), kept
+    return evaluation.measure_encoder(asked.source, asked.data, asked.name, asked.protocol,
+        asked.view or 'rgb', **how), kept
 
 # %% ../nbs/50_cli.ipynb #3d27edec
 def changes(
@@ -616,6 +630,8 @@ class Cotrain(MachineOptions):
     out:Path|None=None # folder; none: runs/<name>
     set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
     health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
+    # released files whose weights the first phases begin with, each for its view: rgb=FILE flow=FILE
+    init:tuple[str,...]=()
 
     def run(self):
         out = self.out or Path('runs')/self.name
@@ -627,7 +643,7 @@ class Cotrain(MachineOptions):
         from vssl_nb.cotraining import cotrain
         from vssl_nb.report import page, sheet, summary
         rows = cotrain(self.name, self.data, out, changes(self.set), self.machine(), self.health_every,
-            accepted=self.tell_budget)
+            accepted=self.tell_budget, init=self.init)
         if rows: print(sheet(summary(rows), 'text'), page(out), sep='\n')
         elif is_first():
             print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} '
@@ -676,6 +692,33 @@ class Mine:
         print(f'{found[0].candidates} candidates; ' + ' mines for '.join(found[0].views),
             mining_quality.quality_table(found), sep='\n')
         if self.out: print(mining_quality.write_quality(self.out, found))
+
+# %% ../nbs/50_cli.ipynb #4123eaca
+@dataclass
+class Convert:
+    "Turn a run into a released file, a released file into a run, or either into an encoder to share."
+    source:Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar='IN')] # run folder or released file
+    # FILE.tar or .pth: released layout; FILE.safetensors: an encoder; else a folder
+    out:Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar='OUT')]
+    data:Path|None=None # manifest: the folder becomes a run, that pretrain --resume goes on with
+    recipe:str|None=None # of that run; none: the one that the file carries
+    set:tuple[str,...]=() # fields of that recipe to change, such as batch=16
+    view:Literal['rgb','flow','residual']|None=None # of a released file that does not say it
+    optimizer:bool=True # write its state as well
+    device:str='cpu' # where the run is tried
+
+    def run(self):
+        if not self.source.exists(): raise nowhere(self.source, 'name a run folder or a released file')
+        refuse_early(self.data, self.source if self.source.is_dir() else None)
+        if self.out.suffix: refuse_early(out=self.out)
+        else: refuse_early(folder=self.out)
+        if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
+        recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
+        from vssl_nb.bridge import convert
+        from vssl_nb.machine import Machine
+        told = convert(self.source, self.out, recipe, self.data, self.view, self.optimizer,
+            Machine(self.device, workers=0, progress=False))
+        print(*filter(None, [told]), self.out, sep='\n')
 
 # %% ../nbs/50_cli.ipynb #f2a95e3f
 @dataclass
@@ -782,6 +825,7 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
+    'convert': Convert,
     'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'verdict': VerdictCommand,
     'report': Report}
 

@@ -6,8 +6,8 @@
 __all__ = ['DISTURBANCE', 'GLOBAL_RNG', 'training_clips', 'training_draw', 'training_videos', 'short_videos', 'clip_span',
            'training_notes', 'flow_is_live', 'view_options', 'training_views', 'training_device', 'lr_schedule',
            'clean_protocol', 'blame', 'build_method', 'check_method', 'check_step', 'manifest_place', 'run_card',
-           'open_run', 'extension', 'trained_steps', 'read_weights', 'initialise_from', 'network_modules',
-           'views_ready', 'try_out', 'begin', 'pretrain', 'ClassLog', 'open_folder', 'export_run']
+           'open_run', 'extension', 'trained_steps', 'read_weights', 'released_weights', 'initialise_from',
+           'network_modules', 'views_ready', 'try_out', 'begin', 'pretrain', 'ClassLog', 'open_folder', 'export_run']
 
 # %% ../nbs/41_experiments.ipynb #0d2a8e46
 import copy
@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 
 from . import augment, motion, optim
 from .backbones import create
-from .checkpoints import digest, export_encoder, load
+from .checkpoints import digest, export_encoder, load, load_released
 from .datasets import TrainClips, VideoCache, collate
 from .distributed import gather_objects, on_main, is_main, rank, start, world_size
 from .driver import StepLog, drive, machine_card, read_json, run_folder, write_json
@@ -312,12 +312,13 @@ def trained_steps(
 
 # %% ../nbs/41_experiments.ipynb #4bed9e2a
 def read_weights(
-    folder, # of a run
+    folder, # of a run; or a released file
     recipe:Recipe, # that wants to begin with them
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
     folder, view = Path(folder), networks(recipe)[network]
+    if folder.is_file(): return released_weights(folder, recipe, network)
     option = '--init-from' if network=='encoder' else f'--{network}'
     theirs = from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json'))
     pairs = {'view': (theirs.view, view),
@@ -334,16 +335,40 @@ def read_weights(
     state = load(folder/'last.pt')['method']
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
+# %% ../nbs/41_experiments.ipynb #abec6019
+def released_weights(
+    path, # of CoCLR, CPR or IIC
+    recipe:Recipe, # that wants to begin with them
+    network:str, # which of its networks: 'encoder', 'sampler', …
+)->dict[str,Tensor]: # names below `encoder.` and `projection.`
+    "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
+    r, view = load_released(path), networks(recipe)[network]
+    # a file that does not say which view it is of is taken to be of the one it is used for
+    part = 'encoder' if r.view in (None, view) or r.method=='iic' else 'sampler'
+    net, head, settings = getattr(r, part), r.heads.get(part), recipe.method
+    def refuse(was, now): raise TrainError(f'{path}: is of {was}, and {recipe.name} needs {now}; give '
+        f'the file of {view} that fits, or change the recipe')
+    if net is None: refuse(f'view {r.view}', view)
+    if r.backbone!=recipe.backbone: refuse(f'backbone {r.backbone}', recipe.backbone)
+    state = {f'encoder.{k}': v for k,v in net.state_dict().items()}
+    if head is None or getattr(settings, 'head', None)!='projection': return state
+    _, dim_in, hidden, dim = typing.cast(Any, head).made_by
+    if (hidden, dim)!=(getattr(settings, 'dim_hidden', None) or dim_in, settings.dim):
+        refuse(f'a projection {dim_in}-{hidden}-{dim}', f'dim_hidden={settings.dim_hidden}, '
+            f'dim={settings.dim}')
+    return state | {f'projection.{k}': v for k,v in head.state_dict().items()}
+
 # %% ../nbs/41_experiments.ipynb #8f4b7d4c
 def initialise_from(
     recipe:Recipe, method:nn.Module, # changed in place
-    runs:Mapping[str,Any], # network -> run folder whose weights it begins with; 'encoder' may be left out
+    # network -> run folder or released file whose weights it begins with; 'encoder' may be left out
+    runs:Mapping[str,Any],
 )->dict[str,dict[str,str]]: # for the run card: network -> folder and sha256 of its weights
     "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
     known, given = networks(recipe), dict[str,dict[str,str]]()
     for name in known:
         if name!='encoder' and not runs.get(name):
-            raise TrainError(f'{recipe.name} needs --{name}, the run folder of a network on {known[name]}; '
+            raise TrainError(f'{recipe.name} needs --{name}, a run folder or released file on {known[name]}; '
                 '`vssl-nb cotrain` makes both')
     for name,folder in runs.items():
         if not folder: continue
@@ -450,8 +475,8 @@ def pretrain(
     machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
     max_steps:int|None=None, # stop after so many steps in all, as a signal would
     until:float=float('inf'), # time.monotonic() at which to stop, likewise
-    init_from=None, # run folder of the same view whose weights to begin with; None: random ones
-    sampler=None, # CoCLR: run folder of the view that mines
+    init_from=None, # run folder or released file of the view whose weights to begin with; None: random ones
+    sampler=None, # CoCLR: likewise, of the view that mines
     networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
     # called once everything was accepted, before the first file: with the recipe and the number of videos

@@ -1,0 +1,148 @@
+"Runs that move between houses: a file in the released layout in the middle, and the command line around it."
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from house import ROOT
+
+from vssl_nb import toy
+from vssl_nb.bridge import import_released
+from vssl_nb.checkpoints import CheckpointError, load, load_released, save_released
+from vssl_nb.experiments import pretrain
+from vssl_nb.recipes import find, override
+
+OPTIONS = dict(device='cpu', workers=0, progress=False)
+SMALL = dict(batch=8, epochs=2, test_clips=1)
+
+
+def call(*args, cwd, code=0):
+    said = subprocess.run([sys.executable, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
+        capture_output=True, timeout=300, env=None)
+    assert said.returncode==code, said.stderr
+    assert code==0 or (said.stderr.count('\n')==1 and 'Traceback' not in said.stderr), said.stderr
+    return said.stdout if code==0 else said.stderr
+
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp('bridge')
+    toy.make(home/'videos', 'tiny', progress=False)
+    for view in ('rgb', 'residual'): # what CoCLR begins with
+        recipe = override(find(f'infonce-toy-{view}'), queue=32, **SMALL | {'epochs': 1})
+        pretrain(recipe, home/'videos', home/view, **OPTIONS)
+    return home
+
+
+def leaves(x, at=''):
+    if isinstance(x, (dict, list, tuple)):
+        for k, v in (x.items() if isinstance(x, dict) else enumerate(x)): yield from leaves(v, f'{at}.{k}')
+    else: yield at, x
+
+
+@pytest.mark.parametrize('name, changes', [('infonce-toy-rgb', {'queue': 32}),
+    ('ubernce-toy-rgb', {'queue': 32}),
+    ('coclr-toy-rgb-cycle1', {'queue': 16, 'topk': 3}),
+    ('coclr-cpr-toy-rgb-cycle1', {'queue': 32, 'topk': 3, 'miner_options': ('stages=3',)}),
+    ('iic-toy', {'negatives': 8})])
+def test_a_training_moves_and_ends_where_it_would_have(home, tmp_path, name, changes):
+    recipe = override(find(name), **SMALL | changes)
+    begin = dict(init_from=home/'rgb', sampler=home/'residual') if 'coclr' in name else {}
+    whole = pretrain(recipe, home/'videos', tmp_path/'whole', **begin, **OPTIONS)
+    total = load(whole/'last.pt')['step']
+    half = pretrain(recipe, home/'videos', tmp_path/'half', max_steps=total//2 + 1, **begin, **OPTIONS)
+    file = save_released(half, tmp_path/'half.tar')
+    method = 'cpr' if 'cpr' in name else name.split('-')[0]
+    r = load_released(file)
+    assert r.method==method and not r.report.unused and r.iteration==(None if method=='iic' else total//2 + 1)
+    again = save_released(r, tmp_path/'again.tar') # and through a second pair of hands
+    moved = import_released(again, home/'videos', tmp_path/'moved', **OPTIONS)
+    pretrain(recipe, home/'videos', moved, resume=True, **OPTIONS)
+    a, b = (dict(leaves(load(f/'last.pt'))) for f in (whole, moved))
+    assert a.keys()==b.keys() and len(a) > 50
+    for k, v in a.items(): assert torch.equal(v, b[k]) if isinstance(v, torch.Tensor) else v==b[k], k
+    states = {k for k in a if 'exp_avg' in k or 'momentum_buffer' in k}
+    assert states and all(a[k].abs().sum() > 0 for k in states if 'exp_avg' in k)
+
+
+def test_without_optimizer_it_goes_elsewhere(home, tmp_path):
+    "The moments of Adam are worth something: the comparison above can fail."
+    recipe = override(find('infonce-toy-rgb'), queue=32, **SMALL)
+    whole = pretrain(recipe, home/'videos', tmp_path/'whole', **OPTIONS)
+    half = pretrain(recipe, home/'videos', tmp_path/'half', max_steps=4, **OPTIONS)
+    file = save_released(half, tmp_path/'half.tar', optimizer=False)
+    moved = import_released(file, home/'videos', tmp_path/'moved', **OPTIONS)
+    pretrain(recipe, home/'videos', moved, resume=True, **OPTIONS)
+    key = 'projection.layers.0.weight'
+    a, b = (load(f/'last.pt')['method'][key] for f in (whole, moved))
+    assert not torch.equal(a, b)
+
+
+def test_command_line(home):
+    "There, measured, begun with, shared, and back; a mistake is one sentence."
+    out = call('convert', 'rgb', 'mine-rgb.tar', cwd=home)
+    assert 'mine-rgb.tar' in out
+    rows = call('retrieve', 'mine-rgb.tar', '--data', 'videos', '--protocol', 'coclr_official',
+        '--set', 'length=8', 'size=32', '--out', 'measured', '--workers', '0', cwd=home)
+    assert 'mine-rgb' in rows
+    found = json.loads((home/'measured'/'results.json').read_text())
+    assert any(r['name']=='mine-rgb' and r['protocol']['name']=='coclr_official' for r in found)
+    call('convert', 'mine-rgb.tar', 'moved', '--data', 'videos', cwd=home)
+    assert json.loads((home/'moved'/'card.json').read_text())['finished']
+    call('pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init', 'mine-rgb.tar', '--out', 'begun',
+        '--epochs', '1', '--batch', '8', '--queue', '32', '--workers', '0', '--quiet', '--device', 'cpu',
+        cwd=home)
+    given = json.loads((home/'begun'/'card.json').read_text())['given']
+    assert given['init_from']['run']=='mine-rgb.tar'
+    call('convert', 'mine-rgb.tar', 'shared', cwd=home)
+    files = sorted(p.name for p in (home/'shared').iterdir())
+    assert files == ['README.md', 'config.json', 'model.safetensors']
+    net = torch.hub.load(str(ROOT), 'encoder', str(home/'shared'), source='local')
+    same = torch.hub.load(str(ROOT), 'released', str(home/'mine-rgb.tar'), source='local')
+    clips = torch.rand(2, 3, 16, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(net(clips), same(clips)) and same.released.method=='infonce'
+    assert torch.hub.load(str(ROOT), 'backbone', 'tiny', source='local').dim==net.dim
+
+
+def test_cotraining_begins_with_files(home):
+    save_released(home/'rgb', home/'a-rgb.tar')
+    save_released(home/'residual', home/'unnamed.tar')
+    small = ['--workers', '0', '--quiet', '--device', 'cpu', '--set', 'epochs=1', 'batch=8', 'queue=16',
+        'topk=3', 'test_clips=1']
+    call('cotrain', 'coclr-toy', '--data', 'videos', '--out', 'co', '--init', 'a-rgb.tar',
+        'residual=unnamed.tar', *small, cwd=home)
+    cards = {p.parent.name: json.loads(p.read_text()) for p in (home/'co').glob('*/card.json')}
+    given = {n: c['given']['init_from']['run'] for n, c in cards.items()}
+    begun = sorted(v for n, v in given.items() if n.startswith('infonce'))
+    assert begun == ['a-rgb.tar', 'unnamed.tar'], given
+    said = call('cotrain', 'coclr-toy', '--data', 'videos', '--out', 'co2', '--init', 'unnamed.tar', *small,
+        cwd=home, code=2)
+    assert 'does not say its view; write it as rgb=unnamed.tar' in said
+
+
+def test_mistakes_on_the_command_line(home):
+    (home/'short-rgb.tar').write_bytes(save_released(home/'rgb', home/'b-rgb.tar').read_bytes()[:5000])
+    r = load_released(home/'b-rgb.tar')
+    r.run.clear()
+    save_released(r, home/'bare.tar')
+    for words, args in (('damaged, or its end is missing', ['retrieve', 'short-rgb.tar', '--data', 'videos']),
+            ('say it with --view rgb', ['retrieve', 'bare.tar', '--data', 'videos']),
+            ('carries no recipe', ['convert', 'bare.tar', 'new', '--data', 'videos']),
+            ('there is no', ['convert', 'none.tar', 'x.tar']),
+            ('is a run already', ['convert', 'rgb', 'new', '--data', 'videos']),
+            ('--recipe makes a run', ['convert', 'b-rgb.tar', 'new', '--recipe', 'infonce-toy-rgb']),
+            ('needs residual', ['pretrain', 'infonce-toy-residual', '--data', 'videos', '--init',
+                'b-rgb.tar']),
+            ('damaged, or its end', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init',
+                'short-rgb.tar'])):
+        assert words in call(*args, cwd=home, code=2), args
+    assert not (home/'new').exists()
+
+
+def test_runs_without_a_layout(home, tmp_path):
+    recipe = override(find('infonce-toy-rgb'), queue=0, **SMALL | {'epochs': 1})
+    run = pretrain(recipe, home/'videos', tmp_path/'run', **OPTIONS)
+    with pytest.raises(CheckpointError, match='has no queue, for which there is no released layout'):
+        save_released(run, tmp_path/'x.tar')
+    with pytest.raises(CheckpointError, match='is no run folder'): save_released(tmp_path, tmp_path/'x.tar')
