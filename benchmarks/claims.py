@@ -49,7 +49,7 @@ WHY: dict[tuple[int, bool | None], str] = {
         '(page 37).',
     (26, False): 'It falls: noise is more motion than any video has, and here more motion meant less doubt. '
         'Where Eq. 10 takes the variance of one direction it rises at each share of noise (page 37).',
-    (27, True): 'By a little. It mines fewer pairs, and is right more often at eight of nine later looks, too.',
+    (27, True): 'By a little. It mines fewer pairs, and is right more often at eight of nine later looks.',
     (27, None): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
     (27, False): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
     }
