@@ -264,7 +264,7 @@ def test_site_keeps_what_moves_and_folds(tmp_path):
 def test_outputs_stay_small():
     size = {p.name: sum(len(str(c.get('outputs', ''))) for c in cells(p)) for p in notebooks()}
     assert not {k: v for k, v in size.items() if v > 150_000}, size
-    assert sum(size.values()) < 3_600_000 # 3 MB for the first 45 pages; there are more now
+    assert sum(size.values()) < 4_200_000 # 3 MB for the first 45 pages; there are 66 now
 
 
 def test_every_room_is_in_the_sidebar():
