@@ -41,6 +41,10 @@ WHY: dict[tuple[int, bool | None], str] = {
     (16, False): 'With the appearance task the own negatives end nearer: the looks they share came first.',
     (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the '
         'tiny network sees most of the clip, and the most that so coarse a map could reach is 15.',
+    (19, False): 'Level: beside Eq. 10 a prior of 1e-5 to 1e-3 decides nothing here.',
+    (20, False): 'Level: in 64 directions one pair of samples tells nearly all (page 24).',
+    (21, False): 'A second clip is worth 14 to 18 points: without it, samples of one clip are the positives. '
+        'A batch of 8 in place of 32 costs on two seeds of three, less than they differ.',
     (22, False): 'Few pairs come below the mean distance of a video from itself, half of them rightly. With '
         'a fixed threshold that lets in more, all pairs are mined soon, and everything matches.',
     (23, False): 'The samples scatter alike for all videos, and so add noise to the comparison of means.',

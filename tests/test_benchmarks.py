@@ -241,7 +241,8 @@ def test_moquad(tmp_path):
     seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
     rows = {r['run']: r for r in seed['rows']}
     ladder = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg']
-    assert list(rows) == [*ladder, '20 %', '40 %', '60 %', *(f'{n}, equal clips' for n in ladder[:-1])]
+    assert list(rows) == [*ladder, '20 %', '40 %', '60 %', 'SimCLR, rate of the others',
+        *(f'{n}, equal clips' for n in ladder[:-1])]
     assert [rows[n]['clips_of_a_video'] for n in ladder] == [2, 2, 3, 4]
     assert len({rows[n]['steps'] for n in ladder}) == 1 # the same videos, and next the same clips
     whole = rows['+AD-Intra-Neg']['clips_seen']
