@@ -279,7 +279,8 @@ def test_readme_counts_the_claims():
     rows = json.loads((ROOT/'results'/'claims.json').read_text(encoding='utf-8'))
     tested = [r for r in rows if r['held'] is not None]
     said = re.search(r'tests (\d+) of (\d+) .*?: (\d+) hold', readme())
-    assert said and [int(n) for n in said.groups()] == [len(tested), len(CLAIMS), sum(r['held'] for r in tested)]
+    assert said, 'how many were tested, and how many hold?'
+    assert [int(n) for n in said.groups()] == [len(tested), len(CLAIMS), sum(r['held'] for r in tested)]
 
 
 def test_fold_folds_what_it_should(tmp_path, copy):
