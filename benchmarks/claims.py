@@ -180,7 +180,8 @@ def main():
     a = p.parse_args()
     kept = []
     for file, numbers_of in ((a.story, of_story), (a.cascade, of_cascade), (a.iic, of_iic),
-            (a.moquad, of_moquad), (a.looking, of_looking), (a.provico, of_provico), (a.distances, of_distances)):
+            (a.moquad, of_moquad), (a.looking, of_looking), (a.provico, of_provico),
+            (a.distances, of_distances)):
         if not file: continue
         files = file if isinstance(file, list) else [file]
         found, *more = (json.loads(f.read_text()) for f in files)

@@ -153,7 +153,8 @@ def ledger_rows(
     for n in numbers:
         claim, row = CLAIMS[n], ledger.get(n)
         told = {'#': str(n), 'source': f'{claim.paper}, {claim.where}',
-            'claim': f'{claim.what}: {claim.chain}', 'numbers': '', 'here': 'untested', 'why': UNTESTED.get(n, '')}
+            'claim': f'{claim.what}: {claim.chain}', 'numbers': '', 'here': 'untested',
+            'why': UNTESTED.get(n, '')}
         if row:
             means = (f'{k} {statistics.mean(v):.3g}' for k,v in row['numbers'].items())
             told |= {'here': VERDICTS[row['held']], 'why': row['why'],
