@@ -7,9 +7,9 @@ __all__ = ['TORCHRUN', 'BEGAN', 'COMMANDS', 'KINDS', 'Toy', 'MakeManifest', 'Flo
            'is_released', 'refuse_early', 'MachineOptions', 'Pretrain', 'train_own_videos', 'manifest_there',
            'try_recipe', 'try_pretraining', 'Retrieve', 'refuse_source', 'changes', 'Extract', 'Search', 'ProbeCommand',
            'Finetune', 'ask_it', 'try_finetuning', 'Predict', 'Cotrain', 'try_cotraining', 'Mine', 'Convert',
-           'VerdictCommand', 'UncertaintyCommand', 'Claims', 'Report', 'Demo', 'Mistake', 'sentence', 'plainly',
-           'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash', 'unknown_option',
-           'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
+           'VerdictCommand', 'UncertaintyCommand', 'Claims', 'Reproduce', 'Report', 'Demo', 'Mistake', 'sentence',
+           'plainly', 'plain_help', 'parse', 'named_recipe', 'option_value', 'is_given', 'refuse_clash',
+           'unknown_option', 'overview', 'Terminated', 'heed_signals', 'speak_utf8', 'skip_last_collection', 'main']
 
 # %% ../nbs/50_cli.ipynb #7ba11b5e
 import ast
@@ -790,6 +790,36 @@ class Claims:
         place = self.ledger or claims.LEDGER
         print(show(place, chosen), claims.ledger_count(place), sep='\n\n')
 
+# %% ../nbs/50_cli.ipynb #bedd8c64
+@dataclass
+class Reproduce(MachineOptions):
+    "A row of a paper's table: train what it needs, measure it, and set it beside the paper."
+    # paper:table or paper:table:row, such as cpr:table1:s=3; none: list the tables
+    name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='TABLE')]=''
+    data:str|None=None # toy, or the manifest (or its folder) of the dataset that the paper trained on
+    out:Path=Path('runs/reproduce') # a folder; every table gets one in it
+    seeds:tuple[int,...]=(0,) # of weights and order; of the toy videos, too
+    set:tuple[str,...]=() # fields to change in every recipe that has them, such as epochs=5
+    size:Literal['tiny','demo']='demo' # of the toy
+
+    def run(self):
+        from vssl_nb.reproduce import asked_rows, listed, reproduce
+        if not self.name:
+            for r in listed([self.out]):
+                print(f"{r['name']:18} {r['trainings']:>2} trainings on {r['dataset']}; toy: {r['toy']}; "
+                    f"here: {r['here']}\n    {r['asks']}: {r['rows']}")
+            return
+        asked_rows(self.name) # refuses
+        if self.data is None:
+            dataset = asked_rows(self.name)[1][0].full.made().dataset
+            raise Mistake(f'{self.name}: say on what: --data toy, for the small version, or the manifest of '
+                f'{dataset}')
+        if os.environ.get('WORLD_SIZE', '1')!='1':
+            raise Mistake('reproduce: start it without torchrun; vssl-nb pretrain takes many processes')
+        if self.data!='toy': refuse_early(Path(self.data), folder=self.out, together=True)
+        print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set), self.size,
+            self.dry_run))
+
 # %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
 class Report:
@@ -826,8 +856,8 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
     'finetune': Finetune, 'predict': Predict,
     'convert': Convert,
-    'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'verdict': VerdictCommand,
-    'report': Report}
+    'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'reproduce': Reproduce,
+    'verdict': VerdictCommand, 'report': Report}
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."

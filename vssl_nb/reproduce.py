@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['TABLES', 'Run', 'Row', 'Table', 'asked_rows', 'listed', 'Planned', 'training_steps', 'step_seconds', 'finished',
            'plan_table', 'train_planned', 'measure_small', 'measure_full', 'pairs_alike', 'beside_paper', 'refuse_data',
-           'reproduce_tasks', 'reproduce', 'table_key', 'train_table']
+           'reproduce_tasks', 'reproduce', 'train_table']
 
-# %% ../nbs/48_reproduce.ipynb #bb0254f7
+# %% ../nbs/48_reproduce.ipynb #356bce5f
 import math
 import re
 import statistics
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from .recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, overri
 from .report import dataset_of
 from .train import TrainError
 
-# %% ../nbs/48_reproduce.ipynb #c385ac3b
+# %% ../nbs/48_reproduce.ipynb #1dd13625
 @dataclass(frozen=True)
 class Run:
     "A training that a row of a table needs, and those that it begins with."
@@ -80,9 +81,10 @@ class Table:
     def printed(self, row:Row)->list[Published]:
         "The paper's numbers of a row."
         return [r for r in ROWS if (r.paper, r.table, r.method, r.setting)==(self.paper, self.table,
-            row.method, row.setting) and r.pretrain in ('', row.pretrain) and row.backbone in ('', r.backbone)]
+            row.method, row.setting) and r.pretrain in ('', row.pretrain)
+            and row.backbone in ('', r.backbone)]
 
-# %% ../nbs/48_reproduce.ipynb #d6319cba
+# %% ../nbs/48_reproduce.ipynb #eea33d13
 def _chain(cotraining:str, recipe:str)->Run: # of a recipe of COTRAININGS
     phase = next(p for p in COTRAININGS[cotraining] if p.recipe==recipe)
     begin = {k: _chain(cotraining, name) for k,name in (('encoder', phase.start), ('sampler', phase.sampler))
@@ -115,7 +117,7 @@ def _of(name:str, method:str, recipe:str, small:str|None, setting:str='', pretra
     changed = tuple(changes.items())
     return Row(name, method, Run(recipe, changed), Run(small, changed) if small else None, setting, pretrain)
 
-# %% ../nbs/48_reproduce.ipynb #57df2312
+# %% ../nbs/48_reproduce.ipynb #43c4594a
 _COCLR_TABLES = {
     'coclr:readme': Table('CoCLR', 'README', 'InfoNCE and CoCLR, frames and flow', (
         Row('infonce-rgb', 'UCF101-RGB-InfoNCE', _VIEWS['rgb'], _TOY_LONGER),
@@ -151,7 +153,7 @@ _CPR_TABLES = {
         _of('iic', 'IIC', 'iic-ucf101-residual', 'iic-toy'),
         _of('iic-cpr', 'IIC(+CPR)', 'iic-cpr-ucf101-residual', 'iic-cpr-toy')))}
 
-# %% ../nbs/48_reproduce.ipynb #e338910f
+# %% ../nbs/48_reproduce.ipynb #311f3501
 _MQ, _SIMCLR, _MQ_TOY = 'moquad-ucf101-r3d18', 'simclr-ucf101-r3d18', 'moquad-toy-rung3'
 _PV, _PV_APP = 'provico-ucf101-r3d18', 'provico-ucf101-r2plus1d18'
 _PLAIN = ('beta', 0.), ('appearance_task', 0.) # the ladder has neither hard negatives nor the first task
@@ -170,7 +172,8 @@ _MOQUAD_TABLES = {
         Row('ad-pos', '✓ – –', Run(_MQ, (*_PLAIN, ('intra_negatives', ()), ('clips', 2), ('motion', 'none'),
             ('motion_clips', ()), ('appearance_clips', (1,)))), Run('moquad-toy-rung1'), 'AD-Pos'),
         Row('intra-neg', '✓ ✓ –', Run(_MQ, (*_PLAIN, ('intra_negatives', ('n',)), ('clips', 3),
-            ('motion_clips', (2,)), ('appearance_clips', (1,)))), Run('moquad-toy-rung2'), 'AD-Pos, Intra-Neg'),
+            ('motion_clips', (2,)), ('appearance_clips', (1,)))), Run('moquad-toy-rung2'),
+            'AD-Pos, Intra-Neg'),
         Row('full', '✓ ✓ ✓', Run(_MQ, _PLAIN), Run(_MQ_TOY)))),
     'moquad:table6': Table('MoQuad', 'table 6', 'hard negatives, and the appearance task first', (
         *(_of(f'alpha={a},beta={b}', 'hard negatives', _MQ, _MQ_TOY, f'beta {b}, alpha {a}', alpha=a, beta=b,
@@ -178,7 +181,8 @@ _MOQUAD_TABLES = {
         *(_of(f'warm-up={p}', 'warm-up', _MQ, 'moquad-toy', f'{p}%', appearance_task=p/100)
             for p in (0, 10, 20, 40, 60))))}
 _PROVICO_TABLES = {
-    'provico:table3': Table('ProViCo', 'table 3', 'retrieval', (_of('r3d18', 'ProViCo', _PV, 'provico-toy'),)),
+    'provico:table3': Table('ProViCo', 'table 3', 'retrieval', (
+        _of('r3d18', 'ProViCo', _PV, 'provico-toy'),)),
     'provico:table4': Table('ProViCo', 'table 4', 'the weight of the prior, and the number of samples', (
         *(_of(f'beta={b}', 'beta', _PV, 'provico-toy', b, beta=float(b)) for b in ('1e-4', '1e-3', '1e-2')),
         *(_of(f'K={k}', 'K', _PV, 'provico-toy', str(k), samples=k) for k in (5, 7, 10)))),
@@ -190,7 +194,7 @@ _PROVICO_TABLES = {
         _of('no-mining', 'Mining', _PV_APP, 'provico-toy', 'off', instance_stage=1.)))}
 TABLES: dict[str,Table] = {**_COCLR_TABLES, **_CPR_TABLES, **_MOQUAD_TABLES, **_PROVICO_TABLES}
 
-# %% ../nbs/48_reproduce.ipynb #f855ad10
+# %% ../nbs/48_reproduce.ipynb #be02f53b
 def asked_rows(
     name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
 )->tuple[Table,list[Row]]:
@@ -215,13 +219,14 @@ def listed(
     for key,t in TABLES.items():
         runs = {r for row in t.rows for r in row.full.needs()}
         small = [row.small for row in t.rows if row.small]
-        done = [str(p.parent) for f in results for p in sorted(Path(f).glob(f'*{key.replace(":", "-")}*/table.json'))]
+        name = key.replace(':', '-')
+        done = [str(p.parent) for f in results for p in sorted(Path(f).glob(f'*{name}/table.json'))]
         lines.append({'name': key, 'asks': t.about, 'rows': ' '.join(r.name for r in t.rows),
             'dataset': ', '.join(sorted({r.made().dataset for r in runs})), 'trainings': str(len(runs)),
             'toy': f'{len(small)} of {len(t.rows)} rows', 'here': ', '.join(done) or '–'})
     return lines
 
-# %% ../nbs/48_reproduce.ipynb #40ee03df
+# %% ../nbs/48_reproduce.ipynb #f5380693
 @dataclass(frozen=True)
 class Planned:
     "One training of a plan on this machine."
@@ -248,7 +253,7 @@ def step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine, limit:float=
     quick = override(recipe, batch=few, accumulate=1)
     return seconds_per_step(quick, manifest, machine, limit)*how.batch*how.accumulate/few
 
-# %% ../nbs/48_reproduce.ipynb #cea88e85
+# %% ../nbs/48_reproduce.ipynb #4e733e49
 def finished(folder:Path)->bool:
     "Has this run made its last step?"
     return (folder/'card.json').exists() and read_json(folder/'card.json', 'a run')['finished']
@@ -260,10 +265,7 @@ def plan_table(
     changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
     measure:bool=True, # look at the clock; False: every `seconds` is infinite
 )->list[Planned]: # in the order of training, each once
-    "What has to be trained. RecipeError where a row cannot be asked of toy videos or of this data."
-    for row in rows:
-        if small and row.small is None: raise RecipeError(f'row {row.name}: asks what the toy videos do not '
-            'have; name the data that its paper used with --data, or choose another row')
+    "What has to be trained. RecipeError where a recipe does not fit this data."
     runs = [r for row in rows for r in ((row.small if small else row.full) or row.full).needs()]
     found, clock = [], dict[Any,float]()
     for seed,manifest in data.items():
@@ -280,7 +282,7 @@ def plan_table(
             found.append(Planned(run, recipe, folder, steps, 0. if finished(folder) else steps*each))
     return found
 
-# %% ../nbs/48_reproduce.ipynb #194d8775
+# %% ../nbs/48_reproduce.ipynb #c1cf9ba6
 def train_planned(p:Planned, data:Path, machine:Machine)->Path: # the run folder
     "Train one run from where it stands. TrainError where it is stopped."
     def other(run:Run|None)->Path|None: return p.folder.parent/run.name if run else None
@@ -317,7 +319,7 @@ def measure_full(
             and m.metric in row}
     return told
 
-# %% ../nbs/48_reproduce.ipynb #b233684a
+# %% ../nbs/48_reproduce.ipynb #9423c076
 def pairs_alike(
     ours:Mapping[str,float], paper:Mapping[str,float], # row -> number
 )->tuple[int,int]: # of all pairs of rows that the paper orders: ordered likewise, and all
@@ -349,7 +351,7 @@ def beside_paper(
         if pairs: lines.append(f'\n{c}: {alike} of {pairs} pairs of rows stand in the order of the paper.')
     return '\n'.join(lines)
 
-# %% ../nbs/48_reproduce.ipynb #e620cd54
+# %% ../nbs/48_reproduce.ipynb #54d291d1
 def refuse_data(
     manifest:Manifest, recipes:Iterable[Recipe],
 )->None:
@@ -358,10 +360,10 @@ def refuse_data(
         n = {k: len(manifest.select(k, r.split)) for k in ('train', 'test')}
         there = dataset_of(n | {'split': r.split})
         if there!=r.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
-            f"{n['test']:,} test videos in split {r.split}, {'which is '+there if there else 'no dataset of a paper'}, "
-            f"and {r.name} was trained on {r.dataset}; name its manifest, or --data toy")
+            f"{n['test']:,} test videos in split {r.split}, like {there or 'no published dataset'}; "
+            f" {r.name} was trained on {r.dataset}; name its manifest, or --data toy")
 
-def _quiet(data:Path, machine:Machine, quiet:bool)->Machine: # in another process: silent, decoding each video once
+def _quiet(data:Path, machine:Machine, quiet:bool)->Machine: # in another process: silent, decoding once
     return replace(machine, progress=False, cache=VideoCache(read(data), 2**31)) if quiet else machine
 
 def _trained(p:Planned, data:Path, machine:Machine, quiet:bool)->Path:
@@ -371,7 +373,7 @@ def _measured(folder:Path, data:Path, machine:Machine, quiet:bool, printed, data
     how = _quiet(data, machine, quiet)
     return measure_full(folder, printed, dataset, how) if dataset else measure_small(folder, how)
 
-# %% ../nbs/48_reproduce.ipynb #cc081c43
+# %% ../nbs/48_reproduce.ipynb #e925cebe
 def reproduce_tasks(
     table:Table, rows:Sequence[Row], plan:Sequence[Planned], data:Mapping[int,Path], machine:Machine,
     quiet:bool, dataset:str, # '' for toy videos
@@ -391,7 +393,7 @@ def reproduce_tasks(
                 data[seeds[p.folder]], machine, quiet, table.printed(row), dataset), (str(p.folder),))
     return tasks
 
-# %% ../nbs/48_reproduce.ipynb #f1f9f64c
+# %% ../nbs/48_reproduce.ipynb #915a8958
 def reproduce(
     name:str, # 'cpr:table1' or 'cpr:table1:s=3'
     data='toy', # 'toy', or the manifest (or its folder) of the dataset that the table was trained on
@@ -405,14 +407,19 @@ def reproduce(
 )->str: # what to print
     "Train what a table needs, measure it, and set it beside the paper. RecipeError, TrainError."
     table, rows = asked_rows(name)
-    small, out = data=='toy', Path(out)/f"{'toy-' if data=='toy' else ''}{name.split(':')[0]}-{table_key(name)}"
-    paths = {s: toy.make(out/f'seed{s}'/'toy', size, s, progress=machine.progress) if small else Path(data)
-        for s in seeds}
-    manifests = {s: read(p) if small else open_data(p, machine.progress) for s,p in paths.items()}
-    if not small: refuse_data(manifests[seeds[0]], (r.made() for row in rows for r in row.full.needs()))
-    for m in manifests.values():
-        for row in rows: views_ready(((row.small if small else None) or row.full).made(), m, machine.device)
-    plan = plan_table(rows, small, manifests, out, machine, changes)
+    if str(data)=='toy':
+        asked, rows = rows, [r for r in rows if r.small]
+        if not rows: raise RecipeError(f'{name}: asks what the toy videos do not have; name the data of its '
+            'paper with --data, or choose another row')
+        if len(rows) < len(asked) and machine.progress: print('not on the toy:', *(r.name for r in asked
+            if r not in rows))
+    small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
+    out = Path(out)/(f'toy-{key}' if small else key)
+    with tempfile.TemporaryDirectory() as scratch: # a dry run writes nothing that stays
+        home = Path(scratch) if dry else out
+        paths = {s: toy.make(home/f'seed{s}'/'toy', size, s, progress=machine.progress) if small else
+            Path(data) for s in seeds}
+        plan = _planned(table, rows, paths, out, machine, changes, small)
     seconds = sum(p.seconds for p in plan)
     told = '\n'.join([*map(str, plan), f'{len(plan)} trainings, {seconds/3600:.1f} hours of training, '
         'one after the other'])
@@ -421,10 +428,14 @@ def reproduce(
     return train_table(table, rows, plan, paths, out, machine, '' if small else plan[-1].recipe.dataset,
         processes if machine.place().type=='cpu' else 1)
 
-# %% ../nbs/48_reproduce.ipynb #c050e207
-def table_key(name:str)->str:
-    "'table1' of 'cpr:table1:s=3'."
-    return name.split(':')[1].lower()
+# %% ../nbs/48_reproduce.ipynb #930ccf27
+def _planned(table:Table, rows:Sequence[Row], paths:Mapping[int,Path], out:Path, machine:Machine,
+        changes:Mapping[str,Any]|None, small:bool)->list[Planned]:
+    manifests = {s: read(p) if small else open_data(p, machine.progress) for s,p in paths.items()}
+    for m in manifests.values():
+        if not small: refuse_data(m, (r.made() for row in rows for r in row.full.needs()))
+        for row in rows: views_ready(((row.small if small else None) or row.full).made(), m, machine.device)
+    return plan_table(rows, small, manifests, out, machine, changes)
 
 def train_table(
     table:Table, rows:Sequence[Row], plan:Sequence[Planned], data:Mapping[int,Path], out:Path,
@@ -441,7 +452,9 @@ def train_table(
             write_json(kept, known)
     at_once(tasks, processes, [p.folder for p in plan], sum(p.steps for p in plan), machine.progress, look)
     found: dict[str,list[Mapping[str,float]]] = {}
-    for row in rows: found[row.name] = [known[f'{row.name}, seed {s}'] for s in data if f'{row.name}, seed {s}' in known]
+    for row in rows:
+        names = [f'{row.name}, seed {s}' for s in data]
+        found[row.name] = [known[n] for n in names if n in known]
     text = beside_paper(table, rows, found)
     (out/'table.md').write_text(text + '\n', encoding='utf-8')
     return f'{text}\n\n{out/"table.md"}'
