@@ -32,7 +32,7 @@ test: check
 	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --durations 10 tests
 
 lab: $(READY)
-	$(BIN)/jupyter lab --notebook-dir=nbs
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/index.ipynb
 
 pages: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/house.py pages $(PAGES)
