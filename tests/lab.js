@@ -131,23 +131,26 @@ window.lab = (() => {
         const local = !href || href.startsWith('#') || url.origin === location.origin
         const path = href.startsWith('#') ? watched.context.path :
           url.pathname.startsWith(files) ? decodeURIComponent(url.pathname.slice(files.length)) : null
-        return {n, cell: at(a), local, path, text: a.innerText.trim(), anchor: decodeURIComponent(url.hash.slice(1))}
+        return {n, cell: at(a), local, path, text: a.textContent.trim(), anchor: decodeURIComponent(url.hash.slice(1))}
       })
   }
-  function arrived(path, anchor) { // does the reader see it?
-    if (!opened(path)) return false
-    if (!anchor) return true
+  const places = anchor => all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor)
+  const cellOf = anchor => shown().content.widgets.find(c => `cell-id=${c.model.id}` === anchor)?.node
+  const targets = anchor => [...places(anchor), cellOf(anchor)].filter(Boolean)
+  const present = anchor => !anchor || targets(anchor).length > 0
+  function arrived(anchor) { // does the reader see it?
     const panel = shown().content.node.getBoundingClientRect()
-    return all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor).some(n => {
+    return !anchor || targets(anchor).some(n => {
       const box = n.getBoundingClientRect()
       return box.bottom > panel.top - 4 && box.top < panel.bottom
     })
   }
+  const show = () => jupyterapp.shell.activateById(watched.id)
   function back() {
     const others = [...jupyterapp.shell.widgets('main')].filter(w => w !== watched)
     const paths = others.map(w => w.context?.path).filter(Boolean)
     others.forEach(w => w.dispose())
-    jupyterapp.shell.activateById(watched.id)
+    show()
     return paths
   }
 
@@ -220,6 +223,6 @@ window.lab = (() => {
   const select = i => { watched.content.activeCellIndex = i }
   const size = () => code().length
 
-  return {opened, take, started, done, died, unrun, first, rendered, problems, links, arrived, back, controls, value,
+  return {opened, take, started, done, died, unrun, first, rendered, problems, links, present, arrived, show, back, controls, value,
     ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
 })()
