@@ -88,16 +88,21 @@ window.lab = (() => {
     return blank ? 'a blank picture: one colour' : null
   }
 
+  const tex = node => // glyphs are drawn by the style sheet; what they say stands beside them
+    [...node.closest('mjx-container').querySelectorAll('mjx-assistive-mml mtext')].map(m => m.textContent).join(' ')
+  const stderr = '[data-mime-type="application/vnd.jupyter.stderr"]' // where widgets write what their function raised
+  const failures = root => all(`[data-mime-type="application/vnd.jupyter.error"], ${stderr}`, root)
+    .filter(node => !node.matches(stderr) || /Traceback \(most recent|IOPub \w+ rate/.test(node.innerText))
+    .map(node => [node, `error: ${node.innerText.trim().split('\n').pop().slice(0, 200)}`])
+
   function problems() {
     const found = [], notes = []
     const say = (node, text) => found.push([at(node), text])
-    for (const node of all('[data-mime-type="application/vnd.jupyter.error"]'))
-      say(node, `error: ${node.innerText.trim().split('\n').pop().slice(0, 200)}`)
-    for (const node of all('[data-mime-type="application/vnd.jupyter.stderr"]')) {
-      const text = node.innerText.trim()
-      if (/Traceback|IOPub \w+ rate/.test(text)) say(node, `error: ${text.split('\n').pop().slice(0, 200)}`)
-      else if (/\S/.test(text) && !/it\/s|s\/it|\d+%\|/.test(text))
-        notes.push([at(node), `stderr: ${text.split('\n')[0].slice(0, 160)}`])
+    for (const [node, text] of failures(watched.node)) say(node, text)
+    for (const node of all(stderr)) {
+      const text = node.innerText.trim().split('\n')[0]
+      if (text && !failures(node.parentElement).length && !/it\/s|s\/it|\d+%\|/.test(text))
+        notes.push([at(node), `stderr: ${text.slice(0, 160)}`])
     }
     for (const c of code()) if (!died() && c.model.executionCount === null) say(c.node, 'did not run')
     const pictures = '.jp-OutputArea img, .jp-OutputArea canvas, .jp-OutputArea svg, .jp-OutputArea video, ' +
@@ -111,7 +116,7 @@ window.lab = (() => {
     for (const node of all('mjx-container [data-mjx-error], mjx-container mjx-merror'))
       say(node, `maths: ${node.getAttribute('data-mjx-error') ?? node.textContent}`)
     for (const node of all('mjx-container mjx-mtext'))
-      if (getComputedStyle(node).color === 'rgb(255, 0, 0)') say(node, `maths: unknown ${node.textContent}`)
+      if (getComputedStyle(node).color === 'rgb(255, 0, 0)') say(node, `maths: unknown ${tex(node)}`)
     const boxes = [scroller(), ...all('.jp-OutputArea-output, .jp-RenderedMarkdown, .jupyter-widgets')]
     const wide = boxes.filter(n => visible(n) && n.clientWidth && n.scrollWidth > n.clientWidth + 1 &&
       !n.matches('.noUi-target, .widget-inline-hbox, .jp-OutputArea-output:has(.jupyter-widgets)'))
@@ -146,13 +151,6 @@ window.lab = (() => {
     })
   }
   const show = () => jupyterapp.shell.activateById(watched.id)
-  function back() {
-    const others = [...jupyterapp.shell.widgets('main')].filter(w => w !== watched)
-    const paths = others.map(w => w.context?.path).filter(Boolean)
-    others.forEach(w => w.dispose())
-    show()
-    return paths
-  }
 
   function controls() {
     const label = node => node.closest('.jupyter-widgets:not(button)')?.querySelector('.widget-label')?.innerText ?? ''
@@ -207,7 +205,7 @@ window.lab = (() => {
     move.observer.disconnect()
     move.end()
     return {seconds: (move.redrawn - move.start)/1000, redrawn: move.redrawn > 0, heard: busy > move.start,
-      same: look(move.root) === move.before, changed: value(move.n) !== move.value}
+      errors: failures(move.root).map(f => f[1]), same: look(move.root) === move.before, changed: value(move.n) !== move.value}
   }
 
   const view = () => {
@@ -223,6 +221,6 @@ window.lab = (() => {
   const select = i => { watched.content.activeCellIndex = i }
   const size = () => code().length
 
-  return {opened, take, started, done, died, unrun, first, rendered, problems, links, present, arrived, show, back, controls, value,
+  return {opened, take, started, done, died, unrun, first, rendered, problems, links, present, arrived, show, controls, value,
     ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
 })()

@@ -211,6 +211,7 @@ class Reader:
                 result = self.move(c, action)
                 if not result['changed'] and c['kind'] != 'click': continue
                 changed = True
+                page.problems += [f'{where}, {action}: {text}' for text in result['errors']]
                 if not result['redrawn'] and not result['same']: result['redrawn'] = True
                 if not result['redrawn']:
                     page.problems.append(f'{where} does nothing ({action})')
@@ -252,7 +253,8 @@ class Reader:
         else:
             node.focus()
             node.press(action)
-        if not self.wait('lab.settled()', seconds=60): return {'changed': True, 'redrawn': False, 'same': True}
+        if not self.wait('lab.settled()', seconds=60):
+            return {'changed': True, 'redrawn': False, 'same': True, 'errors': []}
         return self.js('moved()')
 
     def cell(self, i: int) -> str:
@@ -287,11 +289,10 @@ class Reader:
             self.tab.locator(f'[data-lab-link="{link["n"]}"]').first.click()
             if not self.wait('lab.opened(v[0])', path): wrong = f'does not open {short}'
             elif not self.wait('lab.present(v[0])', anchor, seconds=10): wrong = f'is dead: there is no {here}'
-            elif self.wait('lab.arrived(v[0])', anchor, seconds=1.5): wrong = NOT_AT_ONCE + here if again else ''
+            elif self.wait('lab.arrived(v[0])', anchor, seconds=6 if again else 1.5): wrong = NOT_AT_ONCE + here if again else ''
             else: wrong = f'opens {short}, but does not lead to #{anchor}'
-            if not wrong or again or wrong.startswith('is dead'): break
-            self.js('show()')
-        self.js('back()')
+            self.js('show()') # closing it now would cut off its kernel's first answers
+            if not wrong or wrong.startswith('is dead'): break
         return wrong
 
     def inspect(self, page: Page) -> None:
