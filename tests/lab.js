@@ -30,10 +30,10 @@ window.lab = (() => {
 
   function opened(path) {
     const panel = shown()
-    return panel?.context?.path === path && panel.context.isReady && !!panel.content?.widgets
+    return panel?.context?.path === path && panel.context.isReady
   }
   function take(path) {
-    if (!opened(path) || shown().sessionContext.session?.kernel?.status !== 'idle') return false
+    if (!opened(path) || !shown().content.widgets || shown().sessionContext.session?.kernel?.status !== 'idle') return false
     watched = shown()
     watched.sessionContext.statusChanged.connect((_, status) => {
       statuses.push(status)
@@ -140,7 +140,7 @@ window.lab = (() => {
       })
   }
   const places = anchor => all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor)
-  const cellOf = anchor => shown().content.widgets.find(c => `cell-id=${c.model.id}` === anchor)?.node
+  const cellOf = anchor => shown().content.widgets?.find(c => `cell-id=${c.model.id}` === anchor)?.node
   const targets = anchor => [...places(anchor), cellOf(anchor)].filter(Boolean)
   const present = anchor => !anchor || targets(anchor).length > 0
   function arrived(anchor) { // does the reader see it?

@@ -261,7 +261,7 @@ class Reader:
         return f'cell {i} ({self.js("first(v[0])", i)})' if i >= 0 else 'page'
 
     def follow_links(self, page: Page) -> None:
-        "Ask for every target; click on those that name a place in a page, and on one that names a page alone."
+        "Ask for every target; click on all but those that name a page alone, and on one of these."
         self.tab.evaluate("() => jupyterapp.commands.execute('notebook:expand-all-headings')")
         found, opened = self.js('links()'), False
         page.links = len(found)
@@ -270,9 +270,8 @@ class Reader:
             target = link['path'], link['anchor']
             plain = not link['anchor'] and str(link['path']).endswith('.ipynb')
             if target not in self.known or plain and not opened:
-                click = bool(link['anchor']) or plain and not opened
+                self.known[target] = self.follow(link, click=not plain or not opened)
                 opened |= plain
-                self.known[target] = self.follow(link, click)
             if wrong := self.known[target]:
                 told = page.notes if wrong.startswith(NOT_AT_ONCE) else page.problems
                 told.append(f'{self.cell(link["cell"])}: link {link["text"]!r} {wrong}')
@@ -283,7 +282,8 @@ class Reader:
         short = path.split('/', 1)[-1]
         said = self.tab.request.get(f'{self.address}/api/contents/{quote(path)}?content=0')
         if said.status != 200: return f'is dead: there is no {short}'
-        if not click or not path.endswith('.ipynb'): return ''
+        if said.json()['type'] == 'directory': return 'names a folder, which JupyterLab refuses to open'
+        if not click: return ''
         here = f'{short}#{anchor}' if anchor else short
         for again in False, True:
             self.tab.locator(f'[data-lab-link="{link["n"]}"]').first.click()

@@ -21,7 +21,7 @@ def picture(shade=3, size=40):
     display(drawn)'''
 
 GOOD = ['# Good\n\nOne half is $\\frac{1}{2}$; see [below](#The-end), [the other](wrong.ipynb) and '
-    '[its end](wrong.ipynb#What-follows).', PICTURE,
+    '[its end](wrong.ipynb#What-follows) and [a script](../do.py).', PICTURE,
     "interact(picture, shade=(0, 8), size=(30, 60, 10));", '## The end']
 WRONG = ['# Wrong', "print('before')", "raise ValueError('out of range')", "print('after')", '## What follows']
 # one defect a cell, in the order of DEFECTS
@@ -31,13 +31,14 @@ BAD = ['# Bad', PICTURE, "display(Image.new('RGB', (30, 30), 'red'))",
     "def slow(x=1):\n    import time\n    time.sleep(3.2*(x == 3))\n    print(x)\n\ninteract(slow, x=(1, 3));",
     "from ipywidgets import IntSlider\nIntSlider(description='alone')",
     "def fails(at=0):\n    if at == 2: raise KeyError('two')\n    picture()\n\ninteract(fails, at=[0, 1, 2]);",
-    'Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here).\n\n'
+    'Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here), [all](.).\n\n'
     '![lost](lost.png) and $\\unheard{x}$.']
 DEFECTS = [r"cell 2 .*: a blank picture", r"cell 3 .*|console: a stray message", r"cell 4 .*: wider than its panel",
     r"cell 5 .*: widget 'x' takes 3\.\d s", r"cell 6 .*: widget 'alone' does nothing",
     r"cell 7 .*: widget 'at', 2: error: KeyError: 'two'", r"cell 8 .*: link 'a page' is dead: there is no nbs/none\.ipynb",
     r"cell 8 .*: link 'a place' is dead: there is no nbs/good\.ipynb#Nothing",
     r"cell 8 .*: link 'here' is dead: there is no nbs/bad\.ipynb#Nothing-here",
+    r"cell 8 .*: link 'all' names a folder",
     r"cell 8 .*: a picture does not load: .*lost\.png", r"cell 8 .*: maths: unknown \\unheard",
     r"console: Failed to load resource: .*404.*lost\.png"]
 
@@ -63,6 +64,7 @@ def test_three_pages(tmp_path):
     (tmp_path/'nbs').mkdir()
     for name, sources in {'good': GOOD, 'wrong': WRONG, 'bad': BAD}.items():
         write(tmp_path/'nbs'/f'{name}.ipynb', sources)
+    (tmp_path/'do.py').write_text('print()')
     before = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
     code, said, errors = lab('--root', tmp_path, '--screens', tmp_path/'_lab')
     assert code == 1 and not errors and said.endswith('\n1 passed, 2 failed\n'), said + errors
@@ -70,7 +72,7 @@ def test_three_pages(tmp_path):
     page = {re.search(r'nbs/(\w+)\.ipynb', part)[1]: part.rstrip().split('\n') for part in parts}
     problems = {name: [x.strip() for x in lines[1:] if 'note: ' not in x] for name, lines in page.items()}
 
-    assert re.match(r'ok +nbs/good\.ipynb: 2 cells  [\d.]+ s  2 widgets, slowest move 0\.\d\d s  3 links  0 ',
+    assert re.match(r'ok +nbs/good\.ipynb: 2 cells  [\d.]+ s  2 widgets, slowest move 0\.\d\d s  4 links  0 ',
         page['good'][0]) and not problems['good'], page['good']
     assert page['wrong'][0].startswith('FAIL  nbs/wrong.ipynb: 3 cells')
     assert problems['wrong'] == ["cell 2 (raise ValueError('out of range')): error: ValueError: out of range"]
