@@ -142,6 +142,9 @@ window.lab = (() => {
   const places = anchor => all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor)
   const cellOf = anchor => shown().content.widgets?.find(c => `cell-id=${c.model.id}` === anchor)?.node
   const targets = anchor => [...places(anchor), cellOf(anchor)].filter(Boolean)
+  // JupyterLab lays out a long page little by little
+  const laidOut = () => (shown().content.widgets ?? []).every(c => c.node.isConnected &&
+    (c.model.type !== 'markdown' || c.rendered && c.node.querySelector('.jp-MarkdownOutput')?.childElementCount))
   const present = anchor => !anchor || targets(anchor).length > 0
   function arrived(anchor) { // does the reader see it?
     const panel = shown().content.node.getBoundingClientRect()
@@ -153,14 +156,16 @@ window.lab = (() => {
   const show = () => jupyterapp.shell.activateById(watched.id)
 
   function controls() {
-    const label = node => node.closest('.jupyter-widgets:not(button)')?.querySelector('.widget-label')?.innerText ?? ''
+    const label = node => ['.widget-label', '.widget-label-basic'].map(name => node
+      .closest('.jupyter-widgets:not(button)')?.querySelector(name)?.textContent.replace(/\u200b/g, '').trim())
+      .find(text => text) ?? ''
     const kinds = {'.noUi-handle': 'slider', 'select': 'choice', 'input[type=number]': 'number'}
     const kind = node => Object.entries(kinds).find(([s]) => node.matches(s))?.[1] ?? 'click'
     const found = all(isControl).filter(n => visible(n) && !n.disabled && n.closest('.jupyter-widgets'))
     const text = all(isText).filter(visible).map(n => [at(n), `not tried: the text field ${label(n)}`])
     return {text, found: found.map((node, n) => {
       node.dataset.labControl = n
-      return {n, kind: kind(node), cell: at(node), label: (label(node) || node.innerText).trim(),
+      return {n, kind: kind(node), cell: at(node), label: (label(node) || node.textContent).trim(),
         options: node.options?.length ?? 0}
     })}
   }
@@ -174,11 +179,12 @@ window.lab = (() => {
     return node.matches('[type=number]') ? node.value : String(node.checked)
   }
   const ends = n => ['ariaValueMin', 'ariaValueNow', 'ariaValueMax'].map(a => Number(control(n)[a]))
-  const readout = n => control(n).closest('.jupyter-widgets').querySelector('.widget-readout')?.innerText ?? null
+  const readout = n => control(n).closest('.jupyter-widgets').querySelector('.widget-readout')?.textContent ?? null
 
   function watch(n) {
     move?.observer.disconnect()
-    const root = cells()[at(control(n))].node
+    const group = control(n).closest('.widget-interact')
+    const root = group?.querySelector('.widget-output') ? group : cells()[at(control(n))].node
     const mine = {start: 0, redrawn: 0, before: look(root), root, n, value: value(n)}
     const events = ['keydown', 'pointerdown', 'input', 'change']
     const begin = () => { mine.start ||= clock() }
@@ -221,6 +227,6 @@ window.lab = (() => {
   const select = i => { watched.content.activeCellIndex = i }
   const size = () => code().length
 
-  return {opened, take, started, done, died, unrun, first, rendered, problems, links, present, arrived, show, controls, value,
+  return {opened, take, started, done, died, unrun, first, rendered, problems, links, laidOut, present, arrived, show, controls, value,
     ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
 })()

@@ -205,22 +205,22 @@ class Reader:
         page.widgets, warm = len(controls['found']), set()
         for c in controls['found']:
             if self.js('value(v[0])', c['n']) is None: continue # another widget has replaced it
-            took, changed, different = [], False, False
+            took, changed, different, failed = [], False, False, {}
             where = f'{self.cell(c["cell"])}: widget {c["label"]!r}'
             for action in self.actions(c):
                 result = self.move(c, action)
                 if not result['changed'] and c['kind'] != 'click': continue
                 changed = True
-                page.problems += [f'{where}, {action}: {text}' for text in result['errors']]
-                if not result['redrawn'] and not result['same']: result['redrawn'] = True
-                if not result['redrawn']:
+                for text in result['errors']: failed.setdefault(text, action)
+                if not result['redrawn'] and result['same']:
                     page.problems.append(f'{where} does nothing ({action})')
                     break
                 different |= not result['same']
                 if c['cell'] in warm: took.append(result['seconds'])
                 warm.add(c['cell'])
+            page.problems += [f'{where}, {action}: {text}' for text, action in failed.items()]
             if not changed: page.problems.append(f'{where} cannot be moved')
-            elif not different: page.notes.append(f'{where} shows the same wherever it was moved')
+            elif not different and not failed: page.notes.append(f'{where} shows the same wherever it was moved')
             slowest = max(took, default=0)
             page.slowest = max(page.slowest, slowest)
             if slowest > TOO_SLOW: page.problems.append(f'{where} takes {slowest:.1f} s')
@@ -287,9 +287,12 @@ class Reader:
         here = f'{short}#{anchor}' if anchor else short
         for again in False, True:
             self.tab.locator(f'[data-lab-link="{link["n"]}"]').first.click()
-            if not self.wait('lab.opened(v[0])', path): wrong = f'does not open {short}'
-            elif not self.wait('lab.present(v[0])', anchor, seconds=10): wrong = f'is dead: there is no {here}'
-            elif self.wait('lab.arrived(v[0])', anchor, seconds=6 if again else 1.5): wrong = NOT_AT_ONCE + here if again else ''
+            if not self.wait('lab.opened(v[0])', path):
+                wrong = f'does not open {short}, {self.js("dialogs()")}'
+            elif not anchor or self.wait('lab.arrived(v[0])', anchor, seconds=10 if again else 2):
+                wrong = NOT_AT_ONCE + here if again else ''
+            elif not self.wait('lab.laidOut()', seconds=60) or not self.js('present(v[0])', anchor):
+                wrong = f'is dead: there is no {here}'
             else: wrong = f'opens {short}, but does not lead to #{anchor}'
             self.js('show()') # closing it now would cut off its kernel's first answers
             if not wrong or wrong.startswith('is dead'): break
@@ -307,14 +310,15 @@ class Reader:
     def photograph(self, path: str) -> None:
         from PIL import Image
         self.tab.set_viewport_size({'width': 1400, 'height': 2400})
-        view, y = self.js('scroll(0)'), 0
+        view, y, shadow = self.js('scroll(0)'), 0, 8 # of the toolbar above
         whole = Image.new('RGB', (int(view['width']), int(min(view['total'], 60_000))), 'white')
         while y < whole.height:
-            view = self.js('scroll(v[0])', y)
+            view = self.js('scroll(v[0])', max(y - shadow, 0))
             box = {k: view[k] for k in ('x', 'y', 'width', 'height')}
             part = Image.open(io.BytesIO(self.tab.screenshot(clip=box)))
-            whole.paste(part, (0, int(view['top'])))
-            y += int(view['height'])
+            cut = shadow if y else 0
+            whole.paste(part.crop((0, cut, *part.size)), (0, int(view['top']) + cut))
+            y = int(view['top'] + view['height'])
         self.tab.set_viewport_size({'width': 1400, 'height': 900})
         file = (self.screens/Path(path).relative_to('nbs')).with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)
