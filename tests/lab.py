@@ -38,8 +38,9 @@ SETTINGS = {
     'apputils-extension/notification': {'fetchNews': 'false', 'checkForUpdates': False},
     'docmanager-extension/plugin': {'autosave': False},
     'notebook-extension/tracker': {'kernelShutdown': True}}
-# JupyterLab looks for `#place` before it has rendered a page that it opens; `#cell-id=…` it always finds
-NOT_AT_ONCE = 'leads at the second click only to '
+# JupyterLab looks for `#place` before it has laid out a page that it opens, and jumps by guessed heights: a
+# reader who clicks again gets there
+CLICKS, AGAIN = 3, 'reached only when clicked again: '
 # messages of JupyterLab about itself, and why they say nothing about a page
 ALLOWED: dict[str, str] = {}
 
@@ -263,7 +264,7 @@ class Reader:
     def follow_links(self, page: Page) -> None:
         "Ask for every target; click on all but those that name a page alone, and on one of these."
         self.tab.evaluate("() => jupyterapp.commands.execute('notebook:expand-all-headings')")
-        found, opened = self.js('links()'), False
+        found, opened, again = self.js('links()'), False, []
         page.links = len(found)
         for link in found:
             if not link['local']: continue
@@ -272,9 +273,9 @@ class Reader:
             if target not in self.known or plain and not opened:
                 self.known[target] = self.follow(link, click=not plain or not opened)
                 opened |= plain
-            if wrong := self.known[target]:
-                told = page.notes if wrong.startswith(NOT_AT_ONCE) else page.problems
-                told.append(f'{self.cell(link["cell"])}: link {link["text"]!r} {wrong}')
+            if (wrong := self.known[target]).startswith(AGAIN): again.append(wrong.removeprefix(AGAIN))
+            elif wrong: page.problems.append(f'{self.cell(link["cell"])}: link {link["text"]!r} {wrong}')
+        if again: page.notes.append(AGAIN + ', '.join(dict.fromkeys(again)))
 
     def follow(self, link: dict, click: bool) -> str:
         path, anchor = link['path'], link['anchor']
@@ -285,17 +286,17 @@ class Reader:
         if said.json()['type'] == 'directory': return 'names a folder, which JupyterLab refuses to open'
         if not click: return ''
         here = f'{short}#{anchor}' if anchor else short
-        for again in False, True:
+        for clicks in range(CLICKS):
             self.tab.locator(f'[data-lab-link="{link["n"]}"]').first.click()
             if not self.wait('lab.opened(v[0])', path):
                 wrong = f'does not open {short}, {self.js("dialogs()")}'
-            elif not anchor or self.wait('lab.arrived(v[0])', anchor, seconds=10 if again else 2):
-                wrong = NOT_AT_ONCE + here if again else ''
+            elif not anchor or self.wait('lab.arrived(v[0])', anchor, seconds=4 if clicks else 2):
+                wrong = AGAIN + here if clicks else ''
             elif not self.wait('lab.laidOut()', seconds=60) or not self.js('present(v[0])', anchor):
                 wrong = f'is dead: there is no {here}'
             else: wrong = f'opens {short}, but does not lead to #{anchor}'
             self.js('show()') # closing it now would cut off its kernel's first answers
-            if not wrong or wrong.startswith('is dead'): break
+            if not wrong or wrong.startswith(('is dead', AGAIN)): break
         return wrong
 
     def inspect(self, page: Page) -> None:
