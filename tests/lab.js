@@ -1,4 +1,4 @@
-// What tests/lab.py asks of the page in the browser. `jupyterapp` is JupyterLab; `watched` one notebook in it.
+// What tests/lab.py asks in the browser. `jupyterapp` is JupyterLab, `watched` the notebook that is tested.
 window.lab = (() => {
   const clock = () => performance.now()
   const isControl = '.noUi-handle, .widget-dropdown select, .widget-select select, .widget-checkbox input, ' +
@@ -33,8 +33,10 @@ window.lab = (() => {
     return panel?.context?.path === path && panel.context.isReady
   }
   function take(path) {
-    if (!opened(path) || !shown().content.widgets || shown().sessionContext.session?.kernel?.status !== 'idle') return false
-    watched = shown()
+    const panel = shown()
+    if (!opened(path) || !panel.content.widgets) return false
+    if (panel.sessionContext.session?.kernel?.status !== 'idle') return false
+    watched = panel
     watched.sessionContext.statusChanged.connect((_, status) => {
       statuses.push(status)
       if (status === 'busy') busy = clock()
@@ -48,8 +50,8 @@ window.lab = (() => {
   const started = i => died() || running(cells()[i]) || cells()[i].model.executionCount !== null
   const done = () => died() || (kernel() === 'idle' && !code().some(running))
   const unrun = () => code().filter(c => c.model.executionCount === null).map(c => cells().indexOf(c))
-  const lines = i => cells()[i].model.sharedModel.source.split('\n').filter(l => l.trim() && !/^#\|/.test(l))
-  const first = i => i < 0 ? '' : (lines(i)[0] ?? '').trim().slice(0, 60)
+  const lines = i => cells()[i].model.sharedModel.source.replace(/^#\|.*$/mg, '').replace(/<[^>]+>/g, '').trim()
+  const first = i => i < 0 ? '' : lines(i).split('\n')[0].slice(0, 60)
 
   function rendered() {
     const pending = cells().some(c => c.model.type === 'markdown' && !c.rendered)
@@ -89,8 +91,9 @@ window.lab = (() => {
   }
 
   const tex = node => // glyphs are drawn by the style sheet; what they say stands beside them
-    [...node.closest('mjx-container').querySelectorAll('mjx-assistive-mml mtext')].map(m => m.textContent).join(' ')
-  const stderr = '[data-mime-type="application/vnd.jupyter.stderr"]' // where widgets write what their function raised
+    all('mjx-assistive-mml mtext', node.closest('mjx-container')).map(m => m.textContent).join(' ')
+  // also where widgets write what their function raised
+  const stderr = '[data-mime-type="application/vnd.jupyter.stderr"]'
   const failures = root => all(`[data-mime-type="application/vnd.jupyter.error"], ${stderr}`, root)
     .filter(node => !node.matches(stderr) || /Traceback \(most recent|IOPub \w+ rate/.test(node.innerText))
     .map(node => [node, `error: ${node.innerText.trim().split('\n').pop().slice(0, 200)}`])
@@ -127,24 +130,27 @@ window.lab = (() => {
   }
 
   function links() {
-    return all('.jp-RenderedHTMLCommon a').filter(a => !a.matches('.jp-InternalAnchorLink') && !a.closest('svg'))
-      .filter(a => a.hasAttribute('href') || !name(a)).map((a, n) => {
-        a.dataset.labLink = n
-        const href = a.getAttribute('href') ?? ''
-        const url = new URL(href, location.href)
-        const files = '/files/'
-        const local = !href || href.startsWith('#') || url.origin === location.origin
-        const path = href.startsWith('#') ? watched.context.path :
-          url.pathname.startsWith(files) ? decodeURIComponent(url.pathname.slice(files.length)) : null
-        return {n, cell: at(a), local, path, text: a.textContent.trim(), anchor: decodeURIComponent(url.hash.slice(1))}
-      })
+    const written = all('.jp-RenderedHTMLCommon a:not(.jp-InternalAnchorLink)').filter(a => !a.closest('svg'))
+    return written.filter(a => a.hasAttribute('href') || !name(a)).map((a, n) => {
+      a.dataset.labLink = n
+      const href = a.getAttribute('href') ?? ''
+      const url = new URL(href, location.href)
+      const files = '/files/'
+      const local = !href || href.startsWith('#') || url.origin === location.origin
+      const path = href.startsWith('#') ? watched.context.path :
+        url.pathname.startsWith(files) ? decodeURIComponent(url.pathname.slice(files.length)) : null
+      const anchor = decodeURIComponent(url.hash.slice(1))
+      return {n, cell: at(a), local, path, anchor, text: a.textContent.trim()}
+    })
   }
-  const places = anchor => all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor)
+  const places = anchor =>
+    all('[id], [data-jupyter-id]', shown().content.node).filter(n => name(n) === anchor)
   const cellOf = anchor => shown().content.widgets?.find(c => `cell-id=${c.model.id}` === anchor)?.node
   const targets = anchor => [...places(anchor), cellOf(anchor)].filter(Boolean)
   // JupyterLab lays out a long page little by little
-  const laidOut = () => (shown().content.widgets ?? []).every(c => c.node.isConnected &&
-    (c.model.type !== 'markdown' || c.rendered && c.node.querySelector('.jp-MarkdownOutput')?.childElementCount))
+  const drawn = cell => cell.rendered && cell.node.querySelector('.jp-MarkdownOutput')?.childElementCount
+  const laidOut = () => (shown().content.widgets ?? [])
+    .every(c => c.node.isConnected && (c.model.type !== 'markdown' || drawn(c)))
   const present = anchor => !anchor || targets(anchor).length > 0
   function arrived(anchor) { // does the reader see it?
     const panel = shown().content.node.getBoundingClientRect()
@@ -156,9 +162,11 @@ window.lab = (() => {
   const show = () => jupyterapp.shell.activateById(watched.id)
 
   function controls() {
-    const label = node => ['.widget-label', '.widget-label-basic'].map(name => node
-      .closest('.jupyter-widgets:not(button)')?.querySelector(name)?.textContent.replace(/\u200b/g, '').trim())
-      .find(text => text) ?? ''
+    const label = node => {
+      const own = node.closest('.jupyter-widgets:not(button)')
+      const all = own?.querySelectorAll('.widget-label, .widget-label-basic')
+      return [...all ?? []].map(n => n.textContent.replace(/\u200b/g, '').trim()).find(text => text) ?? ''
+    }
     const kinds = {'.noUi-handle': 'slider', 'select': 'choice', 'input[type=number]': 'number'}
     const kind = node => Object.entries(kinds).find(([s]) => node.matches(s))?.[1] ?? 'click'
     const found = all(isControl).filter(n => visible(n) && !n.disabled && n.closest('.jupyter-widgets'))
@@ -179,7 +187,8 @@ window.lab = (() => {
     return node.matches('[type=number]') ? node.value : String(node.checked)
   }
   const ends = n => ['ariaValueMin', 'ariaValueNow', 'ariaValueMax'].map(a => Number(control(n)[a]))
-  const readout = n => control(n).closest('.jupyter-widgets').querySelector('.widget-readout')?.textContent ?? null
+  const readout = n =>
+    control(n).closest('.jupyter-widgets').querySelector('.widget-readout')?.textContent ?? null
 
   function watch(n) {
     move?.observer.disconnect()
@@ -194,10 +203,12 @@ window.lab = (() => {
       const changed = records.filter(r => picture(r.target))
       if (!changed.length || !mine.start) return
       mine.redrawn = clock()
-      for (const image of changed.flatMap(r => [...r.addedNodes]).flatMap(a => a.querySelectorAll ? all('img', a) : []))
+      const added = changed.flatMap(r => [...r.addedNodes]).filter(a => a.querySelectorAll)
+      for (const image of added.flatMap(a => all('img', a)))
         image.decode().catch(() => null).then(() => { mine.redrawn = clock() })
     })
-    mine.observer.observe(root, {childList: true, subtree: true, characterData: true, attributeFilter: ['src']})
+    const what = {childList: true, subtree: true, characterData: true, attributeFilter: ['src']}
+    mine.observer.observe(root, what)
     move = mine
   }
   function settled() {
@@ -210,8 +221,9 @@ window.lab = (() => {
   function moved() {
     move.observer.disconnect()
     move.end()
-    return {seconds: (move.redrawn - move.start)/1000, redrawn: move.redrawn > 0, heard: busy > move.start,
-      errors: failures(move.root).map(f => f[1]), same: look(move.root) === move.before, changed: value(move.n) !== move.value}
+    return {seconds: (move.redrawn - move.start)/1000, redrawn: move.redrawn > 0,
+      errors: failures(move.root).map(f => f[1]), same: look(move.root) === move.before,
+      changed: value(move.n) !== move.value}
   }
 
   const view = () => {
@@ -227,6 +239,6 @@ window.lab = (() => {
   const select = i => { watched.content.activeCellIndex = i }
   const size = () => code().length
 
-  return {opened, take, started, done, died, unrun, first, rendered, problems, links, laidOut, present, arrived, show, controls, value,
-    ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
+  return {opened, take, started, done, died, unrun, first, rendered, problems, links, laidOut, present,
+    arrived, show, controls, value, ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
 })()

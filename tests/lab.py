@@ -59,9 +59,10 @@ class Page:
 
     def __str__(self) -> str:
         moves = f', slowest move {self.slowest:.2f} s' if self.widgets else ''
-        counts = f'{self.cells} cells  {self.seconds:.1f} s  {self.widgets} widgets{moves}  {self.links} links'
-        line = f'{"FAIL" if self.problems else "ok":4}  {self.path}: {counts}  {len(self.problems)} problems'
-        return '\n'.join([line, *(f'      {p}' for p in self.problems), *(f'      note: {n}' for n in self.notes)])
+        verdict = 'FAIL' if self.problems else 'ok'
+        line = (f'{verdict:4}  {self.path}: {self.cells} cells  {self.seconds:.1f} s  '
+            f'{self.widgets} widgets{moves}  {self.links} links  {len(self.problems)} problems')
+        return '\n      '.join([line, *self.problems, *(f'note: {n}' for n in self.notes)])
 
 
 def pages_of(root: Path) -> list[str]:
@@ -89,19 +90,18 @@ def jupyter(root: Path, reader: bool, copies: int):
         there = Path(temp)
         for n in range(copies): shutil.copytree(root, there/'root'/str(n), ignore=MADE)
         for name, values in SETTINGS.items():
-            file = there/'settings'/'@jupyterlab'/f'{name}.jupyterlab-settings'
+            file = there/'JUPYTERLAB_SETTINGS_DIR'/'@jupyterlab'/f'{name}.jupyterlab-settings'
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values))
-        folders = {'JUPYTER_CONFIG_DIR': 'config', 'JUPYTER_DATA_DIR': 'data', 'JUPYTER_RUNTIME_DIR': 'runtime',
-            'JUPYTERLAB_SETTINGS_DIR': 'settings', 'JUPYTERLAB_WORKSPACES_DIR': 'workspaces',
-            'IPYTHONDIR': 'ipython'}
-        env = os.environ | {name: str(there/folder) for name, folder in folders.items()}
+        folders = ('JUPYTER_CONFIG_DIR', 'JUPYTER_DATA_DIR', 'JUPYTER_RUNTIME_DIR', 'JUPYTERLAB_SETTINGS_DIR',
+            'JUPYTERLAB_WORKSPACES_DIR', 'IPYTHONDIR')
+        env = os.environ | {name: str(there/name) for name in folders}
         env.pop('IN_TEST', None)
         if not reader: env['IN_TEST'] = '1'
         port, log = free_port(), there/'log'
-        options = ['--no-browser', '--allow-root', '--ip=127.0.0.1', f'--port={port}', '--ServerApp.port_retries=0',
-            '--IdentityProvider.token=', f'--ServerApp.root_dir={there/"root"}', '--expose-app-in-browser',
-            f'--LabApp.default_url={start_page().replace("/tree/", "/tree/0/")}']
+        options = ['--no-browser', '--allow-root', '--ip=127.0.0.1', f'--port={port}',
+            '--ServerApp.port_retries=0', '--IdentityProvider.token=', f'--ServerApp.root_dir={there/"root"}',
+            '--expose-app-in-browser', f'--LabApp.default_url={start_page().replace("/tree/", "/tree/0/")}']
         command = [str(Path(sys.executable).with_name('jupyter')), 'lab', *options]
         with log.open('wb') as f:
             server = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=f, stderr=f)
@@ -148,7 +148,8 @@ class Reader:
 
     def wait(self, condition: str, *values, seconds: float = 30) -> bool:
         from playwright.sync_api import TimeoutError
-        try: self.tab.wait_for_function(f'(v) => {condition}', arg=list(values), timeout=seconds*1000, polling=50)
+        given = dict(arg=list(values), timeout=seconds*1000, polling=50)
+        try: self.tab.wait_for_function(f'(v) => {condition}', **given)
         except TimeoutError: return False
         return True
 
@@ -221,7 +222,7 @@ class Reader:
                 warm.add(c['cell'])
             page.problems += [f'{where}, {action}: {text}' for text, action in failed.items()]
             if not changed: page.problems.append(f'{where} cannot be moved')
-            elif not different and not failed: page.notes.append(f'{where} shows the same wherever it was moved')
+            elif not different and not failed: page.notes.append(f'{where} shows the same wherever it is')
             slowest = max(took, default=0)
             page.slowest = max(page.slowest, slowest)
             if slowest > TOO_SLOW: page.problems.append(f'{where} takes {slowest:.1f} s')
@@ -358,9 +359,10 @@ def work(n: int, address: str, todo: Queue, done: Queue, screens: Path, patience
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
     parser.add_argument('pages', nargs='*', help='such as nbs/11_losses.ipynb; without any, all')
-    parser.add_argument('--reader', action='store_true', help='train as long as for a reader: IN_TEST is not set')
+    parser.add_argument('--reader', action='store_true', help='without IN_TEST: train as a reader does')
     parser.add_argument('--jobs', type=int, default=2, help='pages at a time')
     parser.add_argument('--root', type=Path, default=ROOT, help='the folder that has nbs/')
     parser.add_argument('--screens', type=Path, default=ROOT/'_lab', help='where screenshots go')

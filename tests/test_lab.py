@@ -23,23 +23,27 @@ def picture(shade=3, size=40):
 GOOD = ['# Good\n\nOne half is $\\frac{1}{2}$; see [below](#The-end), [the other](wrong.ipynb) and '
     '[its end](wrong.ipynb#What-follows) and [a script](../do.py).', PICTURE,
     "interact(picture, shade=(0, 8), size=(30, 60, 10));", '## The end']
-WRONG = ['# Wrong', "print('before')", "raise ValueError('out of range')", "print('after')", '## What follows']
+WRONG = ['# Wrong', "print('before')", "raise ValueError('out of range')", "print('after')",
+    '## What follows']
 # one defect a cell, in the order of DEFECTS
 BAD = ['# Bad', PICTURE, "display(Image.new('RGB', (30, 30), 'red'))",
     "display(Javascript(\"console.error('a stray message')\"))",
     "display(HTML('<div style=\"width: 5000px\">wide</div>'))",
-    "def slow(x=1):\n    import time\n    time.sleep(3.2*(x == 3))\n    print(x)\n\ninteract(slow, x=(1, 3));",
+    "import time\ndef slow(x=1):\n    time.sleep(3.2*(x == 3))\n    print(x)\n\ninteract(slow, x=(1, 3));",
     "from ipywidgets import IntSlider\nIntSlider(description='alone')",
-    "def fails(at=0):\n    if at == 2: raise KeyError('two')\n    picture()\n\ninteract(fails, at=[0, 1, 2]);",
+    "def fails(at=0):\n    if at == 2: raise KeyError('two')\n    picture()",
+    'interact(fails, at=[0, 1, 2]);',
     'Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here), [all](.).\n\n'
     '![lost](lost.png) and $\\unheard{x}$.']
-DEFECTS = [r"cell 2 .*: a blank picture", r"cell 3 .*|console: a stray message", r"cell 4 .*: wider than its panel",
+DEFECTS = [r"cell 2 .*: a blank picture",
+    r"cell 3 .*|console: a stray message", r"cell 4 .*: wider than its panel",
     r"cell 5 .*: widget 'x' takes 3\.\d s", r"cell 6 .*: widget 'alone' does nothing",
-    r"cell 7 .*: widget 'at', 2: error: KeyError: 'two'", r"cell 8 .*: link 'a page' is dead: there is no nbs/none\.ipynb",
-    r"cell 8 .*: link 'a place' is dead: there is no nbs/good\.ipynb#Nothing",
-    r"cell 8 .*: link 'here' is dead: there is no nbs/bad\.ipynb#Nothing-here",
-    r"cell 8 .*: link 'all' names a folder",
-    r"cell 8 .*: a picture does not load: .*lost\.png", r"cell 8 .*: maths: unknown \\unheard",
+    r"cell 8 .*: widget 'at', 2: error: KeyError: 'two'",
+    r"cell 9 .*: link 'a page' is dead: there is no nbs/none\.ipynb",
+    r"cell 9 .*: link 'a place' is dead: there is no nbs/good\.ipynb#Nothing",
+    r"cell 9 .*: link 'here' is dead: there is no nbs/bad\.ipynb#Nothing-here",
+    r"cell 9 .*: link 'all' names a folder",
+    r"cell 9 .*: a picture does not load: .*lost\.png", r"cell 9 .*: maths: unknown \\unheard",
     r"console: Failed to load resource: .*404.*lost\.png"]
 
 
