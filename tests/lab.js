@@ -50,8 +50,9 @@ window.lab = (() => {
   const started = i => died() || running(cells()[i]) || cells()[i].model.executionCount !== null
   const done = () => died() || (kernel() === 'idle' && !code().some(running))
   const unrun = () => code().filter(c => c.model.executionCount === null).map(c => cells().indexOf(c))
-  const lines = i => cells()[i].model.sharedModel.source.replace(/^#\|.*$/mg, '').replace(/<[^>]+>/g, '').trim()
-  const first = i => i < 0 ? '' : lines(i).split('\n')[0].slice(0, 60)
+  const source = i => cells()[i].model.sharedModel.source
+  const first = i => i < 0 ? '' :
+    source(i).replace(/^#\|.*$|<[^>]+>/mg, '').trim().split('\n')[0].slice(0, 60)
 
   function rendered() {
     const pending = cells().some(c => c.model.type === 'markdown' && !c.rendered)

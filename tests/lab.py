@@ -314,7 +314,7 @@ class Reader:
         self.tab.set_viewport_size({'width': 1400, 'height': 2400})
         view, y, shadow = self.js('scroll(0)'), 0, 8 # of the toolbar above
         whole = Image.new('RGB', (int(view['width']), int(min(view['total'], 60_000))), 'white')
-        while y < whole.height:
+        while y < min(whole.height, view['total']): # which changes while pictures are laid out
             view = self.js('scroll(v[0])', max(y - shadow, 0))
             box = {k: view[k] for k in ('x', 'y', 'width', 'height')}
             part = Image.open(io.BytesIO(self.tab.screenshot(clip=box)))
@@ -324,7 +324,7 @@ class Reader:
         self.tab.set_viewport_size({'width': 1400, 'height': 900})
         file = (self.screens/Path(path).relative_to('nbs')).with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole.save(file)
+        whole.crop((0, 0, whole.width, min(y, whole.height))).save(file)
 
     def end_kernels(self) -> None:
         api = f'{self.address}/api/sessions'
