@@ -121,6 +121,12 @@ window.lab = (() => {
       say(node, `maths: ${node.getAttribute('data-mjx-error') ?? node.textContent}`)
     for (const node of all('mjx-container mjx-mtext'))
       if (getComputedStyle(node).color === 'rgb(255, 0, 0)') say(node, `maths: unknown ${tex(node)}`)
+    for (const node of all('.jp-RenderedMarkdown pre')) {
+      const lines = node.textContent.trimEnd().split('\n').length
+      const tall = parseFloat(getComputedStyle(node).lineHeight)
+      const rows = Math.round(node.getBoundingClientRect().height/tall)
+      if (rows > lines) notes.push([at(node), `text too wide, its ${lines} lines take ${rows}`])
+    }
     const boxes = [scroller(), ...all('.jp-OutputArea-output, .jp-RenderedMarkdown, .jupyter-widgets')]
     const wide = boxes.filter(n => visible(n) && n.clientWidth && n.scrollWidth > n.clientWidth + 1 &&
       !n.matches('.noUi-target, .widget-inline-hbox, .jp-OutputArea-output:has(.jupyter-widgets)'))
