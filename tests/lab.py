@@ -29,7 +29,7 @@ from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(__file__).with_suffix('.js')
-SLOW, TOO_SLOW = .3, 3. # seconds from a move to its picture
+SLOW, TOO_SLOW, LATE = .3, 3., 60. # seconds from a move to its picture, on a machine that does nothing else
 # made, not written: no part of what a reader opens
 MADE = shutil.ignore_patterns('.git', '.venv', '.*_cache', '.ipynb_checkpoints', '__pycache__', '*.egg-info',
     'runs', '_docs', '_lab', '_proc', 'dist', 'build', 'carry', 'toy')
@@ -211,6 +211,10 @@ class Reader:
             where = f'{self.cell(c["cell"])}: widget {c["label"]!r}'
             for action in self.actions(c):
                 result = self.move(c, action)
+                if result.get('late'):
+                    page.problems.append(f'{where} shows nothing for {LATE:.0f} s ({action})')
+                    changed = different = True
+                    break
                 if not result['changed'] and c['kind'] != 'click': continue
                 changed = True
                 for text in result['errors']: failed.setdefault(text, action)
@@ -255,8 +259,8 @@ class Reader:
         else:
             node.focus()
             node.press(action)
-        if not self.wait('lab.settled()', seconds=60):
-            return {'changed': True, 'redrawn': False, 'same': True, 'errors': []}
+        if not self.wait('lab.settled()', seconds=LATE):
+            return {'late': True}
         return self.js('moved()')
 
     def cell(self, i: int) -> str:
