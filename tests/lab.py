@@ -213,8 +213,7 @@ class Reader:
                 result = self.move(c, action)
                 if result.get('late'):
                     page.problems.append(f'{where} shows nothing for {LATE:.0f} s ({action})')
-                    changed = different = True
-                    break
+                    return # the kernel is still at it
                 if not result['changed'] and c['kind'] != 'click': continue
                 changed = True
                 for text in result['errors']: failed.setdefault(text, action)
