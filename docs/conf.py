@@ -30,6 +30,8 @@ autodoc_inherit_docstrings = False
 autodoc_preserve_defaults = True
 autodoc_use_legacy_class_based = False
 maximum_signature_line_length = 80
+add_module_names = False
+toc_object_entries_show_parents = 'hide'
 viewcode_line_numbers = True
 
 # look; nothing is loaded from elsewhere

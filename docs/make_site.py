@@ -24,6 +24,7 @@ from house import NBS, SITE, cells, notebooks  # noqa: E402
 TEXTS = [ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
 LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
 ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
+FENCE = re.compile(r'^```.*?^```', re.M | re.S)
 DIRECTIVE = re.compile(r'^#\|\s*(\w+).*\n?', re.M)
 
 
@@ -96,7 +97,7 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         c.pop('id', None)
         if c['cell_type'] == 'markdown':
             text = markdown(path, c['source'], files)
-            if not whole: text = '\n\n'.join(re.findall(r'^#+ .*|^\(\S+\)=$', text, re.M))
+            if not whole: text = '\n\n'.join(re.findall(r'^#+ .*|^\(\S+\)=$', FENCE.sub('', text), re.M))
             made.append(cell(text))
             continue
         kinds = DIRECTIVE.findall(c['source'])
@@ -134,12 +135,12 @@ def sidebar() -> str:
 def api(path: Path, module: str) -> str:
     "The API page of a module: what autodoc is to write."
     name = f'vssl_nb.{module}'
-    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f':doc:`Its lesson </{place(path).stem}>`']
+    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: :doc:`{numbered(path)} </{place(path).with_suffix("")}>`']
     for what, node in public(module).items():
         if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{what}']
         elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{what}', '   :members:']
         else: lines = [f'.. py:data:: {name}.{what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
-        parts.append('\n'.join([*lines, '', f'   :ref:`In the lesson <{label(module, what, node)}>`']))
+        parts.append('\n'.join([*lines, '', f'   :ref:`where it is taught <{label(module, what, node)}>`']))
     return '\n\n'.join(parts) + '\n'
 
 
