@@ -12,7 +12,7 @@ help:
 	@echo 'make lab     open the notebooks in JupyterLab'
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
-	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
+	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
 	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
 	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
 
@@ -42,7 +42,7 @@ readme: $(READY)
 	$(BIN)/python tests/house.py readme
 
 site: $(READY)
-	$(BIN)/python tests/house.py site $(PAGES)
+	$(BIN)/python docs/make_site.py $(PAGES)
 
 mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py

@@ -28,7 +28,6 @@ myst_heading_slug_func = 'make_site.slug'
 # API
 autodoc_inherit_docstrings = False
 autodoc_preserve_defaults = True
-autodoc_use_legacy_class_based = False
 maximum_signature_line_length = 80
 add_module_names = False
 toc_object_entries_show_parents = 'hide'

@@ -18,8 +18,9 @@ import yaml
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+SITE = ROOT/'_docs'
 sys.path.insert(0, str(ROOT/'tests'))
-from house import NBS, SITE, cells, notebooks  # noqa: E402
+from house import NBS, cells, notebooks # noqa: E402
 
 TEXTS = [ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
 LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
@@ -108,7 +109,7 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
             labels = [f'({label(module, name, names[name])})=' for name in definitions(code) if name in names]
             if labels: made.append(cell('\n'.join(labels)))
         if whole: made.append(c | {'source': code.strip('\n')})
-    if module: made.insert(1, cell(f'Its API: [](/api/{module}.rst)'))
+    if module and whole: made.insert(1, cell(f'Its API: [](/api/{module}.rst)'))
     if path == NBS/'index.ipynb': made.append(cell(sidebar()))
     kernel = {'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}}
     return json.dumps({'cells': made, 'metadata': kernel, 'nbformat': 4, 'nbformat_minor': 4})
@@ -161,7 +162,7 @@ def sources(chosen: list[Path], folder: Path) -> None:
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
         (folder/name).write_text(text, encoding='utf-8')
     files: set[Path] = set()
-    modules = {path: module for path in notebooks() if (module := module_of(cells(path)))}
+    modules = {path: module for path in chosen if (module := module_of(cells(path)))}
     for path in notebooks(): write(place(path), page(path, path in chosen, files))
     for path in TEXTS: write(place(path), markdown(path, path.read_text(encoding='utf-8'), files))
     for path, module in modules.items(): write(f'api/{module}.rst', api(path, module))
