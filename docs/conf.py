@@ -36,6 +36,7 @@ viewcode_line_numbers = True
 # look; nothing is loaded from elsewhere
 html_theme = 'furo'
 html_title = cfg['title']
+html_favicon = 'icon.svg'
 html_static_path = ['style.css', 'page.js']
 html_css_files = ['style.css']
 html_js_files = ['page.js']
