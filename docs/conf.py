@@ -44,7 +44,8 @@ html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {'navigation_with_keys': True, 'top_of_page_buttons': []}
 # one script with all of MathJax's letters in it; of its package nothing else is needed
-mathjax = Path(importlib.util.find_spec('sphinx-mathjax-offline').origin).parent/'static/mathjax/tex-svg-full.js'
+package = importlib.util.find_spec('sphinx-mathjax-offline').origin
+mathjax = Path(package).parent/'static/mathjax/tex-svg-full.js'
 html_static_path.append(str(mathjax))
 mathjax_path = mathjax.name
 mathjax3_config = {'options': {'enableMenu': False}}

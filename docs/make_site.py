@@ -1,4 +1,4 @@
-"""The course site: notebooks with their stored outputs, and the API, made into `_docs/` by Sphinx (see conf.py).
+"""The course site: notebooks with their stored outputs, and the API, made by Sphinx (conf.py) into `_docs/`.
 
     python docs/make_site.py [nbs/11_losses.ipynb …]
 
@@ -73,7 +73,7 @@ def public(module: str) -> dict[str, ast.stmt]:
 
 
 def label(module: str, name: str, node: ast.stmt) -> str:
-    "What the place of a definition is called in the site; labels know no capitals, and `Plan` makes no `plan`."
+    "What a definition is called in the site; labels know no capitals, and there are `Plan` and `plan`."
     kind = {ast.FunctionDef: 'def', ast.ClassDef: 'class'}.get(type(node), 'value')
     return f'{kind}-{module}.{name}'.lower()
 
@@ -127,16 +127,20 @@ def sidebar() -> str:
     "The sections of sidebar.yml, then what is no notebook, as Sphinx wants them."
     def tree(caption: str, lines: list[str]) -> str:
         return '\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *lines, '```'])
-    contents = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']['contents']
-    sections = [(part['section'], [NBS/p for p in part['contents']]) for part in contents if isinstance(part, dict)]
-    trees = [tree(name, [f'{numbered(p)} </{place(p)}>' for p in paths]) for name, paths in sections]
+    listed = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))
+    trees = []
+    for part in listed['website']['sidebar']['contents']:
+        if isinstance(part, dict): # the other one is the index
+            paths = [NBS/p for p in part['contents']]
+            trees.append(tree(part['section'], [f'{numbered(p)} </{place(p)}>' for p in paths]))
     return '\n\n'.join([*trees, tree('Reference', ['api/index', *(p.stem for p in TEXTS)])])
 
 
 def api(path: Path, module: str) -> str:
     "The API page of a module: what autodoc is to write."
     name = f'vssl_nb.{module}'
-    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: :doc:`{numbered(path)} </{place(path).with_suffix("")}>`']
+    lesson = f':doc:`{numbered(path)} </{place(path).with_suffix("")}>`'
+    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: {lesson}']
     for what, node in public(module).items():
         if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{what}']
         elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{what}', '   :members:']
@@ -147,13 +151,13 @@ def api(path: Path, module: str) -> str:
 
 def listing(path: Path, files: set[Path]) -> str:
     "A file of the repository as a page; a folder as a list of its files."
-    name = path.relative_to(ROOT)
+    head = f'---\norphan:\n---\n# {path.relative_to(ROOT)}\n\n'
     if path.is_file():
         language = {'.py': 'python', '.ini': 'ini', '.sh': 'sh'}.get(path.suffix, 'text')
-        return f'---\norphan:\n---\n# {name}\n\n``````{language}\n{path.read_text(encoding="utf-8")}\n``````\n'
+        return f'{head}``````{language}\n{path.read_text(encoding="utf-8")}\n``````\n'
     inside = sorted(p for p in path.iterdir() if p.is_file())
     files.update(inside)
-    return f'---\norphan:\n---\n# {name}/\n\n' + '\n'.join(f'- [](/{place(p)})' for p in inside) + '\n'
+    return head + '\n'.join(f'- [](/{place(p)})' for p in inside) + '\n'
 
 
 def sources(chosen: list[Path], folder: Path) -> None:
@@ -182,7 +186,8 @@ def make(paths: list[Path], site: Path = SITE) -> None:
     with tempfile.TemporaryDirectory() as work:
         sources(paths, Path(work, 'sources'))
         options = ['--quiet', '--fail-on-warning', '--keep-going', '-c', str(DOCS), '-d', f'{work}/read']
-        if build_main([*options, f'{work}/sources', f'{work}/site']): sys.exit('no site: see the warnings above')
+        if build_main([*options, f'{work}/sources', f'{work}/site']):
+            sys.exit('no site: mend what the warnings above say')
         Path(work, 'site', '.buildinfo').unlink(missing_ok=True)
         shutil.rmtree(site, ignore_errors=True)
         shutil.move(f'{work}/site', site)

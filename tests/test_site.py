@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import threading
+from base64 import b64decode
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -63,7 +64,8 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
                 if unquote(to.fragment) not in pages[there].ids: lost.append(f'{path.name}: {url}')
     assert not lost, lost[:20]
     for sheet in site.rglob('*.css'):
-        assert not re.findall(r'(?:url\(|@import)\s*["\']?(?:https?:)?//', sheet.read_text(encoding='utf-8')), sheet
+        text = sheet.read_text(encoding='utf-8')
+        assert not re.findall(r'(?:url\(|@import)\s*["\']?(?:https?:)?//', text), sheet
 
 
 def test_a_page_is_its_notebook_as_stored(site, pages):
@@ -72,7 +74,6 @@ def test_a_page_is_its_notebook_as_stored(site, pages):
     stored = [o['data']['image/png'] for c in cells(NBS/'00_show.ipynb') if c['cell_type'] == 'code'
         for o in c['outputs'] if 'image/png' in o.get('data', {})]
     shown = [(site/unquote(src)).read_bytes() for src in pages[site/'00_show.html'].loads if '_images' in src]
-    from base64 import b64decode
     assert {b64decode(s) for s in stored} <= set(shown) and sum(map(moves, shown)) >= 3
     hidden = next(c for c in cells(NBS/'11_losses.ipynb') if c['source'].startswith('#| hide'))
     made = json.loads(page(NBS/'11_losses.ipynb', True, set()))['cells']
@@ -93,7 +94,8 @@ def test_sidebar_is_that_of_the_notebooks(site, pages):
     html = pages[site/'index.html'].html
     captions = re.findall(r'<p class="caption"[^>]*><span class="caption-text">([^<]+)', html)
     assert captions[:2] == ['Start here', '0x Data'] and captions[-1] == 'Reference'
-    assert html.index('tutorials/first_minutes.html') < html.index('>00 Show<') < html.index('>50 The command line<')
+    places = [html.index(x) for x in ('tutorials/first_minutes.html', '>00 Show<', '>50 The command line<')]
+    assert places == sorted(places)
 
 
 def test_api_says_what_the_comments_say(site, pages):
@@ -113,7 +115,8 @@ def test_search_has_the_words(site):
         places = found[where].get(word, [])
         return {found['docnames'][i] for i in ([places] if isinstance(places, int) else places)}
     assert {'11_losses', '36_methods.moquad'} <= pages_with('mil_nc', 'terms') # words end as their stems do
-    assert '13_momentum' in pages_with('queue', 'titleterms') and '29_released' in pages_with('queue', 'terms')
+    assert '13_momentum' in pages_with('queue', 'titleterms')
+    assert '29_released' in pages_with('queue', 'terms')
 
 
 def test_links_to_files_become_pages_of_files():
@@ -160,7 +163,8 @@ def address(request, site):
         return
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args): pass
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), partial(Quiet, directory=str(site.parent.parent)))
+    from_above = partial(Quiet, directory=str(site.parent.parent))
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), from_above)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f'http://127.0.0.1:{server.server_port}/under/a%20path'
     server.shutdown()
@@ -186,7 +190,8 @@ def test_in_a_browser(browser, address):
     # formulas
     tab.goto(f'{address}/36_methods.moquad.html')
     tab.locator('mjx-container svg').first.wait_for()
-    tab.wait_for_function('document.querySelectorAll("mjx-container").length >= document.querySelectorAll(".math").length')
+    tab.wait_for_function("""document.querySelectorAll('mjx-container').length
+        >= document.querySelectorAll('.math').length""")
     assert not tab.locator('mjx-merror, [data-mjx-error]').count()
     # a fold that is clicked, and one that is linked to
     checks = tab.locator('section#checks > details.fold')
