@@ -2,6 +2,7 @@
 import importlib.util
 import re
 import sys
+import warnings
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -26,6 +27,7 @@ myst_heading_anchors = 6
 myst_heading_slug_func = 'make_site.slug'
 
 # API
+warnings.filterwarnings('ignore', 'Unknown section') # in what a class inherits from matplotlib
 autodoc_inherit_docstrings = False
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 80
@@ -84,6 +86,12 @@ def fold(app, doctree, page):
         section[:] = [html('<details class="fold"><summary>'), title, html(note), *inside, html('</details>')]
 
 
+def describe(app, doctree, page):
+    "Pictures without words: a name of a file is none."
+    for image in doctree.findall(nodes.image): image.setdefault('alt', 'what the cell above shows')
+
+
 def setup(app):
     app.connect('autodoc-process-docstring', document)
     app.connect('doctree-resolved', fold)
+    app.connect('doctree-resolved', describe)

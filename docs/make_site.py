@@ -140,11 +140,12 @@ def api(path: Path, module: str) -> str:
     "The API page of a module: what autodoc is to write."
     name = f'vssl_nb.{module}'
     lesson = f':doc:`{numbered(path)} </{place(path).with_suffix("")}>`'
-    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: {lesson}']
+    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: {lesson}',
+        f'.. py:currentmodule:: {name}']
     for what, node in public(module).items():
         if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{what}']
         elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{what}', '   :members:']
-        else: lines = [f'.. py:data:: {name}.{what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
+        else: lines = [f'.. py:data:: {what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
         parts.append('\n'.join([*lines, '', f'   :ref:`where it is taught <{label(module, what, node)}>`']))
     return '\n\n'.join(parts) + '\n'
 
