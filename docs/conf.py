@@ -11,6 +11,8 @@ from fastcore.docments import docments
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+from make_site import escaped # noqa: E402
+
 config = ConfigParser(delimiters=['='])
 config.read(DOCS.parent/'settings.ini', encoding='utf-8')
 cfg = config['DEFAULT']
@@ -53,14 +55,6 @@ mathjax_path = mathjax.name
 mathjax3_config = {'options': {'enableMenu': False}}
 
 FOLDED = re.compile(r'(checks|answers?)\b', re.I)
-
-
-def escaped(text):
-    "Plain text with `code`, as our docstrings are, in reStructuredText."
-    parts = re.split(r'`+([^`]+)`+', text)
-    parts[::2] = [re.sub(r'([*_|\\])', r'\\\1', p) for p in parts[::2]]
-    parts[1::2] = [f'\\ ``{p.strip()}``\\ ' for p in parts[1::2]]
-    return ''.join(parts)
 
 
 def document(app, what, name, thing, options, lines):

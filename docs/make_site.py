@@ -110,6 +110,7 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
             if labels: made.append(cell('\n'.join(labels)))
         if whole: made.append(c | {'source': code.strip('\n')})
     if module and whole: made.insert(1, cell(f'Its API: [](/api/{module}.rst)'))
+    if not whole: made.insert(1, cell('*Headings alone: `make site` without PAGES makes all of it.*'))
     if path == NBS/'index.ipynb': made.append(cell(sidebar()))
     kernel = {'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}}
     return json.dumps({'cells': made, 'metadata': kernel, 'nbformat': 4, 'nbformat_minor': 4})
@@ -136,6 +137,14 @@ def sidebar() -> str:
     return '\n\n'.join([*trees, tree('Reference', ['api/index', *(p.stem for p in TEXTS)])])
 
 
+def escaped(text: str) -> str:
+    "Plain text with `code`, as our docstrings are, in reStructuredText."
+    parts = re.split(r'`+([^`]+)`+', text)
+    parts[::2] = [re.sub(r'([*_|\\])', r'\\\1', p) for p in parts[::2]]
+    parts[1::2] = [f'\\ ``{p.strip()}``\\ ' for p in parts[1::2]]
+    return ''.join(parts)
+
+
 def api(path: Path, module: str) -> str:
     "The API page of a module: what autodoc is to write."
     name = f'vssl_nb.{module}'
@@ -148,6 +157,16 @@ def api(path: Path, module: str) -> str:
         else: lines = [f'.. py:data:: {what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
         parts.append('\n'.join([*lines, '', f'   :ref:`where it is taught <{label(module, what, node)}>`']))
     return '\n\n'.join(parts) + '\n'
+
+
+def api_index(modules: dict[Path, str]) -> str:
+    "The modules in reading order, each with its sentence."
+    rows = []
+    for path, module in modules.items():
+        sentence = re.search(r'^> (.*)', cells(path)[0]['source'], re.M)
+        rows.append(f'* :doc:`{module}`: {escaped(sentence[1])}' if sentence else f'* :doc:`{module}`')
+    tree = '\n   '.join(['.. toctree::', ':hidden:', '', *(f'{m} <{m}>' for m in modules.values())])
+    return '\n\n'.join(['API\n===', 'All names: :ref:`genindex`.', '\n'.join(rows), tree]) + '\n'
 
 
 def listing(path: Path, files: set[Path]) -> str:
@@ -171,8 +190,7 @@ def sources(chosen: list[Path], folder: Path) -> None:
     for path in notebooks(): write(place(path), page(path, path in chosen, files))
     for path in TEXTS: write(place(path), markdown(path, path.read_text(encoding='utf-8'), files))
     for path, module in modules.items(): write(f'api/{module}.rst', api(path, module))
-    names = [f'{m} <{m}>' for m in sorted(modules.values())]
-    write('api/index.rst', '\n   '.join(['API\n===\n\n.. toctree::', ':maxdepth: 1', '', *names]) + '\n')
+    write('api/index.rst', api_index(modules))
     written: set[Path] = set()
     while todo := files - written: # a folder brings in its files
         for path in todo: write(place(path), listing(path, files))
