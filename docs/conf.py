@@ -20,6 +20,7 @@ cfg = config['DEFAULT']
 project, author, copyright = cfg['title'], cfg['author'], cfg['copyright']
 extensions = ['myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.viewcode', 'sphinx.ext.mathjax']
 language = 'en'
+smartquotes = False # '--data' is an option, no dash
 
 # pages
 nb_execution_mode = 'off' # what is stored is shown
