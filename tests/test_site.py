@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from house import NBS, ROOT, cells, moves, notebooks
+from house import FOLDS, NBS, ROOT, cells, moves, notebooks
 
 sys.path.insert(0, str(ROOT/'docs'))
 from make_site import make, markdown, page, sidebar # noqa: E402
@@ -85,6 +85,12 @@ def test_checks_and_answers_are_folded(site, pages):
     folds = re.findall(r'<details class="fold"><summary>\s*<h\d>(\w+)', html)
     assert folds == ['Answers', 'Checks'] and html.count('<details class="fold">') == html.count('</details>')
     assert not any(p.open_folds for p in pages.values())
+
+
+def test_jupyterlab_quarto_and_this_site_fold_the_same():
+    names = FOLDS.pattern.split('} ')[1]
+    assert names in (ROOT/'docs'/'conf.py').read_text() and names in (NBS/'fold.html').read_text()
+    assert 'fold.html' in (NBS/'_quarto.yml').read_text()
 
 
 def test_sidebar_is_that_of_the_notebooks(site, pages):
