@@ -13,7 +13,7 @@ help:
 	@echo 'make test-lab run every page in JupyterLab and a headless Chromium, and move its widgets (_lab/ has pictures)'
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
-	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
+	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
 	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
 	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
 
@@ -46,7 +46,7 @@ readme: $(READY)
 	$(BIN)/python tests/house.py readme
 
 site: $(READY)
-	$(BIN)/python tests/house.py site $(PAGES)
+	$(BIN)/python docs/make_site.py $(PAGES)
 
 mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py
