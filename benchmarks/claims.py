@@ -59,6 +59,19 @@ WHY: dict[tuple[int, bool | None], str] = {
     }
 
 
+def of_story(found: dict) -> dict[int, dict[str, list[float]]]:
+    "Numbers of claims 1 to 3: runs on frames that make the same number of steps from the same weights."
+    rows = [{(r['name'], r['view']): 100*r['r1'] for r in seed['rows']} for seed in found['seeds']]
+    def each(name, view='rgb'): return [r[name, view] for r in rows]
+    infonce, uber = each('infonce-toy-rgb-longer'), each('ubernce-toy-rgb')
+    frames, motion = each('coclr-toy-rgb-cycle1'), each('coclr-toy-residual-cycle1', 'residual')
+    return {1: {'InfoNCE': infonce, 'UberNCE': uber},
+        2: {'InfoNCE': infonce, 'CoCLR': frames,
+            'halfway to UberNCE': [(a+b)/2 for a, b in zip(infonce, uber)]},
+        3: {'frames': frames, 'motion': motion,
+            'both streams': each('coclr-toy-rgb-cycle1', 'rgb+residual')}}
+
+
 def of_cascade(found: dict) -> dict[int, dict[str, list[float]]]:
     "Numbers of claims 4, 5, 7, 8 and 10, a list over the seeds for each name."
     rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
@@ -155,6 +168,7 @@ def of_distances(found: dict) -> dict[int, dict[str, list[float]]]:
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--story', type=Path, help='what benchmarks/story.py wrote')
     p.add_argument('--cascade', type=Path, help='what benchmarks/cascade.py wrote')
     p.add_argument('--iic', type=Path, help='what benchmarks/iic.py wrote')
     p.add_argument('--moquad', type=Path, help='what benchmarks/moquad.py wrote')
@@ -165,8 +179,9 @@ def main():
     p.add_argument('--out', type=Path, default=LEDGER)
     a = p.parse_args()
     kept = []
-    for file, numbers_of in ((a.cascade, of_cascade), (a.iic, of_iic), (a.moquad, of_moquad),
-            (a.looking, of_looking), (a.provico, of_provico), (a.distances, of_distances)):
+    for file, numbers_of in ((a.story, of_story), (a.cascade, of_cascade), (a.iic, of_iic),
+            (a.moquad, of_moquad), (a.looking, of_looking), (a.provico, of_provico),
+            (a.distances, of_distances)):
         if not file: continue
         files = file if isinstance(file, list) else [file]
         found, *more = (json.loads(f.read_text()) for f in files)

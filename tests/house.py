@@ -4,6 +4,7 @@
     python tests/house.py pages [nbs/11_losses.ipynb …]
     python tests/house.py fold [nbs/11_losses.ipynb …]
     python tests/house.py site [nbs/11_losses.ipynb …]
+    python tests/house.py typed [nbs/11_losses.ipynb …]
 """
 import json
 import os
@@ -51,6 +52,39 @@ def section(found: list[dict], at: int) -> list[dict]:
     for i, cell in enumerate(below):
         if cell['cell_type'] == 'markdown' and re.match(r'#{1,%d} ' % level, cell['source']): return below[:i]
     return below
+
+
+def unfolded(found: list[dict]) -> list[dict]:
+    "The cells that a reader sees without opening a section."
+    hidden = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
+    return [c for c in found if id(c) not in hidden]
+
+
+NUMBER = r'(?<![\w.@#-])\d+(?:,\d{3})*(?:\.\d+)?'
+RESULT = re.compile('|'.join((
+    rf'R@\d+[^.;|\n\d]{{0,40}}?({NUMBER})', rf'({NUMBER})\s*(?:\\?%|percent|points)',
+    rf'\bloss[^.;|\n\d]{{0,25}}?({NUMBER})', rf'({NUMBER})[^.;|\n\d]{{0,12}}?\bloss\b')))
+
+
+def typed_numbers(path: Path) -> list[str]:
+    """Results in prose (next to R@, %, points, loss) that nothing on the page computes and no link gives
+    a source: they go stale. A number is computed if an output or a cell of code has one that rounds to it."""
+    found = cells(path)
+    code = [c for c in found if c['cell_type'] == 'code']
+    shown = [o for c in code for o in c.get('outputs', [])]
+    said = [str(o.get('text', '')) for o in shown]
+    said += [str(data) for o in shown for kind, data in o.get('data', {}).items() if kind.startswith('text/')]
+    numbers = re.findall(r'\d+(?:,\d{3})*(?:\.\d+)?|\.\d+', '\n'.join([c['source'] for c in code] + said))
+    known = [float(n.replace(',', '')) for n in numbers]
+
+    def computed(number: str) -> bool:
+        digits, value = len(number.partition('.')[2]), float(number.replace(',', ''))
+        return any(abs(round(k*scale, digits) - value) < 1e-9 for k in known for scale in (1, 100))
+
+    prose = [b for c in unfolded(found) if c['cell_type'] == 'markdown' for b in c['source'].split('\n\n')]
+    hits = [(block, m) for block in prose if '](' not in block for m in RESULT.finditer(block)]
+    return [block[max(0, m.start() - 40):m.end() + 20] for block, m in hits
+        if not computed(next(g for g in m.groups() if g))]
 
 
 def fold(path: Path) -> None:
@@ -156,9 +190,11 @@ def main() -> None:
         for path in [Path(p).resolve() for p in paths] or notebooks():
             print(path.relative_to(ROOT), flush=True)
             execute(path)
-    elif what in ('fold', 'site'):
+    elif what in ('fold', 'site', 'typed'):
         chosen = [Path(p).resolve() for p in paths] or notebooks()
         if what == 'site': site(chosen)
+        elif what == 'typed':
+            for path in chosen: print('\n'.join(f'{path.name}: {hit!r}' for hit in typed_numbers(path)))
         else:
             for path in chosen: fold(path)
     else: sys.exit(__doc__)

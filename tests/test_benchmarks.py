@@ -270,6 +270,21 @@ def test_moquad(tmp_path):
         assert abs(gain - statistics.mean(mine)) < 1e-9
 
 
+def test_claims_of_the_story(tmp_path):
+    def row(name, r1, view='rgb'): return {'name': name, 'view': view, 'r1': r1}
+    def seed(n): return {'seed': n, 'rows': [row('infonce-toy-rgb-longer', .2), row('ubernce-toy-rgb', .8),
+        row('coclr-toy-rgb-cycle1', .5 + .01*n), row('coclr-toy-residual-cycle1', .7, 'residual'),
+        row('coclr-toy-rgb-cycle1', .6, 'rgb+residual')]}
+    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
+    (tmp_path/'story.json').write_text(json.dumps(told))
+    done = script('claims.py', '--story', 'story.json', '--out', 'claims.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
+    assert {n: r['held'] for n, r in rows.items()} == {1: True, 2: True, 3: False}
+    assert rows[2]['numbers'] == {'InfoNCE': [20.]*3, 'CoCLR': [51., 52., 53.], 'halfway to UberNCE': [50.]*3}
+    assert rows[3]['numbers']['both streams'] == [60.]*3
+
+
 def test_claims_of_moquad(tmp_path):
     names = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg', 'reverse', 'shuffle', 'alpha 1.5', '20 %']
     def row(name, i, n): return {'run': name, 'r1': .1*i + .01*n, 'rank_n': [None, .2, .3 + .02*i]}

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from house import (COLLAPSED, FOLDS, NBS, ROOT, cells, fold, folds, moves, notebooks, readme, section, site,
-    small)
+    small, typed_numbers, unfolded)
+
+from vssl_nb.claims import CLAIMS
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
@@ -66,6 +68,9 @@ def test_library_is_exported(copy):
 
 def test_readme_is_the_index():
     assert (ROOT/'README.md').read_text(encoding='utf-8') == readme(), 'run make readme'
+    pictures = re.findall(r'!\[.+?\]\((images/\S+?)\)', markdown(NBS/'index.ipynb'))
+    moving = [p for p in pictures if moves((NBS/p).read_bytes())]
+    assert moving, 'a course about motion opens with a picture that moves'
     kinds = {c['cell_type'] for c in cells(NBS/'index.ipynb')}
     assert kinds == {'markdown'}, 'index.ipynb is the README: markdown only'
 
@@ -78,7 +83,9 @@ def markdown(path):
 def anchors(path):
     "What `#…` may name in a file: ids that are written out, and headings as JupyterLab calls them."
     headings = re.findall(r'^#+ +(.+?) *$', markdown(path), re.M)
-    return {*re.findall(r'<a id="([^"]+)">', markdown(path)), *(h.replace(' ', '-') for h in headings)}
+    names = {h.replace(' ', '-') for h in headings}
+    if path.suffix=='.md': names = {n.lower() for n in names} # as GitHub calls them
+    return {*re.findall(r'<a id="([^"]+)">', markdown(path)), *names}
 
 
 def test_links_lead_somewhere():
@@ -217,6 +224,66 @@ def test_checks_and_answers_are_folded():
             if not below: wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')
             if any(is_exported(b) for b in below): wrong.append(f'{path.name}: exported code is folded')
     assert not wrong, f'python tests/house.py fold: {wrong}'
+
+
+def test_results_in_prose_are_computed_or_have_a_source():
+    sources = {'29_released.ipynb'} # says of every number where it is from
+    pages = [p for p in notebooks() if p.name not in NOT_YET | sources]
+    typed = {p.name: hits for p in pages if (hits := typed_numbers(p))}
+    assert not typed, typed
+
+
+def test_typed_numbers_are_found(tmp_path):
+    prose = ['R@1 is 51.2 %', 'loss fell to 0.123', 'by 17 points', 'R@1 33.1 [paper](x)', 'three of 4',
+        '44 % right']
+    page = [{'cell_type': 'markdown', 'source': '\n\n'.join(prose)},
+        {'cell_type': 'code', 'source': 'x', 'outputs': [{'text': 'share 0.4398, loss .1234'}]},
+        {'cell_type': 'markdown', 'source': '## Checks'}, {'cell_type': 'markdown', 'source': '99 %'}]
+    (tmp_path/'page.ipynb').write_text(json.dumps({'cells': page}))
+    assert typed_numbers(tmp_path/'page.ipynb') == ['R@1 is 51.2 %', 'by 17 points']
+
+
+def exercises(path):
+    "Numbered questions, cells of code beside them, and cells of code that prove the answers."
+    found = cells(path)
+    at = [i for i, c in enumerate(found) if c['source'].startswith('## Exercises')]
+    if not at: return 0, 0, 0
+    below = section(found, at[0])
+    asked = [found[at[0]], *unfolded(below)]
+    questions = re.findall(r'^\d+\. ', '\n'.join(c['source'] for c in asked), re.M)
+    answers = [c for i, c in enumerate(below) if folds(c) for c in section(below, i)]
+    proofs = [re.search(r'\bassert\b|\btest_\w+\(', c['source']) for c in answers if c['cell_type']=='code']
+    return len(questions), sum(c['cell_type']=='code' for c in asked), sum(map(bool, proofs))
+
+
+NOT_YET = {'00_diagrams.ipynb', '00_paths.ipynb', '00_plugins.ipynb', '00_show.ipynb', '01_video.ipynb',
+    '02_manifest.ipynb', '03_toy.ipynb', '04_sampling.ipynb', '05_augment.ipynb', '06_datasets.ipynb',
+    '07_motion.ipynb', '08_views.ipynb', '09_archives.ipynb', '09_own_folder.ipynb', '10_backbones.ipynb',
+    '11_gaussians.ipynb', '11_losses.ipynb', '11_resnets.ipynb', '12_distributed.ipynb',
+    '13_momentum.ipynb', '14_mining.ipynb', '14_torch_files.ipynb', '15_checkpoints.ipynb', '16_flow.ipynb',
+    '16_hub.ipynb', '17_machine.ipynb', '18_pretended_gpu.ipynb', '18_protocols.ipynb', '19_prepare.ipynb',
+    '20_optim.ipynb', '21_train.ipynb', '22_driver.ipynb', '22_features.ipynb', '23_retrieval.ipynb',
+    '24_classification.ipynb', '24_match_probability.ipynb', '25_health.ipynb', '25_own_videos.ipynb',
+    '26_looking.ipynb', '26_uncertainty.ipynb', '27_search.ipynb', '28_published.ipynb',
+    '32_methods.coclr.ipynb', '33_cpr.ipynb', '40_recipes.ipynb', '41_experiments.ipynb', '42_report.ipynb',
+    '43_budget.ipynb', '44_evaluation.ipynb', '45_cotraining.ipynb', '45_finetuning.ipynb', '46_demo.ipynb',
+    '46_mining_quality.ipynb', '47_fitting.ipynb', '48_bridge.ipynb', '48_dry_run.ipynb',
+    '49_verdict.ipynb', '50_cli.ipynb', '51_entry.ipynb'}
+
+
+def test_pages_have_exercises_that_check_themselves():
+    got = {p.name: exercises(p) for p in NUMBERED}
+    few = {name: n for name, n in got.items() if n[0] < 3 or not n[1] or not n[2]}
+    few = {name: n for name, n in few.items() if name not in NOT_YET}
+    assert not few, f'questions, cells to change, cells that prove an answer: {few}'
+
+
+def test_readme_counts_the_claims():
+    rows = json.loads((ROOT/'results'/'claims.json').read_text(encoding='utf-8'))
+    tested = [r for r in rows if r['held'] is not None]
+    said = re.search(r'tests (\d+) of (\d+) .*?: (\d+) hold', readme())
+    assert said, 'how many were tested, and how many hold?'
+    assert [int(n) for n in said.groups()] == [len(tested), len(CLAIMS), sum(r['held'] for r in tested)]
 
 
 def test_fold_folds_what_it_should(tmp_path, copy):
