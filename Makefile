@@ -33,7 +33,7 @@ test: check
 	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --durations 10 tests
 
 lab: $(READY)
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/index.ipynb
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
 
 test-lab: $(READY)
 	$(BIN)/python tests/lab.py $(if $(READER),--reader) $(PAGES)
