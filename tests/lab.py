@@ -69,7 +69,7 @@ def pages_of(root: Path) -> list[str]:
     "All notebooks below nbs/, in reading order, the page first that 'make lab' opens."
     hidden = {'.ipynb_checkpoints', '_proc'}
     found = sorted(p for p in (root/'nbs').rglob('*.ipynb') if not hidden & {*p.parts})
-    return [str(p.relative_to(root)) for p in sorted(found, key=lambda p: p.name != START)]
+    return [str(p.relative_to(root)) for p in sorted(found, key=lambda p: p.name != Path(start_page()).name)]
 
 
 def start_page() -> str:
@@ -385,7 +385,7 @@ def main() -> int:
     with jupyter(root, asked.reader, jobs) as address:
         patience = 600. if asked.reader else 240.
         for n in range(jobs):
-            first = n == 0 and (root/'nbs'/START).exists()
+            first = n == 0 and (root/'nbs'/Path(start_page()).name).exists()
             given = (n, address, todo, done, asked.screens, patience, first)
             threading.Thread(target=work, args=given, daemon=True).start()
         while jobs:
