@@ -4,15 +4,16 @@ BIN   := .venv/bin
 READY := .venv/.ready
 TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
-.PHONY: demo test check lab pages readme site mutants gpu help
+.PHONY: demo test check lab test-lab pages readme site mutants gpu help
 help:
 	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
 	@echo 'make check   the quick part of it: clean, exported, README, import order, ruff, types, size of outputs'
-	@echo 'make lab     open the notebooks in JupyterLab'
+	@echo 'make lab     open the notebooks in JupyterLab, at their start page'
+	@echo 'make test-lab run every page in JupyterLab and a headless Chromium, and move its widgets (_lab/ has pictures)'
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
-	@echo 'make site    write all pages as plain HTML to _docs/ (folded checks, moving pictures; needs no Quarto)'
+	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
 	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
 	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
 
@@ -32,7 +33,10 @@ test: check
 	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --durations 10 tests
 
 lab: $(READY)
-	$(BIN)/jupyter lab --notebook-dir=nbs
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
+
+test-lab: $(READY)
+	$(BIN)/python tests/lab.py $(if $(READER),--reader) $(PAGES)
 
 pages: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/house.py pages $(PAGES)
@@ -42,7 +46,7 @@ readme: $(READY)
 	$(BIN)/python tests/house.py readme
 
 site: $(READY)
-	$(BIN)/python tests/house.py site $(PAGES)
+	$(BIN)/python docs/make_site.py $(PAGES)
 
 mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py

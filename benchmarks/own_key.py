@@ -49,7 +49,8 @@ def main():
     rows = []
     for drop in a.drop:
         rows.append({'drop_own': drop, 'r1': [measured(a.story, s, drop) for s in a.seeds]})
-        print(f'own key dropped in {drop:.0%} of the steps: R@1', *(f'{x:.1%}' for x in rows[-1]['r1']), flush=True)
+        found = ' '.join(f'{x:.1%}' for x in rows[-1]['r1'])
+        print(f'own key dropped in {drop:.0%} of the steps: R@1 {found}', flush=True)
     where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(),
         'torch': torch.__version__, 'python': platform.python_version()}
     if a.out: a.out.write_text(json.dumps({'what': 'benchmarks/own_key.py', 'date': time.strftime('%Y-%m-%d'),

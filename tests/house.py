@@ -1,9 +1,8 @@
-"""House-keeping: the README from `index.ipynb`, pages executed with outputs, checks folded, a plain site.
+"""House-keeping: the README from `index.ipynb`, pages executed with outputs, checks folded.
 
     python tests/house.py readme
     python tests/house.py pages [nbs/11_losses.ipynb …]
     python tests/house.py fold [nbs/11_losses.ipynb …]
-    python tests/house.py site [nbs/11_losses.ipynb …]
     python tests/house.py typed [nbs/11_losses.ipynb …]
 """
 import json
@@ -15,8 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
-SITE = ROOT/'_docs'
-FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # nbs/fold.html folds the same ones on the site
+FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's name; settings.ini makes nbdev_clean keep it
 
 
@@ -94,21 +92,6 @@ def fold(path: Path) -> None:
         cell['metadata'].pop(COLLAPSED, None)
         if folds(cell): cell['metadata'][COLLAPSED] = True
     path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
-
-
-def site(paths: list[Path], folder: Path = SITE) -> None:
-    "Pages as plain HTML, by nbconvert, for those without Quarto. Sections fold, links lead to other pages."
-    from nbconvert import HTMLExporter
-    script = (NBS/'fold.html').read_text(encoding='utf-8')
-    for path in paths:
-        html, _ = HTMLExporter().from_filename(str(path))
-        html = re.sub(r'(href="(?!https?:)[^"]*)\.ipynb', r'\1.html', html)
-        there = (folder/path.relative_to(NBS)).with_suffix('.html')
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_text(html.replace('</body>', f'{script}</body>'), encoding='utf-8')
-    for picture in (NBS/'images').iterdir():
-        (folder/'images').mkdir(exist_ok=True)
-        (folder/'images'/picture.name).write_bytes(picture.read_bytes())
 
 
 def execute(path: Path) -> None:
@@ -190,13 +173,10 @@ def main() -> None:
         for path in [Path(p).resolve() for p in paths] or notebooks():
             print(path.relative_to(ROOT), flush=True)
             execute(path)
-    elif what in ('fold', 'site', 'typed'):
-        chosen = [Path(p).resolve() for p in paths] or notebooks()
-        if what == 'site': site(chosen)
-        elif what == 'typed':
-            for path in chosen: print('\n'.join(f'{path.name}: {hit!r}' for hit in typed_numbers(path)))
-        else:
-            for path in chosen: fold(path)
+    elif what in ('fold', 'typed'):
+        for path in [Path(p).resolve() for p in paths] or notebooks():
+            if what == 'fold': fold(path)
+            else: print('\n'.join(f'{path.name}: {hit!r}' for hit in typed_numbers(path)))
     else: sys.exit(__doc__)
 
 

@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import shutil
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from house import (COLLAPSED, FOLDS, NBS, ROOT, cells, fold, folds, moves, notebooks, readme, section, site,
-    small, typed_numbers, unfolded)
+from house import (COLLAPSED, NBS, ROOT, cells, fold, folds, moves, notebooks, readme, section, small,
+    typed_numbers, unfolded)
 
 from vssl_nb.claims import CLAIMS
 
@@ -151,7 +151,7 @@ def too_long(text): return [line for line in text.splitlines() if len(line) > WI
 def test_lines_fit_on_a_page():
     "Of what is written by hand: in vssl_nb/ nbdev writes long lines of imports and names."
     by_hand = {p.name: [c['source'] for c in cells(p) if c['cell_type'] == 'code'] for p in notebooks()}
-    scripts = [p for d in ('tests', 'benchmarks', 'data_scripts') for p in (ROOT/d).rglob('*.py')]
+    scripts = [p for d in ('tests', 'benchmarks', 'data_scripts', 'docs') for p in (ROOT/d).rglob('*.py')]
     for path in [ROOT/'setup.py', *scripts]:
         by_hand[str(path.relative_to(ROOT))] = [path.read_text(encoding='utf-8')]
     wide = [(name, line) for name, texts in by_hand.items() for t in texts for line in too_long(t)]
@@ -315,17 +315,6 @@ def test_pictures_that_move_stay_as_they_are():
         raw = Loop(pictures).png
         kept = small({'output_type': 'display_data', 'data': {'image/png': b64encode(raw).decode()}})['data']
         assert (kept.get('image/png') == b64encode(raw).decode()) == (len(pictures) > 1), kept.keys()
-
-
-def test_site_keeps_what_moves_and_folds(tmp_path):
-    site([NBS/'00_show.ipynb'], tmp_path)
-    html = (tmp_path/'00_show.html').read_text(encoding='utf-8')
-    pictures = [b64decode(x) for x in re.findall(r'src="data:image/png;base64,([^"]+)"', html)]
-    assert sum(map(moves, pictures)) >= 3
-    script = (NBS/'fold.html').read_text(encoding='utf-8')
-    assert script in html and FOLDS.pattern.split('} ')[1] in script
-    assert 'fold.html' in (NBS/'_quarto.yml').read_text()
-    assert not re.findall(r'href="(?!https?:)[^"]*\.ipynb', html)
 
 
 def test_outputs_stay_small():

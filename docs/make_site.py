@@ -1,0 +1,217 @@
+"""The course site: notebooks with their stored outputs, and the API, made by Sphinx (conf.py) into `_docs/`.
+
+    python docs/make_site.py [nbs/11_losses.ipynb …]
+
+If pages are named, only these are made; of the others, the titles and headings.
+"""
+import ast
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from textwrap import shorten
+
+import yaml
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+SITE = ROOT/'_docs'
+sys.path.insert(0, str(ROOT/'tests'))
+from house import NBS, cells, notebooks # noqa: E402
+
+TEXTS = [ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
+LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
+ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
+FENCE = re.compile(r'^```.*?^```', re.M | re.S)
+DIRECTIVE = re.compile(r'^#\|\s*(\w+).*\n?', re.M)
+
+
+def markdown(page: Path, text: str, files: set[Path]) -> str:
+    "Anchors and links as MyST wants them; what is linked to and is no page is added to `files`."
+    def anchors(m: re.Match) -> str:
+        ids = [i for i in re.findall(r'id="([^"]+)"', m[0]) if '=' not in i]
+        return '\n'.join(f'({i})=' for i in ids)
+    def link(m: re.Match) -> str:
+        to = (page.parent/m[1]).resolve()
+        if to == NBS: to = NBS/'index.ipynb'
+        if not to.exists() or not to.is_relative_to(ROOT): return m[0] # Sphinx will say so
+        if to.suffix not in {'.ipynb', '.png'} and to not in TEXTS: files.add(to)
+        return f'](/{place(to)}'
+    return LINK.sub(link, ANCHORS.sub(anchors, text))
+
+
+def place(path: Path) -> Path:
+    "Where a file of the repository stands among the sources."
+    if path.is_relative_to(NBS): return path.relative_to(NBS)
+    return Path(path.name) if path in TEXTS else Path('files', f'{path.relative_to(ROOT)}.md')
+
+
+def slug(heading: str) -> str:
+    "The anchor of a heading, as JupyterLab writes it."
+    return heading.replace(' ', '-')
+
+
+def definitions(source: str) -> dict[str, ast.stmt]:
+    "What some code defines, by name."
+    found: dict[str, ast.stmt] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)): found[node.name] = node
+        if isinstance(node, ast.AnnAssign): found[ast.unparse(node.target)] = node
+        if isinstance(node, ast.Assign): found |= {ast.unparse(t): node for t in node.targets}
+    return found
+
+
+def public(module: str) -> dict[str, ast.stmt]:
+    "The public names of a module, in the order of its page."
+    source = (ROOT/'vssl_nb'/f"{module.replace('.', '/')}.py").read_text(encoding='utf-8')
+    found = definitions(source)
+    listed = ast.literal_eval(found['__all__'].value) # type: ignore[attr-defined]
+    return {name: found[name] for name in listed if name in found}
+
+
+def label(module: str, name: str, node: ast.stmt) -> str:
+    "What a definition is called in the site; labels know no capitals, and there are `Plan` and `plan`."
+    kind = {ast.FunctionDef: 'def', ast.ClassDef: 'class'}.get(type(node), 'value')
+    return f'{kind}-{module}.{name}'.lower()
+
+
+def module_of(found: list[dict]) -> str | None:
+    "The module that a page makes, if it makes one."
+    for c in found:
+        if m := re.match(r'#\|\s*default_exp\s+(\S+)', c['source']): return m[1]
+    return None
+
+
+def cell(text: str) -> dict:
+    return {'cell_type': 'markdown', 'metadata': {}, 'source': text}
+
+
+def page(path: Path, whole: bool, files: set[Path]) -> str:
+    "A notebook as the site shows it: without what is hidden, and with a name for every definition."
+    found, made = cells(path), []
+    module = module_of(found)
+    names = public(module) if module else {}
+    for c in found:
+        c.pop('id', None)
+        if c['cell_type'] == 'markdown':
+            text = markdown(path, c['source'], files)
+            if not whole: text = '\n\n'.join(re.findall(r'^#+ .*|^\(\S+\)=$', FENCE.sub('', text), re.M))
+            made.append(cell(text))
+            continue
+        kinds = DIRECTIVE.findall(c['source'])
+        code = DIRECTIVE.sub('', c['source'])
+        if 'hide' in kinds or not (code.strip() or c['outputs']): continue
+        if 'export' in kinds:
+            c['metadata']['tags'] = ['export']
+            labels = [f'({label(module, name, names[name])})=' for name in definitions(code) if name in names]
+            if labels: made.append(cell('\n'.join(labels)))
+        if whole: made.append(c | {'source': code.strip('\n')})
+    if module and whole: made.insert(1, cell(f'Its API: [](/api/{module}.rst)'))
+    if not whole: made.insert(1, cell('*Headings alone: `make site` without PAGES makes all of it.*'))
+    if path == NBS/'index.ipynb': made.append(cell(sidebar()))
+    kernel = {'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}}
+    return json.dumps({'cells': made, 'metadata': kernel, 'nbformat': 4, 'nbformat_minor': 4})
+
+
+def title(path: Path) -> str: return cells(path)[0]['source'].split('\n')[0].lstrip('# ')
+
+
+def numbered(path: Path) -> str:
+    "A page as one speaks of it: its number and its title."
+    return f'{path.name[:2]} {title(path)}' if path.name[:2].isdigit() else title(path)
+
+
+def sidebar() -> str:
+    "The sections of sidebar.yml, then what is no notebook, as Sphinx wants them."
+    def tree(caption: str, lines: list[str]) -> str:
+        return '\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *lines, '```'])
+    listed = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))
+    trees = []
+    for part in listed['website']['sidebar']['contents']:
+        if isinstance(part, dict): # the other one is the index
+            paths = [NBS/p for p in part['contents']]
+            trees.append(tree(part['section'], [f'{numbered(p)} </{place(p)}>' for p in paths]))
+    return '\n\n'.join([*trees, tree('Reference', ['api/index', *(p.stem for p in TEXTS)])])
+
+
+def escaped(text: str) -> str:
+    "Plain text with `code`, as our docstrings are, in reStructuredText."
+    parts = re.split(r'`+([^`]+)`+', text)
+    parts[::2] = [re.sub(r'([*_|\\])', r'\\\1', p) for p in parts[::2]]
+    parts[1::2] = [f'\\ ``{p.strip()}``\\ ' for p in parts[1::2]]
+    return ''.join(parts)
+
+
+def api(path: Path, module: str) -> str:
+    "The API page of a module: what autodoc is to write."
+    name = f'vssl_nb.{module}'
+    lesson = f':doc:`{numbered(path)} </{place(path).with_suffix("")}>`'
+    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: {lesson}',
+        f'.. py:currentmodule:: {name}']
+    for what, node in public(module).items():
+        if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{what}']
+        elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{what}', '   :members:']
+        else: lines = [f'.. py:data:: {what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
+        parts.append('\n'.join([*lines, '', f'   :ref:`where it is taught <{label(module, what, node)}>`']))
+    return '\n\n'.join(parts) + '\n'
+
+
+def api_index(modules: dict[Path, str]) -> str:
+    "The modules in reading order, each with its sentence."
+    rows = []
+    for path, module in modules.items():
+        sentence = re.search(r'^> (.*)', cells(path)[0]['source'], re.M)
+        rows.append(f'* :doc:`{module}`: {escaped(sentence[1])}' if sentence else f'* :doc:`{module}`')
+    tree = '\n   '.join(['.. toctree::', ':hidden:', '', *(f'{m} <{m}>' for m in modules.values())])
+    return '\n\n'.join(['API\n===', 'All names: :ref:`genindex`.', '\n'.join(rows), tree]) + '\n'
+
+
+def listing(path: Path, files: set[Path]) -> str:
+    "A file of the repository as a page; a folder as a list of its files."
+    head = f'---\norphan:\n---\n# {path.relative_to(ROOT)}\n\n'
+    if path.is_file():
+        language = {'.py': 'python', '.ini': 'ini', '.sh': 'sh'}.get(path.suffix, 'text')
+        return f'{head}``````{language}\n{path.read_text(encoding="utf-8")}\n``````\n'
+    inside = sorted(p for p in path.iterdir() if p.is_file())
+    files.update(inside)
+    return head + '\n'.join(f'- [](/{place(p)})' for p in inside) + '\n'
+
+
+def sources(chosen: list[Path], folder: Path) -> None:
+    "Everything that Sphinx reads."
+    def write(name: str | Path, text: str) -> None:
+        (folder/name).parent.mkdir(parents=True, exist_ok=True)
+        (folder/name).write_text(text, encoding='utf-8')
+    files: set[Path] = set()
+    modules = {path: module for path in chosen if (module := module_of(cells(path)))}
+    for path in notebooks(): write(place(path), page(path, path in chosen, files))
+    for path in TEXTS: write(place(path), markdown(path, path.read_text(encoding='utf-8'), files))
+    for path, module in modules.items(): write(f'api/{module}.rst', api(path, module))
+    write('api/index.rst', api_index(modules))
+    written: set[Path] = set()
+    while todo := files - written: # a folder brings in its files
+        for path in todo: write(place(path), listing(path, files))
+        written |= todo
+    shutil.copytree(NBS/'images', folder/'images')
+
+
+def make(paths: list[Path], site: Path = SITE) -> None:
+    "The site in a folder of its own, which is replaced only when all of it was made without a warning."
+    from sphinx.cmd.build import build_main
+    os.environ |= {'JUPYTER_PLATFORM_DIRS': '1'}
+    with tempfile.TemporaryDirectory() as work:
+        sources(paths, Path(work, 'sources'))
+        options = ['--quiet', '--fail-on-warning', '--keep-going', '-c', str(DOCS), '-d', f'{work}/read']
+        if build_main([*options, f'{work}/sources', f'{work}/site']):
+            sys.exit('no site: mend what the warnings above say')
+        Path(work, 'site', '.buildinfo').unlink(missing_ok=True)
+        shutil.rmtree(site, ignore_errors=True)
+        shutil.move(f'{work}/site', site)
+
+
+if __name__ == '__main__':
+    make([Path(p).resolve() for p in sys.argv[1:]] or notebooks())
+    print(SITE/'index.html')
