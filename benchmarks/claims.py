@@ -16,6 +16,12 @@ from vssl_nb.claims import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledg
 STAGES = (1, 3, 5, 7)
 COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
 WHY: dict[tuple[int, bool | None], str] = {
+    (1, True): 'InfoNCE tells the videos apart by their looks, which say nothing of their class here; labels '
+        'forbid that.',
+    (2, True): 'Far beyond halfway: differences of frames have no looks to go by, know the motions before '
+        'the frames do, and name the positives.',
+    (3, True): 'By eight points over frames and hardly three over motion; on one seed of three motion alone '
+        'is ahead.',
     (4, False): 'From InfoNCE frames, which know hardly more than chance, five and seven stages collapse on '
         'two of three seeds: stages that ask the frames keep what they already take for alike. From frames '
         'that CoCLR has taught (second cycle) no run collapses, and three stages are level with one.',

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+
+from vssl_nb.cotraining import mining_candidates
+from vssl_nb.machine import Machine
+from vssl_nb.recipes import find
 
 ROOT = Path(__file__).parent.parent
 
@@ -120,6 +125,34 @@ def test_story(tmp_path):
     assert all(1 < found['streams'][n]['effective'] < found['streams'][n]['dimensions']
         for n in ('frames', 'differences'))
     assert f"{found['streams']['both']['whitened']:.1%}" in done.stdout
+    own_key(tmp_path, changes, co)
+    features_of_story(tmp_path)
+
+
+def own_key(folder, changes, trained):
+    "Run where the story was: the recipe's share is what the story measured, and trains nothing."
+    drop = find('coclr-toy-rgb-cycle1').method.drop_own
+    done = script('own_key.py', '--story', 'f', '--seeds', 1, '--drop', 0, drop, '--changes', changes, '--out',
+        'own.json', cwd=folder)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((folder/'own.json').read_text())['rows']
+    assert [r['drop_own'] for r in rows] == [0, drop] and rows[1]['r1'] == [trained]
+    assert f'R@1 {rows[0]["r1"][0]:.1%}' in done.stdout and (folder/'f'/'seed1'/'own-0.0'/'last.pt').exists()
+    assert not (folder/'f'/'seed1'/f'own-{drop}').exists()
+
+
+def features_of_story(folder):
+    "What is kept as bytes is what the encoders give."
+    done = script('story_features.py', '--story', 'f', '--seed', 1, '--videos', 8, '--out', 'x.safetensors',
+        cwd=folder)
+    assert done.returncode == 0, done.stderr
+    with safe_open(folder/'x.safetensors', 'pt') as f:
+        kept, scale = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['scale'])
+    x = {k: kept[k].float()*scale[k]/127 for k in scale}
+    for k, v in x.items(): assert torch.allclose(v.norm(dim=-1), torch.ones(()), atol=.05), k
+    again = mining_candidates(folder/'f'/'seed1'/'infonce-toy-residual', machine=Machine('cpu', progress=False))
+    assert torch.allclose(x['miner.train'], again.x, atol=scale['miner.train']/250)
+    assert kept['train.row'].tolist() == again.row.tolist() and len(kept['pair.row']) == 8
 
 
 def test_whitened_features_do_not_depend_on_how_they_were_mixed(monkeypatch):
