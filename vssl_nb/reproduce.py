@@ -361,7 +361,16 @@ def refuse_data(
         there = dataset_of(n | {'split': r.split})
         if there!=r.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
             f"{n['test']:,} test videos in split {r.split}, like {there or 'no published dataset'}; "
-            f" {r.name} was trained on {r.dataset}; name its manifest, or --data toy")
+            f"and {r.name} was trained on {r.dataset}; name its manifest, or --data toy")
+
+def _refuse_changes(rows:Sequence[Row], small:bool, changes:Mapping[str,Any], seeds:Sequence[int])->None:
+    runs = {r for row in rows for r in ((row.small if small else None) or row.full).needs()}
+    fields = {f for r in runs for f in flat_fields(r.made())}
+    for k in changes:
+        if k not in fields:
+            raise RecipeError(f'--set {k}: no recipe of this table has that field; {did_you_mean(k, fields)}')
+    if not seeds or len({*seeds})!=len(seeds): raise RecipeError(f"--seeds {' '.join(map(str, seeds))}: "
+        'name one or more, each once')
 
 def _quiet(data:Path, machine:Machine, quiet:bool)->Machine: # in another process: silent, decoding once
     return replace(machine, progress=False, cache=VideoCache(read(data), 2**31)) if quiet else machine
@@ -414,6 +423,7 @@ def reproduce(
         if len(rows) < len(asked) and machine.progress: print('not on the toy:', *(r.name for r in asked
             if r not in rows))
     small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
+    _refuse_changes(rows, small, changes or {}, seeds)
     out = Path(out)/(f'toy-{key}' if small else key)
     with tempfile.TemporaryDirectory() as scratch: # a dry run writes nothing that stays
         home = Path(scratch) if dry else out
