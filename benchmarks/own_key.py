@@ -55,7 +55,8 @@ def main():
     where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(),
         'torch': torch.__version__, 'python': platform.python_version()}
     if a.out: a.out.write_text(json.dumps({'what': 'benchmarks/own_key.py', 'date': time.strftime('%Y-%m-%d'),
-        'machine': where, 'recipe': RECIPE, 'changes': a.changes, 'seeds': a.seeds, 'rows': rows}, indent=1) + '\n')
+        'machine': where, 'recipe': RECIPE, 'changes': a.changes, 'seeds': a.seeds,
+        'rows': rows}, indent=1) + '\n')
 
 
 if __name__ == '__main__': main()

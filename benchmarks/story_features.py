@@ -1,6 +1,6 @@
-"""What the networks of `benchmarks/story.py` make of the toy videos, small enough to be kept: page 32 draws it.
+"""What the networks of `benchmarks/story.py` make of the toy videos, kept small: page 32 draws it.
 
-    python benchmarks/story_features.py --story runs/story --seed 21 --out results/story-features-21.safetensors
+    python benchmarks/story_features.py --story runs/story --out results/story-features-21.safetensors
 
 For InfoNCE on frames (where CoCLR begins, and after as many more steps), InfoNCE on differences (which mines)
 and CoCLR on frames: features of the test videos, projections of the training videos (what mining compares),

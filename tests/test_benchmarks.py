@@ -132,8 +132,8 @@ def test_story(tmp_path):
 def own_key(folder, changes, trained):
     "Run where the story was: the recipe's share is what the story measured, and trains nothing."
     drop = find('coclr-toy-rgb-cycle1').method.drop_own
-    done = script('own_key.py', '--story', 'f', '--seeds', 1, '--drop', 0, drop, '--changes', changes, '--out',
-        'own.json', cwd=folder)
+    done = script('own_key.py', '--story', 'f', '--seeds', 1, '--drop', 0, drop, '--changes', changes,
+        '--out', 'own.json', cwd=folder)
     assert done.returncode == 0, done.stderr
     rows = json.loads((folder/'own.json').read_text())['rows']
     assert [r['drop_own'] for r in rows] == [0, drop] and rows[1]['r1'] == [trained]
@@ -150,7 +150,8 @@ def features_of_story(folder):
         kept, scale = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['scale'])
     x = {k: kept[k].float()*scale[k]/127 for k in scale}
     for k, v in x.items(): assert torch.allclose(v.norm(dim=-1), torch.ones(()), atol=.05), k
-    again = mining_candidates(folder/'f'/'seed1'/'infonce-toy-residual', machine=Machine('cpu', progress=False))
+    quiet = Machine('cpu', progress=False)
+    again = mining_candidates(folder/'f'/'seed1'/'infonce-toy-residual', machine=quiet)
     assert torch.allclose(x['miner.train'], again.x, atol=scale['miner.train']/250)
     assert kept['train.row'].tolist() == again.row.tolist() and len(kept['pair.row']) == 8
 
