@@ -649,7 +649,6 @@ class Cotrain(MachineOptions):
             print(f'{out}: trained; nothing was measured, because not all test videos of {self.data} '
                 'have a label')
 
-# %% ../nbs/50_cli.ipynb #39824a24
 def try_cotraining(asked:Cotrain, out:Path)->None:
     "Print what each phase of `cotrain` will do and take."
     if not is_first(): return
@@ -817,8 +816,8 @@ class Reproduce(MachineOptions):
         if os.environ.get('WORLD_SIZE', '1')!='1':
             raise Mistake('reproduce: start it without torchrun; vssl-nb pretrain takes many processes')
         if self.data!='toy': refuse_early(Path(self.data), folder=self.out, together=True)
-        print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set), self.size,
-            self.dry_run))
+        print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set),
+            self.size, self.dry_run))
 
 # %% ../nbs/50_cli.ipynb #8ce9ba7b
 @dataclass
