@@ -2,6 +2,8 @@
 import importlib
 import json
 import math
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from vssl_nb import toy
 from vssl_nb.cotraining import mining_candidates
 from vssl_nb.machine import Machine
 from vssl_nb.recipes import find
@@ -453,3 +456,55 @@ def test_claims_of_provico(tmp_path):
         27: True}
     assert rows[26]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
     assert rows[27]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began
+
+
+EVIDENCE = dict(backbone='tiny', size=32, length=8, batch=8, queue=48, test_clips=1, negatives=16)
+
+
+def test_evidence(tmp_path):
+    "Killed in the middle, the same command ends with every row; what does not fit is one sentence."
+    toy.make(tmp_path/'toy', 'tiny', progress=False)
+    how = ['--data', 'toy', '--seeds', 0, 1, '--folder', 'ev', '--changes', json.dumps(EVIDENCE)]
+    few = script('evidence.py', *how, '--minutes', .2, cwd=tmp_path)
+    assert few.returncode == 2 and 'or fewer --seeds' in few.stderr, few.stderr
+    assert not (tmp_path/'ev').exists()
+    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, how), '--minutes', '1.2', '--out',
+        'out.json']
+    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    for line in first.stdout:
+        if 'coclr, seed 0' in line: break
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    plan = (tmp_path/'ev'/'plan.json').read_text()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert (tmp_path/'ev'/'plan.json').read_text() == plan and len(out['rows']) == 17
+    rows = {r['name']: r for r in out['rows']}
+    for name, r in rows.items():
+        for w in ('r1', 'probe', 'few'):
+            low, high = r[f'{w}_interval']
+            assert low - 1e-9 <= r[w] <= high + 1e-9, (name, w)
+    one = [json.loads(f.read_text()) for f in sorted((tmp_path/'ev').glob('seed*/simclr/measured.json'))]
+    assert rows['simclr']['r1'] == pytest.approx(statistics.mean(statistics.mean(x['r1']) for x in one))
+    gap = rows['simclr']['r1'] - rows['infonce']['r1']
+    assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in done.stdout
+    other = script('evidence.py', *how, '--minutes', 9, cwd=tmp_path)
+    assert other.returncode == 2 and 'was planned with other minutes' in other.stderr
+
+
+def test_intervals_of_the_evidence(monkeypatch):
+    "A bootstrap of independent videos has the spread of the binomial; alike rows differ by nothing."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    evidence = importlib.import_module('evidence')
+    right = torch.rand(400, generator=torch.Generator().manual_seed(0)) < .4
+    seed = {'row': [], 'source': list(range(400)), 'seconds': 1., **{w: right.int().tolist()
+        for w in ('r1', 'probe', 'few')}}
+    a, b = evidence.intervals({'infonce': [seed, seed], 'coclr': [seed, seed]})
+    share = right.float().mean().item()
+    half = 1.96*math.sqrt(share*(1 - share)/400)
+    assert a['r1_interval'] == pytest.approx([share - half, share + half], abs=.01)
+    assert b['r1_gap_interval'] == [0, 0] and 'not told apart' in evidence.verdict(b)
+    together = seed | {'source': [i//20 for i in range(400)], 'r1': [int(i//20 < 8) for i in range(400)]}
+    wide = evidence.intervals({'infonce': [together]})[0]['r1_interval']
+    assert wide[1] - wide[0] > 6*half # recordings that fail together count once

@@ -1,0 +1,347 @@
+"""All methods on real videos, at equal budget: which differences are larger than chance?
+
+    python benchmarks/evidence.py --data MANIFEST --minutes 120 --out results/evidence.json
+
+For each seed (of weights, batches and augmentation) twelve trainings with the same backbone, clips,
+augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on differences; from
+these, for as many epochs again, longer InfoNCE, UberNCE, CoCLR (frames learn from what differences find,
+then differences from what these frames find) and CPR (a cascade of three stages mines); and from random
+weights, for all epochs, IIC, SimCLR, MoQuad and ProViCo. Equal budget means equal videos; how many clips
+of a video a method looks at is its own affair, and the seconds stand in the table.
+
+How many epochs fit is found by taking some steps of each recipe and encoding some test videos. The plan
+is printed, kept in the folder and not changed afterwards: what was started and killed goes on with the
+same command.
+
+Each encoder is measured by retrieval (clean protocol), a linear probe, and a probe with a tenth of the
+labels. The intervals are a bootstrap over test videos: whole recordings are drawn with replacement, since
+clips of one recording fail together, and the seeds of a method with them. A difference to longer InfoNCE
+of the same view whose 95 % interval holds zero is called so."""
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vssl_nb.backbones import create
+from vssl_nb.classification import PROBES, classify, label_subset, linear_probe
+from vssl_nb.datasets import TestClips
+from vssl_nb.demo import Task, at_once
+from vssl_nb.driver import read_json, write_json
+from vssl_nb.evaluation import open_trained
+from vssl_nb.experiments import clean_protocol, pretrain, view_options
+from vssl_nb.features import Features, extract
+from vssl_nb.fitting import seconds_per_step
+from vssl_nb.machine import Machine, keep_memory
+from vssl_nb.manifest import ManifestError
+from vssl_nb.own_folder import open_data
+from vssl_nb.recipes import Recipe, find, flat_fields, override
+from vssl_nb.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
+from vssl_nb.train import TrainError
+from vssl_nb.views import Views
+
+BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
+CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))
+
+
+@dataclass(frozen=True)
+class Encoder:
+    "A training of the comparison."
+    name: str
+    recipe: str # its settings but for what all share
+    view: str = 'rgb'
+    start: str = '' # begins with these weights and takes the second half of the epochs
+    sampler: str = '' # who mines
+    whole: bool = False # all epochs, from random weights
+    changes: tuple = ()
+
+
+ENCODERS = [
+    Encoder('infonce, half', 'infonce-laptop-rgb'),
+    Encoder('infonce, half, residual', 'infonce-laptop-residual', 'residual'),
+    Encoder('infonce', 'infonce-laptop-rgb', start='infonce, half'),
+    Encoder('infonce, residual', 'infonce-laptop-residual', 'residual', 'infonce, half, residual'),
+    Encoder('ubernce', 'ubernce-toy-rgb', start='infonce, half'),
+    Encoder('coclr', 'coclr-laptop-rgb-cycle1', 'rgb', 'infonce, half', 'infonce, half, residual'),
+    Encoder('coclr, residual', 'coclr-laptop-residual-cycle1', 'residual', 'infonce, half, residual',
+        'coclr'),
+    Encoder('cpr', 'coclr-laptop-rgb-cycle1', 'rgb', 'infonce, half', 'infonce, half, residual',
+        changes=tuple(CASCADE.items())),
+    Encoder('iic', 'iic-toy', whole=True),
+    Encoder('simclr', 'simclr-toy-rgb', whole=True),
+    Encoder('moquad', 'moquad-toy', whole=True),
+    Encoder('provico', 'provico-toy', whole=True)]
+BOTH = {'infonce, both': ('infonce', 'infonce, residual'), 'coclr, both': ('coclr', 'coclr, residual')}
+BESIDE = {'residual': 'infonce, residual', 'both': 'infonce, both'} # compared with this; else with infonce
+
+
+def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:
+    "The settings of a method, and what all share."
+    base, r = find('infonce-laptop-rgb'), find(e.recipe)
+    own = {n: getattr(r.augment, n) for n in ('appearance', 'appearance_clips', 'windows')}
+    n = epochs if e.whole else epochs - epochs//2 if e.start else epochs//2
+    r = replace(r, name=e.name.replace(', ', '-'), dataset='any', view=e.view, backbone=base.backbone,
+        size=base.size, seed=seed, test_clips=TEST_CLIPS, augment=replace(base.augment, **own),
+        sampling=replace(r.sampling, length=base.sampling.length, stride=base.sampling.stride),
+        learning=replace(base.learning, batch=BATCH, epochs=n, warmup=0. if e.start else 1.))
+    return override(r, **dict(e.changes), **{k: v for k, v in changes.items() if k in flat_fields(r)})
+
+
+def machine_of(device: str, alone: bool) -> Machine:
+    return Machine(device, progress=False, workers=0 if alone else 2)
+
+
+def timed(manifest, changes: dict, machine: Machine, limit: float) -> dict:
+    "Seconds of a step of each recipe, and of measuring one video."
+    steps = {e.name: seconds_per_step(recipe_of(e, 2*LEAST, 0, changes), manifest, machine, limit)
+        for e in ENCODERS}
+    r = recipe_of(ENCODERS[0], 2*LEAST, 0, changes)
+    encoder, seen = create(r.backbone, seed=0).eval().to(machine.place()), clean_protocol(r)
+    clips = TestClips(manifest, manifest.select('test', r.split)[:12], clips=seen.clips, length=seen.length,
+        stride=seen.stride, size=seen.size)
+    see, began = Views(r.view, **view_options(r)), time.monotonic()
+    with torch.inference_mode():
+        for i in range(len(clips)):
+            encoder(see({'clips': clips[i]['clips'][None]})[r.view][0].to(machine.place()))
+    return {'steps': steps, 'video': (time.monotonic() - began)/len(clips)}
+
+
+def planned(manifest, times: dict, minutes: float, seeds: list[int], processes: int, batch: int) -> dict:
+    "How many epochs fit; ValueError where not even the least do."
+    train, test = (len(manifest.select(part)) for part in ('train', 'test'))
+    if train < batch:
+        raise ManifestError(f'{manifest.path}: has {train} training videos, and a batch is {batch}')
+    share = {e.name: 1. if e.whole else .5 for e in ENCODERS}
+    epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
+    measuring = times['video']*(train + test)*len(ENCODERS)*len(seeds)/processes
+    left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
+    epochs = int(left/epoch)
+    least = math.ceil((2*LEAST*epoch + measuring)/.9/60)
+    if epochs < 2*LEAST:
+        raise ValueError(f'--minutes: {minutes:.3g} are left after timing, too little '
+            f'for {2*LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give '
+            f'{least} or more, or fewer --seeds')
+    return {'epochs': epochs, 'train': train, 'test': test, 'seeds': seeds,
+        'trainings': len(ENCODERS)*len(seeds), 'training_minutes': round(epochs*epoch/60, 1),
+        'measuring_minutes': round(measuring/60, 1), 'times': times}
+
+
+def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict) -> dict:
+    "Train or go on, and measure; what is known already is read."
+    run, kept = home/f'seed{seed}'/e.name.replace(', ', '-'), f'seed{seed}'
+    if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
+    torch.set_num_threads(how['threads'])
+    machine = machine_of(how['device'], how['alone'])
+    def of(name): return home/kept/name.replace(', ', '-') if name else None
+    recipe = recipe_of(e, plan['epochs'], seed, how['changes'])
+    pretrain(recipe, data, run, (run/'recipe.json').exists(), machine, init_from=of(e.start),
+        sampler=of(e.sampler))
+    card = read_json(run/'card.json', 'a run')
+    if not card['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
+    t = open_trained(run, data)
+    query, gallery = t.pairs(t.protocol(), (t.split,), machine=machine)[t.split]
+    found = measured(query, gallery, t.manifest, seed) | {'seconds': card['seconds']}
+    write_json(run/'measured.json', found)
+    return found
+
+
+def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) -> dict:
+    "Two streams: cosines are added, and a probe sees both features."
+    run = home/f'seed{seed}'/('both-' + names[0].replace(', ', '-'))
+    if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
+    machine, pairs = machine_of(how['device'], how['alone']), []
+    for n in names:
+        t = open_trained(home/f'seed{seed}'/n.replace(', ', '-'), data)
+        pairs.append(t.pairs(t.protocol(), (t.split,), machine=machine)[t.split])
+    unit = [centre_and_normalise(q, g) for q, g in pairs]
+    query, gallery = (replace(pairs[0][i], x=torch.cat([u[i] for u in unit], 1)) for i in (0, 1))
+    found = measured(query, gallery, t.manifest, seed) | {'seconds': 0.}
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(run/'measured.json', found)
+    return found
+
+
+def measured(query: Features, gallery: Features, manifest, seed: int) -> dict:
+    "Right or wrong for each test video: nearest neighbour, probe, probe with a tenth of the labels."
+    q, g = centre_and_normalise(query, gallery)
+    near = nearest_neighbours(q, g, 1)[0][:, 0]
+    few = label_subset(gallery.label.tolist(), .1, seed)
+    part = replace(gallery, **{n: getattr(gallery, n)[few] for n in ('x', 'label', 'row', 'source')})
+    last = replace(PROBES['clean_probe'], selection='last', strengths=PROBES['clean_probe'].strengths[2:3])
+    def right(features, how): # of a probe
+        p = classify(linear_probe(features, how, seed=seed), query, manifest.labels)
+        return (p.p.argmax(1)==p.label).int().tolist()
+    return {'row': query.row.tolist(), 'source': query.source.tolist(),
+        'r1': (gallery.label[near]==query.label).int().tolist(),
+        'probe': right(gallery, PROBES['clean_probe']), 'few': right(part, last)}
+
+
+def floor(manifest, changes: dict, machine: Machine, home: Path) -> dict[str, list[dict]]:
+    "What needs no training."
+    file = home/'floor.json'
+    if file.exists(): return read_json(file, 'a measurement')
+    r = recipe_of(ENCODERS[0], 2*LEAST, 0, changes)
+    split, found = r.split, {}
+    def ask(view):
+        how = view_options(replace(r, view=view))
+        return [extract(create(r.backbone, seed=0), manifest, part, split, view, clean_protocol(r),
+            machine=machine, **how) for part in ('test', 'train')]
+    colours = [histogram(manifest, part, split, machine=machine) for part in ('test', 'train')]
+    pairs = {'colour histogram': colours, 'random': ask('rgb'), 'random, residual': ask('residual')}
+    for name, (q, g) in pairs.items(): found[name] = [measured(q, g, manifest, 0) | {'seconds': 0.}]
+    write_json(file, found)
+    return found
+
+
+def intervals(found: dict[str, list[dict]], draws: int = 2000) -> list[dict]:
+    "Mean over seeds with 95 % intervals; differences to InfoNCE as long, on the same drawn recordings."
+    first = next(iter(found.values()))[0]
+    source = np.array(first['source'])
+    ids, which = np.unique(source, return_inverse=True)
+    sizes = np.bincount(which)
+    drawn = np.random.default_rng(0).multinomial(len(ids), np.full(len(ids), 1/len(ids)), draws) # (draws, S)
+    rng, rows = np.random.default_rng(1), []
+    def curve(seeds, what): # mean of all, and of each draw
+        right = np.stack([np.bincount(which, np.array(s[what])) for s in seeds]) # (seeds, S)
+        picked = rng.integers(len(seeds), size=(draws, len(seeds)))
+        mean = np.stack([right[p].mean(0) for p in picked]) # seeds are drawn, too
+        return right.mean(0).sum()/sizes.sum(), (drawn*mean).sum(1)/(drawn @ sizes)
+    curves = {(n, w): curve(s, w) for n, s in found.items() for w in ('r1', 'probe', 'few')}
+    for name, seeds in found.items():
+        row = {'name': name, 'seeds': len(seeds), 'seconds': float(np.mean([s['seconds'] for s in seeds]))}
+        against = next((b for part, b in BESIDE.items() if part in name), 'infonce')
+        for w in ('r1', 'probe', 'few'):
+            mean, draw = curves[name, w]
+            row[w], row[f'{w}_interval'] = mean, np.quantile(draw, (.025, .975)).tolist()
+            if against not in found or name==against or 'half' in name or len(seeds)==1: continue
+            gap = draw - curves[against, w][1]
+            row[f'{w}_gap'] = mean - curves[against, w][0]
+            row[f'{w}_gap_interval'] = np.quantile(gap, (.025, .975)).tolist()
+        rows.append(row | {'against': against})
+    return rows
+
+
+def told(row: dict, what: str) -> str:
+    low, high = (100*x for x in row[f'{what}_interval'])
+    return f'{100*row[what]:.1f} ({low:.1f} to {high:.1f})'
+
+
+def verdict(row: dict) -> str:
+    "Of R@1, in words."
+    if 'r1_gap' not in row: return '–'
+    low, high = (100*x for x in row['r1_gap_interval'])
+    word = 'more' if low > 0 else 'less' if high < 0 else 'not told apart'
+    return f"{100*row['r1_gap']:+.1f} ({low:+.1f} to {high:+.1f}): {word}"
+
+
+def as_markdown(rows: list[dict], at_random: float) -> str:
+    lines = ['| encoder | R@1 % | against InfoNCE as long | probe % | 10 % of the labels | s a training |',
+        '| :-- | --: | :-- | --: | --: | --: |', f'| chance | {100*at_random:.1f} | – | | | |']
+    for r in rows:
+        cells = r['name'], told(r, 'r1'), verdict(r), told(r, 'probe'), told(r, 'few'), f"{r['seconds']:.0f}"
+        lines.append(f"| {' | '.join(cells)} |")
+    return '\n'.join(lines)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--data', required=True, help='a manifest, or its folder')
+    p.add_argument('--minutes', type=float, default=120., help='of this machine, for everything')
+    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
+    p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
+    p.add_argument('--processes', type=int, default=2, help='trainings at a time, on a CPU')
+    p.add_argument('--device', default='auto')
+    p.add_argument('--changes', type=json.loads, default={}, help='fields of all recipes, as json')
+    p.add_argument('--out', type=Path, help='a .json file')
+    p.add_argument('--dry-run', action='store_true', help='only plan')
+    a = p.parse_args()
+    try: print(run(a))
+    except (ValueError, OSError) as e:
+        print(e, file=sys.stderr)
+        sys.exit(2)
+
+
+def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
+    "The plan of the folder, made where there is none; ValueError where it is another one's."
+    file = a.folder/'plan.json'
+    asked = {'data': manifest.sha256, 'minutes': a.minutes, 'seeds': a.seeds, 'changes': a.changes}
+    if file.exists():
+        plan = read_json(file, 'a plan')
+        if other := [k for k, v in asked.items() if plan['asked'][k]!=v]:
+            raise ValueError(f"{file}: was planned with other {', '.join(other)}; name another --folder, "
+                'or ask for the same')
+        return plan
+    limit, began = min(8., 60*a.minutes/200), time.monotonic()
+    times = timed(manifest, a.changes, machine, limit)
+    batch = recipe_of(ENCODERS[0], 2*LEAST, 0, a.changes).learning.batch
+    left = a.minutes - (time.monotonic() - began)/60
+    made = planned(manifest, times, left, a.seeds, processes, batch)
+    plan = made | {'asked': asked, 'begun': time.strftime('%Y-%m-%d %H:%M')}
+    if not a.dry_run:
+        a.folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, plan)
+    return plan
+
+
+def run(a) -> str: # markdown
+    torch.set_num_threads(1 if a.processes > 1 else max(os.cpu_count() or 1, 1))
+    keep_memory()
+    if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1:
+        raise ValueError('--minutes and --processes are above 0, and each of --seeds is named once')
+    manifest = open_data(a.data)
+    machine = machine_of(a.device, a.processes > 1)
+    processes = a.processes if machine.place().type=='cpu' else 1
+    plan = plan_of(a, manifest, machine, processes)
+    print(f"{plan['trainings']} trainings of {plan['epochs']//2} or {plan['epochs']} epochs on "
+        f"{plan['train']:,} videos, {plan['test']:,} test videos: {plan['training_minutes']} minutes of "
+        f"training and {plan['measuring_minutes']} of measuring, {processes} at a time", flush=True)
+    if a.dry_run: return ''
+    began = time.monotonic()
+    found = floor(manifest, a.changes, machine, a.folder)
+    how = {'threads': torch.get_num_threads(), 'device': a.device, 'alone': processes > 1,
+        'changes': a.changes}
+    tasks: dict[str, Task] = {}
+    def label(name, seed): return f'{name}, seed {seed}'
+    for s in a.seeds:
+        for e in ENCODERS:
+            after = tuple(label(n, s) for n in (e.start, e.sampler) if n)
+            tasks[label(e.name, s)] = Task(trained, (e, plan, s, a.folder, a.data, how), after)
+        for name, names in BOTH.items():
+            after = tuple(label(n, s) for n in names)
+            tasks[label(name, s)] = Task(joined, (names, s, a.folder, a.data, how), after)
+    runs = [a.folder/f'seed{s}'/e.name.replace(', ', '-') for s in a.seeds for e in ENCODERS]
+    said: set[str] = set()
+    def look(done):
+        for n in done.keys() - said:
+            minutes = (time.monotonic() - began)/60
+            print(f"{minutes:6.1f} min  {n}: R@1 {np.mean(done[n]['r1']):.1%}", flush=True)
+            said.add(n)
+    done = at_once(tasks, processes, runs, progress=False, look=look)
+    for name in [*(e.name for e in ENCODERS), *BOTH]: found[name] = [done[label(name, s)] for s in a.seeds]
+    return kept(a, plan, found, manifest, time.monotonic() - began)
+
+
+def kept(a, plan: dict, found: dict[str, list[dict]], manifest, seconds: float) -> str: # the table
+    rows = intervals(found)
+    labels = [torch.tensor([manifest.label_id(r) for r in manifest.select(p)]) for p in ('test', 'train')]
+    at_random = chance(*labels, [1])[1]
+    text = as_markdown(rows, at_random)
+    (a.folder/'table.md').write_text(text + '\n', encoding='utf-8')
+    where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(),
+        'torch': torch.__version__, 'python': platform.python_version()}
+    recipes = {e.name: flat_fields(recipe_of(e, plan['epochs'], a.seeds[0], a.changes)) for e in ENCODERS[:1]}
+    told_ = {'what': 'benchmarks/evidence.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
+        'plan': plan, 'classes': len(manifest.labels), 'chance': at_random,
+        'last_call_seconds': round(seconds), 'shared': recipes, 'rows': rows}
+    if a.out: a.out.write_text(json.dumps(told_, indent=1, default=list) + '\n', encoding='utf-8')
+    return text
+
+
+if __name__ == '__main__': main()
