@@ -16,6 +16,7 @@ from safetensors import safe_open
 from vssl_nb import toy
 from vssl_nb.cotraining import mining_candidates
 from vssl_nb.machine import Machine
+from vssl_nb.manifest import read
 from vssl_nb.recipes import find
 
 ROOT = Path(__file__).parent.parent
@@ -475,11 +476,11 @@ def test_evidence(tmp_path):
         if 'coclr, seed 0' in line: break
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    plan = (tmp_path/'ev'/'plan.json').read_text()
+    planned = (tmp_path/'ev'/'plan.json').read_text()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
-    assert (tmp_path/'ev'/'plan.json').read_text() == plan and len(out['rows']) == 17
+    assert (tmp_path/'ev'/'plan.json').read_text() == planned and len(out['rows']) == 17
     rows = {r['name']: r for r in out['rows']}
     for name, r in rows.items():
         for w in ('r1', 'probe', 'few'):
@@ -491,6 +492,16 @@ def test_evidence(tmp_path):
     assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in done.stdout
     other = script('evidence.py', *how, '--minutes', 9, cwd=tmp_path)
     assert other.returncode == 2 and 'was planned with other minutes' in other.stderr
+    shares = json.dumps({'videos': [.5]})
+    reach = script('reach.py', '--data', 'toy', '--like', 'ev', '--changes', shares,
+        '--out', 'reach.json', cwd=tmp_path)
+    assert reach.returncode == 0, reach.stderr
+    told = json.loads((tmp_path/'reach.json').read_text())
+    plan = out['plan']
+    assert [r['what'] for r in told['rows']] == ['videos']*2 and told['rows'][1]['to'] == plan['train']
+    half = tmp_path/'ev'/'reach'/'videos-0.5'
+    assert len(read(half).select('train')) < plan['train']
+    assert read(half).select('test') and told['rows'][1]['coclr']['r1'] == rows['coclr']['r1']
 
 
 def test_intervals_of_the_evidence(monkeypatch):
@@ -508,3 +519,32 @@ def test_intervals_of_the_evidence(monkeypatch):
     together = seed | {'source': [i//20 for i in range(400)], 'r1': [int(i//20 < 8) for i in range(400)]}
     wide = evidence.intervals({'infonce': [together]})[0]['r1_interval']
     assert wide[1] - wide[0] > 6*half # recordings that fail together count once
+
+
+def test_reach(monkeypatch):
+    "A line through what doubles has the slope of what was put in; smaller parts lie within larger ones."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    reach = importlib.import_module('reach')
+    gen = torch.Generator().manual_seed(0)
+    u = torch.rand(2000, generator=gen)
+    found = [[{'source': list(range(2000)), 'r1': (u < p).int().tolist()}]*2 for p in (.3, .4, .5)]
+    line = reach.slope([16, 32, 64], found)
+    assert line['doubling'] == pytest.approx(.1, abs=.015)
+    assert line['interval'][0] < line['doubling'] < line['interval'][1] < .13
+    assert '2.0 doublings away' in reach.answer('pixels', {'doubling': .1, 'interval': [.05, .15]}, .3, .5)
+    assert 'not told apart' in reach.answer('pixels', {'doubling': .1, 'interval': [-.05, .15]}, .3, .5)
+    assert 'does not help' in reach.answer('pixels', {'doubling': -.1, 'interval': [-.2, -.05]}, .3, .5)
+
+
+def test_parts_of_the_videos(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    reach = importlib.import_module('reach')
+    m = read(toy.make(tmp_path/'toy', 'tiny', progress=False))
+    small, large, all_ = (reach.part_of(m, share, 1) for share in (.25, .5, 1.))
+    assert small < large < all_ == {*m.select('train')}
+    assert len({m.rows[i].label for i in small}) == len(m.labels)
+    sources = {m.source_id(i) for i in large}
+    assert large == {i for i in all_ if m.source_id(i) in sources} # whole recordings
+    part = read(reach.fewer(m, .5, 1, tmp_path/'home'))
+    assert [part.rows[i].video for i in part.select('train')] == [m.rows[i].video for i in sorted(large)]
+    assert len(part.select('test')) == len(m.select('test')) and part.decode(0, [0]).shape[0] == 1
