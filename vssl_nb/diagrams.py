@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEARNS', 'FIXED', 'POSITIVE', 'INK', 'DPI', 'Spot', 'ends', 'Diagram', 'write_text', 'box', 'arrow', 'crowded',
-           'frames', 'draw_matrix', 'queue', 'legend', 'infonce', 'simclr', 'moco', 'coclr']
+           'frames', 'draw_matrix', 'queue', 'legend', 'infonce', 'simclr', 'moco', 'coclr', 'way_of_a_video']
 
 # %% ../nbs/00_diagrams.ipynb #d1a00003
 import io
@@ -347,4 +347,34 @@ def coclr(
         write_text(d, 490, y, words, 'left')
     write_text(d, found.bottom[0], 260, f'the {k} nearest are mined')
     legend(d, 14, 304)
+    return d
+
+# %% ../nbs/00_diagrams.ipynb #d7c0699d
+def way_of_a_video(
+    clip=None, # (T, H, W, 3) uint8; None = empty frames
+    view=None, # the same in another view
+)->Diagram:
+    "From a file to a number in a table: what each decade of pages does to a video."
+    d = Diagram(560, 256)
+    file = box(d, 6, 36, 80, 54, 'a file and\nits row in the\nmanifest')
+    clips = frames(d, 112, 38, 52, 40, clip, '')
+    other = frames(d, 198, 38, 52, 40, view, '')
+    for x,w,words in ((108, 68, 'clips, cut\nand coloured'), (194, 68, 'as a view')):
+        write_text(d, x + w/2, 110 if '\n' in words else 103, words)
+    encoder = box(d, 282, 33, 84, 60, 'encoder', True, .15)
+    head = box(d, 392, 43, 70, 40, 'projection', True)
+    sims = draw_matrix(d, 484, 27, np.eye(4)*.7 + .2, np.eye(4, dtype=bool))
+    write_text(d, sims.x + sims.w/2, 111, 'loss')
+    for a,b in zip((file, clips, other, encoder, head), (clips, other, encoder, head, sims)): arrow(d, a, b)
+    frozen = box(d, 282, 150, 84, 60, 'the encoder,\nfrozen', False, .15)
+    arrow(d, encoder, frozen, dashed=True)
+    feature = draw_matrix(d, 395, 172, [[.9, .2, .6, .4]], cell=16)
+    write_text(d, feature.x + 32, 200, 'feature')
+    asked = box(d, 482, 153, 72, 54, 'retrieval,\nprobe,\na table')
+    arrow(d, (other.x + other.w/2, 114), (other.x + other.w/2, 180), frozen)
+    arrow(d, frozen, feature)
+    arrow(d, feature, asked)
+    for x,y,words in ((130, 12, '0x  data'), (372, 12, '1x  parts'), (518, 12, '3x  methods'),
+        (346, 234, '2x  learning and measuring'), (506, 234, '4x  experiments')): write_text(d, x, y, words)
+    write_text(d, 130, 180, 'test videos: nothing\nis drawn by chance')
     return d
