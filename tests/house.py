@@ -15,7 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
 FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
-COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's name; settings.ini makes nbdev_clean keep it
+HIDDEN = re.compile(r'#\|\s*hide\b')
+COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
+CLOSED = {'source_hidden': True} # under 'jupyter': a bar to click on stands for the code
 
 
 def notebooks() -> list[Path]:
@@ -43,6 +45,11 @@ def folds(cell: dict) -> bool:
     return cell['cell_type'] == 'markdown' and bool(FOLDS.match(''.join(cell['source'])))
 
 
+def closes(cell: dict) -> bool:
+    "Is this code that only those open who want it: imports, and checks of what stands above?"
+    return cell['cell_type'] == 'code' and bool(HIDDEN.match(''.join(cell['source'])))
+
+
 def section(found: list[dict], at: int) -> list[dict]:
     "The cells below the heading in cell `at`, up to the next heading of its level or above."
     level = len(found[at]['source']) - len(found[at]['source'].lstrip('#'))
@@ -55,7 +62,7 @@ def section(found: list[dict], at: int) -> list[dict]:
 def unfolded(found: list[dict]) -> list[dict]:
     "The cells that a reader sees without opening a section."
     hidden = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
-    return [c for c in found if id(c) not in hidden]
+    return [c for c in found if id(c) not in hidden and not closes(c)]
 
 
 NUMBER = r'(?<![\w.@#-])\d+(?:,\d{3})*(?:\.\d+)?'
@@ -90,7 +97,9 @@ def fold(path: Path) -> None:
     nb = json.loads(path.read_text(encoding='utf-8'))
     for cell in nb['cells']:
         cell['metadata'].pop(COLLAPSED, None)
+        cell['metadata'].pop('jupyter', None)
         if folds(cell): cell['metadata'][COLLAPSED] = True
+        if closes(cell): cell['metadata']['jupyter'] = CLOSED
     path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
 
 
@@ -116,7 +125,7 @@ def execute(path: Path) -> None:
         nbformat.write(run, f)
     os.replace(f.name, path)
     nb = read_nb(path)
-    clean_nb(nb, allowed_cell_metadata_keys=[COLLAPSED])
+    clean_nb(nb, allowed_cell_metadata_keys=[COLLAPSED, 'jupyter'])
     write_nb(nb, path)
 
 

@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from house import (COLLAPSED, NBS, ROOT, cells, fold, folds, moves, notebooks, readme, section, small,
-    typed_numbers, unfolded)
+from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, fold, folds, moves, notebooks, readme,
+    section, small, typed_numbers, unfolded)
 
 from vssl_nb.claims import CLAIMS
 
@@ -219,6 +219,8 @@ def test_checks_and_answers_are_folded():
         for i, c in enumerate(found):
             if folds(c) != (c['metadata'].get(COLLAPSED) is True):
                 wrong.append(f'{path.name}: {c["source"].splitlines()[0]}')
+            if closes(c) != (c['metadata'].get('jupyter') == CLOSED):
+                wrong.append(f'{path.name}: {c["source"].splitlines()[1]}: open, or closed without #| hide')
             if not folds(c): continue
             below = section(found, i)
             if not below: wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')
@@ -290,11 +292,16 @@ def test_fold_folds_what_it_should(tmp_path, copy):
         '## Checks of flow': True, '## Checksums': False, '## What it checks': False}
     made = [{'cell_type': 'markdown', 'id': f'{i:08d}', 'metadata': {COLLAPSED: not yes}, 'source': [h]}
         for i, (h, yes) in enumerate(heading.items())]
+    code = {'#| hide\nimport re': True, '#|hide\n1': True, 'x = 1 #| hide': False, '#| hidden': False}
+    made += [{'cell_type': 'code', 'id': f'c{i:07d}', 'metadata': {}, 'source': [s], 'outputs': [],
+        'execution_count': None} for i, s in enumerate(code)]
     path = copy/'nbs'/'folded.ipynb'
     path.write_text(json.dumps({'cells': made, 'metadata': {}, 'nbformat': 4, 'nbformat_minor': 5}))
     fold(path)
     once = path.read_bytes()
-    assert {c['source']: c['metadata'].get(COLLAPSED, False) for c in cells(path)} == heading
+    text, rest = cells(path)[:len(heading)], cells(path)[len(heading):]
+    assert {c['source']: c['metadata'].get(COLLAPSED, False) for c in text} == heading
+    assert {c['source']: c['metadata'].get('jupyter') == CLOSED for c in rest} == code
     run('nbdev_clean', '--fname', str(path), cwd=copy)
     assert path.read_bytes() == once
     path.unlink()
