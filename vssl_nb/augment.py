@@ -226,7 +226,6 @@ def _plan(p:dict[str,Tensor], h:int, w:int)->list[tuple]:
     if 'flip' in p: step(_flip, p['flip'])
     return steps
 
-# %% ../nbs/05_augment.ipynb #1e4ce4d1
 def send_to(
     a:Tensor, # on the CPU
     device:torch.device, # where it is needed

@@ -839,7 +839,6 @@ def find(
             "give it one of its own, override(…, name='mine')")
     return checked(found)
 
-# %% ../nbs/40_recipes.ipynb #d279ac49
 def flat_fields(
     recipe:Recipe,
 )->dict[str,Any]: # field -> value
