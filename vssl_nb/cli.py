@@ -58,7 +58,6 @@ class Toy:
         print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
             self.workers))
 
-# %% ../nbs/50_cli.ipynb #fb90ccf0
 @dataclass
 class MakeManifest:
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."

@@ -73,7 +73,6 @@ def channels_between(
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
-# %% ../nbs/11_resnets.ipynb #e75dbbd7
 def full_conv(
     dim_in:int, # channels in
     dim_out:int, # channels out
