@@ -22,7 +22,8 @@ SITE = ROOT/'_docs'
 sys.path.insert(0, str(ROOT/'tests'))
 from house import NBS, cells, notebooks # noqa: E402
 
-TEXTS = [ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
+RESULTS = ROOT/'results'/'README.md'
+TEXTS = [RESULTS, ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
 LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
 ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
 FENCE = re.compile(r'^```.*?^```', re.M | re.S)
@@ -46,12 +47,21 @@ def markdown(page: Path, text: str, files: set[Path]) -> str:
 def place(path: Path) -> Path:
     "Where a file of the repository stands among the sources."
     if path.is_relative_to(NBS): return path.relative_to(NBS)
+    if path == RESULTS: return Path('results.md')
     return Path(path.name) if path in TEXTS else Path('files', f'{path.relative_to(ROOT)}.md')
 
 
 def slug(heading: str) -> str:
     "The anchor of a heading, as JupyterLab writes it."
     return heading.replace(' ', '-')
+
+
+def github_anchors(text: str) -> str:
+    "Headings with the anchors that GitHub gives them, too: our links to texts are written for it."
+    def anchor(m: re.Match) -> str:
+        name = re.sub(r'[^\w\- ]', '', m[1].lower()).replace(' ', '-')
+        return f'({name})=\n{m[0]}'
+    return re.sub(r'^#{2,6} (.+)$', anchor, text, flags=re.M)
 
 
 def definitions(source: str) -> dict[str, ast.stmt]:
@@ -129,12 +139,14 @@ def sidebar() -> str:
     def tree(caption: str, lines: list[str]) -> str:
         return '\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *lines, '```'])
     listed = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))
-    trees = []
-    for part in listed['website']['sidebar']['contents']:
-        if isinstance(part, dict): # the other one is the index
+    parts = listed['website']['sidebar']['contents']
+    first = [NBS/p for p in parts if isinstance(p, str) and p != 'index.ipynb']
+    trees = [tree('Find your way', [f'{title(p)} </{place(p)}>' for p in first])]
+    for part in parts:
+        if isinstance(part, dict):
             paths = [NBS/p for p in part['contents']]
             trees.append(tree(part['section'], [f'{numbered(p)} </{place(p)}>' for p in paths]))
-    return '\n\n'.join([*trees, tree('Reference', ['api/index', *(p.stem for p in TEXTS)])])
+    return '\n\n'.join([*trees, tree('Reference', ['api/index', *(place(p).stem for p in TEXTS)])])
 
 
 def escaped(text: str) -> str:
@@ -188,7 +200,9 @@ def sources(chosen: list[Path], folder: Path) -> None:
     files: set[Path] = set()
     modules = {path: module for path in chosen if (module := module_of(cells(path)))}
     for path in notebooks(): write(place(path), page(path, path in chosen, files))
-    for path in TEXTS: write(place(path), markdown(path, path.read_text(encoding='utf-8'), files))
+    for path in TEXTS:
+        text = markdown(path, path.read_text(encoding='utf-8'), files)
+        write(place(path), github_anchors(text) if path == RESULTS else text)
     for path, module in modules.items(): write(f'api/{module}.rst', api(path, module))
     write('api/index.rst', api_index(modules))
     written: set[Path] = set()

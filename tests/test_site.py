@@ -99,7 +99,7 @@ def test_sidebar_is_that_of_the_notebooks(site, pages):
         [1]*(len(notebooks()) - 1)
     html = pages[site/'index.html'].html
     captions = re.findall(r'<p class="caption"[^>]*><span class="caption-text">([^<]+)', html)
-    assert captions[:2] == ['Start here', '0x Data'] and captions[-1] == 'Reference'
+    assert captions[:3] == ['Find your way', 'Start here', '0x Data'] and captions[-1] == 'Reference'
     places = [html.index(x) for x in ('tutorials/first_minutes.html', '>00 Show<', '>50 The command line<')]
     assert places == sorted(places)
 
