@@ -113,7 +113,9 @@ def crowded(
     diagram:Diagram,
 )->list[str]: # empty when all is well
     "Words that overlap other words, leave the picture or do not fit into their box."
-    boxes = {t: t.get_window_extent() for t in diagram.ax.texts} # y from below
+    diagram.dpi = DPI # whoever has shown the figure may have changed it
+    draws = FigureCanvasAgg(diagram).get_renderer()
+    boxes = {t: t.get_window_extent(draws) for t in diagram.ax.texts} # y from below
     W,H = diagram.width,diagram.height
     wrong = [f'{t.get_text()!r} leaves the picture' for t,b in boxes.items()
              if min(b.x0, b.y0) < 0 or b.x1 > W or b.y1 > H]
