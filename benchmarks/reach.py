@@ -8,7 +8,9 @@ smaller, one at a time, for four of its trainings: InfoNCE on frames and on diff
 and CoCLR on frames mined by the differences. Fewer videos are whole recordings, a part of those of each
 class, and the smaller part lies within the larger one. Fewer videos in as many epochs and as many videos
 in fewer epochs are the same number of steps, so the two say whether it is new videos or more steps that
-help.
+help. Fewer training videos are also fewer to find a neighbour among, so the encoder that saw all of them
+is measured in each part as well (*whole*), and what a doubling of videos brings to the training is the
+line through the differences to it.
 
 For each of the three a line through R@1 over the logarithm of what was changed says what a doubling
 brings, with a 95 % interval (bootstrap over recordings and seeds, as in the evidence run), and how many
@@ -21,6 +23,7 @@ import math
 import platform
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +32,11 @@ from evidence import ENCODERS, intervals, machine_of, recipe_of, told, trained
 
 from vssl_nb.demo import Task, at_once
 from vssl_nb.driver import read_json, write_json
+from vssl_nb.evaluation import open_trained
 from vssl_nb.machine import keep_memory
 from vssl_nb.manifest import Manifest
 from vssl_nb.own_folder import open_data
+from vssl_nb.retrieval import centre_and_normalise, nearest_neighbours
 
 NAMES = ('infonce, half', 'infonce, half, residual', 'infonce', 'coclr')
 CHANGES = {'videos': (.25, .5), 'epochs': (.25, .5), 'pixels': (.5, .75)} # shares of the evidence run's
@@ -88,6 +93,17 @@ def mined_right(run: Path) -> float | None:
     return float(np.mean(last)) if last else None
 
 
+def whole_in(manifest: Manifest, share: float, split: int, run: Path, data: str, device: str) -> list[int]:
+    "Right or wrong for each test video, by the encoder of all videos, searching a part of them."
+    t, keep = open_trained(run, data), part_of(manifest, share, split)
+    query, gallery = t.pairs(t.protocol(), (split,), machine=machine_of(device, True))[split]
+    here = np.flatnonzero(np.isin(gallery.row, sorted(keep)))
+    part = replace(gallery, **{n: getattr(gallery, n)[here] for n in ('x', 'label', 'row', 'source')})
+    q, g = centre_and_normalise(query, part)
+    near = nearest_neighbours(q, g, 1)[0][:, 0]
+    return (part.label[near]==query.label).int().tolist()
+
+
 def told_of(found: dict[str, list[dict]], runs: list[Path]) -> dict:
     rows = {r['name']: r for r in intervals(found)}
     mined = [m for r in runs if (m := mined_right(r)) is not None]
@@ -115,7 +131,8 @@ def slope(xs: list[float], found: list[list[dict]], draws: int = 2000) -> dict:
 def answer(what: str, line: dict, ours: float, goal: float) -> str:
     "In words."
     low, high = line['interval']
-    gain = (f"{what}: a doubling brings {100*line['doubling']:+.1f} points of R@1 "
+    searched = ', searching the same,' if what=='videos' else ''
+    gain = (f"{what}: a doubling{searched} brings {100*line['doubling']:+.1f} points of R@1 "
         f'({100*low:+.1f} to {100*high:+.1f})')
     if ours >= goal: return f'{gain}; the histogram is reached'
     if low <= 0 <= high: return f'{gain}: not told apart from nothing, so no distance can be given'
@@ -124,12 +141,13 @@ def answer(what: str, line: dict, ours: float, goal: float) -> str:
 
 
 def as_markdown(rows: list[dict], said: list[str]) -> str:
-    out = ['| changed | to | differences, R@1 % | mined right % | InfoNCE as long | CoCLR |',
-        '| :-- | --: | --: | --: | --: | --: |']
+    out = ['| changed | to | differences, R@1 % | mined right % | InfoNCE as long | CoCLR | whole CoCLR |',
+        '| :-- | --: | --: | --: | --: | --: | --: |']
     for r in rows:
         mined = '–' if r['mined'] is None else f"{100*r['mined']:.1f}"
         out.append(f"| {r['what']} | {r['to']:g} | {told(r['infonce, half, residual'], 'r1')} | {mined} | "
-            f"{told(r['infonce'], 'r1')} | {told(r['coclr'], 'r1')} |")
+            f"{told(r['infonce'], 'r1')} | {told(r['coclr'], 'r1')} | "
+            f"{'–' if r['whole'] is None else format(100*r['whole'], '.1f')} |")
     return '\n'.join([*out, '', *(f'- {s}' for s in said)])
 
 
@@ -184,23 +202,33 @@ def run(a) -> str: # markdown
                 f"R@1 {np.mean(done[n]['r1']):.1%}", flush=True)
             said.add(n)
     runs = [of(home/f'{what}-{to:g}', s, name) for what, to, name, s in tasks]
-    return kept(a, plan, floor, asked, at_once(tasks, processes, runs, progress=False, look=look))
+    done = at_once(tasks, processes, runs, progress=False, look=look)
+    split = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes']).split
+    whole = {(what, to): [whole_in(manifest, share, split, of(a.like, s, 'coclr'), a.data, a.device)
+        for s in plan['seeds']] for what, to, _, _, share in asked if what=='videos'}
+    return kept(a, plan, floor, asked, done, whole)
 
 
-def kept(a, plan: dict, floor: dict, asked: list[tuple], done: dict[tuple, dict]) -> str: # the table
+def kept(a, plan: dict, floor: dict, asked: list[tuple], done: dict, whole: dict) -> str: # the table
     seeds, home = plan['seeds'], a.like/'reach'
-    whole = {n: [read_json(of(a.like, s, n)/'measured.json', 'a run') for s in seeds] for n in NAMES}
+    full_runs = {n: [read_json(of(a.like, s, n)/'measured.json', 'a run') for s in seeds] for n in NAMES}
     size = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes']).size
     full = {'videos': plan['train'], 'epochs': plan['epochs'], 'pixels': size}
     rows, doublings = [], {}
     for what in a.changes:
         at = [(to, {n: [done[what, to, n, s] for s in seeds] for n in NAMES}, home/f'{what}-{to:g}')
-            for w, to, *_ in asked if w==what] + [(full[what], whole, a.like)]
-        rows += [{'what': what, 'to': to, **told_of(found, [of(f, s, 'coclr') for s in seeds])}
-            for to, found, f in at]
+            for w, to, *_ in asked if w==what] + [(full[what], full_runs, a.like)]
+        rows += [{'what': what, 'to': to,
+            'whole': float(np.mean(whole[what, to])) if (what, to) in whole else None,
+            **told_of(found, [of(f, s, 'coclr') for s in seeds])} for to, found, f in at]
         doublings[what] = {n: slope([to for to, *_ in at], [found[n] for _, found, _ in at]) for n in NAMES}
+        if what!='videos': continue
+        left = [[s | {'r1': np.subtract(s['r1'], w)} for s, w in zip(found['coclr'], whole.get((what, to),
+            [s['r1'] for s in found['coclr']]))] for to, found, _ in at]
+        doublings[what]['coclr, same gallery'] = slope([to for to, *_ in at], left)
     goal = float(np.mean(floor['colour histogram'][0]['r1']))
-    said = [answer(w, doublings[w]['coclr'], rows[-1]['coclr']['r1'], goal) for w in a.changes]
+    best = {w: lines.get('coclr, same gallery', lines['coclr']) for w, lines in doublings.items()}
+    said = [answer(w, best[w], rows[-1]['coclr']['r1'], goal) for w in a.changes]
     where = {'cpu': platform.processor() or platform.machine(), 'torch': torch.__version__,
         'python': platform.python_version()}
     if a.out:

@@ -99,7 +99,7 @@ class CoCLR(nn.Module):
         miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'view=rgb'
         # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
         same_source:str='positive',
-        # until the queue is full: 'wait' makes no step (released), 'infonce', 'none' (Algorithm 1: mines at once)
+        # until the queue is full: 'wait' (released: no step), 'infonce', 'none' (Alg. 1: mines)
         until_full:str='wait',
         drop_own:float=.9, # probability of a step in which the own key is no positive (released 0.9, paper 0)
         dim:int=128, # of the compared features (b2)
