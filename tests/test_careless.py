@@ -364,7 +364,12 @@ def goes_on_probing(place: Path):
 AFTERWARDS = {'manifest': goes_on_scanning, 'probe': goes_on_probing}
 
 
-FIRST = "import sys; from vssl_nb import entry; print('up', flush=True); entry.run()"
+FIRST = """
+from vssl_nb import entry
+print('up', flush=True)
+try: entry.run()
+finally: print('over', flush=True)
+"""
 EARLY = {'search': ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run'],
     'pretrain': [*TRAIN, '--batch', '8', '--queue', '16', '--out', 'new', '--device', 'cpu'],
     'report': ['report', 'run'], 'help': ['--help']}
@@ -385,9 +390,11 @@ def test_an_interruption_in_the_first_moments(name, number, workshop, tmp_path):
             time.sleep(delay)
             over = p.poll() is not None
             p.send_signal(number)
-            said = p.communicate(timeout=60)[1]
+            out, said = p.communicate(timeout=60)
         if over: break # a quick command
-        if not p.returncode: continue # it ended in that very moment
+        if out.endswith('over\n') and p.returncode in (0, -number):
+            assert not said, (delay, said) # all is done, and Python takes itself apart
+            continue
         assert p.returncode == 128 + number and 'Traceback' not in said, (delay, p.returncode, said)
         assert said.endswith('vssl-nb: interrupted\n'), (delay, said)
         if tree(tmp_path) != before or 'video/s' in said: break # it is at work: see above

@@ -1011,7 +1011,7 @@ def _reads_pytorch()->bool: # the first second of most commands, in which nothin
 
 # %% ../nbs/50_cli.ipynb #23134e78
 @contextlib.contextmanager
-def heed_signals():
+def heed_signals(first_answer=None): # what answers signals until now, where that is not Python itself
     "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
     def end(number, frame):
         if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
@@ -1025,8 +1025,9 @@ def heed_signals():
     if threading.current_thread() is threading.main_thread():
         ours: Any = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
         for number,usual in ours:
-            if signal.getsignal(number) is usual and (alone or number==signal.SIGINT):
-                before[number] = signal.signal(number, end)
+            now = signal.getsignal(number)
+            if now is None or now not in (usual, first_answer): continue # somebody's arrangement
+            before[number] = signal.signal(number, end if alone or number==signal.SIGINT else usual)
     try: yield
     finally:
         for number,usual in before.items(): signal.signal(number, usual)
@@ -1062,16 +1063,16 @@ def _after_first()->None:
 # %% ../nbs/50_cli.ipynb #2a83892c
 def main(
     args:Sequence[str]|None=None, # None: the arguments of the process
+    first_answer:Any=None, # the handler that has answered signals up to here (`entry.end_at_once`), if any
 )->int: # exit code: 0; 2 for a mistake; 130 after Ctrl-C and 143 after SIGTERM, as shells have it
     "Run one command; a mistake becomes one sentence on stderr."
     args = list(sys.argv[1:] if args is None else args)
-    # threads that spin while they wait make training several times slower as soon as anything else runs;
-    # this is read when torch is imported
+    # read when torch is imported: threads that spin while they wait slow down all that runs beside them
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
     code = 0
     try:
-        with heed_signals():
+        with heed_signals(first_answer):
             if not args or args[0] in ('-h', '--help', 'help'): print(overview())
             elif args[0]=='--version': print(__version__)
             elif args[0] not in COMMANDS:
