@@ -316,7 +316,7 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
     while (alive := living(p.pid)) and time.monotonic() < until: time.sleep(.1)
     assert not alive, alive
     half = [f for f in tmp_path.rglob('.*') if f.is_file() and f.name[-5:] not in ('jsonl', '.lock')]
-    assert not half, 'half-written'
+    assert not half, f'half-written: {half}'
     AFTERWARDS.get(name, lambda place: None)(tmp_path)
 
 

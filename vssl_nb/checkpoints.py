@@ -13,10 +13,11 @@ import hashlib
 import json
 import os
 import pickle
-import tempfile
+import secrets
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ def write_whole(
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f'.{path.name}.', delete=False) as f:
-            temporary = Path(f.name)
+        # named before it is made: an interruption in the moment between would leave it behind
+        temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+        with open(temporary, 'xb') as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())
@@ -56,7 +58,8 @@ def write_whole(
             f'untouched. {write_remedy(e if isinstance(e, OSError) else e.__context__ or e)} or choose '
             'another folder') from e
     finally:
-        if temporary: temporary.unlink(missing_ok=True)
+        if temporary:
+            with suppress(OSError): temporary.unlink()
     return path
 
 def _first_line(e:BaseException)->str:
