@@ -2,9 +2,9 @@
 
 For each seed the toy of `benchmarks/moquad.py` (backgrounds that give the class away in training alone) and
 that of `benchmarks/provico.py`, and on each of them, from frame differences and for as many epochs as the
-method has there: a random encoder, InfoNCE in the batch, SimCLR, and SimSiam. Settings are those of the recipes
-`infonce-toy-residual` and `simclr-toy-residual`; nothing was tuned for these videos. Retrieval on test videos,
-clean protocol, with as many clips of a video as the method's own benchmark takes.
+method has there: a random encoder, InfoNCE in the batch, SimCLR, and SimSiam. Settings are those of the
+recipes `infonce-toy-residual` and `simclr-toy-residual`; nothing was tuned for these videos. Retrieval on
+test videos, clean protocol, with as many clips of a video as the method's own benchmark takes.
 
     python benchmarks/beside.py --seeds 21 22 23 --out results/beside-toy.json
 
@@ -56,7 +56,8 @@ def main():
     p.add_argument('--methods', nargs='+', choices=[*TOYS], default=[*TOYS])
     p.add_argument('--size', default='demo', help='of the toy')
     p.add_argument('--set', nargs='*', default=[], help='whole numbers to change, such as epochs=2')
-    p.add_argument('--out', type=Path, default=Path('results/beside-toy.json'), help='kept, so that it can go on')
+    p.add_argument('--out', type=Path, default=Path('results/beside-toy.json'),
+        help='kept, so that it can go on')
     a = p.parse_args()
     keep_memory()
     changes = {k: int(v) for k, v in (s.split('=') for s in a.set)}
