@@ -28,6 +28,7 @@ LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
 ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
 FENCE = re.compile(r'^```.*?^```', re.M | re.S)
 DIRECTIVE = re.compile(r'^#\|\s*(\w+).*\n?', re.M)
+SILENT = re.compile(r'^#\|\s*echo:\s*false\b', re.M) # its output is shown, its code is not
 
 
 def markdown(page: Path, text: str, files: set[Path]) -> str:
@@ -114,6 +115,7 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         kinds = DIRECTIVE.findall(c['source'])
         code = DIRECTIVE.sub('', c['source'])
         if 'hide' in kinds or not (code.strip() or c['outputs']): continue
+        if SILENT.search(c['source']): c['metadata']['tags'] = ['remove-input']
         if 'export' in kinds:
             c['metadata']['tags'] = ['export']
             labels = [f'({label(module, name, names[name])})=' for name in definitions(code) if name in names]

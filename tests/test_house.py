@@ -220,7 +220,7 @@ def test_checks_and_answers_are_folded():
             if folds(c) != (c['metadata'].get(COLLAPSED) is True):
                 wrong.append(f'{path.name}: {c["source"].splitlines()[0]}')
             if closes(c) != (c['metadata'].get('jupyter') == CLOSED):
-                wrong.append(f'{path.name}: {c["source"].splitlines()[1]}: open, or closed without #| hide')
+                wrong.append(f'{path.name}: {c["source"].splitlines()[1]}: open, or closed without #| hide or #| echo: false')
             if not folds(c): continue
             below = section(found, i)
             if not below: wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')
@@ -278,7 +278,8 @@ def test_fold_folds_what_it_should(tmp_path, copy):
         '## Checks of flow': True, '## Checksums': False, '## What it checks': False}
     made = [{'cell_type': 'markdown', 'id': f'{i:08d}', 'metadata': {COLLAPSED: not yes}, 'source': [h]}
         for i, (h, yes) in enumerate(heading.items())]
-    code = {'#| hide\nimport re': True, '#|hide\n1': True, 'x = 1 #| hide': False, '#| hidden': False}
+    code = {'#| hide\nimport re': True, '#|hide\n1': True, 'x = 1 #| hide': False, '#| hidden': False,
+        '#| echo: false\n1': True, '#| echo: true\n1': False}
     made += [{'cell_type': 'code', 'id': f'c{i:07d}', 'metadata': {}, 'source': [s], 'outputs': [],
         'execution_count': None} for i, s in enumerate(code)]
     path = copy/'nbs'/'folded.ipynb'
