@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
 FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
-HIDDEN = re.compile(r'#\|\s*(hide\b|echo:\s*false\b)') # the site shows what the second kind shows, and no code
+HIDDEN = re.compile(r'#\|\s*(hide\b|echo:\s*false\b)') # of the second kind the site shows the output
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
 CLOSED = {'source_hidden': True} # under 'jupyter': a bar to click on stands for the code
 
@@ -46,7 +46,7 @@ def folds(cell: dict) -> bool:
 
 
 def closes(cell: dict) -> bool:
-    "Is this code that only those open who want it: imports, checks, and what only makes a table or a picture?"
+    "Is this code that only those open who want it: imports, checks, what only makes a table or a picture?"
     return cell['cell_type'] == 'code' and bool(HIDDEN.match(''.join(cell['source'])))
 
 
