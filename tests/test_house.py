@@ -220,7 +220,8 @@ def test_checks_and_answers_are_folded():
             if folds(c) != (c['metadata'].get(COLLAPSED) is True):
                 wrong.append(f'{path.name}: {c["source"].splitlines()[0]}')
             if closes(c) != (c['metadata'].get('jupyter') == CLOSED):
-                wrong.append(f'{path.name}: {c["source"].splitlines()[1]}: open, or closed without #| hide or #| echo: false')
+                line = c['source'].splitlines()[1]
+                wrong.append(f'{path.name}: {line}: open, or closed without #| hide or #| echo: false')
             if not folds(c): continue
             below = section(found, i)
             if not below: wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')

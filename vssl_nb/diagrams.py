@@ -319,7 +319,7 @@ def moco(
 def coclr(
     query:Any=None, # a clip of the view that learns: (T, H, W, 3) uint8
     key:Any=None, # another clip of the same video
-    other:Any=None, # the query clip in the other view
+    other:Any=None, # the key clip in the other view
     near:Any=(.2, .9, .1, .4, .3, .8, .1, .6, .2), # (K,) similarities in the queue of the other view, K <= 9
     k:int=3, # as many are mined
     views:tuple[str,str]=('RGB', 'flow'), # the one that learns, the one that stands still
@@ -332,14 +332,14 @@ def coclr(
     d = Diagram(560, 322)
     a,q = _row(d, 10, query, f'{views[0]} query', f'{views[0]}\nencoder', True, 'q')
     b,k1 = _row(d, 110, key, f'{views[0]} key', 'momentum\nencoder', False, 'k')
-    _,q2 = _row(d, 210, other, f'{views[1]} query', f'{views[1]} encoder,\nfrozen', False, 'q')
+    _,f = _row(d, 210, other, f'{views[1]} key', f'{views[1]} encoder,\nfrozen', False, 'f')
     arrow(d, a, b, dashed=True)
     write_text(d, 166, 88, 'momentum\nupdate', 'left')
     shades = draw_matrix(d, 304, 29, [[1., *np.zeros(len(shade))]], [[True, *mined]])
     kept,found = queue(d, 322, 129, 0*shade, mined),queue(d, 322, 229, shade, mined)
     arrow(d, q, shades)
     arrow(d, k1, kept)
-    arrow(d, q2, found)
+    arrow(d, f, found)
     arrow(d, (313, 138), (313, 47))
     for x in 331 + 18*np.flatnonzero(mined):
         for top,bottom in (47, 129),(147, 229): arrow(d, (x, bottom), (x, top))

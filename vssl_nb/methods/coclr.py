@@ -97,7 +97,7 @@ class CoCLR(nn.Module):
         # a name of `mining.MINERS`, 'package.module:name', or (sims, excluded) -> (B, K) bool
         miner:str|Callable='topk',
         miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'view=rgb'
-        # clips of the same recording: 'positive' (released, b4), 'negative' (paper), 'ignored'
+        # clips of the same recording: 'positive' (released, b4), 'negative', 'ignored'
         same_source:str='positive',
         # until the queue is full: 'wait' (released: no step), 'infonce', 'none' (Alg. 1: mines)
         until_full:str='wait',
