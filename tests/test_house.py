@@ -20,6 +20,7 @@ BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
 ENV.pop('IN_TEST', None) # nbdev_export does nothing, silently, where it is set
 NUMBERED = [p for p in notebooks() if re.match(r'\d\d_', p.name)]
+OPEN_LINES, OPEN_CHECKS = 25, 3 # of a cell that is seen without opening anything
 BY_HAND = {'__init__.py', 'methods/__init__.py'} # not made from a notebook
 
 
@@ -172,6 +173,43 @@ def test_pages_and_export_cells_are_short():
     new = {name: n for name, n in found.items() if name not in LONG_CELLS}
     assert not new, f'export cells of over {EXPORT_LINES} lines: {new}'
     assert not LONG_CELLS - found.keys(), f'no longer long, remove it here: {LONG_CELLS - found.keys()}'
+
+
+CHECK = re.compile(r'\s*(test_\w+\(|assert\b|with expect_fail|expect_fail\()')
+
+
+def test_checks_do_not_stand_between_idea_and_result():
+    "What a reader sees without opening anything, exported code aside: short cells, few checks in one."
+    wrong = []
+    for path in notebooks():
+        for c in unfolded(cells(path)):
+            if c['cell_type'] != 'code' or is_exported(c): continue
+            lines = c['source'].splitlines()
+            checks = sum(bool(CHECK.match(line)) for line in lines)
+            if len(lines) > OPEN_LINES or checks > OPEN_CHECKS:
+                wrong.append(f'{path.name}: {len(lines)} lines, {checks} checks: {lines[0]}')
+    assert not wrong, '\n'.join(['fold them, or begin with #| hide:', *wrong])
+
+
+def lost_pictures(source):
+    "Calls of `show.…` as a statement of their own that is not the last: Jupyter shows only the last."
+    body = ast.parse(re.sub(r'^[%!].*$', '', source, flags=re.M)).body
+    lines = [n.value for n in body[:-1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    called = [ast.unparse(n.func) for n in lines]
+    return [name for name in called if name.startswith('show.') and name != 'show.save_picture']
+
+
+def test_no_picture_is_lost():
+    lost = [(p.name, name) for p in notebooks() for c in cells(p)
+        if c['cell_type'] == 'code' for name in lost_pictures(c['source'])]
+    assert not lost, f'give them to display(), or to a cell of their own: {lost}'
+    assert lost_pictures('show.bars(x)\nprint(1)') == ['show.bars'] and not lost_pictures('a = 1\nshow.bars(x)')
+
+
+def test_the_question_stands_before_the_code():
+    late = {p.name: at for p in notebooks() for at, c in enumerate(cells(p))
+        if c['cell_type'] == 'markdown' and re.search('^## The question', c['source'], re.M) and at > 1}
+    assert not late, f'move the cell up, below the title: {late}'
 
 
 def test_no_public_name_in_two_modules():
