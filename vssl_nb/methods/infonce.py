@@ -20,7 +20,7 @@ def in_batch(
     q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
 )->tuple[Tensor, Tensor]: # similarities, matches; (2B, world*B): queries look at keys, then keys at queries
-    "The crowd is the batch, in both directions."
+    "The negatives are the other videos of the batch, in both directions."
     sim = torch.cat([q @ gather(k).T, k @ gather(q).T])
     own = torch.arange(len(q), device=q.device) + rank()*len(q)
     return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:,None]
@@ -30,7 +30,7 @@ def with_queue(
     k:Tensor, # (B, D) keys, unit length
     keys:Tensor, # (K, D) of earlier batches, unit length
 )->tuple[Tensor, Tensor]: # similarities and matches, both (B, 1+K): the own key first
-    "The crowd is the queue."
+    "The negatives are the keys of the queue."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
     match = torch.zeros_like(sim, dtype=torch.bool)
     match[:,0] = True
@@ -73,7 +73,7 @@ class InfoNCE(nn.Module):
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label, source, row (B,), step, progress
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss, and what `compare` logs
-        "Compare each query with its own key and with the crowd."
+        "Compare each query with its own key and with the negatives."
         x_q,x_k = named_clips(batch, self.view, ('q', 'k'))
         q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
         self.pair.remember(k, batch)
