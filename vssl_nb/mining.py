@@ -203,7 +203,7 @@ def mine(
     source:Tensor, # (B,) source of each query; -1 is unknown
     sources:Tensor, # (N,) of each candidate
     valid:Tensor|None=None, # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
-    same_source:str='positive', # clips of one recording: 'positive' (released), 'negative' (paper), 'ignored'
+    same_source:str='positive', # clips of one recording: 'positive' (released), 'negative', 'ignored'
 )->Mined:
     "Exclude what needs no mining, let the miner search, and say who is a positive."
     one_of(SAME_SOURCE, same_source=same_source)
