@@ -194,21 +194,32 @@ def queue(
     return place
 
 # %% ../nbs/00_diagrams.ipynb #d1a00013
+def _cross(x, y, side): # the points of two strokes in a square
+    near,far = .2*side,.8*side
+    return [x + near, x + far, np.nan, x + near, x + far],[y + near, y + far, np.nan, y + far, y + near]
+
 def legend(
     d:Diagram,
     x:float, # px, the left end
     y:float, # px, the middle of the line
     positives:bool=True, # say what the green border means
+    fixed:bool=True, # say what does not learn, and where no gradient flows
+    self_out:bool=False, # say that the other cells of a matrix are negatives, the crossed ones no candidates
 ):
-    "What the colours and the dashed arrow mean, in one line."
+    "What the colours, the crosses and the dashed arrow mean, in one line."
     meaning:dict = {'learns': dict(fc=LEARNS, ec=INK, lw=1), 'does not learn': dict(fc=FIXED, ec=INK, lw=1),
                     'no gradient': None, 'positive': dict(fc='white', ec=POSITIVE, lw=2.4)}
     if not positives: meaning.pop('positive')
+    if not fixed: meaning = {k: v for k,v in meaning.items() if k in ('learns', 'positive')}
+    thin = dict(fc='white', ec='#888888', lw=.6)
+    if self_out: meaning |= {'negative': thin, 'itself: left out': thin}
     for words,look in meaning.items():
         if look: d.ax.add_patch(Rectangle((x, y - 6), 16, 12, **look))
         else: arrow(d, (x - 8, y), (x + 18, y), dashed=True)
+        last = x + 2,y - 6
         said = write_text(d, x + 22, y, words, 'left')
         x += 22 + said.get_window_extent().width + 26
+    if self_out: d.ax.plot(*_cross(*last, 12), color=INK, lw=.9, zorder=4)
 
 # %% ../nbs/00_diagrams.ipynb #d1a00011
 def infonce(
@@ -241,7 +252,7 @@ def infonce(
     write_text(d, 381, q.right[1] - 10, 'rows')
     write_text(d, 381, k.right[1] - 10, 'columns')
     write_text(d, 470, 184, 'loss of a row: −log of the\nsoftmax at its positive')
-    legend(d, 14, 222)
+    legend(d, 14, 222, fixed=False)
     return d
 
 # %% ../nbs/00_diagrams.ipynb #4acc22cb
@@ -266,15 +277,13 @@ def simclr(
     place = draw_matrix(d, 420, 22, table*(1 - np.eye(n)), np.kron(np.eye(n//2), np.eye(2)[::-1]), 126/n)
     side = 126/n
     for i in range(n): # nobody is compared with itself
-        x,(low,high) = place.x + side*i,(place.y + side*(i + .2), place.y + side*(i + .8))
-        for line in ((low, high), (high, low)):
-            d.ax.plot([x + .2*side, x + .8*side], line, color=INK, lw=.9, zorder=4)
+        d.ax.plot(*_cross(place.x + side*i, place.y + side*i, side), color=INK, lw=.9, zorder=4)
     arrow(d, z, (place.x, z.right[1]))
     arrow(d, z, (z.bottom[0], 166), (place.bottom[0], 166), place)
     write_text(d, 390, z.right[1] - 10, 'rows')
-    write_text(d, 412, 178, 'columns: all processes')
+    write_text(d, 412, 178, 'columns: the same clips')
     write_text(d, place.bottom[0], 11, 'similarities')
-    legend(d, 14, 208)
+    legend(d, 14, 208, fixed=False, self_out=True)
     return d
 
 # %% ../nbs/00_diagrams.ipynb #d1a00017
@@ -303,9 +312,9 @@ def moco(
     shades = draw_matrix(d, 304, 33, row[None], np.arange(len(row))[None] == 0)
     kept = queue(d, 322, 137, np.zeros(len(row) - 1))
     arrow(d, q, shades)
-    arrow(d, k, kept)
-    arrow(d, (313, 146), (313, 51))
-    arrow(d, kept, (kept.top[0], 51))
+    arrow(d, k, kept, dashed=True)
+    arrow(d, (313, 146), (313, 51), dashed=True)
+    arrow(d, kept, (kept.top[0], 51), dashed=True)
     write_text(d, 307, 96, 'own key:\npositive', 'right')
     write_text(d, kept.top[0] + 8, 96, 'negatives', 'left')
     write_text(d, shades.bottom[0], 20, 'similarities')
