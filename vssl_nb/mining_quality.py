@@ -89,7 +89,7 @@ def measure_mining(
     name:str='', # of the miner, for tables
     memory:int|None=None, # so many of the videos are searched, drawn once; None: all. A queue is that small
     unit:str='source', # what an instance of a class is: a recording (the paper) or a 'video'
-    same_source:str='positive', # as in a training: siblings are known, or ('negative', the paper) nobody
+    same_source:str='positive', # as in a training: 'positive' (siblings are known), 'negative' or 'ignored'
     seed:int=0, # of the draw
 )->MiningQuality:
     "Let every video mine among the others. Videos of its own recording are no hits. `ValueError`."
