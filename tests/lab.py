@@ -96,6 +96,9 @@ def jupyter(root: Path, reader: bool, copies: int):
         folders = ('JUPYTER_CONFIG_DIR', 'JUPYTER_DATA_DIR', 'JUPYTER_RUNTIME_DIR', 'JUPYTERLAB_SETTINGS_DIR',
             'JUPYTERLAB_WORKSPACES_DIR', 'IPYTHONDIR')
         env = os.environ | {name: str(there/name) for name in folders}
+        # kernels beside each other share the cores: threads that spin for a core cost several times the work
+        env.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 1)//copies)))
+        env.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
         env.pop('IN_TEST', None)
         if not reader: env['IN_TEST'] = '1'
         port, log = free_port(), there/'log'
