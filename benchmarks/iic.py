@@ -1,15 +1,23 @@
 """What IIC is worth on the toy: three seeds, equal steps, its released quirks one by one, and a miner in it.
 
 For each seed (of the videos, the weights and the order): a random encoder, IIC as released, with features of
-length 1, with a gradient to the broken clips besides and the own row left out where it is drawn again (the
-recipe `iic-toy`), the same without broken clips, and with positives that CPR's cascade mines, 1 to 5 of them
-or 5 throughout. All take the steps of `iic-toy`, from the same weights, on the same clips. Each encoder is
-measured by retrieval on test videos (clean protocol) on frames, on differences, and on both features side by
-side, as IIC joins them. InfoNCE on the same seeds is in `results/infonce-toy.json`.
+length 1, then with a gradient to the broken clips besides, or with the own row left out where it is drawn
+again, or with both (the recipe `iic-toy`), the last without broken clips, and with positives that CPR's
+cascade mines, 1 to 5 of them or 5 throughout. `patches`: the recipe with clips broken in space, whose frames
+keep their order. All take the steps of `iic-toy`, from the same weights, on the same clips. Each
+encoder is measured by retrieval on test videos (clean protocol) on frames, on differences, and on both
+features side by side, as IIC joins them. InfoNCE on the same seeds is in `results/infonce-toy.json`.
+
+`told` says how well each encoder tells 384 training clips, drawn anew, from the same clips shuffled: how
+often frames (differences) are nearer to their own differences (frames) than to the broken frames; how far
+breaking moves a feature, as a share of the distance to another video; and how often a linear probe that has
+seen half of the videos tells whole from broken in the other half.
 
     python benchmarks/iic.py --seeds 10 11 12 --out results/iic-toy.json
 
-The recipe was chosen on other seeds. What was started and killed goes on with the same command."""
+The recipe was chosen on other seeds. What was started and killed goes on with the same command. A row without
+`told` is trained again for it and keeps its numbers; `r1_again` is there where the second training differs.
+`later` says on what machine and with what versions rows and `told` were added."""
 import argparse
 import json
 import os
@@ -31,6 +39,7 @@ from vssl_nb.experiments import (build_method, clean_protocol, lr_schedule, trai
 from vssl_nb.features import extract
 from vssl_nb.machine import Machine, keep_memory
 from vssl_nb.manifest import read
+from vssl_nb.methods.iic import intra_negatives, intra_order
 from vssl_nb.optim import optimizer
 from vssl_nb.recipes import find, override
 from vssl_nb.retrieval import chance, histogram, retrieval_recall
@@ -40,8 +49,10 @@ RELEASED = dict(normalise=False, intra_gradient=False, mask_own=False)
 CASCADE = dict(miner='cascade', miner_options=['stages=3', 'ratio=0.5', 'order=paper'])
 LEARNERS = { # changes of the recipe
     'random': {}, 'released': RELEASED, 'length 1': RELEASED | dict(normalise=True),
-    'iic': {}, 'not broken': dict(intra=None), 'cascade, 1 to 5': CASCADE | dict(topk=[1, 2, 3, 4, 5]),
-    'cascade, 5': CASCADE | dict(topk=[5])}
+    'gradient': RELEASED | dict(normalise=True, intra_gradient=True),
+    'own row out': RELEASED | dict(normalise=True, mask_own=True),
+    'iic': {}, 'not broken': dict(intra=None), 'patches': dict(intra='patches'),
+    'cascade, 1 to 5': CASCADE | dict(topk=[1, 2, 3, 4, 5]), 'cascade, 5': CASCADE | dict(topk=[5])}
 VIEWS = ('rgb', 'residual')
 
 
@@ -55,6 +66,35 @@ def measured(encoder, manifest, recipe, cache) -> dict:
     seen = {v: [see(v, part) for part in ('test', 'train')] for v in VIEWS}
     seen['both'] = [replace(a, x=torch.cat([a.x, b.x], 1)) for a, b in zip(*seen.values())]
     return {v: retrieval_recall(*f)[1] for v, f in seen.items()}
+
+
+def probed(a, n) -> float:
+    "How often least squares on one half of the videos tells whole (a) from broken (n) in the other half."
+    half = len(a)//2
+    learn, test = (torch.cat(p).double() for p in ((a[:half], n[:half]), (a[half:], n[half:])))
+    middle, scale = learn.mean(0), learn.std(0) + 1e-8
+    learn, test = ((x - middle)/scale for x in (learn, test))
+    whole = torch.ones(half, dtype=torch.double)
+    w = torch.linalg.solve(learn.T@learn + len(learn)*1e-3*torch.eye(learn.shape[1]).double(),
+        learn.T@torch.cat([whole, -whole]))
+    right = torch.cat([torch.ones(len(a) - half), -torch.ones(len(a) - half)])
+    return ((test@w).sign()==right).double().mean().item()
+
+
+@torch.no_grad()
+def told(encoder, clips, recipe) -> dict:
+    "What the features say of broken clips, on training clips drawn anew."
+    views, found = training_views(recipe), []
+    for i, raw in zip(range(24), loader(clips, 16, 1, seed=77)):
+        b = views(raw)
+        x, y = (b[v][:,0] for v in VIEWS)
+        three = x, y, intra_negatives(x, intra_order('shuffle', len(x), x.shape[2], 99, i), 'shuffle')
+        found.append([F.normalize(encoder.eval()(c).float(), dim=1) for c in three])
+    a, d, n = (torch.cat(f) for f in zip(*found))
+    own, near, other = ((p*q).sum(1) for p, q in ((a, d), (a, n), (a, a.roll(1, 0))))
+    nearer = {'frames': own > near, 'differences': own > (d*n).sum(1)}
+    return {k: v.float().mean().item() for k, v in nearer.items()} | {'cosine': near.mean().item(),
+        'moved': ((1 - near).mean()/(1 - other).mean()).item(), 'probe': probed(a, n)}
 
 
 def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
@@ -71,13 +111,13 @@ def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
     last = {k: statistics.fmean(x[k] for x in logs[-20:])
         for k in ('loss', 'top1', 'intra', 'norm', 'mined', 'cmr') if k in logs[-1]}
     return {'name': name, 'r1': measured(method.encoder, manifest, recipe, cache), 'steps': run.step, **last,
-        'cpu_seconds': round(seconds, 1)}
+        'told': told(method.encoder, clips, recipe), 'cpu_seconds': round(seconds, 1)}
 
 
 def of_seed(seed: int, size: str, changes: dict, done: list[dict], keep, names) -> None:
-    "All rows of one seed; those that are there already are not made again."
+    "All rows of one seed; those that are there already keep their numbers."
     with tempfile.TemporaryDirectory() as folder:
-        manifest, have = read(toy.make(folder, size, seed, progress=False)), {r['name'] for r in done}
+        manifest, have = read(toy.make(folder, size, seed, progress=False)), {r['name']: r for r in done}
         cache = VideoCache(manifest, 2**31)
         if 'histogram' not in have:
             colours = [histogram(manifest, p, machine=Machine(progress=False)) for p in ('test', 'train')]
@@ -86,9 +126,13 @@ def of_seed(seed: int, size: str, changes: dict, done: list[dict], keep, names) 
                 {'name': 'histogram', 'r1': {'rgb': retrieval_recall(*colours)[1]}}]
             keep()
         for name in names:
-            if name in have: continue
-            done.append(row(name, seed, manifest, cache, changes))
-            print(f'seed {seed}, {name}:', {v: f'{x:.1%}' for v, x in done[-1]['r1'].items()}, flush=True)
+            old = have.get(name)
+            if old is not None and 'told' in old: continue
+            new = row(name, seed, manifest, cache, changes)
+            if old is None: done.append(new)
+            else: old |= {'told': new['told']} | ({} if new['r1']==old['r1'] else {'r1_again': new['r1']})
+            print(f'seed {seed}, {name}:', {v: f'{x:.1%}' for v, x in new['r1'].items()},
+                {k: round(x, 3) for k, x in new['told'].items()}, flush=True)
             keep()
 
 
@@ -101,11 +145,18 @@ def summary(seeds: list[dict]) -> list[dict]:
     for name, rows in lines.items():
         logs = {k: statistics.fmean(r[k] for r in rows) for k in ('loss', 'intra', 'norm', 'mined', 'cmr')
             if k in rows[0]}
+        if all('told' in r for r in rows):
+            logs['told'] = {k: statistics.fmean(r['told'][k] for r in rows) for k in rows[0]['told']}
         for v in rows[0]['r1']:
             r1 = [r['r1'][v] for r in rows]
             out.append({'name': name, 'view': v, 'r1': statistics.fmean(r1), 'lowest': min(r1),
                 'highest': max(r1), 'seeds': len(r1), **logs})
     return out
+
+
+def agree(old: dict, new: dict) -> bool:
+    "Do two recipes say the same? Fields that the older one lacks came later; their defaults change nothing."
+    return all(agree(v, new[k]) if isinstance(v, dict) else v==new[k] for k, v in old.items())
 
 
 def main():
@@ -126,8 +177,14 @@ def main():
     head = {'what': 'benchmarks/iic.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
         'recipe': recipe, 'learners': LEARNERS}
     before = json.loads(out.read_text()) if out.exists() else {}
-    same = before.get('recipe') == json.loads(json.dumps(recipe))
-    seeds = [s for s in before.get('seeds', []) if same and s['seed'] in a.seeds]
+    if before:
+        if not agree(before['recipe'], json.loads(json.dumps(recipe))):
+            raise SystemExit(f'{out} was made with another recipe; choose another --out')
+        later = [{'date': head['date'], 'machine': where}]
+        head |= {k: before[k] for k in ('date', 'machine', 'recipe')}
+        later = [] if later==[{k: head[k] for k in ('date', 'machine')}] else later
+        head['later'] = [*(x for x in before.get('later', []) if x not in later), *later]
+    seeds = before.get('seeds', [])
 
     def keep():
         found = head | {'seeds': seeds, 'summary': summary(seeds)}
