@@ -140,15 +140,31 @@ def moves(png: bytes) -> bool:
     return b'acTL' in png[:png.find(b'IDAT')]
 
 
+def without_places(text: str) -> str:
+    "A printed text without folders of the machine that ran the page."
+    return re.sub(r'/tmp/\w+', '/tmp/…', text.replace(str(ROOT), '…'))
+
+
+# a folder below one in which people keep their work; what stands in /tmp is a page's own
+PLACE = re.compile(r'(?<![\w.…:/])/(?:home|root|work|opt|Users|mnt|srv|var|usr|builds?)/[^\s\'",;)]*')
+
+
+def places(path: Path) -> list[str]:
+    "Folders of some machine in the stored outputs of a page."
+    shown = [o for c in cells(path) for o in c.get('outputs', [])]
+    said = [o.get('text', '') for o in shown]
+    said += [data for o in shown for kind, data in o.get('data', {}).items() if kind.startswith('text/')]
+    return PLACE.findall('\n'.join(''.join(text) for text in said))
+
+
 def small(output: dict) -> dict:
     "An output without what is different in every run, and pictures in few bytes."
     from io import BytesIO
     from base64 import b64decode, b64encode
     from PIL import Image
-    if 'text' in output: output['text'] = re.sub(r'/tmp/\w+', '/tmp/…', output['text'])
+    if 'text' in output: output['text'] = without_places(output['text'])
     for kind, data in output.get('data', {}).items():
-        if kind.startswith('text/') and isinstance(data, str):
-            output['data'][kind] = re.sub(r'/tmp/\w+', '/tmp/…', data)
+        if kind.startswith('text/') and isinstance(data, str): output['data'][kind] = without_places(data)
     def at_most(picture, width):
         if picture.width <= width: return picture
         return picture.resize((width, round(picture.height*width/picture.width)), Image.Resampling.LANCZOS)

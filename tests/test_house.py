@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, fold, folds, moves, notebooks, readme,
-    section, small, typed_numbers, unfolded)
+from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, fold, folds, moves, notebooks, places,
+    readme, section, small, typed_numbers, unfolded, without_places)
 
 from vssl_nb.claims import CLAIMS
 
@@ -347,6 +347,16 @@ def test_pictures_that_move_stay_as_they_are():
         raw = Loop(pictures).png
         kept = small({'output_type': 'display_data', 'data': {'image/png': b64encode(raw).decode()}})['data']
         assert (kept.get('image/png') == b64encode(raw).decode()) == (len(pictures) > 1), kept.keys()
+
+
+def test_outputs_name_no_folder_of_a_machine(tmp_path):
+    found = {p.name: said for p in notebooks() if (said := places(p))}
+    assert not found, f'make pages PAGES=… stores them without: {found}'
+    said = f'no such file, seen from {ROOT}/nbs or /tmp/tmpab12/x; see /home/ann/films'
+    assert without_places(said) == 'no such file, seen from …/nbs or /tmp/…/x; see /home/ann/films'
+    page = {'cells': [{'cell_type': 'code', 'source': [], 'outputs': [{'text': [said]}]}]}
+    (tmp_path/'p.ipynb').write_text(json.dumps(page))
+    assert '/home/ann/films' in places(tmp_path/'p.ipynb')
 
 
 def test_outputs_stay_small():
