@@ -156,7 +156,7 @@ def summary(seeds: list[dict]) -> list[dict]:
 
 def agree(old: dict, new: dict) -> bool:
     "Do two recipes say the same? Fields that the older one lacks came later; their defaults change nothing."
-    return all(agree(v, new[k]) if isinstance(v, dict) else v==new[k] for k, v in old.items())
+    return all(k in new and (agree(v, new[k]) if isinstance(v, dict) else v==new[k]) for k, v in old.items())
 
 
 def main():
