@@ -8,7 +8,12 @@ choices that the paper leaves open and that decide most: which variance Eq. 10 m
 Measured for each: R@1 of the features, of the means and of match probability (appendix Table 3). For the
 first, and for the other variance: uncertainty and R@1 over the training, accuracy in bins of uncertainty
 (Figure 4), uncertainty of mixed and masked clips (appendix Figure 6). Runs that are finished are not trained
-again; a run that was stopped goes on."""
+again; a run that was stopped goes on.
+
+What the weights of Eq. 10 are worth, and one direction from the same beginning as the base, was asked later:
+
+    python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
+        --out results/provico-weights-toy.json"""
 import argparse
 import json
 import re
@@ -38,7 +43,9 @@ RUNS: dict[str, dict] = { # name -> what is changed of `provico-toy`
     ONE: dict(doubt='mean', variance=.2),
     'threshold 0.25': dict(threshold=.25), 'euclidean': dict(distance='euclidean'),
     'beta 1e-3': dict(beta=1e-3), 'beta 1e-5': dict(beta=1e-5), 'K=5': dict(samples=5),
-    'N=1': dict(mixture=1, clips=1), 'small batch': dict(batch=8)}
+    'N=1': dict(mixture=1, clips=1), 'small batch': dict(batch=8),
+    'one direction, variance 1': dict(doubt='mean'),
+    'no weights': dict(doubt='none')} # the mean of L, and the prior
 CLIPS, BINS = 4, 5 # of a test video, two in each distribution; of uncertainty, of as many videos each
 
 

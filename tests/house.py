@@ -5,15 +5,19 @@
     python tests/house.py fold [nbs/11_losses.ipynb …]
     python tests/house.py typed [nbs/11_losses.ipynb …]
 """
+import ast
+import hashlib
 import json
 import os
 import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
+STORED = ROOT/'results'/'pages.json' # with which code the outputs of a page were made, and how long it took
 FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
 HIDDEN = re.compile(r'#\|\s*(hide\b|echo:\s*false\b)') # of the second kind the site shows the output
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
@@ -103,8 +107,27 @@ def fold(path: Path) -> None:
     path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
 
 
+def meaning(source: str) -> str:
+    "Python code without comments, docments, layout and docstrings; other code as it is."
+    try: tree = ast.parse(source)
+    except SyntaxError: return source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+def code_of(path: Path) -> str:
+    "A digest of the code above the checks: where it changes, the stored outputs no longer belong to it."
+    found = cells(path)
+    checks = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
+    code = [meaning(c['source']) for c in found if c['cell_type'] == 'code' and id(c) not in checks]
+    return hashlib.sha256('\n'.join(code).encode()).hexdigest()[:16]
+
+
 def execute(path: Path) -> None:
-    "Run a notebook as a reader would and store what it shows; progress bars and widgets are not stored."
+    """Run a notebook as a reader would and store what it shows, with which code, and how long it took.
+    Progress bars and widgets are not stored."""
     import nbformat
     from nbclient import NotebookClient
     from nbdev.clean import clean_nb
@@ -116,7 +139,9 @@ def execute(path: Path) -> None:
     for cell in run.cells:
         if cell.cell_type == 'code' and skip.search(cell.source):
             cell.metadata['skipped'], cell.source = cell.source, ''
+    begun = time.monotonic()
     NotebookClient(run, timeout=900, resources={'metadata': {'path': str(path.parent)}}).execute()
+    seconds = time.monotonic() - begun
     for cell in run.cells:
         if cell.cell_type != 'code': continue
         cell.source = cell.metadata.pop('skipped', cell.source)
@@ -127,6 +152,24 @@ def execute(path: Path) -> None:
     nb = read_nb(path)
     clean_nb(nb, allowed_cell_metadata_keys=[COLLAPSED, 'jupyter'])
     write_nb(nb, path)
+    remember(path, seconds)
+
+
+def stored() -> dict[str, dict]:
+    "What is known of the stored outputs, by page."
+    return json.loads(STORED.read_text(encoding='utf-8'))['pages'] if STORED.exists() else {}
+
+
+def remember(path: Path, seconds: float) -> None:
+    "Note with which code a page was executed, and where; pages that are gone are forgotten."
+    import platform
+    import torch
+    now = {'code': code_of(path), 'seconds': round(seconds, 1), 'date': time.strftime('%Y-%m-%d'),
+        'where': f'{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}'}
+    there = {str(p.relative_to(NBS)) for p in notebooks()}
+    pages = {k: v for k, v in stored().items() if k in there} | {str(path.relative_to(NBS)): now}
+    STORED.write_text(json.dumps({'what': 'tests/house.py pages: the outputs that the pages keep',
+        'pages': dict(sorted(pages.items()))}, indent=1) + '\n', encoding='utf-8')
 
 
 def keep(output: dict) -> bool:

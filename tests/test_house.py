@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, fold, folds, moves, notebooks, places,
-    readme, section, small, typed_numbers, unfolded, without_places)
+from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, code_of, fold, folds, moves, notebooks,
+    places, readme, section, small, stored, typed_numbers, unfolded, without_places)
 
 from vssl_nb.claims import CLAIMS
 
@@ -357,6 +357,32 @@ def test_outputs_name_no_folder_of_a_machine(tmp_path):
     page = {'cells': [{'cell_type': 'code', 'source': [], 'outputs': [{'text': [said]}]}]}
     (tmp_path/'p.ipynb').write_text(json.dumps(page))
     assert '/home/ann/films' in places(tmp_path/'p.ipynb')
+
+
+def test_outputs_belong_to_the_code():
+    known = stored()
+    old = [str(p.relative_to(ROOT)) for p in notebooks()
+        if known.get(str(p.relative_to(NBS)), {}).get('code') != code_of(p)]
+    assert not old, f'outputs of other code than stands above the checks: make pages PAGES="{" ".join(old)}"'
+
+
+def test_what_counts_as_other_code(tmp_path):
+    def code(*sources):
+        path = tmp_path/'page.ipynb'
+        kinds = ['markdown' if s.startswith('##') else 'code' for s in sources]
+        made = [{'cell_type': k, 'source': s} for k, s in zip(kinds, sources)]
+        path.write_text(json.dumps({'cells': made}))
+        return code_of(path)
+    one = code('def f(x): # a number\n    "Half."\n    return x/2')
+    assert one == code('def f(\n    x, # another word\n):\n    "The half of it."\n    return x/2 # so')
+    assert one != code('def f(x): return x/3')
+    assert one == code('def f(x): return x/2', '## Checks', 'assert f(4)==2')
+    assert code('!ls') != code('!pwd')
+
+
+def test_no_page_keeps_a_reader_for_over_two_minutes():
+    slow = {page: s['seconds'] for page, s in stored().items() if s['seconds'] > 120}
+    assert not slow, f'measured when the outputs were stored: {slow}'
 
 
 def test_outputs_stay_small():

@@ -306,8 +306,9 @@ class ProViCoSettings:
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage:float=.15
     beta:float=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
-    # sigma^2 of Eq. 10: geometric mean over the D directions, or D times that; open in the paper
-    doubt:Literal['mean','total']='mean'
+    # sigma^2 of Eq. 10: geometric mean over the D directions, or D times that; open in the paper; none: no
+    # Eq. 10, so all pairs weigh the same (ours)
+    doubt:Literal['mean','total','none']='mean'
     variance:float|None=None # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
     balanced:bool=False # positives and negatives weigh the same; open in the paper
     clamp:float|None=15. # log-variances stay within plus and minus this; ours

@@ -83,7 +83,8 @@ class ProViCo(nn.Module):
         distance:str='bhattacharyya', threshold:float|None=.15, # Eqs. 6 and 7: `positive_pairs`
         instance_stage:float=.15, # share of the training without mining (30 of 200 epochs); 1: never any
         beta:float=1e-4, # weight of the prior (Eq. 12)
-        # sigma^2 of Eq. 10: geometric 'mean' over the D directions, or D times that, the 'total'
+        # sigma^2 of Eq. 10: geometric 'mean' over the D directions, D times that, the 'total', or
+        # 'none': no Eq. 10, all pairs weigh the same and uncertainty costs nothing (ours)
         doubt:str='mean',
         variance:float|None=None, # D sigma^2 at the beginning; None: as the head has it, 0.2
         balanced:bool=False, # positives and negatives weigh the same, however many there are
@@ -95,7 +96,8 @@ class ProViCo(nn.Module):
         if samples < 2: raise ValueError(f'samples={samples}: a video is compared with itself; use 2 or more')
         if distance not in DISTANCES:
             raise ValueError(f'distance={distance!r} is none of {", ".join(DISTANCES)}')
-        if doubt not in ('mean', 'total'): raise ValueError(f'doubt={doubt!r} is neither mean nor total')
+        if doubt not in ('mean', 'total', 'none'):
+            raise ValueError(f'doubt={doubt!r} is neither mean nor total nor none')
         self.encoder = group_batchnorm(encoder, 'sync')
         gaussian:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
         if variance is not None: gaussian.start(variance)
@@ -104,7 +106,7 @@ class ProViCo(nn.Module):
         self.samples, self.sample_from = samples, sample_from
         self.distance, self.threshold, self.instance_stage = distance, threshold, instance_stage
         self.beta, self.balanced, self.clamp, self.view, self.seed = beta, balanced, clamp, view, seed
-        self.directions = math.log(dim) if doubt=='total' else 0.
+        self.weighted, self.directions = doubt!='none', math.log(dim) if doubt=='total' else 0.
 
     def heads(self)->dict[str,nn.Module]: # exported with the encoder
         return {'gaussian': self.head}
@@ -138,7 +140,8 @@ class ProViCo(nn.Module):
                 dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(), own, self.distance)
                 positive = positive_pairs(dist, own, self.threshold)
             soft = soft_contrast(*match_log_probabilities(z, others, self.head.a, self.head.b, own), positive)
-            each = weighted_by_doubt(soft, u + self.directions, u2 + self.directions)
+            each = soft
+            if self.weighted: each = weighted_by_doubt(soft, u + self.directions, u2 + self.directions)
             loss = balanced_mean(each, positive) if self.balanced else each.mean()
             loss = loss + self.beta*(prior.mean() + gather(prior).mean())
             return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
