@@ -32,8 +32,8 @@ test: check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
 	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --durations 10 tests
 
-lab: $(READY)
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
+lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
 
 test-lab: $(READY)
 	$(BIN)/python tests/lab.py $(if $(READER),--reader) $(PAGES)

@@ -67,9 +67,9 @@ def trained(recipe: Recipe, home: Path, name: str, **first) -> dict:
     found = {'name': name, 'r1': retrieve(run, machine=how, walls=0)[0]['r1'], 'steps': len(steps),
         'cpu_seconds': round(time.process_time() - began, 1)}
     if 'mined' in head:
-        right = [float(s[head.index('mined')]) for s in steps]
-        few = len(steps)//recipe.learning.epochs
-        found['mined'] = [statistics.fmean(right[:few]), statistics.fmean(right[-few:])]
+        right, few = [float(s[head.index('mined')]) for s in steps], len(steps)//recipe.learning.epochs
+        # NaN while the queue fills: nothing is mined yet
+        found['mined'] = [statistics.fmean(x for x in part if x == x) for part in (right[:few], right[-few:])]
     return found
 
 

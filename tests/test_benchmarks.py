@@ -160,6 +160,36 @@ def features_of_story(folder):
     assert kept['train.row'].tolist() == again.row.tolist() and len(kept['pair.row']) == 8
 
 
+def test_positives(tmp_path):
+    "All begin alike and differ in who is a positive; what is finished is not trained again."
+    how = ['--seeds', 1, '--size', 'tiny', '--folder', 'f', '--out', 'out.json', '--changes',
+        json.dumps(dict(epochs=2, batch=8, queue=24, test_clips=1, warmup=.5))]
+    done = script('positives.py', *how, '--choices', 'own', 'frames', 'labels, dropped', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [seed] = json.loads((tmp_path/'out.json').read_text())['seeds']
+    rows = {r['name']: r for r in seed['rows']}
+    assert list(rows) == ['infonce-toy-rgb', 'infonce-toy-residual', 'own', 'frames', 'labels, dropped']
+    assert len({r['steps'] for r in rows.values()}) == 1 and all(0 <= r['r1'] <= 1 for r in rows.values())
+    assert [n for n, r in rows.items() if 'mined' in r] == ['frames']
+    assert all(0 <= x <= 1 for x in rows['frames']['mined'])
+    before = (tmp_path/'f'/'seed1'/'own'/'last.pt').stat().st_mtime_ns
+    again = script('positives.py', *how, '--choices', 'own', cwd=tmp_path)
+    assert json.loads((tmp_path/'out.json').read_text())['seeds'][0]['rows'][2]['r1'] == rows['own']['r1'], \
+        again.stderr
+    assert (tmp_path/'f'/'seed1'/'own'/'last.pt').stat().st_mtime_ns == before
+
+
+def test_positives_without_the_own_key(monkeypatch):
+    "In most steps a row that has others loses its own key, and a row that has none keeps it."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    from vssl_nb.methods import ubernce
+    monkeypatch.setattr(ubernce, 'with_labels', ubernce.with_labels) # put back at the end
+    importlib.import_module('positives').drop_own_keys(0)
+    x, label = torch.eye(2), torch.tensor([0, 1])
+    own = torch.stack([ubernce.with_labels(x, x, label, x, torch.tensor([0, 0]))[1][:, 0] for _ in range(40)])
+    assert own[:, 1].all() and 0 < own[:, 0].sum() < 15
+
+
 def test_whitened_features_do_not_depend_on_how_they_were_mixed(monkeypatch):
     "Any invertible mixture of the directions gives the same cosines; the floor keeps noise short."
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
