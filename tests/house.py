@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
 STORED = ROOT/'results'/'pages.json' # with which code the outputs of a page were made, and how long it took
+SKIPPED = re.compile(r'^\s*#\|\s*(eval:\s*false|cuda|slow|data)', re.M) # cells that are not run here
 FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
 HIDDEN = re.compile(r'#\|\s*(hide\b|echo:\s*false\b)') # of the second kind the site shows the output
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
@@ -121,7 +122,8 @@ def code_of(path: Path) -> str:
     "A digest of the code above the checks: where it changes, the stored outputs no longer belong to it."
     found = cells(path)
     checks = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
-    code = [meaning(c['source']) for c in found if c['cell_type'] == 'code' and id(c) not in checks]
+    code = [meaning(c['source']) for c in found
+        if c['cell_type'] == 'code' and id(c) not in checks and not SKIPPED.search(c['source'])]
     return hashlib.sha256('\n'.join(code).encode()).hexdigest()[:16]
 
 
@@ -135,9 +137,8 @@ def execute(path: Path) -> None:
 
     nb = nbformat.read(path, as_version=4)
     run = nbformat.from_dict(nb)
-    skip = re.compile(r'^\s*#\|\s*(eval:\s*false|cuda|slow|data)', re.M)
     for cell in run.cells:
-        if cell.cell_type == 'code' and skip.search(cell.source):
+        if cell.cell_type == 'code' and SKIPPED.search(cell.source):
             cell.metadata['skipped'], cell.source = cell.source, ''
     begun = time.monotonic()
     NotebookClient(run, timeout=900, resources={'metadata': {'path': str(path.parent)}}).execute()

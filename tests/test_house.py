@@ -377,7 +377,7 @@ def test_what_counts_as_other_code(tmp_path):
     assert one == code('def f(\n    x, # another word\n):\n    "The half of it."\n    return x/2 # so')
     assert one != code('def f(x): return x/3')
     assert one == code('def f(x): return x/2', '## Checks', 'assert f(4)==2')
-    assert code('!ls') != code('!pwd')
+    assert one == code('def f(x): return x/2', '#| eval: false\nf(3)') and code('!ls') != code('!pwd')
 
 
 def test_no_page_keeps_a_reader_for_over_two_minutes():
