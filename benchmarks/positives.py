@@ -18,7 +18,8 @@ the query's class, in the first and in the last epoch.
 
     python benchmarks/positives.py --seeds 21 22 23 --out results/positives-toy.json
 
-What was started and killed goes on with the same command."""
+What was started and killed goes on with the same command; the coins of `labels, dropped` begin anew then, so
+delete a run of it that was killed if you want these numbers to the digit."""
 import argparse
 import json
 import statistics
@@ -73,9 +74,9 @@ def trained(recipe: Recipe, home: Path, name: str, **first) -> dict:
     return found
 
 
-def begun(seed: int, home: Path, name: str, changes: dict) -> dict: return trained(
-    override(find(name), seed=seed, **{k: v for k, v in changes.items() if k in ('batch', 'test_clips')},
-        **({'epochs': changes['epochs']} if 'epochs' in changes else {})), home, name)
+def begun(seed: int, home: Path, name: str, changes: dict) -> dict:
+    same = {k: changes[k] for k in ('batch', 'epochs', 'test_clips') if k in changes}
+    return trained(override(find(name), seed=seed, **same), home, name)
 
 
 def drop_own_keys(seed: int) -> None:
