@@ -4,13 +4,13 @@ dependencies = ['torch', 'torchvision', 'safetensors', 'numpy']
 
 def encoder(name, outside=False):
     "An encoder that somebody shares, by its folder or its name on the Hub: clips (B, 3, T, H, W) -> (B, D)."
-    from vssl_nb.hub import from_pretrained
+    from vssl_nb.runs.hub import from_pretrained
     return from_pretrained(name, outside)
 
 
 def released(path, view=None):
     "The encoder of a file of CoCLR, CPR or IIC; its `.released` tells what else is in the file."
-    from vssl_nb.checkpoints import load_released
+    from vssl_nb.training.checkpoints import load_released
     found = load_released(path, view)
     found.encoder.released = found
     return found.encoder
@@ -18,5 +18,5 @@ def released(path, view=None):
 
 def backbone(name='s3d', seed=0):
     "An untrained backbone, whose weights depend on the seed alone."
-    from vssl_nb.backbones import create
+    from vssl_nb.nets.backbones import create
     return create(name, seed=seed)

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from infonce import row  # noqa: E402
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
-from vssl_nb.datasets import VideoCache  # noqa: E402
-from vssl_nb.machine import keep_memory  # noqa: E402
-from vssl_nb.manifest import read  # noqa: E402
-from vssl_nb.recipes import find, override  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
+from vssl_nb.data.datasets import VideoCache  # noqa: E402
+from vssl_nb.training.machine import keep_memory  # noqa: E402
+from vssl_nb.data.manifest import read  # noqa: E402
+from vssl_nb.training.config import find, override  # noqa: E402
 
 # method -> the recipe that says how long, clips of a test video, and what its benchmark makes the toy with
 TOYS: dict[str, tuple[str, int, dict]] = {'moquad': ('moquad-toy-rung3', 3, dict(bias=.9, contrast=.15)),

@@ -27,15 +27,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
-from vssl_nb.checkpoints import load  # noqa: E402
-from vssl_nb.evaluation import keep_results, retrieve  # noqa: E402
-from vssl_nb.experiments import pretrain  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.manifest import read  # noqa: E402
-from vssl_nb.mining import ClassMiningRecall  # noqa: E402
-from vssl_nb.mining_quality import compare_miners, mining_networks  # noqa: E402
-from vssl_nb.recipes import find, override  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
+from vssl_nb.training.checkpoints import load  # noqa: E402
+from vssl_nb.runs.evaluation import keep_results, retrieve  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.data.manifest import read  # noqa: E402
+from vssl_nb.ssl.mining import ClassMiningRecall  # noqa: E402
+from vssl_nb.runs.mining_quality import compare_miners, mining_networks  # noqa: E402
+from vssl_nb.training.config import find, override  # noqa: E402
 
 STAGES, RATIO, RATIOS = (1, 3, 5, 7), .6, (.5, .8) # of 3 stages
 RUNS = {f's={s}, r={RATIO}': (s, RATIO) for s in STAGES} | {f's=3, r={r}': (3, r) for r in RATIOS}

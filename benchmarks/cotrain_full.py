@@ -18,16 +18,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
 from vssl_nb.cli import changes  # noqa: E402
-from vssl_nb.cotraining import mining_candidates, cotrain, mining_quality  # noqa: E402
-from vssl_nb.evaluation import retrieve  # noqa: E402
-from vssl_nb.experiments import pretrain, read_json  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.flow import extract_flow  # noqa: E402
-from vssl_nb.manifest import read  # noqa: E402
-from vssl_nb.recipes import find, flat_fields, override  # noqa: E402
-from vssl_nb.machine import pick_device  # noqa: E402
+from vssl_nb.runs.cotraining import mining_candidates, cotrain, mining_quality  # noqa: E402
+from vssl_nb.runs.evaluation import retrieve  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain, read_json  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.data.flow import extract_flow  # noqa: E402
+from vssl_nb.data.manifest import read  # noqa: E402
+from vssl_nb.training.config import find, flat_fields, override  # noqa: E402
+from vssl_nb.training.machine import pick_device  # noqa: E402
 
 KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries',
     'gallery', 'second')

@@ -39,15 +39,15 @@ from step import machine  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from vssl_nb import manifest, toy  # noqa: E402
-from vssl_nb.checkpoints import read_encoder, read_heads  # noqa: E402
-from vssl_nb.experiments import build_method, pretrain, view_options  # noqa: E402
-from vssl_nb.gaussians import bhattacharyya, kl, log_uncertainty, squared_distances  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.match_probability import VideoGaussians, draw_videos, video_gaussians  # noqa: E402
+from vssl_nb.data import manifest, toy # noqa: E402
+from vssl_nb.training.checkpoints import read_encoder, read_heads  # noqa: E402
+from vssl_nb.runs.pretraining import build_method, pretrain, view_options  # noqa: E402
+from vssl_nb.nets.heads import bhattacharyya, kl, log_uncertainty, squared_distances  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, video_gaussians  # noqa: E402
 from vssl_nb.methods.provico import distances, mining_logs, positive_pairs  # noqa: E402
-from vssl_nb.protocols import protocol  # noqa: E402
-from vssl_nb.recipes import find, override  # noqa: E402
+from vssl_nb.measure.protocols import protocol  # noqa: E402
+from vssl_nb.training.config import find, override  # noqa: E402
 
 PAPER = ('ApplyEyeMakeup', 'Archery', 'BabyCrawling', 'BalanceBeam', 'BandMarching', 'BaseballPitch',
     'Basketball', 'BenchPress', 'Biking', 'GolfSwing', 'SkyDiving') # appendix B.2, footnote 2

@@ -30,22 +30,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vssl_nb.backbones import create
-from vssl_nb.classification import PROBES, classify, label_subset, linear_probe
-from vssl_nb.datasets import TestClips
-from vssl_nb.demo import Task, at_once
-from vssl_nb.driver import read_json, write_json
-from vssl_nb.evaluation import open_trained
-from vssl_nb.experiments import clean_protocol, pretrain, view_options
-from vssl_nb.features import Features, extract
-from vssl_nb.fitting import seconds_per_step
-from vssl_nb.machine import Machine, keep_memory
-from vssl_nb.manifest import ManifestError
-from vssl_nb.own_folder import open_data
-from vssl_nb.recipes import Recipe, find, flat_fields, override
-from vssl_nb.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
-from vssl_nb.train import TrainError
-from vssl_nb.views import Views
+from vssl_nb.nets.backbones import create
+from vssl_nb.measure.classify import PROBES, classify, label_subset, linear_probe
+from vssl_nb.data.datasets import TestClips
+from vssl_nb.papers.demo import Task, at_once
+from vssl_nb.training.driver import read_json, write_json
+from vssl_nb.runs.evaluation import open_trained
+from vssl_nb.runs.pretraining import clean_protocol, pretrain, view_options
+from vssl_nb.measure.features import Features, extract
+from vssl_nb.runs.fitting import seconds_per_step
+from vssl_nb.training.machine import Machine, keep_memory
+from vssl_nb.data.manifest import ManifestError
+from vssl_nb.runs.own import open_data
+from vssl_nb.training.config import Recipe, find, flat_fields, override
+from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
+from vssl_nb.training.loop import TrainError
+from vssl_nb.data.views import Views
 
 BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
 CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))

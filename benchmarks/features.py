@@ -35,14 +35,14 @@ WAYS = {
 class OneByOne:
     "Ten clips of one video at a time, each cut on its own."
     def __init__(self, manifest, rows, p):
-        from vssl_nb.datasets import VideoCache
+        from vssl_nb.data.datasets import VideoCache
         self.manifest, self.rows, self.p, self.videos = manifest, rows, p, VideoCache(manifest)
 
     def __len__(self): return len(self.rows)
 
     def __getitem__(self, i):
-        from vssl_nb.augment import centre
-        from vssl_nb.protocols import clip_frames
+        from vssl_nb.data.augment import centre
+        from vssl_nb.measure.protocols import clip_frames
         r, p = self.manifest.rows[self.rows[i]], self.p
         numbers = clip_frames(p, r.frames, self.rows[i])
         augment = centre(len(numbers), p.length, r.height, r.width, size=p.size, crop=p.crop)
@@ -54,8 +54,8 @@ def old(encoder, manifest, rows, p, workers, fast):
     "Features (N, D), and seconds of waiting for clips, of making floats of them, and of encoding them."
     import torch
     from torch.utils.data import DataLoader
-    from vssl_nb.machine import keep_memory
-    from vssl_nb.views import Views
+    from vssl_nb.training.machine import keep_memory
+    from vssl_nb.data.views import Views
     if fast:
         keep_memory()
         for w in encoder.parameters():
@@ -80,11 +80,11 @@ def old(encoder, manifest, rows, p, workers, fast):
 def once(o):
     "One way, one time: seconds, and the features to a file."
     import torch
-    from vssl_nb.backbones import create
-    from vssl_nb.features import extract_clips, mean_of_clips
-    from vssl_nb.machine import Machine
-    from vssl_nb.manifest import read
-    from vssl_nb.protocols import protocol
+    from vssl_nb.nets.backbones import create
+    from vssl_nb.measure.features import extract_clips, mean_of_clips
+    from vssl_nb.training.machine import Machine
+    from vssl_nb.data.manifest import read
+    from vssl_nb.measure.protocols import protocol
     torch.set_num_threads(o['threads'])
     manifest = read(o['manifest'])
     p = protocol(dtype=o.get('dtype', 'float32'), **CASES[o['case']][0], **o['change'])
@@ -133,9 +133,9 @@ def measure(case, manifest, videos, a, folder):
 
 def dataset(a, folder):
     "A manifest of some videos, evenly spread over the folder."
-    from vssl_nb.manifest import Row, read, write
-    from vssl_nb.toy import make
-    from vssl_nb.video import probe
+    from vssl_nb.data.manifest import Row, read, write
+    from vssl_nb.data.toy import make
+    from vssl_nb.data.video import probe
     if not a.videos: return make(folder/'toy', size='tiny', progress=False)
     files = sorted(f for f in Path(a.videos).rglob('*') if f.suffix in ('.avi', '.mp4', '.mkv', '.webm'))
     if not files:

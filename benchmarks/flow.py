@@ -30,8 +30,8 @@ BYTES = 64
 def pairs_of(files, short):
     "Grey pairs (N, H, W), first and second frames, of the most frequent size."
     import torch
-    from vssl_nb.datasets import grey
-    from vssl_nb.video import VideoError, decode, probe
+    from vssl_nb.data.datasets import grey
+    from vssl_nb.data.video import VideoError, decode, probe
     by_size = {}
     for f in files:
         try: seen = probe(f)
@@ -48,7 +48,7 @@ def made_up(short, n=16):
     "Pairs without videos: smooth random patterns that slide, turn and grow a little."
     import torch
     import torch.nn.functional as F
-    from vssl_nb.motion import warp
+    from vssl_nb.data.motion import warp
     g = torch.Generator().manual_seed(0)
     H, W = short, round(short*4/3)
     x = sum(F.interpolate(torch.rand(n, 1, H//k, W//k, generator=g), (H, W), mode='bicubic')*k
@@ -73,7 +73,7 @@ def timed(work, device, rounds):
 def iterations(a, b):
     "Pixel-iterations a pair, on average, until it stops."
     import torch
-    from vssl_nb import motion
+    from vssl_nb.data import motion
     seen, parts = 0, motion._parts(False)
 
     def step(u, p, g, r, inverse, moving, *how):
@@ -111,7 +111,7 @@ def table(rows):
 def measure(a, b, device, rounds, few, copies):
     "Rows of the table for pairs of one size."
     import torch
-    from vssl_nb.motion import TVL1, tvl1
+    from vssl_nb.data.motion import TVL1, tvl1
     a, b = a[:, None], b[:, None] # (N, 1, H, W)
     size, rows, theirs = f'{a.shape[3]} x {a.shape[2]}', [], None
     def say(way, seconds, pairs, out, bound=None):
@@ -167,7 +167,7 @@ def main():
     p.add_argument('--out', help='.json file')
     a = p.parse_args()
     import torch
-    from vssl_nb.machine import keep_memory
+    from vssl_nb.training.machine import keep_memory
     torch.set_num_threads(a.threads)
     keep_memory()
     device, rows = torch.device(a.device), []

@@ -62,11 +62,11 @@ def do(job: str, file: Path, command: list, scratch: Path) -> bool:
 def two_steps(recipe, device: str, dtype: str):
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
-    from vssl_nb.dry_run import recipe_batches
-    from vssl_nb.experiments import build_method, lr_schedule, training_views
-    from vssl_nb.machine import DTYPES
-    from vssl_nb.optim import optimizer
-    from vssl_nb.train import TrainingState, fit
+    from vssl_nb.runs.dry_run import recipe_batches
+    from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
+    from vssl_nb.training.machine import DTYPES
+    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import TrainingState, fit
     batches, learning = recipe_batches(recipe), recipe.learning
     g = torch.Generator().manual_seed(0)
     batches.frames = lambda shape: torch.randint(256, shape, generator=g, dtype=torch.uint8)
@@ -90,9 +90,9 @@ def two_steps(recipe, device: str, dtype: str):
 def checks(out: Path):
     "Waits, numbers and memory of real steps, beside what was known without a GPU."
     import torch
-    from vssl_nb.budget import memory
-    from vssl_nb.dry_run import dry_run
-    from vssl_nb.recipes import find, override
+    from vssl_nb.runs.budget import memory
+    from vssl_nb.runs.dry_run import dry_run
+    from vssl_nb.training.config import find, override
     found: dict = {'what': 'benchmarks/gpu.py --checks', 'date': time.strftime('%Y-%m-%d'),
         'machine': machine('cuda'), 'recipes': {}}
     for name, batch in (('infonce-laptop-rgb', 16), ('infonce-ucf101-rgb', 8)):

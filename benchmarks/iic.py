@@ -32,18 +32,18 @@ import torch
 from torch.nn import functional as F
 
 import vssl_nb
-from vssl_nb import toy
-from vssl_nb.datasets import VideoCache
-from vssl_nb.experiments import (build_method, clean_protocol, lr_schedule, training_clips, training_views,
+from vssl_nb.data import toy
+from vssl_nb.data.datasets import VideoCache
+from vssl_nb.runs.pretraining import (build_method, clean_protocol, lr_schedule, training_clips, training_views,
     view_options)
-from vssl_nb.features import extract
-from vssl_nb.machine import Machine, keep_memory
-from vssl_nb.manifest import read
+from vssl_nb.measure.features import extract
+from vssl_nb.training.machine import Machine, keep_memory
+from vssl_nb.data.manifest import read
 from vssl_nb.methods.iic import intra_negatives, intra_order
-from vssl_nb.optim import optimizer
-from vssl_nb.recipes import find, override
-from vssl_nb.retrieval import chance, histogram, retrieval_recall
-from vssl_nb.train import TrainingState, fit, loader
+from vssl_nb.training.optim import optimizer
+from vssl_nb.training.config import find, override
+from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
+from vssl_nb.training.loop import TrainingState, fit, loader
 
 RELEASED = dict(normalise=False, intra_gradient=False, mask_own=False)
 CASCADE = dict(miner='cascade', miner_options=['stages=3', 'ratio=0.5', 'order=paper'])

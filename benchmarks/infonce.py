@@ -28,21 +28,21 @@ from torch import nn
 from torch.nn import functional as F
 
 import vssl_nb
-from vssl_nb import augment, toy
-from vssl_nb.backbones import Projection, create
-from vssl_nb.datasets import TrainClips, VideoCache
-from vssl_nb.evaluation import run_features
-from vssl_nb.experiments import build_method, lr_schedule, training_clips, view_options
-from vssl_nb.health import std
-from vssl_nb.machine import Machine, keep_memory
-from vssl_nb.manifest import read
-from vssl_nb.momentum import l2_normalize, named_clips
-from vssl_nb.optim import optimizer
-from vssl_nb.recipes import find, override
-from vssl_nb.retrieval import chance, histogram, retrieval_recall
-from vssl_nb.sampling import random_clips
-from vssl_nb.train import TrainingState, fit, loader
-from vssl_nb.views import Views
+from vssl_nb.data import augment, toy
+from vssl_nb.nets.backbones import Projection, create
+from vssl_nb.data.datasets import TrainClips, VideoCache
+from vssl_nb.runs.evaluation import run_features
+from vssl_nb.runs.pretraining import build_method, lr_schedule, training_clips, view_options
+from vssl_nb.measure.health import std
+from vssl_nb.training.machine import Machine, keep_memory
+from vssl_nb.data.manifest import read
+from vssl_nb.ssl.memory import l2_normalize, named_clips
+from vssl_nb.training.optim import optimizer
+from vssl_nb.training.config import find, override
+from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
+from vssl_nb.data.sampling import random_clips
+from vssl_nb.training.loop import TrainingState, fit, loader
+from vssl_nb.data.views import Views
 
 LEARNERS = {
     'residual': ('random', 'infonce', 'queue', 'unchanged', 'no-negatives', 'simsiam', 'cross-entropy'),

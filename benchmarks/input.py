@@ -68,7 +68,7 @@ def pil_recipe(frames: list[bytes], rng: random.Random):
 def jpegs(path: Path) -> list[bytes]:
     "A video as the released files keep it: one JPEG a frame, quality 95."
     from PIL import Image
-    from vssl_nb.video import decode
+    from vssl_nb.data.video import decode
     found = []
     for frame in decode(path).numpy():
         data = io.BytesIO()
@@ -78,7 +78,7 @@ def jpegs(path: Path) -> list[bytes]:
 
 
 def ours(manifest, recipe, cache=0):
-    from vssl_nb.experiments import training_clips
+    from vssl_nb.runs.pretraining import training_clips
     return training_clips(recipe, manifest, cache)
 
 
@@ -96,7 +96,7 @@ def rates(ways: dict, items: int, rounds: int) -> dict[str, float]:
 
 def decoding(files: list[Path], threads: int) -> tuple[float, float]:
     "Seconds on the clock and of processor time per video, 64 frames from its start, best of three."
-    from vssl_nb.video import decode, probe
+    from vssl_nb.data.video import decode, probe
     numbers, best = [range(min(64, probe(f).frames)) for f in files], (float('inf'), float('inf'))
     for _ in range(3):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -115,9 +115,9 @@ def forth_and_back(frames, n: int):
 def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict:
     "Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the whole worker."
     import numpy as np
-    from vssl_nb.manifest import Row, KEYFRAMES, file_stamp, keyframe_runs, read, write, write_keyframes
-    from vssl_nb.video import decode, encode, transcode
-    from vssl_nb.recipes import find, override
+    from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, keyframe_runs, read, write, write_keyframes
+    from vssl_nb.data.video import decode, encode, transcode
+    from vssl_nb.training.config import find, override
     (folder/'with').mkdir()
     (folder/'without').mkdir()
     rows, found = [], {}
@@ -184,7 +184,7 @@ def in_a_worker(rows) -> float | None:
 
 def many_rows(n: int, folder: Path, rounds: int) -> dict:
     "A manifest of n rows like those of Kinetics: seconds to read it, MB of a worker, against the plain way."
-    from vssl_nb import manifest
+    from vssl_nb.data import manifest
     path = folder/'many.csv'
     with open(path, 'w', newline='') as f:
         lines = csv.writer(f)
@@ -224,7 +224,7 @@ class Blocks:
 
 def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict:
     "Shared memory that loaders take when nobody takes their batches: computed, and measured in small."
-    from vssl_nb.train import SHARED_BYTES, loader, shared_memory
+    from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
     full = shared_memory(batch*Blocks(1, SIZE).item_bytes(), workers, batch)
     found = {'workers': workers, 'batch': batch, 'bound_GB': SHARED_BYTES/1e9, 'GB': full.bytes/1e9,
         'pieces': full.pieces, 'prefetch': full.prefetch,
@@ -250,7 +250,7 @@ def resident() -> float:
 
 def over_workers(data, n: int, workers: int) -> float:
     "Samples per second of a loader with so many workers, warm."
-    from vssl_nb.train import loader
+    from vssl_nb.training.loop import loader
     batches, seen = iter(loader(data, 4, 10**6, workers=workers)), 0
     for _ in range(4*max(workers, 1)): next(batches) # the workers start, and fill what they keep ready
     begin = time.perf_counter()
@@ -274,13 +274,13 @@ def main():
     a = p.parse_args()
     import cv2
     import torch
-    from vssl_nb.datasets import collate
-    from vssl_nb.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
-    from vssl_nb.recipes import find, override
-    from vssl_nb.toy import make
-    from vssl_nb.machine import keep_memory
-    from vssl_nb.video import probe, transcode
-    from vssl_nb.views import Views
+    from vssl_nb.data.datasets import collate
+    from vssl_nb.data.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
+    from vssl_nb.training.config import find, override
+    from vssl_nb.data.toy import make
+    from vssl_nb.training.machine import keep_memory
+    from vssl_nb.data.video import probe, transcode
+    from vssl_nb.data.views import Views
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     keep_memory() # as `fit` and its workers do

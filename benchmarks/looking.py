@@ -21,14 +21,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb.backbones import create  # noqa: E402
-from vssl_nb.classification import PROBES, linear_probe  # noqa: E402
-from vssl_nb.evaluation import Trained, open_trained  # noqa: E402
-from vssl_nb.experiments import view_options  # noqa: E402
-from vssl_nb.features import extract  # noqa: E402
-from vssl_nb.health import FixedClips  # noqa: E402
-from vssl_nb.looking import frozen_by_class, gain_by_group, motion_focus, need_of_motion  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
+from vssl_nb.nets.backbones import create  # noqa: E402
+from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
+from vssl_nb.runs.evaluation import Trained, open_trained  # noqa: E402
+from vssl_nb.runs.pretraining import view_options  # noqa: E402
+from vssl_nb.measure.features import extract  # noqa: E402
+from vssl_nb.measure.health import FixedClips  # noqa: E402
+from vssl_nb.measure.looking import frozen_by_class, gain_by_group, motion_focus, need_of_motion  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
 
 
 def folder(name: str) -> str: return re.sub(r'\W+', '-', name).strip('-') # as benchmarks/moquad.py does

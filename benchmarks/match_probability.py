@@ -27,9 +27,9 @@ from step import machine  # noqa: E402
 import torch  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from vssl_nb.gaussians import match_log_probability  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.match_probability import VideoGaussians, draw_videos, match_chunk, match_rows  # noqa: E402
+from vssl_nb.nets.heads import match_log_probability  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, match_chunk, match_rows  # noqa: E402
 
 AB = torch.tensor(15.), torch.tensor(15.)
 

@@ -35,7 +35,7 @@ CASES = [dict(backbone=b, batch=n, again=a) for b in SIZES for n, a in product(B
 
 
 def recipe_of(case: dict, batch: int | None = None):
-    from vssl_nb.recipes import find, override
+    from vssl_nb.training.config import find, override
     length, size = SIZES[case['backbone']]
     return override(find('infonce-laptop-rgb'), backbone=case['backbone'], length=length, size=size,
         batch=batch or case['batch'])
@@ -53,11 +53,11 @@ def forget_peak() -> None: Path('/proc/self/clear_refs').write_text('5')
 def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     "Two steps of the loop itself."
     import torch
-    from vssl_nb.dry_run import recipe_batches
-    from vssl_nb.experiments import build_method, lr_schedule, training_views
-    from vssl_nb.machine import DTYPES, checkpoint_activations
-    from vssl_nb.optim import optimizer
-    from vssl_nb.train import TrainingState, fit
+    from vssl_nb.runs.dry_run import recipe_batches
+    from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
+    from vssl_nb.training.machine import DTYPES, checkpoint_activations
+    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import TrainingState, fit
     how = recipe.learning
     method = build_method(recipe, 100).to(device)
     checkpoint_activations(method.encoder, again)
@@ -113,7 +113,7 @@ def on_gpu(case: dict) -> dict:
 def child(o: dict) -> None:
     "One measurement; what libraries load on first use is there before it begins."
     import torch
-    from vssl_nb import train as loop
+    from vssl_nb.training import loop
     torch.set_num_threads(2)
     with mock.patch.object(loop, 'keep_memory', lambda: False):
         if o['way'] != 'on_gpu': train(recipe_of(o, 2), o['again'], 'cpu', 'float32', lambda: None)
@@ -130,7 +130,7 @@ def measure(case: dict, way: str) -> dict:
 
 
 def computed(case: dict, device: str) -> int:
-    from vssl_nb.budget import memory
+    from vssl_nb.runs.budget import memory
     gpu = device == 'cuda'
     return memory(recipe_of(case), 'bfloat16' if gpu else 'float32', case['again'], ahead=gpu).total
 
@@ -150,8 +150,8 @@ def compare(device: str, cases: list[dict]) -> list[dict]:
 
 def table() -> list[dict]:
     "The plan of every recipe; those that differ in name, data or views of the same size take the same walks."
-    from vssl_nb.budget import plan
-    from vssl_nb.recipes import RECIPES
+    from vssl_nb.runs.budget import plan
+    from vssl_nb.training.config import RECIPES
     rows = []
     for recipe in RECIPES.values():
         rows.append(asdict(plan(recipe)))
@@ -161,8 +161,8 @@ def table() -> list[dict]:
 
 def finetunings() -> list[dict]:
     "The plan of every fine-tuning of an S3D on UCF101 split 1."
-    from vssl_nb.dry_run import plan_finetuning
-    from vssl_nb.finetuning import TRAININGS
+    from vssl_nb.runs.dry_run import plan_finetuning
+    from vssl_nb.runs.finetuning import TRAININGS
     rows = []
     for how in TRAININGS.values():
         rows.append(asdict(plan_finetuning(how)))

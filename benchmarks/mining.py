@@ -22,7 +22,7 @@ from step import machine  # noqa: E402
 import torch  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from vssl_nb.mining import Cascade, TopK, stage_sizes, stage_views  # noqa: E402
+from vssl_nb.ssl.mining import Cascade, TopK, stage_sizes, stage_views  # noqa: E402
 
 BOUND = 9. # asked for at 2,048 and 16,384 keys on a CPU
 

@@ -27,11 +27,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
-from vssl_nb.evaluation import baselines, keep_results, retrieve  # noqa: E402
-from vssl_nb.experiments import pretrain  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.recipes import find, override  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
+from vssl_nb.runs.evaluation import baselines, keep_results, retrieve  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.training.config import find, override  # noqa: E402
 
 LADDER = ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg') # rungs 0 to 3
 FULL = 'moquad-toy-rung3'

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from vssl_nb.datasets import VideoCache
-from vssl_nb.evaluation import retrieve
-from vssl_nb.experiments import pretrain
-from vssl_nb.machine import Machine, keep_memory
-from vssl_nb.manifest import read
-from vssl_nb.recipes import find, override
+from vssl_nb.data.datasets import VideoCache
+from vssl_nb.runs.evaluation import retrieve
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.machine import Machine, keep_memory
+from vssl_nb.data.manifest import read
+from vssl_nb.training.config import find, override
 
 RECIPE = 'coclr-toy-rgb-cycle1'
 

@@ -31,16 +31,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
-from vssl_nb.datasets import VideoCache  # noqa: E402
-from vssl_nb.demo import Task, at_once  # noqa: E402
-from vssl_nb.evaluation import retrieve  # noqa: E402
-from vssl_nb.experiments import pretrain  # noqa: E402
-from vssl_nb.machine import Machine, keep_memory  # noqa: E402
-from vssl_nb.manifest import read  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
+from vssl_nb.data.datasets import VideoCache  # noqa: E402
+from vssl_nb.papers.demo import Task, at_once  # noqa: E402
+from vssl_nb.runs.evaluation import retrieve  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain  # noqa: E402
+from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
+from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.methods import ubernce  # noqa: E402
 from vssl_nb.methods.coclr import coin, without_own_key  # noqa: E402
-from vssl_nb.recipes import Recipe, find, override  # noqa: E402
+from vssl_nb.training.config import Recipe, find, override  # noqa: E402
 
 LIKE = 'coclr-toy-rgb-cycle1'
 STARTS = ('infonce-toy-rgb', 'infonce-toy-residual')

@@ -26,15 +26,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
-from vssl_nb import toy  # noqa: E402
-from vssl_nb.evaluation import baselines, open_trained  # noqa: E402
-from vssl_nb.experiments import pretrain, view_options  # noqa: E402
-from vssl_nb.machine import Machine  # noqa: E402
-from vssl_nb.match_probability import (SIMILARITIES, gaussian_head, gaussian_neighbours,  # noqa: E402
+from vssl_nb.data import toy # noqa: E402
+from vssl_nb.runs.evaluation import baselines, open_trained  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain, view_options  # noqa: E402
+from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.measure.gaussian import (SIMILARITIES, gaussian_head, gaussian_neighbours,  # noqa: E402
     gaussian_pairs)
-from vssl_nb.recipes import find, override  # noqa: E402
-from vssl_nb.retrieval import retrieval_recall  # noqa: E402
-from vssl_nb.uncertainty import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
+from vssl_nb.training.config import find, override  # noqa: E402
+from vssl_nb.measure.retrieval import retrieval_recall  # noqa: E402
+from vssl_nb.measure.uncertainty import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
     spearman, training_uncertainty, video_uncertainty)
 
 BASE, ONE = 'with mining', 'doubt of one direction'

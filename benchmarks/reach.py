@@ -30,13 +30,13 @@ import numpy as np
 import torch
 from evidence import ENCODERS, intervals, machine_of, recipe_of, told, trained
 
-from vssl_nb.demo import Task, at_once
-from vssl_nb.driver import read_json, write_json
-from vssl_nb.evaluation import open_trained
-from vssl_nb.machine import keep_memory
-from vssl_nb.manifest import Manifest
-from vssl_nb.own_folder import open_data
-from vssl_nb.retrieval import centre_and_normalise, nearest_neighbours
+from vssl_nb.papers.demo import Task, at_once
+from vssl_nb.training.driver import read_json, write_json
+from vssl_nb.runs.evaluation import open_trained
+from vssl_nb.training.machine import keep_memory
+from vssl_nb.data.manifest import Manifest
+from vssl_nb.runs.own import open_data
+from vssl_nb.measure.retrieval import centre_and_normalise, nearest_neighbours
 
 NAMES = ('infonce, half', 'infonce, half, residual', 'infonce', 'coclr')
 CHANGES = {'videos': (.25, .5), 'epochs': (.25, .5), 'pixels': (.5, .75)} # shares of the evidence run's

@@ -192,7 +192,9 @@ def main():
     if a.before:
         a.before, git = a.before.resolve(), ['git', '-C', str(a.before), 'rev-parse', '--short', 'HEAD']
         a.name_before = f'version {subprocess.check_output(git, text=True).strip()}'
-    from vssl_nb import backbones, checkpoints, toy
+    from vssl_nb.nets import backbones
+    from vssl_nb.training import checkpoints
+    from vssl_nb.data import toy
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import torch
 
-from vssl_nb import toy
-from vssl_nb.datasets import VideoCache
-from vssl_nb.machine import keep_memory
-from vssl_nb.manifest import read
-from vssl_nb.recipes import find, override
+from vssl_nb.data import toy
+from vssl_nb.data.datasets import VideoCache
+from vssl_nb.training.machine import keep_memory
+from vssl_nb.data.manifest import read
+from vssl_nb.training.config import find, override
 
 sys.path.insert(0, str(Path(__file__).parent))
 from infonce import row  # noqa: E402

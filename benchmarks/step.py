@@ -64,12 +64,12 @@ SWITCHES = { # name -> settings that differ from the plain recipe
 def measure(o: dict) -> dict:
     "One variant, in this process: seconds per step, and memory."
     import torch
-    from vssl_nb.backbones import create
-    from vssl_nb import mining, momentum
+    from vssl_nb.nets.backbones import create
+    from vssl_nb.ssl import mining, memory as momentum
     from vssl_nb.methods import coclr, infonce
-    from vssl_nb.optim import optimizer
-    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
-    from vssl_nb.train import TrainingState, step_optimizer
+    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.training.loop import TrainingState, step_optimizer
 
     device = torch.device(o['device'])
     if o.get('keep') and device.type == 'cpu': keep_memory()
@@ -148,13 +148,13 @@ def quadruples(o: dict) -> dict:
     import numpy as np
     import torch
     from torch.utils.data import default_collate
-    from vssl_nb.augment import disturb_appearance
-    from vssl_nb.experiments import build_method, training_draw, training_views
-    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
-    from vssl_nb.optim import optimizer
-    from vssl_nb.recipes import find, override
-    from vssl_nb.sampling import random_clips
-    from vssl_nb.train import step_optimizer
+    from vssl_nb.data.augment import disturb_appearance
+    from vssl_nb.runs.pretraining import build_method, training_draw, training_views
+    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.config import find, override
+    from vssl_nb.data.sampling import random_clips
+    from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _) = torch.device(o['device']), o['clip']
     if o.get('keep') and device.type == 'cpu': keep_memory()
@@ -206,12 +206,12 @@ def distributions(o: dict) -> dict:
     "ProViCo in this process: seconds of a step, of all that comes after the encoder, and its memory."
     import torch
     from torch import nn
-    from vssl_nb.experiments import build_method
-    from vssl_nb.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.runs.pretraining import build_method
+    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.methods.provico import ProViCo
-    from vssl_nb.optim import optimizer
-    from vssl_nb.recipes import find, override
-    from vssl_nb.train import step_optimizer
+    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.config import find, override
+    from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _), dtype = torch.device(o['device']), o['clip'], DTYPES[o.get('dtype', 'float32')]
     if o.get('keep') and device.type == 'cpu': keep_memory()
@@ -307,7 +307,7 @@ def bound(o: dict, speed: dict) -> dict:
     "Seconds that a step takes at least, from its FLOPs and from its bytes."
     import torch
     from torch.utils.flop_counter import FlopCounterMode
-    from vssl_nb.backbones import cost, create
+    from vssl_nb.nets.backbones import cost, create
     c, dtype = cost(create(o['backbone']), tuple(o['clip'])), o.get('dtype', 'float32')
     with FlopCounterMode(display=False) as both:
         create(o['backbone']).to('meta')(torch.empty(1, 3, *o['clip'], device='meta')).sum().backward()

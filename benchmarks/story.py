@@ -27,17 +27,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vssl_nb.backbones import create
-from vssl_nb.demo import demo
-from vssl_nb.evaluation import open_trained, run_features
-from vssl_nb.experiments import training_clips, lr_schedule, view_options, read_weights
-from vssl_nb.machine import Machine, keep_memory
-from vssl_nb.manifest import read
-from vssl_nb.optim import optimizer
-from vssl_nb.recipes import find, override
-from vssl_nb.retrieval import centre_and_normalise, retrieval_recall, recall
-from vssl_nb.train import TrainingState, fit, loader
-from vssl_nb.views import Views
+from vssl_nb.nets.backbones import create
+from vssl_nb.papers.demo import demo
+from vssl_nb.runs.evaluation import open_trained, run_features
+from vssl_nb.runs.pretraining import training_clips, lr_schedule, view_options, read_weights
+from vssl_nb.training.machine import Machine, keep_memory
+from vssl_nb.data.manifest import read
+from vssl_nb.training.optim import optimizer
+from vssl_nb.training.config import find, override
+from vssl_nb.measure.retrieval import centre_and_normalise, retrieval_recall, recall
+from vssl_nb.training.loop import TrainingState, fit, loader
+from vssl_nb.data.views import Views
 
 
 class CrossEntropy(nn.Module):

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from vssl_nb.cotraining import contrastive_network, mining_candidates
-from vssl_nb.evaluation import open_trained
-from vssl_nb.experiments import training_clips, view_options
-from vssl_nb.machine import Machine
-from vssl_nb.momentum import l2_normalize
-from vssl_nb.recipes import find
-from vssl_nb.train import loader
-from vssl_nb.views import Views
+from vssl_nb.runs.cotraining import contrastive_network, mining_candidates
+from vssl_nb.runs.evaluation import open_trained
+from vssl_nb.runs.pretraining import training_clips, view_options
+from vssl_nb.training.machine import Machine
+from vssl_nb.ssl.memory import l2_normalize
+from vssl_nb.training.config import find
+from vssl_nb.training.loop import loader
+from vssl_nb.data.views import Views
 
 RUNS = {'begin': 'infonce-toy-rgb', 'longer': 'infonce-toy-rgb-longer', 'miner': 'infonce-toy-residual',
     'coclr': 'coclr-toy-rgb-cycle1'}

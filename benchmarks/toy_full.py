@@ -22,7 +22,7 @@ from step import machine  # noqa: E402
 
 def sixth(manifest, share: int):
     "A manifest of every `share`-th source, both splits, beside the whole one; names alone decide."
-    from vssl_nb.manifest import write
+    from vssl_nb.data.manifest import write
     rows = [r for r in manifest.rows if zlib.crc32(r.source.encode()) % share == 0]
     return write(manifest.root/'sixth.csv', rows)
 
@@ -45,12 +45,13 @@ def main():
     p.add_argument('--out', required=True, help='.json file')
     a = p.parse_args()
     from dataclasses import asdict
-    from vssl_nb import show, toy
-    from vssl_nb.evaluation import baselines, retrieve
-    from vssl_nb.experiments import pretrain, read_json, write_json
-    from vssl_nb.machine import Machine
-    from vssl_nb.manifest import read
-    from vssl_nb.recipes import find, override
+    from vssl_nb import show
+    from vssl_nb.data import toy
+    from vssl_nb.runs.evaluation import baselines, retrieve
+    from vssl_nb.runs.pretraining import pretrain, read_json, write_json
+    from vssl_nb.training.machine import Machine
+    from vssl_nb.data.manifest import read
+    from vssl_nb.training.config import find, override
 
     data, run, out = toy.make(a.videos, size=a.size), Path(a.run), Path(a.out)
     recipe = override(find(a.recipe), **{k: json.loads(v) for k, v in (s.split('=', 1) for s in a.set)})

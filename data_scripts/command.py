@@ -3,8 +3,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from vssl_nb.archives import download
-from vssl_nb.prepare import PREPARED_DATASETS, PrepareError, per_class, prepare_dataset
+from vssl_nb.data.archives import download
+from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, per_class, prepare_dataset
 
 
 class Parser(argparse.ArgumentParser):

@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 from command import Parser, guarded
 from tqdm.auto import tqdm
 
-from vssl_nb.archives import PREPARE_STATE, extract_archive, is_archive
-from vssl_nb.manifest import SUFFIXES, Row, read, write
-from vssl_nb.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, find_lists
-from vssl_nb.prepare import link_into, lock_folder
-from vssl_nb.video import VideoError, lmdb_entries, probe
+from vssl_nb.data.archives import PREPARE_STATE, extract_archive, is_archive
+from vssl_nb.data.manifest import SUFFIXES, Row, read, write
+from vssl_nb.data.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, find_lists
+from vssl_nb.data.prepare import link_into, lock_folder
+from vssl_nb.data.video import VideoError, lmdb_entries, probe
 
 MARK = 'coclr_lmdb' # beside a manifest that this script wrote
 

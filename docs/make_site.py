@@ -1,6 +1,6 @@
 """The course site: notebooks with their stored outputs, and the API, made by Sphinx (conf.py) into `_docs/`.
 
-    python docs/make_site.py [nbs/11_losses.ipynb …]
+    python docs/make_site.py [nbs/lessons/04_losses.ipynb …]
 
 If pages are named, only these are made; of the others, the titles and headings.
 """

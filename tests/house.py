@@ -1,9 +1,9 @@
 """House-keeping: the README from `index.ipynb`, pages executed with outputs, checks folded.
 
     python tests/house.py readme
-    python tests/house.py pages [nbs/11_losses.ipynb …]
-    python tests/house.py fold [nbs/11_losses.ipynb …]
-    python tests/house.py typed [nbs/11_losses.ipynb …]
+    python tests/house.py pages [nbs/lessons/04_losses.ipynb …]
+    python tests/house.py fold [nbs/lessons/04_losses.ipynb …]
+    python tests/house.py typed [nbs/lessons/04_losses.ipynb …]
 """
 import ast
 import hashlib

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from vssl_nb import toy
-from vssl_nb.cotraining import mining_candidates
-from vssl_nb.machine import Machine
-from vssl_nb.manifest import read
-from vssl_nb.recipes import find
+from vssl_nb.data import toy
+from vssl_nb.runs.cotraining import mining_candidates
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.manifest import read
+from vssl_nb.training.config import find
 
 ROOT = Path(__file__).parent.parent
 
@@ -290,7 +290,7 @@ def test_cascade(tmp_path):
 
 
 def test_own_videos(tmp_path):
-    from vssl_nb import toy
+    from vssl_nb.data import toy
     toy.make(tmp_path/'videos', size='tiny', workers=1, progress=False)
     done = script('own_videos.py', f"{tmp_path/'videos'}:0.1", '--out', 'out.json', '--set', 'size=32',
         'backbone=tiny',

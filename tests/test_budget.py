@@ -8,12 +8,12 @@ from unittest import mock
 import pytest
 import torch
 
-from vssl_nb import train as loop
-from vssl_nb.budget import GPUS, RESERVE, MemoryWatch, largest_batch, memory, plan, trace_of, trace_step
-from vssl_nb.dry_run import plan_finetuning
-from vssl_nb.finetuning import TRAININGS
-from vssl_nb.pretended_gpu import PretendedGPU
-from vssl_nb.recipes import RECIPES, find, override
+from vssl_nb.training import loop
+from vssl_nb.runs.budget import GPUS, RESERVE, MemoryWatch, largest_batch, memory, plan, trace_of, trace_step
+from vssl_nb.runs.dry_run import plan_finetuning
+from vssl_nb.runs.finetuning import TRAININGS
+from vssl_nb.runs.pretended_gpu import PretendedGPU
+from vssl_nb.training.config import RECIPES, find, override
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))
@@ -90,7 +90,7 @@ def test_the_kept_table_has_every_fine_tuning():
 
 def test_flops_are_those_of_torchs_own_counter():
     from torch.utils.flop_counter import FlopCounterMode
-    from vssl_nb.experiments import build_method
+    from vssl_nb.runs.pretraining import build_method
     recipe = override(find('infonce-toy-rgb'), batch=4)
     method = build_method(recipe, 100)
     shape = (4, 2, 3, recipe.sampling.length, recipe.size, recipe.size)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from vssl_nb import cli, manifest
-from vssl_nb.recipes import find, override
+from vssl_nb import cli
+from vssl_nb.data import manifest
+from vssl_nb.training.config import find, override
 
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
     'pretrain': ['infonce-toy-rgb', '--data', 'videos', '--epochs', '1'], 'extract': ['run'],
@@ -124,8 +125,8 @@ BY_HAND = [
 @pytest.fixture(scope='module')
 def workshop(tmp_path_factory):
     "Toy videos and a short run, which nobody changes."
-    from vssl_nb import toy
-    from vssl_nb.experiments import pretrain
+    from vssl_nb.data import toy
+    from vssl_nb.runs.pretraining import pretrain
     place = tmp_path_factory.mktemp('careless')
     toy.make(place/'videos', size='tiny', progress=False)
     (place/'films').mkdir()
@@ -225,7 +226,7 @@ def test_no_command_waits_for_the_compiler():
     program = f'''
 import importlib, sys
 for room in {rooms}: importlib.import_module('vssl_nb.' + room)
-from vssl_nb import backbones
+from vssl_nb.nets import backbones
 backbones.create('tiny', seed=0)
 print(sorted({{'torch._dynamo', 'torchvision', 'sympy', 'sklearn'}} & set(sys.modules)))'''
     done = subprocess.run([sys.executable, '-c', program], text=True, capture_output=True,
@@ -330,7 +331,7 @@ def many(place: Path):
 
 def goes_on_scanning(place: Path):
     "What a stopped scan has found is used: a lie that is written into it is believed."
-    from vssl_nb.own_folder import SCAN_LOG
+    from vssl_nb.runs.own import SCAN_LOG
     log = place/'many'/SCAN_LOG
     assert not (place/'many'/'manifest.csv').exists()
     found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith('}')]

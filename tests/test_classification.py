@@ -17,17 +17,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
-from vssl_nb import augment, backbones, features, finetuning, manifest, protocols, retrieval, toy
-from vssl_nb.checkpoints import load
-from vssl_nb.classification import (PROBES, CropClips, Linear, LinearProbe, Testing, accuracy,
+from vssl_nb.data import augment, manifest, toy
+from vssl_nb.nets import backbones
+from vssl_nb.measure import features, protocols, retrieval
+from vssl_nb.runs import finetuning
+from vssl_nb.training.checkpoints import load
+from vssl_nb.measure.classify import (PROBES, CropClips, Linear, LinearProbe, Testing, accuracy,
     classification_row, classify, few_labels, hold_out, hold_out_rows, linear_probe, load_predictions,
     save_predictions, two_stream)
-from vssl_nb.datasets import collate
-from vssl_nb.finetuning import (TRAININGS, Pixels, Plateau, dropout_mask, make_classifier, open_session,
+from vssl_nb.data.datasets import collate
+from vssl_nb.runs.finetuning import (TRAININGS, Pixels, Plateau, dropout_mask, make_classifier, open_session,
     predict, preset, resume_session, train_session)
-from vssl_nb.machine import Machine
-from vssl_nb.video import decode, encode
-from vssl_nb.views import Views
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.video import decode, encode
+from vssl_nb.data.views import Views
 
 torch.set_num_threads(1)
 VIDEOS = manifest.test_videos()

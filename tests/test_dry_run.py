@@ -5,12 +5,13 @@ from unittest import mock
 import pytest
 import torch
 
-from vssl_nb import momentum, train
-from vssl_nb.dry_run import dry_run, dry_run_finetuning
-from vssl_nb.finetuning import TRAININGS
+from vssl_nb.ssl import memory as momentum
+from vssl_nb.training import loop as train
+from vssl_nb.runs.dry_run import dry_run, dry_run_finetuning
+from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.methods import coclr, infonce, simclr, ubernce
-from vssl_nb.pretended_gpu import WaitForDevice, WrongDevice
-from vssl_nb.recipes import RECIPES, find, override
+from vssl_nb.runs.pretended_gpu import WaitForDevice, WrongDevice
+from vssl_nb.training.config import RECIPES, find, override
 
 
 def different():

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb import cli, flow, manifest, motion, toy
-from vssl_nb.video import decode, encode, probe
+from vssl_nb import cli
+from vssl_nb.data import flow, manifest, motion, toy
+from vssl_nb.data.video import decode, encode, probe
 
 FLOW = [sys.executable, '-m', 'vssl_nb.cli', 'flow']
 QUICK = ['--method', 'dis', '--workers', '2']
@@ -38,7 +39,7 @@ def child(args, env, limit, said):
 # importing torch takes longer than what is tested; forks of a process that has done nothing yet, so that no
 # thread is missing
 clean = get_context('forkserver')
-clean.set_forkserver_preload(['vssl_nb.cli', 'vssl_nb.flow'])
+clean.set_forkserver_preload(['vssl_nb.cli', 'vssl_nb.data.flow'])
 
 
 class Life:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vssl_nb import manifest
-from vssl_nb.video import VideoError, decode, encode, probe
+from vssl_nb.data import manifest
+from vssl_nb.data.video import VideoError, decode, encode, probe
 
 VIDEOS = manifest.test_videos()
 COPIES,PROCESSES,SLOW = 100, 2, 20. # of each film; children; s that one call may take

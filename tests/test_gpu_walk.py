@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vssl_nb.pretended_gpu import PretendedGPU
+from vssl_nb.runs.pretended_gpu import PretendedGPU
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT/'benchmarks'))
 
 def run_main(module, *args):
     "The main function of a script, in this process, which is the one with the pretended GPU."
-    from vssl_nb import flow
+    from vssl_nb.data import flow
     argv = [module.__name__, *map(str, args)]
     with PretendedGPU(strict=False) as gpu, mock.patch.object(sys, "argv", argv):
         # every thread has its own devices; flow is computed in threads
@@ -67,7 +67,7 @@ def test_memory(monkeypatch, tmp_path):
 
 def quick_flow(monkeypatch):
     "One iteration of the solver is like the next."
-    from vssl_nb import motion
+    from vssl_nb.data import motion
     monkeypatch.setattr(motion, 'can_compile', lambda kind: False)
     monkeypatch.setattr(motion, 'tvl1', motion.TVL1(scales=2, warps=1, outer=1, inner=6))
 
@@ -112,7 +112,7 @@ def test_cotrain_full(tmp_path, monkeypatch):
 def test_checks(tmp_path, monkeypatch):
     import gpu
 
-    from vssl_nb import recipes
+    from vssl_nb.training import config as recipes
     small = {name: recipes.override(recipes.find(name), backbone='tiny', size=32, length=8, queue=32)
         for name in ('infonce-laptop-rgb', 'infonce-ucf101-rgb')}
     monkeypatch.setattr(recipes, 'find', small.get)
@@ -130,7 +130,8 @@ def test_checks_hear_a_wait(tmp_path, monkeypatch):
     "Torch's alarm is on in the second step; here the pretended GPU answers it."
     import gpu
 
-    from vssl_nb import pretended_gpu, recipes
+    from vssl_nb.runs import pretended_gpu
+    from vssl_nb.training import config as recipes
     from vssl_nb.methods import infonce
     recipe = recipes.override(recipes.find('infonce-laptop-rgb'), backbone='tiny', size=32, length=8, batch=4)
     real = infonce.with_queue

@@ -14,7 +14,7 @@ import pytest
 from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, code_of, fold, folds, moves, notebooks,
     places, readme, section, small, stored, typed_numbers, unfolded, without_places)
 
-from vssl_nb.claims import CLAIMS
+from vssl_nb.papers.claims import CLAIMS
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
@@ -269,7 +269,7 @@ def test_checks_and_answers_are_folded():
 
 
 def test_results_in_prose_are_computed_or_have_a_source():
-    sources = {'29_released.ipynb'} # says of every number where it is from
+    sources = {'dossiers/released.ipynb'} # says of every number where it is from
     pages = [p for p in notebooks() if p.name not in sources]
     typed = {p.name: hits for p in pages if (hits := typed_numbers(p))}
     assert not typed, typed

@@ -8,16 +8,17 @@ import sys
 import pytest
 import torch
 
-from vssl_nb import cli, toy
-from vssl_nb.checkpoints import load
-from vssl_nb.dry_run import dry_run
-from vssl_nb.experiments import pretrain
-from vssl_nb.machine import Machine
+from vssl_nb import cli
+from vssl_nb.data import toy
+from vssl_nb.training.checkpoints import load
+from vssl_nb.runs.dry_run import dry_run
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.machine import Machine
 from vssl_nb.methods.iic import IIC
-from vssl_nb.own_videos import VIEW_OPTIONS, make_views, open_encoder
-from vssl_nb.recipes import (RECIPES, IICSettings, RecipeError, TrainingVideos, find, override, refuse_unfit,
+from vssl_nb.runs.own_videos import VIEW_OPTIONS, make_views, open_encoder
+from vssl_nb.training.config import (RECIPES, IICSettings, RecipeError, TrainingVideos, find, override, refuse_unfit,
     view_names)
-from vssl_nb.views import Views
+from vssl_nb.data.views import Views
 
 QUIET = Machine('cpu', workers=0, progress=False)
 SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--device', 'cpu',

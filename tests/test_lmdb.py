@@ -18,12 +18,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from vssl_nb import manifest
-from vssl_nb.augment import draw
-from vssl_nb.datasets import TrainClips, collate
-from vssl_nb.prepare import prepare_dataset
-from vssl_nb.sampling import random_clips
-from vssl_nb.video import crop_resize, decode, encode, lmdb_entries
+from vssl_nb.data import manifest
+from vssl_nb.data.augment import draw
+from vssl_nb.data.datasets import TrainClips, collate
+from vssl_nb.data.prepare import prepare_dataset
+from vssl_nb.data.sampling import random_clips
+from vssl_nb.data.video import crop_resize, decode, encode, lmdb_entries
 
 SCRIPT = Path(__file__).resolve().parent.parent/'data_scripts'/'import_coclr_lmdb.py'
 # what JPEG at quality 100 without subsampling may change in the smooth frames below;

@@ -8,11 +8,12 @@ from collections import Counter
 
 import pytest
 
-from vssl_nb import cli, toy
-from vssl_nb.experiments import pretrain
-from vssl_nb.machine import Machine
-from vssl_nb.manifest import read
-from vssl_nb.recipes import find, override
+from vssl_nb import cli
+from vssl_nb.data import toy
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.manifest import read
+from vssl_nb.training.config import find, override
 
 QUIET = Machine('cpu', workers=0, progress=False)
 

@@ -11,15 +11,15 @@ import torch
 from house import NBS, cells
 
 from vssl_nb.cli import parse
-from vssl_nb.checkpoints import load
-from vssl_nb.distributed import run_distributed
-from vssl_nb.experiments import build_method, pretrain, training_clips
-from vssl_nb.budget import trace_step
-from vssl_nb.dry_run import dry_run
-from vssl_nb.manifest import read
+from vssl_nb.training.checkpoints import load
+from vssl_nb.training.distributed import run_distributed
+from vssl_nb.runs.pretraining import build_method, pretrain, training_clips
+from vssl_nb.runs.budget import trace_step
+from vssl_nb.runs.dry_run import dry_run
+from vssl_nb.data.manifest import read
 from vssl_nb.methods.moquad import MoQuad
-from vssl_nb.recipes import RECIPES, RecipeError, TrainingVideos, difference, find, override, refuse_unfit
-from vssl_nb.train import loader
+from vssl_nb.training.config import RECIPES, RecipeError, TrainingVideos, difference, find, override, refuse_unfit
+from vssl_nb.training.loop import loader
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--workers', '0',
@@ -33,7 +33,7 @@ def call(*args, cwd):
 
 def options_of_the_page():
     "The table of page 36: (paper, row, options)."
-    text = '\n'.join(c['source'] for c in cells(NBS/'36_methods.moquad.ipynb') if c['cell_type']=='markdown')
+    text = '\n'.join(c['source'] for c in cells(NBS/'lessons/15_moquad.ipynb') if c['cell_type']=='markdown')
     return re.findall(r'^\| (table \d) \| (.*?) \| `(--.*?)` \|$', text, re.M)
 
 
@@ -143,7 +143,7 @@ def test_the_positive_is_disturbed_as_the_recipe_says(place):
 def test_an_augmentation_of_ones_own_need_not_know_of_still_images(place, monkeypatch, tmp_path):
     (tmp_path/'plain_pixels.py').write_text('''
 from types import SimpleNamespace
-from vssl_nb.augment import apply, centre
+from vssl_nb.data.augment import apply, centre
 def draw(rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter, brightness,
     contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False):
     return centre(clips, frames, height, width, size=size)

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import backbones, checkpoints, evaluation, experiments, manifest, recipes, toy, video
-from vssl_nb.machine import Machine
+from vssl_nb.nets import backbones
+from vssl_nb.training import checkpoints, config as recipes
+from vssl_nb.runs import evaluation, pretraining as experiments
+from vssl_nb.data import manifest, toy, video
+from vssl_nb.training.machine import Machine
 from vssl_nb.cli import main
-from vssl_nb.train import TrainError
+from vssl_nb.training.loop import TrainError
 
 FIXTURES = Path(__file__).parent/'fixtures'/'older_runs'
 STOPPED = ('infonce', 'ubernce', 'coclr') # stopped after STOP of END steps

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import toy
-from vssl_nb.checkpoints import load
-from vssl_nb.experiments import read_json
+from vssl_nb.data import toy
+from vssl_nb.training.checkpoints import load
+from vssl_nb.runs.pretraining import read_json
 
 PACKAGE = {
     '__init__.py': '',
@@ -38,8 +38,8 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import nn
-from vssl_nb.backbones import Projection
-from vssl_nb.momentum import ema_update, named_clips
+from vssl_nb.nets.backbones import Projection
+from vssl_nb.ssl.memory import ema_update, named_clips
 
 class BYOL(nn.Module):
     def __init__(self, encoder, view, seed, dim, momentum):
@@ -86,7 +86,7 @@ class MutualNearest:
         return nearest(sim, self.k) & nearest(sim.T, self.k).T & ~excluded
 ''',
     'recipes.py': '''
-from vssl_nb.recipes import find, override
+from vssl_nb.training.config import find, override
 
 byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings',
     view='lab.parts:gradient', backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,

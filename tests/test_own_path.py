@@ -15,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vssl_nb import cli, manifest, own_folder, toy
-from vssl_nb.experiments import pretrain
-from vssl_nb.machine import Machine
-from vssl_nb.manifest import read, write
-from vssl_nb.recipes import find, from_dict, override
-from vssl_nb.verdict import give_verdict
-from vssl_nb.video import encode
+from vssl_nb import cli
+from vssl_nb.data import manifest, toy
+from vssl_nb.runs import own as own_folder
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.manifest import read, write
+from vssl_nb.training.config import find, from_dict, override
+from vssl_nb.runs.verdict import give_verdict
+from vssl_nb.data.video import encode
 
 ROOT = Path(__file__).parent.parent
 QUIET = Machine(device='cpu', progress=False)

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vssl_nb import evaluation, manifest
-from vssl_nb.classification import load_predictions
+from vssl_nb.runs import evaluation
+from vssl_nb.data import manifest
+from vssl_nb.measure.classify import load_predictions
 from vssl_nb.cli import main
-from vssl_nb.features import extract
-from vssl_nb.machine import Machine
-from vssl_nb.own_videos import load_classifier, open_encoder, predict_videos
+from vssl_nb.measure.features import extract
+from vssl_nb.training.machine import Machine
+from vssl_nb.runs.own_videos import load_classifier, open_encoder, predict_videos
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
@@ -167,7 +168,7 @@ def test_wrong_use_is_one_sentence(place, args, words):
 
 def test_another_view_is_refused(place, tmp_path):
     "A classifier of flow, and videos without flow."
-    from vssl_nb.own_videos import export_classifier
+    from vssl_nb.runs.own_videos import export_classifier
     c = load_classifier(place/'runs'/'rgb')
     flow = c.about | {'view': 'flow', 'flow': 'stored'}
     export_classifier(tmp_path/'flow.safetensors', c.encoder, c.linear, c.classes, c.how, flow)
@@ -177,7 +178,7 @@ def test_another_view_is_refused(place, tmp_path):
 
 def test_an_unfinished_fine_tuning_has_no_classifier_yet(place):
     row = evaluation.open_trained(place/'runs'/'rgb')
-    from vssl_nb.finetuning import finetune
+    from vssl_nb.runs.finetuning import finetune
     finetune(row.folder, fields={'epochs': 2, 'batch': 8, 'drops': (1,)}, out=place/'runs'/'stopped',
         machine=QUIET, max_steps=2)
     done = call('predict', 'runs/stopped', 'text.mp4', cwd=place)

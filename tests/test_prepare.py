@@ -22,10 +22,11 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb import archives, manifest, own_folder, prepare
-from vssl_nb.archives import ArchiveError, download, extract_archive
-from vssl_nb.prepare import PrepareError, prepare_dataset
-from vssl_nb.video import encode
+from vssl_nb.data import archives, manifest, prepare
+from vssl_nb.runs import own as own_folder
+from vssl_nb.data.archives import ArchiveError, download, extract_archive
+from vssl_nb.data.prepare import PrepareError, prepare_dataset
+from vssl_nb.data.video import encode
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
 VIDEOS = manifest.test_videos()
@@ -226,7 +227,7 @@ def test_an_extraction_that_was_killed_goes_on(tmp_path):
     archive = put(tmp_path/'all.zip', zipped([(f'{c}.zip', data) for c,data in zip('abc', inner)]))
     code = '''
 import sys, os, signal
-from vssl_nb import archives
+from vssl_nb.data import archives
 place,n = archives._write_member,0
 def counted(*args):
     global n
@@ -684,7 +685,7 @@ def test_a_script_downloads_extracts_and_prepares(tmp_path, clip):
 def test_transcoded_copies_of_real_clips(tmp_path):
     "The manifest names the copies, frame by frame the originals; a second run makes nothing anew."
     if manifest.test_videos() is None: pytest.skip('no real clips: set VSSL_TEST_VIDEOS')
-    from vssl_nb.video import crop_resize, decode
+    from vssl_nb.data.video import crop_resize, decode
     clips = sorted((manifest.test_videos()/'ucf101'/'Archery').glob('*.avi'))[:4]
     for i, f in enumerate(clips):
         (tmp_path/'data'/'ab'[i % 2]).mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import distributed, manifest
-from vssl_nb.checkpoints import load
+from vssl_nb.training import distributed
+from vssl_nb.data import manifest
+from vssl_nb.training.checkpoints import load
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',

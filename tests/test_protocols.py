@@ -13,15 +13,17 @@ import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
-from vssl_nb import augment, backbones, features, manifest, retrieval, toy
-from vssl_nb.distributed import rank, run_distributed
-from vssl_nb.features import FeatureStore, extract, feature_key, restrict
-from vssl_nb.machine import Machine
-from vssl_nb.manifest import Manifest, Row
-from vssl_nb.motion import residual
-from vssl_nb.protocols import PROTOCOLS, Protocol, clip_frames, counted, protocol
-from vssl_nb.retrieval import centre_and_normalise
-from vssl_nb.video import crop_resize, decode, encode
+from vssl_nb.data import augment, manifest, toy
+from vssl_nb.nets import backbones
+from vssl_nb.measure import features, retrieval
+from vssl_nb.training.distributed import rank, run_distributed
+from vssl_nb.measure.features import FeatureStore, extract, feature_key, restrict
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.manifest import Manifest, Row
+from vssl_nb.data.motion import residual
+from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, counted, protocol
+from vssl_nb.measure.retrieval import centre_and_normalise
+from vssl_nb.data.video import crop_resize, decode, encode
 
 ROOT = Path(__file__).resolve().parent.parent
 ENV = os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'MPLBACKEND': 'agg'}
@@ -291,7 +293,7 @@ def peak(queries, gallery, dim=8):
     "MiB that `nearest_neighbours` needs beyond its input, in a process of its own."
     code = f'''
 import resource, torch
-from vssl_nb.retrieval import nearest_neighbours
+from vssl_nb.measure.retrieval import nearest_neighbours
 rng = torch.Generator().manual_seed(0)
 q,g = torch.randn({queries}, {dim}, generator=rng),torch.randn({gallery}, {dim}, generator=rng)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -314,7 +316,10 @@ def test_a_killed_extraction_goes_on_where_it_was(data, encoder, tmp_path, monke
     "The process dies by SIGKILL in its 22nd pass, with 20 videos read; nothing finished is decoded again."
     code = f'''
 import os, signal, torch
-from vssl_nb import backbones, features, machine, manifest, protocols
+from vssl_nb.nets import backbones
+from vssl_nb.measure import features, protocols
+from vssl_nb.training import machine
+from vssl_nb.data import manifest
 torch.set_num_threads(1)
 encoder,calls,features.SAVE_SECONDS = backbones.create('tiny', seed=0),[0],0.
 def die(*_):

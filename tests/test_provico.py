@@ -11,14 +11,14 @@ import pytest
 import torch
 from house import NBS, cells
 
-from vssl_nb.budget import trace_step
-from vssl_nb.checkpoints import load, read_encoder, read_heads
+from vssl_nb.runs.budget import trace_step
+from vssl_nb.training.checkpoints import load, read_encoder, read_heads
 from vssl_nb.cli import parse
-from vssl_nb.dry_run import dry_run
-from vssl_nb.experiments import build_method, pretrain
-from vssl_nb.gaussians import GaussianHead
+from vssl_nb.runs.dry_run import dry_run
+from vssl_nb.runs.pretraining import build_method, pretrain
+from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.provico import ProViCo
-from vssl_nb.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
+from vssl_nb.training.config import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',
@@ -81,7 +81,7 @@ def test_refusals(place):
 
 def test_options_of_the_page():
     "Each is accepted by the command line, fits together, and changes something."
-    text = '\n'.join(c['source'] for c in cells(NBS/'37_methods.provico.ipynb') if c['cell_type']=='markdown')
+    text = '\n'.join(c['source'] for c in cells(NBS/'lessons/17_provico.ipynb') if c['cell_type']=='markdown')
     rows = re.findall(r'^\| ((?:appendix )?(?:table|figure) \d) \| .*? \| (`--.*?) \|$', text, re.M)
     assert len(rows) == 6
     for _, cell in rows:

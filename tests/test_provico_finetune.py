@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import backbones, manifest, toy
-from vssl_nb.backbones import make_head
-from vssl_nb.checkpoints import load, read_heads
-from vssl_nb.classification import CropClips, Testing, load_predictions
-from vssl_nb.datasets import collate
-from vssl_nb.experiments import pretrain
-from vssl_nb.finetuning import GaussianClassifier, finetune, make_classifier, predict, preset
-from vssl_nb.gaussians import mixture_moments
-from vssl_nb.machine import Machine
-from vssl_nb.own_videos import load_classifier, predict_videos
-from vssl_nb.recipes import find, override
-from vssl_nb.views import Views
+from vssl_nb.nets import backbones
+from vssl_nb.data import manifest, toy
+from vssl_nb.nets.backbones import make_head
+from vssl_nb.training.checkpoints import load, read_heads
+from vssl_nb.measure.classify import CropClips, Testing, load_predictions
+from vssl_nb.data.datasets import collate
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs.finetuning import GaussianClassifier, finetune, make_classifier, predict, preset
+from vssl_nb.nets.heads import mixture_moments
+from vssl_nb.training.machine import Machine
+from vssl_nb.runs.own_videos import load_classifier, predict_videos
+from vssl_nb.training.config import find, override
+from vssl_nb.data.views import Views
 
 QUIET = Machine(device='cpu', progress=False, workers=0)
 SHORT = dict(epochs=2, batch=8, testing=Testing(clips=4), samples=3)

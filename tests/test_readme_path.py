@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import manifest, video
+from vssl_nb.data import manifest, video
 
 ROOT = Path(__file__).parent.parent
 VIDEOS = manifest.test_videos()

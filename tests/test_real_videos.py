@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb import manifest
-from vssl_nb.video import Probe, VideoError, decode, encode, probe, transcode
+from vssl_nb.data import manifest
+from vssl_nb.data.video import Probe, VideoError, decode, encode, probe, transcode
 
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'MANIFEST.csv').is_file(),
@@ -125,7 +125,7 @@ def test_random_access_gives_the_frames_of_a_full_decode(probes):
 
 @real
 def test_jumps_really_start_at_the_nearest_keyframe(probes):
-    from vssl_nb.video import _numbered
+    from vssl_nb.data.video import _numbered
     several = [p for p in probes if p.startswith(('ucf101', 'hmdb51/'))
         and len(getattr(probes[p], 'keyframes', ())) > 1]
     assert len(several) >= 60
@@ -328,7 +328,7 @@ def test_a_pipe_that_never_delivers_is_refused_and_one_that_got_in_is_cut_off(tm
         with pytest.raises(VideoError, match='is not an ordinary file'): read(pipe)
     assert time.monotonic()-start < 1
     before = set(threading.enumerate())
-    with mock.patch('vssl_nb.video._check_file'): # as a disk that stalls after it was asked
+    with mock.patch('vssl_nb.data.video._check_file'): # as a disk that stalls after it was asked
         for read in (lambda: probe(pipe, limit=.3), lambda: decode(pipe, limit=.3),
             lambda: transcode(pipe, tmp_path/'copy.mp4', limit=.3)):
             start = time.monotonic()
@@ -348,11 +348,11 @@ HANGS = '''
 import os, sys
 from unittest import mock
 from torch.utils.data import DataLoader
-from vssl_nb.video import VideoError, decode
+from vssl_nb.data.video import VideoError, decode
 class Films:
     def __len__(self): return 2
     def __getitem__(self, i):
-        with mock.patch('vssl_nb.video._check_file'):
+        with mock.patch('vssl_nb.data.video._check_file'):
             try: return len(decode(sys.argv[1+i], limit=.5))
             except VideoError as e: return e.reason
 if __name__ == '__main__': print(list(DataLoader(Films(), batch_size=None, num_workers=1)))
@@ -373,7 +373,7 @@ def test_a_worker_that_hung_in_ffmpeg_goes_on_and_ends(tmp_path):
 @real
 def test_ffmpeg_says_nothing_on_stderr():
     "Damaged files make FFmpeg talkative; its messages would drown a progress bar."
-    code = ('import sys\nfrom pathlib import Path\nfrom vssl_nb.video import VideoError, decode, probe\n'
+    code = ('import sys\nfrom pathlib import Path\nfrom vssl_nb.data.video import VideoError, decode, probe\n'
         'for f in sorted(Path(sys.argv[1]).rglob("*.*")):\n    try: probe(f)\n    except VideoError: pass\n')
     done = subprocess.run([sys.executable, '-c', code, VIDEOS/'odd'/'derived'], capture_output=True,
         text=True)
@@ -429,7 +429,7 @@ def test_scan_of_the_odd_files_keeps_a_reason_for_each_bad_one(probes):
 FILM = '''
 import sys, hashlib
 import numpy as np
-from vssl_nb.video import encode
+from vssl_nb.data.video import encode
 t,y,x = np.mgrid[:48, :48, :64]
 frames = np.stack([60+40*((x-2*t)%24 < 9), 90+3*t+0*x, 130+100*((y+t)%16 < 5)], -1).astype(np.uint8)
 print([hashlib.md5(encode(f'{sys.argv[1]}.{suffix}', frames, gop=gop).read_bytes()).hexdigest()

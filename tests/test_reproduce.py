@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from vssl_nb import toy
-from vssl_nb.checkpoints import digest, load
+from vssl_nb.data import toy
+from vssl_nb.training.checkpoints import digest, load
 
 SMALL = ('--size', 'tiny', '--device', 'cpu', '--workers', '0', '--set', 'epochs=2', 'batch=8', 'queue=48',
     'topk=5', 'test_clips=1', 'warmup=0.5')

@@ -8,15 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from vssl_nb import backbones, budget, checkpoints, features, published
-from vssl_nb.backbones import BACKBONES, create
-from vssl_nb.distributed import GroupBatchNorm, group_batchnorm
-from vssl_nb.dry_run import dry_run, dry_run_finetuning
-from vssl_nb.finetuning import TRAININGS
-from vssl_nb.protocols import protocol
-from vssl_nb.recipes import find, override
+from vssl_nb.nets import backbones
+from vssl_nb.runs import budget
+from vssl_nb.training import checkpoints
+from vssl_nb.measure import features
+from vssl_nb.papers import published
+from vssl_nb.nets.backbones import BACKBONES, create
+from vssl_nb.training.distributed import GroupBatchNorm, group_batchnorm
+from vssl_nb.runs.dry_run import dry_run, dry_run_finetuning
+from vssl_nb.runs.finetuning import TRAININGS
+from vssl_nb.measure.protocols import protocol
+from vssl_nb.training.config import find, override
 
-NAMES = [name for name, row in BACKBONES.items() if row.build == f'vssl_nb.resnets:{name}']
+NAMES = [name for name, row in BACKBONES.items() if row.build == f'vssl_nb.nets.resnets:{name}']
 
 
 def clips(*shape, seed=0): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
@@ -29,8 +33,8 @@ def test_they_are_all_here():
 
 def test_who_asks_for_none_does_not_wait_for_them():
     "Neither the table nor another row imports this page and torchvision; a row of it does."
-    code = ("import sys; from vssl_nb.backbones import available, create; available(); create('s3d'); "
-        "here = {'torchvision', 'vssl_nb.resnets'}; assert not here & {*sys.modules}; "
+    code = ("import sys; from vssl_nb.nets.backbones import available, create; available(); create('s3d'); "
+        "here = {'torchvision', 'vssl_nb.nets.resnets'}; assert not here & {*sys.modules}; "
         "create('r3d18_iic'); assert here <= {*sys.modules}")
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,12 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from vssl_nb import backbones, checkpoints, evaluation, features, manifest, protocols, toy, video
-from vssl_nb.machine import Machine
+from vssl_nb.nets import backbones
+from vssl_nb.training import checkpoints
+from vssl_nb.runs import evaluation
+from vssl_nb.measure import features, protocols
+from vssl_nb.data import manifest, toy, video
+from vssl_nb.training.machine import Machine
 
 ROOT = Path(__file__).parent.parent
 ABOUT = {'backbone': 'tiny', 'view': 'residual', 'residual': 'plain', 'residual_scale': .05, 'length': 8,

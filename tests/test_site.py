@@ -71,12 +71,12 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
 def test_a_page_is_its_notebook_as_stored(site, pages):
     html = pages[site/'36_methods.moquad.html'].html
     assert '#|' not in html and 'class="math' in html
-    stored = [o['data']['image/png'] for c in cells(NBS/'00_show.ipynb') if c['cell_type'] == 'code'
+    stored = [o['data']['image/png'] for c in cells(NBS/'vssl_nb/show.py') if c['cell_type'] == 'code'
         for o in c['outputs'] if 'image/png' in o.get('data', {})]
     shown = [(site/unquote(src)).read_bytes() for src in pages[site/'00_show.html'].loads if '_images' in src]
     assert {b64decode(s) for s in stored} <= set(shown) and sum(map(moves, shown)) >= 3
-    hidden = next(c for c in cells(NBS/'11_losses.ipynb') if c['source'].startswith('#| hide'))
-    made = json.loads(page(NBS/'11_losses.ipynb', True, set()))['cells']
+    hidden = next(c for c in cells(NBS/'lessons/04_losses.ipynb') if c['source'].startswith('#| hide'))
+    made = json.loads(page(NBS/'lessons/04_losses.ipynb', True, set()))['cells']
     assert hidden['source'].split('\n', 1)[1] not in [c['source'] for c in made]
     silent = json.loads(page(NBS/'map.ipynb', True, set()))['cells'] # `#| echo: false`: tables, no code
     assert [len(c['outputs']) for c in silent if c['metadata'].get('tags') == ['remove-input']] == [6]
@@ -109,7 +109,7 @@ def test_sidebar_is_that_of_the_notebooks(site, pages):
 
 def test_api_says_what_the_comments_say(site, pages):
     html = pages[site/'api'/'losses.html'].html
-    assert 'similarity of each query with each candidate' in html and 'id="vssl_nb.losses.mil_nce"' in html
+    assert 'similarity of each query with each candidate' in html and 'id="vssl_nb.ssl.losses.mil_nce"' in html
     assert '../11_losses.html#def-losses-mil-nce' in html and '_modules/vssl_nb/losses.html#mil_nce' in html
     source = pages[site/'_modules'/'vssl_nb'/'losses.html'].html
     assert re.search(r'id="mil_nce".*?<span class="k">def</span>', source, re.S)
@@ -130,8 +130,8 @@ def test_search_has_the_words(site):
 
 def test_links_to_files_become_pages_of_files():
     files: set[Path] = set()
-    text = markdown(NBS/'index.ipynb', '[a](../settings.ini) [b](.) [c](11_losses.ipynb#x) [d](#y)', files)
-    assert text == '[a](/files/settings.ini.md) [b](/index.ipynb) [c](/11_losses.ipynb#x) [d](#y)'
+    text = markdown(NBS/'index.ipynb', '[a](../settings.ini) [b](.) [c](lessons/04_losses.ipynb#x) [d](#y)', files)
+    assert text == '[a](/files/settings.ini.md) [b](/index.ipynb) [c](/lessons/04_losses.ipynb#x) [d](#y)'
     assert files == {ROOT/'settings.ini'}
     assert markdown(NBS/'index.ipynb', '<a id="b1"></a><a id="cell-id=b1"></a>', files) == '(b1)='
 
@@ -192,7 +192,7 @@ def test_in_a_browser(browser, address):
     tab.keyboard.press('Enter')
     found = tab.locator('ul.search li a')
     found.first.wait_for()
-    assert any('api/losses.html#vssl_nb.losses.mil_nce' in a.get_attribute('href') for a in found.all())
+    assert any('api/losses.html#vssl_nb.ssl.losses.mil_nce' in a.get_attribute('href') for a in found.all())
     tab.goto(f'{address}/search.html?q=queue')
     tab.locator('ul.search li a[href*="13_momentum.html"]').first.click()
     tab.wait_for_url('**/13_momentum.html*')

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import checkpoints, recipes, toy
-from vssl_nb.checkpoints import load
-from vssl_nb.experiments import pretrain
+from vssl_nb.training import checkpoints, config as recipes
+from vssl_nb.data import toy
+from vssl_nb.training.checkpoints import load
+from vssl_nb.runs.pretraining import pretrain
 
 SMALL = ['infonce-toy-residual', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu',
     '--cache', '64', '--data', 'videos']

@@ -10,16 +10,17 @@ import pytest
 import torch
 from scipy.stats import gmean
 
-from vssl_nb import cli, uncertainty
-from vssl_nb.backbones import make_head
-from vssl_nb.checkpoints import export_encoder, read_encoder, read_heads
-from vssl_nb.evaluation import baselines, measure_encoder, open_trained, retrieve, retrieve_two_streams
-from vssl_nb.machine import Machine
-from vssl_nb.manifest import read
-from vssl_nb.match_probability import draw_videos, gaussian_pairs
-from vssl_nb.own_videos import open_encoder
-from vssl_nb.retrieval import centre_and_normalise
-from vssl_nb.video import decode
+from vssl_nb import cli
+from vssl_nb.measure import uncertainty
+from vssl_nb.nets.backbones import make_head
+from vssl_nb.training.checkpoints import export_encoder, read_encoder, read_heads
+from vssl_nb.runs.evaluation import baselines, measure_encoder, open_trained, retrieve, retrieve_two_streams
+from vssl_nb.training.machine import Machine
+from vssl_nb.data.manifest import read
+from vssl_nb.measure.gaussian import draw_videos, gaussian_pairs
+from vssl_nb.runs.own_videos import open_encoder
+from vssl_nb.measure.retrieval import centre_and_normalise
+from vssl_nb.data.video import decode
 
 QUIET = Machine('cpu', progress=False)
 
@@ -97,7 +98,7 @@ def test_recall_is_that_of_loops(here):
     "Eq. 9 by numpy, from the same points; R@k by sorting."
     t = open_trained('run')
     head = read_heads(here/'run'/'encoder.safetensors')['gaussian']
-    from vssl_nb.experiments import view_options
+    from vssl_nb.runs.pretraining import view_options
     q, g = gaussian_pairs(t.encoder, head, t.manifest, view=t.view, protocol=t.protocol(clips=4),
         machine=QUIET, **view_options(t.recipe))[1]
     for i in (0, 7): # and the Gaussians are those of the clips
@@ -192,7 +193,7 @@ def test_refusals(here, capsys, monkeypatch):
     assert sorted(here.rglob('*')) == before # nothing was written, not even a part
     (here/'kept.csv').write_text('as it was')
     def full(*args): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr('vssl_nb.checkpoints.os.fsync', full)
+    monkeypatch.setattr('vssl_nb.training.checkpoints.os.fsync', full)
     said = call(capsys, 'uncertainty', 'run', '--clips', '2', '--out', 'kept.csv', '--device', 'cpu', code=2)
     assert 'No space left' in said.err and (here/'kept.csv').read_text() == 'as it was'
     assert not list(here.glob('.kept*'))
@@ -204,7 +205,7 @@ def test_spoiled_videos_of_a_run(here):
     head = read_heads(here/'run'/'encoder.safetensors')['gaussian']
     m, rows = t.manifest, t.manifest.select('test')[:6]
     p = t.protocol(clips=2)
-    from vssl_nb.experiments import view_options
+    from vssl_nb.runs.pretraining import view_options
     seen, found = uncertainty.corrupted_uncertainty(t.encoder, head, m, rows, t.view, p, (1, 2), (.5,),
         machine=QUIET, **view_options(t.recipe))
     assert sorted(seen) == sorted(rows)

@@ -1,0 +1,202 @@
+"What a number was measured on, as an object that prints what it does"
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..data.augment import JITTER, draw
+from ..training.machine import DTYPES
+from ..data.manifest import Manifest
+from ..names import did_you_mean, resolve
+from ..data.sampling import even_clips, random_clips, sliding_clips, windows
+
+WINDOWS = {'even': 'spread evenly from the first frame to the last',
+    'sliding': 'as many as fit, the next starting half a clip later',
+    'linspace': 'around evenly spaced frames, rounded down', 'middle': 'one per video, from its middle'}
+GALLERY = {'alike': 'as in the query',
+    'random': 'one per video in the gallery, begun anywhere (drawn from the seed and the row)'}
+CENTRING = {
+    'gallery': 'the mean of the gallery is subtracted from gallery and query; '
+        'nothing is measured on the query set',
+    'own': 'gallery and query each lose their own mean, so the query set is used as a whole',
+    'none': 'no mean is subtracted'}
+FEATURE = {'pooled': 'feature',
+    'maps': 'last feature maps, pooled by maxima over 2 x 2 pixels and flattened,'}
+SHORT = {'pad': 'a shorter video is filled',
+    'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'}
+METRIC = {'cosine': 'cosine',
+    'match': 'match probability of distributions: two consecutive clips make one (if their number is odd, '
+        'all of them), ten points of each'}
+CHOICES = {'windows': WINDOWS, 'gallery': GALLERY, 'centre': CENTRING, 'feature': FEATURE, 'short': SHORT,
+    'pad': ('first', 'loop'), 'metric': tuple(METRIC), 'dtype': tuple(DTYPES)}
+
+@dataclass(frozen=True)
+class Protocol:
+    "How a video becomes one feature, and how two features are compared."
+    name:str = 'clean' # what tables call it; changes nothing
+    clips:int = 10 # clips per video; used by windows 'even' and 'linspace'
+    windows:str = 'even' # where the clips lie, one of WINDOWS
+    length:int = 16 # frames of a clip
+    stride:int = 1 # frames from one frame of a clip to the next
+    size:int = 112 # side of the square that the encoder sees, pixels
+    crop:int|float|None = None # side of the centre crop: pixels, or a share of the largest square; None: all
+    pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop', see `sampling`
+    clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
+    centre:str = 'gallery' # which mean is subtracted, one of CENTRING; True: 'gallery', False: 'none'
+    metric:str = 'cosine' # how two videos are compared, one of METRIC; 'match' needs a Gaussian head
+    gallery:str = 'alike' # the clips of a gallery video, one of GALLERY
+    jitter:float = 0. # probability, 0 to 1, that the colours of a clip are changed
+    feature:str = 'pooled' # what is taken from the encoder, one of FEATURE
+    short:str = 'pad' # what becomes of short videos, one of SHORT
+    batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
+    seed:int = 0 # of the random clip and of the colour changes
+    # of the encoder's forward pass; the published numbers are float32. 'bfloat16' also goes into the name
+    dtype:str = 'float32'
+
+    def __post_init__(self):
+        if isinstance(self.centre, bool):
+            object.__setattr__(self, 'centre', 'gallery' if self.centre else 'none')
+        _check_protocol(self)
+        plain = self.name.removesuffix(', bfloat16') # in a table it must not pass for the protocol itself
+        object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
+
+    @property
+    def random(self)->bool: return self.gallery=='random' or self.jitter > 0
+    def __str__(self)->str: return describe(self)
+
+def _check_protocol(p:Protocol):
+    def refuse(name, what): raise ValueError(f'protocol: {name} must be {what}, not {getattr(p, name)!r}')
+    for name,known in CHOICES.items():
+        if getattr(p, name) not in known: refuse(name, ' or '.join(map(repr, known)))
+    for name in ('clips', 'length', 'stride', 'size', 'batch_of'):
+        if type(value := getattr(p, name)) is not int or value < 1:
+            refuse(name, 'a whole number of at least 1')
+    share = type(p.crop) is float and 0 < p.crop <= 1
+    if not (p.crop is None or share or type(p.crop) is int and p.crop >= 1):
+        refuse('crop', 'a whole number of pixels, a share like 0.875, or None')
+    if isinstance(p.jitter, bool) or not isinstance(p.jitter, (int, float)) or not 0 <= p.jitter <= 1:
+        refuse('jitter', 'a probability, 0 to 1')
+    if type(p.seed) is not int or p.seed < 0: refuse('seed', 'a whole number of at least 0')
+
+def describe(
+    p:Protocol,
+)->str: # several lines
+    "What a protocol does, a line for each step."
+    crop = ('the largest centred square' if p.crop is None else
+        f'the centred square of {p.crop} px' if type(p.crop) is int else
+        f'the centred square of {100*p.crop:.4g} % of the largest')
+    several = p.windows=='sliding' or p.windows!='middle' and p.clips > 1
+    many = f'{p.clips} per video, ' if p.windows in ('even', 'linspace') else ''
+    colour = ('no change of colour' if not p.jitter else
+        f'colours of a clip changed with probability {p.jitter:g} (drawn from seed {p.seed}, row and clip)')
+    lines = [
+        f'protocol {p.name}: gallery and query are {"" if p.gallery=="alike" else "not "}treated alike',
+        '  clips     ' + (many + WINDOWS[p.windows] if several else WINDOWS['middle'])
+            + ('' if p.gallery=='alike' else f'; {GALLERY[p.gallery]}, seed {p.seed}'),
+        f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
+            + f'; {SHORT[p.short]} '
+            + ('on the left with its first frame' if p.pad=='first' else 'by starting again'),
+        f'  picture   {crop}, scaled to {p.size} x {p.size}; no flip, {colour}',
+        f'  clip      {FEATURE[p.feature]} of the encoder in eval mode, '
+            + ('brought to length 1' if p.clip_norm else 'of any length'),
+        '  video     ' + ('mean over its clips' if several else 'its one clip')]
+    if p.dtype != 'float32': lines.append(f'  precision {p.dtype}, under autocast; the mean in float32')
+    if p.batch_of > 1: lines.append(
+        f'  counted   whole batches of {p.batch_of} videos, in the order of the manifest; '
+        'the rest of query and gallery is dropped')
+    return '\n'.join(lines + [f'  centring  {CENTRING[p.centre]}', f'  metric    {METRIC[p.metric]}'])
+
+PROTOCOLS = {p.name: p for p in (
+    Protocol('clean'),
+    # b10: 1 clips brought to length 1; 2 crop 224 of 240 px (there bicubic) to 128, colours changed with p
+    # .3; 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its own mean.
+    # b7: short videos are dropped (6: 7 + 7 of HMDB51, none of UCF101)
+    Protocol('coclr_official', windows='sliding', length=32, size=128, crop=224/240, clip_norm=True,
+        centre='own', gallery='random', jitter=.3, short='drop'),
+    # b11: linspace(8, n-8, 10), crop 112 of 128 px, conv5 -> MaxPool3d(1,2,2), mean over clips,
+    # cosine distance, batches of 8 with drop_last
+    Protocol('iic_official', windows='linspace', length=16, size=112, crop=112/128, centre='none',
+        feature='maps', batch_of=8),
+    # b10, last paragraph: 10 clips, pooled features averaged, cosine, not centred. Open: the crop
+    Protocol('rspnet', clips=10, length=16, size=112, centre='none'),
+    # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring
+    Protocol('moquad', clips=10, length=16, size=224, centre='none'),
+    # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop, see page 24
+    Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
+
+def protocol(
+    name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
+    **fields, # what to change: length, stride, size, ...
+)->Protocol:
+    "A protocol by name, with some of its fields changed; ValueError names the nearest."
+    known = [f.name for f in dataclasses.fields(Protocol)]
+    for f in fields:
+        if f not in known: raise ValueError(f'{f!r} is not a field of a protocol; {did_you_mean(f, known)}')
+    if isinstance(name, Protocol): return dataclasses.replace(name, **fields)
+    found = resolve(name, PROTOCOLS, 'a protocol')
+    if not isinstance(found, Protocol) and callable(found): found = found()
+    if not isinstance(found, Protocol):
+        raise ValueError(f'{name}: is {type(found).__name__}, not a Protocol or a function that returns one')
+    # one's own that took no name of its own must not pass for one of ours in a table
+    if name not in PROTOCOLS and found.name in PROTOCOLS:
+        found = dataclasses.replace(found, name=name)
+    return dataclasses.replace(found, **fields)
+
+def clean(**fields)->Protocol: return protocol('clean', **fields)
+
+def _around(frames:int, clips:int, length:int, stride:int, pad:str)->np.ndarray:
+    "b11; a video shorter than a clip gives equal clips."
+    half = ((length-1)*stride + 1)/2
+    start = (np.linspace(half, frames-half, clips) - half).astype(int) # floats and truncation as released
+    return windows(np.maximum(start, 0), frames, length, stride, pad)
+
+def clip_frames(
+    protocol:Protocol,
+    frames:int, # of the video
+    row:int=0, # of the manifest: a random clip depends on it
+    role:str='query', # or 'gallery'
+)->np.ndarray: # (n, T) frame numbers
+    "Which frames the clips of a video take under a protocol."
+    p = protocol
+    how:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
+    if role=='gallery' and p.gallery=='random':
+        return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **how)
+    if p.windows=='sliding': return sliding_clips(frames, **how)
+    if p.windows=='linspace': return _around(frames, p.clips, **how)
+    return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **how)
+
+def colour_change(
+    protocol:Protocol,
+    row:int, # of the manifest
+    clip:int, # its number within the video
+    height:int, width:int, # of the video, pixels
+)->dict[str,Tensor]: # parameters for `augment.apply`, with a leading axis of 1
+    "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
+    p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, clip))
+    drawn = draw(rng, 1, p.length, height, width, size=p.size, flip=0., jitter=p.jitter, brightness=.2,
+        contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
+    return {k: drawn[k] for k in (*JITTER, 'order')}
+
+def counted(
+    manifest:Manifest,
+    part:str='test', # 'train', 'test' or 'all'
+    split:int=1, # 1, 2 or 3
+    protocol:Protocol=PROTOCOLS['clean'],
+)->tuple[list[int],dict[int,str]]: # manifest rows that count, in order; row -> why it does not
+    "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
+    rows,p,left = manifest.select(part, split),protocol,dict[int,str]()
+    if p.short=='drop': # b7
+        least = p.length//2*p.stride + 1
+        left = {r: 'not longer than half a clip, which this protocol leaves out'
+            for r in rows if manifest.rows[r].frames <= least}
+    rows = [r for r in rows if r not in left]
+    rest = len(rows) % p.batch_of if part!='all' else 0 # batches are of a part
+    left |= {r: f'in the last, incomplete batch of {p.batch_of}, which this protocol leaves out'
+        for r in rows[len(rows)-rest:]}
+    rows = rows[:len(rows)-rest]
+    if not rows: raise ValueError(f"{manifest.path}: no video is left in '{part}' of split {split} "
+        f'under the protocol {p.name}: {next(iter(left.values()))}')
+    return rows,left

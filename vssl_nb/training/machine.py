@@ -1,0 +1,170 @@
+"What a run is computed on: device, precision, processes that decode, memory, compiler, and how it is stopped."
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..data.datasets import VideoCache
+from .distributed import hide_from_compiler, world_size
+from ..data.sampling import one_of
+
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
+MATMUL_PRECISIONS = ('highest', 'high', 'medium') # `torch.set_float32_matmul_precision`
+
+class MachineError(ValueError):
+    "Something was asked for that this machine does not have; the message says what to ask for instead."
+
+@dataclass(frozen=True)
+class Machine:
+    "Where and how a run is computed; changes no result beyond the rounding of `device` and `dtype`."
+    device:str='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'
+    dtype:str='float32' # of the forward pass in training, a key of DTYPES; 'bfloat16' runs under autocast
+    workers:int=0 # processes that decode, for each process that computes; 0: that process itself
+    # MiB of decoded videos that each process may keep; a VideoCache keeps them from call to call
+    cache:int|VideoCache=0
+    compile:bool=False # torch.compile the networks that train
+    # compute activations twice instead of keeping them: less memory, more time
+    activation_checkpointing:bool=False
+    save_minutes:float=5. # between two checkpoints
+    progress:bool=True # show bars
+    cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
+    matmul_precision:str='highest' # of float32 products on a GPU, one of MATMUL_PRECISIONS; 'high': TF32
+    deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
+
+    def __post_init__(self):
+        one_of(tuple(DTYPES), dtype=self.dtype)
+        one_of(MATMUL_PRECISIONS, matmul_precision=self.matmul_precision)
+        if self.workers < 0:
+            raise MachineError(f'workers={self.workers} is below 0; use 0 to decode in this process')
+        if isinstance(self.cache, int) and self.cache < 0:
+            raise MachineError(f'cache={self.cache} is below 0; use 0 to keep no decoded videos')
+        if not 0 <= self.save_minutes < float('inf'):
+            raise MachineError(f'save_minutes={self.save_minutes} must be 0 (after every step) or more')
+
+    def place(self, local:int=0)->torch.device: # number of this process on its machine
+        "The device to compute on; raises MachineError if it is not there."
+        return pick_device(self.device, local)
+
+def pick_device(
+    name:str|torch.device='auto', # 'auto', 'cpu', 'cuda' or 'cuda:1'; a device is given back as it is
+    local:int=0, # number of this process on its machine: with several, each takes its own GPU
+)->torch.device: # that exists
+    "The device of that name; raises MachineError if it is not there."
+    if isinstance(name, torch.device): return name
+    if name=='auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    try: device = torch.device(name)
+    except RuntimeError as e:
+        raise MachineError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
+    if device.type=='cuda' and world_size()>1:
+        if device.index is not None:
+            raise MachineError(f'device={name!r} would put {world_size()} processes on one GPU; '
+                'use --device cuda, which gives each its own')
+        if local >= torch.cuda.device_count():
+            raise MachineError(
+                f'process {local+1} of this machine finds only {torch.cuda.device_count()} GPUs; '
+                'start one process per GPU, or use --device cpu')
+        return torch.device('cuda', local)
+    if device.type=='cuda' and (device.index or 0) >= torch.cuda.device_count():
+        raise MachineError(
+            f'device={name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here; '
+            'use --device cpu')
+    return device
+
+@contextmanager
+def backend_settings(
+    machine:Machine, # whose cudnn_benchmark, matmul_precision and deterministic count
+)->Iterator[None]:
+    "Torch's own global switches as the machine has them, inside; afterwards as before."
+    cudnn, fixed = torch.backends.cudnn, machine.deterministic
+    before = (cudnn.benchmark, cudnn.deterministic, torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+    def switch(benchmark, deterministic, precision, algorithms, warn):
+        cudnn.benchmark, cudnn.deterministic = benchmark, deterministic
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(algorithms, warn_only=warn)
+    if fixed: os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8') # asked for by cuBLAS
+    # timing decides which algorithm is the fastest, so benchmark and deterministic exclude each other; and
+    # only a warning, because 3-D max pooling has no backward pass of that kind on a GPU
+    switch(machine.cudnn_benchmark and not fixed, fixed, machine.matmul_precision, fixed, True)
+    try: yield
+    finally: switch(*before)
+
+def keep_memory()->bool: # False where the C library is not glibc
+    "Keep the memory that tensors free, instead of returning it to the system after each use."
+    try: mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError): return False
+    m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
+    return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
+
+def leave_signals(
+    worker:int, # its number; `DataLoader` gives it
+)->None:
+    "Let the main process alone answer Ctrl-C and SIGTERM."
+    for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
+
+def init_worker(
+    worker:int, # its number
+)->None:
+    "What a process that decodes does first."
+    leave_signals(worker)
+    keep_memory()
+
+def compile_parts(
+    method:nn.Module, # its networks are compiled in place; names in the state_dict stay
+    device:torch.device, # where it runs
+)->bool: # False where nothing can be compiled
+    "`torch.compile` every part of a method that has parameters; one sentence if this machine cannot."
+    try: torch.compile(torch.sin)(torch.zeros(1, device=device))
+    except Exception as e: # whatever is missing, training can go on without it
+        print(f'torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); '
+            'training goes on uncompiled', file=sys.stderr)
+        return False
+    hide_from_compiler()
+    # the networks and not the whole method: its Python counters and lists would make it compile again and
+    # again
+    for part in method.children():
+        if any(True for _ in part.parameters()): part.compile(dynamic=False)
+    return True
+
+def checkpoint_activations(
+    encoder:nn.Module, # with the attribute `activation_checkpointing`, as those of `backbones.create`
+    on:bool=True, # False: keep the activations
+)->None:
+    "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
+    able: Any = encoder
+    if hasattr(able, 'activation_checkpointing'): able.activation_checkpointing = on
+    elif on:
+        raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
+            'activation_checkpointing, so it would keep everything; leave --activation-checkpointing out')
+
+class StopAsked(threading.Event):
+    "Set when a signal asked for an end; `.signal` says which came first."
+    signal:int = signal.SIGTERM # what a process is told by others
+
+@contextmanager
+def stop_signals()->Iterator[StopAsked]:
+    "An event that Ctrl-C and SIGTERM set; a second Ctrl-C, two seconds later, ends the process."
+    asked, since = StopAsked(), [0.]
+    def ask(number, frame):
+        # torchrun passes on the Ctrl-C that this process has heard from the terminal already
+        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2:
+            raise KeyboardInterrupt
+        if not asked.is_set(): since[0], asked.signal = time.monotonic(), number
+        asked.set()
+    if threading.current_thread() is not threading.main_thread(): # only the main thread may listen
+        yield asked
+        return
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try: yield asked
+    finally:
+        for s,handler in before.items(): signal.signal(s, handler)
