@@ -25,7 +25,7 @@ from vssl_nb.data import toy # noqa: E402
 from vssl_nb.data.datasets import VideoCache  # noqa: E402
 from vssl_nb.training.machine import keep_memory  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
-from vssl_nb.training.config import find, override  # noqa: E402
+from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 # method -> the recipe that says how long, clips of a test video, and what its benchmark makes the toy with
 TOYS: dict[str, tuple[str, int, dict]] = {'moquad': ('moquad-toy-rung3', 3, dict(bias=.9, contrast=.15)),

@@ -26,7 +26,7 @@ from vssl_nb.runs.pretraining import pretrain, read_json  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.data.flow import extract_flow  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
-from vssl_nb.training.config import find, flat_fields, override  # noqa: E402
+from vssl_nb.methods.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.training.machine import pick_device  # noqa: E402
 
 KEEP = ('name', 'method', 'view', 'r1', 'r5', 'r10', 'mined', 'mined_r1', 'seconds', 'step', 'queries',

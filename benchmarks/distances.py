@@ -47,7 +47,7 @@ from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, video_gaussians  # noqa: E402
 from vssl_nb.methods.provico import distances, mining_logs, positive_pairs  # noqa: E402
 from vssl_nb.measure.protocols import protocol  # noqa: E402
-from vssl_nb.training.config import find, override  # noqa: E402
+from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 PAPER = ('ApplyEyeMakeup', 'Archery', 'BabyCrawling', 'BalanceBeam', 'BandMarching', 'BaseballPitch',
     'Basketball', 'BenchPress', 'Biking', 'GolfSwing', 'SkyDiving') # appendix B.2, footnote 2

@@ -92,7 +92,7 @@ def checks(out: Path):
     import torch
     from vssl_nb.runs.budget import memory
     from vssl_nb.runs.dry_run import dry_run
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     found: dict = {'what': 'benchmarks/gpu.py --checks', 'date': time.strftime('%Y-%m-%d'),
         'machine': machine('cuda'), 'recipes': {}}
     for name, batch in (('infonce-laptop-rgb', 16), ('infonce-ucf101-rgb', 8)):

@@ -38,7 +38,7 @@ from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.ssl.memory import l2_normalize, named_clips
 from vssl_nb.training.optim import optimizer
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.data.sampling import random_clips
 from vssl_nb.training.loop import TrainingState, fit, loader

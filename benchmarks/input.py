@@ -117,7 +117,7 @@ def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> 
     import numpy as np
     from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, keyframe_runs, read, write, write_keyframes
     from vssl_nb.data.video import decode, encode, transcode
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     (folder/'with').mkdir()
     (folder/'without').mkdir()
     rows, found = [], {}
@@ -276,7 +276,7 @@ def main():
     import torch
     from vssl_nb.data.datasets import collate
     from vssl_nb.data.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.toy import make
     from vssl_nb.training.machine import keep_memory
     from vssl_nb.data.video import probe, transcode

@@ -35,7 +35,7 @@ CASES = [dict(backbone=b, batch=n, again=a) for b in SIZES for n, a in product(B
 
 
 def recipe_of(case: dict, batch: int | None = None):
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     length, size = SIZES[case['backbone']]
     return override(find('infonce-laptop-rgb'), backbone=case['backbone'], length=length, size=size,
         batch=batch or case['batch'])
@@ -151,7 +151,7 @@ def compare(device: str, cases: list[dict]) -> list[dict]:
 def table() -> list[dict]:
     "The plan of every recipe; those that differ in name, data or views of the same size take the same walks."
     from vssl_nb.runs.budget import plan
-    from vssl_nb.training.config import RECIPES
+    from vssl_nb.methods.recipes import RECIPES
     rows = []
     for recipe in RECIPES.values():
         rows.append(asdict(plan(recipe)))

@@ -31,7 +31,7 @@ from vssl_nb.data import toy # noqa: E402
 from vssl_nb.runs.evaluation import baselines, keep_results, retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
-from vssl_nb.training.config import find, override  # noqa: E402
+from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 LADDER = ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg') # rungs 0 to 3
 FULL = 'moquad-toy-rung3'

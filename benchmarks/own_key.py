@@ -21,7 +21,7 @@ from vssl_nb.runs.evaluation import retrieve
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 RECIPE = 'coclr-toy-rgb-cycle1'
 

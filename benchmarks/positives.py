@@ -40,7 +40,7 @@ from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.methods import ubernce  # noqa: E402
 from vssl_nb.methods.coclr import coin, without_own_key  # noqa: E402
-from vssl_nb.training.config import Recipe, find, override  # noqa: E402
+from vssl_nb.methods.recipes import Recipe, find, override  # noqa: E402
 
 LIKE = 'coclr-toy-rgb-cycle1'
 STARTS = ('infonce-toy-rgb', 'infonce-toy-residual')

@@ -32,7 +32,7 @@ from vssl_nb.runs.pretraining import pretrain, view_options  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.measure.gaussian import (SIMILARITIES, gaussian_head, gaussian_neighbours,  # noqa: E402
     gaussian_pairs)
-from vssl_nb.training.config import find, override  # noqa: E402
+from vssl_nb.methods.recipes import find, override  # noqa: E402
 from vssl_nb.measure.retrieval import retrieval_recall  # noqa: E402
 from vssl_nb.measure.uncertainty import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
     spearman, training_uncertainty, video_uncertainty)

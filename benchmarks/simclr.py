@@ -27,7 +27,7 @@ from vssl_nb.data import toy
 from vssl_nb.data.datasets import VideoCache
 from vssl_nb.training.machine import keep_memory
 from vssl_nb.data.manifest import read
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 sys.path.insert(0, str(Path(__file__).parent))
 from infonce import row  # noqa: E402

@@ -152,7 +152,7 @@ def quadruples(o: dict) -> dict:
     from vssl_nb.runs.pretraining import build_method, training_draw, training_views
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.training.optim import optimizer
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.sampling import random_clips
     from vssl_nb.training.loop import step_optimizer
 
@@ -210,7 +210,7 @@ def distributions(o: dict) -> dict:
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.methods.provico import ProViCo
     from vssl_nb.training.optim import optimizer
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
     from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _), dtype = torch.device(o['device']), o['clip'], DTYPES[o.get('dtype', 'float32')]

@@ -34,7 +34,7 @@ from vssl_nb.runs.pretraining import training_clips, lr_schedule, view_options, 
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.training.optim import optimizer
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import centre_and_normalise, retrieval_recall, recall
 from vssl_nb.training.loop import TrainingState, fit, loader
 from vssl_nb.data.views import Views

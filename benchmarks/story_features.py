@@ -18,7 +18,7 @@ from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.runs.pretraining import training_clips, view_options
 from vssl_nb.training.machine import Machine
 from vssl_nb.ssl.memory import l2_normalize
-from vssl_nb.training.config import find
+from vssl_nb.methods.recipes import find
 from vssl_nb.training.loop import loader
 from vssl_nb.data.views import Views
 

@@ -51,7 +51,7 @@ def main():
     from vssl_nb.runs.pretraining import pretrain, read_json, write_json
     from vssl_nb.training.machine import Machine
     from vssl_nb.data.manifest import read
-    from vssl_nb.training.config import find, override
+    from vssl_nb.methods.recipes import find, override
 
     data, run, out = toy.make(a.videos, size=a.size), Path(a.run), Path(a.out)
     recipe = override(find(a.recipe), **{k: json.loads(v) for k, v in (s.split('=', 1) for s in a.set)})

@@ -17,7 +17,7 @@ from vssl_nb.data import toy
 from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
-from vssl_nb.training.config import find
+from vssl_nb.methods.recipes import find
 
 ROOT = Path(__file__).parent.parent
 

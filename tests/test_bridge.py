@@ -11,7 +11,7 @@ from vssl_nb.data import toy
 from vssl_nb.runs.released import import_released
 from vssl_nb.training.checkpoints import CheckpointError, load, load_released, save_released
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 OPTIONS = dict(device='cpu', workers=0, progress=False)
 SMALL = dict(batch=8, epochs=2, test_clips=1)

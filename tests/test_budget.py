@@ -13,7 +13,7 @@ from vssl_nb.runs.budget import GPUS, RESERVE, MemoryWatch, largest_batch, memor
 from vssl_nb.runs.dry_run import plan_finetuning
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.runs.pretended_gpu import PretendedGPU
-from vssl_nb.training.config import RECIPES, find, override
+from vssl_nb.methods.recipes import RECIPES, find, override
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))

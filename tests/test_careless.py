@@ -21,7 +21,7 @@ import pytest
 
 from vssl_nb import cli
 from vssl_nb.data import manifest
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
     'pretrain': ['infonce-toy-rgb', '--data', 'videos', '--epochs', '1'], 'extract': ['run'],

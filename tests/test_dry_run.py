@@ -11,7 +11,7 @@ from vssl_nb.runs.dry_run import dry_run, dry_run_finetuning
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.runs.pretended_gpu import WaitForDevice, WrongDevice
-from vssl_nb.training.config import RECIPES, find, override
+from vssl_nb.methods.recipes import RECIPES, find, override
 
 
 def different():

@@ -112,7 +112,7 @@ def test_cotrain_full(tmp_path, monkeypatch):
 def test_checks(tmp_path, monkeypatch):
     import gpu
 
-    from vssl_nb.training import config as recipes
+    from vssl_nb.methods import recipes
     small = {name: recipes.override(recipes.find(name), backbone='tiny', size=32, length=8, queue=32)
         for name in ('infonce-laptop-rgb', 'infonce-ucf101-rgb')}
     monkeypatch.setattr(recipes, 'find', small.get)
@@ -131,7 +131,7 @@ def test_checks_hear_a_wait(tmp_path, monkeypatch):
     import gpu
 
     from vssl_nb.runs import pretended_gpu
-    from vssl_nb.training import config as recipes
+    from vssl_nb.methods import recipes
     from vssl_nb.methods import infonce
     recipe = recipes.override(recipes.find('infonce-laptop-rgb'), backbone='tiny', size=32, length=8, batch=4)
     real = infonce.with_queue

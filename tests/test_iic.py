@@ -16,8 +16,8 @@ from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.methods.iic import IIC
 from vssl_nb.runs.own_videos import VIEW_OPTIONS, make_views, open_encoder
-from vssl_nb.training.config import (RECIPES, IICSettings, RecipeError, TrainingVideos, find, override, refuse_unfit,
-    view_names)
+from vssl_nb.methods.recipes import RECIPES, IICSettings, RecipeError, TrainingVideos
+from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
 
 QUIET = Machine('cpu', workers=0, progress=False)
@@ -114,7 +114,7 @@ def test_the_released_recipes():
         assert (method.negatives, method.temperature, method.bank_momentum) == (1024, .07, .5)
         assert not (method.normalise or method.intra_gradient or method.mask_own or method.head)
         assert r.augment.area == (pytest.approx(.573, abs=1e-3),)*2 and r.augment.flip == 0
-    assert [view_names(find(f'iic-ucf101-{n}')) for n in ('residual', 'flow-u', 'flow')] == [
+    assert [find(f"iic-ucf101-{n}").views for n in ('residual', 'flow-u', 'flow')] == [
         ('rgb', 'residual'), ('rgb', 'flow_u'), ('rgb', 'flow_v')]
     assert find('iic-ucf101-residual').residual == 'wrapped'
 

@@ -13,7 +13,7 @@ from vssl_nb.data import toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 QUIET = Machine('cpu', workers=0, progress=False)
 

@@ -18,7 +18,8 @@ from vssl_nb.runs.budget import trace_step
 from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.moquad import MoQuad
-from vssl_nb.training.config import RECIPES, RecipeError, TrainingVideos, difference, find, override, refuse_unfit
+from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, difference
+from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']

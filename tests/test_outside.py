@@ -86,7 +86,7 @@ class MutualNearest:
         return nearest(sim, self.k) & nearest(sim.T, self.k).T & ~excluded
 ''',
     'recipes.py': '''
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings',
     view='lab.parts:gradient', backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,

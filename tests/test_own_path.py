@@ -21,7 +21,7 @@ from vssl_nb.runs import own as own_folder
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
-from vssl_nb.training.config import find, from_dict, override
+from vssl_nb.methods.recipes import find, from_dict, override
 from vssl_nb.runs.verdict import give_verdict
 from vssl_nb.data.video import encode
 

@@ -18,7 +18,7 @@ from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.runs.pretraining import build_method, pretrain
 from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.provico import ProViCo
-from vssl_nb.training.config import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
+from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',

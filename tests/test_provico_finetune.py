@@ -19,7 +19,7 @@ from vssl_nb.runs.finetuning import GaussianClassifier, finetune, make_classifie
 from vssl_nb.nets.heads import mixture_moments
 from vssl_nb.training.machine import Machine
 from vssl_nb.runs.own_videos import load_classifier, predict_videos
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.data.views import Views
 
 QUIET = Machine(device='cpu', progress=False, workers=0)

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vssl_nb.papers.published import ROWS, match
-from vssl_nb.training.config import find
+from vssl_nb.methods.recipes import find
 from vssl_nb.papers.report import TABLE_FORMS, latex_faults, page, read_runs, sheet, summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}

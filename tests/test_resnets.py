@@ -18,7 +18,7 @@ from vssl_nb.training.distributed import GroupBatchNorm, group_batchnorm
 from vssl_nb.runs.dry_run import dry_run, dry_run_finetuning
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.measure.protocols import protocol
-from vssl_nb.training.config import find, override
+from vssl_nb.methods.recipes import find, override
 
 NAMES = [name for name, row in BACKBONES.items() if row.build == f'vssl_nb.nets.resnets:{name}']
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb.training import checkpoints, config as recipes
+from vssl_nb.training import checkpoints
+
+from vssl_nb.methods import recipes
 from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import pretrain

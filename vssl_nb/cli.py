@@ -23,8 +23,8 @@ from . import __version__
 from .paths import PathError, expect_manifest, expect_run, expect_writable, expect_writable_folder
 from .paths import nowhere
 from .names import did_you_mean
-from .training.config import COTRAININGS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, checked, find
-from .training.config import flat_fields, override, to_dict
+from .methods.recipes import COTRAININGS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, checked, find
+from .methods.recipes import flat_fields, override, to_dict
 
 @dataclass
 class Toy:
@@ -246,7 +246,7 @@ def try_recipe(asked:MachineOptions, recipe:Recipe, manifest)->None:
     from .runs.dry_run import forecast, with_clock
     from .runs.pretraining import training_videos, views_ready
     from .runs.pretended_gpu import WaitForDevice, WrongDevice
-    from .training.config import refuse_unfit
+    from .methods.recipes import refuse_unfit
     refuse_unfit(recipe, training_videos(recipe, manifest))
     views_ready(recipe, manifest, asked.device)
     n = len(manifest.select('train', recipe.split))

@@ -27,7 +27,7 @@ import numpy as np
 from .. import show
 from ..training.checkpoints import write_whole
 from .published import TASKS, Published, match, parts
-from ..training.config import RECIPES, RecipeError, difference, from_dict
+from ..methods.recipes import RECIPES, RecipeError, difference, from_dict
 
 # %% ../../nbs/library/report.ipynb #593b2269
 # kept as shares, shown in percent

@@ -22,7 +22,7 @@ from ..data.manifest import Manifest, read
 from ..runs.own import open_data
 from ..names import did_you_mean
 from .published import ROWS, Published
-from ..training.config import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit
+from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit
 from .report import dataset_of
 from ..training.loop import TrainError
 

@@ -25,7 +25,7 @@ from ..ssl.memory import Memory, Queue
 from ..training.optim import optimizer
 from ..names import load_object
 from .pretended_gpu import PretendedGPU
-from ..training.config import Recipe, override, view_names
+from ..methods.recipes import Recipe, override
 from ..training.loop import ResumableBatchSampler, TrainingState, never_learned, prefetch, prepare
 from ..training.loop import shared_memory, take_step
 from ..data.views import Views, streams
@@ -125,7 +125,7 @@ def _blank(recipe:Recipe, batch:int)->dict[str,Any]: # one raw batch; a byte tha
     draw = training_draw(recipe)
     V, T, S, rng = recipe.sampling.clips, recipe.sampling.length, recipe.size, np.random.default_rng(0)
     sizes = {'clips': (batch,V,T,S,S,3), 'flow': (batch,V,T,S,S,3), 'pair': (batch,V,2,T,S,S)}
-    load = streams(view_names(recipe), flow_is_live(recipe))
+    load = streams(recipe.views, flow_is_live(recipe))
     ids, few = torch.arange(batch), min(batch, 128) # further videos are augmented as these are
     drawn = default_collate([draw(rng, V, T, 240, 320) for _ in range(few)])
     numbers = dict.fromkeys(('label', 'source', 'row', 'index'), ids)
@@ -138,7 +138,7 @@ def _method(recipe:Recipe, videos:int, checkpointing:bool)->tuple[Any, Views]:
     # one iteration of the solver takes as much as the next
     live = partial(replace(motion.tvl1_live, warps=1, inner=2), compiled=False)
     how = view_options(recipe) | ({'live': live} if flow_is_live(recipe) else {})
-    return method, Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
+    return method, Views(recipe.views, **how, augmentation=recipe.augment.augmentation)
 
 def _begun(method:Any, make_optimizer:Callable)->tuple[TrainingState, nn.Module]: # as after the first step
     method.to('cuda')

@@ -33,8 +33,8 @@ from ..ssl.mining import is_same_source
 from ..ssl.memory import l2_normalize
 from .own import open_data
 from ..names import did_you_mean
-from ..training.config import (COTRAININGS, Phase, Recipe, RecipeError, difference, find, flat_fields,
-    from_dict, override, refuse_unfit)
+from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
+from ..methods.recipes import flat_fields, from_dict, override, refuse_unfit
 from ..training.loop import TrainError
 
 # %% ../../nbs/library/cotraining.ipynb #1a43ae9c

@@ -24,7 +24,7 @@ from ..data.manifest import Manifest
 from ..ssl.memory import Queue
 from ..training.optim import optimizer
 from .pretended_gpu import PretendedGPU
-from ..training.config import Recipe, view_names
+from ..methods.recipes import Recipe
 from ..training.loop import ResumableBatchSampler, TrainingState, fit
 from ..data.views import Views, streams
 
@@ -121,7 +121,7 @@ def _fill(queue:Queue)->None:
 
 def recipe_batches(recipe:Recipe)->BlankBatches:
     "Two steps of blank batches for a recipe."
-    return BlankBatches(streams(view_names(recipe), flow_is_live(recipe)),
+    return BlankBatches(streams(recipe.views, flow_is_live(recipe)),
         (recipe.sampling.clips, recipe.sampling.length, recipe.size), training_draw(recipe),
         recipe.learning.batch, recipe.learning.accumulate)
 
@@ -138,7 +138,7 @@ def dry_run(
     options = view_options(recipe)
     if flow_is_live(recipe): # one iteration of the solver is like the next
         options['live'] = partial(replace(motion.tvl1_live, warps=1, inner=2), compiled=False)
-    views = Views(view_names(recipe), **options, augmentation=recipe.augment.augmentation)
+    views = Views(recipe.views, **options, augmentation=recipe.augment.augmentation)
     def opt(m): return optimizer(m.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
         learning.sgd_momentum)
     return walk(recipe.name, method, opt, views, recipe_batches(recipe), lr_schedule(recipe), dtype)
@@ -238,7 +238,7 @@ def forecast(
     n = videos or known
     walked = dry_run(recipe, dtype, activation_checkpointing, n or VIDEOS['ucf101'])
     what = (f'{clip.clips} clips of {clip.length} frames (stride {clip.stride}) of {recipe.size} px, '
-        f'{" and ".join(view_names(recipe))}; {recipe.backbone}, {recipe.method.name}; '
+        f'{" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; '
         f'{learning.optimizer}, learning rate {learning.lr:g}')
     return Forecast(what, walked, plan(recipe, dtype), learning.epochs, n,
         learning.batch*learning.accumulate, dtype)

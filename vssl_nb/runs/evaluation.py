@@ -43,7 +43,7 @@ from .own import open_data
 from .own_videos import export_classifier
 from ..names import load_object
 from ..measure.protocols import Protocol, counted
-from ..training.config import Recipe, from_dict, method_name, to_dict
+from ..methods.recipes import Recipe, from_dict, to_dict
 from ..papers.report import BASELINES
 from ..measure.retrieval import KS, centre_and_normalise, chance, compare_features, histogram, join
 from ..measure.retrieval import nearest_neighbours, recall, retrieval_recall, within
@@ -113,7 +113,7 @@ class Trained:
 
     def row(self, task:str, split:int, **more)->dict[str,Any]: # the beginning of a line of results.json
         "Who was measured."
-        return result_row(self.recipe.name, method_name(self.recipe), self.view, {}, self.manifest, split,
+        return result_row(self.recipe.name, self.recipe.method.name, self.view, {}, self.manifest, split,
             self.card['seconds'], self.folder.name, step=self.about['step'], finished=self.card['finished'],
             seed=self.seed, task=task, **more)
 

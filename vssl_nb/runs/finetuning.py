@@ -49,7 +49,7 @@ from .own import open_data
 from .own_videos import export_classifier
 from ..training.optim import optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve
-from ..training.config import RECIPES, Recipe, checked, find, method_name, to_dict
+from ..methods.recipes import RECIPES, Recipe, checked, find, to_dict
 from ..data.sampling import one_of, random_clips
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, loader
 from ..data.views import Views, streams
@@ -741,7 +741,7 @@ def measure_finetuned(
     def keep():
         save_predictions(pred, out/'predictions.safetensors')
         row = result_row(f'scratch {recipe.backbone}' if scratch else recipe.name,
-            'supervised' if scratch else method_name(recipe), recipe.view, {}, s.manifest, s.split,
+            'supervised' if scratch else recipe.method.name, recipe.view, {}, s.manifest, s.split,
             card['seconds'],
             out.name, seed=s.seed, task='finetune' if s.how.learns=='all' else 'linear',
             gallery=card['manifest']['train'],

@@ -15,7 +15,7 @@ from .pretraining import build_method, lr_schedule, training_clips, training_dev
 from ..training.machine import DTYPES, Machine, backend_settings
 from ..data.manifest import Manifest
 from ..training.optim import optimizer
-from ..training.config import Recipe, RecipeError, override
+from ..methods.recipes import Recipe, RecipeError, override
 from ..training.loop import TrainingState, fit, loader
 from ..data.video import VideoError, crop_resize
 

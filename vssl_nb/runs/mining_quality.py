@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..training import config as recipes
 from ..training.checkpoints import write_whole
 from .cotraining import mining_candidates
 from .evaluation import open_trained
@@ -121,8 +120,8 @@ def mining_networks(
         if not (mining/'recipe.json').exists():
             raise TrainError(f'{run}: the run that mined for it, {mining}, is not there any more; '
                 'say where it is with --mining')
-    alone = len(recipes.networks(t.recipe))==1
-    views = recipes.view_names(t.recipe) if alone else (t.view,) # one network may look at several
+    alone = len(t.recipe.networks)==1
+    views = t.recipe.views if alone else (t.view,) # one network may look at several
     asked:list[tuple[Any,str]] = [(run, v) for v in (*views[1:], t.view)]
     if mining is not None: asked = [(mining, open_trained(mining, t.manifest.path).view), (run, t.view)]
     found:dict[str,Features] = {}

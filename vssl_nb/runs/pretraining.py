@@ -41,8 +41,8 @@ from ..training.optim import optimizer
 from .own import open_data
 from ..names import error_in_words, load_object
 from ..measure.protocols import Protocol, protocol
-from ..training.config import Recipe, RecipeError, TrainingVideos, difference, from_dict, networks, refuse_unfit
-from ..training.config import to_dict, view_names
+from ..methods.recipes import Recipe, RecipeError, TrainingVideos, difference, from_dict, refuse_unfit
+from ..methods.recipes import to_dict
 from ..data.sampling import random_clips
 from ..training.loop import StepResult, TrainingState, TrainError, batch_order, loader
 from ..data.views import Views, streams
@@ -58,7 +58,7 @@ def training_clips(
     same = sampling.pop('same')
     return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
         training_draw(recipe), recipe.size, recipe.seed, cache=cache, same=same,
-        load=streams(view_names(recipe), flow_is_live(recipe)))
+        load=streams(recipe.views, flow_is_live(recipe)))
 
 DISTURBANCE = ('appearance', 'appearance_clips', 'windows', 'strength') # of `augment.draw_appearance`
 
@@ -103,7 +103,7 @@ def training_notes(recipe:Recipe, manifest:Manifest)->list[str]:
 # %% ../../nbs/library/pretraining.ipynb #04c603ec
 def flow_is_live(recipe:Recipe)->bool:
     "Is one of its views solved for on the device?"
-    return 'flow' in streams(view_names(recipe)) and recipe.flow=='live'
+    return 'flow' in streams(recipe.views) and recipe.flow=='live'
 
 def view_options(
     recipe:Recipe,
@@ -115,7 +115,7 @@ def view_options(
 
 def training_views(recipe:Recipe)->Views:
     "What the loop makes of a raw batch; in measuring nothing is augmented."
-    return Views(view_names(recipe), **view_options(recipe), augmentation=recipe.augment.augmentation)
+    return Views(recipe.views, **view_options(recipe), augmentation=recipe.augment.augmentation)
 
 def training_device(
     recipe:Recipe,
@@ -170,7 +170,7 @@ def build_method(
     s = recipe.method
     kind = load_object(s.method, f'the method {s.name}')
     with blame(f'the backbone {recipe.backbone}'):
-        given: dict[str,Any] = {name: create(recipe.backbone, seed=recipe.seed) for name in networks(recipe)}
+        given: dict[str,Any] = {name: create(recipe.backbone, seed=recipe.seed) for name in recipe.networks}
     given |= {'view': recipe.view, 'seed': recipe.seed} | {f.name: getattr(s, f.name) for f in fields(s)}
     try:
         asked = inspect.signature(kind).parameters
@@ -318,7 +318,7 @@ def read_weights(
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
-    folder, view = Path(folder), networks(recipe)[network]
+    folder, view = Path(folder), recipe.networks[network]
     if folder.is_file(): return released_weights(folder, recipe, network)
     option = '--init-from' if network=='encoder' else f'--{network}'
     theirs = from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json'))
@@ -343,7 +343,7 @@ def released_weights(
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
-    r, view = load_released(path), networks(recipe)[network]
+    r, view = load_released(path), recipe.networks[network]
     # a file that does not say which view it is of is taken to be of the one it is used for
     part = 'encoder' if r.view in (None, view) or r.method=='iic' else 'sampler'
     net, head, settings = getattr(r, part), r.heads.get(part), recipe.method
@@ -366,7 +366,7 @@ def initialise_from(
     runs:Mapping[str,Any],
 )->dict[str,dict[str,str]]: # for the run card: network -> folder and sha256 of its weights
     "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
-    known, given = networks(recipe), dict[str,dict[str,str]]()
+    known, given = recipe.networks, dict[str,dict[str,str]]()
     for name in known:
         if name!='encoder' and not runs.get(name):
             raise TrainError(f'{recipe.name} needs --{name}, a run folder or released file on {known[name]}; '
@@ -408,7 +408,7 @@ def try_out(
     "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
     def still(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
     how = view_options(recipe) | ({'live': still} if flow_is_live(recipe) else {})
-    views = Views(view_names(recipe), **how, augmentation=recipe.augment.augmentation)
+    views = Views(recipe.views, **how, augmentation=recipe.augment.augmentation)
     encoder, here = typing.cast(Any, method.encoder), recipe.learning.batch//world_size()
     def samples(n): # not in inference mode, where a view that changes its input is not found out
         with torch.no_grad(), blame(f'making clips of {" and ".join(views.names)}'):

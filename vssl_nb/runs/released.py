@@ -19,7 +19,7 @@ from .hub import save_pretrained
 from ..training.machine import Machine
 from .own import open_data
 from ..measure.protocols import Protocol
-from ..training.config import Recipe, RecipeError, difference, find, from_dict, networks
+from ..methods.recipes import Recipe, RecipeError, difference, find, from_dict
 from ..training.loop import TrainError, TrainingState, batch_order
 
 def released_views(
@@ -122,7 +122,7 @@ def import_released(
         manifest = open_data(data, machine.progress)
         device = training_device(recipe, machine.device, place.local)
         run, batches, card = begin(recipe, manifest, out, False, device, machine,
-            {n: path for n in networks(recipe)})
+            {n: path for n in recipe.networks})
         order = batch_order(batches)
         run.load(continued_state(r, run, recipe, order.per_epoch))
         if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and {recipe.name} '

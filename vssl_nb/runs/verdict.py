@@ -26,7 +26,7 @@ from .fitting import STILL_PIXELS, fit_recipe, moving_share, verdict_seconds
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, rankme, std
 from ..training.machine import Machine, init_worker
 from .own import open_data
-from ..training.config import Recipe, flat_fields, from_dict, override
+from ..methods.recipes import Recipe, flat_fields, from_dict, override
 from ..data.views import streams
 
 def cosines(
