@@ -14,13 +14,11 @@ import tempfile
 from pathlib import Path
 from textwrap import shorten
 
-import yaml
-
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 SITE = ROOT/'_docs'
 sys.path.insert(0, str(ROOT/'tests'))
-from house import NBS, cells, notebooks # noqa: E402
+from house import EXPORT, LIBRARY, NBS, cells, exports, is_exported, modules, notebooks, sections # noqa: E402
 
 RESULTS = ROOT/'results'/'README.md'
 TEXTS = [RESULTS, ROOT/'CONTRIBUTING.md', ROOT/'CHANGELOG.md'] # pages as they are
@@ -66,34 +64,25 @@ def github_anchors(text: str) -> str:
 
 
 def definitions(source: str) -> dict[str, ast.stmt]:
-    "What some code defines, by name."
-    found: dict[str, ast.stmt] = {}
+    "The statements of some code that define names, by name."
+    defined: dict[str, ast.stmt] = {}
     for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)): found[node.name] = node
-        if isinstance(node, ast.AnnAssign): found[ast.unparse(node.target)] = node
-        if isinstance(node, ast.Assign): found |= {ast.unparse(t): node for t in node.targets}
-    return found
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)): defined[node.name] = node
+        if isinstance(node, ast.AnnAssign): defined[ast.unparse(node.target)] = node
+        if isinstance(node, ast.Assign): defined |= {ast.unparse(t): node for t in node.targets}
+    return defined
 
 
 def public(module: str) -> dict[str, ast.stmt]:
-    "The public names of a module, in the order of its page."
-    source = (ROOT/'vssl_nb'/f"{module.replace('.', '/')}.py").read_text(encoding='utf-8')
-    found = definitions(source)
-    listed = ast.literal_eval(found['__all__'].value) # type: ignore[attr-defined]
-    return {name: found[name] for name in listed if name in found}
+    "The public names of a module, in the order of its source."
+    source = (LIBRARY/f"{module.replace('.', '/')}.py").read_text(encoding='utf-8')
+    return {name: node for name, node in definitions(source).items() if re.fullmatch(r'[A-Za-z]\w*', name)}
 
 
 def label(module: str, name: str, node: ast.stmt) -> str:
-    "What a definition is called in the site; labels know no capitals, and there are `Plan` and `plan`."
+    "The anchor of a definition in the site; labels know no capitals, and there are `Plan` and `plan`."
     kind = {ast.FunctionDef: 'def', ast.ClassDef: 'class'}.get(type(node), 'value')
     return f'{kind}-{module}.{name}'.lower()
-
-
-def module_of(found: list[dict]) -> str | None:
-    "The module that a page makes, if it makes one."
-    for c in found:
-        if m := re.match(r'#\|\s*default_exp\s+(\S+)', c['source']): return m[1]
-    return None
 
 
 def cell(text: str) -> dict:
@@ -102,10 +91,10 @@ def cell(text: str) -> dict:
 
 def page(path: Path, whole: bool, files: set[Path]) -> str:
     "A notebook as the site shows it: without what is hidden, and with a name for every definition."
-    found, made = cells(path), []
-    module = module_of(found)
-    names = public(module) if module else {}
-    for c in found:
+    made: list[dict] = []
+    here = list(exports(path)) # the modules it makes, its own first
+    names = {module: public(module) for module in here}
+    for c in cells(path):
         c.pop('id', None)
         if c['cell_type'] == 'markdown':
             text = markdown(path, c['source'], files)
@@ -116,38 +105,33 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         code = DIRECTIVE.sub('', c['source'])
         if 'hide' in kinds or not (code.strip() or c['outputs']): continue
         if SILENT.search(c['source']): c['metadata']['tags'] = ['remove-input']
-        if 'export' in kinds:
+        if m := EXPORT.match(c['source']):
             c['metadata']['tags'] = ['export']
-            labels = [f'({label(module, name, names[name])})=' for name in definitions(code) if name in names]
+            module = m[1] or here[0]
+            labels = [f'({label(module, name, node)})=' for name, node in definitions(code).items()
+                if name in names[module]]
             if labels: made.append(cell('\n'.join(labels)))
         if whole: made.append(c | {'source': code.strip('\n')})
-    if module and whole: made.insert(1, cell(f'Its API: [](/api/{module}.rst)'))
+    if here and whole: made.insert(1, cell('API: ' + ', '.join(f'[](/api/{module}.rst)' for module in here)))
     if not whole: made.insert(1, cell('*Headings alone: `make site` without PAGES makes all of it.*'))
     if path == NBS/'index.ipynb': made.append(cell(sidebar()))
     kernel = {'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}}
     return json.dumps({'cells': made, 'metadata': kernel, 'nbformat': 4, 'nbformat_minor': 4})
 
 
-def title(path: Path) -> str: return cells(path)[0]['source'].split('\n')[0].lstrip('# ')
-
-
-def numbered(path: Path) -> str:
-    "A page as one speaks of it: its number and its title."
-    return f'{path.name[:2]} {title(path)}' if path.name[:2].isdigit() else title(path)
+def title(path: Path) -> str:
+    "The title of a page, behind its number if it is a lesson."
+    text = cells(path)[0]['source'].split('\n')[0].lstrip('# ')
+    return f'{path.name[:2]} {text}' if path.name[:2].isdigit() else text
 
 
 def sidebar() -> str:
     "The sections of sidebar.yml, then what is no notebook, as Sphinx wants them."
     def tree(caption: str, lines: list[str]) -> str:
         return '\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *lines, '```'])
-    listed = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))
-    parts = listed['website']['sidebar']['contents']
-    first = [NBS/p for p in parts if isinstance(p, str) and p != 'index.ipynb']
-    trees = [tree('Find your way', [f'{title(p)} </{place(p)}>' for p in first])]
-    for part in parts:
-        if isinstance(part, dict):
-            paths = [NBS/p for p in part['contents']]
-            trees.append(tree(part['section'], [f'{numbered(p)} </{place(p)}>' for p in paths]))
+    def entry(page: Path) -> str: return f'{title(page)} </{place(page)}>'
+    trees = [tree(caption or 'Find your way', [entry(p) for p in pages if p.stem != 'index'])
+        for caption, pages in sections().items()]
     return '\n\n'.join([*trees, tree('Reference', ['api/index', *(place(p).stem for p in TEXTS)])])
 
 
@@ -159,27 +143,34 @@ def escaped(text: str) -> str:
     return ''.join(parts)
 
 
-def api(path: Path, module: str) -> str:
-    "The API page of a module: what autodoc is to write."
+def api(module: str, pages: list[Path]) -> str:
+    "The API page of a module: what autodoc is to write, and links to the pages whose cells it is made of."
     name = f'vssl_nb.{module}'
-    lesson = f':doc:`{numbered(path)} </{place(path).with_suffix("")}>`'
-    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'Lesson: {lesson}',
-        f'.. py:currentmodule:: {name}']
-    for what, node in public(module).items():
-        if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{what}']
-        elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{what}', '   :members:']
-        else: lines = [f'.. py:data:: {what}', f'   :value: {shorten(ast.unparse(node.value), 90)}']
-        parts.append('\n'.join([*lines, '', f'   :ref:`where it is taught <{label(module, what, node)}>`']))
+    parts = [f"{module}\n{'='*len(module)}", f'.. automodule:: {name}', f'.. py:currentmodule:: {name}']
+    taught: dict[str, str] = {} # name -> label
+    for path in pages:
+        parts.insert(2, f'Page: :doc:`{title(path)} </{place(path).with_suffix("")}>`')
+        here = definitions('\n'.join(re.sub(r'^[%!].*', '', c) for c in exports(path)[module]))
+        taught |= {n: label(module, n, node) for n, node in here.items()}
+    for defined, node in public(module).items():
+        if isinstance(node, ast.FunctionDef): lines = [f'.. autofunction:: {name}.{defined}']
+        elif isinstance(node, ast.ClassDef): lines = [f'.. autoclass:: {name}.{defined}', '   :members:']
+        elif value := getattr(node, 'value', None):
+            lines = [f'.. py:data:: {defined}', f'   :value: {shorten(ast.unparse(value), 90)}']
+        else: continue
+        if defined in taught: lines += ['', f'   :ref:`where it is taught <{taught[defined]}>`']
+        parts.append('\n'.join(lines))
     return '\n\n'.join(parts) + '\n'
 
 
-def api_index(modules: dict[Path, str]) -> str:
-    "The modules in reading order, each with its sentence."
+def api_index(names: list[str]) -> str:
+    "The modules by folder, each with its sentence."
     rows = []
-    for path, module in modules.items():
-        sentence = re.search(r'^> (.*)', cells(path)[0]['source'], re.M)
-        rows.append(f'* :doc:`{module}`: {escaped(sentence[1])}' if sentence else f'* :doc:`{module}`')
-    tree = '\n   '.join(['.. toctree::', ':hidden:', '', *(f'{m} <{m}>' for m in modules.values())])
+    for module in names:
+        source = (LIBRARY/f"{module.replace('.', '/')}.py").read_text(encoding='utf-8')
+        sentence = (ast.get_docstring(ast.parse(source)) or '').split('\n')[0]
+        rows.append(f'* :doc:`{module}`: {escaped(sentence)}' if sentence else f'* :doc:`{module}`')
+    tree = '\n   '.join(['.. toctree::', ':hidden:', '', *(f'{m} <{m}>' for m in names)])
     return '\n\n'.join(['API\n===', 'All names: :ref:`genindex`.', '\n'.join(rows), tree]) + '\n'
 
 
@@ -200,13 +191,18 @@ def sources(chosen: list[Path], folder: Path) -> None:
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
         (folder/name).write_text(text, encoding='utf-8')
     files: set[Path] = set()
-    modules = {path: module for path in chosen if (module := module_of(cells(path)))}
+    made_of: dict[str, list[Path]] = {} # module -> its pages, of those that are chosen
+    for path in chosen:
+        for module in exports(path): made_of.setdefault(module, []).append(path)
+    if chosen == notebooks():
+        by_hand = [path.relative_to(LIBRARY).with_suffix('') for path in modules() if not is_exported(path)]
+        made_of |= {'.'.join(path.parts): [] for path in by_hand}
     for path in notebooks(): write(place(path), page(path, path in chosen, files))
     for path in TEXTS:
         text = markdown(path, path.read_text(encoding='utf-8'), files)
         write(place(path), github_anchors(text) if path == RESULTS else text)
-    for path, module in modules.items(): write(f'api/{module}.rst', api(path, module))
-    write('api/index.rst', api_index(modules))
+    for module, pages in made_of.items(): write(f'api/{module}.rst', api(module, pages))
+    write('api/index.rst', api_index(sorted(made_of)))
     written: set[Path] = set()
     while todo := files - written: # a folder brings in its files
         for path in todo: write(place(path), listing(path, files))

@@ -13,3 +13,16 @@ addEventListener('beforeprint', () => open(document.querySelectorAll('details.fo
 
 // The search shows where a word stands by reading the pages found, which browsers forbid in pages that are files.
 if (location.protocol === 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+
+// Of the sections in the sidebar the lessons are open, and the one that has this page.
+const CLOSED = ['Dossiers', 'How to', 'Library', 'Reference'];
+addEventListener('DOMContentLoaded', () => document.querySelectorAll('.sidebar-tree .caption').forEach(caption => {
+  const list = caption.nextElementSibling;
+  if (!CLOSED.includes(caption.textContent.trim()) || list.querySelector('.current')) return;
+  list.hidden = true;
+  caption.classList.add('closed');
+  caption.tabIndex = 0;
+  const toggle = () => { list.hidden = !list.hidden; caption.classList.toggle('closed'); };
+  caption.addEventListener('click', toggle);
+  caption.addEventListener('keydown', event => { if (event.key === 'Enter') toggle(); });
+}));

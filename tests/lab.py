@@ -30,9 +30,7 @@ from urllib.request import urlopen
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(__file__).with_suffix('.js')
 SLOW, TOO_SLOW, LATE = .3, 3., 60. # seconds from a move to its picture, on a machine that does nothing else
-# made, not written: no part of what a reader opens
-MADE = shutil.ignore_patterns('.git', '.venv', '.*_cache', '.ipynb_checkpoints', '__pycache__', '*.egg-info',
-    'runs', '_docs', '_lab', '_proc', 'dist', 'build', 'carry', 'toy')
+
 # JupyterLab's own settings: no questions about news, no saving, and kernels end with their page
 SETTINGS = {
     'apputils-extension/notification': {'fetchNews': 'false', 'checkForUpdates': False},
@@ -43,6 +41,14 @@ SETTINGS = {
 CLICKS, AGAIN = 3, 'reached only when clicked again: '
 # messages of JupyterLab about itself, and why they say nothing about a page
 ALLOWED: dict[str, str] = {}
+
+
+def made(folder: str, names: list[str]) -> set[str]:
+    "What was made, not written: no part of what a reader opens. vssl_nb/runs and vssl_nb/data/toy.py are."
+    everywhere = shutil.ignore_patterns('.ipynb_checkpoints', '__pycache__')(folder, names)
+    if not (Path(folder)/'nbs').is_dir(): return everywhere
+    return everywhere | shutil.ignore_patterns('.git', '.venv', '.*_cache', '*.egg-info', 'runs', '_docs',
+        '_lab', '_proc', 'dist', 'build', 'carry', 'toy')(folder, names)
 
 
 @dataclass
@@ -88,7 +94,7 @@ def jupyter(root: Path, reader: bool, copies: int):
     "A JupyterLab of its own over copies of `root`: its address."
     with tempfile.TemporaryDirectory(prefix='lab-') as temp:
         there = Path(temp)
-        for n in range(copies): shutil.copytree(root, there/'root'/str(n), ignore=MADE)
+        for n in range(copies): shutil.copytree(root, there/'root'/str(n), ignore=made)
         for name, values in SETTINGS.items():
             file = there/'JUPYTERLAB_SETTINGS_DIR'/'@jupyterlab'/f'{name}.jupyterlab-settings'
             file.parent.mkdir(parents=True, exist_ok=True)

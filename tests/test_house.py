@@ -1,4 +1,4 @@
-"The house rules that no single notebook can check."
+"The rules of pages and files that no single page can check; those of the code are in test_layout.py."
 import ast
 import json
 import os
@@ -11,17 +11,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from house import (CLOSED, COLLAPSED, NBS, ROOT, cells, closes, code_of, fold, folds, moves, notebooks,
-    places, readme, section, small, stored, typed_numbers, unfolded, without_places)
+from house import (CLOSED, COLLAPSED, EXPORT, LIBRARY, NBS, ROOT, cells, closes, code_of, exports, fold,
+    folds, is_exported, moves, name_of, notebooks, places, readme, section, sections, small, stored,
+    typed_numbers, unfolded, without_places)
 
 from vssl_nb.papers.claims import CLAIMS
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
 ENV.pop('IN_TEST', None) # nbdev_export does nothing, silently, where it is set
-NUMBERED = [p for p in notebooks() if re.match(r'\d\d_', p.name)]
+LESSONS = [p for p in notebooks() if p.parent.name == 'lessons']
 OPEN_LINES, OPEN_CHECKS = 25, 3 # of a cell that is seen without opening anything
-BY_HAND = {'__init__.py', 'methods/__init__.py'} # not made from a notebook
 
 
 def run(*command, cwd=ROOT):
@@ -31,37 +31,32 @@ def run(*command, cwd=ROOT):
     return done.stdout
 
 
-def module(path): return re.sub(r'^\d\d_', '', path.stem)
-
-
-def is_exported(cell): return cell['cell_type'] == 'code' and re.match(r'#\|\s*exports?\b', cell['source'])
-
-
-def exported(path): return [c['source'] for c in cells(path) if is_exported(c)]
+def made_by_export(cell): return cell['cell_type'] == 'code' and bool(EXPORT.match(cell['source']))
 
 
 @pytest.fixture(scope='module')
 def copy(tmp_path_factory):
-    "Notebooks and settings alone, in an empty folder."
+    "Notebooks, settings and the modules written by hand, in an empty folder."
     there = tmp_path_factory.mktemp('house')
     shutil.copytree(NBS, there/'nbs', ignore=shutil.ignore_patterns('.ipynb_checkpoints', '_proc'))
     shutil.copy(ROOT/'settings.ini', there)
+    for path in LIBRARY.rglob('*.py'):
+        if is_exported(path): continue
+        (there/path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there/path.relative_to(ROOT))
     return there
 
 
 def test_notebooks_are_clean(copy):
     run('nbdev_clean', cwd=copy)
-    dirty = [p.name for p in notebooks() if p.read_bytes() != (copy/p.relative_to(ROOT)).read_bytes()]
+    dirty = [name_of(p) for p in notebooks() if p.read_bytes() != (copy/p.relative_to(ROOT)).read_bytes()]
     assert not dirty, f'run nbdev_clean: {dirty}'
 
 
 def test_library_is_exported(copy):
     run('nbdev_export', cwd=copy)
     made = {str(p.relative_to(copy/'vssl_nb')): p.read_text() for p in (copy/'vssl_nb').rglob('*.py')}
-    here = {str(p.relative_to(ROOT/'vssl_nb')): p.read_text() for p in (ROOT/'vssl_nb').rglob('*.py')}
-    for name in BY_HAND:
-        made.pop(name, None)
-        here.pop(name, None)
+    here = {str(p.relative_to(LIBRARY)): p.read_text() for p in LIBRARY.rglob('*.py')}
     assert sorted(made) == sorted(here), 'a module without a notebook, or a notebook that was not exported'
     different = [name for name in made if made[name] != here[name]]
     assert not different, f'run nbdev_export: {different}'
@@ -96,54 +91,21 @@ def test_links_lead_somewhere():
             if link.startswith('http'): continue
             there = path.parent/link if link else path
             if not there.exists() or anchor and anchor not in anchors(there):
-                missing.append(f'{path.name}: {link}{anchor and "#" + anchor}')
+                missing.append(f'{path.relative_to(ROOT)}: {link}{anchor and "#" + anchor}')
     assert not missing, missing
-
-
-IMPORTS = re.compile(r'^\s*(?:from vssl_nb(?:\.([\w.]+))? import ([\w, ()]+)|import vssl_nb\.([\w.]+))', re.M)
-
-
-def test_notebooks_import_only_smaller_numbers():
-    rooms = [p for p in NUMBERED if exported(p)] # a page without exports makes no module
-    number = {module(p): int(p.name[:2]) for p in rooms}
-    assert len(number) == len(rooms), 'two notebooks make the same module'
-    wrong = []
-    for path in NUMBERED:
-        for c in cells(path):
-            if c['cell_type'] != 'code': continue
-            for m in IMPORTS.finditer(c['source']):
-                one = m[1] or m[3]
-                listed = [] if one else m[2].strip('()').split(',')
-                for name in [one] if one else [n.split(' as ')[0].strip() for n in listed]:
-                    if name == '__version__': continue
-                    if m[1] == 'methods': name = f'methods.{m[2].split(",")[0].strip()}'
-                    if name not in number:
-                        wrong.append(f'{path.name} imports {name}, which no notebook makes')
-                    elif number[name] >= int(path.name[:2]) and name != module(path):
-                        wrong.append(f'{path.name} imports {name}')
-    assert not wrong, wrong
-
-
-def test_modules_have_names_that_say_something():
-    assert not {module(p).split('.')[-1] for p in NUMBERED} & {'core', 'utils', 'helpers', 'base', 'common'}
 
 
 def test_imports_stand_alone_in_export_cells():
     mixed = []
     for path in notebooks():
-        for source in exported(path):
+        for source in (source for cell in exports(path).values() for source in cell):
             kinds = {isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(source).body}
-            if len(kinds) > 1: mixed.append(f'{path.name}: {source.splitlines()[1]}')
-            if re.search(r'^from \S+ import \*', source, re.M): mixed.append(f'{path.name}: star import')
+            if len(kinds) > 1: mixed.append(f'{name_of(path)}: {source.splitlines()[1]}')
+            if re.search(r'^from \S+ import \*', source, re.M): mixed.append(f'{name_of(path)}: star import')
     assert not mixed, mixed
 
 
-WIDTH, EXPORT_LINES, PAGE_CELLS = 110, 40, 60
-# a single class or function that is clearer in one piece, in an export cell of its own
-LONG_CELLS = {'13_momentum: Memory', '13_momentum: EncoderPair',
-    '18_pretended_gpu: PretendedGPU', '22_driver: StepLog',
-    '25_health: HealthMonitor', '25_health: reorder Reordered', '32_methods.coclr: CoCLR',
-    '34_methods.iic: IIC', '37_methods.provico: ProViCo'}
+WIDTH = 110
 
 
 def too_long(text): return [line for line in text.splitlines() if len(line) > WIDTH]
@@ -151,28 +113,13 @@ def too_long(text): return [line for line in text.splitlines() if len(line) > WI
 
 def test_lines_fit_on_a_page():
     "Of what is written by hand: in vssl_nb/ nbdev writes long lines of imports and names."
-    by_hand = {p.name: [c['source'] for c in cells(p) if c['cell_type'] == 'code'] for p in notebooks()}
+    by_hand = {name_of(p): [c['source'] for c in cells(p) if c['cell_type'] == 'code'] for p in notebooks()}
     scripts = [p for d in ('tests', 'benchmarks', 'data_scripts', 'docs') for p in (ROOT/d).rglob('*.py')]
-    for path in [ROOT/'setup.py', *scripts]:
+    plain = [p for p in LIBRARY.rglob('*.py') if not is_exported(p)]
+    for path in [ROOT/'setup.py', ROOT/'hubconf.py', *scripts, *plain]:
         by_hand[str(path.relative_to(ROOT))] = [path.read_text(encoding='utf-8')]
     wide = [(name, line) for name, texts in by_hand.items() for t in texts for line in too_long(t)]
     assert not wide, f'lines over {WIDTH} characters: {dict(Counter(n for n, _ in wide))}, such as {wide[0]}'
-
-
-def test_pages_and_export_cells_are_short():
-    long = {p.name: n for p in notebooks() if (n := len(cells(p))) > PAGE_CELLS}
-    assert not long, f'pages of over {PAGE_CELLS} cells: {long}'
-    found = {}
-    for path in notebooks():
-        for source in exported(path):
-            code = [line for line in source.splitlines() if not line.startswith('#|')]
-            if len(code) > EXPORT_LINES:
-                parts = ast.parse(source).body
-                names = [n.name for n in parts if isinstance(n, (ast.ClassDef, ast.FunctionDef))]
-                found[f'{path.stem}: {" ".join(names)}'] = len(code)
-    new = {name: n for name, n in found.items() if name not in LONG_CELLS}
-    assert not new, f'export cells of over {EXPORT_LINES} lines: {new}'
-    assert not LONG_CELLS - found.keys(), f'no longer long, remove it here: {LONG_CELLS - found.keys()}'
 
 
 CHECK = re.compile(r'\s*(test_\w+\(|assert\b|with expect_fail|expect_fail\()')
@@ -183,11 +130,11 @@ def test_checks_do_not_stand_between_idea_and_result():
     wrong = []
     for path in notebooks():
         for c in unfolded(cells(path)):
-            if c['cell_type'] != 'code' or is_exported(c): continue
+            if c['cell_type'] != 'code' or made_by_export(c): continue
             lines = c['source'].splitlines()
             checks = sum(bool(CHECK.match(line)) for line in lines)
             if len(lines) > OPEN_LINES or checks > OPEN_CHECKS:
-                wrong.append(f'{path.name}: {len(lines)} lines, {checks} checks: {lines[0]}')
+                wrong.append(f'{name_of(path)}: {len(lines)} lines, {checks} checks: {lines[0]}')
     assert not wrong, '\n'.join(['fold them, or begin with #| hide:', *wrong])
 
 
@@ -200,7 +147,7 @@ def lost_pictures(source):
 
 
 def test_no_picture_is_lost():
-    lost = [(p.name, name) for p in notebooks() for c in cells(p)
+    lost = [(name_of(p), name) for p in notebooks() for c in cells(p)
         if c['cell_type'] == 'code' for name in lost_pictures(c['source'])]
     assert not lost, f'give them to display(), or to a cell of their own: {lost}'
     assert lost_pictures('show.bars(x)\nprint(1)') == ['show.bars']
@@ -208,46 +155,13 @@ def test_no_picture_is_lost():
 
 
 def test_the_question_stands_before_the_code():
-    late = {p.name: at for p in notebooks() for at, c in enumerate(cells(p))
+    late = {name_of(p): at for p in notebooks() for at, c in enumerate(cells(p))
         if c['cell_type'] == 'markdown' and re.search('^## The question', c['source'], re.M) and at > 1}
     assert not late, f'move the cell up, below the title: {late}'
 
 
-def test_no_public_name_in_two_modules():
-    where = {}
-    for path in sorted((ROOT/'vssl_nb').rglob('*.py')):
-        for node in ast.parse(path.read_text(encoding='utf-8')).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == '__all__':
-                for name in ast.literal_eval(node.value): where.setdefault(name, []).append(path.stem)
-    assert len(where) > 200, 'this no longer finds __all__'
-    assert not (twice := {name: m for name, m in where.items() if len(m) > 1}), twice
-
-
-def private(name): return name.startswith('_') and not name.endswith('__')
-
-
-def test_no_module_uses_a_private_name_of_another():
-    wrong = []
-    for path in notebooks():
-        code = [c['source'] for c in cells(path) if c['cell_type'] == 'code']
-        code = [re.sub(r'^\s*[%!].*$', '', source, flags=re.M) for source in code]
-        nodes = [node for source in code for node in ast.walk(ast.parse(source))]
-        froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and (n.module or '').startswith('vssl_nb')]
-        wrong += [f'{path.name}: {n.module}.{a.name}' for n in froms for a in n.names if private(a.name)]
-        # of `from vssl_nb import show`: `show._x`
-        rooms = {a.asname or a.name for n in froms for a in n.names}
-        inside = [n for n in nodes if isinstance(n, ast.Attribute) and private(n.attr)]
-        wrong += [f'{path.name}: {ast.unparse(n)}' for n in inside if ast.unparse(n.value) in rooms]
-    assert not wrong, wrong
-
-
-def test_methods_do_not_import_each_other():
-    text = {p.name: '\n'.join(exported(p)) for p in NUMBERED if 30 <= int(p.name[:2]) < 40}
-    assert not [name for name, source in text.items() if 'vssl_nb.methods' in source]
-
-
 def test_pages_open_with_a_title_and_one_sentence():
-    bad = [p.name for p in NUMBERED if not re.match(r'# .+\n+> .+', cells(p)[0]['source'])]
+    bad = [name_of(p) for p in notebooks() if not re.match(r'# .+\n+> .+', cells(p)[0]['source'])]
     assert not bad, bad
 
 
@@ -257,21 +171,22 @@ def test_checks_and_answers_are_folded():
         found = cells(path)
         for i, c in enumerate(found):
             if folds(c) != (c['metadata'].get(COLLAPSED) is True):
-                wrong.append(f'{path.name}: {c["source"].splitlines()[0]}')
+                wrong.append(f'{name_of(path)}: {c["source"].splitlines()[0]}')
             if closes(c) != (c['metadata'].get('jupyter') == CLOSED):
                 line = c['source'].splitlines()[1]
-                wrong.append(f'{path.name}: {line}: open, or closed without #| hide or #| echo: false')
+                wrong.append(f'{name_of(path)}: {line}: open, or closed without #| hide or #| echo: false')
             if not folds(c): continue
             below = section(found, i)
-            if not below: wrong.append(f'{path.name}: nothing to fold below {c["source"]!r}')
-            if any(is_exported(b) for b in below): wrong.append(f'{path.name}: exported code is folded')
+            if not below: wrong.append(f'{name_of(path)}: nothing to fold below {c["source"]!r}')
+            if any(made_by_export(b) for b in below):
+                wrong.append(f'{name_of(path)}: exported code is folded')
     assert not wrong, f'python tests/house.py fold: {wrong}'
 
 
 def test_results_in_prose_are_computed_or_have_a_source():
     sources = {'dossiers/released.ipynb'} # says of every number where it is from
-    pages = [p for p in notebooks() if p.name not in sources]
-    typed = {p.name: hits for p in pages if (hits := typed_numbers(p))}
+    typed = {name_of(p): hits for p in notebooks()
+        if name_of(p) not in sources and (hits := typed_numbers(p))}
     assert not typed, typed
 
 
@@ -298,8 +213,8 @@ def exercises(path):
     return len(questions), sum(c['cell_type']=='code' for c in asked), sum(map(bool, proofs))
 
 
-def test_pages_have_exercises_that_check_themselves():
-    got = {p.name: exercises(p) for p in NUMBERED}
+def test_lessons_have_exercises_that_check_themselves():
+    got = {name_of(p): exercises(p) for p in LESSONS}
     few = {name: n for name, n in got.items() if n[0] < 3 or not n[1] or not n[2]}
     assert not few, f'questions, cells to change, cells that prove an answer: {few}'
 
@@ -350,7 +265,7 @@ def test_pictures_that_move_stay_as_they_are():
 
 
 def test_outputs_name_no_folder_of_a_machine(tmp_path):
-    found = {p.name: said for p in notebooks() if (said := places(p))}
+    found = {name_of(p): said for p in notebooks() if (said := places(p))}
     assert not found, f'make pages PAGES=… stores them without: {found}'
     said = f'no such file, seen from {ROOT}/nbs or /tmp/tmpab12/x; see /home/ann/films'
     assert without_places(said) == 'no such file, seen from …/nbs or /tmp/…/x; see /home/ann/films'
@@ -362,7 +277,7 @@ def test_outputs_name_no_folder_of_a_machine(tmp_path):
 def test_outputs_belong_to_the_code():
     known = stored()
     old = [str(p.relative_to(ROOT)) for p in notebooks()
-        if known.get(str(p.relative_to(NBS)), {}).get('code') != code_of(p)]
+        if known.get(name_of(p), {}).get('code') != code_of(p)]
     assert not old, f'outputs of other code than stands above the checks: make pages PAGES="{" ".join(old)}"'
 
 
@@ -378,6 +293,14 @@ def test_what_counts_as_other_code(tmp_path):
     assert one != code('def f(x): return x/3')
     assert one == code('def f(x): return x/2', '## Checks', 'assert f(4)==2')
     assert one == code('def f(x): return x/2', '#| eval: false\nf(3)') and code('!ls') != code('!pwd')
+    # where a name comes from is nothing that is computed; nor how definitions are spread over cells
+    assert one == code('from vssl_nb.data import toy\n'
+        'def f(x: int) -> float:\n    from vssl_nb import g\n    return x/2')
+    assert code('import vssl_nb.a\nx = "vssl_nb.a:b"') == code('x = "vssl_nb.c.d:b"')
+    assert code('!ls\nfrom vssl_nb.a import b') == code('!ls\nfrom vssl_nb.c import b')
+    assert code('from numpy import a') != code('from torch import a')
+    assert code('g(1)\nf(2)') != code('g(2)\nf(2)')
+    assert code('a = 1\nb = 2\na') == code('a = 1', 'b = 2\na') != code('a', 'a = 1\nb = 2')
 
 
 def test_no_page_keeps_a_reader_for_over_two_minutes():
@@ -386,14 +309,14 @@ def test_no_page_keeps_a_reader_for_over_two_minutes():
 
 
 def test_outputs_stay_small():
-    size = {p.name: sum(len(str(c.get('outputs', ''))) for c in cells(p)) for p in notebooks()}
+    size = {name_of(p): sum(len(str(c.get('outputs', ''))) for c in cells(p)) for p in notebooks()}
     assert not {k: v for k, v in size.items() if v > 150_000}, size
     assert sum(size.values()) < 4_200_000 # 3 MB for the first 45 pages; there are 66 now
 
 
-def test_every_room_is_in_the_sidebar():
-    listed = (NBS/'sidebar.yml').read_text()
-    assert not [p.name for p in notebooks() if p.name not in listed]
+def test_every_page_is_in_the_sidebar_once():
+    listed = [page for pages in sections().values() for page in pages]
+    assert sorted(listed) == notebooks() and sections()['Lessons'] == LESSONS
 
 
 def test_ruff(): run('ruff', 'check', '--no-cache', '.')
@@ -408,7 +331,7 @@ def test_settings_name_what_the_library_imports():
     known = {re.split(r'[><=,]', r)[0].lower() for r in required.split()}
     known |= {'pil', 'sklearn', 'cv2', 'vssl_nb', *sys.stdlib_module_names}
     used = set()
-    for path in (ROOT/'vssl_nb').rglob('*.py'):
+    for path in LIBRARY.rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import): used |= {n.name.split('.')[0] for n in node.names}
             if isinstance(node, ast.ImportFrom) and not node.level: used.add(node.module.split('.')[0])
@@ -421,6 +344,6 @@ def test_pages_write_modules_of_their_own():
     for page in notebooks():
         text = ''.join(''.join(c['source']) for c in cells(page) if c['cell_type'] == 'code')
         for name in {name for way in ways for name in re.findall(way, text)}:
-            if f'{name}:' in text: written.setdefault(name, set()).add(page.name)
+            if f'{name}:' in text: written.setdefault(name, set()).add(name_of(page))
     twice = {name: pages for name, pages in written.items() if len(pages) > 1}
     assert written and not twice, f'written by several pages: {twice}'

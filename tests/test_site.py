@@ -12,12 +12,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from house import FOLDS, NBS, ROOT, cells, moves, notebooks
+from house import FOLDS, NBS, ROOT, cells, moves, notebooks, sections
 
 sys.path.insert(0, str(ROOT/'docs'))
 from make_site import make, markdown, page, sidebar # noqa: E402
 
-PAGES = ['index', '00_show', '11_losses', '13_momentum', '29_released', '36_methods.moquad']
+PAGES = ['index', 'lessons/05_infonce', 'lessons/04_losses', 'lessons/07_memory', 'lessons/15_moquad',
+    'dossiers/released']
 
 
 class Page(HTMLParser):
@@ -69,22 +70,23 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
 
 
 def test_a_page_is_its_notebook_as_stored(site, pages):
-    html = pages[site/'36_methods.moquad.html'].html
+    html = pages[site/'lessons'/'15_moquad.html'].html
     assert '#|' not in html and 'class="math' in html
-    stored = [o['data']['image/png'] for c in cells(NBS/'vssl_nb/show.py') if c['cell_type'] == 'code'
-        for o in c['outputs'] if 'image/png' in o.get('data', {})]
-    shown = [(site/unquote(src)).read_bytes() for src in pages[site/'00_show.html'].loads if '_images' in src]
+    code = [c for c in cells(NBS/'lessons'/'05_infonce.ipynb') if c['cell_type'] == 'code']
+    stored = [o['data']['image/png'] for c in code for o in c['outputs'] if 'image/png' in o.get('data', {})]
+    loaded = pages[site/'lessons'/'05_infonce.html'].loads
+    shown = [(site/'lessons'/unquote(src)).read_bytes() for src in loaded if '_images' in src]
     assert {b64decode(s) for s in stored} <= set(shown) and sum(map(moves, shown)) >= 3
     hidden = next(c for c in cells(NBS/'lessons/04_losses.ipynb') if c['source'].startswith('#| hide'))
     made = json.loads(page(NBS/'lessons/04_losses.ipynb', True, set()))['cells']
     assert hidden['source'].split('\n', 1)[1] not in [c['source'] for c in made]
     silent = json.loads(page(NBS/'map.ipynb', True, set()))['cells'] # `#| echo: false`: tables, no code
-    assert [len(c['outputs']) for c in silent if c['metadata'].get('tags') == ['remove-input']] == [6]
+    assert [len(c['outputs']) for c in silent if c['metadata'].get('tags') == ['remove-input']] == [5]
     assert 'made_by' not in pages[site/'map.html'].html and 'Train' in pages[site/'map.html'].html
 
 
 def test_checks_and_answers_are_folded(site, pages):
-    html = pages[site/'36_methods.moquad.html'].html
+    html = pages[site/'lessons'/'15_moquad.html'].html
     folds = re.findall(r'<details class="fold"><summary>\s*<h\d>(\w+)', html)
     assert folds == ['Answers', 'Checks'] and html.count('<details class="fold">') == html.count('</details>')
     assert not any(p.open_folds for p in pages.values())
@@ -102,16 +104,18 @@ def test_sidebar_is_that_of_the_notebooks(site, pages):
         [1]*(len(notebooks()) - 1)
     html = pages[site/'index.html'].html
     captions = re.findall(r'<p class="caption"[^>]*><span class="caption-text">([^<]+)', html)
-    assert captions[:3] == ['Find your way', 'Start here', '0x Data'] and captions[-1] == 'Reference'
-    places = [html.index(x) for x in ('tutorials/first_minutes.html', '>00 Show<', '>50 The command line<')]
+    assert captions == ['Find your way', *list(sections())[1:], 'Reference']
+    places = [html.index(x) for x in ('>01 Toy<', '>21 The claims ledger<', 'how_to/first_minutes.html')]
     assert places == sorted(places)
 
 
 def test_api_says_what_the_comments_say(site, pages):
-    html = pages[site/'api'/'losses.html'].html
-    assert 'similarity of each query with each candidate' in html and 'id="vssl_nb.ssl.losses.mil_nce"' in html
-    assert '../11_losses.html#def-losses-mil-nce' in html and '_modules/vssl_nb/losses.html#mil_nce' in html
-    source = pages[site/'_modules'/'vssl_nb'/'losses.html'].html
+    html = pages[site/'api'/'ssl.losses.html'].html
+    assert 'similarity of each query with each candidate' in html
+    assert 'id="vssl_nb.ssl.losses.mil_nce"' in html
+    assert '../lessons/04_losses.html#def-ssl-losses-mil-nce' in html
+    assert '_modules/vssl_nb/ssl/losses.html#mil_nce' in html
+    source = pages[site/'_modules'/'vssl_nb'/'ssl'/'losses.html'].html
     assert re.search(r'id="mil_nce".*?<span class="k">def</span>', source, re.S)
 
 
@@ -123,14 +127,16 @@ def test_search_has_the_words(site):
     def pages_with(word, where):
         places = found[where].get(word, [])
         return {found['docnames'][i] for i in ([places] if isinstance(places, int) else places)}
-    assert {'11_losses', '36_methods.moquad'} <= pages_with('mil_nc', 'terms') # words end as their stems do
-    assert '13_momentum' in pages_with('queue', 'titleterms')
-    assert '29_released' in pages_with('queue', 'terms')
+    # words end as their stems do
+    assert {'lessons/04_losses', 'lessons/15_moquad'} <= pages_with('mil_nc', 'terms')
+    assert 'lessons/07_memory' in pages_with('queue', 'titleterms')
+    assert 'dossiers/released' in pages_with('queue', 'terms')
 
 
 def test_links_to_files_become_pages_of_files():
     files: set[Path] = set()
-    text = markdown(NBS/'index.ipynb', '[a](../settings.ini) [b](.) [c](lessons/04_losses.ipynb#x) [d](#y)', files)
+    links = '[a](../settings.ini) [b](.) [c](lessons/04_losses.ipynb#x) [d](#y)'
+    text = markdown(NBS/'index.ipynb', links, files)
     assert text == '[a](/files/settings.ini.md) [b](/index.ipynb) [c](/lessons/04_losses.ipynb#x) [d](#y)'
     assert files == {ROOT/'settings.ini'}
     assert markdown(NBS/'index.ipynb', '<a id="b1"></a><a id="cell-id=b1"></a>', files) == '(b1)='
@@ -192,12 +198,13 @@ def test_in_a_browser(browser, address):
     tab.keyboard.press('Enter')
     found = tab.locator('ul.search li a')
     found.first.wait_for()
-    assert any('api/losses.html#vssl_nb.ssl.losses.mil_nce' in a.get_attribute('href') for a in found.all())
+    place = 'api/ssl.losses.html#vssl_nb.ssl.losses.mil_nce'
+    assert any(place in a.get_attribute('href') for a in found.all())
     tab.goto(f'{address}/search.html?q=queue')
-    tab.locator('ul.search li a[href*="13_momentum.html"]').first.click()
-    tab.wait_for_url('**/13_momentum.html*')
+    tab.locator('ul.search li a[href*="07_memory.html"]').first.click()
+    tab.wait_for_url('**/07_memory.html*')
     # formulas
-    tab.goto(f'{address}/36_methods.moquad.html')
+    tab.goto(f'{address}/lessons/15_moquad.html')
     tab.locator('mjx-container svg').first.wait_for()
     tab.wait_for_function("""document.querySelectorAll('mjx-container').length
         >= document.querySelectorAll('.math').length""")
@@ -208,7 +215,7 @@ def test_in_a_browser(browser, address):
     tab.locator('section#checks > details.fold > summary .fold-note').click()
     assert checks.get_attribute('open') is not None
     tab.goto(f'{address}/index.html')
-    tab.goto(f'{address}/36_methods.moquad.html#answers')
+    tab.goto(f'{address}/lessons/15_moquad.html#answers')
     tab.wait_for_function('document.querySelector("#answers > details.fold").open')
     assert not tab.evaluate('document.querySelector("#checks > details.fold").open')
     # a phone: nothing is wider than the screen
