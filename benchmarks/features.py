@@ -35,13 +35,13 @@ WAYS = {
 class OneByOne:
     "Ten clips of one video at a time, each cut on its own."
     def __init__(self, manifest, rows, p):
-        from vssl_nb.data.datasets import VideoCache
+        from vssl_nb.data.clips import VideoCache
         self.manifest, self.rows, self.p, self.videos = manifest, rows, p, VideoCache(manifest)
 
     def __len__(self): return len(self.rows)
 
     def __getitem__(self, i):
-        from vssl_nb.data.augment import centre
+        from vssl_nb.data.clips import centre
         from vssl_nb.measure.protocols import clip_frames
         r, p = self.manifest.rows[self.rows[i]], self.p
         numbers = clip_frames(p, r.frames, self.rows[i])

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 import vssl_nb
 from vssl_nb.data import toy
-from vssl_nb.data.datasets import VideoCache
+from vssl_nb.data.clips import VideoCache
 from vssl_nb.runs.pretraining import (build_method, clean_protocol, lr_schedule, training_clips, training_views,
     view_options)
 from vssl_nb.measure.features import extract

@@ -28,9 +28,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import vssl_nb
-from vssl_nb.data import augment, toy
+from vssl_nb.data import toy, clips as augment
 from vssl_nb.nets.backbones import Projection, create
-from vssl_nb.data.datasets import TrainClips, VideoCache
+from vssl_nb.data.clips import TrainClips, VideoCache, random_clips
 from vssl_nb.runs.evaluation import run_features
 from vssl_nb.runs.pretraining import build_method, lr_schedule, training_clips, view_options
 from vssl_nb.measure.health import std
@@ -40,7 +40,6 @@ from vssl_nb.ssl.memory import l2_normalize, named_clips
 from vssl_nb.training.optim import optimizer
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
-from vssl_nb.data.sampling import random_clips
 from vssl_nb.training.loop import TrainingState, fit, loader
 from vssl_nb.data.views import Views
 

@@ -274,7 +274,7 @@ def main():
     a = p.parse_args()
     import cv2
     import torch
-    from vssl_nb.data.datasets import collate
+    from vssl_nb.data.clips import collate
     from vssl_nb.data.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.toy import make

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 from vssl_nb.data import toy # noqa: E402
-from vssl_nb.data.datasets import VideoCache  # noqa: E402
+from vssl_nb.data.clips import VideoCache  # noqa: E402
 from vssl_nb.papers.demo import Task, at_once  # noqa: E402
 from vssl_nb.runs.evaluation import retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402

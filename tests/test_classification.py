@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
-from vssl_nb.data import augment, manifest, toy
+from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones
 from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.runs import finetuning
@@ -25,7 +25,7 @@ from vssl_nb.training.checkpoints import load
 from vssl_nb.measure.classify import (PROBES, CropClips, Linear, LinearProbe, Testing, accuracy,
     classification_row, classify, few_labels, hold_out, hold_out_rows, linear_probe, load_predictions,
     save_predictions, two_stream)
-from vssl_nb.data.datasets import collate
+from vssl_nb.data.clips import collate
 from vssl_nb.runs.finetuning import (TRAININGS, Pixels, Plateau, dropout_mask, make_classifier, open_session,
     predict, preset, resume_session, train_session)
 from vssl_nb.training.machine import Machine

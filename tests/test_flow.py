@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vssl_nb.data import manifest
-from vssl_nb.data.datasets import grey
+from vssl_nb.data.clips import grey
 from vssl_nb.data.motion import quantise_flow, tvl1, warp
 from vssl_nb.data.video import decode, probe
 

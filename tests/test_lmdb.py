@@ -19,10 +19,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from vssl_nb.data import manifest
-from vssl_nb.data.augment import draw
-from vssl_nb.data.datasets import TrainClips, collate
+from vssl_nb.data.clips import TrainClips, collate, draw, random_clips
 from vssl_nb.data.prepare import prepare_dataset
-from vssl_nb.data.sampling import random_clips
 from vssl_nb.data.video import crop_resize, decode, encode, lmdb_entries
 
 SCRIPT = Path(__file__).resolve().parent.parent/'data_scripts'/'import_coclr_lmdb.py'

@@ -144,7 +144,7 @@ def test_the_positive_is_disturbed_as_the_recipe_says(place):
 def test_an_augmentation_of_ones_own_need_not_know_of_still_images(place, monkeypatch, tmp_path):
     (tmp_path/'plain_pixels.py').write_text('''
 from types import SimpleNamespace
-from vssl_nb.data.augment import apply, centre
+from vssl_nb.data.clips import apply, centre
 def draw(rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter, brightness,
     contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False):
     return centre(clips, frames, height, width, size=size)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
-from vssl_nb.data import augment, manifest, toy
+from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones
 from vssl_nb.measure import features, retrieval
 from vssl_nb.training.distributed import rank, run_distributed

@@ -13,7 +13,7 @@ from vssl_nb.data import manifest, toy
 from vssl_nb.nets.backbones import make_head
 from vssl_nb.training.checkpoints import load, read_heads
 from vssl_nb.measure.classify import CropClips, Testing, load_predictions
-from vssl_nb.data.datasets import collate
+from vssl_nb.data.clips import collate
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.finetuning import GaussianClassifier, finetune, make_classifier, predict, preset
 from vssl_nb.nets.heads import mixture_moments

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .sampling import one_of
+from .clips import one_of
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
 RESIDUALS = ('plain', 'rescaled', 'wrapped')
@@ -34,7 +34,7 @@ def residual(
     one_of(RESIDUALS, form=form)
     if x.ndim < 4 or not x.is_floating_point():
         raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; "
-            "`augment.apply` makes one from bytes.")
+            "`clips.apply` makes one from bytes.")
     if form=='wrapped': return (x - x.roll(1, -3)).add_(1).div_(2)
     d = x.diff(dim=-3) if x.shape[-3] > 1 else torch.zeros_like(x)
     if x.shape[-3] > 1: d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
@@ -195,7 +195,7 @@ def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given 
     for name,x in (('first', a), ('second', b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
             raise ValueError(f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
-                "`datasets.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis "
+                "`clips.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis "
                 "for the channel.")
         if not (x.dtype==torch.uint8 or x.is_floating_point()):
             raise ValueError(f"the {name} frames must be uint8 or floats in [0,1], not {x.dtype}.")

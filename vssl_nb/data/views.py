@@ -16,16 +16,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from .augment import IMAGENET_MEAN, IMAGENET_STD, apply, find_augmentation, normalise, send_to
-from .datasets import STREAMS
+from vssl_nb.data.clips import (IMAGENET_MEAN, IMAGENET_STD, STREAMS, apply, find_augmentation, normalise,
+    one_of, send_to)
 from .motion import RESIDUALS, flow_to_image
 from .motion import residual as frame_residual
 from ..names import did_you_mean, resolve
-from .sampling import one_of
 
 # %% ../../nbs/lessons/03_views.ipynb #f3f20ed6
 def from_streams(
-    *names:str, # of `datasets.STREAMS`
+    *names:str, # of `clips.STREAMS`
 )->Callable: # a decorator
     "Say which streams a view is made of; without it, of the clips."
     def mark(f):
@@ -88,7 +87,7 @@ class View:
     name:str # that it was asked for by
     # one float tensor for each of `streams`, and the options by name -> (B, V, C, T, H, W)
     make:Callable[...,Tensor]
-    streams:tuple[str,...] # of `datasets.STREAMS`
+    streams:tuple[str,...] # of `clips.STREAMS`
     options:tuple[str,...] # of OPTIONS
 
 def _options(name:str, make:Callable)->tuple[str,...]: # of Views, that the function asks for by keyword
@@ -128,7 +127,7 @@ def _loaded(views:list[View], live:bool)->tuple[str,...]: # of STREAMS, in their
 def streams(
     names:tuple[str,...]|str, # of the views
     live:bool=False, # is flow computed on the device?
-)->tuple[str,...]: # of `datasets.STREAMS`
+)->tuple[str,...]: # of `clips.STREAMS`
     "What the loader must deliver for these views."
     return _loaded(_views(names), live)
 
@@ -190,7 +189,7 @@ class Views:
         flow_flip:str='negate', # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
         flow_colour:str='released', # its colours change as those of the clip (b8); 'none': they stay
         live:Callable|None=None, # the solver of `live_flow`, where flow is not stored
-        augmentation:str='standard', # a key of `augment.AUGMENTATIONS`, or 'package.module:name'
+        augmentation:str='standard', # a key of `clips.AUGMENTATIONS`, or 'package.module:name'
     ):
         one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
@@ -215,7 +214,7 @@ class Views:
         return _make_views(self, batch)
 
     def from_floats(self,
-        clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `augment.apply` gives them
+        clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
     )->dict[str,Tensor]: # each name -> (B, V, C, T, H, W)
         "The views of clips that are floats already. ValueError for a view that is made of more than clips."
         return _from_floats(self, clips)

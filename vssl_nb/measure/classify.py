@@ -29,13 +29,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..data import augment
+from ..data import clips as augment
 from ..training.checkpoints import digest, write_whole
-from ..data.datasets import STREAMS, TestClips
+from ..data.clips import STREAMS, TestClips, one_of, positive
 from .features import Features, on_its_way
 from ..data.manifest import Manifest
 from ..training.optim import steps
-from ..data.sampling import one_of, positive
 from ..data.video import VideoError
 from ..data.views import Views
 

@@ -35,9 +35,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
 import vssl_nb
-from ..data.augment import centre, send_to
+from ..data.clips import STREAMS, VideoCache, centre, check_streams, send_to, video_cache
 from ..training.checkpoints import digest, write_whole
-from ..data.datasets import STREAMS, VideoCache, check_streams, video_cache
 from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Machine, init_worker, keep_memory
 from ..data.manifest import Manifest

@@ -21,14 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data.datasets import TestClips, collate
+from ..data.clips import TestClips, collate, one_of, positive
 from ..training.distributed import is_main
 from .features import Features, extract, on_its_way
 from ..training.machine import Machine, leave_signals
 from ..data.manifest import Manifest
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, retrieval_recall, recall
-from ..data.sampling import one_of, positive
 from ..training.driver import StepLog
 from ..training.loop import StepResult
 from ..data.views import Views, live_flow, streams

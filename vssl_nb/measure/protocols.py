@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..data.augment import JITTER, draw
+from ..data.clips import JITTER, draw, even_clips, random_clips, sliding_clips, windows
 from ..training.machine import DTYPES
 from ..data.manifest import Manifest
 from ..names import did_you_mean, resolve
-from ..data.sampling import even_clips, random_clips, sliding_clips, windows
 
 WINDOWS = {'even': 'spread evenly from the first frame to the last',
     'sliding': 'as many as fit, the next starting half a clip later',
@@ -173,7 +172,7 @@ def colour_change(
     row:int, # of the manifest
     clip:int, # its number within the video
     height:int, width:int, # of the video, pixels
-)->dict[str,Tensor]: # parameters for `augment.apply`, with a leading axis of 1
+)->dict[str,Tensor]: # parameters for `clips.apply`, with a leading axis of 1
     "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
     p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, clip))
     drawn = draw(rng, 1, p.length, height, width, size=p.size, flip=0., jitter=p.jitter, brightness=.2,

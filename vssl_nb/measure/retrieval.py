@@ -19,13 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ..data.datasets import video_cache
+from ..data.clips import even_clips, video_cache
 from .features import Features, collect_features, extract, extract_clips, feature_key
 from .features import mean_of_clips, restrict
 from ..training.machine import Machine
 from ..data.manifest import Manifest
 from .protocols import Protocol, counted, protocol
-from ..data.sampling import even_clips
 from ..data.video import VideoError, decode
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #73427e6b

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..training.checkpoints import write_whole
-from ..data.datasets import TestClips, collate
+from ..data.clips import TestClips, collate
 from .features import clips_together
 from ..nets.heads import log_uncertainty
 from ..training.machine import Machine, init_worker

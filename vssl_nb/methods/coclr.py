@@ -19,7 +19,7 @@ from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
     mining_precision, mining_recall)
 from ..ssl.memory import EncoderPair, Queue, momentum_keys, named_clips
-from ..data.sampling import one_of
+from ..data.clips import one_of
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
 UNTIL_FULL = ('wait', 'infonce', 'none')

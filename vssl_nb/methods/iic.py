@@ -15,14 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.augment import send_to
+from ..data.clips import one_of, send_to
 from ..nets.backbones import make_head
 from ..training.distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
     mining_precision, mining_recall)
 from ..ssl.memory import Bank, l2_normalize, named_clips
-from ..data.sampling import one_of
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
 def sampled_ids(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.augment import send_to
+from ..data.clips import send_to
 from ..nets.backbones import make_head
 from ..training.distributed import gather, group_batchnorm, rank, world_size
 from ..nets.heads import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..ssl.losses import mil_nce, supcon, topk_accuracy
 from ..ssl.memory import EncoderPair, Queue, named_clips
-from ..data.sampling import one_of
+from ..data.clips import one_of
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {'mean_log': supcon, 'log_sum': mil_nce}

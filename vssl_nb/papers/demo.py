@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from .. import show
 from ..data import toy
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve
-from ..data.datasets import TestClips, VideoCache
+from ..data.clips import TestClips, VideoCache
 from ..runs.evaluation import baselines, retrieve
 from ..training.driver import read_json, write_json
 from ..runs.pretraining import pretrain

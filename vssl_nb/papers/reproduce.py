@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import toy
-from ..data.datasets import VideoCache
+from ..data.clips import VideoCache
 from .demo import Task, at_once
 from ..training.driver import read_json, write_json
 from ..runs.evaluation import measure_probe, retrieve

@@ -20,7 +20,7 @@ from torch import nn
 
 from .. import show
 from ..training.checkpoints import view_of
-from ..data.datasets import video_cache
+from ..data.clips import video_cache
 from ..training.distributed import on_main, is_main, start
 from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
 from ..training.driver import read_json

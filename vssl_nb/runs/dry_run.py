@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from ..data import motion
-from ..data.augment import find_augmentation
+from ..data.clips import find_augmentation
 from ..nets.backbones import cost, create, make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
@@ -35,7 +35,7 @@ class BlankBatches:
     def __init__(self,
         load:Sequence[str], # of `datasets.STREAMS`
         shape:tuple[int,int,int], # V, T and side of the clips
-        draw:Callable[...,dict[str,Tensor]], # (rng, V, T, height, width) -> parameters, as `augment.draw`
+        draw:Callable[...,dict[str,Tensor]], # (rng, V, T, height, width) -> parameters, as `clips.draw`
         batch:int, # videos
         accumulate:int=1, # batches of one optimizer step
         steps:int=2, # optimizer steps

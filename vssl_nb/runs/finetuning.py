@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import vssl_nb
-from ..data import augment
+from ..data import clips as augment
 from ..nets import heads as gaussians
 from ..measure import gaussian as match_probability
 from ..nets.backbones import create, in_memory
@@ -36,7 +36,7 @@ from ..training.checkpoints import load
 from ..measure.classify import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
     Linear, classification_row, clip_scores, confusion_matrix, crop_boxes, folded, hold_out_rows,
     labelled_rows, save_predictions)
-from ..data.datasets import TrainClips, VideoCache, collate
+from ..data.clips import TrainClips, VideoCache, collate, one_of, random_clips
 from ..training.distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
 from ..training.driver import drive, machine_card, read_json, run_folder, write_json
 from .evaluation import keep_results, open_trained, refuse_leak, result_row
@@ -50,7 +50,6 @@ from .own_videos import export_classifier
 from ..training.optim import optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve
 from ..methods.recipes import RECIPES, Recipe, checked, find, to_dict
-from ..data.sampling import one_of, random_clips
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, loader
 from ..data.views import Views, streams
 

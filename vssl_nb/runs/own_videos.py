@@ -17,14 +17,13 @@ from ..training.checkpoints import (CheckpointError, export_encoder, read_encode
     write_whole)
 from ..measure.classify import CropClips, Linear, Predictions, Testing, average_scores, clip_scores, \
     crop_boxes
-from ..data.datasets import TestClips, collate
+from ..data.clips import TestClips, collate, one_of
 from ..measure.features import extract_clips, mean_of_clips
 from ..training.machine import Machine, init_worker
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read
 from ..measure.gaussian import video_probabilities
 from ..data.motion import tvl1_live
 from ..measure.protocols import Protocol
-from ..data.sampling import one_of
 from ..data.video import VideoError, probe
 from ..data.views import Views, streams
 

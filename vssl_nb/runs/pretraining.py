@@ -27,11 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data import augment, motion
+from ..data import motion, clips as augment
 from ..training import optim
 from ..nets.backbones import create
 from ..training.checkpoints import digest, export_encoder, load, load_released
-from ..data.datasets import TrainClips, VideoCache, collate
+from ..data.clips import TrainClips, VideoCache, collate, random_clips
 from ..training.distributed import gather_objects, on_main, is_main, rank, start, world_size
 from ..training.driver import StepLog, drive, machine_card, read_json, run_folder, write_json
 from ..measure.health import HealthLog, HealthMonitor
@@ -43,7 +43,6 @@ from ..names import error_in_words, load_object
 from ..measure.protocols import Protocol, protocol
 from ..methods.recipes import Recipe, RecipeError, TrainingVideos, difference, from_dict, refuse_unfit
 from ..methods.recipes import to_dict
-from ..data.sampling import random_clips
 from ..training.loop import StepResult, TrainingState, TrainError, batch_order, loader
 from ..data.views import Views, streams
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from .. import show
 from ..nets.backbones import create
-from ..data.datasets import collate
+from ..data.clips import collate
 from ..training.distributed import is_main
 from ..training.driver import read_json, write_json
 from .evaluation import Trained, open_trained

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..nets.backbones import make_head
 from ..training.distributed import gather, group_batchnorm, permute_across_ranks, world_size
-from ..data.sampling import one_of
+from ..data.clips import one_of
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
 def named_clips(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..training.distributed import gather
 from ..names import resolve
-from ..data.sampling import one_of
+from ..data.clips import one_of
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ('positive', 'negative', 'ignored')

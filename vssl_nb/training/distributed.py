@@ -31,7 +31,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.augment import send_to
+from ..data.clips import send_to
 
 # %% ../../nbs/library/distributed.ipynb #ac79bb5e
 _apart:ContextVar[bool] = ContextVar('apart', default=False)

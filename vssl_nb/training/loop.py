@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Sampler
 
 from .checkpoints import CheckpointError
-from ..data.datasets import TrainClips, collate
+from ..data.clips import TrainClips, collate
 from .distributed import average_running, rank, world_size
 from .machine import compile_parts, init_worker, keep_memory, pick_device
 

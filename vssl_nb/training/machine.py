@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.datasets import VideoCache
+from ..data.clips import VideoCache, one_of
 from .distributed import hide_from_compiler, world_size
-from ..data.sampling import one_of
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 MATMUL_PRECISIONS = ('highest', 'high', 'medium') # `torch.set_float32_matmul_precision`
