@@ -20,9 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from . import __version__
-from .paths import PathError, expect_manifest, expect_run, expect_writable, expect_writable_folder
-from .paths import nowhere
-from .names import did_you_mean
+from .names import PathError, did_you_mean, expect_manifest, expect_run, expect_writable, path_missing
 from .methods.recipes import COTRAININGS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, checked, find
 from .methods.recipes import flat_fields, override, to_dict
 
@@ -151,7 +149,7 @@ def refuse_early(
     if run is not None: expect_run(run)
     if data is not None: expect_manifest(data)
     if out is not None: expect_writable(out)
-    if folder is not None: expect_writable_folder(folder)
+    if folder is not None: expect_writable(folder, folder=True)
 
 @dataclass(kw_only=True)
 class MachineOptions:
@@ -332,7 +330,7 @@ def refuse_source(name:str)->None: # of an encoder to measure
     if path.name=='encoder.safetensors': raise Mistake(f'{name}: is an encoder without its recipe; name the '
         f'run folder that it lies in, {path.parent}')
     if path.is_file() or name in RECIPES or ':' in name: return
-    if path.parent!=Path('.'): raise nowhere(path, 'name a run folder, such as runs/mine, or a recipe')
+    if path.parent!=Path('.'): raise path_missing(path, 'name a run folder, such as runs/mine, or a recipe')
     near = did_you_mean(name, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
     raise Mistake(f'{name}: is no run folder, no recipe, no file of features and no package.module:name of '
         f'an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
@@ -513,7 +511,7 @@ class Finetune(MachineOptions):
 
     def run(self):
         path = Path(self.source)
-        if path.parent!=Path('.') and not path.exists(): raise nowhere(path, 'name a run folder, or a recipe')
+        if path.parent!=Path('.') and not path.exists(): raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
         refuse_early(self.data, path if path.is_dir() else None, folder=self.out, together=True)
         if self.dry_run: return try_finetuning(self)
@@ -559,11 +557,11 @@ class Predict:
     workers:int=0 # processes that decode
 
     def run(self):
-        if not Path(self.source).exists(): raise nowhere(self.source, 'name a run that was fine-tuned or '
+        if not Path(self.source).exists(): raise path_missing(self.source, 'name a run that was fine-tuned or '
             'probed, or its classifier.safetensors')
         if self.data is None:
             for v in self.videos:
-                if not v.exists(): raise nowhere(v, 'name a video')
+                if not v.exists(): raise path_missing(v, 'name a video')
         refuse_early(self.data, out=self.out)
         from .runs import own_videos as own
         from .training.machine import Machine
@@ -670,7 +668,7 @@ class Convert:
     device:str='cpu' # where the run is tried
 
     def run(self):
-        if not self.source.exists(): raise nowhere(self.source, 'name a run folder or a released file')
+        if not self.source.exists(): raise path_missing(self.source, 'name a run folder or a released file')
         refuse_early(self.data, self.source if self.source.is_dir() else None)
         if self.out.suffix: refuse_early(out=self.out)
         else: refuse_early(folder=self.out)
@@ -786,7 +784,7 @@ class Report:
     out:Path|None=None # the page; none: report.html in that folder
 
     def run(self):
-        if not self.folder.exists(): raise nowhere(self.folder, 'name a run folder, such as runs/mine, or a '
+        if not self.folder.exists(): raise path_missing(self.folder, 'name a run folder, such as runs/mine, or a '
             'folder of them')
         refuse_early(out=self.out or (self.folder/'report.html' if self.folder.is_dir() else None))
         from .papers.report import page, read_runs, read_verdicts, sheet, summary

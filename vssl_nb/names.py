@@ -1,100 +1,170 @@
-"A name of ours, or `package.module:name` for something of yours."
+"Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
+import errno
 import importlib
+import os
+import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+VIDEO_SUFFIXES = ('.avi', '.mp4', '.m4v', '.mov', '.mkv', '.webm', '.mpg', '.mpeg', '.wmv', '.flv', '.3gp',
+    '.ogv', '.ts', '.m2ts')
+
 class PluginError(ValueError):
-    "A name that leads nowhere, or to something unusable; the message says what was looked for."
+    "A name that leads to no part, or to something unusable."
+
+class PathError(ValueError):
+    "A file or folder that is not what it has to be."
 
 def did_you_mean(
-    name:str, # what was asked for
-    known, # names that exist
+    name:Any, # a name that does not exist
+    known:Iterable, # names that exist
 )->str: # a sentence part
-    "Name the nearest of the known names."
-    near = get_close_matches(str(name), [str(k) for k in known], 1, 0.4)
-    return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(map(str, known))}'
-
-_ours = str(Path(__file__).resolve().parent) if '__file__' in globals() else ''
+    "The nearest of the known names, or all of them."
+    names = [str(k) for k in known]
+    near = get_close_matches(str(name), names, 1, 0.4)
+    return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names)}'
 
 def error_in_words(
-    e:BaseException, # raised by somebody's code
-)->str: # 'KeyError: 'video' (my_methods.py, line 55)'
-    "What went wrong in somebody's code, and the last line of it that ran."
+    e:BaseException, # raised by code of a user
+)->str: # "KeyError: 'video' (my_methods.py, line 55)"
+    "An error, and the last line of the user's code that ran."
     if isinstance(e, SyntaxError): return f'{e.msg} ({Path(e.filename or "?").name}, line {e.lineno})'
     text = str(e).strip().splitlines()[:1]
     words = text[0] if text and type(e) is ValueError else ': '.join([type(e).__name__, *text])
-    inside = ('<frozen', str(Path(importlib.__file__).parent), *([_ours] if _ours else []))
-    theirs = [f for f in traceback.extract_tb(e.__traceback__)
-        if not f.filename.startswith(inside)
+    elsewhere = ('<frozen', str(Path(importlib.__file__).parent), str(Path(__file__).resolve().parent))
+    frames = [f for f in traceback.extract_tb(e.__traceback__) if not f.filename.startswith(elsewhere)
         and not {'site-packages', 'dist-packages'} & {*Path(f.filename).parts}]
-    return words + (f' ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})' if theirs else '')
+    return words + (f' ({Path(frames[-1].filename).name}, line {frames[-1].lineno})' if frames else '')
 
-def _not_imported(name:str, module:str, what:str, e:Exception)->PluginError: # what to say
-    if isinstance(e, ModuleNotFoundError) and e.name and f'{module}.'.startswith(f'{e.name}.'):
-        return PluginError(f'{name!r}: there is no module {e.name!r} to take {what} from; '
-            'install it, or start in the folder where it lies')
-    # their module was found, and fails
-    return PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
-        'mend it there, or install what it needs')
-
-def _shadowed(module:str, found:Any)->str: # a further sentence, where another module has a file's name
-    mine = Path(*module.split('.')).with_suffix('.py')
-    taken = getattr(found, '__file__', None) or 'built into Python'
-    if not mine.is_file() or Path(taken).resolve()==mine.resolve(): return ''
-    return f'. {module} is {taken} and not {mine} of this folder: rename that file'
-
-def load_object(
-    name:str, # 'package.module:name' of something importable, also from the folder one stands in
-    what:str='a part', # what it is to be, for messages
-)->Any: # what the module calls so
-    "Import what a name leads to; raises PluginError. This runs the module: name only code that you trust."
-    module, _, attribute = name.partition(':')
-    if not module or not attribute:
-        raise PluginError(f"{name!r} does not name {what}: write 'package.module:name'")
-    if module.endswith('.py') or not all(m.isidentifier() for m in module.split('.')):
-        raise PluginError(f'{name!r}: {module!r} is not the name of a module; '
-            f'for the file folder/part.py that is folder.part, so write folder.part:{attribute}')
+def _import(name:str, module:str, kind:str)->Any: # the module of `package.module:name`
     here = str(Path.cwd())
-    if here not in sys.path: sys.path.append(here) # a command starts in the folder of its script, not in ours
+    if here not in sys.path: sys.path.append(here) # a command starts with the folder of its script, not ours
     importlib.invalidate_caches() # or a file written this very moment is not found
-    try: found: Any = importlib.import_module(module)
-    except Exception as e: raise _not_imported(name, module, what, e) from e
+    try: return importlib.import_module(module)
     except SystemExit as e:
         raise PluginError(f'{name!r}: {module} ends the program when it is imported ({error_in_words(e)}); '
             "keep what it runs below `if __name__ == '__main__'`") from e
-    for part in attribute.split('.'):
-        if not hasattr(found, part):
-            raise PluginError(f'{name!r}: {module} has no {part!r}; {did_you_mean(part, public_names(found))}'
-                + _shadowed(module, found))
-        found = getattr(found, part)
-    return found
+    except Exception as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and f'{module}.'.startswith(f'{e.name}.'):
+            raise PluginError(f'{name!r}: there is no module {e.name!r} to take {kind} from; '
+                'install it, or start in the folder where it lies') from e
+        raise PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
+            'mend it there, or install what it needs') from e
 
-def public_names(module)->list[str]: # in the order of the alphabet
-    "What an importer may take from a module."
-    return [n for n in dir(module) if not n.startswith('_')]
+def load_object(
+    name:str, # 'package.module:name' of something importable, also from the current folder
+    kind:str='a part', # what it has to be, for messages
+)->Any:
+    "The object of that name; raises PluginError. This runs its module: name only code that you trust."
+    module, _, attributes = name.partition(':')
+    if not module or not attributes:
+        raise PluginError(f"{name!r} does not name {kind}: write 'package.module:name'")
+    if module.endswith('.py') or not all(m.isidentifier() for m in module.split('.')):
+        raise PluginError(f'{name!r}: {module!r} is not the name of a module; '
+            f'for the file folder/part.py that is folder.part, so write folder.part:{attributes}')
+    part = _import(name, module, kind)
+    for attribute in attributes.split('.'):
+        if not hasattr(part, attribute):
+            names = [n for n in dir(part) if not n.startswith('_')]
+            place = getattr(sys.modules[module], '__file__', None) or 'built into Python'
+            raise PluginError(f'{name!r}: {module} ({place}) has no {attribute!r}; '
+                f'{did_you_mean(attribute, names)}')
+        part = getattr(part, attribute)
+    return part
 
 def resolve(
     name:str, # a key of `known`, or 'package.module:name'
-    known:Mapping[str,Any], # what this library has under a short name
-    what:str, # what it is to be, for messages: 'a view'
+    known:Mapping[str,Any], # the parts of this library by their short names
+    kind:str, # what it has to be, for messages: 'a view'
 )->Any: # the entry of `known`, or what was imported
-    "A part by its name, ours or somebody's own; raises PluginError with the nearest name."
+    "A part by its name; raises PluginError with the nearest name."
     if name in known: return known[name]
-    if isinstance(name, str) and ':' in name: return load_object(name, what)
-    raise PluginError(f"there is no {what.split(' ', 1)[-1]} {name!r}; {did_you_mean(name, known)} "
+    if isinstance(name, str) and ':' in name: return load_object(name, kind)
+    raise PluginError(f"there is no {kind.split(' ', 1)[-1]} {name!r}; {did_you_mean(name, known)} "
         "(or one's own, as 'package.module:name')")
 
 def full_name(
     part:Any, # a class or a function at the top of a module
 )->str: # 'package.module:name'
-    "Under which name `load_object` finds something again; raises PluginError where it would not."
+    "The name by which `load_object` finds a part again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
     if module=='__main__' or not name or '<' in name:
         raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other '
             'process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
+
+def path_missing(
+    path:str|Path, # that does not exist
+    remedy:str, # what to do, after a semicolon
+)->PathError: # to be raised
+    "An error that names the path and the nearest name in the last folder on its way that exists."
+    path = Path(path)
+    last = next((p for p in path.parents if p.exists()), Path('.'))
+    lost = path.relative_to(last).parts[0] if path.is_relative_to(last) else path.parts[0]
+    try: names = sorted(os.listdir(last)) if last.is_dir() else []
+    except OSError: names = []
+    near = get_close_matches(lost, names, 1)
+    hint = f' (did you mean {str(last/near[0])!r}?)' if near else ''
+    seen = '' if path.is_absolute() else f', seen from {Path.cwd()}'
+    return PathError(f'{path}: there is no such file or folder{seen}{hint}; {remedy}')
+
+def expect_manifest(
+    data:str|Path, # manifest.csv, a folder, or 'package.module:name'
+)->None:
+    "Raise PathError where this cannot be the data of a training."
+    path = Path(data)
+    if not path.exists() and re.fullmatch(r'[^\W\d][\w.]*:[^\W\d][\w.]*', os.fspath(data)): return
+    if not path.exists(): raise path_missing(path, 'name the manifest.csv or the folder that holds it '
+        '(`vssl-nb manifest FOLDER` makes one)')
+    if path.is_file() and path.suffix.lower() in VIDEO_SUFFIXES: raise PathError(f'{path}: is a video; name '
+        'the folder that it lies in, or its manifest.csv')
+    if not os.access(path, os.R_OK): raise PathError(f'{path}: you may not read this; ask its owner, or '
+        'take a copy')
+
+def expect_run(
+    folder:str|Path, # a run folder
+)->None:
+    "Raise PathError where this is no run folder."
+    path = Path(folder)
+    if not path.exists(): raise path_missing(path, 'name a run folder, such as runs/mine')
+    if path.is_file(): raise PathError(f'{path}: is a file; name the run folder that holds it')
+    if not os.access(path, os.R_OK | os.X_OK): raise PathError(f'{path}: you may not read this folder; ask '
+        'its owner, or take a copy')
+    if (path/'recipe.json').exists(): return
+    runs = sorted(p.parent for p in path.glob('*/recipe.json'))
+    raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
+        + (f'it holds runs: name one, such as {runs[0]}' if runs else 'name a run folder, such as runs/mine'))
+
+def expect_writable(
+    path:str|Path, # of what will be written; it need not exist
+    option:str='--out', # that names it
+    folder:bool=False, # a folder will be written, not a file
+)->None:
+    "Raise PathError where it could not be written, before the work that ends in it."
+    path = Path(path)
+    if folder and path.exists() and not path.is_dir():
+        raise PathError(f'{path}: is a file; choose another {option}')
+    if not folder and path.is_dir(): raise PathError(f'{path}: is a folder; name a file with {option}')
+    target = path if folder else path.absolute().parent if path.parent==Path('.') else path.parent
+    last = next(p for p in (target, *target.absolute().parents) if p.exists())
+    if not last.is_dir():
+        raise PathError(f'{target}: {last} is a file, not a folder; choose another {option}')
+    if os.access(last, os.W_OK | os.X_OK): return
+    closed = os.statvfs(last).f_flag & os.ST_RDONLY
+    why = os.strerror(errno.EROFS) if closed else 'you may not write to this folder'
+    raise PathError(f'{target}: cannot be written, {why}{"" if last==target else f" ({last})"}; '
+        f'choose another {option}')
+
+def write_remedy(
+    e:BaseException, # raised by a write
+)->str: # the beginning of a sentence
+    "What helps where something could not be written."
+    number = getattr(e, 'errno', None)
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS): return 'Get the right to write there'
+    if number in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG): return 'Take another name'
+    return 'Free some space'

@@ -28,7 +28,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import __version__
-from .paths import VIDEO_SUFFIXES, expect_writable, expect_writable_folder
+from .names import VIDEO_SUFFIXES, expect_writable
 
 BLOCK = 512 # features that are made float64 at a time: few enough for the caches of a processor
 
@@ -328,7 +328,7 @@ def update_index(
     gone = len(old) + len(old.bad) - len(good) - len(bad) - len(todo.keys() & {*old.videos, *old.bad}) \
         if old else 0
     if old and not todo and not gone: return old,(0, 0)
-    expect_writable_folder(folder, '--index')
+    expect_writable(folder, '--index', folder=True)
     done,code = _encode_missing(folder, root, encoder, key, todo, old, batch, machine) if todo else ({}, '')
     fresh = {n: x for n,(_,x) in done.items() if not isinstance(x, str)}
     bad |= {n: (*s, x) for n,(s,x) in done.items() if isinstance(x, str)}
