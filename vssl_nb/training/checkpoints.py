@@ -28,7 +28,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ..nets.backbones import BACKBONES, create, in_memory, make_head
-from ..paths import write_remedy
+from ..names import write_remedy
 from ..runs.torch_files import TorchFileError, read_torch_file
 
 # %% ../../nbs/library/checkpoints.ipynb #ecdc4b0c

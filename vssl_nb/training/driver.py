@@ -35,7 +35,7 @@ import vssl_nb
 from .checkpoints import CheckpointError, save, write_whole
 from .distributed import Stopped, gather_objects, is_main, on_main, world_size
 from .machine import DTYPES, Machine, backend_settings, stop_signals
-from ..paths import write_remedy
+from ..names import write_remedy
 from .loop import StepResult, TrainError, TrainingState, batch_order, fit
 
 # %% ../../nbs/library/driver.ipynb #4b247861
