@@ -65,7 +65,7 @@ def two_steps(recipe, device: str, dtype: str):
     from vssl_nb.runs.dry_run import recipe_batches
     from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
     from vssl_nb.training.machine import DTYPES
-    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import make_optimizer
     from vssl_nb.training.loop import TrainingState, fit
     batches, learning = recipe_batches(recipe), recipe.learning
     g = torch.Generator().manual_seed(0)
@@ -73,7 +73,7 @@ def two_steps(recipe, device: str, dtype: str):
     batches.pin = torch.Tensor.pin_memory if device == 'cuda' else (lambda x: x)
     run = TrainingState(build_method(recipe, 64), None)
     run.method.to(device)
-    run.opt = optimizer(run.method.parameters(), learning.optimizer, learning.lr, learning.weight_decay)
+    run.opt = make_optimizer(run.method, learning.optimizer, learning.lr, learning.weight_decay)
     results = []
     try:
         for result in fit(run, batches, training_views(recipe), lr_schedule(recipe), device, DTYPES[dtype]):

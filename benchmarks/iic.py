@@ -40,7 +40,7 @@ from vssl_nb.measure.features import extract
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.iic import intra_negatives, intra_order
-from vssl_nb.training.optim import optimizer
+from vssl_nb.training.loop import make_optimizer
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.training.loop import TrainingState, fit, loader
@@ -102,7 +102,7 @@ def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
     recipe = override(find('iic-toy'), seed=seed, **LEARNERS[name], **changes)
     began, clips = time.process_time(), training_clips(recipe, manifest, cache)
     method, learning, logs = build_method(recipe, len(clips), len(manifest)), recipe.learning, [{}]
-    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr,
+    run = TrainingState(method, make_optimizer(method, learning.optimizer, learning.lr,
         learning.weight_decay, learning.sgd_momentum))
     if name != 'random':
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed)

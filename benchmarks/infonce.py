@@ -37,7 +37,7 @@ from vssl_nb.measure.health import std
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.ssl.memory import l2_normalize, named_clips
-from vssl_nb.training.optim import optimizer
+from vssl_nb.training.loop import make_optimizer
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.training.loop import TrainingState, fit, loader
@@ -114,7 +114,7 @@ def row(name: str, recipe, manifest, cache) -> dict:
     "Train (all but the random encoder), measure."
     began, how = time.process_time(), recipe.learning
     method, clips = learner(name, recipe, manifest, cache)
-    run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay))
+    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay))
     logs: list[dict] = [{}]
     if name != 'random':
         batches = loader(clips, how.batch, how.epochs, recipe.seed)

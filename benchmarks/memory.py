@@ -56,12 +56,12 @@ def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     from vssl_nb.runs.dry_run import recipe_batches
     from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
     from vssl_nb.training.machine import DTYPES, checkpoint_activations
-    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import make_optimizer
     from vssl_nb.training.loop import TrainingState, fit
     how = recipe.learning
     method = build_method(recipe, 100).to(device)
     checkpoint_activations(method.encoder, again)
-    run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay,
+    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay,
         how.sgd_momentum))
     batches = recipe_batches(recipe)
     batches.frames = lambda shape: torch.full(shape, 7, dtype=torch.uint8) # memory that is really used

@@ -67,7 +67,7 @@ def measure(o: dict) -> dict:
     from vssl_nb.nets.backbones import create
     from vssl_nb.ssl import mining, memory as momentum
     from vssl_nb.methods import coclr, infonce
-    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import make_optimizer
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.training.loop import TrainingState, step_optimizer
 
@@ -81,7 +81,7 @@ def measure(o: dict) -> dict:
     method.to(device)
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     learn = [p for p in method.parameters() if p.requires_grad]
-    if o.get('fused'): opt = optimizer(learn)
+    if o.get('fused'): opt = make_optimizer(method)
     else: opt = torch.optim.Adam(learn, lr=1e-3, weight_decay=1e-5, foreach=False)
     if not o.get('foreach'): momentum.ema_update = one_by_one
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
@@ -151,7 +151,7 @@ def quadruples(o: dict) -> dict:
     from vssl_nb.data.clips import disturb_appearance
     from vssl_nb.runs.pretraining import build_method, training_draw, training_views
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
-    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.clips import random_clips
     from vssl_nb.training.loop import step_optimizer
@@ -164,7 +164,7 @@ def quadruples(o: dict) -> dict:
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     how = r.learning
-    opt = optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    opt = make_optimizer(method, how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
     sampling, rng = asdict(r.sampling), np.random.default_rng(0)
     sampling.pop('same')
     def sample():
@@ -209,7 +209,7 @@ def distributions(o: dict) -> dict:
     from vssl_nb.runs.pretraining import build_method
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.methods.provico import ProViCo
-    from vssl_nb.training.optim import optimizer
+    from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.training.loop import step_optimizer
 
@@ -220,7 +220,7 @@ def distributions(o: dict) -> dict:
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
     if o.get('compile') and not compile_parts(method, device): return {'failed': 'nothing to compile with'}
     how, g = r.learning, torch.Generator().manual_seed(0)
-    opt = optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    opt = make_optimizer(method, how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
     clips = torch.randn(o['batch'], CLIPS, 3, T, S, S, generator=g).to(device)
 
     class Given(nn.Module): # features of the paper's batch, in place of an encoder

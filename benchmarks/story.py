@@ -33,7 +33,7 @@ from vssl_nb.runs.evaluation import open_trained, run_features
 from vssl_nb.runs.pretraining import training_clips, lr_schedule, view_options, read_weights
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
-from vssl_nb.training.optim import optimizer
+from vssl_nb.training.loop import make_optimizer
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.measure.retrieval import centre_and_normalise, retrieval_recall, recall
 from vssl_nb.training.loop import TrainingState, fit, loader
@@ -63,7 +63,7 @@ def cross_entropy(folder: Path, seed: int, **changes) -> dict:
     weights = read_weights(folder/'infonce-toy-rgb', recipe, 'encoder')
     weights = {k.removeprefix('encoder.'): v for k, v in weights.items() if k.startswith('encoder.')}
     method.encoder.load_state_dict(weights)
-    run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay))
+    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay))
     batches = loader(training_clips(recipe, manifest, 2048), how.batch, how.epochs, seed)
     views, quiet = Views((recipe.view,), **view_options(recipe)), Machine('cpu', progress=False)
     top1 = [result.read()['top1'] for result in fit(run, batches, views, lr_schedule(recipe))]

@@ -34,7 +34,7 @@ from ..training.checkpoints import digest, write_whole
 from ..data.clips import STREAMS, TestClips, one_of, positive
 from .features import Features, on_its_way
 from ..data.manifest import Manifest
-from ..training.optim import steps
+from ..training.loop import steps
 from ..data.video import VideoError
 from ..data.views import Views
 

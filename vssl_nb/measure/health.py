@@ -28,7 +28,7 @@ from ..training.machine import Machine, leave_signals
 from ..data.manifest import Manifest
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, retrieval_recall, recall
-from ..training.driver import StepLog
+from ..training.loop import StepLog
 from ..training.loop import StepResult
 from ..data.views import Views, live_flow, streams
 

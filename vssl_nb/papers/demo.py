@@ -19,7 +19,7 @@ from ..data import toy
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve
 from ..data.clips import TestClips, VideoCache
 from ..runs.evaluation import baselines, retrieve
-from ..training.driver import read_json, write_json
+from ..training.loop import read_json, write_json
 from ..runs.pretraining import pretrain
 from ..data.flow import extract_flow
 from ..training.machine import Machine

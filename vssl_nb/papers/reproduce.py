@@ -12,7 +12,7 @@ from typing import Any
 from ..data import toy
 from ..data.clips import VideoCache
 from .demo import Task, at_once
-from ..training.driver import read_json, write_json
+from ..training.loop import read_json, write_json
 from ..runs.evaluation import measure_probe, retrieve
 from ..runs.pretraining import pretrain, training_videos, views_ready
 from ..runs.finetuning import TRAININGS, finetune

@@ -22,7 +22,7 @@ from ..nets.backbones import cost, create
 from .pretraining import build_method, flow_is_live, training_draw, view_options
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from ..ssl.memory import Memory, Queue
-from ..training.optim import optimizer
+from ..training.loop import make_optimizer
 from ..names import load_object
 from .pretended_gpu import PretendedGPU
 from ..methods.recipes import Recipe, override
@@ -193,7 +193,7 @@ LENGTH = 100 # steps of a training whose last ones are traced: where there are s
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
     how = recipe.learning
     method, views = _method(recipe, videos, checkpointing)
-    def opt(m): return optimizer(m.parameters(), how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
+    def opt(m): return make_optimizer(m, how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
     return trace_training(method, opt, views, _blank(recipe, how.batch), how.accumulate, dtype)
 
 def trace_training(

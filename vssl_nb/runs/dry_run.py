@@ -22,7 +22,7 @@ from .fitting import seconds_per_step
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from ..data.manifest import Manifest
 from ..ssl.memory import Queue
-from ..training.optim import optimizer
+from ..training.loop import make_optimizer
 from .pretended_gpu import PretendedGPU
 from ..methods.recipes import Recipe
 from ..training.loop import ResumableBatchSampler, TrainingState, fit
@@ -139,7 +139,7 @@ def dry_run(
     if flow_is_live(recipe): # one iteration of the solver is like the next
         options['live'] = partial(replace(motion.tvl1_live, warps=1, inner=2), compiled=False)
     views = Views(recipe.views, **options, augmentation=recipe.augment.augmentation)
-    def opt(m): return optimizer(m.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
+    def opt(m): return make_optimizer(m, learning.optimizer, learning.lr, learning.weight_decay,
         learning.sgd_momentum)
     return walk(recipe.name, method, opt, views, recipe_batches(recipe), lr_schedule(recipe), dtype)
 

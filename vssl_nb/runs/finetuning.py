@@ -38,7 +38,7 @@ from ..measure.classify import (SELECTIONS, CropClips, Predictions, Testing, acc
     labelled_rows, save_predictions)
 from ..data.clips import TrainClips, VideoCache, collate, one_of, random_clips
 from ..training.distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
-from ..training.driver import drive, machine_card, read_json, run_folder, write_json
+from ..training.loop import drive, machine_card, read_json, run_folder, write_json
 from .evaluation import keep_results, open_trained, refuse_leak, result_row
 from .pretraining import manifest_place, trained_steps, training_device, view_options
 from ..measure.features import fingerprint
@@ -47,7 +47,7 @@ from ..training.machine import Machine, checkpoint_activations
 from ..data.manifest import Manifest
 from .own import open_data
 from .own_videos import export_classifier
-from ..training.optim import optimizer, steps, warmup_cosine
+from ..training.loop import make_optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve
 from ..methods.recipes import RECIPES, Recipe, checked, find, to_dict
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, loader
@@ -378,7 +378,7 @@ def parameter_groups(
 def finetuning_optimizer(classifier:Classifier, how:Training)->torch.optim.Optimizer:
     "The optimizer of a training over its parameter groups; ValueError for an unknown name."
     head,*rest = parameter_groups(classifier, how)
-    opt = optimizer(head['params'], how.optimizer, head['lr'], how.weight_decay, how.momentum)
+    opt = make_optimizer(nn.ParameterList(head['params']), how.optimizer, head['lr'], how.weight_decay, how.momentum)
     for group in rest: opt.add_param_group(group)
     return opt
 

@@ -14,7 +14,7 @@ import numpy as np
 from .pretraining import build_method, lr_schedule, training_clips, training_device, training_views
 from ..training.machine import DTYPES, Machine, backend_settings
 from ..data.manifest import Manifest
-from ..training.optim import optimizer
+from ..training.loop import make_optimizer
 from ..methods.recipes import Recipe, RecipeError, override
 from ..training.loop import TrainingState, fit, loader
 from ..data.video import VideoError, crop_resize
@@ -83,7 +83,7 @@ def seconds_per_step(
     batches = loader(clips, how.batch, epochs, recipe.seed, how.accumulate, machine.workers,
         pin=device.type=='cuda')
     method = build_method(recipe, len(clips))
-    run = TrainingState(method, optimizer(method.parameters(), how.optimizer, how.lr, how.weight_decay,
+    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay,
         how.sgd_momentum))
     times = [time.monotonic()]
     steps:Any = fit(run, batches, training_views(recipe), lr_schedule(recipe), device, DTYPES[machine.dtype])

@@ -28,16 +28,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..data import motion, clips as augment
-from ..training import optim
 from ..nets.backbones import create
 from ..training.checkpoints import digest, export_encoder, load, load_released
 from ..data.clips import TrainClips, VideoCache, collate, random_clips
 from ..training.distributed import gather_objects, on_main, is_main, rank, start, world_size
-from ..training.driver import StepLog, drive, machine_card, read_json, run_folder, write_json
+from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
 from ..measure.health import HealthLog, HealthMonitor
 from ..training.machine import Machine, checkpoint_activations, pick_device
 from ..data.manifest import Manifest, has_split
-from ..training.optim import optimizer
+from ..training.loop import make_optimizer, steps, warmup_cosine
 from .own import open_data
 from ..names import error_in_words, load_object
 from ..measure.protocols import Protocol, protocol
@@ -137,8 +136,8 @@ def lr_schedule(
     cycle, last = learning.epochs/learning.cycles, learning.cycles-1
     # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
     warmup = learning.warmup if learning.warmup < cycle else cycle/2
-    rate = (optim.steps(learning.drops, learning.gamma) if learning.schedule=='steps'
-        else optim.warmup_cosine(cycle, warmup))
+    rate = (steps(learning.drops, learning.gamma) if learning.schedule=='steps'
+        else warmup_cosine(cycle, warmup))
     return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
 def clean_protocol(
@@ -442,7 +441,7 @@ def begin(
         machine.workers, pin=device.type=='cuda')
     refuse_unfit(recipe, training_videos(recipe, manifest))
     method = build_method(recipe, len(clips), len(manifest))
-    run = TrainingState(method, optimizer(method.parameters(), learning.optimizer, learning.lr,
+    run = TrainingState(method, make_optimizer(method, learning.optimizer, learning.lr,
         learning.weight_decay, learning.sgd_momentum))
     try_out(recipe, clips, method)
     checkpoint_activations(typing.cast(nn.Module, method.encoder), machine.activation_checkpointing)

@@ -12,7 +12,7 @@ from ..nets.backbones import BACKBONES
 from ..training.checkpoints import (CheckpointError, Released, export_encoder, load_released, method_state,
     optimizer_state, read_encoder, read_heads, save, save_released)
 from ..training.distributed import is_main, start
-from ..training.driver import run_folder, write_json
+from ..training.loop import run_folder, write_json
 from .evaluation import measure_encoder
 from .pretraining import begin, export_run, open_folder, training_device, view_options
 from .hub import save_pretrained

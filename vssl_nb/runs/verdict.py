@@ -18,7 +18,7 @@ from .. import show
 from ..nets.backbones import create
 from ..data.clips import collate
 from ..training.distributed import is_main
-from ..training.driver import read_json, write_json
+from ..training.loop import read_json, write_json
 from .evaluation import Trained, open_trained
 from .pretraining import open_run, pretrain, training_clips, training_views, view_options
 from ..training.checkpoints import write_whole
