@@ -36,7 +36,8 @@ from vssl_nb.data.clips import TestClips
 from vssl_nb.papers.demo import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.runs.pretraining import clean_protocol, pretrain, view_options
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs.parts import clean_protocol, view_options
 from vssl_nb.measure.features import Features, extract
 from vssl_nb.runs.fitting import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory

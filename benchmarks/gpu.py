@@ -63,7 +63,7 @@ def two_steps(recipe, device: str, dtype: str):
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
     from vssl_nb.runs.dry_run import recipe_batches
-    from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
+    from vssl_nb.runs.parts import build_method, lr_schedule, training_views
     from vssl_nb.training.machine import DTYPES
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.training.loop import TrainingState, fit

@@ -34,8 +34,8 @@ from torch.nn import functional as F
 import vssl_nb
 from vssl_nb.data import toy
 from vssl_nb.data.clips import VideoCache
-from vssl_nb.runs.pretraining import (build_method, clean_protocol, lr_schedule, training_clips, training_views,
-    view_options)
+from vssl_nb.runs.parts import build_method, clean_protocol, lr_schedule, training_clips, training_views
+from vssl_nb.runs.parts import view_options
 from vssl_nb.measure.features import extract
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read

@@ -32,7 +32,7 @@ from vssl_nb.data import toy, clips as augment
 from vssl_nb.nets.backbones import Projection, create
 from vssl_nb.data.clips import TrainClips, VideoCache, random_clips
 from vssl_nb.runs.evaluation import run_features
-from vssl_nb.runs.pretraining import build_method, lr_schedule, training_clips, view_options
+from vssl_nb.runs.parts import build_method, lr_schedule, training_clips, view_options
 from vssl_nb.measure.health import std
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read

@@ -78,7 +78,7 @@ def jpegs(path: Path) -> list[bytes]:
 
 
 def ours(manifest, recipe, cache=0):
-    from vssl_nb.runs.pretraining import training_clips
+    from vssl_nb.runs.parts import training_clips
     return training_clips(recipe, manifest, cache)
 
 

@@ -54,7 +54,7 @@ def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     "Two steps of the loop itself."
     import torch
     from vssl_nb.runs.dry_run import recipe_batches
-    from vssl_nb.runs.pretraining import build_method, lr_schedule, training_views
+    from vssl_nb.runs.parts import build_method, lr_schedule, training_views
     from vssl_nb.training.machine import DTYPES, checkpoint_activations
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.training.loop import TrainingState, fit

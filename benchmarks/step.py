@@ -149,7 +149,7 @@ def quadruples(o: dict) -> dict:
     import torch
     from torch.utils.data import default_collate
     from vssl_nb.data.clips import disturb_appearance
-    from vssl_nb.runs.pretraining import build_method, training_draw, training_views
+    from vssl_nb.runs.parts import build_method, training_draw, training_views
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
@@ -206,7 +206,7 @@ def distributions(o: dict) -> dict:
     "ProViCo in this process: seconds of a step, of all that comes after the encoder, and its memory."
     import torch
     from torch import nn
-    from vssl_nb.runs.pretraining import build_method
+    from vssl_nb.runs.parts import build_method
     from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
     from vssl_nb.methods.provico import ProViCo
     from vssl_nb.training.loop import make_optimizer

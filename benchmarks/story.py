@@ -30,7 +30,8 @@ from torch.nn import functional as F
 from vssl_nb.nets.backbones import create
 from vssl_nb.papers.demo import demo
 from vssl_nb.runs.evaluation import open_trained, run_features
-from vssl_nb.runs.pretraining import training_clips, lr_schedule, view_options, read_weights
+from vssl_nb.runs.pretraining import read_weights
+from vssl_nb.runs.parts import training_clips, lr_schedule, view_options
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.training.loop import make_optimizer

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from vssl_nb.runs.cotraining import contrastive_network, mining_candidates
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.runs.pretraining import training_clips, view_options
+from vssl_nb.runs.parts import training_clips, view_options
 from vssl_nb.training.machine import Machine
 from vssl_nb.ssl.memory import l2_normalize
 from vssl_nb.methods.recipes import find

@@ -90,7 +90,7 @@ def test_the_kept_table_has_every_fine_tuning():
 
 def test_flops_are_those_of_torchs_own_counter():
     from torch.utils.flop_counter import FlopCounterMode
-    from vssl_nb.runs.pretraining import build_method
+    from vssl_nb.runs.parts import build_method
     recipe = override(find('infonce-toy-rgb'), batch=4)
     method = build_method(recipe, 100)
     shape = (4, 2, 3, recipe.sampling.length, recipe.size, recipe.size)

@@ -13,7 +13,8 @@ from house import NBS, cells
 from vssl_nb.cli import parse
 from vssl_nb.training.checkpoints import load
 from vssl_nb.training.distributed import run_distributed
-from vssl_nb.runs.pretraining import build_method, pretrain, training_clips
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs.parts import build_method, training_clips
 from vssl_nb.runs.budget import trace_step
 from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.data.manifest import read

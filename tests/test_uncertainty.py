@@ -98,7 +98,7 @@ def test_recall_is_that_of_loops(here):
     "Eq. 9 by numpy, from the same points; R@k by sorting."
     t = open_trained('run')
     head = read_heads(here/'run'/'encoder.safetensors')['gaussian']
-    from vssl_nb.runs.pretraining import view_options
+    from vssl_nb.runs.parts import view_options
     q, g = gaussian_pairs(t.encoder, head, t.manifest, view=t.view, protocol=t.protocol(clips=4),
         machine=QUIET, **view_options(t.recipe))[1]
     for i in (0, 7): # and the Gaussians are those of the clips
@@ -205,7 +205,7 @@ def test_spoiled_videos_of_a_run(here):
     head = read_heads(here/'run'/'encoder.safetensors')['gaussian']
     m, rows = t.manifest, t.manifest.select('test')[:6]
     p = t.protocol(clips=2)
-    from vssl_nb.runs.pretraining import view_options
+    from vssl_nb.runs.parts import view_options
     seen, found = uncertainty.corrupted_uncertainty(t.encoder, head, m, rows, t.view, p, (1, 2), (.5,),
         machine=QUIET, **view_options(t.recipe))
     assert sorted(seen) == sorted(rows)

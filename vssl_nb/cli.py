@@ -242,7 +242,8 @@ def manifest_there(data)->Any: # the `manifest.Manifest`
 def try_recipe(asked:MachineOptions, recipe:Recipe, manifest)->None:
     "Print what training a recipe on a manifest will do and take."
     from .runs.dry_run import forecast, with_clock
-    from .runs.pretraining import training_videos, views_ready
+    from .runs.pretraining import views_ready
+    from .runs.parts import training_videos
     from .runs.pretended_gpu import WaitForDevice, WrongDevice
     from .methods.recipes import refuse_unfit
     refuse_unfit(recipe, training_videos(recipe, manifest))

@@ -14,7 +14,8 @@ from ..data.clips import VideoCache
 from .demo import Task, at_once
 from ..training.loop import read_json, write_json
 from ..runs.evaluation import measure_probe, retrieve
-from ..runs.pretraining import pretrain, training_videos, views_ready
+from ..runs.pretraining import pretrain, views_ready
+from ..runs.parts import training_videos
 from ..runs.finetuning import TRAININGS, finetune
 from ..runs.fitting import seconds_per_step
 from ..training.machine import Machine

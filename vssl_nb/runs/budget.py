@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ..data import motion
 from ..nets.backbones import cost, create
-from .pretraining import build_method, flow_is_live, training_draw, view_options
+from .parts import build_method, flow_is_live, training_draw, view_options
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from ..ssl.memory import Memory, Queue
 from ..training.loop import make_optimizer

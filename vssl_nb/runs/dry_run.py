@@ -15,8 +15,8 @@ from ..data.clips import find_augmentation
 from ..nets.backbones import cost, create, make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
-from .pretraining import build_method, flow_is_live, lr_schedule, training_device, training_draw
-from .pretraining import view_options
+from .parts import build_method, flow_is_live, lr_schedule, training_device, training_draw
+from .parts import view_options
 from .finetuning import Classifier, Training, finetuning_optimizer, make_classifier
 from .fitting import seconds_per_step
 from ..training.machine import DTYPES, Machine, checkpoint_activations

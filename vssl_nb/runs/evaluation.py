@@ -32,8 +32,8 @@ from ..nets.backbones import create
 from ..training.checkpoints import read_encoder
 from ..measure.classify import PROBES, Linear, LinearProbe, Predictions
 from ..data.clips import TestClips
-from ..training.loop import read_json, write_json
-from .pretraining import clean_protocol, training_device, view_options
+from ..training.driver import read_json, write_json
+from .parts import clean_protocol, training_device, view_options
 from ..measure.features import Features, extract, restrict
 from ..training.machine import Machine
 from ..data.manifest import Manifest, read

@@ -40,7 +40,8 @@ from ..data.clips import TrainClips, VideoCache, collate, one_of, random_clips
 from ..training.distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
 from ..training.loop import drive, machine_card, read_json, run_folder, write_json
 from .evaluation import keep_results, open_trained, refuse_leak, result_row
-from .pretraining import manifest_place, trained_steps, training_device, view_options
+from .pretraining import manifest_place, trained_steps
+from .parts import training_device, view_options
 from ..measure.features import fingerprint
 from ..ssl.losses import topk_accuracy
 from ..training.machine import Machine, checkpoint_activations

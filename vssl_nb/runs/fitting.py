@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .pretraining import build_method, lr_schedule, training_clips, training_device, training_views
+from .parts import build_method, lr_schedule, training_clips, training_device, training_views
 from ..training.machine import DTYPES, Machine, backend_settings
 from ..data.manifest import Manifest
 from ..training.loop import make_optimizer

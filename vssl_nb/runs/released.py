@@ -14,7 +14,8 @@ from ..training.checkpoints import (CheckpointError, Released, export_encoder, l
 from ..training.distributed import is_main, start
 from ..training.loop import run_folder, write_json
 from .evaluation import measure_encoder
-from .pretraining import begin, export_run, open_folder, training_device, view_options
+from .pretraining import begin, export_run, open_folder
+from .parts import training_device, view_options
 from .hub import save_pretrained
 from ..training.machine import Machine
 from .own import open_data

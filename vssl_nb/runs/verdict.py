@@ -20,7 +20,8 @@ from ..data.clips import collate
 from ..training.distributed import is_main
 from ..training.loop import read_json, write_json
 from .evaluation import Trained, open_trained
-from .pretraining import open_run, pretrain, training_clips, training_views, view_options
+from .pretraining import open_run, pretrain
+from .parts import training_clips, training_views, view_options
 from ..training.checkpoints import write_whole
 from .fitting import STILL_PIXELS, fit_recipe, moving_share, verdict_seconds
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, rankme, std

@@ -184,6 +184,11 @@ class Recipe(Settings):
     reasons:tuple[str,...]=()
 
     @property
+    def clip(self)->dict[str,Any]: # length, stride, size and pad: frames, frames, pixels, 'first' or 'loop'
+        "The clip that an encoder of this recipe is trained and measured on."
+        return dict(length=self.sampling.length, stride=self.sampling.stride, size=self.size, pad=self.sampling.pad)
+
+    @property
     def networks(self)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
         "The networks that the method is built from."
         if not hasattr(self.method, 'networks'): return {'encoder': self.view}

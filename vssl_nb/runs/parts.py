@@ -1,0 +1,227 @@
+"""A recipe becomes objects: clips, views, method, optimizer and schedule. Nothing else decides what a recipe means.
+
+Pretraining, fine-tuning, fitting, budget and dry run take their objects from `build`, or one of them from the function
+that `build` calls.
+"""
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from ..data import motion, clips as augment
+from ..data.clips import TrainClips, VideoCache
+from ..data.manifest import Manifest
+from ..data.clips import random_clips
+from ..data.views import Views, streams
+from ..measure.protocols import Protocol, protocol
+from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
+from ..names import error_in_words, load_object
+from ..nets.backbones import create
+from ..training import optim
+from ..training.loop import TrainError, loader
+from ..training.machine import Machine, pick_device
+
+@dataclass
+class Parts:
+    "The objects of one training."
+    recipe:Recipe
+    clips:TrainClips|None # the training samples; None: of videos that need not exist
+    batches:DataLoader|None # of the whole training, in the order that the recipe's seed gives; None likewise
+    views:Views # raw batch on the device -> float views
+    method:nn.Module
+    optimizer:torch.optim.Optimizer
+    schedule:Callable[[float],float] # time in epochs -> factor of the learning rate
+
+def build(
+    recipe:Recipe,
+    videos:Manifest|int, # the dataset; or a number of training videos that need not exist, for a budget
+    device:torch.device=torch.device('cpu'), # batches for a GPU lie in page-locked memory
+    machine:Machine=Machine(), # workers and cache are read here
+    networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones from the seed
+)->Parts:
+    "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
+    clips = batches = None
+    if isinstance(videos, int): method = build_method(recipe, videos, videos, networks=networks)
+    else:
+        clips, learning = training_clips(recipe, videos, machine.cache), recipe.learning
+        batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers,
+            pin=device.type=='cuda')
+        refuse_unfit(recipe, training_videos(recipe, videos))
+        method = build_method(recipe, len(clips), len(videos), len(videos.labels), networks)
+    return Parts(recipe, clips, batches, training_views(recipe), method, make_optimizer(recipe, method),
+        lr_schedule(recipe))
+
+def training_clips(
+    recipe:Recipe,
+    manifest:Manifest,
+    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
+)->TrainClips: # of the training part of the recipe's split
+    "The training clips of a recipe; ManifestError where there are none, or none with its flow."
+    sampling = asdict(recipe.sampling)
+    same = sampling.pop('same')
+    return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
+        training_draw(recipe), recipe.size, recipe.seed, cache=cache, same=same, load=training_streams(recipe))
+
+def training_streams(recipe:Recipe)->tuple[str,...]: # of `data.datasets.STREAMS`
+    "The streams that a worker decodes."
+    return tuple(streams(recipe.views, flow_is_live(recipe)))
+
+def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, height, width) -> parameters
+    "The augmentation parameters of a sample; an augmentation of one's own need not know of still images."
+    pixels = asdict(recipe.augment)
+    if recipe.augment.appearance=='none':
+        for name in ('appearance', 'appearance_clips', 'windows', 'strength'): del pixels[name]
+    change = augment.find_augmentation(pixels.pop('augmentation'))
+    return partial(change.draw, size=recipe.size, **pixels)
+
+def training_videos(recipe:Recipe, manifest:Manifest)->TrainingVideos:
+    "What a method may know about its training videos before it begins."
+    rows = manifest.select('train', recipe.split)
+    return TrainingVideos(str(manifest.path), tuple(manifest.rows[i].video for i in rows),
+        tuple(map(manifest.label_id, rows)), tuple(map(manifest.source_id, rows)))
+
+def flow_is_live(recipe:Recipe)->bool:
+    "Is one of its views solved for on the device?"
+    return recipe.flow=='live' and 'flow' in streams(recipe.views)
+
+def view_options(
+    recipe:Recipe,
+)->dict[str,Any]: # arguments of `Views`, besides its names
+    "How the recipe makes its views."
+    options = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
+    if recipe.normalisation=='none': options |= {'mean': (0.,)*3, 'std': (1.,)*3}
+    return options | ({'live': motion.tvl1_live} if flow_is_live(recipe) else {})
+
+def training_views(
+    recipe:Recipe,
+    **options, # of `Views`, instead of the recipe's
+)->Views:
+    "The views that the loop makes of a raw batch; in measuring nothing is augmented."
+    return Views(recipe.views, **view_options(recipe) | options, augmentation=recipe.augment.augmentation)
+
+def training_device(
+    recipe:Recipe,
+    device:str, # 'auto', 'cpu' or 'cuda'
+    local:int=0, # number of this process on this machine
+)->torch.device:
+    "Where to compute; TrainError for live flow without a GPU, which would take minutes for each step."
+    place = pick_device(device, local)
+    if flow_is_live(recipe) and place.type=='cpu':
+        raise TrainError(
+            "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
+    return place
+
+def make_optimizer(recipe:Recipe, method:nn.Module)->torch.optim.Optimizer:
+    "The optimizer of a recipe, over all parameters of its method that learn."
+    learning = recipe.learning
+    return optim.optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
+        learning.sgd_momentum)
+
+def lr_schedule(
+    recipe:Recipe,
+)->Callable[[float],float]: # time in epochs -> factor of the learning rate
+    "The learning-rate schedule of a recipe."
+    learning = recipe.learning
+    cycle, last = learning.epochs/learning.cycles, learning.cycles-1
+    # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
+    warmup = learning.warmup if learning.warmup < cycle else cycle/2
+    rate = (optim.steps(learning.drops, learning.gamma) if learning.schedule=='steps'
+        else optim.warmup_cosine(cycle, warmup))
+    return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
+
+def clean_protocol(
+    recipe:Recipe,
+)->Protocol: # the clean protocol with the recipe's clip
+    "How an encoder of this recipe is measured: on clips like those it was trained on."
+    return protocol('clean', clips=recipe.test_clips, **recipe.clip)
+
+@contextmanager
+def blame(
+    part:str, # 'the backbone lab:net', for the message
+)->Iterator[None]:
+    "Turn an error of somebody's part into one sentence. `TrainError`; a ValueError stays as it is."
+    try: yield
+    except (ValueError, OSError): raise
+    except Exception as e:
+        raise TrainError(f'{part} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
+
+def build_method(
+    recipe:Recipe,
+    videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
+    rows:int|None=None, # of the manifest, likewise (class mining recall)
+    classes:int|None=None, # of the manifest, likewise (a classifier)
+    networks:Mapping[str,nn.Module]|None=None, # argument -> network; None: new ones from the seed
+)->nn.Module:
+    "The method of a recipe, with new weights unless networks are given; TrainError where the two do not fit."
+    settings = recipe.method
+    cls = load_object(settings.method, f'the method {settings.name}')
+    with blame(f'the backbone {recipe.backbone}'):
+        given:dict[str,Any] = dict(networks or {
+            name: create(recipe.backbone, seed=recipe.seed) for name in recipe.networks})
+    given |= {'view': recipe.view, 'seed': recipe.seed}
+    given |= {f.name: getattr(settings, f.name) for f in fields(settings)}
+    try:
+        wanted = inspect.signature(cls).parameters
+        given |= {k: n for k,n in dict(videos=videos, rows=rows, classes=classes).items() if k in wanted}
+        inspect.signature(cls).bind(**given)
+    except TypeError as e:
+        raise TrainError(f'{settings.method} does not take its settings ({e}); '
+            f'it is called with {", ".join(given)}') from e
+    with blame(f'building {settings.method}'): method = cls(**given)
+    if lacks := check_method(method):
+        raise TrainError(f'{settings.method} is not a method yet: {"; ".join(lacks)}')
+    return method
+
+def check_method(
+    method:Any, # somebody's method
+    batch:dict[str,Any]|None=None, # from `Views`: then one step of a copy is tried as well
+)->list[str]: # what of the contract is missing; empty if nothing is
+    "What a method still lacks to be trained, resumed and measured, in plain words."
+    if not isinstance(method, nn.Module): return [f'it is a {type(method).__name__}, not an nn.Module']
+    lacks, encoder = [], getattr(method, 'encoder', None)
+    if type(method).forward is nn.Module.forward: lacks.append('it has no forward(batch)')
+    if not callable(getattr(method, 'after_step', None)):
+        lacks.append('it has no after_step(): define it, empty if nothing follows a step')
+    if not isinstance(encoder, nn.Module):
+        lacks.append('it has no encoder for evaluation to take: set self.encoder')
+    elif not isinstance(getattr(encoder, 'dim', None), int):
+        lacks.append('its encoder does not say the length of its features: set .dim')
+    if not any(p.requires_grad for p in method.parameters()):
+        lacks.append('nothing in it learns: no parameter requires a gradient')
+    return lacks if lacks or batch is None else check_step(method, batch)
+
+GLOBAL_RNG = "forward draws from torch's global generator: a resumed run would end elsewhere"
+
+def check_step(
+    method:nn.Module, # stays as it is
+    batch:dict[str,Any], # from `Views`
+)->list[str]: # what is missing
+    "Try one step of a copy, without the optimizer."
+    before = torch.get_rng_state()
+    batch = {'step': 0, 'epoch': 0, 'progress': 0.} | batch
+    try:
+        trial:Any = copy.deepcopy(method).train()
+        result = trial(batch)
+    except Exception as e: return [f'forward fails: {error_in_words(e)}']
+    if not isinstance(result, tuple) or len(result)!=2:
+        given = f'{len(result)} things' if isinstance(result, tuple) else f'a {type(result).__name__}'
+        return [f'forward gave {given}, not (loss, logs)']
+    (loss, logs), lacks = result, list[str]()
+    if not torch.equal(before, torch.get_rng_state()): lacks.append(GLOBAL_RNG)
+    if loss is not None and not (isinstance(loss, Tensor) and loss.ndim==0 and loss.requires_grad):
+        lacks.append('the loss is not a scalar with gradient, nor None')
+    elif loss is not None and not loss.isfinite(): lacks.append(f'the first loss is {loss.item()}')
+    if not isinstance(logs, dict): lacks.append(f'logs are a {type(logs).__name__}, not a dict')
+    else: lacks += [f'the log {k!r} is not a scalar' for k,v in logs.items()
+        if not (isinstance(v, (int, float, np.number)) or isinstance(v, Tensor) and v.ndim==0)]
+    try: trial.after_step()
+    except Exception as e: lacks.append(f'after_step fails: {error_in_words(e)}')
+    return lacks
