@@ -208,7 +208,7 @@ def test_settings_from_another_package(tmp_path, monkeypatch):
             ('Views', "byol: views(view) gave ['rgb', 3], not a tuple of names")):
         with expect_fail(RecipeError, contains=says): override(mine, method=f'my_byol:{what}').views
     eq(override(mine, method='my_byol:Two').views, ('rgb', 'flow'))
-    with expect_fail(RecipeError, contains="my_byol has no 'Setings'; did you mean 'Settings'?"):
+    with expect_fail(RecipeError, contains="has no 'Setings'; did you mean 'Settings'?"):
         override(mine, method='my_byol:Setings')
     three, videos = override(mine, clips=3), TrainingVideos('m.csv', ('a', 'b'), (0, -1), (0, 1))
     with expect_fail(RecipeError, contains='byol takes 2 clips of each video (one, two), '

@@ -23,7 +23,7 @@ from ..training.checkpoints import view_of
 from ..data.clips import video_cache
 from ..training.distributed import on_main, is_main, start
 from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
-from ..training.driver import read_json
+from ..training.loop import read_json
 from .pretraining import pretrain, read_weights, views_ready
 from .parts import build_method, clean_protocol, training_device, training_videos, view_options
 from ..measure.features import Features, extract

@@ -32,7 +32,7 @@ from ..nets.backbones import create
 from ..training.checkpoints import read_encoder
 from ..measure.classify import PROBES, Linear, LinearProbe, Predictions
 from ..data.clips import TestClips
-from ..training.driver import read_json, write_json
+from ..training.loop import read_json, write_json
 from .parts import clean_protocol, training_device, view_options
 from ..measure.features import Features, extract, restrict
 from ..training.machine import Machine

@@ -16,17 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data import motion, clips as augment
-from ..data.clips import TrainClips, VideoCache
+from ..data import motion
+from ..data.clips import TrainClips, VideoCache, find_augmentation, random_clips
 from ..data.manifest import Manifest
-from ..data.clips import random_clips
 from ..data.views import Views, streams
 from ..measure.protocols import Protocol, protocol
 from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
 from ..names import error_in_words, load_object
 from ..nets.backbones import create
-from ..training import optim
-from ..training.loop import TrainError, loader
+from ..training.loop import TrainError, loader, make_optimizer, steps, warmup_cosine
 from ..training.machine import Machine, pick_device
 
 @dataclass
@@ -39,6 +37,7 @@ class Parts:
     method:nn.Module
     optimizer:torch.optim.Optimizer
     schedule:Callable[[float],float] # time in epochs -> factor of the learning rate
+    clip_norm:float # longest gradient; 0: any
 
 def build(
     recipe:Recipe,
@@ -49,15 +48,18 @@ def build(
 )->Parts:
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
     clips = batches = None
+    learning = recipe.learning
     if isinstance(videos, int): method = build_method(recipe, videos, videos, networks=networks)
     else:
-        clips, learning = training_clips(recipe, videos, machine.cache), recipe.learning
+        clips = training_clips(recipe, videos, machine.cache)
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers,
             pin=device.type=='cuda')
         refuse_unfit(recipe, training_videos(recipe, videos))
         method = build_method(recipe, len(clips), len(videos), len(videos.labels), networks)
-    return Parts(recipe, clips, batches, training_views(recipe), method, make_optimizer(recipe, method),
-        lr_schedule(recipe))
+    optimizer = make_optimizer(method, learning.optimizer, learning.lr, learning.weight_decay,
+        learning.sgd_momentum, learning.decay_bias)
+    return Parts(recipe, clips, batches, training_views(recipe), method, optimizer, lr_schedule(recipe),
+        learning.clip_norm)
 
 def training_clips(
     recipe:Recipe,
@@ -79,7 +81,7 @@ def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, 
     pixels = asdict(recipe.augment)
     if recipe.augment.appearance=='none':
         for name in ('appearance', 'appearance_clips', 'windows', 'strength'): del pixels[name]
-    change = augment.find_augmentation(pixels.pop('augmentation'))
+    change = find_augmentation(pixels.pop('augmentation'))
     return partial(change.draw, size=recipe.size, **pixels)
 
 def training_videos(recipe:Recipe, manifest:Manifest)->TrainingVideos:
@@ -119,12 +121,6 @@ def training_device(
             "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
     return place
 
-def make_optimizer(recipe:Recipe, method:nn.Module)->torch.optim.Optimizer:
-    "The optimizer of a recipe, over all parameters of its method that learn."
-    learning = recipe.learning
-    return optim.optimizer(method.parameters(), learning.optimizer, learning.lr, learning.weight_decay,
-        learning.sgd_momentum)
-
 def lr_schedule(
     recipe:Recipe,
 )->Callable[[float],float]: # time in epochs -> factor of the learning rate
@@ -133,8 +129,8 @@ def lr_schedule(
     cycle, last = learning.epochs/learning.cycles, learning.cycles-1
     # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
     warmup = learning.warmup if learning.warmup < cycle else cycle/2
-    rate = (optim.steps(learning.drops, learning.gamma) if learning.schedule=='steps'
-        else optim.warmup_cosine(cycle, warmup))
+    rate = (steps(learning.drops, learning.gamma) if learning.schedule=='steps'
+        else warmup_cosine(cycle, warmup))
     return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
 def clean_protocol(

@@ -28,7 +28,7 @@ from .parts import GLOBAL_RNG, Parts, blame, build, check_method, flow_is_live, 
 from .parts import training_clips, training_device, training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load, load_released
 from ..training.distributed import gather_objects, is_main, on_main, rank, start, world_size
-from ..training.driver import StepLog, drive, machine_card, read_json, run_folder, write_json
+from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.machine import Machine, checkpoint_activations
 
@@ -318,7 +318,7 @@ def pretrain(
                 ClassLog(out, run.step, run.method, manifest.labels) as classes):
             drive(run, batches, parts.views, parts.schedule, out, card, dev,
                 machine, recipe.name, each=lambda step: classes(step) or health(step), max_steps=max_steps,
-                until=until, export=lambda: export_run(out, recipe, run.method, run.step, manifest))
+                until=until, clip_norm=parts.clip_norm, export=lambda: export_run(out, recipe, run.method, run.step, manifest))
     return out
 
 # %% ../../nbs/library/pretraining.ipynb #b7fb3499

@@ -145,7 +145,8 @@ class Learning(Settings):
     lr:NonNegative # base learning rate
     weight_decay:NonNegative # L2 for adam, sgd and lars, decoupled for adamw
     sgd_momentum:Annotated[float, '[0, 1)']=.9 # used by sgd and lars
-    clip_norm:Positive|None=None # longest gradient, over all parameters; none: as it is
+    clip_norm:NonNegative=0. # longest gradient (L2 norm over all parameters); 0: any
+    decay_bias:bool=True # weight decay for biases and norms, too; lars never has it
     batch:Count # videos of one batch, over all processes
     accumulate:Count=1 # batches of one optimizer step
     epochs:Count # passes over the training videos
