@@ -59,7 +59,7 @@ class CrossEntropy(nn.Module):
         z = self.head(self.encoder(named_clips(batch, self.view)[0]))
         return F.cross_entropy(z, batch['label']), {'top1': (z.argmax(1) == batch['label']).float().mean()}
 
-    def after_step(self): pass
+    def after_step(self, batch): pass
 
 
 class NoNegatives(nn.Module):
@@ -73,7 +73,7 @@ class NoNegatives(nn.Module):
         q, k = (l2_normalize(self.projection(self.encoder(x))) for x in named_clips(batch, self.view))
         return 1 - (q*k).sum(1).mean(), {}
 
-    def after_step(self): pass
+    def after_step(self, batch): pass
 
 
 class SimSiam(nn.Module):
@@ -90,7 +90,7 @@ class SimSiam(nn.Module):
         agree = [F.cosine_similarity(self.predictor(x), y.detach()).mean() for x, y in ((a, b), (b, a))]
         return -sum(agree)/2, {}
 
-    def after_step(self): pass
+    def after_step(self, batch): pass
 
 
 def learner(name: str, recipe, manifest, cache):

@@ -102,7 +102,7 @@ def measure(o: dict) -> dict:
         with autocast(): loss, _ = method(batch | {'step': run.step})
         loss.backward()
         step_optimizer(opt) if o.get('fused') else (opt.step(), opt.zero_grad())
-        method.after_step()
+        method.after_step(batch)
         run.step += 1
 
     def wait():

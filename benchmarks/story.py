@@ -52,7 +52,7 @@ class CrossEntropy(nn.Module):
         z = self.head(self.encoder(batch[self.view][:, 0]))
         return F.cross_entropy(z, batch['label']), {'top1': (z.argmax(1) == batch['label']).float().mean()}
 
-    def after_step(self): pass
+    def after_step(self, batch): pass
 
 
 def cross_entropy(folder: Path, seed: int, **changes) -> dict:

@@ -74,7 +74,7 @@ def test_without_optimizer_it_goes_elsewhere(home, tmp_path):
     file = save_released(half, tmp_path/'half.tar', optimizer=False)
     moved = import_released(file, home/'videos', tmp_path/'moved', **OPTIONS)
     pretrain(recipe, home/'videos', moved, resume=True, **OPTIONS)
-    key = 'projection.layers.0.weight'
+    key = 'pair.projection.layers.0.weight'
     a, b = (load(f/'last.pt')['method'][key] for f in (whole, moved))
     assert not torch.equal(a, b)
 

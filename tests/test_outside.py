@@ -56,7 +56,7 @@ class BYOL(nn.Module):
         agree = sum(F.cosine_similarity(a.float(), b.float()).mean() for a, b in zip(p, t))/2
         return 2 - 2*agree, {'agree': agree.detach()}
 
-    def after_step(self): ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
+    def after_step(self, batch): ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
 ''',
     'parts.py': '''
 import torch
@@ -167,7 +167,7 @@ def test_their_miner_and_view_in_our_method(lab):
     vssl(lab, *mine, '--miner-options', 'view=lab.parts:gradient', '--out', 'runs/mutual')
     vssl(lab, *mine[:4], *mine[6:], '--out', 'runs/nearest')
     a, b = (load(lab/'runs'/n/'last.pt')['method'] for n in ('mutual', 'nearest'))
-    weights = (state['projection.layers.0.weight'] for state in (a, b))
+    weights = (state['pair.projection.layers.0.weight'] for state in (a, b))
     assert not torch.equal(*weights), 'the miner makes no difference'
 
 

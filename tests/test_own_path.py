@@ -182,7 +182,7 @@ class PullAll(nn.Module):
     def forward(self, batch):
         z = F.normalize(self.encoder(batch[self.view].flatten(0, 1)), dim=1)
         return (1 - z @ z.T).mean(), {}
-    def after_step(self): pass
+    def after_step(self, batch): pass
 '''
 
 

@@ -18,7 +18,7 @@ from ..nets.backbones import make_head
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
     mining_precision, mining_recall)
-from ..ssl.memory import EncoderPair, Queue, momentum_keys, named_clips
+from ..ssl.memory import EncoderPair, PairMethod, Queue, momentum_keys, named_clips
 from ..data.clips import one_of
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
@@ -85,7 +85,7 @@ def learn_from(
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9
-class CoCLR(nn.Module):
+class CoCLR(PairMethod):
     "One phase of co-training: one view learns, and the other, frozen, says who belongs together."
     def __init__(self,
         encoder:nn.Module, # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
@@ -118,8 +118,7 @@ class CoCLR(nn.Module):
         if view==mining_view:
             raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
         self.queue = Queue(dim, queue, seed+2, (view, mining_view))
-        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
-        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        self.pair = EncoderPair(encoder, dim=dim, momentum=momentum, seed=seed, **pair)
         name, hidden = pair.get('head', 'projection'), pair.get('dim_hidden')
         head = make_head(name, getattr(sampler, 'dim'), hidden, dim, seed+3)
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
@@ -146,13 +145,14 @@ class CoCLR(nn.Module):
             loss,logs = learn_from(q, k, f, self.queue, self.miner, batch, self.temperature, self.same_source,
                 mining=self.until_full=='none' or self.queue.full, own=own,
                 cmr=self.cmr if self.training else None)
-        self.pair.remember({self.view: k, self.mining_view: f}, batch)
+        if self.training: self.queue.wait({self.view: k, self.mining_view: f}, batch)
         return None if waits else loss, logs
 
     def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
-    def after_step(self)->None: # call it once after each optimizer step
+    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
         "Move the momentum encoder, then queue both keys of this step."
-        self.pair.after_step()
+        self.pair.after_step(batch)
+        self.queue.push_waiting()

@@ -197,7 +197,7 @@ class IIC(nn.Module):
         if intra is not None: one_of(INTRA, intra=intra)
         self.encoder, D = group_batchnorm(encoder, bn, groups), getattr(encoder, 'dim')
         self.projection = nn.Identity() if head is None else make_head(head, D, dim_hidden, dim, seed+1)
-        self.views, self.seed, self.passes = (view, second_view), seed, 0 # passes since the last step
+        self.views, self.seed = (view, second_view), seed
         kept = self.views if intra is None else (*self.views, 'intra')
         self.bank = Bank(D if head is None else dim, videos, seed+2, kept, bank_momentum, bank_start)
         self.miners = make_miners(miner, topk, miner_options, self.views, videos)
@@ -226,7 +226,7 @@ class IIC(nn.Module):
         batch:dict[str,Any], # both views (M, 1, 3, T, H, W); index (M,); label, source, row, step, progress
     )->tuple[Tensor,dict[str,Tensor]]: # scalar float32 loss; the mean of what `one_direction` logs
         "Each view looks for its own row of the other, among other videos and broken clips."
-        chance = self.seed, batch.get('step', 0), self.passes
+        chance = self.seed, batch.get('step', 0), batch.get('part', 0)
         now = self.encode(batch, chance)
         ids = sampled_ids(batch['index'], self.bank.size, self.negatives, *chance)
         part = min(int(batch.get('progress', 0.)*len(self.miners)), len(self.miners)-1)
@@ -234,9 +234,7 @@ class IIC(nn.Module):
         with torch.autocast(ids.device.type, enabled=False):
             (a, logs), (b, more) = (one_direction(pair, now, self.bank, ids, batch, **how)
                 for pair in (self.views, self.views[::-1]))
-        if self.training:
-            self.passes += 1
-            self.bank.wait({v: z.detach() for v,z in now.items()}, batch)
+        if self.training: self.bank.wait({v: z.detach() for v,z in now.items()}, batch)
         logs = {k: (v + more[k])/2 for k,v in logs.items()}
         if self.cmr is not None and self.cmr.counts: logs['cmr'] = self.cmr.median()
         return a + b, logs
@@ -245,10 +243,9 @@ class IIC(nn.Module):
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
-    def after_step(self)->None: # call it once after each optimizer step
+    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
         "Move the rows of the videos of this step."
         self.bank.push_waiting()
-        self.passes = 0
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
 def nobody(sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (M, V) bool

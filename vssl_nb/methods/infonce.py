@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..training.distributed import gather, rank
 from ..ssl.losses import mil_nce, topk_accuracy
-from ..ssl.memory import EncoderPair, Queue, named_clips
+from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 
 # %% ../../nbs/lessons/05_infonce.ipynb #89e3f8ea
 def in_batch(
@@ -49,7 +49,7 @@ def compare(
         return mil_nce(sim, match, temperature), {f'top{n}': topk_accuracy(sim, match, n) for n in (1, 5)}
 
 # %% ../../nbs/lessons/05_infonce.ipynb #d38e3107
-class InfoNCE(nn.Module):
+class InfoNCE(PairMethod):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
@@ -66,8 +66,7 @@ class InfoNCE(nn.Module):
             raise ValueError('a queue needs a momentum encoder: '
                 'give momentum a number from 0 to 1, or set queue=0')
         self.queue = Queue(dim, queue, seed+2) if queue else None
-        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
-        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        self.pair = EncoderPair(encoder, dim=dim, momentum=momentum, seed=seed, **pair)
         self.view, self.temperature = view, temperature
 
     def forward(self,
@@ -76,9 +75,10 @@ class InfoNCE(nn.Module):
         "Compare each query with its own key and with the negatives."
         x_q,x_k = named_clips(batch, self.view, ('q', 'k'))
         q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
-        self.pair.remember(k, batch)
+        if self.queue is not None and self.training: self.queue.wait(k, batch)
         return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
 
-    def after_step(self)->None: # call it once after each optimizer step
+    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
         "Move the momentum encoder, then queue the keys of this step."
-        self.pair.after_step()
+        self.pair.after_step(batch)
+        if self.queue is not None: self.queue.push_waiting()

@@ -118,4 +118,4 @@ class MoQuad(nn.Module):
             loss = quadruple_loss(sim, own, positive, self.temperature, self.alpha, hard)
             return loss, rank_logs(sim, own, positive, self.clips[2:])
 
-    def after_step(self)->None: pass
+    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step

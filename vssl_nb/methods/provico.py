@@ -147,7 +147,7 @@ class ProViCo(nn.Module):
             return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
                 'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
 
-    def after_step(self)->None: pass
+    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
 
 # %% ../../nbs/lessons/17_provico.ipynb #aa37e24b
 def balanced_mean(

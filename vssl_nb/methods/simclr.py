@@ -56,5 +56,4 @@ class SimCLR(nn.Module):
             return mil_nce(sim, match, self.temperature), {
                 f'top{k}': topk_accuracy(sim, match, k) for k in (1, 5)}
 
-    def after_step(self)->None: # nothing follows an optimizer step
-        pass
+    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step

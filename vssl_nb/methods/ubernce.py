@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ssl.losses import mil_nce, supcon, topk_accuracy
-from ..ssl.memory import EncoderPair, Queue, named_clips
+from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 from ..data.clips import one_of
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
@@ -31,7 +31,7 @@ def with_labels(
     return sim, torch.cat([torch.ones_like(same[:,:1]), same], 1)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #6a857acf
-class UberNCE(nn.Module):
+class UberNCE(PairMethod):
     "InfoNCE with a queue in which the labels say who is a positive (CoCLR, section 3.1)."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
@@ -47,8 +47,7 @@ class UberNCE(nn.Module):
         super().__init__()
         one_of(tuple(LOSSES), form=form)
         self.queue = Queue(dim, queue, seed+2)
-        self.pair = EncoderPair(encoder, self.queue, dim=dim, momentum=momentum, seed=seed, **pair)
-        self.encoder, self.projection, self.momentum_encoder = self.pair.networks
+        self.pair = EncoderPair(encoder, dim=dim, momentum=momentum, seed=seed, **pair)
         self.view, self.temperature, self.form = view, temperature, form
 
     def forward(self,
@@ -63,10 +62,11 @@ class UberNCE(nn.Module):
         with torch.autocast(q.device.type, enabled=False):
             sim,match = with_labels(q, k, label, self.queue.keys, self.queue.label)
             loss = LOSSES[self.form](sim, match, self.temperature)
-        self.pair.remember(k, batch)
+        if self.training: self.queue.wait(k, batch)
         return loss, {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
             'positives': match.sum(1).float().mean()}
 
-    def after_step(self)->None: # call it once after each optimizer step
+    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
         "Move the momentum encoder, then queue the keys of this step."
-        self.pair.after_step()
+        self.pair.after_step(batch)
+        self.queue.push_waiting()

@@ -86,8 +86,7 @@ CLAIMS = {c.number: c for c in [
         ('appendix, figure 6', 'uncertainty', 'whole < masked'),
         ('appendix, figure 1', 'precision of early pairs', 'Euclidean < Bhattacharyya'))]}
 
-LEDGER = Path(__file__).parent.parent/'results'/'claims.json' if '__file__' in globals() else Path(
-    '../results/claims.json')
+LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
 
 def read_ledger(
     path=LEDGER,

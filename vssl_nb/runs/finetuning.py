@@ -239,7 +239,7 @@ class Classifier(nn.Module):
             raise ValueError('encoder: has no attribute `dim`, the length of its features; '
                 'take one from `backbones.create` or `checkpoints.read_encoder`')
         self.frozen, self.normalise, self.dropout = how.learns=='head', how.normalise, how.dropout
-        self.view, self.seed, self.part = view, seed, 0
+        self.view, self.seed = view, seed
         self.encoder = encoder.requires_grad_(not self.frozen)
         dim = dim_in or dim
         self.norm = nn.BatchNorm1d(dim) if how.batchnorm else nn.Identity()
@@ -262,7 +262,7 @@ class Classifier(nn.Module):
             return self.fc(self.norm(F.normalize(z.float(), dim=1) if self.normalise else z.float())*keep)
 
     def forward(self, batch:dict[str,Any])->tuple[Tensor,dict[str,Tensor]]: return cross_entropy(self, batch)
-    def after_step(self)->None: self.part = 0
+    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
 
 # %% ../../nbs/library/finetuning.ipynb #fd72826c
 def linear_head(dim:int, classes:int, seed:int=0)->nn.Linear:
@@ -286,7 +286,7 @@ def dropout_mask(
 
 def cross_entropy(
     net:Classifier,
-    batch:dict[str,Any], # the view (B, V, 3, T, H, W) and `label` (B,), with the `step` of the loop
+    batch:dict[str,Any], # the view (B, V, 3, T, H, W) and `label` (B,), with `step` and `part` of the loop
 # scalar loss; top1 and top5, the share of clips whose class was among the first 1 or 5
 )->tuple[Tensor,dict[str,Tensor]]:
     "The loss, every clip counted alike."
@@ -296,8 +296,7 @@ def cross_entropy(
     keep:Tensor|float = 1.
     if net.training and net.dropout:
         keep = augment.send_to(dropout_mask(len(x), net.fc.in_features, net.dropout, net.seed,
-            batch.get('step', 0), net.part), x.device)
-    net.part += net.training
+            batch.get('step', 0), batch.get('part', 0)), x.device)
     scores = net.logits(x, keep)
     right = torch.arange(scores.shape[1], device=x.device) == y[:,None]
     return F.cross_entropy(scores, y), {f'top{k}': topk_accuracy(scores.detach(), right, k) for k in (1, 5)}
@@ -336,20 +335,20 @@ class GaussianClassifier(Classifier):
 # %% ../../nbs/library/finetuning.ipynb #5588956f
 def sampled_loss(
     net:GaussianClassifier,
-    batch:dict[str,Any], # the view (B, N, 3, T, H, W) and `label` (B,), with the `step` of the loop
+    batch:dict[str,Any], # the view (B, N, 3, T, H, W) and `label` (B,), with `step` and `part` of the loop
 )->tuple[Tensor,dict[str,Tensor]]: # scalar loss; top1 and top5 of the videos
     "Cross-entropy of the mean probability of K embeddings of each video (appendix C.2)."
     if net.view not in batch:
         raise ValueError(f'the batch has no view {net.view!r}, only {", ".join(batch)}; name it in Views')
-    x,y,step = batch[net.view],batch['label'],batch.get('step', 0)
+    x,y = batch[net.view],batch['label']
+    step,part = batch.get('step', 0),batch.get('part', 0)
     (B, N), K, D = x.shape[:2], net.samples, net.fc.in_features
     mu,s = gaussians.mixture_moments(*net.of_clips(x.flatten(0, 1)).unflatten(0, (B, N)).unbind(2))
-    drawn = np.random.default_rng((net.seed, step, net.part, 7)).standard_normal((B*world_size(), K, D),
+    drawn = np.random.default_rng((net.seed, step, part, 7)).standard_normal((B*world_size(), K, D),
         dtype=np.float32)[rank()*B:(rank()+1)*B]
     keep:Tensor|float = 1.
     if net.training and net.dropout:
-        keep = augment.send_to(dropout_mask(B*K, D, net.dropout, net.seed, step, net.part), x.device)
-    net.part += net.training
+        keep = augment.send_to(dropout_mask(B*K, D, net.dropout, net.seed, step, part), x.device)
     z = gaussians.draw_gaussian(mu, s, augment.send_to(torch.from_numpy(drawn), x.device))
     p = match_probability.sampled_log_probabilities(z, lambda z: net.scores(z, keep))
     right = torch.arange(p.shape[1], device=p.device) == y[:,None]

@@ -185,7 +185,7 @@ def check_method(
     lacks, encoder = [], getattr(method, 'encoder', None)
     if type(method).forward is nn.Module.forward: lacks.append('it has no forward(batch)')
     if not callable(getattr(method, 'after_step', None)):
-        lacks.append('it has no after_step(): define it, empty if nothing follows a step')
+        lacks.append('it has no after_step(batch): define it, empty if nothing follows a step')
     if not isinstance(encoder, nn.Module):
         lacks.append('it has no encoder for evaluation to take: set self.encoder')
     elif not isinstance(getattr(encoder, 'dim', None), int):
@@ -202,7 +202,7 @@ def check_step(
 )->list[str]: # what is missing
     "Try one step of a copy, without the optimizer."
     before = torch.get_rng_state()
-    batch = {'step': 0, 'epoch': 0, 'progress': 0.} | batch
+    batch = {'step': 0, 'part': 0, 'epoch': 0, 'progress': 0.} | batch
     try:
         trial:Any = copy.deepcopy(method).train()
         result = trial(batch)
@@ -218,6 +218,6 @@ def check_step(
     if not isinstance(logs, dict): lacks.append(f'logs are a {type(logs).__name__}, not a dict')
     else: lacks += [f'the log {k!r} is not a scalar' for k,v in logs.items()
         if not (isinstance(v, (int, float, np.number)) or isinstance(v, Tensor) and v.ndim==0)]
-    try: trial.after_step()
+    try: trial.after_step(batch)
     except Exception as e: lacks.append(f'after_step fails: {error_in_words(e)}')
     return lacks

@@ -155,7 +155,7 @@ def read_weights(
                 f'{now!r}; give the run of {view} that fits, or change the recipe')
     if not (folder/'last.pt').exists():
         raise TrainError(f'{option} {folder}: has no checkpoint yet; train it first')
-    state = load(folder/'last.pt')['method']
+    state = {k.removeprefix('pair.'): v for k,v in load(folder/'last.pt')['method'].items()}
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
 # %% ../../nbs/library/pretraining.ipynb #abec6019

@@ -486,14 +486,15 @@ KNOWN_ENTRIES = ('state_dict', 'model', 'contrast', 'optimizer', 'epoch', 'itera
     'vssl_nb')
 
 # %% ../../nbs/library/checkpoints.ipynb #4fa36d6a
-OWN_PARTS = {'encoder': ('encoder.', 'projection.'), # of a method's state: backbone and head
-    'momentum': ('momentum_encoder.0.', 'momentum_encoder.1.'), 'sampler': ('sampler.0.', 'sampler.1.')}
+OWN_PARTS = {'encoder': ('pair.encoder.', 'pair.projection.'), # of a method's state: backbone and head
+    'momentum': ('pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
+    'sampler': ('sampler.0.', 'sampler.1.')}
 _KEYS = {'queue.keys': 'queue', 'queue.keys_1': 'queue_second'} # theirs has a key in a column
 _BANKS = {'bank.keys': 'memory_l', 'bank.keys_1': 'memory_ab', 'bank.keys_2': 'memory_neg'} # b11: rgb first
 
 def own_name(
     name:str, # a parameter's first name in a released file
-)->str: # 'encoder_q.2.weight' -> 'projection.layers.0.weight'
+)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
     "What a method here calls it."
     for part,prefix in FILE_PARTS.items():
         net, head = OWN_PARTS[part]
@@ -508,7 +509,8 @@ def method_state(
 )->dict[str,Tensor]: # as `state_dict` of the method's class here
     "The state of a method out of a released file."
     own, q = dict[str,Tensor](), r.queues
-    for part,(net,head) in OWN_PARTS.items():
+    alone = {'encoder': ('encoder.', 'projection.')} # of a method without a momentum encoder
+    for part,(net,head) in (alone if r.method in ('iic', 'classifier') else OWN_PARTS).items():
         if (found := getattr(r, part)) is not None:
             own |= {net + k: v for k,v in found.state_dict().items()}
         if part in r.heads: own |= {head + k: v for k,v in r.heads[part].state_dict().items()}
@@ -623,7 +625,7 @@ def layout_of(
     elif recipe.get('backbone') not in BACKBONES: why = f'backbone {recipe.get("backbone")!r}'
     elif name=='iic': why = '' if not _below(own, 'projection.') and _below(own, 'bank.') else 'a head'
     elif 'queue.keys' not in own: why = 'no queue'
-    elif not {'projection.layers.0.bias', 'projection.layers.2.bias'} <= own.keys(): why = 'another head'
+    elif not {f"{OWN_PARTS['encoder'][1]}layers.{i}.bias" for i in (0, 2)} <= own.keys(): why = 'another head'
     if why: raise CheckpointError(f'{where}: has {why}, for which there is no released layout; its '
         'encoder.safetensors can be given away')
     return 'cpr' if name=='coclr' and settings.get('miner')=='cascade' else name
@@ -657,10 +659,11 @@ def _from_run(folder:Path)->tuple[dict[str,Any],str,str,dict[str,Tensor],dict[st
     recipe, card, last = _run_of(folder)
     own, step = last['method'], int(last['step'])
     method = layout_of(recipe, own, folder)
-    names = [k for k in own if k.startswith(('encoder.', 'projection.')) and is_parameter(k)]
+    learn = ('encoder.', 'projection.', *OWN_PARTS['encoder'])
+    names = [k for k in own if k.startswith(learn) and is_parameter(k)]
     net = {own_name(n): n for n in _file_names(method, own, recipe['backbone'])}
     known = optimizer_by_name(last['opt'], names, folder/'last.pt')
-    networks_, keys = tuple(p for pair in OWN_PARTS.values() for p in pair), {*_KEYS, *_BANKS}
+    networks_, keys = (*learn, *(p for pair in OWN_PARTS.values() for p in pair)), {*_KEYS, *_BANKS}
     rest = {k: v for k,v in own.items() if not k.startswith(networks_) and k not in keys}
     entries = {'epoch': step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), 'best_acc': 0.,
         'iteration': step, 'vssl_nb': {'recipe': json.dumps(recipe), 'view': recipe['view'], 'step': step,

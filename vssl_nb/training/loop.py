@@ -49,7 +49,7 @@ def not_finite(step:int)->TrainError:
 @dataclass
 class TrainingState:
     "Everything that changes while training, hence everything a checkpoint holds."
-    method:nn.Module # `forward(batch) -> (loss, logs)` and `after_step()`
+    method:nn.Module # `forward(batch) -> (loss, logs)` and `after_step(batch)`
     opt:torch.optim.Optimizer # over the parameters of `method` that learn
     step:int=0 # optimizer steps taken so far
     finite:Tensor=field(default_factory=lambda: torch.tensor(True)) # were all losses numbers? on the device
@@ -497,7 +497,8 @@ def take_step(
         raw = next_batch(stream, data, f'step {run.step + 1} of {order.total}')
         data.note(raw.pop('bad')) # type: ignore[attr-defined]
         clock.mark('data')
-        batch = Batch(views(raw) | {'step': run.step, 'epoch': epoch, 'progress': run.step/order.total})
+        batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
+            'progress': run.step/order.total})
         clock.mark('views')
         with no_sync(model, part+1 < order.accumulate):
             with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
@@ -512,7 +513,7 @@ def take_step(
         raise TrainError(
             'this method gave a loss for some batches of a step and none for others; use accumulate=1')
     norm = step_optimizer(run.opt, clip_norm) if losses else None
-    method.after_step() # type: ignore[operator]
+    method.after_step(batch) # type: ignore[operator]
     average_running(method)
     run.step += 1
     numbers = run.report(losses, norm, mean_logs(reports))

@@ -129,11 +129,17 @@ def compile_parts(
             'training goes on uncompiled', file=sys.stderr)
         return False
     hide_from_compiler()
-    # the networks and not the whole method: its Python counters and lists would make it compile again and
-    # again
-    for part in method.children():
-        if any(True for _ in part.parameters()): part.compile(dynamic=False)
+    for part in called_parts(method): part.compile(dynamic=False)
     return True
+
+def called_parts(
+    method:nn.Module, # a method, or a part of it
+)->Iterator[nn.Module]:
+    "The outermost modules inside of it that have parameters and are called."
+    # not the whole method: its Python counters and lists would make it compile again and again
+    for part in method.children():
+        if type(part).forward is nn.Module.forward: yield from called_parts(part)
+        elif any(True for _ in part.parameters()): yield part
 
 def checkpoint_activations(
     encoder:nn.Module, # with the attribute `activation_checkpointing`, as those of `backbones.create`
