@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from vssl_nb.data import archives, manifest, prepare
-from vssl_nb.runs import own as own_folder
+from vssl_nb.data import folder as data_folder
 from vssl_nb.data.archives import ArchiveError, download, extract_archive
 from vssl_nb.data.prepare import PrepareError, prepare_dataset
 from vssl_nb.data.video import encode
@@ -354,10 +354,10 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path):
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
     with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc') # a kill in the middle of a line
-    decoded,probe = [],own_folder.probe
-    own_folder.probe = lambda path: decoded.append(path) or probe(path)
+    decoded,probe = [],data_folder.probe
+    data_folder.probe = lambda path: decoded.append(path) or probe(path)
     try: prepare_dataset('ucf101', there, lists, progress=False)
-    finally: own_folder.probe = probe
+    finally: data_folder.probe = probe
     assert 0 < len(decoded) < 180 and len(prepare.read_probes(log)) == 270
     assert (there/'manifest.csv').read_bytes() == (official[0]/'manifest.csv').read_bytes()
 

@@ -56,7 +56,7 @@ class MakeManifest:
     overwrite:bool=False # forget the manifest.csv that is there (it is kept as manifest.csv.old)
 
     def run(self):
-        from .runs.own import update_manifest
+        from .data.folder import update_manifest
         done = update_manifest(self.folder, self.lists, self.source_pattern, self.workers, share=self.split,
             seed=self.seed, anew=self.overwrite)
         for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
@@ -224,7 +224,7 @@ class Pretrain(MachineOptions):
 def train_own_videos(asked:Pretrain, recipe:Recipe)->None:
     "Fit, train, and say what came of it."
     if os.environ.get('WORLD_SIZE', '1')!='1': raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
-    from .runs.verdict import learn_own_videos
+    from .runs.own import learn_own_videos
     out = asked.out or Path('runs')/recipe.name
     found = learn_own_videos(recipe, asked.data, out, 20 if asked.minutes is None else asked.minutes,
         asked.said, asked.resume, asked.machine(), asked.health_every, began=BEGAN, init_from=asked.init_from,
@@ -261,7 +261,7 @@ def try_pretraining(asked:Pretrain, recipe:Recipe)->None:
     own = asked.recipe_name==OWN_VIDEOS and not asked.resume
     if not asked.resume: open_run(recipe, manifest, out, False) # refuses to mix two runs
     if own:
-        from .runs.fitting import fit_recipe
+        from .runs.own import fit_recipe
         recipe = fit_recipe(recipe, manifest, asked.machine(), asked.minutes or 20, asked.said, BEGAN)
         print(*recipe.reasons, sep='\n')
     try_recipe(asked, recipe, manifest)
@@ -696,7 +696,7 @@ class VerdictCommand:
         if not self.seconds > 0: raise Mistake(f'--seconds {self.seconds:g}: must be above 0')
         refuse_early(self.data, self.folder, folder=self.folder)
         from .training.machine import Machine
-        from .runs.verdict import give_verdict
+        from .runs.own import give_verdict
         machine = Machine(self.device, workers=self.workers)
         print(give_verdict(self.folder, self.data, machine, self.videos, self.seconds),
             self.folder/'verdict.txt', sep='\n')

@@ -36,7 +36,7 @@ from tqdm.auto import tqdm
 from . import motion
 from ..training.distributed import Place, process_place
 from .manifest import Manifest, write
-from ..runs.own import further_columns, open_data
+from .folder import further_columns, open_data
 from .video import VideoError, iter_frames
 
 # %% ../../nbs/library/flow.ipynb #e734efca

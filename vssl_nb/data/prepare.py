@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from .archives import PREPARE_STATE, as_paths, extract_archive, is_archive
 from .manifest import Manifest, ManifestError, Row, compile_source_pattern, find_videos, name_source
 from .manifest import read, read_ucf101_lists, write, write_keyframes
-from ..runs.own import probe_all, read_probes
+from .folder import probe_all, read_probes
 from .video import VideoError, transcode
 
 class PrepareError(ValueError):

@@ -312,7 +312,7 @@ _laptop_rgb = Recipe(
 _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
 OWN_VIDEOS = 'own-videos'
-# view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by `fitting.fit_recipe` for
+# view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by `runs.own.fit_recipe` for
 # the folder, the machine and the time that is given
 _own_videos = replace(_laptop_rgb, name=OWN_VIDEOS, test_clips=5,
     about='InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict')

@@ -17,10 +17,10 @@ from ..runs.evaluation import measure_probe, retrieve
 from ..runs.pretraining import pretrain, views_ready
 from ..runs.parts import training_videos
 from ..runs.finetuning import TRAININGS, finetune
-from ..runs.fitting import seconds_per_step
+from ..runs.own import seconds_per_step
 from ..training.machine import Machine
 from ..data.manifest import Manifest, read
-from ..runs.own import open_data
+from ..data.folder import open_data
 from ..names import did_you_mean
 from .published import ROWS, Published
 from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit

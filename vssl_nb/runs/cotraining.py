@@ -31,7 +31,7 @@ from ..training.machine import Machine
 from ..data.manifest import Manifest
 from ..ssl.mining import is_same_source
 from ..ssl.memory import l2_normalize
-from .own import open_data
+from ..data.folder import open_data
 from ..names import did_you_mean
 from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
 from ..methods.recipes import flat_fields, from_dict, override, refuse_unfit

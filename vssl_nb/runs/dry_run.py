@@ -18,7 +18,7 @@ from .budget import plan, roofline, trace_training, worst_moment
 from .parts import build_method, flow_is_live, lr_schedule, training_device, training_draw
 from .parts import view_options
 from .finetuning import Classifier, Training, finetuning_optimizer, make_classifier
-from .fitting import seconds_per_step
+from .own import seconds_per_step
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from ..data.manifest import Manifest
 from ..ssl.memory import Queue

@@ -39,7 +39,7 @@ from ..training.machine import Machine
 from ..data.manifest import Manifest, read
 from ..measure.gaussian import SIMILARITIES, VideoGaussians, gaussian_head, gaussian_neighbours
 from ..measure.gaussian import gaussian_pairs
-from .own import open_data
+from ..data.folder import open_data
 from .own_videos import export_classifier
 from ..names import load_object
 from ..measure.protocols import Protocol, counted

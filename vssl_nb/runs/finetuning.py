@@ -46,7 +46,7 @@ from ..measure.features import fingerprint
 from ..ssl.losses import topk_accuracy
 from ..training.machine import Machine, checkpoint_activations
 from ..data.manifest import Manifest
-from .own import open_data
+from ..data.folder import open_data
 from .own_videos import export_classifier
 from ..training.loop import make_optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve

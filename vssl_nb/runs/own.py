@@ -1,389 +1,543 @@
-"From a folder of your own videos to a manifest, again and again: what is new is added, what you filled in stays, and a test part is cut by source."
+"Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
 
-import csv
-import hashlib
-import io
-import json
-import logging
 import math
 import os
-import shutil
+import statistics
 import sys
-import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path, PurePosixPath
+import time
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from ..data.manifest import COLUMNS, KeyframeTable, Manifest, ManifestError, Row, compile_source_pattern
-from ..data.manifest import file_stamp, find_videos, keyframe_runs, name_source, read, read_ucf101_lists
-from ..data.manifest import known_stamp, write, write_keyframes
-from ..data.video import VideoError, probe
+from .. import show
+from ..data.clips import collate
+from ..data.folder import open_data
+from ..data.manifest import Manifest
+from ..data.video import VideoError, crop_resize
+from ..data.views import streams
+from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std
+from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
+from ..nets.backbones import create
+from ..training.checkpoints import write_whole
+from ..training.distributed import is_main
+from ..training.loop import TrainingState, fit, read_json, write_json
+from ..training.machine import DTYPES, Machine, backend_settings, init_worker
+from .evaluation import Trained, open_trained
+from .parts import build, training_clips, training_device, training_views, view_options
+from .pretraining import open_run, pretrain
 
-def read_probes(
-    cache:Path, # file of `probe_all`
-)->dict[tuple, dict]: # (video, size, mtime) -> what its probe found
-    "The probes of earlier runs; a line that a kill cut short is left out."
-    found = {}
-    for line in cache.read_text(encoding='utf-8', errors='replace').splitlines() if cache.exists() else []:
-        with suppress(ValueError, KeyError, TypeError):
-            r = json.loads(line)
-            found[r['video'], r['size'], r['mtime']] = r
-    return found
+# -- a recipe for a folder: what its videos are like, and each number with its reason
 
-def _probe_once(video:str, file:Path, known:dict, note:Callable[[dict], None])->dict: # one line of the cache
-    "What a file holds, from an earlier run or by decoding it."
-    try: r:dict[str, Any] = dict(zip(('video', 'size', 'mtime'), (video, *file_stamp(file))))
-    except OSError as e: return dict(status=f'cannot be opened ({e.strerror})')
-    before = known.get(tuple(r.values()), {})
-    # older runs did not note keyframes
-    if 'keyframes' in before or before.get('status', 'ok') != 'ok': return before
-    try:
-        p = probe(file)
-        r |= dict(frames=p.frames, fps=round(p.fps, 4), width=p.width, height=p.height, declared=p.declared,
-            damage=p.damage, keyframes=keyframe_runs(p.keyframes), status='ok')
-    except VideoError as e: r['status'] = ' '.join(e.reason.split())
-    note(r)
-    return r
-
-def probe_all(
-    root:Path, # folder the paths start from
-    videos:Sequence[str], # paths
-    cache:Path, # file that remembers what was found
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-)->list[dict]: # one per video, as in the cache
-    "Decode every video once; go on where a killed run was."
-    known,lock = read_probes(cache),threading.Lock()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    with open(cache, 'a', encoding='utf-8') as f, ThreadPoolExecutor(workers or cores) as pool:
-        if f.tell(): f.write('\n') # ends a line that was cut short
-        def note(r):
-            with lock: print(json.dumps(r), file=f, flush=True)
-        done = pool.map(lambda video: _probe_once(video, root/video, known, note), videos)
-        try: return list(tqdm(done, total=len(videos), disable=not progress, desc='videos', unit='video'))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
-GONE = 'is gone' # status of a row whose file is not there
-
-def further_columns(
-    path:Path, # of a manifest that could be read
-)->dict[str, list[str]]: # name -> a text for each row
-    "The columns of a manifest that are somebody's own."
-    lines = csv.reader(io.StringIO(path.read_bytes().decode('utf-8-sig'), newline=''))
-    header = [c.strip() for c in next(lines)]
-    cells = [line for line in lines if any(line)]
-    return {name: [line[i] for line in cells] for i,name in enumerate(header) if name not in COLUMNS}
-
-@dataclass
-class FolderUpdate:
-    "What looking at a folder has changed in its manifest."
-    path:Path # of the manifest
-    rows:list[Row]
-    began:bool=False # was there none before?
-    changed:bool=False # was it written?
-    added:list[str]=field(default_factory=list) # new videos
-    renewed:list[str]=field(default_factory=list) # their files have changed, or are back
-    moved:dict[str, str]=field(default_factory=dict) # old path -> new path
-    gone:list[str]=field(default_factory=list) # files that are not there any more, since this time
-    missing:list[str]=field(default_factory=list) # all that are not there
-    notes:list[str]=field(default_factory=list) # sentences about splits, lists, what was replaced
-
-    @property
-    def unreadable(self)->list[Row]: return [r for r in self.rows if r.status not in ('ok', GONE)]
-    def __str__(self)->str: return '\n'.join(_told(self))
-
-def _some(names:Sequence[str])->str: # at most three of them
-    return ', '.join(names[:3]) + (f' and {len(names)-3} more' if len(names) > 3 else '')
-
-def _told(u:FolderUpdate)->Iterator[str]:
-    "An update in sentences."
-    yield str(u.path)
-    if not u.began:
-        if u.added: yield f'{len(u.added)} added: {_some(u.added)}'
-        if u.renewed:
-            yield f'{len(u.renewed)} looked at again, their files are other ones: {_some(u.renewed)}'
-        if u.moved: yield f'{len(u.moved)} moved: {_some([f"{a} → {b}" for a,b in u.moved.items()])}'
-        if not u.changed: yield 'nothing has changed'
-    if u.missing:
-        yield (f'{len(u.missing)} are gone{f", {len(u.gone)} since last time" if u.gone else ""}: '
-            f'{_some(u.gone or u.missing)}; their rows are kept and not used (delete them to forget them)')
-    yield from u.notes
-    ok = [r for r in u.rows if r.status == 'ok']
-    yield (f'{len(u.rows)} videos, {len({r.label for r in ok if r.label})} classes, '
-        f'{len({r.source for r in ok})} sources, {len(u.unreadable)} unreadable')
-    for n in (1, 2, 3):
-        c = Counter(getattr(r, f'split{n}') for r in ok)
-        if c['train'] or c['test']:
-            yield f"split {n}: {c['train']} train, {c['test']} test, {c['']} in neither"
-    if len({r.source for r in ok}) == len(ok) > 1:
-        yield ('every video counts as a recording of its own; if some were cut from one film, tell by '
-            '--source-pattern or in the column source')
+STILL_PIXELS, STILL_LEVELS = .002, 12. # share of pixels, of 255 levels: what changes less does not move
 
 @dataclass(frozen=True)
-class _Names:
-    "What the name of a video says."
-    pattern:Any=None # of the source
-    parts:dict[str, dict[str, Any]]=field(default_factory=dict) # class/stem -> split: part, of the lists
-    classes:dict[str, str]=field(default_factory=dict) # class -> as the lists write it
+class VideoFacts:
+    "What the training videos of a folder are like."
+    videos:int # how many
+    frames:int # nine of ten videos have at least so many
+    fps:float # median frames per second; 0: no file has it
+    side:int # median of the shorter side, px
+    still:float # share of the sampled videos in which nothing moves, 0 to 1
+    similarity:float # of frames of different videos: 0 unlike, 1 as alike as frames of one video
 
-    def row(self, video:str)->Row:
-        label = PurePosixPath(video).parent.name
-        key = str(PurePosixPath(label, PurePosixPath(video).stem)).casefold()
-        label = self.classes.get(label.casefold(), label)
-        return Row(video, label, name_source(video, label, self.pattern), **self.parts.get(key, {}))
+def moving_share(
+    frames:np.ndarray, # (T, H, W, 3) uint8
+)->float: # 0 (a still) to 1
+    "Share of the pixels that change in the course of a clip."
+    x = frames.astype(np.float32).mean(-1)
+    return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
 
-def _move(old:Row, video:str, names:_Names)->Row:
-    "A row under the new path of its file; what the old path said is said by the new one."
-    was,now = names.row(old.video),names.row(video)
-    label = now.label if old.label in (was.label, '') else old.label
-    return replace(old, video=video, label=label,
-        source=now.source if old.source == was.source else old.source)
+def _thumbnails(manifest:Manifest, row:int)->np.ndarray: # (up to 4, 32, 32, 3) uint8, evenly spread
+    n = manifest.rows[row].frames
+    frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)}))
+    side = min(frames.shape[1:3])
+    box = ((frames.shape[1]-side)//2, (frames.shape[2]-side)//2, side, side)
+    return crop_resize(frames, box, (32, 32)).numpy()
 
-def _moves(gone:Sequence[str], new:Sequence[str], table:KeyframeTable, folder:Path)->dict[str, str]:
-    "Which gone file is which new one: the only two of that size and time of change."
-    def by_stamp(videos, stamp):
-        found = defaultdict(list)
-        for v in videos:
-            with suppress(OSError): found[stamp(v)].append(v)
-        return found
-    before,after = by_stamp(gone, partial(known_stamp, table)),by_stamp(new, lambda v: file_stamp(folder/v))
-    return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
+def _frame_similarity(videos:Sequence[np.ndarray])->float: # (T, 32, 32, 3) each -> VideoFacts.similarity
+    "The median distance of frames of one video over that of frames of different videos, at most 1."
+    if len(videos) < 2: return 0.
+    x = [v.reshape(len(v), -1).astype(np.float64) for v in videos]
+    def distance(a, b): return float(np.sqrt(((a - b)**2).mean()))
+    within = [distance(v[0], v[-1]) for v in x if len(v) > 1]
+    between = [distance(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
+    return float(min(1., (np.median(within) if within else 0.)/max(np.median(between), 1e-9)))
 
-def _probed(row:Row, p:dict)->Row: # with what its file says
-    if p['status'] != 'ok': return replace(row, status=p['status'])
-    return replace(row, status='ok', **{k: p[k] for k in ('frames', 'fps', 'width', 'height')})
+def video_facts(
+    manifest:Manifest,
+    rows:Sequence[int], # the training videos
+    most:int=24, # videos to open, spread evenly
+)->VideoFacts:
+    "Length and size of all videos, motion and similarity of some."
+    at = np.linspace(0, len(rows)-1, min(most, len(rows))).round().astype(int)
+    sample = []
+    for row in dict.fromkeys(rows[i] for i in at):
+        with suppress(VideoError): sample.append(_thumbnails(manifest, row))
+    table = [manifest.rows[r] for r in rows]
+    return VideoFacts(len(rows), sorted(r.frames for r in table)[len(table)//10],
+        statistics.median([r.fps for r in table if r.fps] or [0.]),
+        int(statistics.median(min(r.width, r.height) for r in table)),
+        sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), _frame_similarity(sample))
 
-def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:_Names, look:Callable[[list[str]],
-    list[dict]]
-    )->list[int|None]: # for each row, which of the old ones it was
-    "Fill in `u.rows`: what was there, in its order, then what is new."
-    table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
-    here,fresh = set(videos),[v for v in videos if v not in known]
-    u.moved = _moves([r.video for r in old if r.video not in here], fresh, table, folder)
-    u.added = [v for v in fresh if v not in u.moved.values()]
-    kept = [_move(r, u.moved[r.video], names) if r.video in u.moved else r for r in old]
-    def same(i): # the file that the row speaks of
-        if kept[i].video not in here: return True
-        with suppress(OSError):
-            return old[i].status != GONE and known_stamp(table,
-                kept[i].video) == file_stamp(folder/kept[i].video)
-        return False
-    again = [i for i in range(len(old)) if not same(i)]
-    found = look([kept[i].video for i in again] + u.added)
-    for i,p in zip(again, found): kept[i] = _probed(kept[i], p)
-    u.renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in u.moved]
-    u.missing = [r.video for r in kept if r.video not in here]
-    u.gone = [r.video for r in kept if r.video not in here and r.status != GONE]
-    kept = [replace(r, status=GONE) if r.video not in here else r for r in kept]
-    u.rows = kept + [_probed(names.row(v), p) for v,p in zip(u.added, found[len(again):])]
-    return [*range(len(old)), *[None]*len(u.added)]
+def seconds_per_step(
+    recipe:Recipe, manifest:Manifest,
+    machine:Machine=Machine(),
+    limit:float=8., # seconds to measure, after the first two steps
+)->float: # of one optimizer step, decoding included
+    "The time of a few training steps, with networks that are thrown away."
+    device,learning = training_device(recipe, machine.device),recipe.learning
+    videos = max(1, len(manifest.select('train', recipe.split)))
+    epochs = max(learning.epochs, math.ceil(40*learning.batch*learning.accumulate/videos) + 1) # 40 steps
+    p = build(override(recipe, epochs=epochs), manifest, device, machine)
+    times = [time.monotonic()]
+    steps:Any = fit(TrainingState(p.method, p.optimizer), p.batches, p.views, p.schedule, device,
+        DTYPES[machine.dtype], p.clip_norm)
+    with backend_settings(machine):
+        for result in steps:
+            result.read() # waits for the device
+            times.append(time.monotonic())
+            if len(times) > 3 and (times[-1] - times[2] > limit or len(times) > 40): break
+    steps.close()
+    return float(np.diff(times)[2:].mean()) # the first two wait for workers, or find batches prepared
 
-def _apply_lists(u:FolderUpdate, names:_Names, source_too:bool):
-    "What was asked for by name, lists or a pattern of sources, holds for old rows as well."
-    made = [names.row(r.video) for r in u.rows]
-    for what,wanted in (('source', source_too), *((f'split{n}', bool(names.parts)) for n in (1, 2, 3))):
-        if not wanted: continue
-        other = [i for i,(r,m) in enumerate(zip(u.rows, made)) if getattr(m, what)
-            and getattr(r, what) != getattr(m, what)]
-        filled = [u.rows[i].video for i in other if getattr(u.rows[i], what)]
-        for i in other: u.rows[i] = replace(u.rows[i], **{what: getattr(made[i], what)})
-        if filled: u.notes.append(f'{what} of {len(filled)} rows was another one, as with {filled[0]}')
+def _decoding_seconds(recipe:Recipe, manifest:Manifest, videos:int=12)->float: # per video, one core
+    "The time to decode, cut and scale the clips of a video."
+    clips = training_clips(recipe, manifest)
+    began,n = time.monotonic(),min(videos, len(clips))
+    for i in range(n): clips[0, i*len(clips)//n]
+    return (time.monotonic() - began)/n
 
-@contextmanager
-def _alone(folder:Path)->Iterator[None]: # one command at a time; another waits
-    try:
-        with open(folder/SCAN_LOG, 'a') as f:
-            with suppress(ImportError):
-                import fcntl # not on Windows
-                with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX) # nor on every file system
-            yield
-    except (PermissionError, FileNotFoundError, NotADirectoryError, OSError) as e:
-        if isinstance(e, ManifestError): raise
-        raise ManifestError(f'{e.filename or folder}: cannot be written ({e.strerror}); manifest.csv has to '
-            'lie beside the videos: make a folder of links to them where you may write') from None
+class _Choices:
+    "Fields of a recipe, chosen one after the other, each with its reason; fields in `given` stay."
+    def __init__(self, recipe:Recipe, given:Set[str]=frozenset()):
+        self.base,self.given,self.fields = recipe,given,flat_fields(recipe)
+        self.chosen,self.reasons = dict[str,Any](),list[str]()
 
-def _probes(folder:Path, videos:list[str], workers:int|None, progress:bool)->list[dict]:
-    "Look at every file, or go on where that was stopped; keyframes go into their table."
-    try: found = probe_all(folder, videos, folder/SCAN_LOG, workers, progress and bool(videos))
-    except KeyboardInterrupt:
-        print(f'{folder}: stopped; the same command goes on from there', file=sys.stderr)
-        raise
-    for v,p in zip(videos, found):
-        if p.get('damage'): _log.warning('damaged, used as far as it goes: %s %s', v, p['damage'])
-    keys = {v: (p['size'], p['mtime'], p['keyframes']) for v,p in zip(videos, found) if p.get('keyframes')}
-    if keys: write_keyframes(folder, keys)
-    return found
+    def __getitem__(self, name:str)->Any: return self.fields[name]
+    def choose(self, reason:str, **fields): # reason '': a first guess
+        fields = {k: v for k,v in fields.items() if k not in self.given}
+        self.fields,self.chosen = self.fields | fields,self.chosen | fields
+        names = ', '.join(f'{k}={v!r}' for k,v in fields.items())
+        if names and reason: self.reasons.append(f'{names}: {reason}')
 
-_log = logging.getLogger(__name__)
+    @property
+    def recipe(self)->Recipe: return override(self.base, **self.chosen)
+    @property
+    def rows(self)->int: return self['batch']*self['accumulate'] # videos of a step
 
-def _lost(u:FolderUpdate, old:Sequence[Row], names:_Names, more:dict)->str: # '' where nothing is
-    "What a table that is made anew does not say any more."
-    now,what = {r.video: r for r in u.rows},[]
-    for c in ('label', 'source', 'split1', 'split2', 'split3', 'flow'):
-        n = sum(bool(getattr(r, c)) and getattr(now.get(r.video, Row('')), c) != getattr(r, c) for r in old)
-        if n: what.append(f'{c} of {n} rows')
-    return ', '.join([*what, *(f'the column {c}' for c in more)])
+def _fit_clip(c:_Choices, facts:VideoFacts):
+    "View, length and stride, from the videos."
+    if facts.still >= .8: c.choose(f'in {100*facts.still:.0f} % of the videos looked at nothing moves, so '
+        'frame differences would be empty', view='rgb')
+    elif facts.similarity > .6: c.choose('frames of different videos look nearly as alike as frames of one '
+        'video (a fixed camera?), so what differs is the motion: the encoder sees differences of frames',
+        view='residual')
+    else: c.choose('the videos look different from one another, and frames hold all of that; train another '
+        'run with --view residual to learn from motion alone', view='rgb')
+    fps = facts.fps or 25.
+    strides = [s for s in range(max(1, round(fps/12.5)), 0, -1) if 15*s + 1 <= facts.frames]
+    stride,length = (strides[0], 16) if strides else (1, max(2, min(16, facts.frames)))
+    span = (length-1)*stride + 1
+    c.choose(f'a clip of {span} frames, {span/fps:.1f} s at {fps:g} frames a second; nine of ten videos '
+        f'have {facts.frames} frames or more', length=length, stride=stride)
 
-def update_manifest(
-    folder:str|os.PathLike, # of folders of classes, or of videos without classes
-    lists:str|os.PathLike|None=None, # folder with the official UCF101 lists
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    *,
-    share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
-    seed:int=0, # of that split
-    anew:bool=False, # forget the table that is there; it is kept as manifest.csv.old
-)->FolderUpdate:
-    "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
-    folder,target = Path(folder),Path(folder)/'manifest.csv'
-    pattern = compile_source_pattern(source_pattern)
-    if share is not None: check_share(share, seed)
-    parts,classes = read_ucf101_lists(Path(lists)) if lists is not None else ({}, {})
-    find_videos(folder) # before anything is written into a wrong folder
-    if (folder/'.prepare').exists(): # `archives.PREPARE_STATE`
-        raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
-            'that again instead, it knows which files belong to it')
-    with _alone(folder):
-        there = target.exists()
-        old,more = (read(target).rows, further_columns(target)) if there else ((), {})
-        u,names = FolderUpdate(target, [], not there or anew),_Names(pattern, parts, classes)
-        was = _merge(u, folder, () if anew else [*old], names,
-            lambda videos: _probes(folder, videos, workers, progress))
-        if not u.began: _apply_lists(u, names, pattern is not None)
-        _warn_of_lists(u, names)
-        if share is not None: u.rows,said = cut_split(u.rows, share, seed); u.notes += said
-        _write_update(u, target, old, names, {} if anew else more, was, anew, more)
-    (folder/SCAN_LOG).unlink(missing_ok=True)
-    return u
+def _fit_batch(c:_Choices, n:int, gpu:bool):
+    "Batch and queue, from the number of videos."
+    most = 32 if n < 128 else 64 if gpu and n >= 512 else 16
+    batch = n//math.ceil(n/most) # so that few are left over at the end of an epoch
+    c.choose(f'{n} videos, {n//batch} steps an epoch, over which they are dealt out anew each time'
+        if batch < n else f'all {n} videos in one step', batch=batch)
+    batch,given = c['batch'],c.fields.get('queue', 0)
+    queue = min(2048, n//2)//batch*batch if n >= 128 else 0
+    if 'queue' in c.given or 'queue' not in c.fields:
+        if given > n: c.reasons.append(f'queue={given} was asked for: with {n} videos each is its own '
+            f'negative about {given/n:.0f} times')
+    elif queue: c.choose(f'keys of earlier steps, of no more than half of the {n} videos: a longer queue '
+        f"would hold a video's own older keys as its negatives (now {100*queue**2/(2*n*n):.0f} % of the "
+        'time)', queue=queue)
+    else: c.choose(f'with {n} videos a queue would hold a video\'s own older keys as its negatives, so '
+        f'each is compared with the {batch-1} others of its batch', queue=0)
 
-def _warn_of_lists(u:FolderUpdate, names:_Names):
-    "What does not fit together in lists, sources and files. `ManifestError` where nothing does."
-    if not any(r.status == 'ok' for r in u.rows):
-        raise ManifestError(f'{u.path.parent}: none of the {len(u.rows)} videos can be used; the first: '
-            f'{u.rows[0].video} {u.rows[0].status}')
-    if names.parts:
-        used = {str(PurePosixPath(PurePosixPath(r.video).parent.name, PurePosixPath(r.video).stem)).casefold()
-            for r in u.rows}
-        absent = sorted(set(names.parts) - used)
-        if len(absent) == len(names.parts):
-            raise ManifestError(f'{u.path.parent}: holds none of the {len(absent)} videos of the lists, such '
-                f'as {absent[0]}; is it the folder that holds the folders of the classes?')
-        if absent: u.notes.append(f'{len(absent)} of the {len(names.parts)} videos of the lists are not '
-            f'there, such as {absent[0]}')
-    labels = defaultdict(set)
-    for r in u.rows: labels[r.source].add(r.label)
-    if shared := [s for s,found in labels.items() if len(found - {''}) > 1]:
-        u.notes.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these are "
-            'different recordings, let the pattern catch the class too')
+CPU_SIZES = (112, 96, 80, 64, 48) # px, for a CPU
+TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for measuring the features
+ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
+MOST_EPOCHS = 1000
 
-def _write_update(u:FolderUpdate, target:Path, old:Sequence[Row], names:_Names, kept:dict, was:list,
-    anew:bool, more:dict):
-    "Write what has changed, and nothing where nothing has: the same table is the same dataset for a run."
-    u.changed = [*old] != u.rows
-    if anew and old:
-        shutil.copyfile(target, target.with_name('manifest.csv.old'))
-        lost = _lost(u, old, names, more)
-        u.notes.append(f"the table from before is kept as "
-            f"manifest.csv.old{f'; not in the new one: {lost}' if lost else ''}")
-    if u.changed or not target.exists():
-        columns = {c: ['' if i is None else texts[i] for i in was] for c,texts in kept.items()}
-        write(target, u.rows, columns)
+def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machine, gpu:bool, seconds:float
+    )->float: # seconds of a step
+    "Backbone and size: on a CPU the largest pictures with which there is time for enough epochs."
+    def measured(): return seconds_per_step(c.recipe, manifest, machine, min(8., seconds/30))
+    c.choose('S3D, the network of the CoCLR paper: there is a GPU' if gpu else 'a small network, because '
+        'there is no GPU', backbone='s3d' if gpu else 'small')
+    first = max(32, min(112 if gpu else 64, facts.side//16*16))
+    per_epoch = max(1, facts.videos//c.rows)
+    c.choose('', size=first)
+    step = measured()
+    if gpu or 'size' in c.given:
+        c.choose('what this network is meant for', size=first)
+        return step
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    decoding = min(.8*step, _decoding_seconds(c.recipe, manifest)*c.rows/min(cores, machine.workers or 1))
+    def epochs(size): return seconds/(per_epoch*(decoding + (step - decoding)*(size/first)**2))
+    sizes = [s for s in CPU_SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
+    size = max(sizes) if sizes else 48 if first==64 and epochs(48) > 1.5*epochs(64) else first
+    reason = (f'the largest pictures with which there is time for {ENOUGH_EPOCHS} epochs' if sizes else
+        'small pictures, so that there is time for more epochs' if size < first else
+        'what this network is meant for; smaller pictures would save little time')
+    c.choose(f'{reason} ({100*decoding/step:.0f} % of a step goes into decoding)', size=size)
+    return step if size==first else measured()
 
-def check_share(share:float, seed:int=0):
-    "`ManifestError` for what is no share of the videos, or no seed."
-    if not (math.isfinite(share) and 0 < share < 1):
-        raise ManifestError(f'--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the '
-            'videos test videos')
-    if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
+def verdict_seconds(minutes:float)->float:
+    "What is kept of the minutes for the verdict at the end."
+    return max(6*minutes, min(40., 15*minutes))
 
-def _deal(
-    sizes:dict[str, int], # source -> usable videos
-    told:dict[str, str], # source -> train or test, where that stands
-    share:float, rng:np.random.Generator,
-)->dict[str, str]: # source -> train or test
-    "Sources of one class, at least one on either side where there are two."
-    free = sorted(s for s in sizes if s not in told)
-    free = [free[i] for i in rng.permutation(len(free))]
-    parts,want = dict(told) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
-    have = sum(n for s,n in sizes.items() if told.get(s) == 'test')
-    for s in free:
-        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9: # nearer to what is wanted
-            parts[s],have = 'test',have + sizes[s]
-    usable = [s for s in free if sizes[s]]
-    for part,other in (('test', 'train'), ('train', 'test')):
-        lacks = not any(parts[s] == part for s in sizes if sizes[s])
-        if lacks and len(usable) > (other not in told.values()):
-            parts[min(usable, key=lambda s: sizes[s])] = part
-    return parts
+def fit_recipe(
+    recipe:Recipe, # `own-videos`, perhaps with some fields changed
+    manifest:Manifest,
+    machine:Machine=Machine(),
+    minutes:float=20., # for everything, to the verdict
+    given:Set[str]=frozenset(), # fields that are to stay as they are
+    began:float|None=None, # time.monotonic() from which the minutes count; None: now
+)->Recipe: # with `reasons`
+    "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise RecipeError(f'--minutes {minutes:g}: must be above 0; 20 is a good beginning')
+    began,rows = began or time.monotonic(),manifest.select('train', recipe.split)
+    if len(rows) < 4:
+        raise RecipeError(f'{manifest.path}: has {len(rows)} readable training videos, and learning by '
+            'comparison needs at least 4 (better 100 and more); add videos')
+    gpu = training_device(recipe, machine.device).type=='cuda'
+    c,facts = _Choices(recipe, set(given)),video_facts(manifest, rows)
+    def left(): return TRAINED_SHARE*(60*minutes - verdict_seconds(minutes) - (time.monotonic() - began))
+    _fit_clip(c, facts)
+    _fit_batch(c, len(rows), gpu)
+    step = _fit_network(c, facts, manifest, machine, gpu, max(1., left()))
+    seconds,per_epoch = left(),max(1, len(rows)//c.rows)
+    epochs = max(1, min(MOST_EPOCHS, int(seconds/(per_epoch*step))))
+    c.choose('more would not help so few videos' if epochs==MOST_EPOCHS else f'{per_epoch} steps of '
+        f'{step:.2f} s an epoch (measured), in {max(seconds, 0)/60:.1f} of the {minutes:g} minutes',
+        epochs=epochs)
+    steps = c['epochs']*per_epoch
+    c.choose('a twentieth of the epochs in which the learning rate climbs', warmup=round(c['epochs']/20, 2))
+    if 'momentum' in c.fields: c.choose(f'the slow encoder follows within a tenth of the {steps} steps',
+        momentum=round(min(.99, max(.9, 1 - 10/steps)), 3))
+    return override(c.recipe, reasons=tuple(c.reasons))
 
-def cut_split(
-    rows:Sequence[Row],
-    share:float, # of the videos of each class that become test videos, between 0 and 1
-    seed:int=0,
-)->tuple[list[Row], list[str]]: # the rows with split1 filled, and what is to be said about it
-    "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
-    check_share(share, seed)
-    of,told = defaultdict(list),defaultdict(set)
-    for r in rows:
-        of[r.source].append(r)
-        if r.split1: told[r.source].add(r.split1)
-    torn = sorted(s for s,parts in told.items() if len(parts) > 1)
-    if torn: raise ManifestError(f'source {torn[0]!r} has videos on both sides of split 1; mend the column '
-        'split1 or the column source')
-    if all(r.split1 for r in rows):
-        return [*rows], ['split 1 is filled already and stays as it is; empty the column to cut another']
-    classes = defaultdict(list)
-    for s,mine in of.items():
-        count = Counter(r.label for r in mine)
-        classes[min(count, key=lambda label: (-count[label], label))].append(s)
-    parts,alone = dict[str, str](),[]
-    for label,sources in classes.items():
-        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
-        sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
-        parts |= _deal(sizes, {s: min(told[s]) for s in sources if s in told}, share,
-            np.random.default_rng((seed, key)))
-        if sum(map(bool, sizes.values())) == 1: alone.append(label)
-    return _with_parts(rows, parts, alone, len(classes))
+# -- measured without labels: held-out clips of training videos, and one frozen frame in place of a clip
 
-def _with_parts(rows:Sequence[Row], parts:dict[str, str], alone:list[str], classes:int
-    )->tuple[list[Row], list[str]]:
-    "The rows in their parts. `ManifestError` where one of the two would be empty."
-    made = [replace(r, split1=parts[r.source]) for r in rows]
-    if len({r.split1 for r in made if r.status == 'ok'}) < 2:
-        raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
-            f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
-            'recordings, tell by --source-pattern or in the column source')
-    n = sum(r.split1 == 'test' for r in made if r.status == 'ok')
-    ok = sum(r.status == 'ok' for r in made)
-    said = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
-        + (', class by class' if classes > 1 else '')]
-    if alone: said.append(f'{len(alone)} classes have one source only and are on one side: '
-        f'{_some(sorted(alone))}')
-    return made, said
+def _cosines(x:Tensor, y:Tensor)->Tensor: # (N, D), (M, D) -> (N, M) float64, centred by the mean of y
+    mean = y.double().mean(0)
+    return F.normalize(x.double() - mean, dim=1) @ F.normalize(y.double() - mean, dim=1).T
 
-def open_data(
-    data:str|os.PathLike, # a manifest, or its folder; a folder of videos gets one; or 'package.module:name'
-    progress:bool=True, # show a bar
-)->Manifest:
-    "Open a manifest as `manifest.read` does; make it first where a folder has none. `ManifestError`."
-    folder = Path(data)
-    if folder.is_dir() and not (folder/'manifest.csv').exists():
-        find_videos(folder)
-        # another process may have been making it
-        with _alone(folder): there = (folder/'manifest.csv').exists()
-        if not there:
-            print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
-            print(update_manifest(folder, progress=progress), file=sys.stderr)
-    return read(data)
+def instance_recall(
+    q:Tensor, # (N, D) features of one clip of each video
+    k:Tensor, # (N, D) of another clip of the same videos
+)->Tensor: # (N,) float64: 1 where no clip of another video is as near; a tie is lost
+    "Instance discrimination: is the nearest clip one of the same video?"
+    sim = _cosines(q, k)
+    return ((sim >= sim.diagonal()[:, None]).sum(1) == 1).double()
+
+def explained_by_colours(
+    x:Tensor, # (N, D) features of videos
+    frames:Tensor, # (N, H, W, 3) uint8, one of each
+)->float: # R², 0 (not at all) to 1 (entirely)
+    "The share of the variance of the similarities of pairs of videos that colour histograms explain."
+    bins = (frames.long()//64 @ torch.tensor([16, 4, 1])).flatten(1) # (N, H*W), four levels a channel
+    pairs = torch.triu_indices(len(x), len(x), 1).unbind()
+    hist = torch.stack([torch.bincount(b, minlength=64) for b in bins]).double().sqrt()
+    similarity = torch.stack([_cosines(z, z)[pairs] for z in (x, hist)])
+    if similarity.var(1, correction=0).min() < 1e-12: return 0.
+    return float(torch.corrcoef(similarity)[0, 1]**2)
+
+def neighbour_agreement(
+    x:Tensor, # (N, D) features of videos
+    y:Tensor, # (N, E) other features of the same videos
+    k:int=5,
+)->float: # 0 to 1
+    "Of the k nearest videos by one kind of feature, the share that is among those by the other."
+    near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
+    return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
+
+def frozen_share(
+    clips:Tensor, # (N, 2, D) two moments of each video
+    frozen:Tensor, # (N, 2, D) one frame of each moment, T times
+    k:int=5, # neighbours; fewer where there are few videos
+)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
+    "How much of its nearest neighbours an encoder would find without motion."
+    if clips.var(0).sum() < 1e-12: return None # all the same
+    if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
+    k = max(1, min(k, (len(clips) - 1)//4))
+    chance = k/(len(clips) - 1)
+    moving = neighbour_agreement(clips[:, 0], clips[:, 1], k) - chance
+    if moving < .1: return None
+    still = (neighbour_agreement(clips[:, 0], frozen[:, 1], k)
+        + neighbour_agreement(clips[:, 1], frozen[:, 0], k))/2 - chance
+    return min(1., max(0., still/moving))
+
+RANDOM_NETWORKS = 2
+UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
+
+def _training_clips(t:Trained, rows:Sequence[int], draws:int, workers:int, size:int=16
+    )->Iterator[tuple[list[int],dict]]: # manifest rows, and a raw batch (draws*size, V, ...)
+    "Training clips of some videos at a time, from epochs that the training never reached."
+    clips = training_clips(t.recipe, t.manifest)
+    at = {r: i for i,r in enumerate(clips.rows)}
+    parts = [[*rows[i:i+size]] for i in range(0, len(rows), size)]
+    keys = [[(UNSEEN_EPOCH + d, at[r]) for d in range(draws) for r in part] for part in parts]
+    yield from zip(parts, DataLoader(clips, batch_sampler=keys, num_workers=workers, collate_fn=collate,
+        worker_init_fn=init_worker, generator=torch.Generator()))
+
+def _encode_videos(t:Trained, rows:Sequence[int], machine:Machine, seconds:float
+    )->tuple[list[int],dict[str,Tensor]]: # the rows that can be read, and by name what follows; N: networks
+    "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
+    # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last clip;
+    # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8; moving (B,)
+    began,r,device = time.monotonic(),t.recipe,machine.place()
+    draws = 2 if len(rows) > 64 else 4 # few videos are measured more often
+    views,options = training_views(r),{k: v for k,v in view_options(r).items() if k != 'live'}
+    networks = [t.encoder, *(create(r.backbone, seed=r.seed+s) for s in range(RANDOM_NETWORKS))]
+    for n in networks: n.to(device).eval()
+    from_rgb = streams(r.view)==('clips',) and r.view in ('rgb', 'residual')
+    clip = (2, r.sampling.length, r.sampling.stride, r.size, r.sampling.pad)
+    kept,parts = list[int](),list[dict[str,Tensor]]()
+    for part,raw in _training_clips(t, rows, draws, machine.workers):
+        if raw.pop('bad'): continue # another video came in its place
+        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else r.view, *clip,
+            **UNCHANGED if from_rgb else options)
+        def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, r.view, **options)
+            if from_rgb else n)[0] for n in networks], 1)
+        plain = of_fixed('as-is')
+        if fixed.dropped: continue
+        x = views({k: v.to(device) if isinstance(v, Tensor) else v for k,v in raw.items()})[r.view]
+        with torch.no_grad(): z = torch.stack([n(x.flatten(0, 1)).float().cpu() for n in networks], 1)
+        pixels = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])[:, 0]
+        z = z.unflatten(0, (draws, len(part), x.shape[1])).permute(1, 3, 0, 2, 4).flatten(2, 3)
+        kept += part
+        parts.append({'augmented': z, 'plain': plain, 'frame': pixels[:, pixels.shape[1]//2],
+            'moving': torch.tensor([moving_share(c.numpy()) for c in pixels]),
+            **({'frozen': of_fixed('static')} if from_rgb else {})})
+        if time.monotonic() - began > seconds and len(kept) >= 32: break
+    if len(kept) < 4: raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too '
+        'few for a verdict')
+    return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+
+def _paired_recall(x:Tensor)->Tensor: # (B, 2R, D) -> (B,) mean over draws and directions
+    pairs = list(zip(x[:, ::2].unbind(1), x[:, 1::2].unbind(1)))
+    return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
+
+def _sibling_recall(x:Tensor, source:Tensor)->Tensor: # (B, D), (B,) -> (n,) of the videos with a sibling
+    nearest = _cosines(x, x).fill_diagonal_(-torch.inf).argmax(1)
+    siblings = (source[:, None]==source).sum(1) > 1
+    return (source[nearest]==source)[siblings].double()
+
+def measure_videos(
+    t:Trained,
+    rows:Sequence[int], # of the manifest
+    x:dict[str,Tensor], # features of these videos, from `_encode_videos`
+)->dict[str,Any]: # of verdict.json; *_random: by networks with random weights
+    "Everything that decides a verdict."
+    n,plain = len(rows),x['plain'][:, 0]
+    recall = torch.stack([_paired_recall(z) for z in x['augmented'].unbind(1)]) # (networks, B)
+    gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
+    unit = F.normalize(mean[0].double(), dim=1)
+    frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
+        else [None]
+    others = [v for v in frozen[1:] if v is not None]
+    numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
+        'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
+        'step': t.about['step'], 'found_again': float(recall[0].mean()),
+        'found_again_random': float(recall[1:].mean()), 'gain': float(gain.mean()),
+        'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
+        'mean_cosine': float(((unit @ unit.T).sum() - n)/(n*(n-1))), 'std': std(plain.flatten(0, 1)),
+        'std_random': std(x['plain'][:, 1].flatten(0, 1)),
+        'rankme': rankme(plain.flatten(0, 1) - plain.flatten(0, 1).mean(0)),
+        'still_videos': float((x['moving'] < STILL_PIXELS).double().mean()),
+        'by_colours': explained_by_colours(mean[0], x['frame']),
+        'one_frame': frozen[0], 'one_frame_random': sum(others)/len(others) if others else None}
+    source = torch.tensor([t.manifest.source_id(r) for r in rows])
+    label = torch.tensor([t.manifest.label_id(r) for r in rows])
+    siblings = [_sibling_recall(z, source) for z in mean]
+    if len(siblings[0]): numbers |= {'siblings': len(siblings[0]), 'sibling_r1': float(siblings[0].mean()),
+        'sibling_r1_random': float(torch.stack(siblings[1:]).mean())}
+    with suppress(ValueError): # not all have a label, or no class has two sources
+        r1 = [knn_r1(z, label, source) for z in mean]
+        numbers |= {'label_r1': r1[0], 'label_chance': knn_chance(label, source),
+            'label_r1_random': sum(r1[1:])/len(r1[1:])}
+    return numbers
+
+# -- the verdict in words
+
+# gain over random weights, spread, share of videos that do not move, share of neighbours by a frozen frame
+LEARNED,COLLAPSED,MOSTLY_STILL,BY_A_FRAME = .05,.03,.8,.7
+
+@dataclass(frozen=True)
+class Verdict:
+    "What came of a run, in plain language, and the numbers behind it."
+    learned:str # yes, a little, unclear, no
+    collapsed:bool
+    still:bool # do most of the videos not move?
+    sentences:tuple[str,...] # what was measured
+    advice:tuple[str,...] # what to do next
+    numbers:dict[str,Any] # of `measure_videos`
+
+    def __str__(self)->str:
+        return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
+            *(f'  {s}' for s in self.advice)])
+
+def judge(
+    numbers:dict[str,Any], # of `measure_videos`
+    view:str, # of the encoder
+    finished:bool=True, # has the training come to its end?
+)->Verdict:
+    "From numbers to words."
+    n = numbers
+    # below a third of the spread of random weights, or one direction
+    collapsed = n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5
+    sure = n['gain'] > 2.6*n['gain_error'] # one in two hundred by chance
+    learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
+        n['gain'] >= LEARNED else 'a little'
+    still = n['still_videos'] >= MOSTLY_STILL
+    return Verdict(learned, collapsed, still, (*_on_learning(n, learned, collapsed, finished),
+        *_on_motion(n, still, view, collapsed), *_on_sources_and_labels(n)),
+        tuple(_advice(n, learned, collapsed, still, view, finished)), n)
+
+def _percent(x:float)->str: return f'{100*x:.0f} %'
+
+def _on_learning(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[str]:
+    task = (f"Of {n['videos']} videos, cut, recoloured and shown at another time than in training, it finds "
+        f"{_percent(n['found_again'])} again; random weights find {_percent(n['found_again_random'])}, "
+        f"guessing {_percent(n['chance'])}.")
+    if collapsed:
+        yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
+            f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
+            f"{n['mean_cosine']:.3f}). Do not use this encoder.")
+        yield task
+        return
+    yield {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
+        'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be told '
+        'whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9
+        else 'It did not learn: it is no better than random weights. '}[learned] + task
+    yield (f"It has not collapsed: its features use about {n['rankme']:.0f} directions, "
+        f"spread {n['std']:.2f}.")
+    if not finished: yield f"It is not finished: this is step {n['step']}."
+
+def _on_motion(n:dict, still:bool, view:str, collapsed:bool)->Iterator[str]:
+    if still:
+        yield (f"In {_percent(n['still_videos'])} of the videos nothing moves: whatever is learned here is "
+            'about still pictures, and nothing about motion.')
+    elif n['still_videos'] > .2: yield f"In {_percent(n['still_videos'])} of the videos nothing moves."
+    if collapsed: return
+    frame,random = n['one_frame'],n['one_frame_random']
+    colours = f"The colours alone explain {_percent(n['by_colours'])} of its similarities."
+    if frame is None: yield colours
+    elif not frame and view=='residual':
+        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
+            f'though the outlines of what moves show things as well. {colours}')
+    else:
+        words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
+        amount = next(word for least,word in words.items() if frame >= least)
+        beside = '' if random is None else f' (random weights: {_percent(random)})'
+        yield (f'{amount} of what it calls alike, {_percent(frame)}, it would call alike from one frozen '
+            f'frame as well{beside}: by background, things and poses, which this cannot tell apart; the '
+            f'rest takes motion. {colours}')
+        if frame >= BY_A_FRAME and view=='rgb' and not still:
+            yield ('That is usual for short trainings on plain frames, and no fault of these videos: it '
+                'says that this encoder finds what looks alike, and not the same movement in another place.')
+
+def _on_sources_and_labels(n:dict)->Iterator[str]:
+    if n.get('siblings', 0) >= 10:
+        yield (f"The nearest other video is one of the same source for {_percent(n['sibling_r1'])} of the "
+            f"{n['siblings']} that have one (random weights: {_percent(n['sibling_r1_random'])}).")
+    if 'label_r1' in n:
+        yield (f"The nearest video of another source has the same label for {_percent(n['label_r1'])} "
+            f"(random weights: {_percent(n['label_r1_random'])}, guessing: {_percent(n['label_chance'])}); "
+            'labels were not used in training.')
+
+def _advice(n:dict, learned:str, collapsed:bool, still:bool, view:str, finished:bool)->Iterator[str]:
+    if still:
+        if view=='residual':
+            yield 'Differences of frames are empty where nothing moves: train with --view rgb.'
+        yield 'For still pictures an encoder of images, made from millions of them, will serve you better.'
+    elif collapsed:
+        yield ('Train again with the method and the numbers of `own-videos`: collapse comes from a loss '
+            'without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
+            'from 0.1.')
+    if collapsed or still: return
+    if not finished: yield 'Go on with --resume, with more --minutes.'
+    if learned in ('no', 'unclear'):
+        yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
+            'a few hundred are a beginning, thousands are better.')
+    if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
+    if (n['one_frame'] or 0.) >= BY_A_FRAME and view=='rgb':
+        yield ('If you search for what happens, and not for where: train a second run with --view residual '
+            'and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
+    if learned in ('yes', 'a little'):
+        yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
+        if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
+            '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
+            'before training).')
+
+def give_verdict(
+    run, # a run folder with an encoder
+    data=None, # a manifest or its folder; None: the one it was trained on
+    machine:Machine=Machine(),
+    most:int=128, # videos to encode
+    seconds:float=120., # after so many no further videos are encoded
+)->Verdict:
+    "What a run has learned; verdict.json, verdict.txt and a picture are kept in its folder. `ValueError`."
+    began,t = time.monotonic(),open_trained(run, data)
+    rows = choose_videos(t.manifest, t.split, 'train', len(t.manifest.rows))
+    rows = [rows[i] for i in np.random.default_rng(t.recipe.seed).permutation(len(rows))[:most]]
+    rows,x = _encode_videos(t, rows, machine, seconds)
+    verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
+    write_json(t.folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
+    write_whole(t.folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
+    show.save_picture(_nearest_videos(t, rows, x), t.folder/'figures'/'nearest-videos.png')
+    return verdict
+
+def _nearest_videos(t:Trained, rows:list[int], x:dict[str,Tensor], n:int=6, k:int=4)->Any: # a picture
+    "A frame of n videos, and of the k that the encoder finds most like each."
+    mean = x['plain'][:, 0].mean(1)
+    at = np.linspace(0, len(rows)-1, min(n, len(rows))).round().astype(int).tolist()
+    near = _cosines(mean, mean).fill_diagonal_(-torch.inf)[at].topk(min(k, len(rows)-1)).indices.tolist()
+    return show.strips([x['frame'][[i, *js]] for i,js in zip(at, near)],
+        [t.manifest.rows[rows[i]].video for i in at])
+
+def learn_own_videos(
+    recipe:Recipe, # `own-videos`, perhaps with fields changed
+    data, # a folder of videos, or a manifest
+    out, # the run folder
+    minutes:float=20., # for everything
+    given:Set[str]=frozenset(), # fields that are to stay as they are in `recipe`
+    resume:bool=False, # go on with the run that is there, with the numbers that were chosen for it
+    machine:Machine=Machine(),
+    health_every:int=0, # epochs from one measurement of the features to the next; 0: four to eight in all
+    began:float|None=None, # time.monotonic() from which the minutes count; None: now
+    **options, # of `pretrain`: init_from, accepted, ...
+)->Verdict|None: # of the first process
+    "Fit a recipe to a folder, a machine and a time; train it; give the verdict. `ValueError`."
+    began,out = began or time.monotonic(),Path(out)
+    manifest = open_data(data, machine.progress)
+    if resume:
+        stored = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'),
+            str(out/'recipe.json'))
+        fields = flat_fields(recipe)
+        recipe = override(stored, **{k: fields[k] for k in given if k in fields})
+    else:
+        open_run(recipe, manifest, out, False) # refuses before anything is measured
+        recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
+        if is_main(): print(*recipe.reasons, sep='\n', file=sys.stderr)
+    every = health_every or max(1, recipe.learning.epochs//(8 if minutes >= 10 else 4))
+    kept = verdict_seconds(minutes)
+    pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept, health_every=every,
+        **options)
+    left = 60*minutes - (time.monotonic() - began)
+    return give_verdict(out, data, machine, seconds=max(kept/3, .7*left)) if is_main() else None
