@@ -107,7 +107,7 @@ def test_a_copy_and_a_question_asked_before_need_no_pytorch(own):
     done = subprocess.run([sys.executable, '-c', code], **how)
     assert done.returncode == 0 and done.stdout.endswith(first + 'none\n'), done.stderr
     assert done.stdout.splitlines()[1].split(None, 2) == ['1', '1.000', names(own)[3]]
-    [note] = (own/'my videos').glob('.vssl-search/*/asked/*.npy')
+    [note] = (own/'my videos').glob('.vssl-search/*/queries/*.npy')
     note.write_bytes(note.read_bytes()[:50])
     assert vssl('search', span, '--data', 'my videos', cwd=own).stdout == first
     os.utime(own/'my videos'/names(own)[4], ns=(1, 1))
@@ -169,25 +169,30 @@ def test_the_wall(own):
 
 @pytest.mark.skipif(not hasattr(signal, 'SIGKILL'), reason='no SIGKILL here')
 def test_killed_while_indexing(own):
-    "Parts that were kept are used, and the index is the one that an unbroken call makes."
+    "The index holds what was encoded so far, and becomes the one that an unbroken call makes."
     slow = own/'slow.py'
-    slow.write_text('import sys, time; from vssl_nb import features, cli\n'
-        'features.SAVE_SECONDS = 0; real = features.mean_of_clips\n'
+    slow.write_text('import sys, time; from vssl_nb import cli; from vssl_nb.measure import features\n'
+        'features.SAVE_SECONDS = .1; real = features.mean_of_clips\n'
         'def mean(*a): time.sleep(.2); return real(*a)\n'
         'features.mean_of_clips = mean; sys.exit(cli.main(sys.argv[1:]))\n')
     how = ['search', '--data', 'my videos', '--encoder', 'e.safetensors', '--clips', '2', '--index', 'kept']
     p = subprocess.Popen([sys.executable, slow, *how], cwd=own, env=os.environ | {'PYTHONPATH': str(ROOT)},
         stderr=subprocess.DEVNULL)
-    while len(list(own.glob('kept/parts/*.npz'))) < 5 and p.poll() is None: time.sleep(.05)
+    def videos(): # that the index has
+        file = own/'kept'/'index.json'
+        return json.loads(file.read_text())['videos'] if file.exists() else {}
+    while len(videos()) < 5 and p.poll() is None: time.sleep(.05)
     p.send_signal(signal.SIGKILL)
     p.wait()
-    assert not (own/'kept'/'index.json').exists()
-    done = vssl(*how, cwd=own)
-    left = int(re.findall(r'/(\d+) ', done.stderr)[-1]) # of the bar
-    assert left <= 59 and '64 encoded' in done.stderr
+    kept = len(videos())
+    q = names(own)[0]
+    found = vssl('search', q, *how[1:], '--no-update', '--keep-self', '--k', 1, cwd=own).stdout
+    assert found.splitlines()[1].split(None, 2)[2] == q
+    assert 5 <= kept < 64 and f'{64 - kept} encoded, 0 gone' in vssl(*how, cwd=own).stderr
     [whole] = (own/'my videos'/'.vssl-search').glob('*/features*')
     [again] = (own/'kept').glob('features*')
-    assert np.allclose(np.load(whole), np.load(again), atol=1e-6) and not list(own.glob('kept/parts/*'))
+    assert np.allclose(np.load(whole), np.load(again), atol=1e-6)
+    assert [*videos()] == names(own) and len([*(own/'kept').iterdir()]) == 2
 
 
 def test_mistakes(own, tmp_path):

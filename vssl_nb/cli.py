@@ -390,8 +390,8 @@ class Extract:
 
     def run(self):
         refuse_early(self.data, self.folder, folder=self.folder, together=True)
-        from .search import check_tables
-        if self.out: check_tables(self.out)
+        from .search import TABLES, check_outputs
+        if self.out: check_outputs([self.out], TABLES)
         from .runs import evaluation
         from .training.distributed import start
         from .measure.features import extract

@@ -1,24 +1,23 @@
-"Which of my videos are like this one?"
+"Search by example: the videos of a folder that are most like a video, by an index of their features."
 
 import csv
 import filecmp
-import gc
+import hashlib
 import html
 import importlib
+import io
 import itertools
 import json
-import hashlib
 import os
 import re
 import shlex
 import tempfile
 import time
-import zipfile
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ from safetensors import SafetensorError, safe_open
 from . import __version__
 from .names import VIDEO_SUFFIXES, expect_writable
 
+# PyTorch is imported where something is encoded: a query that is in the index is answered without it
+
 BLOCK = 512 # features that are made float64 at a time: few enough for the caches of a processor
 
 def centred_cosines(
@@ -37,14 +38,14 @@ def centred_cosines(
     x:np.ndarray, # (N, D) float32, may lie on the disk (`numpy.memmap`): each row is read once
     mean:np.ndarray, # (D,) float64, of the folder
 )->np.ndarray: # (Q, N) float32
-    "Cosines from the middle of the folder; one that lies in the middle is like none (0)."
+    "Cosines after the mean is taken off; 0 for a feature that is the mean."
     def length(v): return np.maximum(np.sqrt(np.einsum('nd,nd->n', v, v)), 1e-12)
-    q,found = query.astype(np.float64) - mean,np.empty((len(query), len(x)), np.float32)
+    q,sim = query.astype(np.float64) - mean,np.empty((len(query), len(x)), np.float32)
     q /= length(q)[:, None]
     for i in range(0, len(x), BLOCK): # added up in float64 and rounded once: copies stay equal
         part = x[i:i+BLOCK] - mean
-        found[:, i:i+BLOCK] = q @ part.T/length(part)
-    return found
+        sim[:, i:i+BLOCK] = q @ part.T/length(part)
+    return sim
 
 def nearest(
     sim:np.ndarray, # (N,) float32
@@ -58,65 +59,59 @@ def nearest(
     at = np.flatnonzero(sim >= np.partition(sim, len(sim) - k)[len(sim) - k])
     return at[np.lexsort((at, -sim[at]))][:k]
 
+# -- files: the videos of a folder, and an encoder
+
 class SearchError(ValueError):
     "A folder, an index or a query that cannot be used, and what to do."
 
-def _entries(folder:Path, where:str)->list[os.DirEntry]:
-    try: return list(os.scandir(folder/where))
-    except FileNotFoundError: raise SearchError(f'{folder}: there is no such folder; name the folder that '
-        'holds the videos with --data') from None
-    except NotADirectoryError: raise SearchError(f'{folder}: is a file; name the folder that holds the '
-        'videos with --data') from None
-    except OSError as e: raise SearchError(f'{folder/where}: cannot be read ({e.strerror})') from None
+Stamp = tuple[int,int] # bytes of a file, and ns of its last change; (-1, -1): there is no such file
 
-def _stamp(path)->tuple[int,int]: # (-1, -1) where there is no such file, as behind a broken link
-    try: found = os.stat(path)
-    except OSError: return -1,-1
-    return found.st_size,found.st_mtime_ns
+def _stamp(path)->Stamp:
+    try: s = os.stat(path)
+    except OSError: return -1,-1 # as behind a broken link
+    return s.st_size,s.st_mtime_ns
 
 def video_files(
     folder:Path, # of videos, with folders in it
-)->dict[str,tuple[int,int]]: # path relative to the folder, with / -> bytes, time of the last change in ns
+)->dict[str,Stamp]: # by path relative to the folder, with /
     "Every video file of a folder, sorted by name; hidden files, stored flow and odd names are left out."
-    found,todo,seen = dict[str,tuple[int,int]](),[''],set()
+    files,todo,seen = dict[str,Stamp](),[''],set()
     while todo:
         where = todo.pop()
         if (real := os.path.realpath(folder/where)) in seen: continue # a link that leads in a circle
         seen.add(real)
-        entries = _entries(folder, where)
-        if any(e.name=='flow.json' for e in entries): continue # pictures of motion, made by `vssl-nb flow`
-        for e in entries:
-            name = e.name
-            odd = not name.isascii() and name != name.encode('utf-8', 'replace').decode()
-            if odd or name[0]=='.': continue
-            if name.lower().endswith(VIDEO_SUFFIXES) and not e.is_dir(): found[where + name] = _stamp(e.path)
-            elif e.is_dir(): todo.append(f'{where}{name}/')
-    if not found: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
-    return dict(sorted(found.items()))
-
-def _sha256(file:Path)->str: # Python 3.10 has no `hashlib.file_digest`
-    sha = hashlib.sha256()
-    with open(file, 'rb') as f:
-        while block := f.read(2**20): sha.update(block)
-    return sha.hexdigest()
+        try: entries = list(os.scandir(folder/where))
+        except FileNotFoundError: raise SearchError(f'{folder}: there is no such folder; name the folder that '
+            'holds the videos with --data') from None
+        except NotADirectoryError: raise SearchError(f'{folder}: is a file; name the folder that holds the '
+            'videos with --data') from None
+        except OSError as e: raise SearchError(f'{folder/where}: cannot be read ({e.strerror})') from None
+        if any(f.name=='flow.json' for f in entries): continue # pictures of motion, made by `vssl-nb flow`
+        for f in entries:
+            odd = not f.name.isascii() and f.name != f.name.encode('utf-8', 'replace').decode()
+            if odd or f.name[0]=='.': continue
+            if f.name.lower().endswith(VIDEO_SUFFIXES) and not f.is_dir(): files[where+f.name] = _stamp(f.path)
+            elif f.is_dir(): todo.append(f'{where}{f.name}/')
+    if not files: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
+    return dict(sorted(files.items()))
 
 @dataclass(frozen=True)
 class EncoderFile:
-    "What a file says about the encoder in it."
-    path:Path # encoder.safetensors
+    "An encoder.safetensors, and what its header tells."
+    path:Path
     sha256:str # of the file
     about:dict[str,Any] # backbone, view, length, stride, size, ...
-    outside:bool=False # may code be imported that it names? only if the recipe of its run folder says so
+    outside:bool=False # may code be imported that it names? only if the recipe of its run folder does so
 
 def describe_encoder(
     path, # a run folder, or the encoder.safetensors of one
 )->EncoderFile:
-    "Look at an encoder's file without PyTorch. `SearchError`."
+    "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
     file = given/'encoder.safetensors' if given.is_dir() else given
     if not file.is_file():
-        what = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
-        raise SearchError(f'{given}: {what}; name a run folder, or its encoder.safetensors, with --encoder')
+        fault = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
+        raise SearchError(f'{given}: {fault}; name a run folder, or its encoder.safetensors, with --encoder')
     try:
         with safe_open(file, 'np') as f: about = json.loads((f.metadata() or {}).get('vssl_nb', 'null'))
     except (SafetensorError, OSError, ValueError) as e:
@@ -129,7 +124,10 @@ def describe_encoder(
             'their frames; name one of rgb or residual with --encoder')
     try: recipe = json.loads((file.parent/'recipe.json').read_text()) if given.is_dir() else {}
     except (OSError, ValueError): recipe = {}
-    return EncoderFile(file.resolve(), _sha256(file), about, ':' in str(recipe.get('backbone', '')))
+    with open(file, 'rb') as f: # Python 3.10 has no `hashlib.file_digest`
+        sha = hashlib.sha256()
+        while block := f.read(2**20): sha.update(block)
+    return EncoderFile(file.resolve(), sha.hexdigest(), about, ':' in str(recipe.get('backbone', '')))
 
 def index_key(
     encoder:EncoderFile,
@@ -138,9 +136,10 @@ def index_key(
     "All that decides the features of an index."
     if clips < 1: raise SearchError(f'clips={clips} makes no feature; take 1 or more')
     about = encoder.about
-    views:dict[str,Any] = {k: about[k] for k in ('residual', 'residual_scale', 'mean', 'std') if k in about}
-    return {'encoder': encoder.sha256, 'view': about['view'], 'clips': clips, 'length': about['length'],
-        'stride': about['stride'], 'size': about['size'], **views}
+    names = ('view', 'length', 'stride', 'size', 'residual', 'residual_scale', 'mean', 'std')
+    return {'encoder': encoder.sha256, 'clips': clips, **{k: about[k] for k in names if k in about}}
+
+# -- the index
 
 @dataclass
 class SearchIndex:
@@ -149,7 +148,7 @@ class SearchIndex:
     root:Path # the folder of the videos
     key:dict[str,Any] # from `index_key`
     encoder:str # path of the encoder's file
-    videos:dict[str,tuple[int,int]] # name -> bytes and time, in the order of x
+    videos:dict[str,Stamp] # by name, in the order of x
     bad:dict[str,tuple[int,int,str]] # name -> bytes, time, and why it could not be read
     x:np.ndarray # (N, D) float32, not centred
     mean:np.ndarray # (D,) float64
@@ -160,16 +159,17 @@ class SearchIndex:
         lost = f', {len(self.bad)} unreadable' if self.bad else ''
         return f'SearchIndex({len(self)} videos of {self.root}, {self.x.shape[1]} numbers each{lost})'
 
-def _damaged(folder:Path, why:str)->SearchError:
-    return SearchError(f'{folder}: is not a whole index ({why}); delete this folder and search again')
+def _damaged(folder:Path, reason:Any)->SearchError:
+    return SearchError(f'{folder}: is not a whole index ({str(reason).splitlines()[0]}); delete this folder '
+        'and search again')
 
 def read_about(folder:Path)->dict[str,Any]: # of an index; empty where there is none
-    "What `index.json` says. `SearchError` where it is damaged."
+    "The content of `index.json`. `SearchError` where it is damaged."
     try: about = json.loads((folder/'index.json').read_text(encoding='utf-8'))
     except FileNotFoundError: return {}
-    except (OSError, ValueError) as e: raise _damaged(folder, str(e).splitlines()[0]) from None
-    need = {'key', 'encoder', 'code', 'videos', 'bytes', 'time', 'bad', 'mean', 'features'}
-    if not isinstance(about, dict) or need - about.keys(): raise _damaged(folder, 'index.json lacks fields')
+    except (OSError, ValueError) as e: raise _damaged(folder, e) from None
+    fields = {'key', 'encoder', 'code', 'videos', 'bad', 'mean', 'features'}
+    if not isinstance(about, dict) or fields - about.keys(): raise _damaged(folder, 'index.json lacks fields')
     return about
 
 def open_index(
@@ -177,17 +177,78 @@ def open_index(
     root:Path, # the folder of the videos, wherever it is now
 )->SearchIndex|None: # None where there is none
     "An index as it is, without a look at the videos. `SearchError` where it is damaged."
-    about = read_about(folder)
-    if not about: return None
+    if not (about := read_about(folder)): return None
     try: x = np.load(folder/about['features'], mmap_mode='r')
-    except (OSError, ValueError) as e: raise _damaged(folder, str(e).splitlines()[0]) from None
+    except (OSError, ValueError) as e: raise _damaged(folder, e) from None
     mean = np.array(about['mean'])
     if x.shape != (len(about['videos']), len(mean)): raise _damaged(folder, f'its features are {x.shape}')
-    videos = dict(zip(about['videos'], zip(about['bytes'], about['time'])))
-    bad = {n: (size, at, why) for n,size,at,why in about['bad']}
+    videos,bad = ({n: tuple(s) for n,s in about[k].items()} for k in ('videos', 'bad'))
     return SearchIndex(folder, root, about['key'], about['encoder'], videos, bad, x, mean, about['code'])
 
-def _check_same(old:SearchIndex, key:dict[str,Any], files:dict):
+def write_index(
+    index:SearchIndex,
+)->SearchIndex: # with its features on the disk
+    "Write an index, whole or not at all, and remove the features of the one before."
+    from .training.checkpoints import write_whole
+    before = read_about(index.folder).get('features')
+    name = f'features-{time.time_ns():x}.npy'
+    write_whole(index.folder/name, lambda f: np.save(f, np.asarray(index.x, np.float32)))
+    about = {'key': index.key, 'encoder': index.encoder, 'code': index.code, 'vssl_nb': __version__,
+        'features': name, 'mean': index.mean.tolist(), 'videos': index.videos, 'bad': index.bad}
+    _write_text(index.folder/'index.json', json.dumps(about))
+    if before: (index.folder/before).unlink(missing_ok=True)
+    return replace(index, x=np.load(index.folder/name, mmap_mode='r'))
+
+def _write_text(path:Path, text:str)->Path:
+    from .training.checkpoints import write_whole
+    return write_whole(path, lambda f: f.write(text.encode()))
+
+def read_network(
+    encoder:EncoderFile,
+)->tuple[Any,str]: # the network in eval mode, and the fingerprint of its weights and code
+    "The network of an encoder's file."
+    from .measure.features import fingerprint
+    from .training.checkpoints import read_encoder
+    network,_ = read_encoder(encoder.path, outside=encoder.outside)
+    return network,fingerprint(network)
+
+def _check_code(index:SearchIndex, code:str, encoder:EncoderFile):
+    if code != index.code: raise SearchError(f'{index.folder}: was made by other code of the encoder '
+        f'{encoder.path}; delete this folder and search again')
+
+def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
+    )->Iterator[tuple[int,np.ndarray|str]]: # row, and (D,) float32 or why there is none
+    "Features of the videos of a manifest, as the key of an index has them."
+    from .measure.features import extract_clips, mean_of_clips
+    from .measure.protocols import protocol
+    from .runs.own_videos import VIEW_OPTIONS
+    p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
+    yield from ((i, r.status) for i,r in enumerate(manifest.rows) if r.status!='ok')
+    rows = [i for i,r in enumerate(manifest.rows) if r.status=='ok']
+    for row,clips in extract_clips(network, manifest, rows, key['view'], p, batch=batch, machine=machine,
+            **{k: key[k] for k in VIEW_OPTIONS if k in key}):
+        x = clips if isinstance(clips, str) else mean_of_clips(clips, False).numpy()
+        yield row,x if isinstance(x, str) or np.isfinite(x).all() else 'its feature is not finite'
+
+def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, options:dict
+    )->Iterator[tuple[str,np.ndarray|str,bool]]: # name, (D,) or why there is none, is it time to save?
+    "Features of files, in groups."
+    from tqdm.auto import tqdm
+    from .measure.features import SAVE_SECONDS
+    from .runs.own_videos import as_manifest
+    from .training.machine import Machine
+    machine,saved = Machine(**options),time.monotonic()
+    quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
+    with tqdm(total=len(names), desc='index', unit='video', disable=not machine.progress or not names) as bar:
+        for i in range(0, len(names), 512):
+            manifest = as_manifest([root/n for n in names[i:i+512]])
+            for row,x in _features(network, key, manifest, batch, quiet):
+                bar.update()
+                save = time.monotonic() - saved > SAVE_SECONDS
+                yield names[i+row],x,save
+                if save: saved = time.monotonic()
+
+def _check_same(old:SearchIndex, key:dict[str,Any], files:Mapping[str,Stamp]):
     "Refuse an index of another encoder or of another folder."
     differ = [k for k in {**old.key, **key} if old.key.get(k) != key.get(k)]
     if differ: raise SearchError(f'{old.folder}: is an index with another {differ[0]} '
@@ -196,117 +257,6 @@ def _check_same(old:SearchIndex, key:dict[str,Any], files:dict):
     if len(old) > 1 and not (old.videos.keys() | old.bad.keys()) & files.keys():
         raise SearchError(f'{old.folder}: is an index of other videos: none of its {len(old)} is in '
             f'{old.root}; name another folder with --index')
-
-def write_index(
-    index:SearchIndex,
-)->SearchIndex: # with its features on the disk
-    "Write an index, whole or not at all, and remove the features of the one before."
-    from .training.checkpoints import write_whole
-    before = read_about(index.folder).get('features') if (index.folder/'index.json').exists() else None
-    name = f'features-{time.time_ns():x}.npy'
-    write_whole(index.folder/name, lambda f: np.save(f, np.asarray(index.x, np.float32)))
-    about = {'key': index.key, 'encoder': index.encoder, 'code': index.code, 'vssl_nb': __version__,
-        'features': name, 'mean': index.mean.tolist(), 'bad': [[n, *s] for n,s in index.bad.items()],
-        'videos': [*index.videos], 'bytes': [s for s,_ in index.videos.values()],
-        'time': [t for _,t in index.videos.values()]}
-    write_whole(index.folder/'index.json', lambda f: f.write(json.dumps(about).encode()))
-    if before: (index.folder/before).unlink(missing_ok=True)
-    found = open_index(index.folder, index.root)
-    assert found is not None
-    return found
-
-def _add_part(folder:Path, key:dict, code:str, done:dict[str,tuple[tuple,Any]]):
-    "Keep some finished videos: name -> (stamp, feature or reason)."
-    from .training.checkpoints import write_whole
-    good = {n: s for n,(s,x) in done.items() if not isinstance(x, str)}
-    told = {'key': key, 'code': code, 'good': [[n, *s] for n,s in good.items()],
-        'bad': [[n, *s, x] for n,(s,x) in done.items() if isinstance(x, str)]}
-    x = np.stack([done[n][1] for n in good]) if good else np.empty((0, 1), np.float32)
-    if done: write_whole(folder/'parts'/f'{time.time_ns():x}.npz',
-        lambda f: np.savez(f, x=x, told=np.array(json.dumps(told))))
-
-def _read_parts(folder:Path, key:dict, code:str)->dict[str,tuple[tuple,Any]]:
-    "What earlier calls have finished; a damaged part is done again."
-    found = dict[str,tuple[tuple,Any]]()
-    for path in sorted(folder.glob('parts/*.npz')):
-        try:
-            with np.load(path) as f: x,told = f['x'],json.loads(str(f['told']))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile): continue
-        if (told['key'], told['code']) != (key, code): continue
-        found |= {n: ((size, at), row) for (n,size,at),row in zip(told['good'], x)}
-        found |= {n: ((size, at), why) for n,size,at,why in told['bad']}
-    return found
-
-def read_network(
-    encoder:EncoderFile,
-)->tuple[Any,str]: # the network in eval mode, and the fingerprint of its weights and code
-    "The network of an encoder's file."
-    from .training.checkpoints import read_encoder
-    from .measure.features import fingerprint
-    network,_ = read_encoder(encoder.path, outside=encoder.outside)
-    return network,fingerprint(network)
-
-def _features(encoder:Any, key:dict, table:Any, rows:list[int], batch:int, machine:Any
-    )->Iterator[tuple[int,np.ndarray|str]]: # row of `table`, a manifest; (D,) float32 or why there is none
-    "Features of videos, as the key of an index has them."
-    from .measure.features import extract_clips, mean_of_clips
-    from .runs.own_videos import VIEW_OPTIONS
-    from .measure.protocols import protocol
-    p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
-    views = {k: key[k] for k in VIEW_OPTIONS if k in key}
-    made = extract_clips(encoder, table, rows, key['view'], p, batch=batch, machine=machine, **views)
-    for row,found in made:
-        x = found if isinstance(found, str) else mean_of_clips(found, False).numpy()
-        yield row,x if isinstance(x, str) or np.isfinite(x).all() else 'its feature is not finite'
-
-def _encode(encoder:Any, key:dict, root:Path, names:list[str], batch:int, machine:Any
-    )->Iterator[tuple[str,np.ndarray|str]]: # name, and (D,) float32 or why there is none
-    "Features of files."
-    from .runs.own_videos import as_manifest
-    table = as_manifest([root/n for n in names])
-    good = [i for i,r in enumerate(table.rows) if r.status=='ok']
-    yield from ((names[i], r.status) for i,r in enumerate(table.rows) if r.status!='ok')
-    for row,x in _features(encoder, key, table, good, batch, machine): yield names[row],x
-
-def _make(todo:dict[str,tuple[int,int]], encode:Any, keep:Any)->dict[str,tuple[tuple,Any]]:
-    "Encode files in groups; what is done is kept from time to time, and when something stops it."
-    from .measure.features import SAVE_SECONDS
-    done,fresh,since,names = {},{},time.monotonic(),iter(todo)
-    try:
-        while group := list(itertools.islice(names, 512)):
-            for name,x in encode(group):
-                done[name] = fresh[name] = todo[name],x
-                if time.monotonic() - since > SAVE_SECONDS:
-                    keep(fresh)
-                    fresh,since = {},time.monotonic()
-    finally: keep(fresh)
-    return done
-
-def _encode_missing(folder:Path, root:Path, encoder:EncoderFile, key:dict, todo:dict,
-    old:SearchIndex|None, batch:int, how:dict)->tuple[dict[str,tuple[tuple,Any]],str]:
-    "Features, or reasons, for all of `todo`; and the fingerprint of the encoder."
-    from dataclasses import replace
-    from tqdm.auto import tqdm
-    from .training.machine import Machine
-    machine = Machine(**how)
-    network,code = read_network(encoder)
-    if old and old.code != code: raise SearchError(f'{folder}: was made by other code of the encoder '
-        f'{encoder.path}; delete this folder and search again')
-    kept = {n: d for n,d in _read_parts(folder, key, code).items() if d[0]==todo.get(n)}
-    rest = {n: s for n,s in todo.items() if n not in kept}
-    quiet = replace(machine, progress=False, workers=machine.workers if len(rest) > 256 else 0)
-    with tqdm(total=len(rest), desc='index', unit='video', disable=not machine.progress or not rest) as bar:
-        def encode(names):
-            for found in _encode(network, key, root, names, batch, quiet):
-                yield found
-                bar.update()
-        return kept | _make(rest, encode, lambda some: _add_part(folder, key, code, some)),code
-
-def _current(old:SearchIndex|None, files:dict)->tuple[dict[str,int],dict[str,tuple]]:
-    "Of an index, what is still true: name -> position, and the unreadable."
-    if not old: return {},{}
-    good = {n: i for i,(n,s) in enumerate(old.videos.items()) if files.get(n)==s}
-    return good,{n: b for n,b in old.bad.items() if files.get(n)==b[:2]}
 
 def update_index(
     folder:Path, # where the index is kept, or will be
@@ -321,30 +271,67 @@ def update_index(
     folder,root = Path(folder),Path(root)
     key,old = index_key(encoder, clips),open_index(folder, root)
     if not old and not new: raise SearchError(f'{folder}: there is no index yet; leave out --no-update')
-    files = video_files(root) if new or not old else old.videos | {n: b[:2] for n,b in old.bad.items()}
+    known = old.videos | {n: b[:2] for n,b in old.bad.items()} if old else {}
+    files = video_files(root) if new else known
     if old: _check_same(old, key, files)
-    good,bad = _current(old, files)
-    todo = {n: s for n,s in files.items() if n not in good and n not in bad}
-    gone = len(old) + len(old.bad) - len(good) - len(bad) - len(todo.keys() & {*old.videos, *old.bad}) \
-        if old else 0
+    todo = [n for n,s in files.items() if known.get(n) != s]
+    gone = len(known.keys() - files.keys())
     if old and not todo and not gone: return old,(0, 0)
     expect_writable(folder, '--index', folder=True)
-    done,code = _encode_missing(folder, root, encoder, key, todo, old, batch, machine) if todo else ({}, '')
-    fresh = {n: x for n,(_,x) in done.items() if not isinstance(x, str)}
-    bad |= {n: (*s, x) for n,(s,x) in done.items() if isinstance(x, str)}
-    names = [n for n in files if n in good or n in fresh]
-    if not names: raise SearchError(f'{root}: not one of its {len(files)} videos can be read; the first is '
+    network,code = read_network(encoder) if todo else (None, old.code) # type: ignore[union-attr]
+    if old: _check_code(old, code, encoder)
+    bad = {n: b for n,b in old.bad.items() if files.get(n)==b[:2]} if old else {}
+    kept = {n: x for (n,s),x in zip(old.videos.items(), np.asarray(old.x)) if files.get(n)==s} if old else {}
+    def written()->SearchIndex:
+        names = [n for n in files if n in kept]
+        x = np.stack([kept[n] for n in names])
+        return write_index(SearchIndex(folder, root, key, str(encoder.path), {n: files[n] for n in names},
+            dict(sorted(bad.items())), x, x.mean(0, dtype=np.float64), code))
+    try: # the index is whole at any time, and holds what is encoded so far
+        for name,x,save in _encode_files(network, key, root, todo, batch, machine):
+            if isinstance(x, str): bad[name] = (*files[name], x)
+            else: kept[name] = x
+            if save and kept: written()
+    finally:
+        if kept: index = written()
+    if not kept: raise SearchError(f'{root}: not one of its {len(files)} videos can be read; the first is '
         f'{min(bad)}: {bad[min(bad)][2]}')
-    x = np.empty((len(names), len(next(iter(fresh.values()), old.x[0] if old else ()))), np.float32)
-    for i,n in enumerate(names): x[i] = fresh[n] if n in fresh else old.x[good[n]] # type: ignore[union-attr]
-    index = write_index(SearchIndex(folder, root, key, str(encoder.path), {n: files[n] for n in names},
-        dict(sorted(bad.items())), x, x.mean(0, dtype=np.float64), code or (old.code if old else '')))
-    for part in folder.glob('parts/*.npz'): part.unlink(missing_ok=True)
-    return index,(len(done), gone)
+    return index,(len(todo), gone)
+
+HIDDEN = '.vssl-search' # in the folder of the videos
+
+def choose_index(
+    root:Path, # the folder of the videos
+    encoder:Path|None=None, # run folder or encoder.safetensors; None: that of the index
+    folder:Path|None=None, # of the index; None: one in the folder of the videos
+    clips:int|None=None, # per video; None: as in the index, and 10 in a new one
+)->tuple[Path,EncoderFile,int]: # folder of the index, encoder, clips
+    "Which index is meant. `SearchError` where none can be."
+    if not root.is_dir(): video_files(root) # raises
+    if encoder:
+        e = describe_encoder(encoder)
+        if not folder:
+            key = json.dumps(index_key(e, clips or 10), sort_keys=True)
+            sha = hashlib.sha256(key.encode()).hexdigest()[:12]
+            folder = root/HIDDEN/f"{e.about['view'].replace(':', '-')}-{sha}"
+        return folder,e,clips or read_about(folder).get('key', {}).get('clips', 10)
+    folders = [folder] if folder else sorted(p.parent for p in (root/HIDDEN).glob('*/index.json'))
+    indexes = {p: about for p in folders if (about := read_about(p))}
+    if not indexes: raise SearchError(f'{root}: has no index yet, and to make one takes an encoder: name a '
+        f'run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest {root}` and '
+        f'`vssl-nb pretrain infonce-laptop-rgb --data {root}`')
+    if len(indexes) > 1: raise SearchError(f'{root}: has {len(indexes)} indexes, of the encoders '
+        f'{", ".join(a["encoder"] for a in indexes.values())}; name one with --encoder')
+    [(place, about)] = indexes.items()
+    if not Path(about['encoder']).is_file(): raise SearchError(f'{place}: was made with the encoder '
+        f'{about["encoder"]}, which is gone; say where it is with --encoder')
+    return place,describe_encoder(about['encoder']),clips or about['key']['clips']
+
+# -- queries
 
 @dataclass(frozen=True)
 class Query:
-    "What is looked for."
+    "A video, or a span of one, whose like is searched for."
     text:str # as it was given
     path:Path # the file
     span:tuple[float,float]|None=None # seconds; None: all of it
@@ -355,17 +342,17 @@ def parse_query(
     root:Path, # the folder of the videos, where the file is looked for, too
     known:Iterable[str]=(), # names in the index
 )->Query:
-    "What a query says. `SearchError`."
-    def there(name): return next((p for p in (Path(name), root/name) if name and p.exists()), None)
+    "The file and the span of a query. `SearchError`."
+    def existing(name): return next((p for p in (Path(name), root/name) if name and p.exists()), None)
     file,at,span = text.rpartition('@')
-    path = there(text) or (there(file) if at else None)
+    path = whole = existing(text)
+    if at and not whole: path = existing(file)
     if path is None: raise SearchError(f'{file if at else text}: there is no such file, neither here nor in '
         f'{root}; name a video, or a span of one such as clip.mp4@12.5-15')
     if path.is_dir(): raise SearchError(f'{path}: is a folder; name a video')
     places = ((path.absolute(), root.absolute()), (path.resolve(), root.resolve()))
-    names = [n for pair in places if (n := Path(os.path.relpath(*pair)).as_posix()) in known]
-    name = names[0] if names else ''
-    if path==there(text): return Query(text, path, None, name)
+    name = next((n for p in places if (n := Path(os.path.relpath(*p)).as_posix()) in known), '')
+    if whole: return Query(text, path, None, name)
     hit = re.fullmatch(r'(\d+\.?\d*)-(\d+\.?\d*)', span)
     if not hit or float(hit[1]) >= float(hit[2]): raise SearchError(f'{text}: {span!r} is no span of time; '
         'give the seconds from-to, the first one smaller, such as @12.5-15')
@@ -389,88 +376,80 @@ def query_features(
     queries:Sequence[Query],
     encoder:EncoderFile,
     batch:int=64,
-    network:Any=None, # of `read_network`, for who asks again and again; None: it is read where it is needed
+    network:tuple[Any,str]|None=None, # of `read_network`, kept for later queries; None: read where needed
     **machine, # as in `update_index`
 )->np.ndarray: # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
-    known = list(_known(index, queries))
-    fresh = [q for q,x in zip(queries, known) if x is None]
-    found = _encode_queries(index, fresh, encoder, batch, network, machine) if fresh else []
-    for q,x in zip(fresh, found): _remember(index, q, x)
-    made = iter(found)
+    known = list(_known_features(index, queries))
+    new = [q for q,x in zip(queries, known) if x is None]
+    encoded = _encode_queries(index, new, encoder, batch, network, machine) if new else []
+    for q,x in zip(new, encoded): _keep_feature(index, q, x)
+    made = iter(encoded)
     return np.stack([next(made) if x is None else x for x in known])
 
-ASKED = 256 # queries from outside whose features are kept beside the index, the latest ones
-
-def _asked_file(index:SearchIndex, q:Query)->Path:
-    told = [str(q.path.resolve()), *_stamp(q.path), q.span, index.key, index.code]
-    return index.folder/'asked'/f'{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]}.npy'
-
-def _known(index:SearchIndex, queries:Sequence[Query])->Iterator[np.ndarray|None]: # (D,)
+def _known_features(index:SearchIndex, queries:Sequence[Query])->Iterator[np.ndarray|None]: # (D,)
     "The feature of each query that was encoded before: as a video of the folder, its copy or a query."
-    at,alike = {n: i for i,n in enumerate(index.videos)},defaultdict[int,list[str]](list)
-    for n,(size,_) in index.videos.items(): alike[size].append(n)
+    at,of_size = {n: i for i,n in enumerate(index.videos)},defaultdict[int,list[str]](list)
+    for n,(size,_) in index.videos.items(): of_size[size].append(n)
+    def is_copy(q, n):
+        with suppress(OSError): return index.videos[n]==_stamp(index.root/n) and filecmp.cmp(q.path,
+            index.root/n, shallow=False)
+        return False
     for q in queries:
-        now = _stamp(q.path)
-        same = [q.name] if index.videos.get(q.name)==now else (n for n in alike[now[0]]
-            if now[0] > 0 and index.videos[n]==_stamp(index.root/n) and _same_bytes(q.path, index.root/n))
-        name = None if q.span else next(iter(same), None)
-        yield _asked(index, q) if name is None else index.x[at[name]]
+        stamp = _stamp(q.path)
+        if q.span: name = None
+        elif index.videos.get(q.name)==stamp: name = q.name
+        else: name = next((n for n in of_size[stamp[0]] if stamp[0] > 0 and is_copy(q, n)), None)
+        yield _kept_feature(index, q) if name is None else index.x[at[name]]
 
-def _same_bytes(a:Path, b:Path)->bool:
-    with suppress(OSError): return filecmp.cmp(a, b, shallow=False)
-    return False
+KEPT_QUERIES = 256 # queries from outside whose features are kept beside the index, the latest ones
 
-def _asked(index:SearchIndex, q:Query)->np.ndarray|None: # (D,); None: never, or what is kept is damaged
-    try: x = np.load(_asked_file(index, q))
+def _query_file(index:SearchIndex, q:Query)->Path:
+    key = json.dumps([str(q.path.resolve()), *_stamp(q.path), q.span, index.key, index.code])
+    return index.folder/'queries'/f'{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy'
+
+def _kept_feature(index:SearchIndex, q:Query)->np.ndarray|None: # (D,); None: none, or a damaged one
+    try: x = np.load(_query_file(index, q))
     except (OSError, ValueError, EOFError): return None
     return x if x.shape==index.mean.shape and np.isfinite(x).all() else None
 
-def _remember(index:SearchIndex, q:Query, x:np.ndarray)->None:
+def _keep_feature(index:SearchIndex, q:Query, x:np.ndarray)->None: # (D,)
     from .training.checkpoints import CheckpointError, write_whole
-    with suppress(OSError, CheckpointError): # somebody else's index cannot be written, and answers as well
-        file = write_whole(_asked_file(index, q), lambda f: np.save(f, x))
-        old = sorted(file.parent.glob('*.npy'), key=lambda p: p.stat().st_mtime_ns)
-        for p in old[:-ASKED]: p.unlink(missing_ok=True)
+    with suppress(OSError, CheckpointError): # an index that may not be written answers as well
+        file = write_whole(_query_file(index, q), lambda f: np.save(f, x))
+        files = sorted(file.parent.glob('*.npy'), key=lambda p: p.stat().st_mtime_ns)
+        for old in files[:-KEPT_QUERIES]: old.unlink(missing_ok=True)
 
-def _import_torch()->None: # makes a million objects and drops none: who looks for garbage finds nothing
-    collects = gc.isenabled()
-    gc.disable()
-    try: importlib.import_module('vssl_nb.runs.own_videos')
-    finally:
-        if collects: gc.enable()
-
-def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, network:Any,
-    machine:dict)->list[np.ndarray]:
-    _import_torch()
-    from dataclasses import replace
-    from .training.machine import Machine
+def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int,
+    network:tuple[Any,str]|None, machine:dict)->list[np.ndarray]: # (D,) each
     from .data.manifest import Manifest
     from .runs.own_videos import as_manifest
+    from .training.machine import Machine
     table = as_manifest([q.path for q in queries])
-    def check(q, why):
-        if why: raise SearchError(f'{q.path}: {why}; search for another video')
-    for q,r in zip(queries, table.rows): check(q, r.status!='ok' and r.status)
+    def refuse(q, reason): raise SearchError(f'{q.path}: {reason}; search for another video')
+    for q,r in zip(queries, table.rows):
+        if r.status!='ok': refuse(q, r.status)
     spans = [span_frames(q, r.frames, r.fps) for q,r in zip(queries, table.rows)]
     class Spans(Manifest): # frame 0 of a row is the first of its span
         def decode(self, row, numbers, what='clips'):
             return super().decode(row, [int(i) + spans[row][0] for i in numbers], what)
     rows = [replace(r, frames=n) for r,(_,n) in zip(table.rows, spans)]
-    network,code = network or read_network(encoder)
-    if code != index.code: raise SearchError(f'{index.folder}: was made by other code of the encoder '
-        f'{encoder.path}; delete this folder and search again')
+    net,code = network or read_network(encoder)
+    _check_code(index, code, encoder)
     quiet = Machine(**machine | {'workers': 0, 'progress': False})
-    found = [x for _,x in _features(network, index.key, Spans(table.path, rows), list(range(len(rows))),
-        batch, quiet)]
-    for q,x in zip(queries, found): check(q, x if isinstance(x, str) else '')
-    return found # type: ignore[return-value]
+    features = dict(_features(net, index.key, Spans(table.path, rows), batch, quiet))
+    for row,x in features.items():
+        if isinstance(x, str): refuse(queries[row], x)
+    return [features[i] for i in range(len(queries))] # type: ignore[misc]
+
+# -- answers
 
 @dataclass(frozen=True)
 class Hit:
-    "A video that was found."
+    "One of the nearest videos."
     video:str # its name in the folder
     rank:int # 1 is the nearest
-    similarity:float # cosine from the middle of the folder, -1 to 1
+    similarity:float # cosine after the mean of the folder is taken off, -1 to 1
 
 def find_nearest(
     index:SearchIndex,
@@ -481,15 +460,15 @@ def find_nearest(
 )->list[list[Hit]]: # for each query, the nearest first
     "The nearest videos of each query."
     if k < 1: raise SearchError(f'k={k} finds nothing; take 1 or more')
-    names = list(index.videos)
-    at,found = {n: i for i,n in enumerate(names)},list[list[Hit]]()
+    names,hits = list(index.videos),list[list[Hit]]()
+    at = {n: i for i,n in enumerate(names)}
     some = max(1, 2**26//len(names)) # queries at a time: 256 MiB of cosines
     for i in range(0, len(x), some):
         sim = centred_cosines(x[i:i+some], index.x, index.mean)
         for q,row in zip(queries[i:i+some], sim):
             best = nearest(row, k, None if keep_self else at.get(q.name))
-            found.append([Hit(names[j], n, float(row[j])) for n,j in enumerate(best, 1)])
-    return found
+            hits.append([Hit(names[j], n, float(row[j])) for n,j in enumerate(best, 1)])
+    return hits
 
 def _unquoted(text:str)->str: # what a terminal makes of a file that is dropped on it
     try: words = shlex.split(text)
@@ -512,46 +491,61 @@ def answer_lines(
             yield q,find_nearest(index, [q], x, k, keep_self)[0]
         except SearchError as e: yield e
 
-def as_rows(
-    queries:Sequence[Query], found:list[list[Hit]],
-)->list[dict[str,Any]]: # query, rank, similarity, video
-    "One row for each video that was found."
-    return [{'query': q.text, 'rank': h.rank, 'similarity': round(h.similarity, 6), 'video': h.video}
-        for q,hits in zip(queries, found) for h in hits]
-
-def as_text(queries:Sequence[Query], found:list[list[Hit]])->str:
+def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
     "The answers for a terminal."
-    lines = []
-    for q,hits in zip(queries, found):
-        lines += [q.text, *(f'{h.rank:>4}  {h.similarity:6.3f}  {h.video}' for h in hits)]
-    return '\n'.join(lines)
-
-def _write_text(path:Path, text:str)->Path:
-    from .training.checkpoints import write_whole
-    return write_whole(path, lambda f: f.write(text.encode()))
+    return '\n'.join(line for q,of_query in zip(queries, hits) for line in (q.text,
+        *(f'{h.rank:>4}  {h.similarity:6.3f}  {h.video}' for h in of_query)))
 
 def check_outputs(paths:Sequence[Path], known:Sequence[str]=('.csv', '.json', '.html')):
     "Refuse a file that cannot be written, before any work. `SearchError`, `PathError`."
     for path in paths:
         if path.suffix not in known: raise SearchError(f'{path}: must end in {", ".join(known)}')
         expect_writable(path)
-        if path.suffix=='.parquet': arrow_modules(path)
+        if path.suffix=='.parquet': _arrow(path)
+
+def _write_csv(path:Path, rows:Iterable[Sequence[Any]])->Path:
+    text = io.StringIO(newline='')
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    return _write_text(path, text.getvalue())
 
 def write_answers(
     path:Path, # .csv, .json or .html
-    index:SearchIndex, queries:Sequence[Query], found:list[list[Hit]],
+    index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
 )->Path:
     "The answers as a file of that kind."
     check_outputs([path])
-    if path.suffix=='.html': return write_wall(path, index, queries, found)
-    rows = as_rows(queries, found)
+    if path.suffix=='.html': return write_wall(path, index, queries, hits)
+    rows = [{'query': q.text, 'rank': h.rank, 'similarity': round(h.similarity, 6), 'video': h.video}
+        for q,of_query in zip(queries, hits) for h in of_query]
     if path.suffix=='.json': return _write_text(path, json.dumps(rows, indent=1, ensure_ascii=False) + '\n')
-    with tempfile.SpooledTemporaryFile(mode='w+', newline='', encoding='utf-8') as f:
-        table = csv.DictWriter(f, ['query', 'rank', 'similarity', 'video'], lineterminator='\n')
-        table.writeheader()
-        table.writerows(rows)
-        f.seek(0)
-        return _write_text(path, f.read())
+    return _write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
+
+TABLES = ('.npz', '.csv', '.parquet')
+
+def _arrow(path:Path)->tuple[Any,Any]: # pyarrow and pyarrow.parquet
+    try: return importlib.import_module('pyarrow'),importlib.import_module('pyarrow.parquet')
+    except ImportError: raise SearchError(f'{path}: to write .parquet takes pyarrow (pip install pyarrow); '
+        'or take .npz or .csv') from None
+
+def write_video_features(
+    path:Path, # .npz, .csv or .parquet
+    video:Sequence[str], # (N,) names
+    label:Sequence[str], # (N,) class names, or ''; not in .csv
+    x:np.ndarray, # (N, D) float32
+)->Path:
+    "Features with the names of their videos. `SearchError`."
+    from .training.checkpoints import write_whole
+    check_outputs([path], TABLES)
+    if path.suffix=='.csv': return _write_csv(path, [('video', *range(x.shape[1])),
+        *([name, *map(str, row)] for name,row in zip(video, x))])
+    if path.suffix=='.npz': return write_whole(path, lambda f: np.savez(f, video=np.array(video),
+        label=np.array(label), x=x))
+    arrow,parquet = _arrow(path)
+    table = arrow.table({'video': list(video), 'label': list(label),
+        'x': arrow.FixedSizeListArray.from_arrays(arrow.array(x.ravel()), x.shape[1])})
+    return write_whole(path, lambda f: parquet.write_table(table, f))
+
+# -- a page on which queries and answers play
 
 PREVIEW_SECONDS,PREVIEW_SIDE = 6.,160 # of a preview: seconds at most, px of the shorter side
 
@@ -594,14 +588,13 @@ PLAY = '''const look = new IntersectionObserver(seen => seen.forEach(e =>
 document.querySelectorAll('video').forEach(v => { v.muted = true; look.observe(v);
   v.addEventListener('mouseenter', () => v.play().catch(() => {})); });'''
 
-def _tile(page:Path, query:Query, title:str)->str:
+def _tile(page:Path, query:Query, title:str)->str: # HTML
     "One video of the wall."
     from .data.video import VideoError
     link = quote(os.path.relpath(query.path.absolute(), page.absolute().parent).replace(os.sep, '/'))
-    source = link
     try:
-        if query.span or not plays_in_browsers(query.path):
-            source = 'data:video/mp4;base64,' + b64encode(preview(query)).decode()
+        source = link if not query.span and plays_in_browsers(query.path) else \
+            'data:video/mp4;base64,' + b64encode(preview(query)).decode()
         film = f'<video src="{source}" muted loop playsinline preload="metadata"></video>'
     except VideoError as e: film = f'<div class="none">{html.escape(e.reason)}</div>'
     return f'<figure>{film}<figcaption><b>{html.escape(title)}</b><br><a href="{link}">' \
@@ -609,82 +602,17 @@ def _tile(page:Path, query:Query, title:str)->str:
 
 def write_wall(
     path:Path, # .html
-    index:SearchIndex, queries:Sequence[Query], found:list[list[Hit]],
+    index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
 )->Path:
-    "A page of queries and what was found for them, all playing."
-    body = []
-    for q,hits in zip(queries, found):
+    "A page of queries and their nearest videos, all playing."
+    sections = []
+    for q,of_query in zip(queries, hits):
         span = f'{q.span[0]:g}–{q.span[1]:g} s' if q.span else 'query'
         tiles = [_tile(path, Query(h.video, index.root/h.video, None, h.video),
-            f'{h.rank} · {h.similarity:.3f}') for h in hits]
-        body.append(f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>')
+            f'{h.rank} · {h.similarity:.3f}') for h in of_query]
+        sections.append(f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>')
     name = '/'.join(Path(index.encoder).parts[-2:])
-    told = f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}'
+    about = f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}'
     return _write_text(path, '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
-        f'<style>{WALL_STYLE}</style><h1>Search</h1><p>{html.escape(told)}</p>{"".join(body)}'
+        f'<style>{WALL_STYLE}</style><h1>Search</h1><p>{html.escape(about)}</p>{"".join(sections)}'
         f'<script>{PLAY}</script></html>\n')
-
-HIDDEN = '.vssl-search' # in the folder of the videos
-
-def choose_index(
-    root:Path, # the folder of the videos
-    encoder:Path|None=None, # run folder or encoder.safetensors; None: that of the index
-    folder:Path|None=None, # of the index; None: one in the folder of the videos
-    clips:int|None=None, # per video; None: as in the index, and 10 in a new one
-)->tuple[Path,EncoderFile,int]: # folder of the index, encoder, clips
-    "Which index is meant. `SearchError` where none can be."
-    if not root.is_dir(): _entries(root, '') # says why not
-    if encoder:
-        e = describe_encoder(encoder)
-        if not folder:
-            key = json.dumps(index_key(e, clips or 10), sort_keys=True)
-            view,sha = e.about['view'].replace(':', '-'),hashlib.sha256(key.encode()).hexdigest()
-            folder = root/HIDDEN/f'{view}-{sha[:12]}'
-        return folder,e,clips or read_about(folder).get('key', {}).get('clips', 10)
-    kept = [folder] if folder else sorted(p.parent for p in (root/HIDDEN).glob('*/index.json'))
-    told = {p: about for p in kept if (about := read_about(p))}
-    if not told: raise SearchError(f'{root}: has no index yet, and to make one takes an encoder: name a run '
-        f'with --encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest {root}` and '
-        f'`vssl-nb pretrain infonce-laptop-rgb --data {root}`')
-    if len(told) > 1: raise SearchError(f'{root}: has {len(told)} indexes, of the encoders '
-        f'{", ".join(a["encoder"] for a in told.values())}; name one with --encoder')
-    [(place, about)] = told.items()
-    if not Path(about['encoder']).is_file(): raise SearchError(f'{place}: was made with the encoder '
-        f'{about["encoder"]}, which is gone; say where it is with --encoder')
-    return place,describe_encoder(about['encoder']),clips or about['key']['clips']
-
-TABLES = ('.npz', '.csv', '.parquet')
-
-def check_tables(path:Path):
-    "Refuse a table of features that cannot be written, before any work. `SearchError`."
-    check_outputs([path], TABLES)
-
-def write_video_features(
-    path:Path, # .npz, .csv or .parquet
-    video:Sequence[str], # (N,) names
-    label:Sequence[str], # (N,) class names, or ''; not in .csv
-    x:np.ndarray, # (N, D) float32
-)->Path:
-    "Features with the names of their videos. `SearchError`."
-    from .training.checkpoints import write_whole
-    check_tables(path)
-    if path.suffix=='.npz': return write_whole(path, lambda f: np.savez(f, video=np.array(video),
-        label=np.array(label), x=x))
-    if path.suffix=='.csv':
-        with tempfile.SpooledTemporaryFile(mode='w+', newline='', encoding='utf-8') as f:
-            table = csv.writer(f, lineterminator='\n')
-            table.writerow(['video', *map(str, range(x.shape[1]))])
-            table.writerows([name, *map(str, row)] for name,row in zip(video, x))
-            f.seek(0)
-            return _write_text(path, f.read())
-    arrow,parquet = arrow_modules(path)
-    values = arrow.array(x.ravel())
-    table = arrow.table({'video': list(video), 'label': list(label),
-        'x': arrow.FixedSizeListArray.from_arrays(values, x.shape[1])})
-    return write_whole(path, lambda f: parquet.write_table(table, f))
-
-def arrow_modules(path:Path)->tuple[Any,Any]: # pyarrow and pyarrow.parquet
-    "What writes .parquet. `SearchError` where it is not installed."
-    try: return importlib.import_module('pyarrow'),importlib.import_module('pyarrow.parquet')
-    except ImportError: raise SearchError(f'{path}: to write .parquet takes pyarrow (pip install pyarrow); '
-        'or take .npz or .csv') from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -98,8 +98,8 @@ def seconds_per_step(
     epochs = max(learning.epochs, math.ceil(40*learning.batch*learning.accumulate/videos) + 1) # 40 steps
     p = build(override(recipe, epochs=epochs), manifest, device, machine)
     times = [time.monotonic()]
-    steps:Any = fit(TrainingState(p.method, p.optimizer), p.batches, p.views, p.schedule, device,
-        DTYPES[machine.dtype], p.clip_norm)
+    steps:Any = fit(TrainingState(p.method, p.optimizer), cast(DataLoader, p.batches), p.views, p.schedule,
+        device, DTYPES[machine.dtype], clip_norm=p.clip_norm)
     with backend_settings(machine):
         for result in steps:
             result.read() # waits for the device
