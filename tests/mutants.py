@@ -37,10 +37,6 @@ SKIP = ('eval:', 'slow', 'cuda', 'data') # directives of cells that a notebook t
 
 # (room, before, after as the report says them, why no test can tell the difference)
 EQUIVALENT: list[tuple[str,str,str,str]] = [
-    ('13_momentum',
-        'return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n))',
-        'return torch.from_numpy(np.random.default_rng((seed, step, part, 3)).permutation(n))',
-        'any fourth number will do that nothing else uses'),
     ('13_momentum', '@torch.no_grad()', '(deleted)',
         'of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves memory'),
     ('17_machine',

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
 from vssl_nb.data import manifest, toy, clips as augment
-from vssl_nb.nets import backbones
+from vssl_nb.nets import backbones, heads
 from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.runs import finetuning
 from vssl_nb.training.checkpoints import load
@@ -73,7 +73,7 @@ def small(name, **fields):
 
 def net(how, view='residual', seed=0):
     encoder = backbones.create('tiny', seed=seed)
-    head = backbones.make_head('gaussian', encoder.dim, None, 16) if how.mixture else None
+    head = heads.make_head('gaussian', encoder.dim, None, 16) if how.mixture else None
     return make_classifier(encoder, 8, how, view, seed, head)
 
 

@@ -38,7 +38,7 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import nn
-from vssl_nb.nets.backbones import Projection
+from vssl_nb.nets.heads import Projection
 from vssl_nb.ssl.memory import ema_update, named_clips
 
 class BYOL(nn.Module):

@@ -10,7 +10,7 @@ import torch
 
 from vssl_nb.nets import backbones
 from vssl_nb.data import manifest, toy
-from vssl_nb.nets.backbones import make_head
+from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import load, read_heads
 from vssl_nb.measure.classify import CropClips, Testing, load_predictions
 from vssl_nb.data.clips import collate

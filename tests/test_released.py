@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vssl_nb.training.checkpoints import CheckpointError, load_released, save_released
-from vssl_nb.nets.resnets import r3d18_iic
+from vssl_nb.nets.backbones import r3d18_iic
 
 K, DIM = 32, 128
 WIDTHS = {'3b': (64, 96, 128, 16, 32, 32), '3c': (128, 128, 192, 32, 96, 64),

@@ -12,7 +12,7 @@ from scipy.stats import gmean
 
 from vssl_nb import cli
 from vssl_nb.measure import uncertainty
-from vssl_nb.nets.backbones import make_head
+from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import export_encoder, read_encoder, read_heads
 from vssl_nb.runs.evaluation import baselines, measure_encoder, open_trained, retrieve, retrieve_two_streams
 from vssl_nb.training.machine import Machine

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..nets.backbones import make_head
+from ..nets.heads import make_head
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
     mining_precision, mining_recall)
 from ..ssl.memory import EncoderPair, PairMethod, Queue, momentum_keys, named_clips
-from ..data.clips import one_of
+from ..data.clips import one_of, stream
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
 UNTIL_FULL = ('wait', 'infonce', 'none')
@@ -37,8 +36,7 @@ def coin(
     seed:int, step:int, # the same in all processes
 )->bool:
     "One coin per step, for the whole global batch."
-    # four numbers, so that no clip and no order of keys shares its random numbers
-    return bool(np.random.default_rng((seed, step, 0, 3)).random() < p)
+    return bool(stream('coin', seed, step).random() < p)
 
 def with_mined(
     q:Tensor, # (B, D) queries, unit length
@@ -77,11 +75,11 @@ def learn_from(
     counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
     sim,match = with_mined(q, k, queue[view], counted, own)
     logs = {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
-        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.found, label, queue.label),
-        'mined_r1': mining_recall(sims[mining_view], ~mined.found, label, queue.label)}
-    if cmr is not None and cmr.counts:
-        cmr.update(mined.found, label, queue, batch.get('epoch', 0))
-        logs |= {'mined_rk': mining_hits(mined.found, label, queue.label), 'cmr': cmr.median()}
+        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.others, label, queue.label),
+        'mined_r1': mining_recall(sims[mining_view], ~mined.others, label, queue.label)}
+    if cmr is not None:
+        cmr.update(mined.others, label, queue, batch.get('epoch', 0))
+        logs |= {'mined_rk': mining_hits(mined.others, label, queue.label), 'cmr': cmr.median()}
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.clips import one_of, send_to
-from ..nets.backbones import make_head
+from ..data.clips import one_of, stream, send_to
+from ..nets.heads import make_head
 from ..training.distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
@@ -31,7 +31,7 @@ def sampled_ids(
     seed:int, step:int, part:int=0, # as in `intra_order`
 )->Tensor: # (M, 1+K) the own id first, then K of all V with replacement: it may come again
     "Which rows of the banks each clip is compared with (released code, b11)."
-    rng, n = np.random.default_rng((seed, step, part, 7)), len(index)*world_size()
+    rng, n = stream('negatives', seed, step, part), len(index)*world_size()
     drawn = own_share(rng.integers(videos, size=(n, negatives)))
     return torch.cat([index[:,None], send_to(drawn, index.device)], 1)
 
@@ -80,8 +80,7 @@ def intra_order(
 )->Tensor: # (M, T): which frame comes when; 'patches' (M, 4): which quarter comes where; on the CPU
     "How each clip of a batch is broken (released code, b11: 'repeat', 'shuffle')."
     one_of(INTRA, intra=kind)
-    # four numbers, so that no clip and no coin shares its random numbers
-    rng, n = np.random.default_rng((seed, step, part, 6)), clips*world_size()
+    rng, n = stream('broken', seed, step, part), clips*world_size()
     if kind=='repeat': return own_share(rng.integers(frames, size=(n, 1)).repeat(frames, 1))
     if kind=='patches': # any order but the one that changes nothing
         turns = np.array([*itertools.permutations(range(4))][1:])
@@ -186,7 +185,7 @@ class IIC(nn.Module):
         miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'stages=7'
         topk:tuple[int,...]=(5,), # positives of a named miner; several: in equal parts of the training
         same_source:str='negative', # with a miner, clips of the same recording; or 'positive', 'ignored'
-        head:str|None=None, # a name of `backbones.HEADS`; None: the feature itself is compared (b11)
+        head:str|None=None, # a name of `heads.HEADS`; None: the feature itself is compared (b11)
         dim:int=128, dim_hidden:int|None=None, # of the head
         bn:str='sync', groups:int|None=None, # of `distributed.group_batchnorm`: 'sync' or 'split'
         seed:int=0, # of head and first rows, of drawn ids and broken clips
@@ -236,7 +235,7 @@ class IIC(nn.Module):
                 for pair in (self.views, self.views[::-1]))
         if self.training: self.bank.wait({v: z.detach() for v,z in now.items()}, batch)
         logs = {k: (v + more[k])/2 for k,v in logs.items()}
-        if self.cmr is not None and self.cmr.counts: logs['cmr'] = self.cmr.median()
+        if self.cmr is not None: logs['cmr'] = self.cmr.median()
         return a + b, logs
 
     def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
@@ -265,9 +264,9 @@ def mine_banks(
     label, source = (batch.get(c, unknown) for c in ('label', 'source'))
     others = torch.arange(bank.size, device=unknown.device) != batch['index'][:,None]
     mined = mine(miner, sims, source, bank.source, bank.valid & others, same_source)
-    logs = {'mined': mining_precision(mined.found, label, bank.label),
+    logs = {'mined': mining_precision(mined.others, label, bank.label),
         'mined_r1': mining_recall(next(iter(sims.values())), mined.excluded, label, bank.label)}
-    if cmr is not None and cmr.counts:
-        cmr.update(mined.found, label, bank, batch.get('epoch', 0))
-        logs['mined_rk'] = mining_hits(mined.found, label, bank.label)
+    if cmr is not None:
+        cmr.update(mined.others, label, bank, batch.get('epoch', 0))
+        logs['mined_rk'] = mining_hits(mined.others, label, bank.label)
     return mined, logs

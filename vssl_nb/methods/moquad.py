@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nets.backbones import make_head
+from ..nets.heads import make_head
 from ..training.distributed import all_pairs, group_batchnorm, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.clips import send_to
-from ..nets.backbones import make_head
+from ..data.clips import send_to, stream
 from ..training.distributed import gather, group_batchnorm, rank, world_size
 from ..nets.heads import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,
-    log_uncertainty, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
+    log_uncertainty, make_head,
+    match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..ssl.memory import named_clips
 
 # %% ../../nbs/lessons/17_provico.ipynb #8e4fdc44
@@ -113,7 +113,7 @@ class ProViCo(nn.Module):
 
     def draw(self, mu:Tensor, s:Tensor, step:int)->tuple[Tensor,Tensor,Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
-        (B, N, D), K, rng = mu.shape, self.samples, np.random.default_rng((self.seed, step, 6))
+        (B, N, D), K, rng = mu.shape, self.samples, stream('samples', self.seed, step)
         drawn = rng.standard_normal((world_size()*B, K, D), dtype=np.float32), rng.integers(N,
             size=(world_size()*B, K))
         # of what is drawn for the videos of all processes, those of this one

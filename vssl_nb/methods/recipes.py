@@ -29,7 +29,7 @@ class PairSettings(Settings):
     # whose statistics BatchNorm takes: `training.distributed.group_batchnorm`
     bn:Literal['shuffle','sync','split']='sync'
     groups:Count|None=None # BatchNorm groups over all processes; none: one in each process
-    head:str='projection' # a name of `nets.backbones.HEADS`, or 'package.module:name'
+    head:str='projection' # a name of `heads.HEADS`, or 'package.module:name'
     queue:Index=2048 # keys kept
     temperature:Positive=.07 # of the softmax
     clips:ClassVar[tuple[str,...]] = ('q', 'k')
@@ -70,7 +70,7 @@ class SimCLRSettings(Settings):
     "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     dim:Count=128 # of the space the loss compares in
-    head:str='projection' # a name of `backbones.HEADS`, or 'package.module:name'
+    head:str='projection' # a name of `heads.HEADS`, or 'package.module:name'
     temperature:Positive=.1 # of the softmax (CVRL)
     clips:ClassVar[tuple[str,...]] = ('q', 'k')
     name:ClassVar[str] = 'simclr'
@@ -145,7 +145,7 @@ class IICSettings(Settings):
     miner_options:tuple[str,...]=() # further arguments of the miner, such as 'stages=7'
     topk:tuple[Index,...]=(5,) # positives mined; several numbers: in equal parts of the training
     same_source:Literal['negative','positive','ignored']='negative' # clips of one recording, with a miner
-    head:str|None=None # a name of `backbones.HEADS`; none: the feature itself is compared (b11)
+    head:str|None=None # a name of `heads.HEADS`; none: the feature itself is compared (b11)
     dim:Count=128 # of the head
     dim_hidden:Count|None=None # of the head
     bn:Literal['sync','split']='sync' # whose statistics BatchNorm takes: `distributed.group_batchnorm`
@@ -171,7 +171,7 @@ class MoQuadSettings(Settings):
     temperature:Positive=.1 # of the softmax (CVRL: 0.1)
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     dim:Count=128 # of the space the loss compares in
-    head:str='projection' # a name of `backbones.HEADS`, or 'package.module:name'
+    head:str='projection' # a name of `heads.HEADS`, or 'package.module:name'
     name:ClassVar[str] = 'moquad'
     method:ClassVar[str] = 'vssl_nb.methods.moquad:MoQuad'
 
@@ -244,7 +244,7 @@ class ProViCoSettings(Settings):
     clamp:Positive|None=15. # log-variances stay within plus and minus this; ours
     dim:Count=512 # of the distributions; open in the paper
     dim_hidden:Count|None=None # the Gaussian head has none
-    head:str='gaussian' # a name of `backbones.HEADS`, or 'package.module:name'
+    head:str='gaussian' # a name of `heads.HEADS`, or 'package.module:name'
     name:ClassVar[str] = 'provico'
     method:ClassVar[str] = 'vssl_nb.methods.provico:ProViCo'
 

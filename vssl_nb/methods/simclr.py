@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nets.backbones import make_head
+from ..nets.heads import make_head
 from ..training.distributed import all_pairs, group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
@@ -35,7 +35,7 @@ class SimCLR(nn.Module):
         temperature:float=.1, # of the softmax (CVRL: 0.1)
         dim:int=128, # of the compared features (SimCLR, CVRL: 128)
         dim_hidden:int|None=None, # of the projection; D if not given
-        head:str='projection', # a name of `backbones.HEADS`, or 'package.module:name'
+        head:str='projection', # a name of `heads.HEADS`, or 'package.module:name'
         view:str='rgb', # entry of the batch to learn from
         seed:int=0, # of the projection
     ):

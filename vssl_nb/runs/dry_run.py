@@ -12,7 +12,8 @@ from torch.utils.data import default_collate
 
 from ..data import motion
 from ..data.clips import find_augmentation
-from ..nets.backbones import cost, create, make_head
+from ..nets.backbones import cost, create
+from ..nets.heads import make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
 from .parts import build_method, flow_is_live, lr_schedule, training_device, training_draw

@@ -361,7 +361,7 @@ def make_classifier(
     "The classifier that a training asks for; ValueError where it lacks its Gaussian head."
     if not how.mixture: return Classifier(encoder, classes, how, view, seed)
     if gaussian is None: raise ValueError(f'{how.name}: mixture={how.mixture} draws from a Gaussian head; '
-        "give one, such as `backbones.make_head('gaussian', encoder.dim)`, or set mixture=0")
+        "give one, such as `heads.make_head('gaussian', encoder.dim)`, or set mixture=0")
     return GaussianClassifier(encoder, classes, how, view, seed, gaussian=gaussian)
 
 # %% ../../nbs/library/finetuning.ipynb #8c0957e2

@@ -33,7 +33,7 @@ def save_pretrained(
     folder, # made, or written over
     encoder:nn.Module, # from `backbones.create`, or of a run
     about:dict[str,Any], # at least `backbone`; plain values only
-    heads:dict[str,nn.Module]|None=None, # from `backbones.make_head`
+    heads:dict[str,nn.Module]|None=None, # from `heads.make_head`
     text:str='', # a paragraph for the card
 )->Path: # the folder
     "Write an encoder as a folder: weights, config.json and a card. `CheckpointError`."

@@ -91,7 +91,7 @@ def measure_mining(
     nearest = hits = asked = told_by = taken = 0
     for rows in torch.arange(N).split(max(1, 2**25//len(searched)//len(networks))): # 128 MiB at a time
         sims = {v: f.x[rows] @ z[v] for v,f in networks.items()}
-        found = mine(miner, sims, first.source[rows], kept.source, same_source=same_source).found
+        found = mine(miner, sims, first.source[rows], kept.source, same_source=same_source).others
         label = first.label[rows]
         cmr.update(found, label, kept)
         told = found & (label[:,None] >= 0) & (kept.label >= 0)

@@ -13,14 +13,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..nets.backbones import make_head
+from ..nets.heads import make_head
 from ..training.distributed import gather, group_batchnorm, permute_across_ranks, world_size
-from ..data.clips import one_of
+from ..data.clips import one_of, stream
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
 def named_clips(
@@ -238,8 +237,7 @@ def key_order(
     part:int=0, # number of the batch within the step, with gradient accumulation
 )->Tensor: # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
-    # four numbers, so that no clip shares its random numbers
-    return torch.from_numpy(np.random.default_rng((seed, step, part, 2)).permutation(n))
+    return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
 
 @torch.no_grad()
 def encode_shuffled(
@@ -270,7 +268,7 @@ class EncoderPair(nn.Module):
         momentum_schedule:str='fixed', # 'fixed' (released) or 'cosine', see `momentum_at`
         bn:str='sync', # whose statistics BatchNorm takes: 'shuffle' (MoCo, released), 'sync' or 'split'
         groups:int|None=None, # of BatchNorm, over all processes ('shuffle', 'split'); None: one in each
-        head:str='projection', # the projection: a name of `backbones.HEADS`, or 'package.module:name'
+        head:str='projection', # the projection: a name of `heads.HEADS`, or 'package.module:name'
         seed:int=0, # of the projection and of the order of the keys
     ):
         super().__init__()
@@ -279,7 +277,8 @@ class EncoderPair(nn.Module):
                 "give momentum a number, or use bn='sync'")
         one_of(MOMENTUM_SCHEDULES, momentum_schedule=momentum_schedule)
         self.encoder = group_batchnorm(encoder, bn, groups)
-        self.projection = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
+        projection = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
+        self.projection = group_batchnorm(projection, bn, groups)
         self.momentum_encoder = None if momentum is None else momentum_copy(self.encoder, self.projection)
         self.momentum, self.momentum_schedule = momentum, momentum_schedule
         self.shuffle, self.seed = bn=='shuffle', seed

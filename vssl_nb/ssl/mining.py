@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
-           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_recall',
-           'mining_hits', 'share_per_class', 'ClassMiningRecall']
+           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits',
+           'mining_recall', 'share_per_class', 'ClassMiningRecall']
 
 # %% ../../nbs/lessons/11_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -70,10 +70,10 @@ def stage_sizes(
     stages:int, # of the cascade, at least 1
     ratio:float, # r, share that a stage keeps, between 0 and 1
     k:int, # what the last stage takes
-    of:str='memory', # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
+    # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
+    of:Literal['memory','previous']='memory',
 )->tuple[int,...]: # candidates that are left after each stage; the last is k
     "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
-    one_of(('memory', 'previous'), of=of)
     sizes = [size]
     for i in range(1, stages): sizes.append(int(size*ratio**i) if of=='memory' else int(sizes[-1]*ratio))
     if sizes[-1] < k:
@@ -111,8 +111,8 @@ def stage_views(
     if missing := [v for v in turns if v not in names]:
         raise ValueError(f"order={order!r} asks for a view {missing[0]!r}, and there are "
             f"{', '.join(names)}; or write 'released' or 'paper'")
-    asked = [turns[i % len(turns)] for i in range(stages)]
-    return (*asked[:-1], names[0] if order=='released' else asked[-1])
+    looks = [turns[i % len(turns)] for i in range(stages)]
+    return (*looks[:-1], names[0] if order=='released' else looks[-1])
 
 # %% ../../nbs/lessons/11_mining.ipynb #8f8e419d
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Cascade:
             raise ValueError(f'ratio={self.ratio:g} of a cascade: a stage keeps a share between 0 and 1')
 
     @property
-    def searches_same_source(self)->bool: # `mine` asks
+    def searches_same_source(self)->bool: # `mine` reads it
         "Are siblings and older keys of the video among the candidates?"
         return self.siblings=='none'
 
@@ -141,8 +141,8 @@ class Cascade:
     )->Iterator[Tensor]: # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
         views, left = stage_views(self.order, self.stages, tuple(sims)), None
-        of = 'previous' if self.order=='paper' else 'memory'
-        sizes = stage_sizes(excluded.shape[1], self.stages, self.ratio, self.k, of)
+        sizes = stage_sizes(excluded.shape[1], self.stages, self.ratio, self.k,
+            'previous' if self.order=='paper' else 'memory')
         for i,(view,n) in enumerate(zip(views, sizes)):
             sim = sims[view] if left is None else sims[view].gather(1, left)
             if i==0 or self.siblings!='first':
@@ -152,7 +152,7 @@ class Cascade:
             yield left
 
     def __call__(self, sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (B, N) bool
-        "What is left after the last stage, without what is excluded."
+        "The candidates that the last stage leaves, without excluded ones."
         for left in self.survivors(sims, excluded): pass
         return torch.zeros_like(excluded).scatter_(1, left, True) & ~excluded
 
@@ -186,15 +186,15 @@ def _number(word:str): # 7, 0.5 or the word itself
 # %% ../../nbs/lessons/11_mining.ipynb #9753cfc9
 @dataclass(frozen=True)
 class Mined:
-    "What mining found in the memory, each (B, N) bool."
+    "Masks over the memory, each (B, N) bool."
     positive:Tensor # counts as a match
     topk:Tensor # what the miner took
     excluded:Tensor # needs no mining: the same source, older keys of the video, slots not filled yet
     ignored:Tensor|None=None # neither positive nor negative; None: there are none
 
     @property
-    def found(self)->Tensor: # (B, N) bool
-        "What was mined without siblings, which are known anyway: the quality of mining is measured on it."
+    def others(self)->Tensor: # (B, N) bool
+        "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
         return self.topk & ~self.excluded
 
 def mine(
@@ -205,7 +205,7 @@ def mine(
     valid:Tensor|None=None, # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
     same_source:str='positive', # clips of one recording: 'positive' (released), 'negative', 'ignored'
 )->Mined:
-    "Exclude what needs no mining, let the miner search, and say who is a positive."
+    "Exclude candidates that need no mining, let the miner search, and mark the positives."
     one_of(SAME_SOURCE, same_source=same_source)
     same = is_same_source(source, sources)
     empty = torch.zeros_like(same) if valid is None else ~valid.expand_as(same)
@@ -218,21 +218,33 @@ def mine(
 
 def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
-        what = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
+        tensor = isinstance(topk, Tensor)
+        given = f'{topk.dtype} {tuple(topk.shape)}' if tensor else f'a {type(topk).__name__}'
         name = getattr(miner, '__name__', type(miner).__name__)
         raise ValueError(f'the miner {name} must give a boolean tensor '
-            f'{tuple(excluded.shape)} (queries, candidates), not {what}')
+            f'{tuple(excluded.shape)} (queries, candidates), not {given}')
     return topk & ~excluded # no answer of a miner brings an excluded candidate back
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7
+def _labelled(topk:Tensor, label:Tensor, labels:Tensor)->tuple[Tensor,Tensor]: # (B, N) bool: known, right
+    known = topk & (label[:,None] >= 0) & (labels >= 0)
+    return known, known & (label[:,None]==labels)
+
 def mining_precision(
-    topk:Tensor, # (B, N) bool, from mining: `Mined.found`
+    topk:Tensor, # (B, N) bool, from mining: `Mined.others`
     label:Tensor, # (B,) class ids, -1 unlabelled
     labels:Tensor, # (N,) of the candidates
 )->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
     "The share of mined candidates that have the class of their query (CPR's PMR, b5). For monitoring only."
-    known = topk & (label[:,None] >= 0) & (labels >= 0)
-    return (known & (label[:,None]==labels)).sum() / known.sum()
+    known, right = _labelled(topk, label, labels)
+    return right.sum() / known.sum()
+
+def mining_hits(
+    topk:Tensor, label:Tensor, labels:Tensor, # as `mining_precision`
+)->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
+    "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
+    known, right = _labelled(topk, label, labels)
+    return right.any(1).sum() / known.any(1).sum()
 
 def mining_recall(
     sim:Tensor, # (B, N) similarity in the other view
@@ -245,21 +257,12 @@ def mining_recall(
     known = (label >= 0) & (labels[first] >= 0) & ~excluded.all(1)
     return (known & (labels[first]==label)).sum() / known.sum()
 
-def mining_hits(
-    topk:Tensor, # (B, N) bool, from mining: `Mined.found`
-    label:Tensor, # (B,) class ids, -1 unlabelled
-    labels:Tensor, # (N,) of the candidates
-)->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
-    "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
-    known = topk & (label[:,None] >= 0) & (labels >= 0)
-    return (known & (label[:,None]==labels)).any(1).sum() / known.any(1).sum()
-
 # %% ../../nbs/lessons/11_mining.ipynb #29ab180d
 def share_per_class(
     label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
     group:Tensor, # (N,) which instance each belongs to, smaller than N; -1 unknown
     hit:Tensor, # (N,) bool: was it mined rightly?
-)->Tensor: # (N,) for each class id the share of its instances with a hit; NaN for ids that nobody has
+)->Tensor: # (N,) for each class id the share of its instances with a hit; NaN for ids that no video has
     "Class mining recall, without waiting for the device."
     N = len(label) # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
@@ -269,47 +272,30 @@ def share_per_class(
     return (none.index_add(0, of, took.float())/none.index_add(0, of, torch.ones_like(none[:-1])))[:-1]
 
 # %% ../../nbs/lessons/11_mining.ipynb #88a39db3
-class _Instances(nn.Module): # what `ClassMiningRecall` remembers
+class ClassMiningRecall(nn.Module):
+    "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
     label:Tensor; source:Tensor; hit:Tensor; taken:Tensor; right:Tensor; epoch:Tensor
     def __init__(self,
         rows:int, # of the manifest: what `row` of a batch and of a memory counts
     ):
         super().__init__()
-        for name in ('label', 'source'): # the last row is nobody
+        for name in ('label', 'source'): # of each video; the last row stands for none
             self.register_buffer(name, torch.full((rows+1,), -1))
-        self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool))
+        self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool)) # was it mined rightly?
         for name in ('taken', 'right'): # of each class id, by its queries; the last is that of no class
             self.register_buffer(name, torch.zeros(rows+1, dtype=torch.long))
         self.register_buffer('epoch', torch.tensor(-1))
-        self.counts = True # is there anything to log?
-        self.now:int|None = -1 # `epoch`, known to the CPU; None after loading: ask the device once
+        self.now:int|None = -1 # `epoch`, known to the CPU; None after loading: read from the device once
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest):
-        self.counts = any(name.startswith(prefix) for name in state)
-        if not self.counts: return # a run from before there was this: it goes on with the columns it had
-        for name in ('taken', 'right'): state.setdefault(prefix+name, getattr(self, name)) # came later
-        super()._load_from_state_dict(state, prefix, metadata, strict, missing, *rest)
+    def _load_from_state_dict(self, *args):
+        super()._load_from_state_dict(*args)
         self.now = None
 
-    def _count(self, found:Tensor, label:Tensor, memory:Any)->None: # what the queries of each class took
-        taken = found & (label[:,None] >= 0) & (memory.label >= 0)
-        right = taken & (label[:,None]==memory.label)
-        label, *sums = gather(torch.stack([label, taken.sum(1), right.sum(1)], 1)).unbind(1)
-        of = torch.where(label < 0, len(self.taken)-1, label)
-        for counts,n in zip((self.taken, self.right), sums): counts.index_add_(0, of, n)
-
-    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
-        "The share of what the queries of a class took that is right: PMR class by class."
-        return self.right[:-1]/self.taken[:-1]
-
-# %% ../../nbs/lessons/11_mining.ipynb #5a5b4f43
-class ClassMiningRecall(_Instances):
-    "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
     @torch.no_grad()
     def update(self,
-        found:Tensor, # (B, K) bool: `Mined.found`
+        mined:Tensor, # (B, K) bool: `Mined.others`
         label:Tensor, # (B,) class ids of the queries, -1 unlabelled
-        memory:Any, # (K,) label, source and row of its keys, as `momentum.Memory` has them
+        memory:Any, # (K,) label, source and row of its keys, as `ssl.memory.Memory` has them
         epoch:int=0, # of the training; a new one begins to count anew. The videos that came stay known
     )->None:
         "Add what the queries of one step took, those of all processes."
@@ -318,12 +304,18 @@ class ClassMiningRecall(_Instances):
             for counts in (self.hit, self.taken, self.right): counts.zero_()
             self.epoch.fill_(epoch)
             self.now = epoch
-        self._count(found, label, memory)
+        known, right = _labelled(mined, label, memory.label)
+        label, *sums = gather(torch.stack([label, known.sum(1), right.sum(1)], 1)).unbind(1)
+        of = torch.where(label < 0, len(self.taken)-1, label)
+        for counts,n in zip((self.taken, self.right), sums): counts.index_add_(0, of, n)
         at = torch.where(memory.row < 0, len(self.hit)-1, memory.row)
-        right = (found & (label[:,None]==memory.label) & (memory.label >= 0)).any(0)
-        right = gather(right[None].int()).any(0)
         self.label[at], self.source[at] = memory.label, memory.source
-        self.hit[torch.where(right, at, len(self.hit)-1)] = True
+        hit = gather(right.any(0)[None].int()).any(0)
+        self.hit[torch.where(hit, at, len(self.hit)-1)] = True
+
+    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
+        "The share of what the queries of a class took that is right: PMR class by class."
+        return self.right[:-1]/self.taken[:-1]
 
     def per_class(self,
         unit:str='source', # what is an instance: a recording (the paper) or a 'video'
@@ -338,6 +330,6 @@ class ClassMiningRecall(_Instances):
         "The median over the classes, as the paper reports it."
         return self.per_class(unit).nanquantile(.5)
 
-    def class_logs(self)->dict[str,Tensor]: # name -> (rows,); NaN where there is nothing to say of a class
-        "Recall and precision of the epoch for `mining.csv`; nothing in a run from before there was this."
-        return {'cmr': self.per_class(), 'pmr': self.precision()} if self.counts else {}
+    def class_logs(self)->dict[str,Tensor]: # name -> (rows,); NaN for a class without instances or queries
+        "Recall and precision of the epoch for `mining.csv`."
+        return {'cmr': self.per_class(), 'pmr': self.precision()}

@@ -27,7 +27,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ..nets.backbones import BACKBONES, create, in_memory, make_head
+from ..nets.backbones import BACKBONES, create, in_memory
+from ..nets.heads import make_head
 from ..names import write_remedy
 from ..runs.torch_files import TorchFileError, read_torch_file
 
@@ -117,7 +118,7 @@ def export_encoder(
     path, # e.g. `runs/mine/encoder.safetensors`
     encoder:nn.Module, # from `backbones.create`
     about:dict[str,Any], # at least `backbone`; plain values only
-    # from `backbones.make_head`: what evaluation needs besides, by name
+    # from `heads.make_head`: what evaluation needs besides, by name
     heads:Mapping[str,nn.Module]|None=None,
     tensors:Mapping[str,Tensor]|None=None, # whatever else belongs to it, by name: `read_tensors`
 )->Path: # the path
@@ -129,7 +130,7 @@ def export_encoder(
     for name,head in (heads or {}).items():
         if not hasattr(head, 'made_by'):
             raise CheckpointError(
-                f'{path}: the head {name!r} cannot be made again; make it with `backbones.make_head`')
+                f'{path}: the head {name!r} cannot be made again; make it with `heads.make_head`')
     made = {name: list(head.made_by) for name,head in (heads or {}).items()} # type: ignore[arg-type]
     about = about | ({'heads': made} if made else {}) | {'sha256': digest(state)}
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
