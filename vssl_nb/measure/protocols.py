@@ -5,53 +5,64 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..data.clips import JITTER, draw, even_clips, random_clips, sliding_clips, windows
-from ..training.machine import DTYPES
 from ..data.manifest import Manifest
 from ..names import did_you_mean, resolve
+from ..training.machine import DTYPES
 
-WINDOWS = {'even': 'spread evenly from the first frame to the last',
-    'sliding': 'as many as fit, the next starting half a clip later',
-    'linspace': 'around evenly spaced frames, rounded down', 'middle': 'one per video, from its middle'}
-GALLERY = {'alike': 'as in the query',
-    'random': 'one per video in the gallery, begun anywhere (drawn from the seed and the row)'}
-CENTRING = {
-    'gallery': 'the mean of the gallery is subtracted from gallery and query; '
-        'nothing is measured on the query set',
-    'own': 'gallery and query each lose their own mean, so the query set is used as a whole',
-    'none': 'no mean is subtracted'}
-FEATURE = {'pooled': 'feature',
-    'maps': 'last feature maps, pooled by maxima over 2 x 2 pixels and flattened,'}
-SHORT = {'pad': 'a shorter video is filled',
-    'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'}
-METRIC = {'cosine': 'cosine',
-    'match': 'match probability of distributions: two consecutive clips make one (if their number is odd, '
-        'all of them), ten points of each'}
-CHOICES = {'windows': WINDOWS, 'gallery': GALLERY, 'centre': CENTRING, 'feature': FEATURE, 'short': SHORT,
-    'pad': ('first', 'loop'), 'metric': tuple(METRIC), 'dtype': tuple(DTYPES)}
+CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in words
+    'windows': {'even': 'spread evenly from the first frame to the last',
+        'sliding': 'as many as fit, the next starting half a clip later',
+        'linspace': 'around evenly spaced frames, rounded down', 'middle': 'one per video, from its middle'},
+    'gallery': {'alike': 'as in the query',
+        'random': 'one per video in the gallery, begun anywhere (drawn from the seed and the row)'},
+    'crops': {'centre': 'the centred square', 'three': 'three squares side by side along the longer side',
+        'five': 'squares from the centre and the four corners',
+        'ten': 'squares from the centre and the four corners, each also mirrored'},
+    'centre': {'gallery': 'the mean of the gallery is subtracted from gallery and query; '
+            'nothing is measured on the query set',
+        'own': 'gallery and query each lose their own mean, so the query set is used as a whole',
+        'none': 'no mean is subtracted'},
+    'feature': {'pooled': 'feature',
+        'maps': 'last feature maps, pooled by maxima over 2 x 2 pixels and flattened,'},
+    'short': {'pad': 'a shorter video is filled',
+        'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'},
+    'pad': {'first': 'on the left with its first frame', 'loop': 'by starting again'},
+    'average': {'features': 'mean over its clips', 'softmax': 'mean of the probabilities of its clips',
+        'logits': 'mean of the scores of its clips, then made probabilities'},
+    'metric': {'cosine': 'cosine',
+        'match': 'match probability of distributions: two consecutive clips make one (if their number is '
+            'odd, all of them), ten points of each'},
+    'dtype': dict.fromkeys(DTYPES, 'under autocast; the mean in float32')}
+CROPS = {'centre': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
 
 @dataclass(frozen=True)
 class Protocol:
-    "How a video becomes one feature, and how two features are compared."
+    "How a video becomes one feature, or one answer of a classifier, and how two features are compared."
     name:str = 'clean' # what tables call it; changes nothing
-    clips:int = 10 # clips per video; used by windows 'even' and 'linspace'
-    windows:str = 'even' # where the clips lie, one of WINDOWS
+    clips:int = 10 # windows per video; used by windows 'even' and 'linspace'
+    windows:str = 'even' # where they lie in time; this and the other words: one of CHOICES
     length:int = 16 # frames of a clip
     stride:int = 1 # frames from one frame of a clip to the next
     size:int = 112 # side of the square that the encoder sees, pixels
-    crop:int|float|None = None # side of the centre crop: pixels, or a share of the largest square; None: all
-    pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop', see `sampling`
+    crops:str = 'centre' # which squares of a frame
+    # side of a square: pixels, or a share of the shorter side; None: all of it, of 'five' and 'ten' 14/15
+    # (released code: 224 of 240)
+    crop:int|float|None = None
+    pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
-    centre:str = 'gallery' # which mean is subtracted, one of CENTRING; True: 'gallery', False: 'none'
-    metric:str = 'cosine' # how two videos are compared, one of METRIC; 'match' needs a Gaussian head
-    gallery:str = 'alike' # the clips of a gallery video, one of GALLERY
+    average:str = 'features' # what is averaged over clips; 'softmax' and 'logits' are of a classifier
+    centre:str = 'gallery' # which mean is subtracted; True: 'gallery', False: 'none'
+    metric:str = 'cosine' # how two videos are compared; 'match' needs a Gaussian head
+    gallery:str = 'alike' # the clips of a gallery video
     jitter:float = 0. # probability, 0 to 1, that the colours of a clip are changed
-    feature:str = 'pooled' # what is taken from the encoder, one of FEATURE
-    short:str = 'pad' # what becomes of short videos, one of SHORT
+    feature:str = 'pooled' # what is taken from the encoder
+    short:str = 'pad' # what becomes of short videos
     batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
-    seed:int = 0 # of the random clip and of the colour changes
+    seed:int = 0 # of the random clip, the colour changes and the points of a Gaussian
     # of the encoder's forward pass; the published numbers are float32. 'bfloat16' also goes into the name
     dtype:str = 'float32'
 
@@ -64,10 +75,11 @@ class Protocol:
 
     @property
     def random(self)->bool: return self.gallery=='random' or self.jitter > 0
-    def __str__(self)->str: return describe(self)
+    def __str__(self)->str: return _in_words(self)
 
-def _check_protocol(p:Protocol):
-    def refuse(name, what): raise ValueError(f'protocol: {name} must be {what}, not {getattr(p, name)!r}')
+def _check_protocol(p:Protocol)->None:
+    def refuse(name, wanted):
+        raise ValueError(f'protocol: {name} must be {wanted}, not {getattr(p, name)!r}')
     for name,known in CHOICES.items():
         if getattr(p, name) not in known: refuse(name, ' or '.join(map(repr, known)))
     for name in ('clips', 'length', 'stride', 'size', 'batch_of'):
@@ -80,33 +92,37 @@ def _check_protocol(p:Protocol):
         refuse('jitter', 'a probability, 0 to 1')
     if type(p.seed) is not int or p.seed < 0: refuse('seed', 'a whole number of at least 0')
 
-def describe(
-    p:Protocol,
-)->str: # several lines
+def _picture_in_words(p:Protocol)->str:
+    if p.crops=='centre' and p.crop is None: return 'the largest centred square'
+    share = 14/15 if p.crop is None and p.crops!='three' else 1. if p.crop is None else p.crop
+    side = f'{share} px' if type(share) is int else f'{100*share:.4g} % of the largest'
+    return f'{CHOICES["crops"][p.crops]}{"," if p.crops!="centre" else ""} of {side}'
+
+def _in_words(p:Protocol)->str: # several lines
     "What a protocol does, a line for each step."
-    crop = ('the largest centred square' if p.crop is None else
-        f'the centred square of {p.crop} px' if type(p.crop) is int else
-        f'the centred square of {100*p.crop:.4g} % of the largest')
+    words = {name: known[getattr(p, name)] for name,known in CHOICES.items()}
     several = p.windows=='sliding' or p.windows!='middle' and p.clips > 1
     many = f'{p.clips} per video, ' if p.windows in ('even', 'linspace') else ''
+    alike = p.gallery=='alike'
     colour = ('no change of colour' if not p.jitter else
         f'colours of a clip changed with probability {p.jitter:g} (drawn from seed {p.seed}, row and clip)')
-    lines = [
-        f'protocol {p.name}: gallery and query are {"" if p.gallery=="alike" else "not "}treated alike',
-        '  clips     ' + (many + WINDOWS[p.windows] if several else WINDOWS['middle'])
-            + ('' if p.gallery=='alike' else f'; {GALLERY[p.gallery]}, seed {p.seed}'),
+    flip = 'mirrored as said' if p.crops=='ten' else 'no flip'
+    one = 'its one clip' if p.average=='features' else words['average'].replace('clips', 'one clip')
+    lines = [f'protocol {p.name}: gallery and query are {"" if alike else "not "}treated alike',
+        '  clips     ' + (many + words['windows'] if several else CHOICES['windows']['middle'])
+            + ('' if alike else f'; {words["gallery"]}, seed {p.seed}'),
         f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
-            + f'; {SHORT[p.short]} '
-            + ('on the left with its first frame' if p.pad=='first' else 'by starting again'),
-        f'  picture   {crop}, scaled to {p.size} x {p.size}; no flip, {colour}',
-        f'  clip      {FEATURE[p.feature]} of the encoder in eval mode, '
+            + f'; {words["short"]} {words["pad"]}',
+        f'  picture   {_picture_in_words(p)}, scaled to {p.size} x {p.size}; {flip}, {colour}',
+        f'  clip      {words["feature"]} of the encoder in eval mode, '
             + ('brought to length 1' if p.clip_norm else 'of any length'),
-        '  video     ' + ('mean over its clips' if several else 'its one clip')]
-    if p.dtype != 'float32': lines.append(f'  precision {p.dtype}, under autocast; the mean in float32')
-    if p.batch_of > 1: lines.append(
-        f'  counted   whole batches of {p.batch_of} videos, in the order of the manifest; '
-        'the rest of query and gallery is dropped')
-    return '\n'.join(lines + [f'  centring  {CENTRING[p.centre]}', f'  metric    {METRIC[p.metric]}'])
+        f'  video     {words["average"] if several or CROPS[p.crops] > 1 else one}']
+    if p.dtype!='float32': lines.append(f'  precision {p.dtype}, {words["dtype"]}')
+    if p.batch_of > 1: lines.append(f'  counted   whole batches of {p.batch_of} videos, in the order of the '
+        'manifest; the rest of query and gallery is dropped')
+    if p.average=='features': lines += [f'  {k:9} {words[n]}' for k,n in (('centring', 'centre'),
+        ('metric', 'metric'))]
+    return '\n'.join(lines)
 
 PROTOCOLS = {p.name: p for p in (
     Protocol('clean'),
@@ -123,7 +139,7 @@ PROTOCOLS = {p.name: p for p in (
     Protocol('rspnet', clips=10, length=16, size=112, centre='none'),
     # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring
     Protocol('moquad', clips=10, length=16, size=224, centre='none'),
-    # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop, see page 24
+    # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
 
 def protocol(
@@ -135,19 +151,16 @@ def protocol(
     for f in fields:
         if f not in known: raise ValueError(f'{f!r} is not a field of a protocol; {did_you_mean(f, known)}')
     if isinstance(name, Protocol): return dataclasses.replace(name, **fields)
-    found = resolve(name, PROTOCOLS, 'a protocol')
-    if not isinstance(found, Protocol) and callable(found): found = found()
-    if not isinstance(found, Protocol):
-        raise ValueError(f'{name}: is {type(found).__name__}, not a Protocol or a function that returns one')
+    p = resolve(name, PROTOCOLS, 'a protocol')
+    if not isinstance(p, Protocol) and callable(p): p = p()
+    if not isinstance(p, Protocol):
+        raise ValueError(f'{name}: is {type(p).__name__}, not a Protocol or a function that returns one')
     # one's own that took no name of its own must not pass for one of ours in a table
-    if name not in PROTOCOLS and found.name in PROTOCOLS:
-        found = dataclasses.replace(found, name=name)
-    return dataclasses.replace(found, **fields)
+    if name not in PROTOCOLS and p.name in PROTOCOLS: p = dataclasses.replace(p, name=name)
+    return dataclasses.replace(p, **fields)
 
-def clean(**fields)->Protocol: return protocol('clean', **fields)
-
-def _around(frames:int, clips:int, length:int, stride:int, pad:str)->np.ndarray:
-    "b11; a video shorter than a clip gives equal clips."
+def _around(frames:int, clips:int, length:int, stride:int, pad:str)->np.ndarray: # (n, T)
+    "Windows around evenly spaced centres (b11); of a video shorter than a clip all are alike."
     half = ((length-1)*stride + 1)/2
     start = (np.linspace(half, frames-half, clips) - half).astype(int) # floats and truncation as released
     return windows(np.maximum(start, 0), frames, length, stride, pad)
@@ -158,14 +171,34 @@ def clip_frames(
     row:int=0, # of the manifest: a random clip depends on it
     role:str='query', # or 'gallery'
 )->np.ndarray: # (n, T) frame numbers
-    "Which frames the clips of a video take under a protocol."
+    "Which frames the windows of a video take under a protocol."
     p = protocol
-    how:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
+    clip:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
     if role=='gallery' and p.gallery=='random':
-        return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **how)
-    if p.windows=='sliding': return sliding_clips(frames, **how)
-    if p.windows=='linspace': return _around(frames, p.clips, **how)
-    return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **how)
+        return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **clip)
+    if p.windows=='sliding': return sliding_clips(frames, **clip)
+    if p.windows=='linspace': return _around(frames, p.clips, **clip)
+    return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **clip)
+
+def crop_boxes(
+    protocol:Protocol,
+    height:int, width:int, # of the video, pixels
+)->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
+    "The squares that every window is cut into, in the released order; ValueError where they do not fit."
+    p,short = protocol,min(height, width)
+    share = p.crop if p.crop is not None else 14/15 if p.crops in ('five', 'ten') else 1.
+    side = share if type(share) is int else max(round(short*share), 1)
+    if side > short: raise ValueError(f'crop={p.crop!r} does not fit a frame of {width}x{height} px; '
+        f'use 1 to {short}, or none')
+    down,right = height - side,width - side
+    middle = (round(down/2), round(right/2)) # as torchvision cuts it
+    if p.crops=='centre': places = [(down//2, right//2)]
+    elif p.crops=='three': places = [(middle[0], round(right*i/2)) if width >= height else
+        (round(down*i/2), middle[1]) for i in range(3)]
+    else: places = [middle, (0, 0), (0, right), (down, 0), (down, right)]
+    flips = [False]*len(places) + [True]*(CROPS[p.crops] - len(places))
+    places = places*(CROPS[p.crops]//len(places))
+    return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
 
 def colour_change(
     protocol:Protocol,
