@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from vssl_nb.nets.backbones import create
-from vssl_nb.measure.classify import PROBES, classify, label_subset, linear_probe
+from vssl_nb.measure.classify import PROBES, classify, linear_probe
 from vssl_nb.data.clips import TestClips
 from vssl_nb.papers.demo import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
@@ -169,12 +169,22 @@ def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) 
     return found
 
 
+def label_subset(label: list, share: float, seed: int) -> list:
+    "Positions of the first videos of each class in a drawn order, at least one, ascending."
+    taken = []
+    for n, c in enumerate(sorted(set(label))):
+        mine = [i for i, d in enumerate(label) if d==c]
+        order = np.random.default_rng((seed, n, 1)).permutation(len(mine))
+        taken += [mine[i] for i in order[:max(1, math.floor(share*len(mine) + .5))]]
+    return sorted(taken)
+
+
 def measured(query: Features, gallery: Features, manifest, seed: int) -> dict:
     "Right or wrong for each test video: nearest neighbour, probe, probe with a tenth of the labels."
     q, g = centre_and_normalise(query, gallery)
     near = nearest_neighbours(q, g, 1)[0][:, 0]
     few = label_subset(gallery.label.tolist(), .1, seed)
-    part = replace(gallery, **{n: getattr(gallery, n)[few] for n in ('x', 'label', 'row', 'source')})
+    part = gallery.take(few)
     last = replace(PROBES['clean_probe'], selection='last', strengths=PROBES['clean_probe'].strengths[2:3])
     def right(features, how): # of a probe
         p = classify(linear_probe(features, how, seed=seed), query, manifest.labels)

@@ -222,7 +222,7 @@ print(json.dumps([codes, sorted({{'torch', 'av', 'numpy', 'matplotlib'}} & set(s
 def test_no_command_waits_for_the_compiler():
     "torch._dynamo, torchvision and sympy are a second or two each; only who compiles waits for them."
     rooms = ['experiments', 'evaluation', 'finetuning', 'cotraining', 'report', 'flow', 'search',
-        'own_videos', 'toy']
+        'classify', 'toy']
     program = f'''
 import importlib, sys
 for room in {rooms}: importlib.import_module('vssl_nb.' + room)
@@ -418,7 +418,7 @@ NOBODY = 65534
 AS_SOMEBODY_ELSE = '''
 import importlib, json, os, sys, time
 from vssl_nb import cli
-for room in 'evaluation finetuning cotraining report flow search own_videos toy demo dry_run'.split():
+for room in 'evaluation finetuning cotraining report flow search classify toy demo dry_run'.split():
     importlib.import_module('vssl_nb.' + room)
 import tensorboard, tqdm.auto # what they import when they are used
 asked, place = json.load(sys.stdin), sys.argv[1]

@@ -15,7 +15,7 @@ from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.methods.iic import IIC
-from vssl_nb.runs.own_videos import VIEW_OPTIONS, make_views, open_encoder
+from vssl_nb.measure.features import VIEW_OPTIONS, encoder_views, open_encoder
 from vssl_nb.methods.recipes import RECIPES, IICSettings, RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
@@ -67,7 +67,7 @@ def test_what_it_looks_at_is_written_down(place):
     "Un-normalised frames are what the encoder sees afterwards, too."
     about = open_encoder(place/'cpr')[1].about
     assert {'mean', 'std'} <= set(VIEW_OPTIONS) and list(about['mean']) == [0, 0, 0]
-    how = make_views(about)
+    how = encoder_views(about)
     clips = torch.full((1, 1, 3, 4, 8, 8), 100/255)
     seen = Views(('rgb',), **how).from_floats(clips)['rgb']
     assert torch.allclose(seen, clips)

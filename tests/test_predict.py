@@ -16,11 +16,11 @@ import torch
 
 from vssl_nb.runs import evaluation
 from vssl_nb.data import manifest
-from vssl_nb.measure.classify import load_predictions
+from vssl_nb.measure.classify import (VideoClassifier, export_classifier, load_classifier,
+    load_predictions, predict_videos)
 from vssl_nb.cli import main
-from vssl_nb.measure.features import extract
+from vssl_nb.measure.features import extract, open_encoder
 from vssl_nb.training.machine import Machine
-from vssl_nb.runs.own_videos import load_classifier, open_encoder, predict_videos
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
@@ -168,10 +168,10 @@ def test_wrong_use_is_one_sentence(place, args, words):
 
 def test_another_view_is_refused(place, tmp_path):
     "A classifier of flow, and videos without flow."
-    from vssl_nb.runs.own_videos import export_classifier
     c = load_classifier(place/'runs'/'rgb')
     flow = c.about | {'view': 'flow', 'flow': 'stored'}
-    export_classifier(tmp_path/'flow.safetensors', c.encoder, c.linear, c.classes, c.how, flow)
+    export_classifier(tmp_path/'flow.safetensors',
+        VideoClassifier(c.encoder, c.linear, c.classes, c.protocol, flow))
     done = call('predict', tmp_path/'flow.safetensors', '--data', 'videos', cwd=place)
     assert done.returncode == 2 and 'ask for live flow (--flow live)' in done.stderr, done.stderr
 

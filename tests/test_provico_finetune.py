@@ -12,18 +12,22 @@ from vssl_nb.nets import backbones
 from vssl_nb.data import manifest, toy
 from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import load, read_heads
-from vssl_nb.measure.classify import CropClips, Testing, load_predictions
-from vssl_nb.data.clips import collate
+from vssl_nb.measure.classify import load_classifier, load_predictions, predict_videos
+from vssl_nb.measure.features import ProtocolClips, clip_batch
+from vssl_nb.measure.protocols import protocol
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.runs.finetuning import GaussianClassifier, finetune, make_classifier, predict, preset
+from vssl_nb.runs.finetuning import (GaussianClassifier, as_video_classifier, finetune, make_classifier, predict,
+    preset)
 from vssl_nb.nets.heads import mixture_moments
 from vssl_nb.training.machine import Machine
-from vssl_nb.runs.own_videos import load_classifier, predict_videos
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.data.views import Views
 
+def looks(**fields): return protocol('clean', average='softmax', **fields)
+
+
 QUIET = Machine(device='cpu', progress=False, workers=0)
-SHORT = dict(epochs=2, batch=8, testing=Testing(clips=4), samples=3)
+SHORT = dict(epochs=2, batch=8, testing=looks(clips=4), samples=3)
 
 
 @pytest.fixture(scope='module')
@@ -39,7 +43,7 @@ def place(tmp_path_factory):
 
 
 def net(**fields):
-    how = preset('provico_finetune', **dict(length=8, size=32, samples=5, testing=Testing(clips=4)) | fields)
+    how = preset('provico_finetune', **dict(length=8, size=32, samples=5, testing=looks(clips=4)) | fields)
     encoder = backbones.create('tiny', seed=1)
     return make_classifier(encoder, 8, how, gaussian=make_head('gaussian', encoder.dim, None, 16, 3)), how
 
@@ -73,7 +77,7 @@ def test_loss_is_that_of_a_slow_loop():
 
 
 def test_without_variance_it_is_the_classifier_on_the_mean():
-    c, _ = net()
+    c, how = net()
     louder(c).eval()
     torch.nn.init.zeros_(c.gaussian.log_variance.weight)
     torch.nn.init.constant_(c.gaussian.log_variance.bias, -80.)
@@ -82,9 +86,8 @@ def test_without_variance_it_is_the_classifier_on_the_mean():
     assert torch.allclose(loss, torch.nn.functional.cross_entropy(c.logits(x[:, 0]), y), atol=1e-5)
     with torch.no_grad():
         twice = x.expand(-1, 2, *x.shape[2:])[0] # the same clip twice: no variance between clips either
-        said = {i: c.of_clips(twice[i:i+1]).double().flatten(1) for i in range(2)}
-        assert torch.allclose(c.answer(said), c.logits(x[:1, 0]).softmax(1)[0].double(),
-            atol=1e-6)
+        asked = as_video_classifier(c, how, list('abcdefgh')).probabilities(c.encoder(twice))
+        assert torch.allclose(asked, c.logits(x[:1, 0]).softmax(1)[0].double(), atol=1e-6)
 
 
 def test_what_learns():
@@ -100,14 +103,15 @@ def test_what_learns():
 @pytest.mark.parametrize('crops', ['centre', 'ten'])
 def test_prediction_is_the_mean_of_a_slow_loop_wherever_a_video_stands(place, crops):
     m = manifest.read(place/'toy')
-    c, how = net(testing=Testing(clips=4, crops=crops))
+    c, how = net(testing=looks(clips=4, crops=crops))
     louder(c).eval()
     rows, n = m.select('test', 1)[:3], 1 if crops == 'centre' else 10
-    found = predict(c, m, how, rows=rows, seed=2, progress=False)
-    data = CropClips(m, rows, how.testing, 8, 1, 32)
+    found = predict(c, m, how, rows=rows, seed=2, machine=QUIET)
+    data = ProtocolClips(m, rows, how.testing)
     for v in range(3):
         with torch.no_grad():
-            said = [c.gaussian(c.encoder(Views('rgb')(collate([data[4*v+w]]))['rgb'][0])) for w in range(4)]
+            x = Views('rgb')(clip_batch([(data[v], slice(4*n))]))['rgb'][:, 0]
+            said = c.gaussian(c.encoder(x)).unflatten(0, (4, n))
             noise = torch.randn(n, 2, 5, 16, generator=torch.Generator().manual_seed(2))
             p = torch.zeros(8).double()
             for crop in range(n):
@@ -118,10 +122,10 @@ def test_prediction_is_the_mean_of_a_slow_loop_wherever_a_video_stands(place, cr
                         z = mean + (logvar/2).exp()*noise[crop, pair, k]
                         p += c.fc(z).double().softmax(0)/(10*n)
         assert torch.allclose(found.p[v], p, atol=1e-5)
-    other = partial(predict, c, m, how, seed=2, progress=False)
-    assert torch.equal(other(rows=rows[::-1], batch=1).p.flip(0), found.p)
-    assert torch.equal(other(rows=rows, batch=64, workers=1).p, found.p)
-    assert not torch.equal(predict(c, m, how, rows=rows, seed=3, progress=False).p, found.p)
+    other = partial(predict, c, m, how, seed=2)
+    assert torch.equal(other(rows=rows[::-1], batch=1, machine=QUIET).p.flip(0), found.p)
+    assert torch.equal(other(rows=rows, batch=64, machine=Machine('cpu', workers=1, progress=False)).p, found.p)
+    assert not torch.equal(predict(c, m, how, rows=rows, seed=3, machine=QUIET).p, found.p)
 
 
 def test_a_run_is_repeated_resumed_and_asked(place):
@@ -160,9 +164,9 @@ def test_command_line(place):
 
 
 def test_refusals():
-    for fields, words in ((dict(testing=Testing(clips=3)), 'mixture=2'), (dict(samples=0), 'samples=0'),
-            (dict(testing=Testing(average='logits')), 'mixture=2'),
-            (dict(testing=Testing(windows='sliding')), 'mixture=2')):
+    for fields, words in ((dict(testing=looks(clips=3)), 'mixture=2'), (dict(samples=0), 'samples=0'),
+            (dict(testing=protocol(average='logits')), 'mixture=2'),
+            (dict(testing=looks(windows='sliding')), 'mixture=2')):
         with pytest.raises(ValueError, match=words): preset('provico_finetune', **fields)
     with pytest.raises(ValueError, match='draws from a Gaussian head'):
         make_classifier(backbones.create('tiny'), 8, preset('provico_finetune'))

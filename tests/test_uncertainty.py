@@ -18,7 +18,7 @@ from vssl_nb.runs.evaluation import baselines, measure_encoder, open_trained, re
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
 from vssl_nb.measure.gaussian import draw_videos, gaussian_pairs
-from vssl_nb.runs.own_videos import open_encoder
+from vssl_nb.measure.features import open_encoder
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import decode
 

@@ -564,20 +564,21 @@ class Predict:
             for v in self.videos:
                 if not v.exists(): raise path_missing(v, 'name a video')
         refuse_early(self.data, out=self.out)
-        from .runs import own_videos as own
+        from .measure import classify
+        from .measure.features import as_manifest, videos_of
         from .training.machine import Machine
         if self.top < 1: raise Mistake(f'--top {self.top}: must be 1 or more')
         if not self.videos and self.data is None:
             raise Mistake(f'{self.source}: no video was named; give files, or a folder with --data')
-        if self.out: own.check_prediction_file(self.out)
-        classifier = own.load_classifier(self.source, self.outside)
-        table = own.videos_of(self.data, self.videos) if self.data else own.as_manifest(self.videos)
-        found = own.predict_videos(classifier, table, flow=self.flow, batch=self.batch,
+        if self.out: classify.check_prediction_file(self.out)
+        classifier = classify.load_classifier(self.source, self.outside)
+        table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
+        found = classify.predict_videos(classifier, table, flow=self.flow, batch=self.batch,
             machine=Machine(self.device, workers=self.workers, progress=len(table) > 8))
         names = [r.video for r in table.rows]
         print(classifier, *_answers(found, names, self.top), sep='\n')
         for i,why in found.dropped.items(): print(f'unreadable: {names[i]}: {why}', file=sys.stderr)
-        if self.out: print(own.write_predictions(self.out, found, names))
+        if self.out: print(classify.write_predictions(self.out, found, names))
 
 def _answers(found, names, top): # a line for each video
     wide = max(len(names[r]) for r in found.row.tolist())

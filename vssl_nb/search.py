@@ -221,7 +221,7 @@ def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
     "Features of the videos of a manifest, as the key of an index has them."
     from .measure.features import extract_clips, mean_of_clips
     from .measure.protocols import protocol
-    from .runs.own_videos import VIEW_OPTIONS
+    from .measure.features import VIEW_OPTIONS
     p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
     yield from ((i, r.status) for i,r in enumerate(manifest.rows) if r.status!='ok')
     rows = [i for i,r in enumerate(manifest.rows) if r.status=='ok']
@@ -235,7 +235,7 @@ def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, 
     "Features of files, in groups."
     from tqdm.auto import tqdm
     from .measure.features import SAVE_SECONDS
-    from .runs.own_videos import as_manifest
+    from .measure.features import as_manifest
     from .training.machine import Machine
     machine,saved = Machine(**options),time.monotonic()
     quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
@@ -423,7 +423,7 @@ def _keep_feature(index:SearchIndex, q:Query, x:np.ndarray)->None: # (D,)
 def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int,
     network:tuple[Any,str]|None, machine:dict)->list[np.ndarray]: # (D,) each
     from .data.manifest import Manifest
-    from .runs.own_videos import as_manifest
+    from .measure.features import as_manifest
     from .training.machine import Machine
     table = as_manifest([q.path for q in queries])
     def refuse(q, reason): raise SearchError(f'{q.path}: {reason}; search for another video')

@@ -277,7 +277,7 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
 def folded(
     blank:Linear, # that knows how features are prepared before BatchNorm
     w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
-    norm:nn.BatchNorm1d|None,
+    norm:nn.modules.batchnorm._BatchNorm|None, # of one process or of several
     epochs:float, # that it took
 )->Linear:
     "Weights of this moment, with BatchNorm as in evaluation inside them."
@@ -484,14 +484,14 @@ def predict_rows(
     manifest:Manifest,
     rows:Sequence[int], # of the manifest
     *,
-    flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
+    views:Mapping[str,Any]|None=None, # further arguments of `Views`; None: as the encoder's file has them
     batch:int=64, # clips at a time on a GPU
     machine:Machine=Machine(progress=False),
     shared:bool=False, # all processes call this together, and share the work
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (C,) float64; row -> why it could not be read
     "Class probabilities of videos, averaged over windows and crops as the protocol says."
-    c,views = classifier,encoder_views(classifier.about, flow)
-    mine = rows[rank()::world_size()] if shared else rows
+    c,views = classifier,dict(encoder_views(classifier.about) if views is None else views)
+    mine = list(rows[rank()::world_size()] if shared else rows)
     # on a CPU another number together would round differently
     together = batch if machine.place().type=='cuda' else 64
     refuse_missing_flow(manifest, mine, c.view, 'live' in views)
@@ -506,33 +506,36 @@ def predict_rows(
 
 # %% ../../nbs/library/classify.ipynb #b2d0e1f1
 def collect_predictions(
+    manifest:Manifest,
+    rows:Sequence[int], # of the manifest, in order
     p:Mapping[int,Tensor], # row -> (C,) float64
     bad:Mapping[int,str], # row -> why it could not be read
-    manifest:Manifest,
     classes:Sequence[str],
     key:dict[str,str], # everything that decided `p`
-)->Predictions: # in the order of the manifest; label -1 where the class is none of these
-    "The answers for videos as one table. ValueError where not one can be read."
-    if not p:
+)->Predictions: # label -1 where the class is none of these
+    "The answers for the videos that could be read. ValueError where not one can."
+    good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
+    if not good:
         first,others = min(bad),f' (and {len(bad)-1} others: not one can be read)' if len(bad) > 1 else ''
         raise ValueError(f'{manifest.rows[first].video}: {bad[first]}{others}')
-    rows,ids = sorted(p),{name: i for i,name in enumerate(classes)}
-    label = torch.tensor([ids.get(manifest.rows[r].label, -1) for r in rows])
-    return Predictions(torch.stack([p[r] for r in rows]), label, torch.tensor(rows), list(classes), key,
+    label = torch.tensor([ids.get(manifest.rows[r].label, -1) for r in good])
+    return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
         dict(sorted(bad.items())))
 
 def predict_videos(
     classifier:VideoClassifier,
     videos, # a manifest, or a list of paths and of frames (F, H, W, 3) uint8
     *,
-    flow:str='', batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
+    flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
+    batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
 )->Predictions: # `row`: positions in the manifest or list; `dropped`: those that cannot be read, and why
     "Class probabilities of any videos. ValueError where not one can be read."
     m = videos if isinstance(videos, Manifest) else as_manifest(videos)
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
     bad = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
-    p,more = predict_rows(classifier, m, rows, flow=flow, batch=batch, machine=machine) if rows else ({}, {})
-    return collect_predictions(p, bad | more, m, classifier.classes, {'view': classifier.view})
+    views = encoder_views(classifier.about, flow)
+    p,more = predict_rows(classifier, m, rows, views=views, batch=batch, machine=machine) if rows else ({}, {})
+    return collect_predictions(m, rows, p, bad | more, classifier.classes, {'view': classifier.view})
 
 # %% ../../nbs/library/classify.ipynb #b2d0e1f2
 def export_classifier(

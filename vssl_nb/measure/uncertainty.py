@@ -24,13 +24,13 @@ from tqdm.auto import tqdm
 
 from ..training.checkpoints import write_whole
 from ..data.clips import TestClips, collate
-from .features import clips_together
+from .features import clips_together, encoder_protocol, open_encoder, refuse_missing_flow
+from .features import videos_of
 from ..nets.heads import log_uncertainty
 from ..training.machine import Machine, init_worker
 from ..data.manifest import Manifest
 from .gaussian import VideoGaussians, gaussian_head, group_clips, video_gaussians
-from ..runs.own_videos import make_views, open_encoder, refuse_missing_flow, videos_of
-from .protocols import PROTOCOLS, Protocol, protocol
+from .protocols import PROTOCOLS, Protocol
 from ..data.views import Views
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #8703baf0
@@ -307,11 +307,9 @@ def folder_gaussians(
     lost = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
     if len(m) < 2: raise ValueError(f'{m.path}: one video cannot be ranked; name a folder of several')
     if not rows: raise ValueError(f'{m.path}: not one of {len(m)} videos can be read: {lost[0]}')
-    views = make_views(about)
-    refuse_missing_flow(m, rows, about, 'live' in views)
-    p = protocol('clean', clips=clips, pad=about.get('pad', 'first'),
-        **{k: about[k] for k in ('length', 'stride', 'size')})
+    refuse_missing_flow(m, rows, about['view'], 'live' in prepare.views)
+    p = encoder_protocol(about, clips=clips)
     found = video_gaussians(encoder, head, m, rows, about['view'], p, of=of, batch=batch, machine=machine,
-        **views)
+        **prepare.views)
     found.dropped.update(lost)
     return found,m

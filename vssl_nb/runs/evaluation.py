@@ -40,7 +40,7 @@ from ..data.manifest import Manifest, read
 from ..measure.gaussian import SIMILARITIES, VideoGaussians, gaussian_head, gaussian_neighbours
 from ..measure.gaussian import gaussian_pairs
 from ..data.folder import open_data
-from .own_videos import export_classifier
+from ..measure.classify import VideoClassifier, export_classifier
 from ..names import load_object
 from ..measure.protocols import Protocol, counted
 from ..methods.recipes import Recipe, from_dict, to_dict
@@ -482,8 +482,8 @@ def _keep_probe(t:Trained|GivenEncoder, linear:Linear, pred:Predictions, how:Lin
     "Classifier and predictions in the run folder: those of the run's own split, else of the first."
     if not isinstance(t, Trained) or split != (t.split if t.split in splits else splits[0]): return {}
     classification.save_predictions(pred, t.folder/'predictions.safetensors')
-    export_classifier(t.folder/'classifier.safetensors', t.encoder, linear, t.manifest.labels, p, t.about,
-        name=how.name, run=t.folder.name, split=split, selection=how.selection)
+    export_classifier(t.folder/'classifier.safetensors', VideoClassifier(t.encoder, linear, t.manifest.labels,
+        p, t.about, name=how.name, run=t.folder.name, split=split, selection=how.selection))
     return {'classifier': 'classifier.safetensors'}
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1

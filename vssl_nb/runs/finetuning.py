@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['TRAININGS', 'Pixels', 'Training', 'preset', 'Classifier', 'linear_head', 'dropout_mask', 'cross_entropy',
            'GaussianClassifier', 'sampled_loss', 'make_classifier', 'parameter_groups', 'finetuning_optimizer',
-           'Plateau', 'finetuning_schedule', 'predict', 'predictions_key', 'training_and_validation_rows',
-           'finetuning_clips', 'try_classifier', 'Session', 'measure_held_out', 'session_identity', 'session_state',
-           'resume_session', 'open_session', 'train_session', 'training_preset', 'refuse_misfit', 'Start',
-           'starting_point', 'open_finetuning', 'head_of', 'export_finetuned', 'measure_finetuned', 'finetune']
+           'Plateau', 'finetuning_schedule', 'predict', 'as_video_classifier', 'head_of', 'predictions_key',
+           'training_and_validation_rows', 'finetuning_clips', 'try_classifier', 'Session', 'measure_held_out',
+           'session_identity', 'session_state', 'resume_session', 'open_session', 'train_session', 'training_preset',
+           'refuse_misfit', 'Start', 'starting_point', 'open_finetuning', 'export_finetuned', 'measure_finetuned',
+           'finetune']
 
 # %% ../../nbs/library/finetuning.ipynb #d6bcd846
 import dataclasses
@@ -33,9 +34,10 @@ from ..nets import heads as gaussians
 from ..measure import gaussian as match_probability
 from ..nets.backbones import create, in_memory
 from ..training.checkpoints import load
-from ..measure.classify import (SELECTIONS, CropClips, Predictions, Testing, accuracy, average_scores,
-    Linear, classification_row, clip_scores, confusion_matrix, crop_boxes, folded, hold_out_rows,
-    labelled_rows, save_predictions)
+from ..measure.classify import (SELECTIONS, Linear, Predictions, VideoClassifier, accuracy,
+    classification_row, collect_predictions, confusion_matrix, export_classifier, folded, hold_out_rows,
+    labelled_rows, predict_rows, save_predictions)
+from ..measure.protocols import Protocol
 from ..data.clips import TrainClips, VideoCache, collate, one_of, random_clips
 from ..training.distributed import gather_objects, group_batchnorm, is_main, on_main, rank, start, world_size
 from ..training.loop import drive, machine_card, read_json, run_folder, write_json
@@ -47,7 +49,6 @@ from ..ssl.losses import topk_accuracy
 from ..training.machine import Machine, checkpoint_activations
 from ..data.manifest import Manifest
 from ..data.folder import open_data
-from .own_videos import export_classifier
 from ..training.loop import make_optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve
 from ..methods.recipes import RECIPES, Recipe, checked, find, to_dict
@@ -105,13 +106,17 @@ class Training:
     by:str='top1' # what the best epoch has: highest 'top1' or lowest 'loss'
     share:float=.2 # of the training videos (for 'test': of the test videos) that are looked at
     every:int=1 # epochs between two looks
-    testing:Testing=Testing()
+    testing:Protocol=Protocol('test clips', average='softmax') # with the clip of the training
     limits:ClassVar[dict[str,str]] = {'dropout': '[0, 1)', 'lr': '(0, inf)', 'lr_encoder': '[0, inf)',
         'weight_decay': '[0, inf)', 'momentum': '[0, 1)', 'drops': '[0, inf)', 'patience': '[0, inf)',
         'floor': '[0, 1]', 'share': '(0, 1]', 'mixture': '[0, inf)'} | {
         k: '[1, inf)' for k in ('length', 'stride', 'size', 'batch', 'epochs', 'every', 'samples')}
 
-    def __post_init__(self): _check_training(self)
+    def __post_init__(self):
+        _check_training(self)
+        clip = {k: getattr(self, k) for k in ('length', 'stride', 'size', 'pad')}
+        object.__setattr__(self, 'testing', dataclasses.replace(self.testing, **clip))
+
     def __str__(self)->str: return _describe_training(self)
 
 # %% ../../nbs/library/finetuning.ipynb #49590202
@@ -127,7 +132,7 @@ def _check_training(t:Training):
     test = t.testing
     if t.mixture and (test.windows!='even' or test.clips % t.mixture or test.average!='softmax'):
         raise ValueError(f'testing: mixture={t.mixture} makes a distribution of so many windows and averages '
-            f'probabilities; use Testing(clips={5*t.mixture}), or mixture=0')
+            f'probabilities; use clips={5*t.mixture}, or mixture=0')
 
 def _describe_training(t:Training)->str:
     "What a training does, a line for each step."
@@ -150,7 +155,7 @@ def _describe_training(t:Training)->str:
         f'  head      {head}',
         f'  learning  {t.optimizer}, rate {t.lr:g}{encoder} {rate}, weight decay {t.weight_decay:g}, '
         f'batch {t.batch}, {t.epochs} epochs',
-        f'  selection {SELECTIONS[t.selection]}{chosen}', f'  test      {t.testing}'])
+        f'  selection {SELECTIONS[t.selection]}{chosen}', str(t.testing)])
 
 # %% ../../nbs/library/finetuning.ipynb #b23fd93e
 # b10: RandomSizedCrop 224 from area .2, then 128 (here in one step); colours .4 .4 .4 .1 with probability .3
@@ -159,8 +164,8 @@ _COCLR = Pixels(area=(.2, 1.), crop='torchvision', flip=.5, jitter=.3)
 # b11: resized to 128 x 171, random 112 x 112: for 4:3 videos a square of this share
 _SQUARE = (112*112/(128*171),)*2
 # b10: sliding windows, ten crops of 224 from 240; set jitter=.3 for the released colour jitter
-_TEN = Testing(windows='sliding', crops='ten', crop=None)
-_SLOWFAST = Testing(clips=10, crops='three') # MoQuad sec. 4.1: 10 clips, 3 crops, softmax averaged
+_TEN = Protocol('ten crops', windows='sliding', crops='ten', average='softmax')
+_SLOWFAST = Protocol('three crops', clips=10, crops='three', average='softmax') # MoQuad sec. 4.1: 10 clips, 3 crops, softmax averaged
 _PROVICO = Training('provico_finetune', mixture=2, samples=10, lr=.02, lr_encoder=.02, batch=96, epochs=200,
     # appendix C.2; open: optimizer, momentum, weight decay, schedule, pixels (here as in its pretraining)
     optimizer='sgd', weight_decay=1e-4, schedule='cosine', pixels=Pixels(area=_SQUARE, aspect=(1., 1.)))
@@ -195,7 +200,7 @@ TRAININGS = {t.name: t for t in (
         lr_encoder=1e-3, weight_decay=5e-4, momentum=.9,
         # b11: 800 videos of UCF101's 9537 held out (by source here), rate from 1e-3 to 1e-5
         batch=16, epochs=150, schedule='plateau', patience=50, floor=.01, by='loss', share=800/9537,
-        testing=Testing(clips=10, average='logits')), # b11: 10 clips, mean of the logits
+        testing=Protocol('mean of logits', clips=10, average='logits')), # b11: 10 clips, mean of the logits
     # MoQuad sec. 4.1
     Training('moquad_finetune', length=16, stride=2, size=224, optimizer='lars', lr=.08, lr_encoder=.08,
         batch=32, epochs=100, schedule='cosine',
@@ -321,15 +326,6 @@ class GaussianClassifier(Classifier):
         "Scores at the mean of each clip."
         return self.scores(self.of_clips(x)[:,0], keep)
 
-    def answer(self, said:dict[int,Tensor], seed:int=0)->Tensor: # window -> (crops, 2 D); (C,)
-        "The mean over all embeddings of all distributions of one video."
-        x = torch.stack([said[i] for i in sorted(said)]).unflatten(-1, (2, -1))
-        home, modes = self.fc.weight.device, {m: m.training for m in self.modules()}
-        with torch.no_grad(): p = match_probability.video_probabilities(x.to(home), self.eval().scores,
-            self.mixture, self.samples, seed).cpu()
-        for m,mode in modes.items(): m.training = mode
-        return p
-
     def forward(self, batch:dict[str,Any])->tuple[Tensor,dict[str,Tensor]]: return sampled_loss(self, batch)
 
 # %% ../../nbs/library/finetuning.ipynb #5588956f
@@ -406,35 +402,39 @@ def predict(
     part:str='test', # 'train', 'test' or 'all'
     split:int=1, # 1, 2 or 3
     rows:Sequence[int]|None=None, # of the manifest; None: the part
-    batch:int=16, # clips, crops counted, at a time on a GPU
-    workers:int=0, # processes that decode
-    device:str|torch.device='cpu',
-    seed:int=0, # of the official colour jitter
-    progress:bool=True, # a bar
+    batch:int=64, # clips at a time on a GPU
+    machine:Machine=Machine('cpu'), # device, processes that decode, bar
+    seed:int=0, # of the official colour jitter, and of embeddings
     shared:bool=False, # all processes call this together, and share the work
     **views, # further arguments of `Views`, as in pretraining
 )->Predictions: # in the order of the rows
     "Class probabilities of videos, averaged over windows and crops as `how.testing` says."
     videos = labelled_rows(manifest, part, split) if rows is None else list(rows)
-    t, dev, mine = how.testing, torch.device(device), videos[rank()::world_size()] if shared else videos
-    data = CropClips(manifest, mine, t, how.length, how.stride, how.size, how.pad,
-        streams(classifier.view, views.get('live') is not None), seed)
-    batches = DataLoader(data, max(1, batch//len(crop_boxes(9, 16, t.crops)[0])), num_workers=workers,
-        collate_fn=collate, pin_memory=dev.type=='cuda', generator=torch.Generator())
-    scores, bad = clip_scores(classifier, batches, Views((classifier.view,), **views), dev,
-        progress and is_main())
-    p = {r: classifier.answer(s, seed) if isinstance(classifier, GaussianClassifier)
-        else average_scores(s, t.average) for r,s in scores.items()}
-    if shared:
-        parts = gather_objects((p, bad))
-        p, bad = ({r: x for part in parts for r,x in part[i].items()} for i in (0, 1))
-    kept = [r for r in videos if r not in bad]
-    if not kept:
-        raise ValueError(f'{manifest.path}: not one of {len(videos)} videos can be read; '
-            f'the first is {manifest.rows[videos[0]].video}: {bad[videos[0]]}')
+    asked = as_video_classifier(classifier, how, manifest.labels, seed)
+    p, bad = predict_rows(asked, manifest, videos, batch=batch, machine=machine, shared=shared, views=views)
     key = predictions_key(classifier, manifest, how, part, split, rows, seed, **views)
-    return Predictions(torch.stack([p[r] for r in kept]), torch.tensor([manifest.label_id(r) for r in kept]),
-        torch.tensor(kept), manifest.labels, key, {r: bad[r] for r in videos if r in bad})
+    return collect_predictions(manifest, videos, p, bad, manifest.labels, key)
+
+def as_video_classifier(
+    classifier:Classifier, how:Training, classes:Sequence[str],
+    seed:int=0, # of the official colour jitter, and of embeddings
+    about:Mapping[str,Any]|None=None, # of the encoder, for its file
+    **facts, # of the training, likewise
+)->VideoClassifier: # with the same encoder
+    "A classifier as it is measured and exported: everything behind the encoder is one layer."
+    gaussian = classifier.gaussian if isinstance(classifier, GaussianClassifier) else None
+    drawn = {'mixture': how.mixture, 'samples': how.samples} if how.mixture else {}
+    return VideoClassifier(classifier.encoder, head_of(classifier).to('cpu'), classes,
+        dataclasses.replace(how.testing, seed=seed), about or {'view': classifier.view}, gaussian, **facts, **drawn)
+
+def head_of(
+    classifier:Classifier,
+)->Linear: # the same scores in one layer
+    "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
+    fc, norm = classifier.fc, classifier.norm
+    zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
+    blank = Linear(w, b, torch.arange(len(b)), zero, zero, zero + 1, classifier.normalise)
+    return folded(blank, w, b, None if isinstance(norm, nn.Identity) else norm, 0) # sync: no BatchNorm1d
 
 # %% ../../nbs/library/finetuning.ipynb #3fdd5d1a
 def predictions_key(classifier:Classifier, manifest:Manifest, how:Training, part:str, split:int,
@@ -538,13 +538,12 @@ class Session:
         return self.classifier
 
 # %% ../../nbs/library/finetuning.ipynb #e9e6291d
-def measure_held_out(session:Session, device:str|torch.device='cpu')->dict[str,float]: # top1 and loss
+def measure_held_out(session:Session, device:Any='cpu')->dict[str,float]: # top1 and loss
     "How well a classifier does on the held-out videos now; all processes call it together."
     s, clips = session, max(1, session.how.mixture)
-    once = dataclasses.replace(s.how, testing=Testing(clips=clips))
-    pred = predict(s.classifier, s.manifest, once, split=s.split, rows=s.rows, workers=s.workers,
-        device=device,
-        progress=False, shared=world_size()>1, **s.views)
+    once = dataclasses.replace(s.how, testing=Protocol('held out', clips=clips, average='softmax'))
+    pred = predict(s.classifier, s.manifest, once, split=s.split, rows=s.rows, shared=world_size()>1,
+        machine=Machine(device, workers=s.workers, progress=False), **s.views)
     loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
     return {'top1': accuracy(pred)['top1'], 'loss': loss}
 
@@ -706,28 +705,16 @@ def open_finetuning(
     return card
 
 # %% ../../nbs/library/finetuning.ipynb #4252577c
-def head_of(
-    classifier:Classifier,
-)->Linear: # the same scores in one layer
-    "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
-    fc, norm = classifier.fc, classifier.norm
-    zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
-    blank = Linear(w, b, torch.arange(len(b)), zero, zero, zero + 1, classifier.normalise)
-    return folded(blank, w, b, norm if isinstance(norm, nn.BatchNorm1d) else None, 0)
-
 def export_finetuned(session:Session, begun:Start, out:Path, given:str)->Path:
     "The classifier in a file of its own, with all that it takes to ask it about a video."
     s, r, h = session, begun.recipe, session.how
     how = {k: v for k,v in view_options(r).items() if k != 'live'} | {'flow': r.flow}
     about = {'backbone': r.backbone, 'view': r.view, **how, 'recipe': r.name,
         **{k: getattr(h, k) for k in ('length', 'stride', 'size', 'pad')}, 'clips': h.testing.clips}
-    drawn: dict[str,Any] = {}
-    if isinstance(s.classifier, GaussianClassifier):
-        drawn = {'heads': {'gaussian': s.classifier.gaussian}, 'mixture': h.mixture, 'samples': h.samples}
-    return export_classifier(out/'classifier.safetensors', s.classifier.encoder, head_of(s.classifier),
-        s.manifest.labels, h.testing, about, name=h.name, run=out.name, given=given, split=s.split,
-        seed=s.seed, selection=h.selection, epoch=s.best.get('epoch', h.epochs),
-        manifest_sha256=s.manifest.sha256, **drawn)
+    made = as_video_classifier(s.classifier, h, s.manifest.labels, s.seed, about, name=h.name, run=out.name,
+        given=given, split=s.split, selection=h.selection, epoch=s.best.get('epoch', h.epochs),
+        manifest_sha256=s.manifest.sha256)
+    return export_classifier(out/'classifier.safetensors', made)
 
 # %% ../../nbs/library/finetuning.ipynb #d953f6ce
 def measure_finetuned(
@@ -735,8 +722,9 @@ def measure_finetuned(
 )->dict[str,Any]: # the row of results.json
     "Test the best epoch, all processes together; classifier, predictions and row are kept in the folder."
     s, recipe, scratch = session, begun.recipe, begun.given=='scratch'
-    pred = predict(s.keep_best(), s.manifest, s.how, split=s.split, device=device, workers=machine.workers,
-        progress=machine.progress, seed=s.seed, shared=world_size()>1, **s.views)
+    place:Any = device
+    pred = predict(s.keep_best(), s.manifest, s.how, split=s.split, seed=s.seed, shared=world_size()>1,
+        machine=Machine(place, workers=machine.workers, progress=machine.progress), **s.views)
     def keep():
         save_predictions(pred, out/'predictions.safetensors')
         row = result_row(f'scratch {recipe.backbone}' if scratch else recipe.name,
