@@ -112,7 +112,7 @@ folder, encoder, clips = search.choose_index(asked.data)
 index, _ = search.update_index(folder, asked.data, encoder, clips)
 q = search.parse_query(sys.argv[1], asked.data, index.videos)
 lap('a look at all files, the index')
-import vssl_nb.runs.own_videos
+import vssl_nb.measure.features
 lap('PyTorch, and our modules that need it')
 network = search.read_network(encoder)
 lap('the network: build, read, check')

@@ -21,7 +21,7 @@ from vssl_nb.measure.features import FeatureStore, extract, feature_key, restric
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row
 from vssl_nb.data.motion import residual
-from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, counted, protocol
+from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, colour_change, counted, protocol
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
 
@@ -116,7 +116,8 @@ def test_the_random_clip_of_the_gallery_never_begins_at_the_last_start():
 def test_every_protocol_says_every_thing_it_does():
     "Two protocols that differ in a field do not print alike."
     other = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop', clip_norm=True,
-        centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8, dtype='bfloat16')
+        centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8, dtype='bfloat16',
+        crops='three', average='logits')
     silent = {f.name for f in fields(Protocol)} - set(other) - {'name', 'metric', 'seed'}
     assert not silent, silent
     for name,value in other.items(): assert str(replace(protocol(), **{name: value})) != str(protocol()), name
@@ -125,6 +126,46 @@ def test_every_protocol_says_every_thing_it_does():
     for name in PROTOCOLS:
         assert Protocol(**asdict(PROTOCOLS[name])) == PROTOCOLS[name]
         assert PROTOCOLS[name].name == name
+
+
+def test_a_protocol_is_printed_in_words():
+    one = str(protocol(clips=1, stride=2, crop=224, pad='loop', clip_norm=True, centre='own'))
+    for words in ('one per video, from its middle', 'one in 2', 'starting again', 'square of 224 px',
+            'brought to length 1', 'its one clip', 'each lose their own mean'): assert words in one, words
+    odd = str(protocol('coclr_official', seed=3)) + str(protocol('iic_official'))
+    for words in ('not treated alike', 'in the gallery, begun anywhere', 'probability 0.3 (drawn from seed 3',
+            'square of 93.33 %', 'square of 87.5 %', 'left out', 'maxima over 2 x 2', 'whole batches of 8'):
+        assert words in odd, words
+    slides = str(protocol(windows='sliding'))
+    assert '10 per video' not in slides and 'half a clip later' in slides
+    half = protocol('rspnet', dtype='bfloat16')
+    assert 'precision bfloat16' in str(half) and 'precision' not in str(protocol('rspnet'))
+    assert (half.name, protocol(half, dtype='float32')) == ('rspnet, bfloat16', protocol('rspnet'))
+    ten = str(protocol(crops='ten', average='softmax'))
+    assert 'also mirrored, of 93.33 %' in ten and 'probabilities of its clips' in ten and 'metric' not in ten
+
+
+@pytest.mark.parametrize('fields,words', [({'windows': 'all'}, "'even' or 'sliding'"),
+    ({'centre': 'test'}, "'gallery' or"), ({'pad': 'zero'}, 'pad must be'), ({'crops': 'six'}, 'crops must be'),
+    ({'average': 'max'}, 'average must be'), ({'gallery': 'one'}, "'alike' or 'random'"),
+    ({'clips': 0}, 'clips must be'), ({'crop': 0}, 'crop must be'), ({'crop': 1.5}, 'crop must be'),
+    ({'length': 2.5}, 'length must be'), ({'size': None}, 'size must be'), ({'jitter': 2}, 'jitter must be'),
+    ({'jitter': True}, 'jitter must be'), ({'jitter': float('nan')}, 'jitter must be'),
+    ({'seed': -1}, 'seed must be'), ({'batch_of': 0}, 'batch_of must be'), ({'short': 'no'}, 'short must be'),
+    ({'feature': 'conv5'}, 'feature must be'), ({'dtype': 'half'}, "dtype must be 'float32' or 'bfloat16'"),
+    ({'stide': 2}, "did you mean 'stride'")])
+def test_a_field_without_a_meaning_is_refused(fields, words):
+    with pytest.raises(ValueError, match=words): protocol(**fields)
+
+
+def test_windows_and_colours_are_drawn_from_seed_row_and_clip():
+    iic,official = protocol('iic_official'),protocol('coclr_official')
+    assert clip_frames(iic, 9)[:, 0].tolist() == [0]*10 # shorter than a clip: ten times the same
+    assert (clip_frames(protocol(windows='middle'), 187) == clip_frames(protocol(clips=1), 187)).all()
+    assert protocol(centre=True) == protocol() and protocol(centre=False).centre == 'none'
+    def brightness(row, clip=2): return colour_change(official, row, clip, 9, 9)['brightness'].item()
+    assert abs(np.mean([brightness(row) != 1 for row in range(1000)]) - .3) < .04
+    assert brightness(7) == brightness(7) and len({brightness(r, c) for r in range(9) for c in range(9)}) > 9
 
 
 def test_official_features_equal_a_slow_reference(data, encoder):
@@ -397,7 +438,7 @@ def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
     for f in fields(Protocol):
         value = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop',
             clip_norm=True, centre='own', gallery='random', jitter=.5, feature='maps', short='drop',
-            batch_of=8).get(f.name)
+            batch_of=8, crops='ten').get(f.name)
         if value is not None:
             keys.append(feature_key(encoder, data, 'test', 1, 'residual', replace(p, **{f.name: value})))
     drawing = replace(p, gallery='random', jitter=.1)
@@ -409,8 +450,6 @@ def test_nothing_is_used_for_another_question(data, encoder, tmp_path):
     assert feature_key(encoder, data, 'test', 1, 'residual', replace(p, seed=9, name='x')) == keys[0]
     first = look(encoder, data, store=tmp_path)
     assert not torch.equal(look(other, data, store=tmp_path).x, first.x)
-    with pytest.raises(ValueError, match='belong to another encoder'):
-        features.cached(FeatureStore(tmp_path, keys[0], p).path, keys[1], lambda: first)
 
 
 ENCODER = """
