@@ -133,8 +133,8 @@ from typing import ClassVar
 class Settings:
     momentum:float = 0.99
     clips:ClassVar = ('one', 'two')
-    name:ClassVar[str] = 'byol'
-    method:ClassVar[str] = 'my_byol:BYOL'
+    name:ClassVar[str] = 'mirror'
+    method:ClassVar[str] = 'my_mirror:Mirror'
 
 @dataclass(frozen=True)
 class Forgetful(Settings): # would have trained the method above
@@ -148,15 +148,15 @@ MISTAKES = {'Fields': 'name is a field, and every run could change it',
 LOOSE = """
 
 class Loose:
-    name, method = 'loose', 'my_byol:Loose'
+    name, method = 'loose', 'my_mirror:Loose'
 """
 CARELESS = """
 from dataclasses import field
 
-def settings(name, kind=None, clips=('one', 'two'), called='byol', **defaults):
-    body = {'name': called, 'method': 'my_byol:BYOL', 'clips': clips, **defaults}
+def settings(name, kind=None, clips=('one', 'two'), called='mirror', **defaults):
+    body = {'name': called, 'method': 'my_mirror:Mirror', 'clips': clips, **defaults}
     body['__annotations__'] = {'name': ClassVar, 'method': ClassVar, 'clips': ClassVar} | (kind or {})
-    return dataclass(frozen=True)(type(name, (), body | {'__module__': 'my_byol'}))
+    return dataclass(frozen=True)(type(name, (), body | {'__module__': 'my_mirror'}))
 
 Fields, Clash = settings('Fields', {'name': str}), settings('Clash', {'batch': int}, batch=3)
 Bare, Letters = settings('Bare', {'dim': int}), settings('Letters', clips='two')
@@ -167,51 +167,51 @@ Mutable = settings('Mutable', {'layers': list}, layers=field(default_factory=lam
 class Several: # clips that follow from a field
     how_many:int = 2
     name:ClassVar[str] = 'several'
-    method:ClassVar[str] = 'my_byol:Several'
+    method:ClassVar[str] = 'my_mirror:Several'
     @property
     def clips(self): return tuple(f'c{i}' for i in range(self.how_many))
 class Networks(Settings):
-    name, method = 'byol', 'my_byol:BYOL'
+    name, method = 'mirror', 'my_mirror:Mirror'
     def networks(self, view): return ['encoder']
 Networks = dataclass(frozen=True)(Networks)
 def looks(name, at):
     def views(self, view): return at
-    return dataclass(frozen=True)(type(name, (Settings,), {'name': 'byol', 'method': 'my_byol:BYOL',
-        'views': views, '__module__': 'my_byol'}))
+    return dataclass(frozen=True)(type(name, (Settings,), {'name': 'mirror', 'method': 'my_mirror:Mirror',
+        'views': views, '__module__': 'my_mirror'}))
 Views, Two = looks('Views', ['rgb', 3]), looks('Two', ('rgb', 'flow'))
 """
 
 
 def test_settings_from_another_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path/'my_byol.py').write_text(OWN + LOOSE + CARELESS)
-    mine = override(find('infonce-toy-rgb'), method='my_byol:Settings', name='byol-toy', momentum=.9)
-    eq((mine.method.name, mine.views, mine.method.momentum), ('byol', ('rgb',), .9))
-    eq(override(mine, method='my_byol:Several', how_many=3).method.clips, ('c0', 'c1', 'c2'))
-    eq(to_dict(mine)['method'], {'name': 'my_byol:Settings', 'momentum': .9})
+    (tmp_path/'my_mirror.py').write_text(OWN + LOOSE + CARELESS)
+    mine = override(find('infonce-toy-rgb'), method='my_mirror:Settings', name='mirror-toy', momentum=.9)
+    eq((mine.method.name, mine.views, mine.method.momentum), ('mirror', ('rgb',), .9))
+    eq(override(mine, method='my_mirror:Several', how_many=3).method.clips, ('c0', 'c1', 'c2'))
+    eq(to_dict(mine)['method'], {'name': 'my_mirror:Settings', 'momentum': .9})
     eq(from_dict(json.loads(json.dumps(to_dict(mine)))), mine)
-    with expect_fail(RecipeError, contains='my_byol:Forgetful: does not say itself what tables call it'):
-        override(mine, method='my_byol:Forgetful')
-    with expect_fail(RecipeError, contains='my_byol:Loose: is not a frozen dataclass'):
-        override(mine, method='my_byol:Loose')
+    with expect_fail(RecipeError, contains='my_mirror:Forgetful: does not say itself what tables call it'):
+        override(mine, method='my_mirror:Forgetful')
+    with expect_fail(RecipeError, contains='my_mirror:Loose: is not a frozen dataclass'):
+        override(mine, method='my_mirror:Loose')
     for wrong,words in MISTAKES.items():
-        with expect_fail(RecipeError, contains=words): settings_class(f'my_byol:{wrong}')
-    own, nine = sys.modules['my_byol'], override(find('infonce-toy-rgb'), name='infonce-toy-rgb-9', epochs=9)
+        with expect_fail(RecipeError, contains=words): settings_class(f'my_mirror:{wrong}')
+    own, nine = sys.modules['my_mirror'], override(find('infonce-toy-rgb'), name='infonce-toy-rgb-9', epochs=9)
     own.recipe, own.borrowed = nine, replace(nine, name='infonce-toy-rgb')
     own.outside = replace(nine, name='../mine')
-    eq(find('my_byol:recipe'), nine)
+    eq(find('my_mirror:recipe'), nine)
     with expect_fail(RecipeError, contains="calls itself 'infonce-toy-rgb' and differs"):
-        find('my_byol:borrowed')
+        find('my_mirror:borrowed')
     with expect_fail(RecipeError, contains="calls itself '../mine', which is no name for a folder"):
-        find('my_byol:outside')
-    for what,says in (('Networks', "byol: networks(view) gave ['encoder'], not a dict"),
-            ('Views', "byol: views(view) gave ['rgb', 3], not a tuple of names")):
-        with expect_fail(RecipeError, contains=says): override(mine, method=f'my_byol:{what}').views
-    eq(override(mine, method='my_byol:Two').views, ('rgb', 'flow'))
+        find('my_mirror:outside')
+    for what,says in (('Networks', "mirror: networks(view) gave ['encoder'], not a dict"),
+            ('Views', "mirror: views(view) gave ['rgb', 3], not a tuple of names")):
+        with expect_fail(RecipeError, contains=says): override(mine, method=f'my_mirror:{what}').views
+    eq(override(mine, method='my_mirror:Two').views, ('rgb', 'flow'))
     with expect_fail(RecipeError, contains="has no 'Setings'; did you mean 'Settings'?"):
-        override(mine, method='my_byol:Setings')
+        override(mine, method='my_mirror:Setings')
     three, videos = override(mine, clips=3), TrainingVideos('m.csv', ('a', 'b'), (0, -1), (0, 1))
-    with expect_fail(RecipeError, contains='byol takes 2 clips of each video (one, two), '
+    with expect_fail(RecipeError, contains='mirror takes 2 clips of each video (one, two), '
             'and clips=3 were asked for; use clips=2'):
         refuse_unfit(three, videos)
     refuse_unfit(mine, videos)

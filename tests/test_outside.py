@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 @dataclass(frozen=True)
-class BYOLSettings:
+class MirrorSettings:
     dim:int = 32 # of the compared features
     momentum:float = 0.9 # of the target network
     clips:ClassVar = ('one', 'two')
-    name:ClassVar[str] = 'byol'
-    method:ClassVar[str] = 'lab.byol:BYOL'
+    name:ClassVar[str] = 'mirror'
+    method:ClassVar[str] = 'lab.mirror:Mirror'
 
 @dataclass(frozen=True)
 class ClashSettings:
     cache:int = 3 # an option of pretrain is called so
     name:ClassVar[str] = 'clash'
-    method:ClassVar[str] = 'lab.byol:BYOL'
+    method:ClassVar[str] = 'lab.mirror:Mirror'
 ''',
-    'byol.py': '''
+    'mirror.py': '''
 import copy
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,7 @@ from torch import nn
 from vssl_nb.nets.heads import Projection
 from vssl_nb.ssl.memory import ema_update, named_clips
 
-class BYOL(nn.Module):
+class Mirror(nn.Module):
     def __init__(self, encoder, view, seed, dim, momentum):
         super().__init__()
         self.encoder, self.projection = encoder, Projection(encoder.dim, 64, dim, seed+1)
@@ -88,7 +88,7 @@ class MutualNearest:
     'recipes.py': '''
 from vssl_nb.methods.recipes import find, override
 
-byol = override(find('infonce-toy-residual'), name='byol-lab', method='lab.settings:BYOLSettings',
+mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.settings:MirrorSettings',
     view='lab.parts:gradient', backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
     warmup=0.5, length=8, test_clips=1)
 ''',
@@ -128,8 +128,8 @@ def equal(a, b):
 
 
 def test_their_method_is_killed_resumed_measured_and_reported(lab):
-    "BYOL on edges with torchvision's r3d_18: run folder, card, resume, retrieval and report like ours."
-    train = ['pretrain', 'lab.recipes:byol', '--data', 'videos', '--device', 'cpu', '--workers', '0',
+    "Mirror on edges with torchvision's r3d_18: run folder, card, resume, retrieval and report like ours."
+    train = ['pretrain', 'lab.recipes:mirror', '--data', 'videos', '--device', 'cpu', '--workers', '0',
         '--cache', '64']
     vssl(lab, *train, '--out', 'runs/whole')
     out = lab/'runs'/'killed'
@@ -146,14 +146,14 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
     vssl(lab, *train, '--out', 'runs/killed', '--resume')
     assert equal(load(out/'last.pt'), whole)
     settings = read_json(out/'recipe.json', 'a run')['method']
-    assert settings == {'name': 'lab.settings:BYOLSettings', 'dim': 32, 'momentum': .9}
+    assert settings == {'name': 'lab.settings:MirrorSettings', 'dim': 32, 'momentum': .9}
     assert read_json(out/'card.json', 'a run')['finished']
 
     vssl(lab, 'retrieve', 'runs/killed', '--device', 'cpu', '--workers', '0')
-    row = [r for r in read_json(out/'results.json', 'a run') if r['name'] == 'byol-lab'][0]
-    assert (row['method'], row['view'], row['finished']) == ('byol', 'lab.parts:gradient', True)
+    row = [r for r in read_json(out/'results.json', 'a run') if r['name'] == 'mirror-lab'][0]
+    assert (row['method'], row['view'], row['finished']) == ('mirror', 'lab.parts:gradient', True)
     assert 0 <= row['r1'] <= 1
-    assert 'byol-lab' in vssl(lab, 'report', 'runs/killed')
+    assert 'mirror-lab' in vssl(lab, 'report', 'runs/killed')
 
 
 def test_their_miner_and_view_in_our_method(lab):
@@ -172,17 +172,17 @@ def test_their_miner_and_view_in_our_method(lab):
 
 
 @pytest.mark.parametrize('args, words', [
-    (['--method', 'lab.settings:BYOL'], ["lab.settings has no 'BYOL'", "did you mean 'BYOLSettings'?"]),
+    (['--method', 'lab.settings:Mirror'], ["lab.settings has no 'Mirror'", "did you mean 'MirrorSettings'?"]),
     (['--method', 'nowhere:Settings'], ["there is no module 'nowhere'"]),
     (['--view', 'lab.parts:gradiant'], ["did you mean 'gradient'?"]),
     (['--view', 'residul'], ["did you mean 'residual'?"]),
     (['--backbone', 'lab.parts:gradient'], ['seed']),
     (['--method', 'lab.settings:ClashSettings'], ["a field 'cache', which is an option of pretrain"]),
-    (['--method', 'lab.settings:BYOLSettings', '--temperature', '3'],
+    (['--method', 'lab.settings:MirrorSettings', '--temperature', '3'],
         ['--temperature is a setting of another']),
     (['--head', 'lab.parts:Head'], ["lab.parts has no 'Head'"]),
-    (['--method', 'lab.settings:BYOLSettings', '--clips', '3'],
-        ['byol takes 2 clips of each video (one, two)']),
+    (['--method', 'lab.settings:MirrorSettings', '--clips', '3'],
+        ['mirror takes 2 clips of each video (one, two)']),
 ])
 def test_what_is_wrong_with_their_parts_is_one_sentence(lab, args, words):
     said = vssl(lab, 'pretrain', 'infonce-toy-rgb', *args, '--data', 'videos', '--device', 'cpu', '--out',

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['INTRA', 'sampled_ids', 'with_banks', 'own_share', 'intra_order', 'intra_negatives', 'one_direction', 'make_miners',
-           'refuse_views', 'IIC', 'nobody', 'mine_banks']
+           'refuse_views', 'IIC', 'mine_nothing', 'mine_banks']
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00003
 import itertools
@@ -19,9 +19,10 @@ from ..data.clips import one_of, stream, send_to
 from ..nets.heads import make_head
 from ..training.distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
-from ..ssl.mining import (SAME_SOURCE, ClassMiningRecall, Mined, make_miner, mine, mining_hits,
+from ..ssl.mining import (ClassMiningRecall, Mined, make_miner, mine, mining_hits,
     mining_precision, mining_recall)
 from ..ssl.memory import Bank, l2_normalize, named_clips
+from .recipes import IICSettings
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
 def sampled_ids(
@@ -137,33 +138,27 @@ def one_direction(
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00019
 def make_miners(
-    miner:str|Callable|None, # None: IIC; a name of `mining.MINERS`, 'package.module:name', or a miner
-    topk:tuple[int,...], # positives in each part of the training; 0: none
-    options:tuple[str,...], # of a named miner
+    settings:IICSettings, # miner, topk and miner_options are read
     views:tuple[str,str], # of the similarities it will be given
     videos:int, # V, rows to search
-)->list[Callable|None]: # one for each part
-    "The miners of the parts of a training; a named one is tried before the first step. `ValueError`."
-    if not topk or min(topk) < 0:
-        raise ValueError(f'topk={topk!r}: give a number of positives for each part of the training, 0 or '
-            'more')
-    def part(k, m): return nobody if k==0 and m is not None else m
-    if not isinstance(miner, str): return [part(k, miner) for k in topk]
-    made = [make_miner(miner, max(k, 1), options) for k in topk]
+)->list[Callable|None]: # one for each part of the training; None: IIC
+    "The miners of the parts of a training, tried before the first step. `ValueError`."
+    if not settings.topk:
+        raise ValueError('topk=(): give a number of positives for each part of the training')
+    if settings.miner is None: return [None]*len(settings.topk)
+    miners = [make_miner(settings.miner, max(k, 1), settings.miner_options) for k in settings.topk]
     sims = {v: torch.zeros(1, videos) for v in views[::-1]}
-    for m in made: m(sims, torch.zeros(1, videos, dtype=torch.bool)) # a later part may ask for too many
-    return [part(k, m) for k,m in zip(topk, made)]
+    for m in miners: m(sims, torch.zeros(1, videos, dtype=torch.bool)) # a later part may ask for too many
+    return [m if k else mine_nothing for k,m in zip(settings.topk, miners)]
 
-def refuse_views(view:str, second_view:str, bn:str, miner:Any, same_source:str)->None:
+def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
     "Refuse settings that go together in no way. `ValueError`."
-    one_of(('sync', 'split'), bn=bn)
-    one_of(SAME_SOURCE, same_source=same_source)
-    if view==second_view:
-        raise ValueError(f'both views are {view!r}: IIC compares two views of a clip')
-    if 'intra' in (view, second_view): raise ValueError("'intra' is what the broken clips are called here")
-    if miner is None and same_source!='negative':
-        raise ValueError(f"same_source={same_source!r} needs a miner: without one the own row is the only "
-            "positive")
+    if views[0]==views[1]:
+        raise ValueError(f'both views are {views[0]!r}: IIC compares two views of a clip')
+    if 'intra' in views: raise ValueError("'intra' is what the broken clips are called here")
+    if settings.miner is None and settings.same_source!='negative':
+        raise ValueError(f'same_source={settings.same_source!r} needs a miner: without one the own row is '
+            'the only positive')
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
@@ -172,73 +167,54 @@ class IIC(nn.Module):
         encoder:nn.Module, # of both views: clip (M, 3, T, H, W) -> (M, D), with D as `.dim`
         videos:int, # V, training videos: rows of the banks
         view:str='rgb', # entry of the batch; its clips are the ones that are broken
-        second_view:str='residual', # the other entry
-        intra:str|None='shuffle', # how: 'repeat', 'shuffle' (both released), 'patches'; None: not at all
-        negatives:int=1024, # K, ids drawn for each clip (b11)
-        temperature:float=.07, # of the softmax (b11)
-        bank_momentum:float=.5, # of a row (b11)
-        bank_start:str='uniform', # rows before their video has come: 'uniform' (released) or 'sphere'
-        normalise:bool=False, # compare at length 1? released: at the length they have
-        intra_gradient:bool=False, # do broken clips of this batch learn? released: only their old rows count
-        mask_own:bool=False, # leave the own row out where it is drawn again? released: it is a negative then
-        miner:str|Callable|None=None, # None: IIC; else a name of `mining.MINERS`, or a miner
-        miner_options:tuple[str,...]=(), # further arguments of a named miner, such as 'stages=7'
-        topk:tuple[int,...]=(5,), # positives of a named miner; several: in equal parts of the training
-        same_source:str='negative', # with a miner, clips of the same recording; or 'positive', 'ignored'
-        head:str|None=None, # a name of `heads.HEADS`; None: the feature itself is compared (b11)
-        dim:int=128, dim_hidden:int|None=None, # of the head
-        bn:str='sync', groups:int|None=None, # of `distributed.group_batchnorm`: 'sync' or 'split'
         seed:int=0, # of head and first rows, of drawn ids and broken clips
         rows:int|None=None, # of the manifest: with a miner, the class mining recall is logged as well
+        **fields, # of `IICSettings`
     ):
         super().__init__()
-        refuse_views(view, second_view, bn, miner, same_source)
-        if intra is not None: one_of(INTRA, intra=intra)
-        self.encoder, D = group_batchnorm(encoder, bn, groups), getattr(encoder, 'dim')
-        self.projection = nn.Identity() if head is None else make_head(head, D, dim_hidden, dim, seed+1)
-        self.views, self.seed = (view, second_view), seed
-        kept = self.views if intra is None else (*self.views, 'intra')
-        self.bank = Bank(D if head is None else dim, videos, seed+2, kept, bank_momentum, bank_start)
-        self.miners = make_miners(miner, topk, miner_options, self.views, videos)
-        self.intra, self.negatives, self.normalise = intra, negatives, normalise
-        self.intra_gradient = intra_gradient
-        self.how: dict[str,Any] = dict(temperature=temperature, same_source=same_source,
-            intra_gradient=intra_gradient, mask_own=mask_own)
-        self.cmr = None if rows is None or miner is None else ClassMiningRecall(rows)
+        self.views, self.seed, self.settings = (view, (s := IICSettings(**fields)).second_view), seed, s
+        refuse_views(self.views, s)
+        self.encoder, D = group_batchnorm(encoder, s.bn, s.groups), getattr(encoder, 'dim')
+        self.projection:nn.Module = nn.Identity()
+        if s.head is not None: self.projection = make_head(s.head, D, s.dim_hidden, s.dim, seed+1)
+        kept = self.views if s.intra is None else (*self.views, 'intra')
+        self.bank = Bank(D if s.head is None else s.dim, videos, seed+2, kept, s.bank_momentum, s.bank_start)
+        self.miners = make_miners(s, self.views, videos)
+        self.cmr = None if rows is None or s.miner is None else ClassMiningRecall(rows)
 
     def features(self, x:Tensor)->Tensor: # (M, 3, T, H, W) -> (M, D) float32
         "What is compared."
         z = self.projection(self.encoder(x)).float()
-        return l2_normalize(z) if self.normalise else z
+        return l2_normalize(z) if self.settings.normalise else z
 
     def encode(self, batch:Mapping[str,Any], chance:tuple[int,int,int])->dict[str,Tensor]: # (M, D) each
         "Both views, and the clips of the first one broken: three passes, as released."
-        (x,), (y,) = (named_clips(batch, v, ('x',)) for v in self.views)
+        (x,), (y,) = (named_clips(batch, v, self.settings.clips) for v in self.views)
         now = dict(zip(self.views, (self.features(x), self.features(y))))
-        if self.intra is None: return now
-        broken = intra_negatives(x, intra_order(self.intra, len(x), x.shape[2], *chance), self.intra)
+        if (intra := self.settings.intra) is None: return now
+        broken = intra_negatives(x, intra_order(intra, len(x), x.shape[2], *chance), intra)
         # BatchNorm sees them in any case, as released
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.intra_gradient):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.settings.intra_gradient):
             return now | {'intra': self.features(broken)}
 
     def forward(self,
         batch:dict[str,Any], # both views (M, 1, 3, T, H, W); index (M,); label, source, row, step, progress
     )->tuple[Tensor,dict[str,Tensor]]: # scalar float32 loss; the mean of what `one_direction` logs
         "Each view looks for its own row of the other, among other videos and broken clips."
-        chance = self.seed, batch.get('step', 0), batch.get('part', 0)
+        s, chance = self.settings, (self.seed, batch.get('step', 0), batch.get('part', 0))
         now = self.encode(batch, chance)
-        ids = sampled_ids(batch['index'], self.bank.size, self.negatives, *chance)
+        ids = sampled_ids(batch['index'], self.bank.size, s.negatives, *chance)
         part = min(int(batch.get('progress', 0.)*len(self.miners)), len(self.miners)-1)
-        how = self.how | dict(miner=self.miners[part], cmr=self.cmr if self.training else None)
         with torch.autocast(ids.device.type, enabled=False):
-            (a, logs), (b, more) = (one_direction(pair, now, self.bank, ids, batch, **how)
-                for pair in (self.views, self.views[::-1]))
+            (a, logs), (b, more) = (one_direction(views, now, self.bank, ids, batch, s.temperature,
+                self.miners[part], s.same_source, s.intra_gradient, s.mask_own,
+                self.cmr if self.training else None) for views in (self.views, self.views[::-1]))
         if self.training: self.bank.wait({v: z.detach() for v,z in now.items()}, batch)
         logs = {k: (v + more[k])/2 for k,v in logs.items()}
         if self.cmr is not None: logs['cmr'] = self.cmr.median()
         return a + b, logs
 
-    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where there is nothing to say
+    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
@@ -247,8 +223,8 @@ class IIC(nn.Module):
         self.bank.push_waiting()
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
-def nobody(sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (M, V) bool
-    "The miner of a cycle without mining: takes nothing."
+def mine_nothing(sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (M, V) bool
+    "The miner of a part of the training without mining."
     return torch.zeros_like(excluded)
 
 def mine_banks(

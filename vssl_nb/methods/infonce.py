@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..training.distributed import gather, rank
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
+from .recipes import InfoNCESettings
 
 # %% ../../nbs/lessons/05_infonce.ipynb #89e3f8ea
 def in_batch(
@@ -53,30 +54,26 @@ class InfoNCE(PairMethod):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
-        queue:int=2048, # K, keys kept (CoCLR: 2048 UCF101, 16384 K400); 0 compares within the batch
-        momentum:float|None=.999, # of the key encoder (CoCLR: 0.999); None (no queue): one encoder for both
-        temperature:float=.07, # of the softmax (CoCLR: 0.07)
-        dim:int=128, # of the compared features (CoCLR: 128)
         view:str='rgb', # entry of the batch to learn from
         seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
-        **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
+        **fields, # of `InfoNCESettings`
     ):
         super().__init__()
-        if queue and momentum is None:
+        self.view, self.settings = view, (s := InfoNCESettings(**fields))
+        if s.queue and s.momentum is None:
             raise ValueError('a queue needs a momentum encoder: '
                 'give momentum a number from 0 to 1, or set queue=0')
-        self.queue = Queue(dim, queue, seed+2) if queue else None
-        self.pair = EncoderPair(encoder, dim=dim, momentum=momentum, seed=seed, **pair)
-        self.view, self.temperature = view, temperature
+        self.queue = Queue(s.dim, s.queue, seed+2) if s.queue else None
+        self.pair = EncoderPair(encoder, s, seed)
 
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label, source, row (B,), step, progress
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the negatives."
-        x_q,x_k = named_clips(batch, self.view, ('q', 'k'))
+        x_q,x_k = named_clips(batch, self.view, self.settings.clips)
         q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
         if self.queue is not None and self.training: self.queue.wait(k, batch)
-        return compare(q, k, None if self.queue is None else self.queue.keys, self.temperature)
+        return compare(q, k, None if self.queue is None else self.queue.keys, self.settings.temperature)
 
     def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
         "Move the momentum encoder, then queue the keys of this step."

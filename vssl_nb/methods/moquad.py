@@ -16,6 +16,7 @@ from ..nets.heads import make_head
 from ..training.distributed import all_pairs, group_batchnorm, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
+from .recipes import MoQuadSettings
 
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
 def against_all(
@@ -87,35 +88,32 @@ class MoQuad(nn.Module):
     "Anchors against the disturbed clips of their own video, and all clips of all others."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
-        intra_negatives:tuple[str,...]=('n','nn'), # own negatives that a batch has, in its order (Table 4)
-        alpha:float=1.5, beta:float=.01, # weight and share of hard negatives; beta=0: Eq. 1
-        appearance_task:float=.2, # share of the training that begins with Eq. 2 (Algorithm 1)
-        temperature:float=.1, # of the softmax
-        dim_hidden:int|None=None, dim:int=128, head:str='projection', # of the projection: `make_head`
-        view:str='rgb', seed:int=0, # entry of the batch to learn from; of the projection
+        view:str='rgb', # entry of the batch to learn from
+        seed:int=0, # of the projection
+        **fields, # of `MoQuadSettings`
     ):
         super().__init__()
-        if appearance_task and 'n' not in intra_negatives:
-            raise ValueError(f'appearance_task={appearance_task} compares a and n, and there is no n: '
+        self.view, self.settings = view, (s := MoQuadSettings(**fields))
+        if s.appearance_task and 'n' not in s.intra_negatives:
+            raise ValueError(f'appearance_task={s.appearance_task} compares a and n, and there is no n: '
                 'use appearance_task=0')
-        projection = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        self.encoder,self.projection = (group_batchnorm(m, 'sync') for m in (encoder, projection))
-        self.clips,self.view,self.temperature = ('a', 'p', *intra_negatives), view, temperature
-        self.alpha,self.beta,self.appearance_task = alpha, beta, appearance_task
+        projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
+        self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
     def forward(self,
         batch:dict[str,Any], # view (B, V, 3, T, H, W): anchor, positive, intra-negatives; progress, 0 .. 1
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, rank of the positive, of the negatives
         "The appearance task first, then quadruples."
-        clips,x = named_clips(batch, self.view, self.clips),batch[self.view]
-        early = batch.get('progress', 1.) < self.appearance_task
-        names,positive = (('a', 'n'), 'n') if early else (self.clips, 'p')
-        if early: x = torch.stack([clips[self.clips.index(name)] for name in names], 1)
+        s = self.settings
+        clips,x = dict(zip(s.clips, named_clips(batch, self.view, s.clips))),batch[self.view]
+        early = batch.get('progress', 1.) < s.appearance_task
+        names,positive = (('a', 'n'), 'n') if early else (s.clips, 'p')
+        if early: x = torch.stack([clips[name] for name in names], 1)
         z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).unflatten(0, x.shape[:2])
         with torch.autocast(z.device.type, enabled=False):
             sim,own = against_all(z, names)
-            hard = 0 if early else hard_count(self.beta, len(names)*(len(z)*world_size() - 1))
-            loss = quadruple_loss(sim, own, positive, self.temperature, self.alpha, hard)
-            return loss, rank_logs(sim, own, positive, self.clips[2:])
+            hard = 0 if early else hard_count(s.beta, len(names)*(len(z)*world_size() - 1))
+            loss = quadruple_loss(sim, own, positive, s.temperature, s.alpha, hard)
+            return loss, rank_logs(sim, own, positive, s.clips[2:])
 
     def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step

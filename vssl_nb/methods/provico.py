@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from ..data.clips import send_to, stream
 from ..training.distributed import gather, group_batchnorm, rank, world_size
 from ..nets.heads import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,
-    log_uncertainty, make_head,
-    match_log_probabilities, mixture_moments, squared_distances, wasserstein)
+    log_uncertainty, make_head, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
 from ..ssl.memory import named_clips
+from .recipes import ProViCoSettings
 
 # %% ../../nbs/lessons/17_provico.ipynb #8e4fdc44
 def soft_contrast(
@@ -77,73 +77,54 @@ class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by doubt."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
-        mixture:int=2, # N clips of a video
-        samples:int=10, # K of each distribution, 2 or more
-        sample_from:str='moments', # 'moments': Eq. 4; 'mixture': Eq. 3
-        distance:str='bhattacharyya', threshold:float|None=.15, # Eqs. 6 and 7: `positive_pairs`
-        instance_stage:float=.15, # share of the training without mining (30 of 200 epochs); 1: never any
-        beta:float=1e-4, # weight of the prior (Eq. 12)
-        # sigma^2 of Eq. 10: geometric 'mean' over the D directions, D times that, the 'total', or
-        # 'none': no Eq. 10, all pairs weigh the same and uncertainty costs nothing (ours)
-        doubt:str='mean',
-        variance:float|None=None, # D sigma^2 at the beginning; None: as the head has it, 0.2
-        balanced:bool=False, # positives and negatives weigh the same, however many there are
-        clamp:float|None=15., # limit of the log-variances of clips
-        dim:int=512, dim_hidden:int|None=None, head:str='gaussian', # `make_head`
-        view:str='rgb', seed:int=0, # entry of the batch to learn from; of the head and the samples
+        view:str='rgb', # entry of the batch to learn from
+        seed:int=0, # of the head and the samples
+        **fields, # of `ProViCoSettings`
     ):
         super().__init__()
-        if samples < 2: raise ValueError(f'samples={samples}: a video is compared with itself; use 2 or more')
-        if distance not in DISTANCES:
-            raise ValueError(f'distance={distance!r} is none of {", ".join(DISTANCES)}')
-        if doubt not in ('mean', 'total', 'none'):
-            raise ValueError(f'doubt={doubt!r} is neither mean nor total nor none')
+        self.view, self.seed, self.settings = view, seed, (s := ProViCoSettings(**fields))
         self.encoder = group_batchnorm(encoder, 'sync')
-        gaussian:Any = make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1)
-        if variance is not None: gaussian.start(variance)
+        gaussian:Any = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
+        if s.variance is not None: gaussian.start(s.variance)
         self.head = gaussian
-        self.clips = tuple(str(n+1) for n in range(mixture))
-        self.samples, self.sample_from = samples, sample_from
-        self.distance, self.threshold, self.instance_stage = distance, threshold, instance_stage
-        self.beta, self.balanced, self.clamp, self.view, self.seed = beta, balanced, clamp, view, seed
-        self.weighted, self.directions = doubt!='none', math.log(dim) if doubt=='total' else 0.
 
     def heads(self)->dict[str,nn.Module]: # exported with the encoder
         return {'gaussian': self.head}
 
     def draw(self, mu:Tensor, s:Tensor, step:int)->tuple[Tensor,Tensor,Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
-        (B, N, D), K, rng = mu.shape, self.samples, stream('samples', self.seed, step)
+        (B, N, D), K, rng = mu.shape, self.settings.samples, stream('samples', self.seed, step)
         drawn = rng.standard_normal((world_size()*B, K, D), dtype=np.float32), rng.integers(N,
             size=(world_size()*B, K))
         # of what is drawn for the videos of all processes, those of this one
         noise, clip = (send_to(torch.from_numpy(x[rank()*B:(rank()+1)*B]), mu.device) for x in drawn)
         m, v = mixture_moments(mu, s)
-        if self.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
+        if self.settings.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
         return m, v, draw_gaussian(m, v, noise)
 
     def forward(self,
         batch:dict[str,Any], # view (B, N, 3, T, H, W); step; progress 0 .. 1; label (B,) for the logs alone
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; its parts, and what was mined
         "Each video of this process against the videos of all."
-        x = torch.stack(named_clips(batch, self.view, self.clips), 1)
+        settings = self.settings
+        x = torch.stack(named_clips(batch, self.view, settings.clips), 1)
         mu, s = self.head(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2]).unbind(-2)
         with torch.autocast(x.device.type, enabled=False):
-            if self.clamp is not None: s = s.clamp(-self.clamp, self.clamp)
+            if settings.clamp is not None: s = s.clamp(-settings.clamp, settings.clamp)
             m, v, z = self.draw(mu, s, batch.get('step', 0))
             u = log_uncertainty(v)
             others, u2, prior = gather(z), gather(u), kl_to_prior(m, v)
             own = torch.arange(len(z), device=z.device)[:,None] + rank()*len(z) \
                 == torch.arange(len(others), device=z.device)
             positive = own
-            if batch.get('progress', 1.) >= self.instance_stage:
-                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(), own, self.distance)
-                positive = positive_pairs(dist, own, self.threshold)
+            if batch.get('progress', 1.) >= settings.instance_stage:
+                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(), own, settings.distance)
+                positive = positive_pairs(dist, own, settings.threshold)
             soft = soft_contrast(*match_log_probabilities(z, others, self.head.a, self.head.b, own), positive)
-            each = soft
-            if self.weighted: each = weighted_by_doubt(soft, u + self.directions, u2 + self.directions)
-            loss = balanced_mean(each, positive) if self.balanced else each.mean()
-            loss = loss + self.beta*(prior.mean() + gather(prior).mean())
+            each, more = soft, math.log(settings.dim) if settings.doubt=='total' else 0. # of log sigma^2
+            if settings.doubt!='none': each = weighted_by_doubt(soft, u + more, u2 + more)
+            loss = balanced_mean(each, positive) if settings.balanced else each.mean()
+            loss = loss + settings.beta*(prior.mean() + gather(prior).mean())
             return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
                 'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
 

@@ -15,6 +15,7 @@ from ..nets.heads import make_head
 from ..training.distributed import all_pairs, group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
+from .recipes import SimCLRSettings
 
 # %% ../../nbs/lessons/09_simclr.ipynb #d697ebc8
 def nt_xent_pairs(
@@ -32,28 +33,24 @@ class SimCLR(nn.Module):
     "Two clips of each video among all other clips of the batch: one encoder, no queue (SimCLR, CVRL)."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm is synchronised
-        temperature:float=.1, # of the softmax (CVRL: 0.1)
-        dim:int=128, # of the compared features (SimCLR, CVRL: 128)
-        dim_hidden:int|None=None, # of the projection; D if not given
-        head:str='projection', # a name of `heads.HEADS`, or 'package.module:name'
         view:str='rgb', # entry of the batch to learn from
         seed:int=0, # of the projection
+        **fields, # of `SimCLRSettings`
     ):
         super().__init__()
-        self.encoder = group_batchnorm(encoder, 'sync')
-        self.projection = group_batchnorm(make_head(head, getattr(encoder, 'dim'), dim_hidden, dim, seed+1),
-            'sync')
-        self.temperature, self.view = temperature, view
+        self.view, self.settings = view, (s := SimCLRSettings(**fields))
+        projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
+        self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W); of the rest nothing is looked at
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5: rows with the match among the first
         "All clips through the encoder in one pass, then each against all the others."
-        x = torch.stack(named_clips(batch, self.view, ('q', 'k')), 1)
+        x = torch.stack(named_clips(batch, self.view, self.settings.clips), 1)
         z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).view(*x.shape[:2], -1)
         with torch.autocast(z.device.type, enabled=False):
             sim,match = nt_xent_pairs(z)
-            return mil_nce(sim, match, self.temperature), {
+            return mil_nce(sim, match, self.settings.temperature), {
                 f'top{k}': topk_accuracy(sim, match, k) for k in (1, 5)}
 
     def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..ssl.losses import mil_nce, supcon, topk_accuracy
 from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
-from ..data.clips import one_of
+from .recipes import UberNCESettings
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {'mean_log': supcon, 'log_sum': mil_nce}
@@ -35,33 +35,27 @@ class UberNCE(PairMethod):
     "InfoNCE with a queue in which the labels say who is a positive (CoCLR, section 3.1)."
     def __init__(self,
         encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
-        queue:int=2048, # K, keys kept (b3)
-        momentum:float=.999, # of the key encoder (b2)
-        temperature:float=.07, # of the softmax (b2)
-        form:str='mean_log', # 'mean_log' (released, b3) or 'log_sum' (supplement, Algorithm 1)
-        dim:int=128, # of the compared features (b2)
         view:str='rgb', # entry of the batch to learn from
         seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
-        **pair, # of `EncoderPair`: dim_hidden, momentum_schedule, bn, groups, head
+        **fields, # of `UberNCESettings`
     ):
         super().__init__()
-        one_of(tuple(LOSSES), form=form)
-        self.queue = Queue(dim, queue, seed+2)
-        self.pair = EncoderPair(encoder, dim=dim, momentum=momentum, seed=seed, **pair)
-        self.view, self.temperature, self.form = view, temperature, form
+        self.view, self.settings = view, (s := UberNCESettings(**fields))
+        self.queue = Queue(s.dim, s.queue, seed+2)
+        self.pair = EncoderPair(encoder, s, seed)
 
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, and the positives of a query
         "Compare each query with its own key and with the queue."
-        (x_q,x_k), label = named_clips(batch, self.view, ('q', 'k')), batch.get('label')
+        (x_q,x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get('label')
         if label is None:
             raise ValueError("UberNCE needs the class of every video, and the batch has no 'label': "
                 'fill in the column label of the manifest, or use InfoNCE')
         q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
         with torch.autocast(q.device.type, enabled=False):
             sim,match = with_labels(q, k, label, self.queue.keys, self.queue.label)
-            loss = LOSSES[self.form](sim, match, self.temperature)
+            loss = LOSSES[self.settings.form](sim, match, self.settings.temperature)
         if self.training: self.queue.wait(k, batch)
         return loss, {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
             'positives': match.sum(1).float().mean()}

@@ -218,8 +218,8 @@ def mine(
 
 def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
-        tensor = isinstance(topk, Tensor)
-        given = f'{topk.dtype} {tuple(topk.shape)}' if tensor else f'a {type(topk).__name__}'
+        given = f'a {type(topk).__name__}'
+        if isinstance(topk, Tensor): given = f'{topk.dtype} {tuple(topk.shape)}'
         name = getattr(miner, '__name__', type(miner).__name__)
         raise ValueError(f'the miner {name} must give a boolean tensor '
             f'{tuple(excluded.shape)} (queries, candidates), not {given}')

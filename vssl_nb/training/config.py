@@ -157,6 +157,19 @@ class Learning(Settings):
     warmup:NonNegative=0. # 'cosine': epochs of linear climb
 
 @dataclass(frozen=True, kw_only=True)
+class PairSettings(Settings):
+    "Two encoders of a method, of which one follows the other: `ssl.memory.EncoderPair`."
+    dim_hidden:Count|None=None # of the projection; none: as wide as the feature
+    dim:Count=128 # of the space the loss compares in (CoCLR: 128)
+    head:str='projection' # that makes the projection: a name of `nets.heads.HEADS`, or 'package.module:name'
+    momentum:Share|None=.999 # of the key encoder (CoCLR: 0.999); none: one network for both
+    # of the momentum: 'fixed' (released CoCLR) or 'cosine', up to 1: `ssl.memory.momentum_at`
+    momentum_schedule:Literal['fixed','cosine']='fixed'
+    # whose statistics BatchNorm takes ('shuffle': MoCo): `training.distributed.group_batchnorm`
+    bn:Literal['shuffle','sync','split']='sync'
+    groups:Count|None=None # BatchNorm groups over all processes; none: one in each process
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
     "Everything that decides a training, except the files."
     name:str # of the experiment
@@ -268,7 +281,7 @@ def settings_class(
     if not (isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
         raise RecipeError(
             f'{name}: is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
-    for word,meaning in (('name', "what tables call it: name:ClassVar[str] = 'byol'"),
+    for word,meaning in (('name', "what tables call it: name:ClassVar[str] = 'mine'"),
             ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
         if not isinstance(vars(cls).get(word), str):
             raise RecipeError(f'{name}: does not say itself {meaning} '
