@@ -172,7 +172,7 @@ def test_their_miner_and_view_in_our_method(lab):
 
 
 @pytest.mark.parametrize('args, words', [
-    (['--method', 'lab.settings:Mirror'], ["lab.settings has no 'Mirror'", "did you mean 'MirrorSettings'?"]),
+    (['--method', 'lab.settings:Mirror'], ["'lab.settings:Mirror': lab.settings", "has no 'Mirror'", "did you mean 'MirrorSettings'?"]),
     (['--method', 'nowhere:Settings'], ["there is no module 'nowhere'"]),
     (['--view', 'lab.parts:gradiant'], ["did you mean 'gradient'?"]),
     (['--view', 'residul'], ["did you mean 'residual'?"]),
@@ -180,7 +180,7 @@ def test_their_miner_and_view_in_our_method(lab):
     (['--method', 'lab.settings:ClashSettings'], ["a field 'cache', which is an option of pretrain"]),
     (['--method', 'lab.settings:MirrorSettings', '--temperature', '3'],
         ['--temperature is a setting of another']),
-    (['--head', 'lab.parts:Head'], ["lab.parts has no 'Head'"]),
+    (['--head', 'lab.parts:Head'], ["'lab.parts:Head': lab.parts", "has no 'Head'"]),
     (['--method', 'lab.settings:MirrorSettings', '--clips', '3'],
         ['mirror takes 2 clips of each video (one, two)']),
 ])
