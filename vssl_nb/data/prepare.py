@@ -1,11 +1,22 @@
 "From what the owners of a dataset hand out (archives, lists, spreadsheets) to one manifest."
 
+import bz2
 import csv
+import gzip
+import hashlib
 import io
 import json
 import logging
+import lzma
 import os
 import re
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +24,196 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-from .archives import PREPARE_STATE, as_paths, extract_archive, is_archive
 from .manifest import Manifest, ManifestError, Row, compile_source_pattern, find_videos, name_source
 from .manifest import read, read_ucf101_lists, write, write_keyframes
 from .folder import probe_all, read_probes
 from .video import VideoError, transcode
 
 class PrepareError(ValueError):
-    "A list or a folder that a dataset cannot be prepared from, and what to do."
+    "An archive, a list or a folder that a dataset cannot be prepared from, and what to do."
+
+# archives: each is extracted into a folder of its own, and moved to its place when all of it is there
+
+PREPARE_STATE = '.prepare' # folder for what a later run needs: marks of archives, probes of videos
+ARCHIVE_SUFFIXES = ('.zip', '.rar', '.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tbz2', '.tar.xz', '.txz')
+_PIECE = re.compile(r'(20bn-.+)-(\d\d)') # 20bn-something-something-v2-00
+RAR = { # program -> how it lists a file, and how it extracts it into a folder
+    'unar': ('lsar -j {file}', 'unar -q -D -f -o {folder} {file}'),
+    'unrar': ('unrar lb -p- {file}', 'unrar x -inul -y -p- {file} {folder}/'),
+    '7z': ('7z l -ba -slt -p {file}', '7z x -bd -y -p -o{folder} {file}'),
+    'bsdtar': ('bsdtar -tf {file}', 'bsdtar -xf {file} -C {folder}')} # last: it compares no checksums
+
+def is_archive(
+    name:str, # name or path of a file
+)->bool: # by its name: the file is not opened
+    "Is this an archive that `extract_archive` takes, or a piece of one?"
+    return name.lower().endswith(ARCHIVE_SUFFIXES) or _PIECE.fullmatch(PurePosixPath(name).name) is not None
+
+def as_paths(given)->list[Path]: # a path, or several
+    return [Path(g) for g in ([given] if isinstance(given, (str, os.PathLike)) else given)]
+
+def _safe_path(archive:str, name:str)->PurePosixPath:
+    "The place of a member below the target. `PrepareError` where it leaves it."
+    path = PurePosixPath(name.replace('\\', '/'))
+    if (path.is_absolute() or '..' in path.parts or not path.parts or '\0' in name
+        or any(re.match('[A-Za-z]:', p) for p in path.parts)):
+        raise PrepareError(f'{archive}: its member {name!r} leads out of the target folder; nothing like '
+            'that belongs in a dataset, take the archive from its owners')
+    return path
+
+def _twice(archive:str, path)->PrepareError:
+    return PrepareError(f'{archive}: holds {str(path)!r} twice; take the archive from its owners, or extract '
+        'the right one by hand')
+
+def _not_a_file(archive:str, name:str)->PrepareError:
+    return PrepareError(f'{archive}: its member {name!r} is a link or a device, which is never extracted; '
+        'take the archive from its owners')
+
+class _JoinedFiles(io.RawIOBase):
+    "Several files read as one: an archive in pieces."
+    def __init__(self, paths:Sequence[Path]):
+        self.left,self.file = list(paths[1:]),open(paths[0], 'rb', buffering=0)
+    def readable(self): return True
+    def readinto(self, b):
+        while not (n := self.file.readinto(b)) and self.left:
+            self.file.close()
+            self.file = open(self.left.pop(0), 'rb', buffering=0)
+        return n
+    def close(self):
+        self.file.close()
+        super().close()
+
+def _write_member(archive:str, name:str, source:IO[bytes], folder:Path):
+    path = _safe_path(archive, name)
+    (folder/path).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with source, open(folder/path, 'xb') as f: shutil.copyfileobj(source, f, 1 << 20)
+    except FileExistsError: raise _twice(archive, path) from None
+
+def _extract_tar(archive:str, stream, folder:Path): # `stream`: without its compression
+    with tarfile.open(fileobj=stream, mode='r|') as tar:
+        for m in tar:
+            if m.isdir(): continue
+            if not m.isreg() or m.issparse(): raise _not_a_file(archive, m.name)
+            _write_member(archive, m.name, tar.extractfile(m), folder) # type: ignore[arg-type]
+        # `tarfile` takes a damaged or missing header for the end, which is two blocks of zeros
+        rest = tar.fileobj.read(512) # type: ignore[union-attr]
+        if len(rest) < 512 or rest.strip(b'\0'): raise EOFError('it has no end')
+    while stream.read(1 << 20): pass # the checksum of the compression comes last
+
+def _extract_zip(archive:str, path:Path, folder:Path):
+    with zipfile.ZipFile(path) as z:
+        if min((i.header_offset for i in z.infolist()), default=0):
+            raise EOFError('its table of contents is missing') # a zip in it has one, which Python would take
+        for i in z.infolist():
+            if i.is_dir(): continue
+            if stat.S_IFMT(i.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise _not_a_file(archive, i.filename)
+            _write_member(archive, i.filename, z.open(i), folder)
+
+def _extract_rar(archive:str, path:Path, folder:Path):
+    def run(command): # no program can ask for a password
+        return subprocess.run([part.format(file=path.absolute(), folder=folder) for part in command.split()],
+            stdin=subprocess.DEVNULL, capture_output=True)
+    tool = next((t for t,commands in RAR.items() if all(shutil.which(c.split()[0]) for c in commands)), None)
+    if tool is None:
+        raise PrepareError(f'{archive}: is a rar, which needs one of the programs unar, unrar, 7z or bsdtar; '
+            'on Debian and Ubuntu: apt install unar')
+    listing = run(RAR[tool][0])
+    text = listing.stdout.decode('utf-8', 'surrogateescape')
+    if listing.returncode or not text.strip(): raise EOFError(f'{tool} cannot list it')
+    if tool == 'unar': names = [m['XADFileName'] for m in json.loads(text)['lsarContents']]
+    elif tool == '7z': names = [line[7:] for line in text.splitlines() if line.startswith('Path = ')]
+    else: names = text.splitlines()
+    for name,n in Counter(_safe_path(archive, name) for name in names).items():
+        if n > 1: raise _twice(archive, name)
+    if run(RAR[tool][1]).returncode: raise EOFError(f'{tool} cannot extract it')
+
+def _extract(archive:str, paths:Sequence[Path], folder:Path):
+    "All files of an archive, in one piece or several. `PrepareError`."
+    with io.BufferedReader(_JoinedFiles(paths), 1 << 20) as f:
+        start = f.peek(512)[:512]
+        try:
+            if start[:4] == b'Rar!': _extract_rar(archive, paths[0], folder)
+            elif start[:4] in (b'PK\3\4', b'PK\5\6'): _extract_zip(archive, paths[0], folder)
+            elif start[:2] == b'\x1f\x8b': _extract_tar(archive, gzip.GzipFile(fileobj=f), folder)
+            elif start[:3] == b'BZh': _extract_tar(archive, bz2.BZ2File(f), folder)
+            elif start[:6] == b'\xfd7zXZ\0': _extract_tar(archive, lzma.LZMAFile(f), folder)
+            elif start[257:262] == b'ustar': _extract_tar(archive, f, folder)
+            else:
+                raise PrepareError(f'{archive}: is no zip, rar or tar '
+                    f'({f"it starts with {start[:12]!r}" if start else "it is empty"}); download it again, '
+                    'and look into it if it is small: servers send pages of text for errors')
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
+            RuntimeError, NotImplementedError) as e:
+            if isinstance(e, OSError) and e.errno:
+                raise PrepareError(f'{archive}: {e.filename or "extraction"}: {e.strerror}') from None
+            raise PrepareError(f'{archive}: ends early or is damaged ({" ".join(str(e).split())}); download '
+                'it again and run this again, nothing of it is kept') from None
+
+def _unpack(title:str, paths:Sequence[Path], base:PurePosixPath, room:Path, pieces:dict)->dict[str, Path]:
+    "Extract an archive and those in it: path below the target -> where the file is now."
+    folder,files = Path(tempfile.mkdtemp(dir=room)),dict[str, Path]()
+    _extract(title, paths, folder)
+    for f in sorted(p for p in folder.rglob('*') if p.is_symlink() or not p.is_dir()):
+        name = f.relative_to(folder).as_posix()
+        if f.is_symlink() or not f.is_file(): raise _not_a_file(title, name)
+        if (piece := _PIECE.fullmatch(f.name)):
+            pieces[str((base/name).with_name(piece[1]))][int(piece[2])] = f
+            continue
+        inner = {str(base/name): f}
+        if is_archive(f.name): inner = _unpack(f'{title}/{name}', [f], (base/name).parent, room, pieces)
+        if (both := sorted(inner.keys() & files)): raise _twice(title, both[0])
+        files |= inner
+    return files
+
+def _place(title:str, files:dict[str, Path], out:Path):
+    "Move what was extracted into the target; no link on the way is followed."
+    for path in map(PurePosixPath, files):
+        if path.parts[0].casefold() == PREPARE_STATE:
+            raise PrepareError(f"{title}: its member '{path}' lies in {PREPARE_STATE}, which is kept for the "
+                'state of this program; rename it')
+        for parent in path.parents[:-1]:
+            if (out/parent).is_symlink():
+                raise PrepareError(f'{out/parent}: is a link, which extraction does not follow; name another '
+                    'folder, or remove it')
+    for name,file in files.items():
+        (out/name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, out/name)
+
+def extract_archive(
+    archives:Any, # path of a zip, tar or rar, or several, or all pieces of one
+    out:str|os.PathLike, # folder to extract into
+    progress:bool=True, # show a bar
+):
+    "Extract archives and those in them; what was extracted before is left out. `PrepareError`."
+    paths,out = as_paths(archives),Path(out)
+    for p in paths:
+        if not p.is_file(): raise PrepareError(f'{p}: there is no such archive; check the path')
+    pieces,room = defaultdict[str, dict[int, Path]](dict),out/PREPARE_STATE/'unpacked'
+    marks = {p: out/PREPARE_STATE/'done'/f'{p.name} {p.stat().st_size}' for p in paths}
+    paths = [p for p in paths if not marks[p].exists()]
+    shutil.rmtree(room, ignore_errors=True) # of a run that was killed
+    for folder in (room, out/PREPARE_STATE/'done'): folder.mkdir(parents=True, exist_ok=True)
+    for p in tqdm(paths, disable=not progress, desc='extracted', unit='archive'):
+        if (piece := _PIECE.fullmatch(p.name)): pieces[piece[1]][int(piece[2])] = p
+        else: _place(p.name, _unpack(p.name, [p], PurePosixPath(), room, pieces), out)
+        if not pieces: marks[p].touch() # pieces are done when they are joined
+    for name,parts in list(pieces.items()):
+        absent = [f'{name}-{i:02}' for i in range(max(parts)) if i not in parts]
+        if absent:
+            raise PrepareError(f'{name}: its pieces {", ".join(absent)} are not there; name them all, or the '
+                'folder that holds them')
+        joined = [parts[i] for i in sorted(parts)]
+        _place(name, _unpack(name, joined, PurePosixPath(name).parent, room, pieces), out)
+    for p in paths: marks[p].touch()
+    shutil.rmtree(room)
+
+# lists
 
 @dataclass
 class Lists:
@@ -32,7 +221,6 @@ class Lists:
     entries:dict[str, dict[str, Any]] # key of a video -> the columns of its row: label, split1, …
     labels:dict[str, str]=field(default_factory=dict) # folded name of a folder -> class
     alias:dict[str, str]=field(default_factory=dict) # another key -> key
-    order:list[str]=field(default_factory=list) # official order of the classes, where it is published
 
 def _text(file:Path)->str:
     "The text of a list."
@@ -107,9 +295,7 @@ def _ssv2(files:list[Path], test:str)->Lists:
             if isinstance(e, PrepareError): raise
             raise PrepareError(f'{file}: is not JSON ({e}); download it again') from None
         if isinstance(data, dict):
-            found.order = sorted(data, key=lambda name: int(data[name]))
-            continue
-        part = _part(file, _part_in_name(file) or file.stem, test)
+XX        part = _part(file, _part_in_name(file) or file.stem, test)
         for i,video in enumerate(data):
             if not isinstance(video, dict) or 'id' not in video:
                 raise PrepareError(f'{file}: its entry {i} has no id; take the list from the owners')
@@ -166,7 +352,7 @@ def count_and_first(
 
 @dataclass
 class Prepared:
-    "What came out, and everything that did not fit."
+    "A prepared dataset, and everything that did not fit."
     dataset:Dataset # what it should be
     manifest:Manifest # what it is
     missing:list[str]=field(default_factory=list) # in the lists, not on disk
@@ -174,74 +360,59 @@ class Prepared:
     short:list[str]=field(default_factory=list) # damaged: less decodes than was stored
     notes:list[str]=field(default_factory=list) # other remarks
 
-    def count(self,
-        part:str, # train, test or empty
-        split:int, # 1, 2 or 3
-        label:str|None=None, # of this class; None: of all
-        ok:bool=False, # the usable ones only
-    )->int:
-        "How many videos are in a part of a split."
-        return sum(getattr(r, f'split{split}') == part and label in (None, r.label)
-            and (r.status == 'ok' or not ok) for r in self.manifest.rows)
-
     def unofficial(self)->Iterator[str]:
         "Counts that differ from the official ones."
         n,classes,d = len(self.manifest),len(self.manifest.labels),self.dataset
         if d.videos and n != d.videos: yield f'{n:,} videos instead of {d.videos:,}'
         if d.classes and classes != d.classes: yield f'{classes} classes instead of {d.classes}'
         for i,(train,test) in enumerate(d.splits, 1):
-            a,b = self.count('train', i), self.count('test', i)
-            if (a, b) != (train, test): yield f'split {i} {a:,}/{b:,} instead of {train:,}/{test:,}'
+            count = Counter(getattr(r, f'split{i}') for r in self.manifest.rows)
+            if (count['train'], count['test']) != (train, test):
+                yield f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}"
 
-    def __str__(self): return _summary(self)
+    def __str__(self): # the summary of a run
+        m,why,home = self.manifest,defaultdict(list),self.manifest.root/PREPARE_STATE
+        lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources']
+        for i in (1, 2, 3):
+            count = Counter(getattr(r, f'split{i}') for r in m.rows if r.status == 'ok')
+            if count['train'] or count['test']:
+                lines.append(f"split {i}: {count['train']:,} train, {count['test']:,} test, "
+                    f"{count['']:,} in neither")
+        for r in m.rows: why[r.status].append(r.video)
+        lines += [f'not used: {count_and_first(names)}: {status}' for status,names in why.items()
+            if status != 'ok']
+        for name,text in dict(missing='in the lists, not on disk', extra='on disk, not in the lists',
+            short='damaged, used as far as they decode (fewer frames than declared, or broken '
+                'pictures)').items():
+            if (names := getattr(self, name)):
+                lines.append(f'{text}: {count_and_first(names, home/f"{name}.txt")}')
+        if (other := list(self.unofficial())):
+            lines.append(f'not the official {self.dataset.title}: {"; ".join(other)}')
+        return '\n'.join(lines + self.notes)
 
-def _summary(done:Prepared)->str:
-    "What is printed at the end of a run."
-    m,why,home = done.manifest,defaultdict(list),done.manifest.root/PREPARE_STATE
-    lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources']
-    for i in (1, 2, 3):
-        train,test,rest = (done.count(part, i, ok=True) for part in ('train', 'test', ''))
-        if train or test: lines.append(f'split {i}: {train:,} train, {test:,} test, {rest:,} in neither')
-    for r in m.rows: why[r.status].append(r.video)
-    lines += [f'not used: {count_and_first(names)}: {status}' for status,names in why.items()
-        if status != 'ok']
-    if done.missing:
-        lines.append(f'in the lists, not on disk: {count_and_first(done.missing, home/"missing.txt")}')
-    if done.extra:
-        lines.append(f'on disk, not in the lists: {count_and_first(done.extra, home/"extra.txt")}')
-    if done.short:
-        lines.append('damaged, used as far as they decode (fewer frames than declared, or broken '
-            f'pictures): {count_and_first(done.short, home/"short.txt")}')
-    if (other := list(done.unofficial())):
-        lines.append(f'not the official {done.dataset.title}: {"; ".join(other)}')
-    return '\n'.join(lines + done.notes)
+# from files to a manifest
 
-def find_lists(
+def read_lists(
     kind:Dataset, # whose lists
-    where:Sequence[Path], # files, or folders to look in
-)->list[Path]: # at least one; PrepareError where there is none
-    "The list files of a dataset: the files themselves, or those in and below a folder."
-    for w in where:
-        if not w.exists():
-            raise PrepareError(f'{w}: there is no such file or folder of lists; check the path')
+    given:Sequence[Path], # files, folders to look in, or archives
+    home:Path, # folder of the dataset
+    test:str='val', # official part that becomes `test`, where there are two
+    progress:bool=True, # show a bar
+)->Lists:
+    "The official lists of a dataset, extracted first where they are packed. `PrepareError`."
+    where = list(given)
+    for i,p in enumerate(where):
+        if not p.exists():
+            raise PrepareError(f'{p}: there is no such file or folder of lists; check the path')
+        if p.is_file() and is_archive(p.name):
+            where[i] = home/'lists'
+            extract_archive(p, where[i], progress)
     for pattern in kind.lists:
         found = [f for w in where for f in ([w] if w.is_file() else sorted(w.rglob(pattern)))
             if PREPARE_STATE not in f.parts and f.name != 'manifest.csv']
-        if found: return list(dict.fromkeys(found))
+        if found: return kind.read(list(dict.fromkeys(found)), test) # type: ignore[misc]
     raise PrepareError(f'{", ".join(map(str, where))}: holds no lists of {kind.title} '
         f'({" or ".join(kind.lists)}); name the file or folder that does')
-
-def _named_archives(where:Sequence[Path], out:Path|None,
-)->list[Path]: # none where the source is a folder of videos
-    "The archives that were named, or lie in the folder that was."
-    for w in where:
-        if not w.exists(): raise PrepareError(f'{w}: there is no such file or folder; check the path')
-    if any(w.is_file() for w in where) or len(where) > 1: return list(where)
-    packed = sorted(f for f in where[0].iterdir() if is_archive(f.name) and f.is_file())
-    if not packed or (out and where[0].resolve() == out.resolve()):
-        return packed # what is extracted there so far are videos, too
-    try: return [] if find_videos(where[0]) else packed
-    except ManifestError: return packed
 
 def link_into(
     folder:Path, # of videos, anywhere
@@ -256,38 +427,13 @@ def link_into(
         raise PrepareError(f'{link}: is there already and is not {folder}; name another folder with --out')
     return link
 
-@contextmanager
-def lock_folder(
-    out:Path, # folder of the dataset; it is made
-)->Iterator[None]:
-    "Let one run at a time work in a folder. `PrepareError` where another does, or it cannot be written to."
-    try:
-        (out/PREPARE_STATE).mkdir(parents=True, exist_ok=True)
-        with open(out/PREPARE_STATE/'lock', 'w') as f:
-            with suppress(ImportError):
-                import fcntl # not on Windows
-                try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise PrepareError(f'{out}: is being prepared by another run; wait for it') from None
-            yield
-    except OSError as e:
-        raise PrepareError(f'{e.filename or out}: {e.strerror}; if the folder cannot be written to, '
-            'name another with --out') from None
-
 _log = logging.getLogger(__name__)
-
-def _keep_keyframes(home:Path, rows:list[Row]):
-    "The table of keyframes of what the manifest names."
-    named = {row.video for row in rows}
-    found = {video: (size, time, r['keyframes']) for (video,size,time),r in
-        read_probes(home/PREPARE_STATE/'probes.jsonl').items() if video in named and 'keyframes' in r}
-    if found: write_keyframes(home, found)
 
 def _copies_folder(side): return f'copies_short{side}' # folder beside the videos
 
 def _make_copy(home:Path, row:Row, side:int)->str: # path of the copy; empty where there is none
     "Make the copy of a video, unless it is there."
-    if row.status!='ok': return ''
+    if row.status != 'ok': return ''
     out = home/_copies_folder(side)/PurePosixPath(row.video).with_suffix('.mp4')
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -297,15 +443,6 @@ def _make_copy(home:Path, row:Row, side:int)->str: # path of the copy; empty whe
         return ''
     return out.relative_to(home).as_posix()
 
-def _with_copy(row:Row, copy:str, found:dict)->Row: # what a probe found in the copy
-    "The row with its copy in place of the video, if that is what it should be."
-    if not copy: return row
-    if found.get('frames')==row.frames:
-        return replace(row, video=copy, **{k: found[k] for k in ('fps', 'width', 'height')})
-    _log.warning('not copied: %s: its copy has %s frames and it has %s; remove %s', row.video,
-        found.get('frames', 'no'), row.frames, copy)
-    return row
-
 def make_copies(
     home:Path, # folder of the dataset
     rows:list[Row], # of the manifest
@@ -314,28 +451,31 @@ def make_copies(
     progress:bool=True, # show a bar
 )->tuple[list[Row], str]: # rows that name the copies, and a line about them
     "Make a small copy of every usable video; go on where a killed run was."
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    with ThreadPoolExecutor(workers or cores) as pool:
-        done = pool.map(lambda row: _make_copy(home, row, side), rows)
-        try: paths = list(tqdm(done, total=len(rows), disable=not progress, desc='copies', unit='video'))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    made,bytes_were,bytes_are = [],0,0
+    paths = in_threads(lambda row: _make_copy(home, row, side), rows, workers, progress, 'copies')
     (home/PREPARE_STATE).mkdir(exist_ok=True)
-    copied = [p for p in paths if p] # known from then on
-    found = dict(zip(copied, probe_all(home, copied, home/PREPARE_STATE/'probes.jsonl', workers, progress)))
-    made = [_with_copy(row, path, found.get(path, {})) for row,path in zip(rows, paths)]
-    pairs = [(home/a.video, home/b.video) for a,b in zip(rows, made) if a.video!=b.video]
-    was,now = (sum(pair[i].stat().st_size for pair in pairs)/1e6 for i in (0, 1))
-    return made, f'{len(pairs):,} copies of short side {side} px: {now:,.1f} MB instead of {was:,.1f} MB'
+    copies = [p for p in paths if p]
+    found = dict(zip(copies, probe_all(home, copies, home/PREPARE_STATE/'probes.jsonl', workers, progress)))
+    for row,path in zip(rows, paths):
+        p = found.get(path, {})
+        if path and p.get('frames') == row.frames:
+            bytes_were,bytes_are = (n + (home/v).stat().st_size
+                for n,v in ((bytes_were, row.video), (bytes_are, path)))
+            row = replace(row, video=path, **{k: p[k] for k in ('fps', 'width', 'height')})
+        elif path:
+            _log.warning('not copied: %s: its copy has %s frames and it has %s; remove %s', row.video,
+                p.get('frames', 'no'), row.frames, path)
+        made.append(row)
+    n = sum(a.video != b.video for a,b in zip(rows, made))
+    return made, (f'{n:,} copies of short side {side} px: {bytes_are/1e6:,.1f} MB instead of '
+        f'{bytes_were/1e6:,.1f} MB')
 
 def _list_rows(kind:Dataset, folder:Path, prefix:str, lists:Lists, pattern:str|None,
 )->tuple[list[Row], set[str], list[str]]: # rows, keys found, videos not in the lists
     "One row per video on disk, with what the lists say about it."
     rows,used,extra,catch = [],set[str](),[],compile_source_pattern(pattern)
     for video in find_videos(folder):
-        if re.fullmatch(_copies_folder(r'\d+'), PurePosixPath(prefix, video).parts[0]):
-            continue # made by this program
+        if re.fullmatch(_copies_folder(r'\d+'), PurePosixPath(prefix, video).parts[0]): continue
         key = lists.alias.get(kind.key(video), kind.key(video))
         entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
@@ -346,17 +486,6 @@ def _list_rows(kind:Dataset, folder:Path, prefix:str, lists:Lists, pattern:str|N
         if key in lists.entries: used.add(key)
         elif kind.read: extra.append(video)
     return rows, used, extra
-
-def per_class(
-    manifest:Manifest, # of any dataset
-)->str: # a line per class: videos, and train/test of each split
-    "How many videos every class has."
-    table = Counter((r.label, i, getattr(r, f'split{i}')) for r in manifest.rows for i in (1, 2, 3))
-    total = Counter(r.label for r in manifest.rows)
-    def parts(label):
-        return ', '.join(f"{table[label, i, 'train']:,}/{table[label, i, 'test']:,}" for i in (1, 2, 3))
-    return '\n'.join(f'{label or "(unlabelled)"}: {n:,} videos; train/test {parts(label)}'
-        for label,n in sorted(total.items()))
 
 def _released_rule(kind:Dataset, row:Row, length:int, stride:int)->Row:
     "The drop rule of the released CoCLR code (dataset/lmdb_dataset.py, lines 103 and 594)."
@@ -369,52 +498,33 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
     "From a folder of videos and lists to the manifest."
     rows,used,extra = _list_rows(kind, folder, '' if folder == home else folder.relative_to(home).as_posix(),
         official, pattern)
-    missing = sorted(set(official.entries)-used)
+    missing,log = sorted(set(official.entries)-used),home/PREPARE_STATE/'probes.jsonl'
     if kind.read and not used:
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
-    found = probe_all(home, [r.video for r in rows], home/PREPARE_STATE/'probes.jsonl', workers, progress)
-    rows = [drop(replace(row, **{n: p[n] for n in ('frames', 'fps', 'width', 'height', 'status') if n in p}))
-        for row,p in zip(rows, found)]
-    remarks = []
-    if side: rows,remark = make_copies(home, rows, side, workers, progress); remarks = [remark]
+    found = probe_all(home, [r.video for r in rows], log, workers, progress)
+    rows,notes = [drop(probed(row, p)) for row,p in zip(rows, found)],[]
+    if side:
+        rows,note = make_copies(home, rows, side, workers, progress)
+        notes.append(note)
     with suppress(ManifestError): # optical flow is stored later, by another program
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
+    named = {row.video for row in rows}
+    write_keyframes(home, {video: (*stamp, p['keyframes']) for (video,*stamp),p in read_probes(log).items()
+        if video in named and 'keyframes' in p})
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in found if p.get('damage')]
-    _keep_keyframes(home, rows)
-    result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, remarks)
-    if kind.read and (twice := len(rows)-len(extra)-len(used)):
-        result.notes.append(f'{twice:,} videos of the lists are there a second time, under another name or '
-            'in another folder; each has its row')
-    if sorted(official.order) != official.order:
-        result.notes.append('the official numbers of the classes do not follow the alphabet; those of the '
-            'manifest do')
+    result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, notes)
     for name in ('missing', 'extra', 'short'):
         (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
             encoding='utf-8')
     return result
 
-def _checked_request(dataset:str, source:Any, drop:str, test:str,
-    **numbers:int|None)->tuple[Dataset, list[Path]]:
-    "The dataset and the paths that were asked for, after a check of everything else."
-    if dataset not in PREPARED_DATASETS:
-        raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
-    kind,where = PREPARED_DATASETS[dataset],as_paths(source)
-    if not where: raise PrepareError('no archive and no folder is named; name what the videos are in')
-    if drop not in ('', 'released') or drop and not kind.halves:
-        raise PrepareError(f"drop is '{drop}', which {kind.title} has no rule for; leave it "
-            f"out{', or take released'*bool(kind.halves)}")
-    if test not in ('val', 'test'): raise PrepareError(f"test is '{test}'; take val or test")
-    for name,value in numbers.items():
-        if value is not None and value < 1: raise PrepareError(f'{name} is {value}; take at least 1')
-    return kind, where
-
 def prepare_dataset(
     dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
-    source:Any, # folder of videos; or an archive, several, or a folder of archives
+    source:Any, # folder of videos; or an archive, or several
     lists:Any=None, # official lists: files, folders or an archive; None looks beside the videos
     out:str|os.PathLike|None=None, # folder of the dataset; None writes beside the videos
     drop:str='', # '' keeps all; released: the rule of the released CoCLR code
@@ -426,26 +536,34 @@ def prepare_dataset(
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show bars
 )->Prepared: # its text is the summary
-    "Make the manifest; again gives the same. `PrepareError`, `ArchiveError`, `ManifestError`."
-    kind,where = _checked_request(dataset, source, drop, test, length=length, stride=stride,
-        workers=workers, transcode=transcode)
-    packed = _named_archives(where, Path(out) if out is not None else None)
+    "Make the manifest; again gives the same. `PrepareError`, `ManifestError`."
+    if dataset not in PREPARED_DATASETS:
+        raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
+    kind,where = PREPARED_DATASETS[dataset],as_paths(source)
+    if not where: raise PrepareError('no archive and no folder is named; name what the videos are in')
+    if drop not in ('', 'released') or drop and not kind.halves:
+        raise PrepareError(f"drop is '{drop}', which {kind.title} has no rule for; leave it "
+            f"out{', or take released'*bool(kind.halves)}")
+    if test not in ('val', 'test'): raise PrepareError(f"test is '{test}'; take val or test")
+    for name,value in dict(length=length, stride=stride, workers=workers, transcode=transcode).items():
+        if value is not None and value < 1: raise PrepareError(f'{name} is {value}; take at least 1')
+    for w in where:
+        if not w.exists(): raise PrepareError(f'{w}: there is no such file or folder; check the path')
+    packed = any(w.is_file() for w in where) or len(where) > 1
     if packed and out is None:
-        raise PrepareError(f'{packed[0]}: is an archive; name the folder to extract it to with --out')
+        raise PrepareError(f'{where[0]}: is an archive; name the folder to extract it to with --out')
     home = Path(out) if out is not None else where[0]
     if (home/'manifest.csv').exists() and not (home/PREPARE_STATE).exists():
         raise PrepareError(f'{home/"manifest.csv"}: is there already, and was not written by this program; '
             'move it away, or name another folder with --out')
-    with lock_folder(home):
-        if packed: extract_archive(packed, home, progress)
+    (home/PREPARE_STATE).mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(home/PREPARE_STATE/'lock'):
+        if packed: extract_archive(where, home, progress)
         folder = home if packed else link_into(where[0], home)
-        given = [home] if lists is None else as_paths(lists)
-        if lists is None and not packed and folder != home: given = [folder.resolve()]
-        for i,p in enumerate(given):
-            if p.is_file() and is_archive(p.name):
-                given[i] = home/'lists'
-                extract_archive(p, home/'lists', progress)
-        official = kind.read(find_lists(kind, given), test) if kind.read else Lists({})
+        beside = folder.resolve() if not packed and folder != home else home
+        official = Lists({})
+        if kind.read:
+            official = read_lists(kind, [beside] if lists is None else as_paths(lists), home, test, progress)
         rule = partial(_released_rule, kind, length=length, stride=stride) if drop else lambda row: row
         return _write_manifest(kind, home, folder, official, source_pattern, rule, transcode, workers,
             progress)
