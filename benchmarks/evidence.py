@@ -41,8 +41,7 @@ from vssl_nb.runs.parts import clean_protocol, view_options
 from vssl_nb.measure.features import Features, extract
 from vssl_nb.runs.own import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory
-from vssl_nb.data.manifest import ManifestError
-from vssl_nb.data.folder import open_data
+from vssl_nb.data.manifest import ManifestError, open_data
 from vssl_nb.methods.recipes import Recipe, find, flat_fields, override
 from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
 from vssl_nb.training.loop import TrainError

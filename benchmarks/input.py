@@ -30,8 +30,9 @@ import resource
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
@@ -115,7 +116,7 @@ def forth_and_back(frames, n: int):
 def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict:
     "Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the whole worker."
     import numpy as np
-    from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, keyframe_runs, read, write, write_keyframes
+    from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, read, write, write_keyframes
     from vssl_nb.data.video import decode, encode, transcode
     from vssl_nb.methods.recipes import find, override
     (folder/'with').mkdir()
@@ -127,7 +128,7 @@ def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> 
         os.link(folder/'with'/f'{i}.mp4', folder/'without'/f'{i}.mp4')
         rows.append(Row(f'{i}.mp4', 'x', str(i), 'train', 'train', 'train', 300, seen.fps, seen.width,
             seen.height))
-        found[f'{i}.mp4'] = (*file_stamp(folder/'with'/f'{i}.mp4'), keyframe_runs(seen.keyframes))
+        found[f'{i}.mp4'] = (*file_stamp(folder/'with'/f'{i}.mp4'), seen.keyframes)
     recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.)
     write_keyframes(folder/'with', found)
     manifests = {how: read(write(folder/how/'manifest.csv', rows)) for how in ('without', 'with')}
@@ -194,10 +195,12 @@ def many_rows(n: int, folder: Path, rounds: int) -> dict:
             part = 'train' if i % 13 else 'test'
             lines.writerow([video, f'class {i % 400}', '', part, '', '', 250 + i % 51, 29.97, 340, 256, '',
                 'ok'])
+    kinds = {'frames': int, 'fps': float, 'width': int, 'height': int}
     def by_lines():
         with open(path, newline='') as f:
-            lines = ((f'line {i}', cells) for i, cells in enumerate(csv.DictReader(f), 2))
-            return manifest._check(path, lines)
+            rows = [manifest.Row(**{name: kinds.get(name, str)(text) for name, text in cells.items()})
+                for cells in csv.DictReader(f)]
+        return [replace(r, source=r.source or str(PurePosixPath(r.video).with_suffix(''))) for r in rows]
     best: dict[str, float] = {}
     for _ in range(rounds):
         for how, read in (('lines', by_lines), ('columns', lambda: manifest.read(path))):
@@ -275,7 +278,7 @@ def main():
     import cv2
     import torch
     from vssl_nb.data.clips import collate
-    from vssl_nb.data.manifest import FoundKeyframes, Row, file_stamp, keyframe_runs, read, write, write_keyframes
+    from vssl_nb.data.manifest import Row, file_stamp, read, write, write_keyframes
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.toy import make
     from vssl_nb.training.machine import keep_memory
@@ -301,7 +304,7 @@ def main():
         (place/'original').mkdir()
         (place/'copy').mkdir()
         rows: dict[str, list[Row]] = {'original': [], 'copy': []}
-        known: dict[str, dict[str, FoundKeyframes]] = {'original': {}, 'copy': {}}
+        known: dict[str, dict] = {'original': {}, 'copy': {}}
         took, bytes_of = 0.0, {'original': 0, 'copy': 0}
         for i, f in enumerate(files):
             there = {'original': place/'original'/f'{i}{f.suffix}', 'copy': place/'copy'/f'{i}.mp4'}
@@ -314,7 +317,7 @@ def main():
                 bytes_of[kind] += path.stat().st_size
                 rows[kind].append(Row(path.name, 'x', str(i), 'train', 'train', 'train', seen.frames,
                     seen.fps, seen.width, seen.height))
-                known[kind][path.name] = (*file_stamp(path), keyframe_runs(seen.keyframes))
+                known[kind][path.name] = (*file_stamp(path), seen.keyframes)
         for kind, keys in known.items(): write_keyframes(place/kind, keys) # as `vssl-nb prepare` does
         sets = {kind: ours(read(write(place/kind/'manifest.csv', r)), recipe) for kind, r in rows.items()}
         kept = [jpegs(f) for f in files]

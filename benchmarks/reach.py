@@ -34,8 +34,7 @@ from vssl_nb.papers.demo import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.training.machine import keep_memory
-from vssl_nb.data.manifest import Manifest
-from vssl_nb.data.folder import open_data
+from vssl_nb.data.manifest import Manifest, open_data
 from vssl_nb.measure.retrieval import centre_and_normalise, nearest_neighbours
 
 NAMES = ('infonce, half', 'infonce, half, residual', 'infonce', 'coclr')

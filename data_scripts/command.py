@@ -3,8 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from vssl_nb.data.archives import download
-from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, per_class, prepare_dataset
+from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,16 +18,12 @@ def arguments(dataset, about):
     kind = PREPARED_DATASETS[dataset]
     p = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('source', nargs='*', type=Path, help='folder of videos; or one or more archives (zip, '
-        'tar, rar, pieces), or the folder they are in')
+        'tar, rar, pieces)')
     if kind.read:
         p.add_argument('--lists', nargs='+', type=Path, help='official lists: files, folders or an archive '
             f'({" or ".join(kind.lists)}); else they are looked for beside the videos')
     p.add_argument('--out', type=Path, help='folder of the dataset, where manifest.csv goes and archives are '
         'extracted to; else the folder of videos')
-    p.add_argument('--download', metavar='URL', action='append', default=[], help='fetch this archive first; '
-        'may be given several times')
-    p.add_argument('--sha256', action='append', default=[], help='checksum of a download, in the same order')
-    p.add_argument('--md5', action='append', default=[], help='checksum of a download, in the same order')
     if kind.halves:
         p.add_argument('--drop', choices=['released'], default='', help='mark as not usable what the '
             'released CoCLR code drops: videos that are too short for it')
@@ -43,27 +38,17 @@ def arguments(dataset, about):
     p.add_argument('--transcode', type=int, metavar='SHORT_SIDE', help='make copies that are quick to read, '
         'with this shorter side in px; the manifest names them')
     p.add_argument('--workers', type=int, help='threads that decode; else one per core')
-    p.add_argument('--per-class', action='store_true', help='count every class, too')
     p.add_argument('--quiet', action='store_true', help='no progress bars')
     return p
 
 
 def work(dataset, a):
-    "Download, prepare, sum up."
-    if a.download and a.out is None:
-        raise PrepareError('--download needs --out, the folder to put everything into')
-    if len(a.sha256) > len(a.download) or len(a.md5) > len(a.download):
-        raise PrepareError('there are more checksums than downloads; give one --sha256 or --md5 for each '
-            '--download, in the same order')
-    sums = [[*given, *['']*(len(a.download)-len(given))] for given in (a.sha256, a.md5)]
-    source = [*a.source, *(download(url, a.out/'downloads', sha256, md5, progress=not a.quiet)
-        for url,sha256,md5 in zip(a.download, *sums))]
+    "Prepare, sum up."
     options = {name: getattr(a, name) for name in ('drop', 'length', 'stride', 'test', 'source_pattern',
         'lists') if hasattr(a, name)}
-    done = prepare_dataset(dataset, source, out=a.out, transcode=a.transcode, workers=a.workers,
+    done = prepare_dataset(dataset, a.source, out=a.out, transcode=a.transcode, workers=a.workers,
         progress=not a.quiet, **options)
     print(done)
-    if a.per_class: print(per_class(done.manifest))
 
 
 def guarded(f):

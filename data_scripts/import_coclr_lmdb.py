@@ -9,19 +9,16 @@ A row names an entry as if it were a file, ucf101_rgb_lmdb/000000012; LMDBs else
 Which entry is which video is in .prepare/entries.txt.
 """
 import argparse
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from command import Parser, guarded
-from tqdm.auto import tqdm
 
-from vssl_nb.data.archives import PREPARE_STATE, extract_archive, is_archive
-from vssl_nb.data.manifest import SUFFIXES, Row, read, write
-from vssl_nb.data.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, find_lists
-from vssl_nb.data.prepare import link_into, lock_folder
+from vssl_nb.data.manifest import PREPARE_STATE, Row, in_threads, one_at_a_time, read, write
+from vssl_nb.data.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, link_into
+from vssl_nb.data.prepare import read_lists
 from vssl_nb.data.video import VideoError, lmdb_entries, probe
+from vssl_nb.names import VIDEO_SUFFIXES
 
 MARK = 'coclr_lmdb' # beside a manifest that this script wrote
 
@@ -53,16 +50,7 @@ def entries(folder): # name, `Class/video` -> (entry, frames as the file lists t
 
 
 def as_video(name): # else a name with a dot in it would lose its end
-    return name if name.lower().endswith(SUFFIXES) else f'{name}.avi'
-
-
-def official(kind, given, home, progress):
-    "The official lists, extracted first where they are packed."
-    for i,p in enumerate(given):
-        if p.is_file() and is_archive(p.name):
-            given[i] = home/'lists'
-            extract_archive([p], home/'lists', progress)
-    return kind.read(find_lists(kind, given), 'val')
+    return name if name.lower().endswith(VIDEO_SUFFIXES) else f'{name}.avi'
 
 
 def described(kind, found, lists): # [(name, key, row)], sorted by name
@@ -87,17 +75,6 @@ def looked(row, file):
         # one strange entry must not stop ten thousand
         return replace(row, status=f'is damaged: it is not a list of pictures ({type(e).__name__})')
     return replace(row, frames=p.frames, width=p.width, height=p.height)
-
-
-def probed(rows, folder, workers, progress):
-    "Read every entry once."
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    with ThreadPoolExecutor(workers or cores) as pool:
-        done = pool.map(looked, rows, [folder/PurePosixPath(r.video).name for r in rows])
-        try: return list(tqdm(done, total=len(rows), disable=not progress, desc='videos', unit='video'))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def with_flow(kind, rows, keys, found): # rows, remarks
@@ -148,8 +125,9 @@ def build(a): # the summary
         raise PrepareError(f'{a.flow}: is called like the RGB LMDB, and both have to be linked into {home}; '
             'rename one of them')
     rgb,flow = entries(a.rgb),entries(a.flow) if a.flow else {}
-    with lock_folder(home):
-        lists = official(kind, list(a.lists), home, progress) if a.lists else Lists({})
+    state.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(state/'lock'):
+        lists = read_lists(kind, a.lists, home, progress=progress) if a.lists else Lists({})
         inside = lambda folder: PurePosixPath(link_into(folder, home).relative_to(home).as_posix())
         names,keys,rows = zip(*described(kind, rgb, lists))
         if a.lists and not set(keys) & set(lists.entries):
@@ -159,7 +137,8 @@ def build(a): # the summary
         if flow: rows,notes = with_flow(kind, rows, keys, flow) # refuses before anything is linked
         places = inside(a.rgb),inside(a.flow) if flow else None
         rows = [replace(r, video=str(places[0]/r.video), flow=r.flow and str(places[1]/r.flow)) for r in rows]
-        rows = probed(rows, a.rgb.resolve(), a.workers, progress)
+        files = [a.rgb.resolve()/PurePosixPath(r.video).name for r in rows]
+        rows = in_threads(lambda pair: looked(*pair), [*zip(rows, files)], a.workers, progress)
         (state/MARK).touch()
         made = read(write(home/'manifest.csv', rows))
         return Prepared(kind if a.lists else replace(kind, splits=()), made,

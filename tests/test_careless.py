@@ -331,7 +331,7 @@ def many(place: Path):
 
 def goes_on_scanning(place: Path):
     "What a stopped scan has found is used: a lie that is written into it is believed."
-    from vssl_nb.data.folder import SCAN_LOG
+    from vssl_nb.data.manifest import SCAN_LOG
     log = place/'many'/SCAN_LOG
     assert not (place/'many'/'manifest.csv').exists()
     found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith('}')]

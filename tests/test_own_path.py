@@ -17,7 +17,6 @@ import pytest
 
 from vssl_nb import cli
 from vssl_nb.data import manifest, toy
-from vssl_nb.data import folder as data_folder
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
@@ -55,16 +54,16 @@ def folder(videos, tmp_path) -> Path: return Path(shutil.copytree(videos, tmp_pa
 # the manifest
 
 def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
-    log = folder/data_folder.SCAN_LOG
-    slow = ('import time\nfrom vssl_nb.data import folder as o\nreal = o.probe\n'
+    log = folder/manifest.SCAN_LOG
+    slow = ('import time\nfrom vssl_nb.data import manifest as o, prepare\nreal = o.probe\n'
         'o.probe = lambda file: (time.sleep(.05), real(file))[1]\n'
-        f'o.update_manifest({str(folder)!r}, workers=1, progress=False)')
+        f'prepare.update_manifest({str(folder)!r}, workers=1, progress=False)')
     run = subprocess.Popen([sys.executable, '-c', slow])
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 9): time.sleep(.02)
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (folder/'manifest.csv').exists()
-    looked, probe = [], data_folder.probe
-    monkeypatch.setattr(data_folder, 'probe', lambda file: looked.append(file) or probe(file))
+    looked, probe = [], manifest.probe
+    monkeypatch.setattr(manifest, 'probe', lambda file: looked.append(file) or probe(file))
     code, out, _ = call('manifest', folder)
     assert code == 0 and '64 videos, 8 classes' in out, out
     assert 0 < len(looked) <= 64 - 10 and not log.exists()

@@ -18,6 +18,7 @@ import torch
 
 from vssl_nb.data import manifest
 from vssl_nb.data.video import Probe, VideoError, decode, encode, probe, transcode
+from vssl_nb.names import VIDEO_SUFFIXES
 
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'MANIFEST.csv').is_file(),
@@ -419,7 +420,7 @@ def test_scan_of_the_odd_files_keeps_a_reason_for_each_bad_one(probes):
     rows = manifest.scan(VIDEOS/'odd', progress=False)
     assert [r.video for r in rows] == sorted(r.video for r in rows)
     listed_there = {p.removeprefix('odd/') for p in probes if p.startswith('odd/')}
-    assert {r.video for r in rows} == {p for p in listed_there if p.endswith(manifest.SUFFIXES)}
+    assert {r.video for r in rows} == {p for p in listed_there if p.endswith(VIDEO_SUFFIXES)}
     for r in rows:
         found = probes[f'odd/{r.video}']
         assert (r.status, r.frames) == ((found.reason, 0) if isinstance(found, VideoError)

@@ -56,7 +56,7 @@ class MakeManifest:
     overwrite:bool=False # forget the manifest.csv that is there (it is kept as manifest.csv.old)
 
     def run(self):
-        from .data.folder import update_manifest
+        from .data.prepare import update_manifest
         done = update_manifest(self.folder, self.lists, self.source_pattern, self.workers, share=self.split,
             seed=self.seed, anew=self.overwrite)
         for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)

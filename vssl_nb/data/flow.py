@@ -35,8 +35,7 @@ from tqdm.auto import tqdm
 
 from . import motion
 from ..training.distributed import Place, process_place
-from .manifest import Manifest, write
-from .folder import further_columns, open_data
+from .manifest import Manifest, further_columns, open_data, write
 from .video import VideoError, iter_frames
 
 # %% ../../nbs/library/flow.ipynb #e734efca

@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import lzma
+import math
 import os
 import re
 import shutil
@@ -18,19 +19,19 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+import numpy as np
 from tqdm.auto import tqdm
 
-from .manifest import Manifest, ManifestError, Row, compile_source_pattern, find_videos, name_source
-from .manifest import read, read_ucf101_lists, write, write_keyframes
-from .folder import probe_all, read_probes
+from .manifest import (GONE, PREPARE_STATE, SCAN_LOG, KeyframeTable, Manifest, ManifestError, Row,
+    VideoNames, compile_source_pattern, count_rows, file_stamp, find_videos, further_columns, in_threads,
+    name_source, one_at_a_time, probe_videos, probed, read, read_ucf101_lists, refuse_prepared, write)
 from .video import VideoError, transcode
 
 class PrepareError(ValueError):
@@ -38,7 +39,6 @@ class PrepareError(ValueError):
 
 # archives: each is extracted into a folder of its own, and moved to its place when all of it is there
 
-PREPARE_STATE = '.prepare' # folder for what a later run needs: marks of archives, probes of videos
 ARCHIVE_SUFFIXES = ('.zip', '.rar', '.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tbz2', '.tar.xz', '.txz')
 _PIECE = re.compile(r'(20bn-.+)-(\d\d)') # 20bn-something-something-v2-00
 RAR = { # program -> how it lists a file, and how it extracts it into a folder
@@ -294,8 +294,8 @@ def _ssv2(files:list[Path], test:str)->Lists:
         except ValueError as e:
             if isinstance(e, PrepareError): raise
             raise PrepareError(f'{file}: is not JSON ({e}); download it again') from None
-        if isinstance(data, dict):
-XX        part = _part(file, _part_in_name(file) or file.stem, test)
+        if isinstance(data, dict): continue # labels.json, the official numbers of the classes
+        part = _part(file, _part_in_name(file) or file.stem, test)
         for i,video in enumerate(data):
             if not isinstance(video, dict) or 'id' not in video:
                 raise PrepareError(f'{file}: its entry {i} has no id; take the list from the owners')
@@ -392,6 +392,8 @@ class Prepared:
 
 # from files to a manifest
 
+PROBES = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
+
 def read_lists(
     kind:Dataset, # whose lists
     given:Sequence[Path], # files, folders to look in, or archives
@@ -455,7 +457,7 @@ def make_copies(
     paths = in_threads(lambda row: _make_copy(home, row, side), rows, workers, progress, 'copies')
     (home/PREPARE_STATE).mkdir(exist_ok=True)
     copies = [p for p in paths if p]
-    found = dict(zip(copies, probe_all(home, copies, home/PREPARE_STATE/'probes.jsonl', workers, progress)))
+    found = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBES)))
     for row,path in zip(rows, paths):
         p = found.get(path, {})
         if path and p.get('frames') == row.frames:
@@ -498,22 +500,19 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
     "From a folder of videos and lists to the manifest."
     rows,used,extra = _list_rows(kind, folder, '' if folder == home else folder.relative_to(home).as_posix(),
         official, pattern)
-    missing,log = sorted(set(official.entries)-used),home/PREPARE_STATE/'probes.jsonl'
+    missing = sorted(set(official.entries)-used)
     if kind.read and not used:
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
-    found = probe_all(home, [r.video for r in rows], log, workers, progress)
+    found = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBES)
     rows,notes = [drop(probed(row, p)) for row,p in zip(rows, found)],[]
     if side:
         rows,note = make_copies(home, rows, side, workers, progress)
         notes.append(note)
-    with suppress(ManifestError): # optical flow is stored later, by another program
+    with suppress(ManifestError): # flow is stored later, by another program
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
-    named = {row.video for row in rows}
-    write_keyframes(home, {video: (*stamp, p['keyframes']) for (video,*stamp),p in read_probes(log).items()
-        if video in named and 'keyframes' in p})
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in found if p.get('damage')]
     result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, notes)
@@ -567,3 +566,208 @@ def prepare_dataset(
         rule = partial(_released_rule, kind, length=length, stride=stride) if drop else lambda row: row
         return _write_manifest(kind, home, folder, official, source_pattern, rule, transcode, workers,
             progress)
+
+# a folder of videos whose manifest keeps up with it: what is new is added, what was filled in stays
+
+@dataclass
+class FolderUpdate:
+    "What looking at a folder has changed in its manifest."
+    path:Path # of the manifest
+    rows:list[Row]=field(default_factory=list)
+    began:bool=False # was there none before?
+    changed:bool=False # was it written?
+    added:list[str]=field(default_factory=list) # new videos
+    renewed:list[str]=field(default_factory=list) # their files have changed, or are back
+    moved:dict[str, str]=field(default_factory=dict) # old path -> new path
+    gone:list[str]=field(default_factory=list) # files that are not there any more, since this time
+    missing:list[str]=field(default_factory=list) # all that are not there
+    notes:list[str]=field(default_factory=list) # sentences about splits, lists, what was replaced
+
+    @property
+    def unreadable(self)->list[Row]: return [r for r in self.rows if r.status not in ('ok', GONE)]
+
+    def __str__(self)->str:
+        lines = [str(self.path)]
+        if not self.began:
+            if self.added: lines.append(f'{len(self.added)} added: {_some(self.added)}')
+            if self.renewed:
+                lines.append(f'{len(self.renewed)} looked at again, their files are other ones: '
+                    f'{_some(self.renewed)}')
+            if self.moved:
+                pairs = [f'{a} → {b}' for a,b in self.moved.items()]
+                lines.append(f'{len(pairs)} moved: {_some(pairs)}')
+            if not self.changed: lines.append('nothing has changed')
+        if self.missing:
+            since = f', {len(self.gone)} since last time' if self.gone else ''
+            lines.append(f'{len(self.missing)} are gone{since}: {_some(self.gone or self.missing)}; their '
+                'rows are kept and not used (delete them to forget them)')
+        return '\n'.join([*lines, *self.notes, *count_rows(self.rows)])
+
+def _some(names:Sequence[str])->str: # at most three of them
+    return ', '.join(names[:3]) + (f' and {len(names)-3} more' if len(names) > 3 else '')
+
+def _move(old:Row, video:str, names:VideoNames)->Row:
+    "A row under the new path of its file; what came from the old path comes from the new one."
+    was,now = names.row(old.video),names.row(video)
+    label = now.label if old.label in (was.label, '') else old.label
+    return replace(old, video=video, label=label,
+        source=now.source if old.source == was.source else old.source)
+
+def _moves(gone:Sequence[str], new:Sequence[str], stamp:Callable[[str], Any], folder:Path)->dict[str, str]:
+    "Which gone file is which new one: the only two of that size and time of change."
+    before,after = defaultdict(list),defaultdict(list)
+    for video in gone: before[stamp(video)].append(video)
+    for video in new:
+        with suppress(OSError): after[file_stamp(folder/video)].append(video)
+    return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
+
+def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:VideoNames, workers:int|None, progress:bool):
+    "Fill in the rows of an update: what was there, in its order, then what is new."
+    table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
+    here,fresh = set(videos),[v for v in videos if v not in known]
+    def stamp(video): return entry[0] if (entry := table.entry(video)) else None
+    u.moved = _moves([r.video for r in old if r.video not in here], fresh, stamp, folder)
+    u.added = [v for v in fresh if v not in u.moved.values()]
+    kept = [_move(r, u.moved[r.video], names) if r.video in u.moved else r for r in old]
+    def same(i): # is it the file that was decoded for the row?
+        video = kept[i].video
+        if video not in here: return True
+        with suppress(OSError): return old[i].status != GONE and stamp(video) == file_stamp(folder/video)
+        return False
+    again = [i for i in range(len(old)) if not same(i)]
+    found = probe_videos(folder, [kept[i].video for i in again] + u.added, workers, progress, folder/SCAN_LOG)
+    for i,p in zip(again, found): kept[i] = probed(kept[i], p)
+    u.renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in u.moved]
+    u.missing = [r.video for r in kept if r.video not in here]
+    u.gone = [r.video for r in kept if r.video not in here and r.status != GONE]
+    u.rows = [replace(r, status=GONE) if r.video not in here else r for r in kept]
+    u.rows += [probed(names.row(v), p) for v,p in zip(u.added, found[len(again):])]
+    if not any(r.status == 'ok' for r in u.rows):
+        raise ManifestError(f'{folder}: none of the {len(u.rows)} videos can be used; the first: '
+            f'{u.rows[0].video} {u.rows[0].status}')
+
+def _apply_lists(u:FolderUpdate, names:VideoNames):
+    "What lists, or a pattern of sources, were named for holds for old rows as well."
+    made = [names.row(r.video) for r in u.rows]
+    columns = ['source']*(names.pattern is not None) + ['split1', 'split2', 'split3']*bool(names.parts)
+    for column in columns:
+        other = [i for i,(r,m) in enumerate(zip(u.rows, made)) if getattr(m, column)
+            and getattr(r, column) != getattr(m, column)]
+        filled = [u.rows[i].video for i in other if getattr(u.rows[i], column)]
+        for i in other: u.rows[i] = replace(u.rows[i], **{column: getattr(made[i], column)})
+        if filled: u.notes.append(f'{column} of {len(filled)} rows was another one, as with {filled[0]}')
+
+def _lost(rows:Sequence[Row], old:Sequence[Row], columns:Iterable[str])->str: # '' where nothing is
+    "What a table that is made anew does not hold any more."
+    now,lost = {r.video: r for r in rows},[]
+    for c in ('label', 'source', 'split1', 'split2', 'split3', 'flow'):
+        n = sum(bool(getattr(r, c)) and getattr(now.get(r.video, Row('')), c) != getattr(r, c) for r in old)
+        if n: lost.append(f'{c} of {n} rows')
+    return ', '.join([*lost, *(f'the column {c}' for c in columns)])
+
+def update_manifest(
+    folder:str|os.PathLike, # of folders of classes, or of videos without classes
+    lists:str|os.PathLike|None=None, # folder with the official UCF101 lists
+    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
+    workers:int|None=None, # threads; None is one per core
+    progress:bool=True, # show a bar
+    *,
+    share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
+    seed:int=0, # of that split
+    anew:bool=False, # forget the table that is there; it is kept as manifest.csv.old
+)->FolderUpdate:
+    "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
+    folder,target = Path(folder),Path(folder)/'manifest.csv'
+    if share is not None: check_share(share, seed)
+    names = VideoNames(lists, source_pattern)
+    find_videos(folder) # before anything is written into a wrong folder
+    refuse_prepared(folder)
+    with one_at_a_time(folder/SCAN_LOG):
+        before = [*read(target).rows] if target.exists() else []
+        columns = further_columns(target) if before else {}
+        u = FolderUpdate(target, began=not before or anew)
+        old = [] if anew else before
+        _merge(u, folder, old, names, workers, progress)
+        if old: _apply_lists(u, names)
+        u.notes += names.mismatches(folder, u.rows)
+        if share is not None:
+            u.rows,notes = cut_split(u.rows, share, seed)
+            u.notes += notes
+        u.changed = before != u.rows
+        if anew and before:
+            shutil.copyfile(target, target.with_name('manifest.csv.old'))
+            lost = _lost(u.rows, before, columns)
+            u.notes.append('the table from before is kept as manifest.csv.old'
+                + (f'; not in the new one: {lost}' if lost else ''))
+        if u.changed: # the same table is the same dataset for a run
+            more = {} if anew else {c: texts + ['']*len(u.added) for c,texts in columns.items()}
+            write(target, u.rows, more)
+    (folder/SCAN_LOG).unlink(missing_ok=True)
+    return u
+
+def check_share(share:float, seed:int=0):
+    "`ManifestError` for what is no share of the videos, or no seed."
+    if not (math.isfinite(share) and 0 < share < 1):
+        raise ManifestError(f'--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the '
+            'videos test videos')
+    if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
+
+def _deal(
+    sizes:dict[str, int], # source -> usable videos
+    known:dict[str, str], # source -> train or test, where that stands
+    share:float, rng:np.random.Generator,
+)->dict[str, str]: # source -> train or test
+    "Sources of one class, at least one on either side where there are two."
+    free = sorted(s for s in sizes if s not in known)
+    free = [free[i] for i in rng.permutation(len(free))]
+    parts,want = dict(known) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
+    have = sum(n for s,n in sizes.items() if known.get(s) == 'test')
+    for s in free:
+        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9: # nearer to what is wanted
+            parts[s],have = 'test',have + sizes[s]
+    usable = [s for s in free if sizes[s]]
+    for part,other in (('test', 'train'), ('train', 'test')):
+        lacks = not any(parts[s] == part for s in sizes if sizes[s])
+        if lacks and len(usable) > (other not in known.values()):
+            parts[min(usable, key=lambda s: sizes[s])] = part
+    return parts
+
+def cut_split(
+    rows:Sequence[Row],
+    share:float, # of the videos of each class that become test videos, between 0 and 1
+    seed:int=0,
+)->tuple[list[Row], list[str]]: # the rows with split1 filled, and sentences about it
+    "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
+    check_share(share, seed)
+    of,known = defaultdict(list),defaultdict(set)
+    for r in rows:
+        of[r.source].append(r)
+        if r.split1: known[r.source].add(r.split1)
+    torn = sorted(s for s,parts in known.items() if len(parts) > 1)
+    if torn: raise ManifestError(f'source {torn[0]!r} has videos on both sides of split 1; mend the column '
+        'split1 or the column source')
+    if all(r.split1 for r in rows):
+        return [*rows], ['split 1 is filled already and stays as it is; empty the column to cut another']
+    classes = defaultdict(list)
+    for s,siblings in of.items():
+        count = Counter(r.label for r in siblings)
+        classes[min(count, key=lambda label: (-count[label], label))].append(s)
+    parts,alone = dict[str, str](),[]
+    for label,sources in classes.items():
+        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
+        sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
+        parts |= _deal(sizes, {s: min(known[s]) for s in sources if s in known}, share,
+            np.random.default_rng((seed, key)))
+        if sum(map(bool, sizes.values())) == 1: alone.append(label)
+    made = [replace(r, split1=parts[r.source]) for r in rows]
+    count = Counter(r.split1 for r in made if r.status == 'ok')
+    if len(count) < 2:
+        raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
+            f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
+            'recordings, tell by --source-pattern or in the column source')
+    n,ok = count['test'],sum(count.values())
+    notes = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
+        + (', class by class' if len(classes) > 1 else '')]
+    if alone: notes.append(f'{len(alone)} classes have one source only and are on one side: '
+        f'{_some(sorted(alone))}')
+    return made, notes

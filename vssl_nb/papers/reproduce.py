@@ -19,8 +19,7 @@ from ..runs.parts import training_videos
 from ..runs.finetuning import TRAININGS, finetune
 from ..runs.own import seconds_per_step
 from ..training.machine import Machine
-from ..data.manifest import Manifest, read
-from ..data.folder import open_data
+from ..data.manifest import Manifest, open_data, read
 from ..names import did_you_mean
 from .published import ROWS, Published
 from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit

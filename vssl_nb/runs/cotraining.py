@@ -28,10 +28,9 @@ from .pretraining import pretrain, read_weights, views_ready
 from .parts import build_method, clean_protocol, training_device, training_videos, view_options
 from ..measure.features import Features, extract
 from ..training.machine import Machine
-from ..data.manifest import Manifest
+from ..data.manifest import Manifest, open_data
 from ..ssl.mining import is_same_source
 from ..ssl.memory import l2_normalize
-from ..data.folder import open_data
 from ..names import did_you_mean
 from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
 from ..methods.recipes import flat_fields, from_dict, override, refuse_unfit

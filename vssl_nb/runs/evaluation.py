@@ -36,10 +36,9 @@ from ..training.loop import read_json, write_json
 from .parts import clean_protocol, training_device, view_options
 from ..measure.features import Features, extract, restrict
 from ..training.machine import Machine
-from ..data.manifest import Manifest, read
+from ..data.manifest import Manifest, open_data, read
 from ..measure.gaussian import SIMILARITIES, VideoGaussians, gaussian_head, gaussian_neighbours
 from ..measure.gaussian import gaussian_pairs
-from ..data.folder import open_data
 from ..measure.classify import VideoClassifier, export_classifier
 from ..names import load_object
 from ..measure.protocols import Protocol, counted

@@ -47,8 +47,7 @@ from .parts import training_device, view_options
 from ..measure.features import fingerprint
 from ..ssl.losses import topk_accuracy
 from ..training.machine import Machine, checkpoint_activations
-from ..data.manifest import Manifest
-from ..data.folder import open_data
+from ..data.manifest import Manifest, open_data
 from ..training.loop import make_optimizer, steps, warmup_cosine
 from ..names import did_you_mean, resolve
 from ..methods.recipes import RECIPES, Recipe, checked, find, to_dict

@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader
 
 from .. import show
 from ..data.clips import collate
-from ..data.folder import open_data
-from ..data.manifest import Manifest
+from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
 from ..data.views import streams
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std

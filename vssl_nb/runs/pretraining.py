@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..data.clips import collate
-from ..data.manifest import Manifest, has_split
+from ..data.manifest import Manifest, has_split, open_data
 from ..measure.health import HealthLog, HealthMonitor
 from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
-from ..data.folder import open_data
 from .parts import GLOBAL_RNG, Parts, blame, build, check_method, flow_is_live, lr_schedule
 from .parts import training_clips, training_device, training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load, load_released

@@ -18,7 +18,7 @@ from .pretraining import begin, export_run, open_folder
 from .parts import training_device, view_options
 from .hub import save_pretrained
 from ..training.machine import Machine
-from ..data.folder import open_data
+from ..data.manifest import open_data
 from ..measure.protocols import Protocol
 from ..methods.recipes import Recipe, RecipeError, difference, find, from_dict
 from ..training.loop import TrainError, TrainingState, batch_order
