@@ -4,16 +4,16 @@ dependencies = ['torch', 'torchvision', 'safetensors', 'numpy']
 
 def encoder(name, outside=False):
     "An encoder that somebody shares, by its folder or its name on the Hub: clips (B, 3, T, H, W) -> (B, D)."
-    from vssl_nb.runs.hub import from_pretrained
+    from vssl_nb.runs.released import from_pretrained
     return from_pretrained(name, outside)
 
 
 def released(path, view=None):
     "The encoder of a file of CoCLR, CPR or IIC; its `.released` tells what else is in the file."
-    from vssl_nb.training.checkpoints import load_released
-    found = load_released(path, view)
-    found.encoder.released = found
-    return found.encoder
+    from vssl_nb.runs.released import load_released
+    file = load_released(path, view)
+    file.encoder.released = file
+    return file.encoder
 
 
 def backbone(name='s3d', seed=0):

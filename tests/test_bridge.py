@@ -8,9 +8,9 @@ import torch
 from house import ROOT
 
 from vssl_nb.data import toy
-from vssl_nb.runs.released import import_released
-from vssl_nb.training.checkpoints import CheckpointError, load, load_released, save_released
-from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs.released import convert, from_pretrained, load_released, save_released
+from vssl_nb.training.checkpoints import CheckpointError, load, read_encoder
+from vssl_nb.runs.pretraining import import_released, pretrain
 from vssl_nb.methods.recipes import find, override
 
 OPTIONS = dict(device='cpu', workers=0, progress=False)
@@ -146,3 +146,36 @@ def test_runs_without_a_layout(home, tmp_path):
     with pytest.raises(CheckpointError, match='has no queue, for which there is no released layout'):
         save_released(run, tmp_path/'x.tar')
     with pytest.raises(CheckpointError, match='is no run folder'): save_released(tmp_path, tmp_path/'x.tar')
+
+
+def test_what_does_not_go_on_is_refused(home, tmp_path):
+    "Another queue or method, no recipe, a recipe that names code; nothing is left behind."
+    file = save_released(home/'rgb', tmp_path/'c-rgb.tar')
+    recipe, labels = (override(find(f'{name}-toy-rgb'), queue=32, **SMALL) for name in ('infonce', 'ubernce'))
+    def refused(words, file=file, recipe=None):
+        with pytest.raises(ValueError, match=words):
+            import_released(file, home/'videos', tmp_path/'new', recipe, **OPTIONS)
+        assert not (tmp_path/'new').exists()
+    refused('has queue 32, and infonce-toy-rgb has 64', recipe=override(recipe, queue=64))
+    refused('has method infonce, and ubernce-toy-rgb has ubernce', recipe=labels)
+    r = load_released(file)
+    r.run['recipe'] = r.run['recipe'].replace('"tiny"', '"os:system"')
+    refused("names 'os:system', code that is not of this library", save_released(r, tmp_path/'evil.tar'))
+    r.run.clear()
+    bare = save_released(r, tmp_path/'bare.tar')
+    refused('carries no recipe; say which one with --recipe', bare)
+    with pytest.raises(CheckpointError, match='--view rgb'): convert(bare, tmp_path/'x.safetensors')
+    with pytest.raises(CheckpointError, match='is what is to be converted'): convert(bare, bare)
+
+
+@torch.inference_mode()
+def test_an_encoder_stays_itself_on_every_way(home, tmp_path):
+    clips = torch.rand(2, 3, 16, 32, 32, generator=torch.Generator().manual_seed(0))
+    want = read_encoder(home/'rgb'/'encoder.safetensors')[0](clips)
+    convert(home/'rgb', tmp_path/'d-rgb.tar')
+    for source in (home/'rgb', tmp_path/'d-rgb.tar'):
+        for out in (tmp_path/'one.safetensors', tmp_path/'folder'): convert(source, out)
+        assert torch.equal(read_encoder(tmp_path/'one.safetensors')[0](clips), want)
+        assert torch.equal(from_pretrained(tmp_path/'folder')(clips), want)
+    about = read_encoder(tmp_path/'one.safetensors')[1]
+    assert (about['view'], about['source'], about['method'])==('rgb', 'd-rgb.tar', 'infonce')

@@ -109,7 +109,9 @@ def walk(ws, opt, times=range(8)):
 
 def test_lars_is_that_of_lightly():
     ours, theirs = weights(), weights()
-    for a, b in zip(walk(ours, lars(ours)), walk(theirs, lightly(theirs))): assert torch.allclose(a, b, atol=1e-6)
+    walk(ours, lars(ours))
+    walk(theirs, lightly(theirs))
+    for a, b in zip(ours, theirs): assert torch.allclose(a, b, atol=1e-6)
     assert [not torch.equal(a, b) for a, b in zip(ours, weights())]==[i!=7 for i in range(9)]
 
 
@@ -129,7 +131,8 @@ def test_lars_goes_on_from_a_checkpoint_with_the_same_bits():
 
 def test_all_layers_go_the_same_share_of_their_length():
     net = create('tiny', seed=0)
-    net(torch.rand(4, 3, 8, 32, 32, generator=torch.Generator().manual_seed(0))).square().sum(1).sqrt().var().backward()
+    clips = torch.rand(4, 3, 8, 32, 32, generator=torch.Generator().manual_seed(0))
+    net(clips).square().sum(1).sqrt().var().backward()
     layers = [p for p in net.parameters() if p.ndim > 1]
     before = [p.detach().clone() for p in layers]
     LARS(net.parameters(), lr=3.2).step()
@@ -166,18 +169,21 @@ def named(opt, module):
 def test_a_method_names_parameter_groups():
     m = Transformer()
     assert named(make_optimizer(m, 'adamw', .5, .3), m)==[(['norm.weight', 'norm.bias'], .5, .3),
-        (['encoder.weight', 'encoder.bias'], .05, .3), (['token'], .5, 0.), (['head.weight', 'head.bias'], .02, .3)]
+        (['encoder.weight', 'encoder.bias'], .05, .3), (['token'], .5, 0.),
+        (['head.weight', 'head.bias'], .02, .3)]
     groups = named(make_optimizer(m, 'lars', .5, .3, decay_bias=False), m)
     assert groups==[(['norm.weight', 'norm.bias'], .5, 0.), (['encoder.weight'], .05, .3),
-        (['encoder.bias'], .05, 0.), (['token'], .5, 0.), (['head.weight'], .02, .3), (['head.bias'], .02, 0.)]
+        (['encoder.bias'], .05, 0.), (['token'], .5, 0.), (['head.weight'], .02, .3),
+        (['head.bias'], .02, 0.)]
     assert make_optimizer(Transformer(momentum=.5), 'sgd').param_groups[-1]['momentum']==.5
-    with pytest.raises(ValueError, match="Transformer.parameter_groups: 'rate' is unknown to adam; use params"):
+    with pytest.raises(ValueError, match="Transformer.parameter_groups: 'rate' is unknown to adam"):
         make_optimizer(Transformer(rate=1.))
 
 
 def test_without_groups_an_optimizer_is_that_of_all_parameters():
     net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    ours, theirs = make_optimizer(net, 'adam', .1, .01), torch.optim.Adam(net.parameters(), .1, weight_decay=.01, fused=True)
+    ours = make_optimizer(net, 'adam', .1, .01)
+    theirs = torch.optim.Adam(net.parameters(), .1, weight_decay=.01, fused=True)
     assert ours.state_dict()==theirs.state_dict()
     assert parameter_groups(net, .1)==[{'params': [*net.parameters()]}]
 

@@ -1,12 +1,16 @@
 "Released files, built here from the facts of b1 by classes of this test alone: read, written, read again."
 import copy
+import io
+import json
 import os
 import pickle
 import resource
+import sys
 import time
 import zipfile
 from argparse import Namespace
 from collections import OrderedDict
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,8 +18,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vssl_nb.training.checkpoints import CheckpointError, load_released, save_released
-from vssl_nb.nets.backbones import r3d18_iic
+from vssl_nb.nets.backbones import create, r3d18_iic
+from vssl_nb.nets.heads import make_head
+from vssl_nb.runs.released import LAYOUTS, from_pretrained, load_released, read_torch_file, save_pretrained
+from vssl_nb.runs.released import save_released
+from vssl_nb.training.checkpoints import CheckpointError
 
 K, DIM = 32, 128
 WIDTHS = {'3b': (64, 96, 128, 16, 32, 32), '3c': (128, 128, 192, 32, 96, 64),
@@ -321,3 +328,175 @@ def test_iic(tmp_path):
     assert all(torch.equal(back['contrast'][k], v) for k, v in banks.items()) and len(back['contrast'])==4
     assert len(back['optimizer']['param_groups'])==1
     assert torch.equal(load_released(tmp_path/'again.pth').encoder(CLIPS), net(CLIPS))
+
+
+# --- files of torch.save, whatever is in them
+
+W = torch.arange(24.).reshape(4, 6)
+
+
+@pytest.fixture(scope='module')
+def plain(tmp_path_factory):
+    "Everything that released files hold, in both formats."
+    folder = tmp_path_factory.mktemp('plain')
+    state = OrderedDict(a=W, b=W, part=W.T[1:3], p=nn.Parameter(torch.ones(3)), n=torch.tensor(7),
+        half=torch.ones(2, dtype=torch.bfloat16), empty=torch.zeros(0, 3))
+    content = {'epoch': 182, 'state_dict': state, 'best_acc': np.float64(.518), 'iteration': np.int64(9),
+        'opt': Namespace(modality='res', lr=.01), 'sizes': torch.Size([2, 3])}
+    torch.save(content, folder/'new.pth')
+    torch.save(content, folder/'old.pth', _use_new_zipfile_serialization=False)
+    return folder, state
+
+
+@pytest.mark.parametrize('name', ['new.pth', 'old.pth'])
+def test_what_is_saved_comes_back(plain, name):
+    folder, state = plain
+    content, checked = read_torch_file(folder/name)
+    back = content['state_dict']
+    assert checked==(name=='new.pth') and list(back)==list(state)
+    assert all(torch.equal(back[k], v) and back[k].dtype==v.dtype for k, v in state.items())
+    assert back['a'].data_ptr()==back['b'].data_ptr()
+    assert (content['best_acc'], content['iteration'], content['sizes'])==(.518, 9, (2, 3))
+    assert vars(content['opt'])=={'modality': 'res', 'lr': .01}
+
+
+def refused(path, raw):
+    path.write_bytes(raw)
+    with pytest.raises(CheckpointError) as e: read_torch_file(path)
+    assert str(e.value).startswith(f'{path}: was not loaded: ')
+    assert '\n' not in str(e.value) and len(str(e.value)) < 400
+    return str(e.value)
+
+
+def test_torn_files_are_refused(plain, tmp_path):
+    new, old = ((plain[0]/name).read_bytes() for name in ('new.pth', 'old.pth'))
+    flipped = bytearray(new)
+    flipped[new.find(W.numpy().tobytes()) + 6] ^= 1
+    assert 'the checksum of new/data/0 does not match' in refused(tmp_path/'x.pth', flipped)
+    for raw in (new[:-200], new[:300], old[:-5], old[:30], b'', b'GIF89a'):
+        assert 'damaged, or its end is missing' in refused(tmp_path/'x.pth', raw)
+    with pytest.raises(CheckpointError, match='there is no such file'): read_torch_file(tmp_path/'none.pth')
+
+
+class Command:
+    def __init__(self, words): self.words = words
+    def __reduce__(self): return os.system, (self.words,)
+
+
+def word(text): return b'U' + bytes([len(text)]) + text
+
+
+def tensor(numbers, shape, stride):
+    "How a pickle makes a tensor of a storage with so many numbers."
+    storage = word(b'storage') + b'ctorch\nFloatStorage\n' + word(b'0') + word(b'cpu') + numbers + b'tQ'
+    return b'ctorch._utils\n_rebuild_tensor_v2\n((' + storage + b'K\x00' + shape + stride + b'\x89}tR.'
+
+
+def archive(program, compress=zipfile.ZIP_STORED, size=40):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, 'w', compress) as z:
+        files = {'data.pkl': program, 'byteorder': b'little', 'data/0': bytes(size), 'version': b'3'}
+        for name, raw in files.items(): z.writestr(f'x/{name}', raw)
+    return file.getvalue()
+
+
+def legacy(program):
+    head = b''.join(pickle.dumps(p, 2) for p in (0x1950a86a20f9469cfc6c, 1001, {}))
+    return head + program + pickle.dumps([], 2)
+
+
+MANY, TEN, HUNDRED = b'\x8a\x06' + (10**13).to_bytes(6, 'little'), b'K\x0a', b'K\x64'
+RUNS_CODE, DAMAGED = 'could run code', 'damaged, or its end is missing'
+
+
+@pytest.mark.parametrize('program, words', [
+    (pickle.dumps(Command('true'), 2), 'names posix.system, which is no part of plain weights'),
+    (b'cbuiltins\neval\n.', 'it names builtins.eval'), (b'\x8c\x08builtins\x8c\x04eval\x93.', RUNS_CODE),
+    (b'(i__main__\nThing\n.', RUNS_CODE), (b'\x82\x01.', RUNS_CODE),
+    (tensor(MANY, TEN + b'\x85', b'K\x01\x85'), DAMAGED),
+    (tensor(TEN, TEN + b'\x85', HUNDRED + b'\x85'), DAMAGED),
+    (tensor(HUNDRED, HUNDRED + b'\x85', b'K\x01\x85'), ''), # more numbers than its storage has
+    (b'X\xff\xff\xff\x7fabc.', DAMAGED), (b'NNN', DAMAGED), (b'.', DAMAGED)])
+def test_pickles_written_by_hand(tmp_path, program, words):
+    "In both formats; the older one stores no tensor of this kind, and may find another reason."
+    assert words in refused(tmp_path/'new.pth', archive(program))
+    assert words in refused(tmp_path/'old.pth', legacy(program)) or 'storage' in str(program)
+
+
+def test_files_larger_than_they_are(tmp_path, monkeypatch):
+    "A view of 10**13 numbers, a zip bomb, a pickle without end; a memo of four billion entries is harmless."
+    stride_0 = tensor(TEN, MANY + b'\x85', b'K\x00\x85')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss # kilobytes
+    assert 'reaches beyond its numbers' in refused(tmp_path/'x.pth', archive(stride_0))
+    assert 'a compressed archive' in refused(tmp_path/'x.pth', archive(b'N.', zipfile.ZIP_DEFLATED, 10**7))
+    whole = archive(b'N.') # its list of contents says that a file is long
+    at = whole.rfind(b'x/data/0') - 46
+    bomb = whole[:at + 24] + (10**9).to_bytes(4, 'little') + whole[at + 28:]
+    assert 'a zip bomb' in refused(tmp_path/'x.pth', bomb)
+    (tmp_path/'memo.pth').write_bytes(legacy(b'Nr\xff\xff\xff\xff.'))
+    assert read_torch_file(tmp_path/'memo.pth')==(None, False)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    monkeypatch.setattr('vssl_nb.runs.released.MAX_PICKLE', 100)
+    assert 'its pickle is too long' in refused(tmp_path/'x.pth', archive(pickle.dumps(['x'*200], 2)))
+
+
+@pytest.mark.parametrize('new', [True, False])
+def test_a_flipped_bit_never_hands_out_other_numbers(tmp_path, new):
+    "Of every byte one bit; the older format has no checksums, and may only fail in our words."
+    content = {'w': torch.arange(6.), 'epoch': 182, 'x': 'rgb'}
+    torch.save(content, tmp_path/'right.pth', _use_new_zipfile_serialization=new)
+    raw, noticed = (tmp_path/'right.pth').read_bytes(), 0
+    for i in range(len(raw)):
+        other = bytearray(raw)
+        other[i] ^= 1 << i%8
+        (tmp_path/'flip.pth').write_bytes(other)
+        try: back = read_torch_file(tmp_path/'flip.pth')[0]
+        except CheckpointError:
+            noticed += 1
+            continue
+        if new: assert torch.equal(back['w'], content['w']) and (back['epoch'], back['x'])==(182, 'rgb')
+    assert noticed > len(raw)/4
+
+
+def test_every_layout_is_tried(): assert {*KEYS, 'iic'}=={*LAYOUTS}
+
+
+# --- an encoder to share
+
+@torch.inference_mode()
+def test_an_encoder_is_shared(tmp_path):
+    "By a folder, in another process that imports nothing of the training's methods."
+    with torch.inference_mode(False): net, head = create('tiny', seed=1).eval(), make_head('projection', 256)
+    about = dict(backbone='tiny', view='rgb', length=16, stride=1, size=32, recipe='infonce-toy-rgb')
+    folder = save_pretrained(tmp_path/'shared', net, about, {'projection': head})
+    assert sorted(p.name for p in folder.iterdir())==['README.md', 'config.json', 'model.safetensors']
+    same = from_pretrained(folder)
+    assert torch.equal(same(CLIPS), net(CLIPS)) and list(same.kept_heads)==['projection']
+    config = json.loads((folder/'config.json').read_text())
+    assert config==same.about and about.items() <= config.items()
+    page = (folder/'README.md').read_text()
+    assert page.startswith('---\nlibrary_name: vssl_nb\n') and '# infonce-toy-rgb' in page
+    assert f"| sha256 | {config['sha256']} |" in page
+    (tmp_path/'other').mkdir()
+    for name, words in (('./none', 'neither a folder nor a name'), ('none', 'neither a folder nor a name'),
+            ('/a/b', 'neither a folder nor a name'), (tmp_path/'other', 'has no model.safetensors')):
+        with pytest.raises(CheckpointError, match=words): from_pretrained(name)
+
+
+def test_the_hub_is_asked_for_names(tmp_path, monkeypatch):
+    "A module of this test stands for huggingface_hub."
+    folder = save_pretrained(tmp_path/'x', create('tiny'), {'backbone': 'tiny'})
+    hub, asked = ModuleType('huggingface_hub'), []
+    def download(name, allow_patterns):
+        asked.append((name, sorted(allow_patterns)))
+        return folder
+    hub.snapshot_download = download
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', hub)
+    assert from_pretrained('me/tiny').about['backbone']=='tiny'
+    assert asked==[('me/tiny', ['README.md', 'config.json', 'model.safetensors'])]
+    def down(name, allow_patterns): raise OSError('no route to host')
+    hub.snapshot_download = down
+    with pytest.raises(CheckpointError, match='cannot be had from the Hub .OSError'):
+        from_pretrained('me/tiny')
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+    with pytest.raises(CheckpointError, match='pip install huggingface_hub'): from_pretrained('me/tiny')

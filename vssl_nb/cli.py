@@ -356,8 +356,7 @@ def _measure_other(asked, evaluation, fields, machine): # rows, and the folder t
     how = dict(splits=asked.splits or (1,), fields=fields, out=kept, with_baselines=asked.baselines,
         batch=asked.batch, machine=machine)
     if is_released(asked.source):
-        from .runs.released import measure_released
-        return measure_released(asked.source, asked.data, asked.protocol, asked.view, asked.name, **how), kept
+        return evaluation.measure_released(asked.source, asked.data, asked.protocol, asked.view, asked.name, **how), kept
     return evaluation.measure_encoder(asked.source, asked.data, asked.name, asked.protocol,
         asked.view or 'rgb', **how), kept
 
@@ -676,11 +675,17 @@ class Convert:
         else: refuse_early(folder=self.out)
         if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
         recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
-        from .runs.released import convert
-        from .training.machine import Machine
-        told = convert(self.source, self.out, recipe, self.data, self.view, self.optimizer,
-            Machine(self.device, workers=0, progress=False))
-        print(*filter(None, [told]), self.out, sep='\n')
+        from .runs.released import convert, load_released
+        if self.data is not None:
+            if self.source.is_dir(): raise Mistake(f'{self.source}: is a run already; leave out --data')
+            from .runs.pretraining import import_released
+            from .training.machine import Machine
+            import_released(self.source, self.data, self.out, recipe, self.view,
+                Machine(self.device, workers=0, progress=False))
+            contents = str(load_released(self.source, self.view))
+        elif recipe: raise Mistake('--recipe makes a run, and a run needs --data: name the manifest')
+        else: contents = convert(self.source, self.out, self.view, self.optimizer)
+        print(*filter(None, [contents]), self.out, sep='\n')
 
 @dataclass
 class VerdictCommand:

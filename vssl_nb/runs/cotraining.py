@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from .. import show
-from ..training.checkpoints import view_of
 from ..data.clips import video_cache
 from ..training.distributed import on_main, is_main, start
 from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
@@ -31,6 +30,7 @@ from ..training.machine import Machine
 from ..data.manifest import Manifest, open_data
 from ..ssl.mining import is_same_source
 from ..ssl.memory import l2_normalize
+from .released import view_of
 from ..names import did_you_mean
 from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
 from ..methods.recipes import flat_fields, from_dict, override, refuse_unfit

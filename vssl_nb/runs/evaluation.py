@@ -6,7 +6,7 @@
 __all__ = ['IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'Trained', 'run_manifest', 'open_trained',
            'run_features', 'GivenEncoder', 'named_protocol', 'seen_in_training', 'refuse_leak', 'neighbour_wall',
            'refuse_classes', 'retrieve', 'baselines', 'retrieve_two_streams', 'measure_probe', 'per_frame',
-           'load_encoder', 'read_video_features', 'measure_encoder']
+           'load_encoder', 'read_video_features', 'measure_encoder', 'measure_released']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
 import csv
@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from ..data.manifest import Manifest, open_data, read
 from ..measure.gaussian import SIMILARITIES, VideoGaussians, gaussian_head, gaussian_neighbours
 from ..measure.gaussian import gaussian_pairs
 from ..measure.classify import VideoClassifier, export_classifier
+from .released import load_released
 from ..names import load_object
 from ..measure.protocols import Protocol, counted
 from ..methods.recipes import Recipe, from_dict, to_dict
@@ -650,3 +651,18 @@ def _given(encoder, manifest:Manifest, name:str, view:str, splits, folder, views
         return GivenEncoder(manifest, made, name, 'encoder', view, folder, views, code=code)
     name, found = name or Path(encoder).stem, read_video_features(encoder, manifest, splits, view)
     return GivenEncoder(manifest, None, name, 'features file', view, folder, features=found)
+
+def measure_released(
+    path, # a file of CoCLR, CPR or IIC
+    data, # a manifest, its file or its folder
+    protocol:str|Protocol='coclr_official', # of `protocols.PROTOCOLS`, or 'package.module:name'
+    view:str|None=None, # None: by the file's name or options
+    name:str='', # what tables call it; '': the file's name
+    fields:Mapping[str,Any]|None=None, # what to change in the protocol
+    **options, # of `measure_encoder`: splits, out, with_baselines, batch, machine, …
+)->list[dict[str,Any]]: # the baselines first
+    "Retrieval with the encoder of a released file. `ValueError`."
+    r = load_released(path, view)
+    clip, encoder = r.clip() if protocol=='clean' else {}, cast(nn.Module, r.encoder)
+    return measure_encoder(encoder, data, name or Path(path).name.split('.')[0], protocol, r.ask_view(),
+        fields=clip | dict(fields or {}), **options, **r.view_options())

@@ -1,57 +1,445 @@
-"A file of CoCLR, CPR or IIC is measured, trained on and given back, as if it had been made here."
+"Files of CoCLR, CPR and IIC: read without running them, checked key by key, written, and shared as encoders."
 
+import argparse
+import codecs
+import importlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+import pickle
+import re
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from ..nets.backbones import BACKBONES
-from ..training.checkpoints import (CheckpointError, Released, export_encoder, load_released, method_state,
-    optimizer_state, read_encoder, read_heads, save, save_released)
-from ..training.distributed import is_main, start
-from ..training.loop import run_folder, write_json
-from .evaluation import measure_encoder
-from .pretraining import begin, export_run, open_folder
-from .parts import training_device, view_options
-from .hub import save_pretrained
-from ..training.machine import Machine
-from ..data.manifest import open_data
-from ..measure.protocols import Protocol
-from ..methods.recipes import Recipe, RecipeError, difference, find, from_dict
-from ..training.loop import TrainError, TrainingState, batch_order
+from ..methods.recipes import Recipe, RecipeError, difference, from_dict
+from ..nets.backbones import BACKBONES, in_memory
+from ..nets.heads import make_head
+from ..training.checkpoints import CheckpointError, export_encoder, load, read_encoder, read_heads, save
+from ..training.checkpoints import write_whole
+from ..training.loop import TrainError, TrainingState, read_json
 
-def released_views(
-    r:Released, # its view is known
-)->dict[str,Any]: # arguments of `Views`, besides its names
-    "What the network of a released file was shown (released code b8, b11)."
-    if r.method!='iic': return {}
-    return view_options(find('iic-ucf101-residual'))
+# --- a file of torch.save, from anybody
 
-def clip_of(
-    r:Released,
-)->dict[str,Any]: # fields of a protocol, and of an encoder's file
-    "The clip that its backbone is meant for."
-    length, size, _ = BACKBONES[r.backbone].clip
-    return {'length': length, 'size': size}
+MAX_PICKLE = 2**26 # bytes; the pickle of the largest released file has 0.3 MB
+_scalar = np.float64(0).__reduce__()[0] # how NumPy pickles a scalar, under the names of NumPy 1 and 2
+# what a file may name beside tensors and containers: the options of a command, and scalars of NumPy
+HARMLESS: list[Any] = [argparse.Namespace, codecs.encode, np.dtype, (_scalar, 'numpy.core.multiarray.scalar'),
+    (_scalar, 'numpy._core.multiarray.scalar'), *(type(np.dtype(t)) for t in ('?', 'i4', 'i8', 'f4', 'f8'))]
 
-def measure_released(
-    path, # a released file
-    data, # a manifest, its file or its folder
-    protocol:str|Protocol='coclr_official', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    view:str|None=None, # None: what the file says
-    name:str='', # what tables call it; '': the file's name
-    fields:Mapping[str,Any]|None=None, # what to change in the protocol
-    **how, # of `evaluation.measure_encoder`: splits, out, with_baselines, batch, machine, …
-)->list[dict[str,Any]]: # the rows of results.json, baselines first
-    "Retrieval with the encoder of a released file. `ValueError`."
-    r = load_released(path, view)
-    clip = clip_of(r) if protocol=='clean' else {}
-    encoder: Any = r.encoder
-    return measure_encoder(encoder, data, name or Path(path).name.split('.')[0], protocol, r.ask_view(),
-        fields=clip | dict(fields or {}), **how, **released_views(r))
+def read_torch_file(
+    path, # written by `torch.save`, of any version since 0.4
+)->tuple[Any,bool]: # nested containers of tensors (on the CPU), numbers and words; were there checksums?
+    "Read a file of weights without running anything in it, in memory of its size. `CheckpointError`."
+    path = Path(path)
+    if not path.is_file(): raise CheckpointError(f'{path}: there is no such file')
+    reason, size = '', path.stat().st_size
+    try:
+        with path.open('rb') as f: checked = f.read(2)==b'PK'
+        reason = _archive_problem(path, size) if checked else ''
+        if not reason:
+            # warnings: pickle protocols of other versions, storages with types
+            with torch.serialization.safe_globals(HARMLESS), warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                content = torch.load(path, 'cpu', weights_only=True)
+            tensors = _tensors(content)
+            # a tensor of stride 0 has more numbers than memory, until somebody copies it
+            large = next((x for x in tensors if x.nbytes > x.untyped_storage().nbytes()), None)
+            if large is not None: reason = f'a tensor {tuple(large.shape)} reaches beyond its numbers'
+            memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+            if sum(memory.values()) > size: reason = f'it has more numbers than its {size:,} bytes can hold'
+    except pickle.UnpicklingError as e:
+        name = re.search(r'GLOBAL ([\w.]+)', str(e))
+        reason = (f'it names {name[1][:80]}, which is' if name else 'its pickle holds what is') + \
+            ' no part of plain weights, so it could run code'
+    except Exception as e: # a damaged pickle can fail in any way
+        words = str(e).splitlines()[0][:100] if str(e) else type(e).__name__
+        reason = f'it is damaged, or its end is missing ({words})'
+    if not reason: return content, checked
+    raise CheckpointError(f'{path}: was not loaded: {reason}; take the file from its authors again, or ask '
+        'them for a plain state_dict')
+
+def _archive_problem(path:Path, size:int)->str: # '' where there is none
+    "Why an archive is not to be loaded, found out in memory of its size."
+    with zipfile.ZipFile(path) as z:
+        files = z.infolist()
+        if any(i.compress_type!=zipfile.ZIP_STORED or i.flag_bits & 1 for i in files):
+            return 'it is a compressed archive, and torch.save writes none'
+        if sum(i.file_size for i in files) > size:
+            return f'its contents are larger than its {size:,} bytes: a zip bomb'
+        if any(i.filename.endswith('data.pkl') and i.file_size > MAX_PICKLE for i in files):
+            return 'its pickle is too long'
+        broken = z.testzip() # `torch.load` does not look at the checksums
+        return f'damaged: the checksum of {broken} does not match' if broken else ''
+
+def _tensors(x:Any)->list[Tensor]: # of nested containers, each once, however often it is named
+    tensors, seen, left = list[Tensor](), set[int](), [x]
+    while left:
+        x = left.pop()
+        if id(x) in seen: continue
+        seen.add(id(x))
+        if isinstance(x, Tensor): tensors.append(x)
+        elif isinstance(x, dict): left += x.values()
+        elif isinstance(x, argparse.Namespace): left += vars(x).values()
+        elif isinstance(x, (list, tuple)): left += x
+    return tensors
+
+# --- names in a file, and here
+
+# networks of a file: prefix there; prefixes of backbone and head in the state of a method here
+PARTS = {'encoder': ('encoder_q.', 'pair.encoder.', 'pair.projection.'),
+    'momentum': ('encoder_k.', 'pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
+    'sampler': ('sampler.', 'sampler.0.', 'sampler.1.')}
+ALONE = {'encoder': ('', 'encoder.', 'projection.')} # of a method without a momentum encoder: IIC
+QUEUES = {'queue': 'queue.keys', 'queue_second': 'queue.keys_1'} # a key in a column there, in a row here
+BANKS = {'memory_l': 'bank.keys', 'memory_ab': 'bank.keys_1', 'memory_neg': 'bank.keys_2'} # b11: rgb first
+# method -> queues or banks of its file (b1, b11); a file may have fewer banks, as a method has fewer views
+LAYOUTS: dict[str,tuple[str,...]] = {'infonce': ('queue', 'queue_ptr'),
+    'ubernce': ('queue', 'queue_ptr', 'queue_label'),
+    'coclr': ('queue', 'queue_ptr', 'queue_second', 'queue_vname', 'queue_label'),
+    'cpr': ('queue', 'queue_ptr', 'queue_second', 'queue_vname', 'queue_label', 'memory_index_record'),
+    'iic': (*BANKS, 'params'), 'classifier': ()}
+ENTRIES = ('state_dict', 'model', 'contrast', 'optimizer', 'epoch', 'iteration', 'best_acc', 'opt', 'vssl_nb')
+# every layer of S3D was registered twice, under its name and within its block (b1)
+BLOCKS = {'block1': ('Conv_1a',), 'block2': ('MaxPool_2a', 'Conv_2b', 'Conv_2c'),
+    'block3': ('MaxPool_3a', 'Mixed_3b', 'Mixed_3c'),
+    'block4': ('MaxPool_4a', 'Mixed_4b', 'Mixed_4c', 'Mixed_4d', 'Mixed_4e', 'Mixed_4f'),
+    'block5': ('MaxPool_5a', 'Mixed_5b', 'Mixed_5c')}
+_PLACES = {layer: f'{block}.{i}' for block,layers in BLOCKS.items() for i,layer in enumerate(layers)}
+_LAYERS = {place: layer for layer,place in _PLACES.items()}
+
+def both_names(
+    name:str, # of a tensor of a backbone, such as 'Conv_2b.bn.weight'
+)->list[str]: # with the second one that S3D has in released files, 'block2.1.bn.weight'
+    "Under which names a tensor stands in a released file."
+    layer, _, rest = name.partition('.')
+    return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
+
+def first_name(name:str)->str: # 'block2.1.bn.weight' -> 'Conv_2b.bn.weight'
+    "The name of a backbone's tensor here."
+    block, i, rest = [*name.split('.', 2), '', ''][:3]
+    return f'{_LAYERS[f"{block}.{i}"]}.{rest}' if f'{block}.{i}' in _LAYERS else name
+
+def own_name(
+    name:str, # a parameter's first name in a released file
+)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
+    "What the state of a method here calls it."
+    for file,net,head in PARTS.values():
+        place, _, rest = name.removeprefix(file).partition('.')
+        if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
+    return f"encoder.{name.removeprefix('backbone.')}"
+
+def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
+    return f'{file}{int(name[7]) + 2}.{name[9:]}'
+
+def _parameters(state:Mapping[str,Any], method:str)->list[str]: # first names, in the order of the optimizer
+    "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
+    prefixes = ['backbone.'] if method=='classifier' else [f'{file}0.' for file,*_ in PARTS.values()]
+    def first(name):
+        prefix = next((p for p in prefixes if name.startswith(p)), '')
+        return prefix + first_name(name.removeprefix(prefix))
+    return list(dict.fromkeys(first(k) for k,v in state.items() if isinstance(v, Tensor) and '.' in k
+        and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked'))))
+
+# --- reading
+
+@dataclass
+class KeyReport:
+    "What became of every key of a released file; names as they stand in it."
+    used:list[str] = field(default_factory=list)
+    duplicated:list[str] = field(default_factory=list) # second names of what was used, with equal numbers
+    unused:list[str] = field(default_factory=list) # unknown here
+    missing:list[str] = field(default_factory=list)
+    wrong_shape:dict[str,str] = field(default_factory=dict) # name -> what it is and should be
+    not_finite:list[str] = field(default_factory=list) # with NaN or infinity
+    differing:list[str] = field(default_factory=list) # second names, with other numbers
+
+    def problems(self)->list[str]: # part of a sentence for each kind; unused keys are no problem
+        "What stands against using the file."
+        def some(names): return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if names[3:] else '')
+        shapes = [f'{k} ({v})' for k,v in self.wrong_shape.items()]
+        kinds = {'lacks': self.missing, 'wrong shape:': shapes, 'NaN or infinity in': self.not_finite,
+            'two names of one tensor with different numbers:': self.differing}
+        return [f'{kind} {some(names)}' for kind,names in kinds.items() if names]
+
+    def __str__(self):
+        counts = f'{len(self.used)} keys used, {len(self.duplicated)} second names, {len(self.unused)} unused'
+        unused = [f'unused: {", ".join(self.unused[:10])}'] if self.unused else []
+        return '; '.join([counts, *unused, *self.problems()])
+
+class _Keys:
+    "Takes tensors out of a state by their names, and keeps the report."
+    def __init__(self, state:dict[str,Any]):
+        self.left = {k: v for k,v in state.items() if isinstance(v, Tensor)}
+        self.report = KeyReport(unused=[k for k in state if k not in self.left])
+
+    def take(self, names:list[str], shape:tuple[int,...]|None)->Tensor|None: # None: it cannot be used
+        "A tensor of that shape (None: any) under one of its names."
+        present, r = [n for n in names if n in self.left], self.report
+        if not present:
+            r.missing.append(names[0])
+            return None
+        x, name = self.left.pop(present[0]), present[0]
+        for n in present[1:]:
+            y = self.left.pop(n)
+            shared = x.data_ptr()==y.data_ptr() and x.shape==y.shape
+            (r.duplicated if shared or torch.equal(x, y) else r.differing).append(n)
+        if shape is not None and tuple(x.shape)!=tuple(shape):
+            r.wrong_shape[name] = f'{tuple(x.shape)}, not {tuple(shape)}'
+            return None
+        if x.is_floating_point() and not x.isfinite().all(): r.not_finite.append(name)
+        r.used.append(name)
+        return x
+
+    # names: of each of its tensors in the file
+    def fill(self, net:nn.Module, names:Mapping[str,list[str]])->nn.Module|None: # None: not whole
+        "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
+        state = dict[str,Tensor|None]()
+        for k,v in net.state_dict().items():
+            kernel = (1, 1, 1) if k.startswith('layers.') and v.ndim==2 else ()
+            x = self.take(names[k], (*v.shape, *kernel))
+            state[k] = x if x is None else x.reshape(v.shape)
+        if any(v is None for v in state.values()): return None
+        net.load_state_dict(state)
+        return net.eval().requires_grad_(False)
+
+    def backbone(self, name:str, prefix:str)->nn.Module|None:
+        net = in_memory(BACKBONES[name].shapes())
+        return self.fill(net, {k: [prefix + n for n in both_names(k)] for k in net.state_dict()})
+
+    def projection(self, dim_in:int, prefix:str)->nn.Module|None:
+        "The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers here."
+        widths = [self.left.get(f'{prefix}{i}.weight') for i in (2, 4)]
+        hidden, dim = (n if w is None or w.ndim!=5 else len(w) for w,n in zip(widths, (dim_in, 128)))
+        head = make_head('projection', dim_in, hidden, dim)
+        return self.fill(head, {k: [_head_name(prefix, k)] for k in head.state_dict()})
+
+    def classifier(self, dim_in:int)->nn.Module|None:
+        place = 1 if 'final_fc.1.weight' in self.left else 0
+        w = self.left.get(f'final_fc.{place}.weight')
+        made = ReleasedClassifier(dim_in, 1 if w is None else len(w), place, 'final_bn.weight' in self.left)
+        return self.fill(made, {k: [k] for k in made.state_dict()})
+
+    def buffers(self, names:tuple[str,...])->dict[str,Tensor]:
+        "Queues, whose K and dimension are those of the first; or banks, with a row for every training video."
+        q = self.left.get('queue')
+        dim, K = q.shape if q is not None and q.ndim==2 else (128, 2048)
+        shapes: dict[str,Any] = {n: (K,) for n in names} | {n: (dim, K) for n in QUEUES} | {'queue_ptr': (1,)}
+        bank = next((tuple(self.left[n].shape) for n in BANKS if n in self.left), None)
+        shapes |= {n: bank for n in BANKS} | {'params': (5,)}
+        # a file may have fewer banks, as it has fewer views
+        made = {n: self.take([n], shapes[n]) for n in names if n in self.left or n not in (*BANKS, 'params')}
+        at = made.get('queue_ptr')
+        if at is not None and not 0 <= int(at) < K:
+            self.report.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
+        return {k: v for k,v in made.items() if v is not None}
+
+class ReleasedClassifier(nn.Module):
+    "What follows the backbone in a classifier's file: dropout and a layer, or L2 norm, BatchNorm, a layer."
+    def __init__(self, dim_in:int, classes:int, place:int, final_bn:bool): # names as in the file
+        super().__init__()
+        self.final_fc = nn.Sequential(*[nn.Dropout(.9)]*place, nn.Linear(dim_in, classes)) # .9: b10
+        self.final_bn = nn.BatchNorm1d(dim_in) if final_bn else None
+
+    def forward(self,
+        x:Tensor, # (B, D) features
+    )->Tensor: # (B, classes) scores
+        "Scores of classes."
+        # only the linear probe has `final_bn`, and its features have unit length (b10)
+        return self.final_fc(x if self.final_bn is None else self.final_bn(nn.functional.normalize(x)))
+
+def view_of(
+    path, # of a released file
+    options:Mapping[str,Any]|None=None, # that were kept in it: IIC
+)->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
+    "Which view a released file is of, by its name or its options."
+    if (options or {}).get('modality'): return 'rgb' # view 1 of IIC's one network (b11)
+    words = {w for w in Path(path).name.lower().replace('_', '-').replace('.', '-').split('-')}
+    views = {v for w,v in dict(rgb='rgb', flow='flow', f='flow', res='residual', residual='residual').items()
+        if w in words}
+    return views.pop() if len(views)==1 else None
+
+@dataclass
+class Released:
+    "What a released file holds. Networks are in eval mode and give features (B, D); `None`: not in the file."
+    path:Path
+    method:str # a key of LAYOUTS
+    view:str|None # that `encoder` looks at; None: unknown
+    backbone:str # of `backbones.BACKBONES`
+    encoder:nn.Module|None # None only with strict=False
+    momentum:nn.Module|None # the slow copy
+    sampler:nn.Module|None # of the other view, which mines
+    heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128); or 'classifier'
+    queues:dict[str,Tensor] # queues and banks, under the file's names and in its layout
+    report:KeyReport
+    epoch:int|None # that the file was written after
+    iteration:int|None # optimizer steps
+    best_acc:float|None
+    optimizer:dict[str,Any]|None # its state, as in the file
+    optimizer_names:list[str] # of the parameters it counts, in its order
+    options:dict[str,Any] # IIC: of the command
+    run:dict[str,Any] # what `save_released` added of a run of ours; a released loader passes over it
+    checked:bool # were there checksums? Files from before PyTorch 1.6 have none
+
+    def __str__(self):
+        queue = ', '.join(f'{k} {tuple(v.shape)}' for k,v in self.queues.items())
+        unsure = '' if self.checked else '; an old format without checksums: a flipped bit cannot be seen'
+        return (f'{self.method}, {self.view or "view unknown"}, {self.backbone}, epoch {self.epoch}'
+            f'{", with optimizer" if self.optimizer else ""}; {queue or "no queues"}; {self.report}{unsure}')
+
+    def ask_view(self)->str: # 'rgb', 'flow' or 'residual'
+        "The view, or a CheckpointError that asks for it."
+        if self.view is None:
+            raise CheckpointError(f'{self.path}: does not say which view it is of; say it with --view rgb, '
+                'flow or residual (view= in Python)')
+        return self.view
+
+    def view_options(self)->dict[str,Any]: # arguments of `Views`, besides its names
+        "What its network was shown: frames between 0 and 1, wrapped differences (b11); or the defaults (b8)."
+        if self.method!='iic': return {}
+        return {'residual': 'wrapped', 'residual_scale': .1, 'flow_flip': 'released', 'flow_colour': 'none',
+            'mean': (0.,)*3, 'std': (1.,)*3}
+
+    def clip(self)->dict[str,Any]: # fields of a protocol, and of an encoder's file
+        "The clip that its backbone is meant for."
+        length, size, _ = BACKBONES[self.backbone].clip
+        return {'length': length, 'size': size}
+
+def _method_of(state:Mapping[str,Any], entries:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is none
+    "Whose file this is, by its names."
+    if state is entries.get('model'): return 'iic'
+    if any(k.startswith('final_fc.') for k in state): return 'classifier'
+    if not any(k.startswith('encoder_q.') for k in state): return ''
+    if 'memory_index_record' in state: return 'cpr'
+    if 'queue_second' in state or any(k.startswith('sampler.') for k in state): return 'coclr'
+    return 'ubernce' if 'queue_label' in state else 'infonce'
+
+def _backbone_of(names:set[str])->str: # of a network's tensors, without prefix; '' if it is none of ours
+    "The backbone that has tensors of these names."
+    own = {first_name(n) for n in names}
+    def apart(name): return len(own ^ {*BACKBONES[name].shapes().state_dict()})
+    near = min(BACKBONES, key=apart)
+    return near if own and apart(near) < len(own)/2 else ''
+
+def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside DistributedDataParallel
+    inside = all(str(k).startswith('module.') for k in state)
+    return {str(k).removeprefix('module.') if inside else str(k): v for k,v in state.items()}
+
+def _number(x:Any, kind:type)->Any: # an entry of a file, if it is a number
+    if isinstance(x, np.generic) or isinstance(x, Tensor) and x.numel()==1: x = x.item()
+    return kind(x) if isinstance(x, (int, float)) else None
+
+def load_released(
+    path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
+    view:str|None=None, # 'rgb', 'flow' or 'residual'; None: by the file's name or options
+    strict:bool=True, # refuse a file that is not whole; False: what is broken is None, see `report`
+)->Released: # on the CPU
+    "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
+    path = Path(path)
+    outer, checked = read_torch_file(path)
+    if not isinstance(outer, dict):
+        raise CheckpointError(f'{path}: holds no state_dict, but a {type(outer).__name__}')
+    inner = next((outer[k] for k in ('state_dict', 'model') if isinstance(outer.get(k), dict)), outer)
+    if not any(isinstance(v, Tensor) for v in inner.values()):
+        raise CheckpointError(f'{path}: holds no tensors by name; give a released checkpoint')
+    method, state = _method_of(inner, outer), _strip(inner)
+    method = method or _method_of(state, outer)
+    prefix = {'iic': '', 'classifier': 'backbone.'}.get(method, 'encoder_q.0.')
+    backbone = _backbone_of({k.removeprefix(prefix) for k in state if k.startswith(prefix)}) if method else ''
+    if not backbone:
+        reason = f'is {method} with a backbone that is none of {", ".join(BACKBONES)}' if method else \
+            'has keys of no method that is known here'
+        raise CheckpointError(f'{path}: {reason} (the first is {next(iter(state), "none")})')
+    banks = outer.get('contrast') if method=='iic' else None
+    keys = _Keys(state | (_strip(banks) if isinstance(banks, dict) else {}))
+    networks: dict[str,Any] = dict.fromkeys(PARTS)
+    heads, shapes = dict[str,nn.Module|None](), cast(Any, BACKBONES[backbone].shapes())
+    if prefix!='encoder_q.0.':
+        if method=='classifier': heads['classifier'] = keys.classifier(shapes.dim)
+        networks['encoder'] = keys.backbone(backbone, prefix)
+    else:
+        for part,(file,*_) in [*PARTS.items()][:3 if method in ('coclr', 'cpr') else 2]:
+            networks[part] = keys.backbone(backbone, f'{file}0.')
+            heads[part] = keys.projection(shapes.dim, file)
+    queues, report = keys.buffers(LAYOUTS[method]), keys.report
+    report.unused += [*keys.left]
+    if outer is not inner: report.unused += [k for k in map(str, outer) if k not in ENTRIES]
+    if strict and report.problems(): raise CheckpointError(f'{path}: {"; ".join(report.problems())}; take '
+        'the file from its authors again, or pass strict=False for what is whole')
+    options, opt, run = (outer.get(k) for k in ('opt', 'optimizer', 'vssl_nb'))
+    options = vars(options) if isinstance(options, argparse.Namespace) else options
+    options, run = (x if isinstance(x, dict) else {} for x in (options, run))
+    kinds = {'epoch': int, 'iteration': int, 'best_acc': float}
+    numbers: dict[str,Any] = {k: _number(outer.get(k), kind) for k,kind in kinds.items()}
+    return Released(path, method, view or run.get('view') or view_of(path, options), backbone, **networks,
+        heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=report, **numbers,
+        optimizer=opt if isinstance(opt, dict) else None, optimizer_names=_parameters(state, method),
+        options=options, run=run, checked=checked)
+
+# --- from their names to ours, and back
+
+def method_state(
+    r:Released, # with every network of its method
+)->dict[str,Tensor]: # as `state_dict` of the method's class here
+    "The state of a method out of a released file."
+    own, q = dict[str,Tensor](), r.queues
+    for part,(_,net,head) in (ALONE if r.method in ('iic', 'classifier') else PARTS).items():
+        for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
+            if module is not None: own |= {prefix + k: v for k,v in module.state_dict().items()}
+    own |= {k: q[n].T.contiguous() for n,k in QUEUES.items() if n in q}
+    own |= {k: q[n].clone() for n,k in BANKS.items() if n in q}
+    at, n = ('bank', len(q['memory_l'])) if 'memory_l' in q else ('queue', q['queue'].shape[1] if q else 0)
+    if not n: return own
+    # whose keys they are is unknown
+    own |= {f'{at}.{k}': torch.full((n,), -1) for k in ('label', 'source', 'row')}
+    if at=='bank': own['bank.valid'] = torch.ones(n, dtype=torch.bool)
+    else:
+        # a file without flags of its keys does not say whether the random ones of the start are gone
+        filled = (q['queue_label']!=-1).sum() if 'queue_label' in q else torch.tensor(n)
+        own |= {'queue.pointer': q['queue_ptr'].reshape(()).clone(), 'queue.filled': filled}
+        if r.method=='ubernce': own['queue.label'] = q['queue_label'].clone()
+    return own | {k: v for k,v in r.run.get('rest', {}).items() if isinstance(v, Tensor)}
+
+def optimizer_by_name(
+    opt:Mapping[str,Any], # `state_dict` of an optimizer
+    names:list[str], # of its parameters, in its order
+    path, # for the message
+)->dict[str,tuple[dict[str,Any],dict[str,Any]]]: # name -> settings of its group, its state
+    "The state of each parameter under its name; CheckpointError where there are more or fewer."
+    try:
+        flat = [(i, {k: v for k,v in g.items() if k!='params'}) for g in opt['param_groups']
+            for i in g['params']]
+        if len(flat)!=len(names):
+            raise CheckpointError(f'{path}: its optimizer has {len(flat)} parameters and its networks '
+                f'{len(names)}; load it without the optimizer')
+        return {n: (group, dict(opt['state'].get(i, {}))) for n,(i,group) in zip(names, flat)}
+    except (KeyError, TypeError, AttributeError) as e:
+        raise CheckpointError(f'{path}: its optimizer is none of PyTorch ({e}); load it without') from e
+
+def _shaped(
+    state:Mapping[str,Any], # of one parameter: `exp_avg`, `momentum_buffer`, `step`
+    shape:tuple[int,...], # of that parameter, where the state goes
+)->dict[str,Any]: # kernels of 1 become matrices, and back
+    n = torch.Size(shape).numel()
+    return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
+        else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
+
+def _refuse_other(r:Released, recipe:Recipe)->None:
+    "Refuse a recipe that is no continuation of the file. `TrainError`."
+    settings: Any = recipe.method
+    method = r.method.replace('cpr', 'coclr') # the miner is the recipe's
+    queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
+    for name,was,now in (('method', method, settings.name), ('backbone', r.backbone, recipe.backbone),
+            ('view', r.view or recipe.view, recipe.view), ('queue', queue, getattr(settings, 'queue', None))):
+        if was!=now:
+            raise TrainError(f'{r.path}: has {name} {was}, and {recipe.name} has {now}; choose a recipe that '
+                'goes on with it, or begin from its weights with --init')
 
 def recipe_within(
     r:Released, # that `save_released` made of a run
@@ -72,115 +460,247 @@ def recipe_within(
             'which recipe to use with --recipe')
     return from_dict(data, str(r.path))
 
-def refuse_other(r:Released, recipe:Recipe)->None:
-    "Refuse a recipe that is no continuation of the file. `TrainError`."
-    settings: Any = recipe.method
-    name = settings.name if settings.name!='coclr' or getattr(settings, 'miner', '')!='cascade' else 'cpr'
-    queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
-    for what,was,now in (('method', r.method, name), ('backbone', r.backbone, recipe.backbone),
-            ('view', r.view or recipe.view, recipe.view), ('queue', queue, getattr(settings, 'queue', None))):
-        if was!=now and not (what=='method' and {was, now}=={'coclr', 'cpr'}):
-            raise TrainError(f'{r.path}: has {what} {was}, and {recipe.name} has {now}; choose a recipe that '
-                'goes on with it, or begin from its weights with --init')
-
-def _count(r:Released)->int: # steps of a run of ours
-    step = r.run.get('step')
-    if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
-    return step
-
 def continued_state(
     r:Released,
     run:TrainingState, # as it begins
     recipe:Recipe,
     per_epoch:int, # optimizer steps of the recipe
 )->dict[str,Any]: # for `TrainingState.load`
-    "Where a training stands, in our words. `CheckpointError`, `TrainError`."
-    refuse_other(r, recipe)
-    own = method_state(r)
-    if not r.run: # whose rows a bank of theirs has is not known: it begins anew
-        own = {k: v for k,v in own.items() if not k.startswith('bank.')}
-    learn = {n: p for n,p in run.method.named_parameters() if p.requires_grad}
-    like = run.opt.state_dict()
-    opt = optimizer_state(r, learn, like) if r.optimizer else like
-    mine = r.run and not difference(recipe_within(r), recipe)
-    # their epochs count from 0, IIC's from 1; our files have both numbers
-    step = _count(r) if mine else ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
+    "Where the training of a file stands, in our names. `CheckpointError`, `TrainError`."
+    _refuse_other(r, recipe)
+    own, opt = method_state(r), run.opt.state_dict()
+    # whose rows a bank of theirs has is unknown: it begins anew
+    if not r.run: own = {k: v for k,v in own.items() if not k.startswith('bank.')}
+    if r.optimizer:
+        learn = {n: p for n,p in run.method.named_parameters() if p.requires_grad}
+        known = optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
+        states = {own_name(n): s for n,(_,s) in known.items() if s}
+        opt['state'] = {i: _shaped(states[n], p.shape) for i,(n,p) in enumerate(learn.items()) if n in states}
+    if r.run and not difference(recipe_within(r), recipe):
+        step = r.run.get('step')
+        if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
+    # epochs count from 0, IIC's from 1
+    else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
     return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step}
 
-def import_released(
-    path, # a released file, or one that `save_released` made of a run
-    data, # a manifest, or the folder that holds it
-    out, # the run folder to make
-    recipe:Recipe|None=None, # None: the one that the file carries
-    view:str|None=None, # None: what the file says
-    machine:Machine=Machine(),
-    **how, # fields of `machine` to change
-)->Path: # the run folder; `--resume` goes on with it
-    "Make a run of a released file: networks, queue, optimizer and step. `ValueError`."
-    out, machine, r = Path(out), replace(machine, **how), load_released(path, view)
-    recipe = recipe_within(r) if recipe is None else recipe
-    with start() as place, run_folder(out):
-        manifest = open_data(data, machine.progress)
-        device = training_device(recipe, machine.device, place.local)
-        run, batches, card = begin(recipe, manifest, out, False, device, machine,
-            {n: path for n in recipe.networks})
-        order = batch_order(batches)
-        run.load(continued_state(r, run, recipe, order.per_epoch))
-        if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and {recipe.name} '
-            f'ends after {order.total}; give it more --epochs')
-        open_folder(out, recipe, card)
-        if is_main():
-            save(out/'last.pt', run.state())
-            export_run(out, recipe, run.method, run.step, manifest)
-            write_json(out/'card.json', card | {'step': run.step, 'finished': run.step==order.total})
-    return out
+def released_weights(
+    path, # of CoCLR, CPR or IIC
+    recipe:Recipe, # that wants to begin with them
+    network:str, # which of its networks: 'encoder', 'sampler', …
+)->dict[str,Tensor]: # names below `encoder.` and `projection.`
+    "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
+    r, view, settings = load_released(path), recipe.networks[network], recipe.method
+    # a file that does not say which view it is of is taken to be of the one it is used for
+    part = 'encoder' if r.view in (None, view) or r.method=='iic' else 'sampler'
+    net, head = getattr(r, part), r.heads.get(part)
+    def refuse(was, now): raise TrainError(f'{path}: is of {was}, and {recipe.name} needs {now}; give '
+        f'the file of {view} that fits, or change the recipe')
+    if net is None: refuse(f'view {r.view}', view)
+    if r.backbone!=recipe.backbone: refuse(f'backbone {r.backbone}', recipe.backbone)
+    state = {f'encoder.{k}': v for k,v in net.state_dict().items()}
+    if head is None or getattr(settings, 'head', None)!='projection': return state
+    _, dim_in, hidden, dim = head.made_by # type: ignore[misc]
+    if (hidden, dim)!=(getattr(settings, 'dim_hidden', None) or dim_in, settings.dim):
+        refuse(f'a projection {dim_in}-{hidden}-{dim}', f'dim_hidden={settings.dim_hidden}, '
+            f'dim={settings.dim}')
+    return state | {f'projection.{k}': v for k,v in head.state_dict().items()}
+
+# --- writing
+
+def _registered(names:list[str], backbone:str)->list[str]:
+    "Names of a backbone's tensors in the order in which the released class registers them."
+    within, first = {'conv1': 0, 'conv2': 1, 'bn1': 2, 'bn2': 3}, dict[str,int]()
+    def place(item):
+        i, name = item
+        parts = name.split('.')
+        if backbone.startswith('s3d'): parent, rank = '.'.join(parts[:-2]), within.get(parts[-2], 0)
+        else: parent, rank = '.'.join(parts[:1 + ('block1' in parts)]), int('downsample' not in name)
+        return first.setdefault(parent, i), rank, i
+    return [name for _,name in sorted(enumerate(names), key=place)]
+
+def _below(own:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
+    return {k.removeprefix(prefix): v for k,v in own.items() if k.startswith(prefix)}
+
+def _doubled(state:Mapping[str,Tensor], prefix:str, backbone:str)->Iterator[tuple[str,Tensor]]:
+    "Every tensor of a backbone, under both of its names."
+    names = _registered([*state], backbone)
+    if not backbone.startswith('s3d'): yield from ((prefix + n, state[n]) for n in names)
+    for layers in BLOCKS.values() if backbone.startswith('s3d') else ():
+        own = [n for layer in layers for n in names if n.startswith(f'{layer}.')]
+        for i in (0, 1): yield from ((prefix + both_names(n)[i], state[n]) for n in own)
+
+def _file_state(
+    own:Mapping[str,Tensor], # of a method here
+    method:str, # a key of LAYOUTS
+    backbone:str,
+)->dict[str,Tensor]: # as the released class has it
+    "The networks of a released file."
+    if method in ('iic', 'classifier'):
+        return dict(_doubled(_below(own, 'encoder.'), 'backbone.' if method=='classifier' else '', backbone))
+    state = dict[str,Tensor]()
+    for file,net,head in PARTS.values():
+        state |= _doubled(_below(own, net), f'{file}0.', backbone)
+        state |= {_head_name(file, k): v[...,None,None,None] if v.ndim==2 else v
+            for k,v in _below(own, head).items()}
+    return state
+
+def _file_buffers(own:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
+    "Queues or banks of a run, in the released layout."
+    if method=='iic': # b11
+        params = torch.tensor([settings.negatives, settings.temperature, -1, -1, settings.bank_momentum])
+        return {'params': params} | {n: own[k] for n,k in BANKS.items() if k in own}
+    K, names = len(own['queue.keys']), LAYOUTS[method]
+    made = {n: own[k].T.contiguous() for n,k in QUEUES.items() if n in names}
+    # with two streams the labels are flags: has a key come? (b4)
+    flags = torch.where(torch.arange(K) < own['queue.filled'], 1, -1)
+    made |= {'queue_ptr': own['queue.pointer'].reshape(1), 'queue_vname': own['queue.source'],
+        'queue_label': own['queue.label'] if method=='ubernce' else flags,
+        'memory_index_record': torch.arange(K)}
+    return {n: made[n] for n in names}
+
+def _layout_of(recipe:Recipe, own:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
+    "Which released file a run becomes; CheckpointError where there is none."
+    settings, reason = recipe.method, ''
+    if settings.name not in LAYOUTS: reason = f'method {settings.name!r}'
+    elif recipe.backbone not in BACKBONES: reason = f'backbone {recipe.backbone!r}'
+    elif settings.name=='iic': reason = 'a head' if _below(own, 'projection.') else ''
+    elif 'queue.keys' not in own: reason = 'no queue'
+    elif not {f"{PARTS['encoder'][2]}layers.{i}.bias" for i in (0, 2)} <= own.keys(): reason = 'another head'
+    if reason: raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
+        'encoder.safetensors can be given away')
+    return 'cpr' if settings.name=='coclr' and settings.miner=='cascade' else settings.name
+
+def _from_run(
+    folder:Path,
+)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
+    "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
+    try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
+    except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
+        'load_released returned') from e
+    recipe, last = from_dict(data, str(folder/'recipe.json')), load(folder/'last.pt')
+    own, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
+    method = _layout_of(recipe, own, folder)
+    that_learn = *PARTS['encoder'][1:], *ALONE['encoder'][1:]
+    networks = [p for _,*prefixes in PARTS.values() for p in prefixes]
+    written = (*that_learn, *networks, *QUEUES.values(), *BANKS.values())
+    entries = {'epoch': step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), 'best_acc': 0.,
+        'iteration': step, 'opt': {'modality': {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second,
+            second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': recipe.view, 'step': step,
+            'rest': {k: v for k,v in own.items() if not k.startswith(written)}}}
+    names = {own_name(n): n for n in _parameters(_file_state(own, method, recipe.backbone), method)}
+    learn = [k for k in own if k in names and k.startswith(that_learn)]
+    known = {names[n]: s for n,s in optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
+    return method, recipe.backbone, own, _file_buffers(own, method, recipe.method), entries, known
+
+def save_released(
+    run, # a run folder, or what `load_released` returned
+    path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
+    optimizer:bool=True, # its state, too, if there is one
+)->Path: # the path
+    "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
+    if isinstance(run, Released):
+        if run.encoder is None: raise CheckpointError(f'{run.path}: has no whole encoder to save')
+        method, backbone, own, buffers = run.method, run.backbone, method_state(run), run.queues
+        entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
+            'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
+        known = optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
+    else: method, backbone, own, buffers, entries, known = _from_run(Path(run))
+    state = _file_state(own, method, backbone)
+    if method=='classifier': state |= run.heads['classifier'].state_dict()
+    if optimizer and known:
+        default, names = next(iter(known.values()))[0], _parameters(state, method)
+        each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
+        groups = [group | {'params': [i]} for i,(group,_) in enumerate(each)]
+        if method=='iic': groups = [default | {'params': [*range(len(each))]}] # the others: one a parameter
+        entries['optimizer'] = {'param_groups': groups,
+            'state': {i: _shaped(s, state[n].shape) for i,(n,(_,s)) in enumerate(zip(names, each)) if s}}
+    left_out = ('best_acc', 'iteration') if method=='iic' else ('opt',)
+    entries = {k: v for k,v in entries.items() if k not in left_out}
+    if method=='iic': entries |= {'model': OrderedDict(state), 'contrast': OrderedDict(buffers)}
+    else: entries['state_dict'] = OrderedDict(buffers | state)
+    return save(path, entries)
+
+# --- an encoder to share: a folder with the weights, what they are, and a page for people
 
 RELEASED_FILES = ('.tar', '.pth', '.pt')
+WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.json', 'README.md'
 
-def about_released(
-    r:Released,
-)->dict[str,Any]: # for config.json
-    "What an encoder's file says of one that was released."
-    stride = {'stride': 1, 'epoch': r.epoch, 'method': r.method, 'source': r.path.name}
-    return {'backbone': r.backbone, 'view': r.ask_view(), **clip_of(r), **stride,
-        **{k: v for k,v in released_views(r).items() if k!='live'}}
+def model_card(
+    about:dict[str,Any], # as config.json has it
+)->str: # markdown with the header that the Hub reads
+    "The page of an encoder."
+    rows = [f'| {k} | {v} |' for k,v in about.items() if v is not None and not isinstance(v, (dict, list))]
+    return '\n'.join(['---', 'library_name: vssl_nb', 'pipeline_tag: video-classification', 'tags:',
+        '- video', '- self-supervised-learning', '---', '',
+        f'# {about.get("recipe") or about.get("method") or about["backbone"]}', '', '| | |', '| --- | --- |',
+        *rows, '', '```python', 'from vssl_nb.runs.released import from_pretrained',
+        "encoder = from_pretrained('FOLDER OR HUB NAME') # clips (B, 3, T, H, W) -> features (B, D)",
+        '```', ''])
 
-def _encoder_of(source:Path, view:str|None)->tuple[nn.Module,dict[str,Any],dict[str,nn.Module],str]:
-    if source.is_dir():
-        file = source/'encoder.safetensors'
-        return *read_encoder(file), read_heads(file), ''
-    r = load_released(source, view)
-    heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
-    encoder: Any = r.encoder
-    return encoder, about_released(r), heads, str(r)
+def save_pretrained(
+    folder, # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
+    encoder:nn.Module, # from `backbones.create`, or of a run
+    about:dict[str,Any], # at least `backbone`; plain values only
+    heads:dict[str,nn.Module]|None=None, # from `heads.make_head`
+)->Path: # the folder
+    "Write an encoder as a folder: weights, config.json and a card. `CheckpointError`."
+    folder = Path(folder)
+    about = read_encoder(export_encoder(folder/WEIGHTS, encoder, about, heads))[1]
+    write_whole(folder/CONFIG, lambda f: f.write((json.dumps(about, indent=1) + '\n').encode()))
+    write_whole(folder/CARD, lambda f: f.write(model_card(about).encode()))
+    return folder
+
+def pretrained_folder(
+    name, # a folder, or 'owner/name' on the Hub
+)->Path: # a folder with the three files
+    "Where the files of an encoder are; the Hub's are fetched. `CheckpointError`."
+    path = Path(name)
+    if path.is_dir():
+        if (path/WEIGHTS).is_file(): return path
+        raise CheckpointError(f'{path}: has no {WEIGHTS}, so it is not the folder of an encoder; '
+            '`vssl-nb convert RUN FOLDER` makes one')
+    if path.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
+        raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
+    try: hub = importlib.import_module('huggingface_hub') # optional: everything but the Hub works without it
+    except ImportError as e:
+        raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give the '
+            'folder of an encoder') from e
+    try: return Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
+    except Exception as e: # its own errors: no such name, no network, not allowed
+        raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
+            f'({type(e).__name__}); check the name and the connection') from e
+
+def from_pretrained(
+    name, # a folder, or 'owner/name' on the Hub
+    outside:bool=False, # may it name a backbone of somebody's own? that code is imported
+)->nn.Module: # (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and `.kept_heads`
+    "An encoder that somebody shares. `CheckpointError`."
+    encoder: Any
+    file = pretrained_folder(name)/WEIGHTS
+    encoder, about = read_encoder(file, outside)
+    encoder.about, encoder.kept_heads = about, read_heads(file, outside)
+    return encoder
 
 def convert(
     source, # a run folder or a released file
-    out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder
-    recipe:Recipe|None=None, # makes a run of a released file
-    data=None, # likewise: a manifest; without it a folder is that of an encoder
-    view:str|None=None, # None: what the file says
+    out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
+    view:str|None=None, # of a released file; None: by its name or its options
     optimizer:bool=True, # write its state as well
-    machine:Machine=Machine(),
-)->str: # what was found in a released file; '' for a run
-    "Turn a run or a released file into a released file, an encoder or a run. `ValueError`."
+)->str: # what a released file holds; '' for a run
+    "Turn a run or a released file into a released file or an encoder to share. `CheckpointError`."
     source, out = Path(source), Path(out)
     if source.resolve()==out.resolve():
         raise CheckpointError(f'{out}: is what is to be converted; give another name')
-    if out.suffix in RELEASED_FILES:
-        r = None if source.is_dir() else load_released(source, view)
-        save_released(source if r is None else r, out, optimizer)
-        return '' if r is None else str(r)
-    if out.suffix=='.safetensors':
-        encoder, about, heads, told = _encoder_of(source, view)
-        export_encoder(out, encoder, about, heads)
-        return told
-    if data is not None:
-        if source.is_dir(): raise CheckpointError(f'{source}: is a run already; leave out --data')
-        import_released(source, data, out, recipe, view, machine)
-        return str(load_released(source, view))
-    if recipe is not None:
-        raise CheckpointError('--recipe makes a run, and a run needs --data: name the manifest')
-    encoder, about, heads, told = _encoder_of(source, view)
-    save_pretrained(out, encoder, about, heads)
-    return told
+    r = None if source.is_dir() else load_released(source, view)
+    if out.suffix in RELEASED_FILES: save_released(r or source, out, optimizer)
+    else:
+        write = export_encoder if out.suffix=='.safetensors' else save_pretrained
+        if r is None:
+            file = source/'encoder.safetensors'
+            write(out, *read_encoder(file), read_heads(file))
+        else:
+            about = {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1, 'epoch': r.epoch,
+                'method': r.method, 'source': r.path.name, **r.view_options()}
+            heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
+            write(out, cast(nn.Module, r.encoder), about, heads)
+    return '' if r is None else str(r)

@@ -433,7 +433,8 @@ def parameter_groups(
     decay_bias:bool=True, # as of `make_optimizer`
 )->list[dict[str,Any]]: # without frozen parameters; first, the parameters that are in no named group
     "The parameter groups of an optimizer."
-    named = [group | {'params': list(group['params'])} for group in getattr(method, 'parameter_groups', list)()]
+    given: list[dict[str,Any]] = getattr(method, 'parameter_groups', list)()
+    named = [group | {'params': list(group['params'])} for group in given]
     for group in named:
         if 'lr_factor' in group: group['lr'] = group.pop('lr_factor')*lr
     taken = {id(p) for group in named for p in group['params']}
