@@ -697,7 +697,7 @@ def collate(
     items:Sequence[dict[str,Any]], # from one of the datasets here
 )->dict[str,Any]: # tensors with a leading B, and `bad`: a list of (row, reason)
     "Items to a batch; a batch in which nothing could be read is only `bad`."
-    bad = [pair for item in items for pair in item['bad']]
+    bad = [pair for item in items for pair in item.get('bad', [])]
     good = [{k:v for k,v in item.items() if k!='bad'} for item in items if 'row' in item]
     return (default_collate(good) if good else {}) | {'bad': bad}
 

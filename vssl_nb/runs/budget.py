@@ -323,7 +323,7 @@ def loader_memory(
     "Shared memory of the workers when all of them are as far ahead as `train.loader` lets them be."
     rows = recipe.learning.batch
     one = sum(x.nbytes for x in tree_leaves(_blank(recipe, 1)) if isinstance(x, Tensor))
-    return shared_memory(rows*one, workers, rows).bytes
+    return shared_memory(rows*one, workers)[1]
 
 @dataclass(frozen=True)
 class Speeds:

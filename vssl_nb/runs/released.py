@@ -112,7 +112,6 @@ BLOCKS = {'block1': ('Conv_1a',), 'block2': ('MaxPool_2a', 'Conv_2b', 'Conv_2c')
     'block4': ('MaxPool_4a', 'Mixed_4b', 'Mixed_4c', 'Mixed_4d', 'Mixed_4e', 'Mixed_4f'),
     'block5': ('MaxPool_5a', 'Mixed_5b', 'Mixed_5c')}
 _PLACES = {layer: f'{block}.{i}' for block,layers in BLOCKS.items() for i,layer in enumerate(layers)}
-_LAYERS = {place: layer for layer,place in _PLACES.items()}
 
 def both_names(
     name:str, # of a tensor of a backbone, such as 'Conv_2b.bn.weight'
@@ -120,11 +119,6 @@ def both_names(
     "Under which names a tensor stands in a released file."
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
-
-def first_name(name:str)->str: # 'block2.1.bn.weight' -> 'Conv_2b.bn.weight'
-    "The name of a backbone's tensor here."
-    block, i, rest = [*name.split('.', 2), '', ''][:3]
-    return f'{_LAYERS[f"{block}.{i}"]}.{rest}' if f'{block}.{i}' in _LAYERS else name
 
 def own_name(
     name:str, # a parameter's first name in a released file
@@ -138,14 +132,14 @@ def own_name(
 def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
     return f'{file}{int(name[7]) + 2}.{name[9:]}'
 
-def _parameters(state:Mapping[str,Any], method:str)->list[str]: # first names, in the order of the optimizer
+def _first_names(names)->list[str]: # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
+    again = re.compile(r'((encoder_q|encoder_k|sampler)\.0\.|backbone\.|)block\d\.\d+\.')
+    return [n for n in names if not again.match(n)]
+
+def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order of the optimizer
     "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
-    prefixes = ['backbone.'] if method=='classifier' else [f'{file}0.' for file,*_ in PARTS.values()]
-    def first(name):
-        prefix = next((p for p in prefixes if name.startswith(p)), '')
-        return prefix + first_name(name.removeprefix(prefix))
-    return list(dict.fromkeys(first(k) for k,v in state.items() if isinstance(v, Tensor) and '.' in k
-        and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked'))))
+    return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
+        and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
 
 # --- reading
 
@@ -220,12 +214,6 @@ class _Keys:
         head = make_head('projection', dim_in, hidden, dim)
         return self.fill(head, {k: [_head_name(prefix, k)] for k in head.state_dict()})
 
-    def classifier(self, dim_in:int)->nn.Module|None:
-        place = 1 if 'final_fc.1.weight' in self.left else 0
-        w = self.left.get(f'final_fc.{place}.weight')
-        made = ReleasedClassifier(dim_in, 1 if w is None else len(w), place, 'final_bn.weight' in self.left)
-        return self.fill(made, {k: [k] for k in made.state_dict()})
-
     def buffers(self, names:tuple[str,...])->dict[str,Tensor]:
         "Queues, whose K and dimension are those of the first; or banks, with a row for every training video."
         q = self.left.get('queue')
@@ -239,20 +227,6 @@ class _Keys:
         if at is not None and not 0 <= int(at) < K:
             self.report.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
         return {k: v for k,v in made.items() if v is not None}
-
-class ReleasedClassifier(nn.Module):
-    "What follows the backbone in a classifier's file: dropout and a layer, or L2 norm, BatchNorm, a layer."
-    def __init__(self, dim_in:int, classes:int, place:int, final_bn:bool): # names as in the file
-        super().__init__()
-        self.final_fc = nn.Sequential(*[nn.Dropout(.9)]*place, nn.Linear(dim_in, classes)) # .9: b10
-        self.final_bn = nn.BatchNorm1d(dim_in) if final_bn else None
-
-    def forward(self,
-        x:Tensor, # (B, D) features
-    )->Tensor: # (B, classes) scores
-        "Scores of classes."
-        # only the linear probe has `final_bn`, and its features have unit length (b10)
-        return self.final_fc(x if self.final_bn is None else self.final_bn(nn.functional.normalize(x)))
 
 def view_of(
     path, # of a released file
@@ -275,7 +249,7 @@ class Released:
     encoder:nn.Module|None # None only with strict=False
     momentum:nn.Module|None # the slow copy
     sampler:nn.Module|None # of the other view, which mines
-    heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128); or 'classifier'
+    heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128)
     queues:dict[str,Tensor] # queues and banks, under the file's names and in its layout
     report:KeyReport
     epoch:int|None # that the file was written after
@@ -322,7 +296,7 @@ def _method_of(state:Mapping[str,Any], entries:Mapping[str,Any])->str: # a key o
 
 def _backbone_of(names:set[str])->str: # of a network's tensors, without prefix; '' if it is none of ours
     "The backbone that has tensors of these names."
-    own = {first_name(n) for n in names}
+    own = {*_first_names(names)}
     def apart(name): return len(own ^ {*BACKBONES[name].shapes().state_dict()})
     near = min(BACKBONES, key=apart)
     return near if own and apart(near) < len(own)/2 else ''
@@ -360,9 +334,7 @@ def load_released(
     keys = _Keys(state | (_strip(banks) if isinstance(banks, dict) else {}))
     networks: dict[str,Any] = dict.fromkeys(PARTS)
     heads, shapes = dict[str,nn.Module|None](), cast(Any, BACKBONES[backbone].shapes())
-    if prefix!='encoder_q.0.':
-        if method=='classifier': heads['classifier'] = keys.classifier(shapes.dim)
-        networks['encoder'] = keys.backbone(backbone, prefix)
+    if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
         for part,(file,*_) in [*PARTS.items()][:3 if method in ('coclr', 'cpr') else 2]:
             networks[part] = keys.backbone(backbone, f'{file}0.')
@@ -379,7 +351,7 @@ def load_released(
     numbers: dict[str,Any] = {k: _number(outer.get(k), kind) for k,kind in kinds.items()}
     return Released(path, method, view or run.get('view') or view_of(path, options), backbone, **networks,
         heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=report, **numbers,
-        optimizer=opt if isinstance(opt, dict) else None, optimizer_names=_parameters(state, method),
+        optimizer=opt if isinstance(opt, dict) else None, optimizer_names=_parameters(state),
         options=options, run=run, checked=checked)
 
 # --- from their names to ours, and back
@@ -389,7 +361,7 @@ def method_state(
 )->dict[str,Tensor]: # as `state_dict` of the method's class here
     "The state of a method out of a released file."
     own, q = dict[str,Tensor](), r.queues
-    for part,(_,net,head) in (ALONE if r.method in ('iic', 'classifier') else PARTS).items():
+    for part,(_,net,head) in (ALONE if r.method=='iic' else PARTS).items():
         for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
             if module is not None: own |= {prefix + k: v for k,v in module.state_dict().items()}
     own |= {k: q[n].T.contiguous() for n,k in QUEUES.items() if n in q}
@@ -535,8 +507,7 @@ def _file_state(
     backbone:str,
 )->dict[str,Tensor]: # as the released class has it
     "The networks of a released file."
-    if method in ('iic', 'classifier'):
-        return dict(_doubled(_below(own, 'encoder.'), 'backbone.' if method=='classifier' else '', backbone))
+    if method=='iic': return dict(_doubled(_below(own, 'encoder.'), '', backbone))
     state = dict[str,Tensor]()
     for file,net,head in PARTS.values():
         state |= _doubled(_below(own, net), f'{file}0.', backbone)
@@ -587,7 +558,7 @@ def _from_run(
         'iteration': step, 'opt': {'modality': {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second,
             second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': recipe.view, 'step': step,
             'rest': {k: v for k,v in own.items() if not k.startswith(written)}}}
-    names = {own_name(n): n for n in _parameters(_file_state(own, method, recipe.backbone), method)}
+    names = {own_name(n): n for n in _parameters(_file_state(own, method, recipe.backbone))}
     learn = [k for k in own if k in names and k.startswith(that_learn)]
     known = {names[n]: s for n,s in optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
     return method, recipe.backbone, own, _file_buffers(own, method, recipe.method), entries, known
@@ -599,16 +570,16 @@ def save_released(
 )->Path: # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
     if isinstance(run, Released):
-        if run.encoder is None: raise CheckpointError(f'{run.path}: has no whole encoder to save')
+        if run.encoder is None or run.method=='classifier':
+            raise CheckpointError(f'{run.path}: has no whole pretraining to save')
         method, backbone, own, buffers = run.method, run.backbone, method_state(run), run.queues
         entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
             'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
         known = optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
     else: method, backbone, own, buffers, entries, known = _from_run(Path(run))
     state = _file_state(own, method, backbone)
-    if method=='classifier': state |= run.heads['classifier'].state_dict()
     if optimizer and known:
-        default, names = next(iter(known.values()))[0], _parameters(state, method)
+        default, names = next(iter(known.values()))[0], _parameters(state)
         each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
         groups = [group | {'params': [i]} for i,(group,_) in enumerate(each)]
         if method=='iic': groups = [default | {'params': [*range(len(each))]}] # the others: one a parameter
