@@ -1,5 +1,6 @@
 """What a page cannot carry about classification: spoiled test sets, real frames, processes, scikit-learn."""
 import dataclasses
+import inspect
 import json
 import os
 import shutil
@@ -20,14 +21,16 @@ from torch.nn.functional import interpolate, normalize
 from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones, heads
 from vssl_nb.measure import features, protocols, retrieval
-from vssl_nb.runs import finetuning
+from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
 from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, classification_row, classify,
     hold_out, hold_out_rows, linear_probe, load_predictions, save_predictions, two_stream)
 from vssl_nb.measure.features import ProtocolClips, clip_batch
 from vssl_nb.measure.protocols import protocol
-from vssl_nb.runs.finetuning import (TRAININGS, Pixels, Plateau, dropout_mask, make_classifier, open_session,
-    predict, preset, resume_session, train_session)
+from vssl_nb.methods.recipes import find, override
+from vssl_nb.methods.supervised import Classifier, dropout_mask
+from vssl_nb.runs.finetuning import TRAININGS, Start, open_session, predict, preset, train_session
+from vssl_nb.runs.parts import Plateau
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
 from vssl_nb.data.views import Views
@@ -66,15 +69,20 @@ def spoiled(clips, tmp_path_factory):
 
 def small(name, **fields):
     "A preset at the size of the toy, two epochs long."
-    how = preset(name)
-    return dataclasses.replace(how, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
+    return preset(name, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
         'share': .3, 'testing': protocol(clips=2, average='softmax')} | fields)
 
 
-def net(how, view='residual', seed=0):
+def begun(m, view='residual', seed=0):
     encoder = backbones.create('tiny', seed=seed)
-    head = heads.make_head('gaussian', encoder.dim, None, 16) if how.mixture else None
-    return make_classifier(encoder, 8, how, view, seed, head)
+    head = heads.make_head('gaussian', encoder.dim, None, 16)
+    recipe = override(find('infonce-toy-rgb'), view=view)
+    return Start(recipe, m, {'encoder': encoder, 'gaussian': head})
+
+
+def net(training, view='residual', seed=0):
+    s = begun(None, view, seed)
+    return Classifier(s.networks['encoder'], 8, view, seed, s.networks['gaussian'], **vars(training.method))
 
 
 @pytest.fixture
@@ -83,9 +91,9 @@ def train(tmp_path):
     def train(m, how, *stops, machine=QUIET):
         out = tmp_path/str(len(list(tmp_path.iterdir())))
         for stop in (*stops, None):
-            s = open_session(net(how), m, how, machine=machine)
-            if (out/'last.pt').exists(): resume_session(s, load(out/'last.pt'))
-            train_session(s, out, torch.device('cpu'), machine, max_steps=stop)
+            s = open_session(begun(m), how, machine=machine)
+            if (out/'last.pt').exists(): s.load(load(out/'last.pt'))
+            train_session(s, out, torch.device('cpu'), max_steps=stop)
         s.keep_best()
         return {k: v.clone() for k, v in s.classifier.state_dict().items()}, s.history, s.best.get('epoch')
     return train
@@ -110,8 +118,8 @@ def test_the_official_mode_does_look_so_the_test_above_can_fail(clips, spoiled, 
     row = classification_row(predict(net(how), clips, how, machine=QUIET), how, name='x')
     assert row['official'] is True and 'test' in row['protocol'] and row['selection'] == 'test'
     # the rows that are looked at are test rows, and nothing else is
-    assert set(open_session(net(how), clips, how).rows) == set(clips.select('test', 1))
-    assert not set(open_session(net(how), clips, small(name)).rows) & set(clips.select('test', 1))
+    assert set(open_session(begun(clips), how).rows) == set(clips.select('test', 1))
+    assert not set(open_session(begun(clips), small(name)).rows) & set(clips.select('test', 1))
 
 
 def extracted(m, part):
@@ -189,10 +197,10 @@ def test_a_class_without_training_videos_gets_probability_zero():
 
 def test_dropout_of_two_processes_is_that_of_one():
     whole = dropout_mask(8, 5, .5, 3, 11)
-    with mock.patch.object(finetuning, 'world_size', lambda: 2):
+    with mock.patch.object(supervised, 'world_size', lambda: 2):
         parts = []
         for r in range(2):
-            with mock.patch.object(finetuning, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))
+            with mock.patch.object(supervised, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))
     assert torch.equal(torch.cat(parts), whole)
     assert not torch.equal(dropout_mask(8, 5, .5, 3, 11, part=1), whole)
 
@@ -248,7 +256,7 @@ def test_a_stopped_training_ends_where_an_unbroken_one_ends(clips, train):
     for name in ('coclr_finetune', 'clean_linear', 'iic_finetune'):
         how = small(name, epochs=3, **({'patience': 0} if name == 'iic_finetune' else {}))
         assert same(train(clips, how), train(clips, how, 1, 2, 3, 5))
-        assert name != 'iic_finetune' or isinstance(open_session(net(how), clips, how).lr_at, Plateau)
+        assert name != 'iic_finetune' or isinstance(open_session(begun(clips), how).parts.schedule, Plateau)
 
 
 def test_workers_do_not_change_a_training(clips, train):
@@ -408,18 +416,23 @@ def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
         assert torch.equal(seen[i], x), i
 
 
+def pixels_of(training):
+    names = set(inspect.signature(augment.draw).parameters)
+    return {k: v for k, v in dataclasses.asdict(training.augment).items() if k in names}
+
+
 def test_training_clips_are_those_of_the_preset(clips):
     "IIC crops 210 px squares from 320 x 240 and never mirrors; CoCLR changes colours with probability .3."
     g = np.random.default_rng(0)
     how = preset('iic_finetune')
-    drawn = augment.draw(g, 50, 16, 240, 320, size=112, **dataclasses.asdict(how.pixels))
+    drawn = augment.draw(g, 50, 16, 240, 320, size=112, **pixels_of(how))
     assert (drawn['box'][:, 2:] == 210).all()
     assert not drawn['flip'].any()
     assert (drawn['hue'] == 0).all()
     assert (drawn['sigma'] == 0).all()
-    pixels = dataclasses.asdict(preset('coclr_finetune').pixels)
+    pixels = pixels_of(preset('coclr_finetune'))
     jittered = (augment.draw(g, 2000, 1, 240, 320, size=128, **pixels)['brightness'] != 1).float().mean()
-    assert abs(jittered - .3) < .04 and Pixels().flip == 0
+    assert abs(jittered - .3) < .04 and preset('iic_finetune').augment.flip == 0
 
 
 @real

@@ -532,11 +532,11 @@ def try_finetuning(asked:Finetune)->None:
     if not is_first(): return
     if asked.data: manifest_there(asked.data)
     from .runs.dry_run import forecast_finetuning
-    from .runs.finetuning import starting_point, training_preset
+    from .runs.finetuning import networks_of, starting_point, training_preset
     from .runs.pretended_gpu import WaitForDevice, WrongDevice
     begun = starting_point(asked.source, asked.preset, asked.data, asked.split)
     how, m = training_preset(begun.recipe, asked.preset, **changes(asked.set)), begun.manifest
-    begun.gaussian(how) # refuses a run without one
+    networks_of(begun, how) # refuses a run without a Gaussian head
     try: print(forecast_finetuning(how, begun.recipe.backbone, asked.dtype, len(m.labels),
         asked.activation_checkpointing, len(m.select('train', begun.split))))
     except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{asked.source}: {e}') from None

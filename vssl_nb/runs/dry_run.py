@@ -1,7 +1,7 @@
 "The first steps of any recipe at its full size, on a GPU that is not there."
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from ..data import motion
-from ..data.clips import find_augmentation
 from ..nets.backbones import cost, create
 from ..nets.heads import make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
 from .budget import plan, roofline, trace_training, worst_moment
 from .parts import build_method, flow_is_live, lr_schedule, training_device, training_draw
 from .parts import view_options
-from .finetuning import Classifier, Training, finetuning_optimizer, make_classifier
+from .finetuning import FineTuning
+from .parts import Parts, build
 from .own import seconds_per_step
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from ..data.manifest import Manifest
 from ..ssl.memory import Queue
 from ..training.loop import make_optimizer
 from .pretended_gpu import PretendedGPU
-from ..methods.recipes import Recipe
+from ..methods.recipes import Recipe, find, override
 from ..training.loop import ResumableBatchSampler, TrainingState, fit
 from ..data.views import Views, streams
 
@@ -145,34 +145,34 @@ def dry_run(
     return walk(recipe.name, method, opt, views, recipe_batches(recipe), lr_schedule(recipe), dtype)
 
 def dry_run_finetuning(
-    how:Training,
+    how:FineTuning,
     backbone:str='s3d', # a name of `backbones.BACKBONES`
     dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
     classes:int=101, # of the head
     activation_checkpointing:bool=False, # compute activations twice instead of keeping them
 )->DryRun:
     "The first two steps of a fine-tuning at its full size."
-    net, batches = _finetuning(how, backbone, classes, activation_checkpointing)
-    def opt(m): return finetuning_optimizer(net, how)
-    return walk(how.name, net, opt, Views(('rgb',)), batches, dtype=dtype)
+    parts, batches = _finetuning(how, backbone, classes, activation_checkpointing)
+    return walk(how.name, parts.method, lambda m: parts.optimizer, Views(('rgb',)), batches, dtype=dtype)
 
-def _finetuning(how:Training, backbone:str, classes:int, checkpointing:bool)->tuple[Classifier, BlankBatches]:
-    draw = partial(find_augmentation('standard').draw, size=how.size, **asdict(how.pixels))
+def _finetuning(how:FineTuning, backbone:str, classes:int, checkpointing:bool)->tuple[Parts, BlankBatches]:
+    recipe = how.recipe(replace(find('infonce-ucf101-rgb'), backbone=backbone))
     encoder: Any = create(backbone)
-    head = make_head('gaussian', encoder.dim, None, 512) if how.mixture else None
-    net = make_classifier(encoder, classes, how, gaussian=head)
-    checkpoint_activations(net.encoder, checkpointing)
-    shape = max(1, how.mixture), how.length, how.size
-    return net, BlankBatches(('clips',), shape, draw, how.batch, steps=2, classes=classes)
+    networks = {'encoder': encoder}
+    if how.method.mixture: networks['gaussian'] = make_head('gaussian', encoder.dim, None, 512)
+    parts = build(recipe, VIDEOS['ucf101'], networks=networks, classes=classes)
+    checkpoint_activations(encoder, checkpointing)
+    batches = recipe_batches(recipe)
+    batches.classes = classes
+    return parts, batches
 
 @lru_cache(64)
-def _trace_finetuning(how:Training, backbone:str, dtype:str, classes:int, checkpointing:bool)->Trace:
-    net, batches = _finetuning(how, backbone, classes, checkpointing)
-    def opt(m): return finetuning_optimizer(net, how)
-    return trace_training(net, opt, Views(('rgb',)), next(iter(batches)), dtype=dtype)
+def _trace_finetuning(how:FineTuning, backbone:str, dtype:str, classes:int, checkpointing:bool)->Trace:
+    parts, batches = _finetuning(how, backbone, classes, checkpointing)
+    return trace_training(parts.method, lambda m: parts.optimizer, Views(('rgb',)), next(iter(batches)), dtype=dtype)
 
 def plan_finetuning(
-    how:Training,
+    how:FineTuning,
     backbone:str='s3d', # a name of `backbones.BACKBONES`
     dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
     classes:int=101, # of the head
@@ -180,17 +180,16 @@ def plan_finetuning(
 )->Plan:
     "What a fine-tuning takes; two walks. ValueError where its optimizer does not exist."
     # as far as a step is concerned
-    plain = replace(how, name='', epochs=1, drops=(), lr=1., lr_encoder=1., selection='last',
-        schedule='cosine')
+    plain = override(how, name='', epochs=1, drops=(), lr=1., lr_encoder=1., selection='last', schedule='cosine')
     traces = [_trace_finetuning(plain, backbone, dtype, classes, again) for again in (False, True)]
     learned = videos - round(videos*how.share) if how.selection=='validation' else videos
-    fits: Any = {gpu: tuple(max(0, min(fitting_videos(t, how.batch, RESERVE.left(size)), learned))
+    fits: Any = {gpu: tuple(max(0, min(fitting_videos(t, how.learning.batch, RESERVE.left(size)), learned))
         for t in traces) for gpu,size in GPUS.items()}
     plain_memory, again = (worst_moment(t).total/1e9 for t in traces)
     bound = float(roofline(traces[0], dtype=dtype).sum())
-    return Plan(how.name, cost(create(backbone), (how.length, how.size, how.size)).flops/1e9,
-        float(traces[0].flops.sum())/1e9, how.batch, plain_memory, again, fits, bound,
-        how.epochs*(learned//how.batch)*bound/FRACTION/3600)
+    return Plan(how.name, cost(create(backbone), (how.sampling.length, how.size, how.size)).flops/1e9,
+        float(traces[0].flops.sum())/1e9, how.learning.batch, plain_memory, again, fits, bound,
+        how.learning.epochs*(learned//how.learning.batch)*bound/FRACTION/3600)
 
 @dataclass(frozen=True)
 class Forecast:
@@ -245,7 +244,7 @@ def forecast(
         learning.batch*learning.accumulate, dtype)
 
 def forecast_finetuning(
-    how:Training,
+    how:FineTuning,
     backbone:str='s3d', dtype:str='bfloat16', # as of `dry_run_finetuning`
     classes:int=101, activation_checkpointing:bool=False, # likewise
     videos:int=VIDEOS['ucf101'], # of the training part, those that will be held out included
@@ -253,10 +252,10 @@ def forecast_finetuning(
     "What a fine-tuning will do and take."
     walked = dry_run_finetuning(how, backbone, dtype, classes, activation_checkpointing)
     learned = videos - round(videos*how.share) if how.selection=='validation' else videos
-    what = (f'{how.length} frames (stride {how.stride}) of {how.size} px; {backbone}, {classes} classes, '
-        f'learns {how.learns}; {how.optimizer}, learning rate {how.lr:g}')
-    return Forecast(what, walked, plan_finetuning(how, backbone, dtype, classes, videos), how.epochs, learned,
-        how.batch, dtype)
+    what = (f'{how.sampling.length} frames (stride {how.sampling.stride}) of {how.size} px; {backbone}, {classes} classes, '
+        f'learns {how.method.learns}; {how.learning.optimizer}, learning rate {how.learning.lr:g}')
+    return Forecast(what, walked, plan_finetuning(how, backbone, dtype, classes, videos), how.learning.epochs, learned,
+        how.learning.batch, dtype)
 
 CPU_GFLOP = 500 # of a step that is taken on a CPU to look at the clock: some ten seconds on two cores
 

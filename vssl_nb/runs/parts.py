@@ -1,11 +1,12 @@
-"""A recipe becomes objects: clips, views, method, optimizer and schedule. Nothing else decides what a recipe means.
+"""A recipe becomes objects: clips, views, method, optimizer and schedule; only here.
 
-Pretraining, fine-tuning, fitting, budget and dry run take their objects from `build`, or one of them from the function
-that `build` calls.
+Pretraining, fine-tuning, fitting, budget and dry run take their objects from `build`, or one of them from the
+function that `build` calls.
 """
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -44,17 +45,19 @@ def build(
     videos:Manifest|int, # the dataset; or a number of training videos that need not exist, for a budget
     device:torch.device=torch.device('cpu'), # batches for a GPU lie in page-locked memory
     machine:Machine=Machine(), # workers and cache are read here
-    networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones from the seed
+    networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
+    rows:Sequence[int]|None=None, # of the manifest to train on; None: the training part of the recipe's split
+    classes:int=0, # of a classifier, where the videos need not exist
 )->Parts:
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
     clips = batches = None
     learning = recipe.learning
-    if isinstance(videos, int): method = build_method(recipe, videos, videos, networks=networks)
+    if isinstance(videos, int): method = build_method(recipe, videos, videos, classes, networks)
     else:
-        clips = training_clips(recipe, videos, machine.cache)
-        batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate, machine.workers,
-            pin=device.type=='cuda')
-        refuse_unfit(recipe, training_videos(recipe, videos))
+        clips = training_clips(recipe, videos, machine.cache, rows)
+        batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
+            machine.workers, pin=device.type=='cuda')
+        refuse_unfit(recipe, training_videos(recipe, videos, rows))
         method = build_method(recipe, len(clips), len(videos), len(videos.labels), networks)
     optimizer = make_optimizer(method, learning.optimizer, learning.lr, learning.weight_decay,
         learning.sgd_momentum, learning.decay_bias)
@@ -65,12 +68,15 @@ def training_clips(
     recipe:Recipe,
     manifest:Manifest,
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
+    rows:Sequence[int]|None=None, # as of `build`
 )->TrainClips: # of the training part of the recipe's split
     "The training clips of a recipe; ManifestError where there are none, or none with its flow."
     sampling = asdict(recipe.sampling)
     same = sampling.pop('same')
-    return TrainClips(manifest, manifest.select('train', recipe.split), partial(random_clips, **sampling),
-        training_draw(recipe), recipe.size, recipe.seed, cache=cache, same=same, load=training_streams(recipe))
+    if rows is None: rows = manifest.select('train', recipe.split)
+    return TrainClips(manifest, rows, partial(random_clips, **sampling),
+        training_draw(recipe), recipe.size, recipe.seed, cache=cache, same=same,
+        load=training_streams(recipe))
 
 def training_streams(recipe:Recipe)->tuple[str,...]: # of `data.datasets.STREAMS`
     "The streams that a worker decodes."
@@ -84,9 +90,12 @@ def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, 
     change = find_augmentation(pixels.pop('augmentation'))
     return partial(change.draw, size=recipe.size, **pixels)
 
-def training_videos(recipe:Recipe, manifest:Manifest)->TrainingVideos:
+def training_videos(
+    recipe:Recipe, manifest:Manifest,
+    rows:Sequence[int]|None=None, # as of `build`
+)->TrainingVideos:
     "What a method may know about its training videos before it begins."
-    rows = manifest.select('train', recipe.split)
+    if rows is None: rows = manifest.select('train', recipe.split)
     return TrainingVideos(str(manifest.path), tuple(manifest.rows[i].video for i in rows),
         tuple(map(manifest.label_id, rows)), tuple(map(manifest.source_id, rows)))
 
@@ -121,11 +130,23 @@ def training_device(
             "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
     return place
 
+class Plateau:
+    "Falls to a tenth after `patience` losses that were not lower (as torch's ReduceLROnPlateau)."
+    def __init__(self, patience:int, floor:float):
+        self.patience, self.floor, self.best, self.bad, self.factor = patience, floor, math.inf, 0, 1.
+    def __call__(self, epoch:float)->float: return self.factor
+    def step(self, loss:float)->None:
+        "The validation loss after an epoch."
+        better = loss < self.best*(1 - 1e-4)
+        self.best, self.bad = (loss, 0) if better else (self.best, self.bad + 1)
+        if self.bad > self.patience: self.factor, self.bad = max(self.factor*.1, self.floor), 0
+
 def lr_schedule(
     recipe:Recipe,
 )->Callable[[float],float]: # time in epochs -> factor of the learning rate
     "The learning-rate schedule of a recipe."
     learning = recipe.learning
+    if learning.schedule=='plateau': return Plateau(learning.patience, learning.floor)
     cycle, last = learning.epochs/learning.cycles, learning.cycles-1
     # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
     warmup = learning.warmup if learning.warmup < cycle else cycle/2

@@ -1,7 +1,7 @@
-"""Settings and recipes as plain data: typed fields with ranges, checked when they are made, overridden by name, kept as JSON.
+"""Settings and recipes as plain data: typed fields with ranges, checked, overridden by name, kept as JSON.
 
-A recipe is everything that decides a training, except the files. Only `runs.parts` turns one into objects. This module
-imports neither torch nor any method: `methods.recipes` publishes the settings and recipes that it registers.
+A recipe is everything that decides a training, except the files. Only `runs.parts` turns one into objects.
+This module imports neither torch nor any method: `methods.recipes` publishes the settings and recipes.
 """
 import json
 import math
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from ..names import PluginError, did_you_mean, full_name, load_object
 
 class RecipeError(ValueError):
-    "A recipe or a field that does not exist, or a value of the wrong type or range; the message has the remedy."
+    "A recipe or a field that does not exist, or a value of a wrong type or range."
 
 # Types of fields: a plain type and the interval of its values. '[0, 1)' is 0 or more, and below 1.
 Count = Annotated[int, '[1, inf)']
@@ -151,10 +151,13 @@ class Learning(Settings):
     accumulate:Count=1 # batches of one optimizer step
     epochs:Count # passes over the training videos
     cycles:Count=1 # times the schedule of the learning rate is gone through, in equal parts of the epochs
-    schedule:Literal['steps','cosine'] # of the learning rate
+    # of the learning rate; 'plateau' waits for a validation loss, which only fine-tuning measures
+    schedule:Literal['steps','cosine','plateau']
     drops:tuple[NonNegative,...]=() # 'steps': epochs at which the rate is multiplied by gamma
     gamma:Annotated[float, '(0, 1]']=.1 # 'steps': the factor of each drop
     warmup:NonNegative=0. # 'cosine': epochs of linear climb
+    patience:Index=50 # 'plateau': epochs without a lower loss before the rate falls to a tenth
+    floor:Share=.01 # 'plateau': the factor never falls below this
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings(Settings):
@@ -181,7 +184,8 @@ class Recipe(Settings):
     residual_scale:Positive=.1 # a plain residual is divided by this
     # where that is the view: read from the manifest's `flow`, or solved on the GPU
     flow:Literal['stored','live']='stored'
-    flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change its sign? `data.views.Views`
+    # mirrored flow: does u change its sign? `data.views.Views`
+    flow_flip:Literal['negate','released']='negate'
     # are the colours of flow pictures changed as those of a clip?
     flow_colour:Literal['released','none']='none'
     # of rgb and flow: ImageNet's mean and spread of each channel, or left in 0 .. 1
@@ -200,7 +204,8 @@ class Recipe(Settings):
     @property
     def clip(self)->dict[str,Any]: # length, stride, size and pad: frames, frames, pixels, 'first' or 'loop'
         "The clip that an encoder of this recipe is trained and measured on."
-        return dict(length=self.sampling.length, stride=self.sampling.stride, size=self.size, pad=self.sampling.pad)
+        s = self.sampling
+        return dict(length=s.length, stride=s.stride, size=self.size, pad=s.pad)
 
     @property
     def networks(self)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
@@ -242,8 +247,8 @@ def refuse_unfit(
         raise RecipeError(f'{method.name} takes {len(clips)} clips of each video ({", ".join(clips)}), '
             f'and clips={recipe.sampling.clips} were asked for; use clips={len(clips)}')
     if getattr(method, 'needs_labels', False) and unlabelled:
-        raise RecipeError(f'{videos.manifest}: {len(unlabelled)} of {len(videos.video)} training videos have no '
-            f'label, such as {unlabelled[0]}; {method.name} needs them all: '
+        raise RecipeError(f'{videos.manifest}: {len(unlabelled)} of {len(videos.video)} training videos have '
+            f'no label, such as {unlabelled[0]}; {method.name} needs them all: '
             'fill in the column label, or use another method')
     if hasattr(method, 'refuse'): method.refuse(recipe, videos)
 
@@ -278,7 +283,8 @@ def settings_class(
             "(or one's own settings, as 'package.module:Class')")
     try: cls = load_object(name, 'the settings of a method')
     except PluginError as e: raise RecipeError(str(e)) from None
-    if not (isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
+    if not (isinstance(cls, type) and is_dataclass(cls)
+            and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
         raise RecipeError(
             f'{name}: is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
     for word,meaning in (('name', "what tables call it: name:ClassVar[str] = 'mine'"),
@@ -294,7 +300,7 @@ def _refuse_unusable(cls:Any, where:str)->None:
     if METHODS.get(cls.name, cls) is not cls:
         raise RecipeError(f'{where}: calls itself {cls.name!r}, as a method of this library does; '
             'give it a name of its own')
-    taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)} # type: ignore[arg-type]
+    taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(cls):
         if f.name in ('name', 'method'):
             raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
@@ -324,7 +330,8 @@ def find(
     if ':' not in str(name): raise RecipeError(f'there is no recipe {name!r}; {did_you_mean(name, RECIPES)}')
     try: recipe = load_object(name, 'a recipe')
     except PluginError as e: raise RecipeError(str(e)) from None
-    if not isinstance(recipe, Recipe): raise RecipeError(f'{name}: is a {type(recipe).__name__}, not a Recipe')
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(f'{name}: is a {type(recipe).__name__}, not a Recipe')
     if not re.fullmatch(r'\w[\w.+-]*', recipe.name):
         raise RecipeError(f'{name}: calls itself {recipe.name!r}, which is no name for a folder; '
             'use letters, digits, - and _')
@@ -333,6 +340,9 @@ def find(
             "give it one of its own, override(…, name='mine')")
     return checked(recipe)
 
+def _whole(part:Any)->tuple[str,...]: # names of parts that are exchanged as a whole
+    return getattr(part, 'whole', ())
+
 def flat_fields(
     part:Any, # a recipe, or another dataclass whose parts are dataclasses
 )->dict[str,Any]: # field -> value
@@ -340,7 +350,7 @@ def flat_fields(
     flat:dict[str,Any] = {}
     for f in fields(part):
         value = getattr(part, f.name)
-        flat |= vars(value) if is_dataclass(value) else {f.name: value}
+        flat |= vars(value) if is_dataclass(value) and f.name not in _whole(part) else {f.name: value}
     return flat
 
 def difference(
@@ -348,22 +358,26 @@ def difference(
 )->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
     "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
     x, y = ({'method': r.method.name} | flat_fields(r) for r in (a, b))
-    return {k: (x.get(k), y.get(k)) for k in {**x, **y} if x.get(k)!=y.get(k) and k not in ('about', 'reasons')}
+    return {k: (x.get(k), y.get(k)) for k in {**x, **y}
+        if x.get(k)!=y.get(k) and k not in ('about', 'reasons')}
 
 def override(
     recipe:Part,
     **changes, # field -> value, a list for a tuple; method='package.module:Settings' exchanges the method
 )->Part: # another recipe
-    "The recipe with some fields changed; RecipeError for an unknown field, a wrong type or a value out of range."
+    "The recipe with some fields changed; RecipeError for an unknown field or a wrong value."
     new:Any = recipe
     changes = {k: tuple(v) if isinstance(v, list) else v for k,v in changes.items()}
     if 'method' in changes: new = replace(new, method=_exchanged(new.method, changes.pop('method')))
     known = flat_fields(new)
     for name in changes:
-        if name not in known: raise RecipeError(f'a recipe has no field {name!r}; {did_you_mean(name, known)}')
+        if name not in known:
+            raise RecipeError(f'a recipe has no field {name!r}; {did_you_mean(name, known)}')
     def changed(part):
         inside = {f.name: getattr(part, f.name) for f in fields(part)}
-        return replace(part, **{k: changed(v) if is_dataclass(v) else changes.get(k, v) for k,v in inside.items()})
+        whole = _whole(part)
+        return replace(part, **{k: changed(v) if is_dataclass(v) and k not in whole else changes.get(k, v)
+            for k,v in inside.items()})
     return checked(changed(new))
 
 def _exchanged(
