@@ -15,11 +15,13 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 
+from vssl_nb import search
 from vssl_nb.nets import backbones
 from vssl_nb.training import checkpoints
 from vssl_nb.runs import evaluation
-from vssl_nb.measure import features, protocols
+from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.data import manifest, toy, video
 from vssl_nb.training.machine import Machine
 
@@ -62,6 +64,122 @@ def own(place, tmp_path):
 
 def names(place): return sorted(manifest.find_videos(place/'my videos'))
 
+
+# similarities
+
+def test_cosines_from_the_middle_by_hand():
+    x = np.array([[4, 1], [5, 2], [6, -3]], np.float32)
+    sim = search.centred_cosines(np.array([[4., 2.]]), x, x.mean(0, dtype=float))[0]
+    assert np.allclose(sim, [.949, .894, -.990], atol=1e-3)
+    assert search.nearest(sim, 2).tolist() == [0, 1]
+    assert search.nearest(sim, 5, leave_out=0).tolist() == [1, 2] # without itself
+    assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2] # the earlier of equals
+    middle = search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
+    assert (middle == 0).all() # a feature that is the mean is like none
+
+
+@pytest.mark.parametrize('n, d', [(50, 7), (search.BLOCK + 40, 16)])
+def test_neighbours_are_those_of_scikit_learn_and_of_the_evaluation(n, d):
+    from sklearn.neighbors import NearestNeighbors
+    rng = np.random.default_rng(0)
+    x, q = rng.standard_normal((n, d), np.float32) + 30, rng.standard_normal((5, d), np.float32) + 30
+    mean = x.mean(0, dtype=float)
+    oracle = NearestNeighbors(n_neighbors=9, metric='cosine', algorithm='brute').fit(x - mean)
+    distance, where = oracle.kneighbors(q - mean)
+    sim = search.centred_cosines(q, x, mean)
+    assert (np.stack([search.nearest(s, 9) for s in sim]) == where).all()
+    assert np.allclose(np.sort(sim, 1)[:, :-10:-1], 1 - distance, atol=1e-5)
+    ours = retrieval.nearest_neighbours(torch.tensor(q - mean), torch.tensor(x - mean), 9)[0]
+    assert (ours.numpy() == where).all()
+
+
+def test_of_equals_the_earlier_comes_first_across_blocks():
+    n = search.BLOCK + 30
+    flat = np.ones((n, 3), np.float32)*[1, 2, 3] + np.eye(n, 3) # a collapsed encoder, but for three videos
+    sim = search.centred_cosines(flat[-1:], flat, np.zeros(3))[0]
+    assert search.nearest(sim, 5, leave_out=n-1).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
+
+
+# the index
+
+def opened(place, **more):
+    "The index of a place, and its encoder."
+    folder, encoder, clips = search.choose_index(place/'my videos')
+    return search.open_index(folder, place/'my videos'), encoder
+
+
+def ask(index, encoder, *texts):
+    "Queries and their features."
+    queries = [search.parse_query(str(t), index.root, index.videos) for t in texts]
+    return queries, search.query_features(index, queries, encoder, device='cpu')
+
+
+def test_a_span_is_a_file_of_these_frames(own, monkeypatch):
+    index, encoder = opened(own)
+    name = names(own)[4]
+    probed = video.probe(index.root/name)
+    video.encode(own/'part.mkv', video.decode(index.root/name, range(4, 12)), fps=probed.fps, crf=0)
+    texts = [f'{index.root/name}@{4/probed.fps}-{12/probed.fps}', own/'part.mkv']
+    queries, x = ask(index, encoder, *texts)
+    assert search.span_frames(queries[0], probed.frames, probed.fps) == (4, 8)
+    assert np.allclose(x[0], x[1], atol=1e-2)
+    assert abs(x[0] - index.x[4]).max() > 1e-2 # and not those of the whole video
+    def no_network(*_): raise AssertionError('encodes what is known')
+    monkeypatch.setattr(search, '_encode_queries', no_network)
+    assert (ask(index, encoder, *texts)[1] == x).all() and (ask(index, encoder, name)[1] == index.x[4]).all()
+    with pytest.raises(AssertionError, match='known'): ask(index, encoder, texts[0][:-1] + '1')
+    hits = search.find_nearest(index, queries, x, 99)
+    assert queries[0].name == name and name not in [h.video for h in hits[0]] and len(hits[1]) == 64
+
+
+def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monkeypatch):
+    index, encoder = opened(own)
+    real, again = search._features, []
+    def stops(*args):
+        for n, made in enumerate(real(*args)):
+            if n == 5: raise KeyboardInterrupt
+            yield made
+    def counts(*args):
+        for made in real(*args): again.append(made); yield made
+    def update(clips=2): return search.update_index(own/'i', index.root, encoder, clips, device='cpu', workers=0,
+        progress=False)
+    monkeypatch.setattr(search, '_features', stops)
+    with pytest.raises(KeyboardInterrupt): update()
+    assert len(search.open_index(own/'i', index.root)) == 5
+    monkeypatch.setattr(search, '_features', counts)
+    made, numbers = update()
+    assert numbers == (59, 0) and len(again) == 59
+    assert [*made.videos] == [*index.videos] and np.allclose(made.x, index.x, atol=1e-6)
+    assert np.allclose(made.mean, index.mean) and update()[1] == (0, 0)
+    with pytest.raises(search.SearchError, match=r'another clips \(2, not 3\)'): update(3)
+    (own/'other').mkdir()
+    shutil.copy(index.root/names(own)[0], own/'other'/'z.mp4')
+    with pytest.raises(search.SearchError, match='index of other videos'):
+        search.update_index(own/'i', own/'other', encoder, 2)
+    (own/'other'/'z.mp4').write_bytes(b'x')
+    with pytest.raises(search.SearchError, match='not one of its 1 videos can be read; the first is z.mp4'):
+        search.update_index(own/'j', own/'other', encoder, 2, progress=False)
+    assert not (own/'j'/'index.json').exists()
+    (own/'i'/'index.json').write_text('{"key": ')
+    with pytest.raises(search.SearchError, match='is not a whole index'): search.open_index(own/'i', index.root)
+
+
+def test_queries_and_folders_that_cannot_be_used(place):
+    index, encoder = opened(place)
+    def refused(text):
+        with pytest.raises(search.SearchError) as e: search.parse_query(text, index.root, index.videos)
+        return str(e.value)
+    for span in ('5', '3-', 'a-b', '-1-2', '2-1', '2-2'): assert 'is no span' in refused(f'{names(place)[0]}@{span}')
+    assert 'there is no such file' in refused('nothing.mp4@1-2')
+    assert 'is a folder' in refused(str(Path(names(place)[0]).parent))
+    with pytest.raises(search.SearchError, match='is a file; name the folder'):
+        search.video_files(place/'e.safetensors')
+    with pytest.raises(search.SearchError, match='without an encoder.safetensors'):
+        search.describe_encoder(index.root)
+    assert [*search.video_files(index.root)] == names(place)
+
+
+# whole commands
 
 def test_answers_are_those_of_scikit_learn(place):
     from sklearn.neighbors import NearestNeighbors

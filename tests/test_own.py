@@ -1,0 +1,202 @@
+"A recipe fitted to a folder, and the verdict: every number and every word from cases whose answer is known."
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vssl_nb.data import toy
+from vssl_nb.data.manifest import Row, read, write
+from vssl_nb.data.video import encode
+from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
+from vssl_nb.methods.recipes import RecipeError, find, override
+from vssl_nb.runs import own
+from vssl_nb.training.machine import Machine
+
+QUIET = Machine(device='cpu', workers=0, progress=False)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return read(toy.make(tmp_path_factory.mktemp('own')/'toy', 'tiny', workers=1, progress=False))
+
+
+# a recipe for a folder
+
+def films(folder, move, ground):
+    "8 videos of a square that moves by so many pixels a frame, on one ground or on many."
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for i in range(8):
+        frames = np.full((20, 48, 48, 3), rng.integers(40, 200, 3) if ground else 90, np.uint8)
+        for t in range(20): frames[t, 8+2*i:20+2*i, move*t:move*t+12] = 250
+        encode(folder/f'{i}.mp4', frames)
+    rows = [Row(f'{i}.mp4', source=f'{i}', frames=20, fps=25., width=48, height=48) for i in range(8)]
+    return read(write(folder, rows))
+
+
+def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
+    sets = {'places': (1, True), 'tripod': (2, False), 'stills': (0, True)}
+    made = {name: films(tmp_path/name, *how) for name, how in sets.items()}
+    facts = {name: own.video_facts(m, m.select('train')) for name, m in made.items()}
+    assert [f.still for f in facts.values()] == [0, 0, 1]
+    assert facts['tripod'].similarity > facts['places'].similarity + .2
+    assert [(f.videos, f.frames, f.fps, f.side) for f in facts.values()] == [(8, 20, 25., 48)]*3
+    views = {}
+    for name, f in (*facts.items(), ('one ground', replace(facts['tripod'], similarity=.9))):
+        choices = own._Choices(find('own-videos'))
+        own._fit_clip(choices, f)
+        views[name] = choices['view']
+        assert choices['stride']*(choices['length'] - 1) + 1 <= 20 and choices['length'] == 16
+    assert views == {'places': 'rgb', 'tripod': views['tripod'], 'stills': 'rgb', 'one ground': 'residual'}
+    short = own._Choices(find('own-videos'))
+    own._fit_clip(short, replace(facts['places'], frames=5))
+    assert (short['length'], short['stride']) == (5, 1) and 'a clip of 5 frames' in short.reasons[-1]
+
+
+@pytest.mark.parametrize('gpu', [False, True])
+def test_a_queue_is_no_longer_than_half_of_the_videos(gpu):
+    for n in (4, 5, 31, 34, 60, 127, 128, 150, 270, 1000, 240_000):
+        c = own._Choices(find('own-videos'))
+        own._fit_batch(c, n, gpu)
+        K, B = c['queue'], c['batch']
+        assert 2*K <= n and (K >= B or K == 0) and K % B == 0 and n//B*B > .75*n, (n, K, B)
+        assert c.recipe.method.queue == K and c.recipe.learning.batch == B
+    assert (K, B) == (2048, 64 if gpu else 16)
+    rng, queue, own_key = np.random.default_rng(0), [], 0 # how often is an own key among the negatives?
+    c = own._Choices(find('own-videos'))
+    own._fit_batch(c, 270, gpu)
+    for _ in range(40):
+        for v in rng.permutation(270):
+            own_key += v in queue
+            queue = [*queue, v][-c['queue']:]
+    said = float(c.reasons[-1].split('(now ')[1].split(' %')[0])
+    assert abs(100*own_key/(40*270) - said) < 2 and said > 5
+
+
+def test_what_was_given_stays(data, tmp_path):
+    given = override(find('own-videos'), size=32, batch=5, queue=512, view='residual', backbone='tiny')
+    made = own.fit_recipe(given, data, QUIET, .05, {'size', 'batch', 'queue', 'view', 'backbone'})
+    assert (made.size, made.learning.batch, made.method.queue, made.view) == (32, 5, 512, 'residual')
+    assert any('its own negative about' in r for r in made.reasons)
+    assert not any(r.startswith(('size', 'batch', 'queue=512:', 'view')) for r in made.reasons)
+    assert 1 <= made.learning.epochs <= own.MOST_EPOCHS and made.learning.warmup < made.learning.epochs
+    for minutes in (0, -1, math.nan, math.inf):
+        with pytest.raises(RecipeError, match='must be above 0'): own.fit_recipe(given, data, QUIET, minutes)
+    (tmp_path/'videos').symlink_to(data.root)
+    few = read(write(tmp_path/'few.csv', [Row(f'videos/{r.video}', source=r.source, frames=r.frames,
+        width=r.width, height=r.height) for r in data.rows[:3]]))
+    with pytest.raises(RecipeError, match='3 readable training videos'): own.fit_recipe(given, few, QUIET)
+
+
+def test_the_time_of_a_step_is_measured_whatever_the_epochs(data):
+    short = override(find('infonce-toy-residual'), epochs=1, batch=16, backbone='tiny', queue=16)
+    assert 0 < own.seconds_per_step(short, data, QUIET, .2) < 5
+
+
+# measured without labels
+
+def test_instance_recall_by_hand():
+    q = torch.tensor([[1., 0], [0, 1], [-1, -1]])
+    k = torch.tensor([[1., .2], [.1, 1], [1., .1]]) # the third went where the first is
+    assert own.instance_recall(q, k).tolist() == [0, 1, 0]
+    assert own.instance_recall(q, q).tolist() == [1, 1, 1]
+    assert own.instance_recall(torch.ones(5, 2), torch.ones(5, 2)).sum() == 0 # collapsed: all ties, all lost
+
+
+def test_colours_explain_similarities_of_colours_and_none_of_noise():
+    g = torch.Generator().manual_seed(0)
+    frames = torch.randint(0, 256, (40, 1, 1, 3), generator=g).expand(40, 8, 8, 3)
+    frames = (frames + torch.randint(0, 60, (40, 8, 8, 3), generator=g)).clamp(0, 255).byte()
+    bins = (frames.long()//64 @ torch.tensor([16, 4, 1])).flatten(1)
+    hist = torch.stack([torch.bincount(b, minlength=64) for b in bins]).double().sqrt()
+    assert own.explained_by_colours(hist, frames) == pytest.approx(1)
+    assert own.explained_by_colours(torch.randn(40, 8, generator=g), frames) < .05
+    assert own.explained_by_colours(torch.ones(40, 8), frames) == 0
+    assert own.explained_by_colours(hist, frames[:1].expand(40, 8, 8, 3)) == 0
+
+
+class MeanFrame(nn.Module):
+    def forward(self, x): return F.adaptive_avg_pool2d(x.mean(2), 8).flatten(1)
+
+
+class Differences(nn.Module):
+    def forward(self, x): return (x[:, :, 1:] - x[:, :, :-1]).abs().mean((2, 3, 4))
+
+
+def test_encoders_of_which_the_need_of_motion_is_known(data):
+    fixed = FixedClips(data, data.select('train', 1), 'rgb', 2, 16, 1, 32, 'first', **UNCHANGED)
+    def share(encoder): return own.frozen_share(*(fixed.features(Reordered(encoder, order))[0]
+        for order in ('as-is', 'static')))
+    assert share(MeanFrame()) > .9 and share(Differences()) == 0
+
+
+def test_the_share_of_a_frozen_frame_falls_as_motion_counts_for_more():
+    g = torch.Generator().manual_seed(0)
+    place, motion = torch.randn(2, 60, 1, 8, generator=g).expand(2, 60, 2, 8)
+    def share(a):
+        moments = torch.cat([(1 - a)*place, a*motion], 2) + .1*torch.randn(60, 2, 16, generator=g)
+        return own.frozen_share(moments, torch.cat([(1 - a)*place, 0*motion], 2))
+    shares = [share(a) for a in (0., .3, .5, .7, 1.)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > .95 and shares[-1] == 0 and .2 < shares[2] < .8
+    x = torch.randn(60, 2, 8, generator=g)
+    assert own.frozen_share(x, x) is None # two moments of a video have nothing to do with one another
+    assert own.frozen_share(torch.ones(60, 2, 8), torch.ones(60, 2, 8)) is None
+    def noisy(): return place + .3*torch.randn(60, 2, 8, generator=g)
+    assert own.frozen_share(noisy(), noisy()) > .9
+    assert own.frozen_share(noisy(), torch.randn(60, 2, 8, generator=g)) < .1
+    assert own.neighbour_agreement(place[:, 0], place[:, 0]) == 1
+    assert own.neighbour_agreement(place[:, 0], -3*place[:, 0]) == 1 # each among its own
+
+
+# words
+
+NUMBERS = {'videos': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'found_again': .8,
+    'found_again_random': .5, 'gain': .3, 'gain_error': .05, 'chance': 1/60, 'mean_cosine': .1, 'std': .5,
+    'std_random': .3, 'rankme': 30., 'still_videos': 0., 'by_colours': .1, 'one_frame': .5,
+    'one_frame_random': .9}
+
+
+@pytest.mark.parametrize('changed, words, learned', [({}, 'It learned. Of 60 videos', 'yes'),
+    (dict(gain=.1), 'It may have learned something', 'unclear'), # twice its error is not enough
+    (dict(gain=.03, gain_error=.005), 'It learned a little.', 'a little'),
+    (dict(gain=.03, gain_error=.005), 'will take it further', 'a little'),
+    (dict(gain=.01), 'It did not learn: it is no better than random weights', 'no'),
+    (dict(gain=.01), 'Give it more time (--minutes 60) or more videos (there were 60 here)', 'no'),
+    (dict(gain=.0, found_again_random=.97), 'the task is too easy for these videos', 'no'),
+    (dict(std=.02), 'IT HAS COLLAPSED', 'no'), (dict(std=.09), 'Do not use this encoder', 'no'),
+    (dict(rankme=1.2), 'collapse comes from a loss', 'no'),
+    (dict(still_videos=1.), 'In 100 % of the videos nothing moves', 'yes'),
+    (dict(still_videos=1.), 'an encoder of images', 'yes'),
+    (dict(still_videos=.3), 'In 30 % of the videos nothing moves.', 'yes'),
+    (dict(one_frame=.95), 'Nearly all of what it calls alike, 95 %', 'yes'),
+    (dict(one_frame=.95), 'That is usual for short trainings on plain frames', 'yes'),
+    (dict(one_frame=.95), 'train a second run with --view residual', 'yes'),
+    (dict(one_frame=.75), 'Most of what it calls alike', 'yes'),
+    (dict(one_frame=.5), 'Some of what it calls alike, 50 %, it would call alike from one frozen frame as well '
+        '(random weights: 90 %)', 'yes'),
+    (dict(one_frame=.1), 'Hardly any of what it calls alike', 'yes'),
+    (dict(one_frame=None), 'The colours alone explain 10 % of its similarities.', 'yes'),
+    (dict(siblings=12, sibling_r1=.9, sibling_r1_random=.5), 'one of the same source for 90 % of the 12', 'yes'),
+    (dict(label_r1=.5, label_r1_random=.4, label_chance=.1), 'probe RUN.', 'yes'),
+    (dict(label_r1=.5, label_r1_random=.4, label_chance=.1, test_videos=0), 'they need a test part', 'yes')])
+def test_words(changed, words, learned):
+    verdict = own.judge(NUMBERS | changed, 'rgb')
+    assert words in str(verdict) and verdict.learned == learned, str(verdict)
+    assert verdict.collapsed == ('COLLAPSED' in str(verdict)) == ('has not collapsed' not in str(verdict))
+    assert verdict.still == (changed.get('still_videos') == 1)
+
+
+def test_words_that_are_left_out():
+    assert 'frozen' not in str(own.judge(NUMBERS | {'one_frame': None}, 'rgb'))
+    assert 'same source' not in str(own.judge(NUMBERS | {'siblings': 9}, 'rgb'))
+    residual = own.judge(NUMBERS | {'one_frame': 0.}, 'residual')
+    assert 'a frozen frame has none' in str(residual) and '--view residual' not in str(residual)
+    assert '--view rgb' in str(own.judge(NUMBERS | {'still_videos': .9}, 'residual'))
+    assert '--resume' not in str(own.judge(NUMBERS, 'rgb'))
+    unfinished = str(own.judge(NUMBERS, 'rgb', finished=False))
+    assert 'It is not finished: this is step 900.' in unfinished and 'Go on with --resume' in unfinished
