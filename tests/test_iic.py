@@ -1,6 +1,5 @@
 "IIC from the outside: trained, killed and resumed, measured, mined with, walked at full size."
 import csv
-import inspect
 import json
 import subprocess
 import sys
@@ -14,9 +13,8 @@ from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
-from vssl_nb.methods.iic import IIC
 from vssl_nb.measure.features import VIEW_OPTIONS, encoder_views, open_encoder
-from vssl_nb.methods.recipes import RECIPES, IICSettings, RecipeError, TrainingVideos
+from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
 
@@ -123,11 +121,6 @@ def test_the_released_recipes():
 def test_at_full_size(name):
     seen = dry_run(override(find(name), backbone='tiny', batch=4))
     assert seen.learned == (True, True) and ('cmr' in seen.logs) == ('cpr' in name)
-
-
-def test_the_settings_say_what_the_class_says():
-    defaults = {n: p.default for n, p in inspect.signature(IIC).parameters.items()}
-    assert {k: defaults[k] for k in vars(IICSettings())} == vars(IICSettings())
 
 
 def test_a_bank_that_is_too_small_to_mine_from():

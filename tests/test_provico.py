@@ -1,11 +1,9 @@
 "ProViCo from the command line: it trains, goes on, exports its head, and says what it refuses."
 import csv
-import inspect
 import re
 import shlex
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 import torch
@@ -16,9 +14,7 @@ from vssl_nb.training.checkpoints import load, read_encoder, read_heads
 from vssl_nb.cli import parse
 from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.runs.parts import build_method
 from vssl_nb.nets.heads import GaussianHead
-from vssl_nb.methods.provico import ProViCo
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -105,14 +101,6 @@ def test_the_papers_numbers():
         assert (r.sampling.clips, r.sampling.length, r.sampling.stride) == (2, 16, 1)
         assert not any((r.augment.flip, r.augment.jitter, r.augment.grey, r.augment.blur, r.augment.permute))
         assert (r.method.samples, r.method.threshold, r.method.beta) == (10, .15, 1e-4)
-
-
-def test_settings_and_method_have_the_same_defaults_and_clips():
-    settings, taken = type(find('provico-toy').method), inspect.signature(ProViCo).parameters
-    assert all(taken[f.name].default == f.default for f in fields(settings))
-    for N in (1, 2, 4):
-        recipe = override(find('provico-toy'), mixture=N, clips=N)
-        assert build_method(recipe).clips == recipe.method.clips
 
 
 def test_it_is_walked_and_measured_beforehand():

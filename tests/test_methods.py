@@ -1,0 +1,54 @@
+"What every method of ours keeps: settings are written once, and reach the class."
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from vssl_nb.methods.recipes import METHODS, RECIPES, RecipeError, find, override
+from vssl_nb.nets.backbones import create
+from vssl_nb.runs.parts import build_method
+
+# one field of each method's own, with a value that is not its default
+OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='log_sum'), 'simclr': dict(dim=16),
+    'coclr': dict(topk=3, drop_own=.5), 'iic': dict(negatives=8, intra='repeat'), 'moquad': dict(alpha=2.),
+    'provico': dict(samples=4, doubt='none')}
+
+
+def first_recipe(name): return next(r for r in RECIPES.values() if r.method.name == name)
+
+
+def test_every_method_is_tried_here(): assert OTHER.keys() == METHODS.keys()
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_settings_reach_the_method(name):
+    "The class makes its settings of the fields it is given; what is not given has the default of the settings."
+    recipe = override(first_recipe(name), backbone='tiny', size=32, **OTHER[name])
+    method = build_method(recipe, 16, 16)
+    assert method.settings == recipe.method != METHODS[name]()
+    networks = {k: create('tiny') for k in recipe.networks} | ({'videos': 16} if name == 'iic' else {})
+    default = type(method)(**networks)
+    assert default.settings == METHODS[name]()
+    assert {p.name for p in fields(METHODS[name])} == vars(default.settings).keys()
+    with pytest.raises(TypeError, match='temprature'): type(method)(**networks, temprature=1.)
+    with pytest.raises(RecipeError, match='dim=0 must be 1 or more'): type(method)(**networks, dim=0)
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
+    method = build_method(override(first_recipe(name), backbone='tiny', size=32, **OTHER[name]), 16, 16)
+    method.encoder = other = create('tiny', seed=9)
+    assert method.encoder is other and sum(m is other for m in method.modules()) == 1
+
+
+def test_recipes_are_read_without_torch():
+    code = ("import sys; from vssl_nb.methods.recipes import RECIPES; assert len(RECIPES) >= 80; "
+        "assert not {'torch', 'numpy'} & sys.modules.keys()")
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_recipe_of_every_method_is_published_by_its_name():
+    assert {r.method.name for r in RECIPES.values()} == METHODS.keys()
+    assert all(find(name).name == name for name in RECIPES)
