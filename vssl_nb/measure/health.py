@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from ..data.clips import TestClips, collate, one_of, positive
 from ..training.distributed import is_main
 from .features import Features, extract, on_its_way
-from ..training.machine import Machine, leave_signals
+from ..training.machine import Machine, init_worker
 from ..data.manifest import Manifest
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, retrieval_recall, recall
@@ -288,7 +288,7 @@ def _decoded(
     "All clips of the videos that can be read; ValueError if these are fewer than two."
     kept = []
     batches = DataLoader(data, step*clips, num_workers=workers, collate_fn=collate,
-        worker_init_fn=leave_signals, generator=torch.Generator()) # else it would draw from the global state
+        worker_init_fn=init_worker, generator=torch.Generator()) # else it would draw from the global state
     for b in batches:
         bad.update(b.pop('bad'))
         if not b: continue

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from textwrap import shorten
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -301,7 +301,7 @@ class LARS(torch.optim.Optimizer):
 
     @staticmethod
     def _steps(learn:list[Tensor], group:dict[str,Any])->list[Tensor]: # r (g + λ w); g for biases and norms
-        grads = [p.grad for p in learn]
+        grads: list[Any] = [p.grad for p in learn]
         layers = [i for i,p in enumerate(learn) if p.ndim > 1]
         if not layers: return grads
         weights, slopes = [learn[i] for i in layers], [grads[i] for i in layers]
@@ -399,20 +399,22 @@ def take_step(
     clip_norm:float=0.,
 )->StepResult:
     "One optimizer step: as many batches as it accumulates, then the update."
-    order, data, method, clock = batch_order(batches), batches.dataset, run.method, Clock(device)
+    method: Any = run.method
+    data: Any = batches.dataset
+    order, clock = batch_order(batches), Clock(device)
     epoch, place = divmod(run.step, order.per_epoch)
     lr = set_lr(run.opt, lr_at(run.step/order.per_epoch))
     method.train() # the caller may have evaluated in between
     losses, reports, clips = [], [], 0
     for part in range(order.accumulate):
         raw = next_batch(source, data, f'step {run.step + 1} of {order.total}')
-        if bad := raw.pop('bad', []): data.note(bad) # type: ignore[attr-defined]
+        if bad := raw.pop('bad', []): data.note(bad)
         clock.mark('data')
         batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
             'progress': run.step/order.total})
         clock.mark('views')
         more = part+1 < order.accumulate and isinstance(model, DistributedDataParallel)
-        with model.no_sync() if more else nullcontext(): # gradients are averaged once a step
+        with cast(Any, model).no_sync() if more else nullcontext(): # gradients are averaged once a step
             with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
                 loss, logs = loss_and_logs(method, model(batch))
             clock.mark('forward')
@@ -428,7 +430,7 @@ def take_step(
     if losses:
         numbers = {'loss': torch.stack(losses).mean(), 'grad_norm': step_optimizer(run.opt, clip_norm)}
         run.finite &= numbers['loss'].isfinite()
-    method.after_step(batch) # type: ignore[operator]
+    method.after_step(batch)
     average_running(method)
     run.step += 1
     metrics = Metrics(numbers | mean_logs(reports) | run.votes | {'finite': run.finite})
@@ -659,7 +661,7 @@ class RunLog:
     ):
         self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
         self.waiting: StepResult|None = None
-        self.latest, self.speed, self.since = '', 0., time.monotonic()
+        self.loss, self.speed, self.since = '', 0., time.monotonic()
         self.votes = set[str]() # of all processes, in the step that was read last
 
     def note(self,
@@ -667,18 +669,18 @@ class RunLog:
     )->str: # the latest numbers, for people
         "Log the step before this one; raises TrainError if its loss was not finite."
         now = time.monotonic()
-        latest = result.clips/max(now - self.since, 1e-9)
-        self.speed, self.since = (0.9*self.speed + 0.1*latest if self.speed else latest), now
+        speed = result.clips/max(now - self.since, 1e-9)
+        self.speed, self.since = (0.9*self.speed + 0.1*speed if self.speed else speed), now
         self.flush()
         self.waiting = result
-        return f'{self.latest}{self.speed:.0f} videos/s'
+        return f'{self.loss}{self.speed:.0f} videos/s'
 
     def flush(self)->None:
         "Log the step that waits."
         if self.waiting is None: return
         result, self.waiting = self.waiting, None
         numbers, self.votes = result.read(), result.votes()
-        self.latest = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
+        self.loss = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
         seconds = {k: round(v, 6) for k,v in result.clock.read().items()}
         for log,row in zip(self.logs, (numbers, {'step': result.step} | seconds)): log.write(row)
 
@@ -695,8 +697,8 @@ def machine_card(
     gpu = device.type=='cuda'
     return {
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
-            'torch': torch.__version__, 'torchvision': version('torchvision'), 'av': version('av'),
-            'numpy': np.__version__, 'platform': platform.platform()},
+            'torch': torch.__version__, **{k: version(k) for k in ('torchvision', 'av', 'numpy')},
+            'platform': platform.platform()},
         'device': torch.cuda.get_device_name(device) if gpu else f'cpu, {torch.get_num_threads()} threads',
         'processes': world_size(), 'dtype': machine.dtype, 'workers': machine.workers,
         'cudnn_benchmark': machine.cudnn_benchmark and not machine.deterministic,
@@ -713,13 +715,13 @@ def write_json(
 
 def read_json(
     path, # of a file in a run folder
-    what:str, # for the message: 'a run', ...
+    folder:str, # what its folder should be, for the message: 'a run', ...
 )->Any:
     "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
     path = Path(path)
     try: return json.loads(path.read_text(encoding='utf-8'))
     except (FileNotFoundError, NotADirectoryError) as e:
-        raise TrainError(f'{path}: there is no such file, so {path.parent} is not {what}') from e
+        raise TrainError(f'{path}: there is no such file, so {path.parent} is not {folder}') from e
     except (OSError, ValueError) as e:
         raise TrainError(
             f'{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy') from e
@@ -790,41 +792,38 @@ def run_folder(
 )->Iterator[None]:
     "Keep a run folder to oneself, in all processes together; TrainError if another command trains in it."
     with ExitStack() as held:
-        on_main(lambda: held.enter_context(_locked(Path(out))))
+        on_main(lambda: _lock(Path(out), held))
         yield
 
 _locks = set[int]() # a process that decodes must not keep the lock of one that was killed
-os.register_at_fork(after_in_child=lambda: [os.close(lock) for lock in _locks])
+def _unlock()->None:
+    for lock in _locks: os.close(lock)
+os.register_at_fork(after_in_child=_unlock)
 
-# what was refused leaves nothing behind
 def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
     for folder in folders:
         with suppress(OSError): folder.rmdir()
 
-@contextmanager
-def _locked(out:Path)->Iterator[None]:
+def _lock(out:Path, held:ExitStack)->None:
+    "Make and lock a folder until `held` ends; what was refused leaves nothing behind."
     if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
     made = [p for p in (out, *out.parents) if not p.exists()]
+    held.callback(_remove_empty, made)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out): pass
         lock = os.open(out, os.O_RDONLY) # the folder itself is what is locked: no file of its own
     except OSError as e:
-        _remove_empty(made)
         raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
-    try:
-        try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as e:
-            made.clear()
-            raise TrainError(f'{out}: another command is training in this folder; wait until it has ended, '
-                'or choose another --out') from e
-        except OSError: pass # a file system without locks
-        _locks.add(lock)
-        yield
-    finally:
-        _locks.discard(lock)
-        os.close(lock)
-        _remove_empty(made)
+    held.callback(os.close, lock)
+    try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        made.clear()
+        raise TrainError(f'{out}: another command is training in this folder; wait until it has ended, '
+            'or choose another --out') from e
+    except OSError: pass # a file system without locks
+    _locks.add(lock)
+    held.callback(_locks.discard, lock)
 
 # %% ../../nbs/library/run_folder.ipynb #2f9ec1ab
 def drive(

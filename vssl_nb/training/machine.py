@@ -64,20 +64,18 @@ def pick_device(
     try: device = torch.device(name)
     except RuntimeError as e:
         raise MachineError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
-    if device.type=='cuda' and world_size()>1:
-        if device.index is not None:
-            raise MachineError(f'device={name!r} would put {world_size()} processes on one GPU; '
-                'use --device cuda, which gives each its own')
-        if local >= torch.cuda.device_count():
-            raise MachineError(
-                f'process {local+1} of this machine finds only {torch.cuda.device_count()} GPUs; '
-                'start one process per GPU, or use --device cpu')
-        return torch.device('cuda', local)
-    if device.type=='cuda' and (device.index or 0) >= torch.cuda.device_count():
+    if device.type!='cuda': return device
+    gpus = torch.cuda.device_count()
+    if world_size()==1:
+        if (device.index or 0) < gpus: return device
         raise MachineError(
-            f'device={name!r} was asked for, but torch sees {torch.cuda.device_count()} GPUs here; '
-            'use --device cpu')
-    return device
+            f'device={name!r} was asked for, but torch sees {gpus} GPUs here; use --device cpu')
+    if device.index is not None:
+        raise MachineError(f'device={name!r} would put {world_size()} processes on one GPU; '
+            'use --device cuda, which gives each its own')
+    if local < gpus: return torch.device('cuda', local)
+    raise MachineError(f'process {local+1} of this machine finds only {gpus} GPUs; '
+        'start one process per GPU, or use --device cpu')
 
 @contextmanager
 def backend_settings(
@@ -91,9 +89,9 @@ def backend_settings(
         cudnn.benchmark, cudnn.deterministic = benchmark, deterministic
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(algorithms, warn_only=warn)
-    if fixed: os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8') # asked for by cuBLAS
-    # timing decides which algorithm is the fastest, so benchmark and deterministic exclude each other; and
-    # only a warning, because 3-D max pooling has no backward pass of that kind on a GPU
+    if fixed: os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8') # cuBLAS needs it
+    # a trial decides by time, so it excludes the same bits; a warning only, because 3-D max pooling has no
+    # backward pass of that kind on a GPU
     switch(machine.cudnn_benchmark and not fixed, fixed, machine.matmul_precision, fixed, True)
     try: yield
     finally: switch(*before)
@@ -105,17 +103,11 @@ def keep_memory()->bool: # False where the C library is not glibc
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
-def leave_signals(
+def init_worker(
     worker:int, # its number; `DataLoader` gives it
 )->None:
-    "Let the main process alone answer Ctrl-C and SIGTERM."
+    "What a process that decodes does first: the main process alone answers Ctrl-C and SIGTERM."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
-
-def init_worker(
-    worker:int, # its number
-)->None:
-    "What a process that decodes does first."
-    leave_signals(worker)
     keep_memory()
 
 def compile_parts(
@@ -142,34 +134,31 @@ def called_parts(
         elif any(True for _ in part.parameters()): yield part
 
 def checkpoint_activations(
-    encoder:nn.Module, # with the attribute `activation_checkpointing`, as those of `backbones.create`
+    encoder:Any, # a module with the attribute `activation_checkpointing`, as those of `backbones.create`
     on:bool=True, # False: keep the activations
 )->None:
     "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
-    able: Any = encoder
-    if hasattr(able, 'activation_checkpointing'): able.activation_checkpointing = on
+    if hasattr(encoder, 'activation_checkpointing'): encoder.activation_checkpointing = on
     elif on:
         raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
             'activation_checkpointing, so it would keep everything; leave --activation-checkpointing out')
 
-class StopAsked(threading.Event):
-    "Set when a signal asked for an end; `.signal` says which came first."
-    signal:int = signal.SIGTERM # what a process is told by others
+class StopSignal(threading.Event):
+    "Set once a signal has come; `.signal` is the first."
+    signal:int = signal.SIGTERM # where the wish to stop comes from another process
 
 @contextmanager
-def stop_signals()->Iterator[StopAsked]:
+def stop_signals()->Iterator[StopSignal]:
     "An event that Ctrl-C and SIGTERM set; a second Ctrl-C, two seconds later, ends the process."
-    asked, since = StopAsked(), [0.]
-    def ask(number, frame):
-        # torchrun passes on the Ctrl-C that this process has heard from the terminal already
-        if asked.is_set() and number==signal.SIGINT and time.monotonic() - since[0] > 2:
-            raise KeyboardInterrupt
-        if not asked.is_set(): since[0], asked.signal = time.monotonic(), number
-        asked.set()
-    if threading.current_thread() is not threading.main_thread(): # only the main thread may listen
-        yield asked
-        return
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    try: yield asked
+    event, since = StopSignal(), time.monotonic()
+    def handle(number, frame):
+        nonlocal since
+        # torchrun passes on the Ctrl-C that this process got from the terminal already
+        if event.is_set() and number==signal.SIGINT and time.monotonic() - since > 2: raise KeyboardInterrupt
+        if not event.is_set(): since, event.signal = time.monotonic(), number
+        event.set()
+    main = threading.current_thread() is threading.main_thread() # no other may listen
+    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    try: yield event
     finally:
         for s,handler in before.items(): signal.signal(s, handler)

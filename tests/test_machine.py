@@ -1,0 +1,142 @@
+"Device, precision, memory, compiler and signals, on GPUs that are pretended where there are none."
+import os
+import signal
+import time
+from contextlib import suppress
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from vssl_nb.training import machine
+from vssl_nb.training.machine import (Machine, MachineError, backend_settings, checkpoint_activations,
+    compile_parts, init_worker, keep_memory, pick_device, stop_signals)
+
+
+@pytest.mark.parametrize('fields, words', [
+    (dict(dtype='float8'), "dtype must be 'float32' or 'bfloat16', not 'float8'"),
+    (dict(matmul_precision='low'), 'matmul_precision'), (dict(cache=-5), 'cache=-5 is below 0'),
+    (dict(workers=-1), 'use 0 to decode in this process'), (dict(save_minutes=-1), 'save_minutes'),
+    (dict(save_minutes=float('nan')), 'save_minutes')])
+def test_what_no_machine_has(fields, words):
+    with pytest.raises(ValueError, match=words): Machine(**fields)
+
+
+def gpus(monkeypatch, n, processes=1):
+    monkeypatch.setattr('torch.cuda.is_available', lambda: n > 0)
+    monkeypatch.setattr('torch.cuda.device_count', lambda: n)
+    monkeypatch.setattr(machine, 'world_size', lambda: processes)
+
+
+@pytest.mark.parametrize('n, name, device', [(0, 'auto', 'cpu'), (0, 'cpu', 'cpu'), (1, 'auto', 'cuda'),
+    (1, 'cuda', 'cuda'), (1, 'cuda:0', 'cuda:0'), (2, 'cuda:1', 'cuda:1'),
+    (0, torch.device('cuda:9'), 'cuda:9'),
+    (0, 'cuda', 'torch sees 0 GPUs here; use --device cpu'), (1, 'cuda:1', 'torch sees 1 GPUs'),
+    (1, 'tpu', "'tpu' is unknown; use 'auto', 'cpu' or 'cuda'")])
+def test_the_device_of_one_process(monkeypatch, n, name, device):
+    gpus(monkeypatch, n)
+    if ' ' not in device: assert str(pick_device(name))==device
+    else:
+        with pytest.raises(MachineError, match=device): pick_device(name)
+    assert Machine('cpu').place(3)==torch.device('cpu')
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
+    gpus(monkeypatch, 2, processes=2)
+    devices = [pick_device('cuda', 1), pick_device('auto'), pick_device(torch.device('cuda:1')),
+        pick_device('cpu', 1), Machine().place(1)]
+    assert [str(d) for d in devices]==['cuda:1', 'cuda:0', 'cuda:1', 'cpu', 'cuda:1']
+    with pytest.raises(MachineError, match="device='cuda:1' would put 2 processes on one GPU"):
+        pick_device('cuda:1', 1)
+    with pytest.raises(MachineError, match='process 3 of this machine finds only 2 GPUs'):
+        pick_device('cuda', 2)
+
+
+def switches():
+    return (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled())
+
+
+@pytest.mark.parametrize('fields, inside', [({}, (True, False, 'highest', False)),
+    (dict(matmul_precision='high'), (True, False, 'high', False)),
+    (dict(deterministic=True), (False, True, 'highest', True)),
+    (dict(cudnn_benchmark=False), (False, False, 'highest', False))])
+def test_switches_of_torch_are_set_and_put_back(monkeypatch, fields, inside):
+    monkeypatch.delenv('CUBLAS_WORKSPACE_CONFIG', raising=False)
+    before = switches(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with suppress(KeyError), backend_settings(Machine(**fields)):
+        assert switches()==inside and torch.is_deterministic_algorithms_warn_only_enabled()
+        assert ('CUBLAS_WORKSPACE_CONFIG' in os.environ)==('deterministic' in fields)
+        raise KeyError # whatever happens inside
+    assert (switches(), torch.is_deterministic_algorithms_warn_only_enabled())==before
+
+
+def test_memory_is_kept_where_there_is_glibc(monkeypatch):
+    monkeypatch.setattr('ctypes.CDLL', lambda name: object())
+    assert not keep_memory()
+    calls = []
+    library = mock.Mock(mallopt=lambda *args: calls.append(args) or 1)
+    monkeypatch.setattr('ctypes.CDLL', lambda name: library)
+    assert keep_memory() and calls==[(-4, 0), (-1, -1)]
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+def test_workers_leave_signals_to_the_main_process(monkeypatch):
+    kept = mock.Mock()
+    monkeypatch.setattr(machine, 'keep_memory', kept)
+    before = [signal.getsignal(s) for s in STOPS]
+    try:
+        init_worker(3)
+        assert [signal.getsignal(s) for s in STOPS]==[signal.SIG_IGN]*2 and kept.called
+    finally:
+        for s, handler in zip(STOPS, before): signal.signal(s, handler)
+
+
+def test_parts_that_have_parameters_are_compiled(monkeypatch, capsys):
+    "And once it is said where nothing can be compiled."
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.counter = nn.Linear(2, 2), nn.Identity()
+            self.slow = nn.Sequential(nn.Linear(2, 2))
+    parts, tried, compiled = Parts(), [], mock.Mock()
+    monkeypatch.setattr(nn.Module, 'compile', lambda part, **options: compiled(part, **options))
+    monkeypatch.setattr('torch.compile', lambda f: lambda x: tried.append(x.device.type))
+    assert compile_parts(parts, torch.device('meta')) and tried==['meta']
+    assert compiled.call_args_list==[mock.call(p, dynamic=False) for p in (parts.encoder, parts.slow)]
+    def broken(f): raise OSError('no compiler')
+    monkeypatch.setattr('torch.compile', broken)
+    assert not compile_parts(parts, torch.device('cpu')) and compiled.call_count==2
+    assert capsys.readouterr().err.startswith('torch.compile does not work here (OSError')
+
+
+def test_activations_are_computed_twice_where_an_encoder_can():
+    encoder = nn.Linear(2, 2)
+    checkpoint_activations(encoder, False) # nothing is wanted
+    with pytest.raises(MachineError, match='Linear has no attribute activation_checkpointing'):
+        checkpoint_activations(encoder)
+    encoder.activation_checkpointing = False
+    checkpoint_activations(encoder)
+    assert encoder.activation_checkpointing is True
+
+
+def send(*numbers):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+        time.sleep(.01)
+
+
+@pytest.mark.parametrize('first', STOPS)
+def test_a_signal_sets_the_event(first):
+    before = signal.getsignal(signal.SIGINT)
+    with stop_signals() as event:
+        assert not event.is_set()
+        send(first, signal.SIGINT, signal.SIGTERM) # the others are echoes of a launcher
+        assert event.is_set() and event.signal==first
+        with mock.patch('time.monotonic', lambda: 1e9): # much later
+            send(signal.SIGTERM) # schedulers repeat themselves
+            with pytest.raises(KeyboardInterrupt): send(signal.SIGINT, signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT)==before
