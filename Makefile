@@ -15,7 +15,7 @@ help:
 	@echo 'make readme  write README.md from nbs/index.ipynb'
 	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
 	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
-	@echo 'make mutants break every exported line of losses, momentum, train and driver once; a test must fail each time'
+	@echo 'make mutants break every exported line of losses, memory, loop and run folder once; a test must fail each time'
 
 $(READY): settings.ini setup.py
 	@test -x $(BIN)/python || python3 -m venv .venv
@@ -49,7 +49,7 @@ site: $(READY)
 	$(BIN)/python docs/make_site.py $(PAGES)
 
 mutants: $(READY)
-	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py
+	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py --pytest tests/test_optimizers.py
 
 gpu: $(READY)
 	$(BIN)/python benchmarks/gpu.py

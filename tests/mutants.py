@@ -1,8 +1,8 @@
 """Break every exported line of some notebooks, one mutation at a time, and see a test fail each time.
 
-    python tests/mutants.py                          # losses, momentum, train, driver: `make mutants`
-    python tests/mutants.py 11_losses                # any rooms
-    python tests/mutants.py 21_train --pytest tests/test_sudden_death.py # for those that the page lets live
+    python tests/mutants.py                    # losses, memory, loop, run folder: `make mutants`
+    python tests/mutants.py lessons/04_losses  # any pages
+    python tests/mutants.py library/loop --pytest tests/test_sudden_death.py # for those that the page misses
 
 A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a condition
 negated, an operator swapped, a constant raised by one, an argument dropped, a method call skipped.
@@ -21,6 +21,7 @@ import ast
 import copy
 import json
 import linecache
+import re
 import shutil
 import signal
 import subprocess
@@ -32,61 +33,57 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ('11_losses', '13_momentum', '21_train', '22_driver')
+ROOMS = ('lessons/04_losses', 'lessons/07_memory', 'library/loop', 'library/run_folder')
 SKIP = ('eval:', 'slow', 'cuda', 'data') # directives of cells that a notebook test does not run
 
 # (room, before, after as the report says them, why no test can tell the difference)
 EQUIVALENT: list[tuple[str,str,str,str]] = [
-    ('13_momentum', '@torch.no_grad()', '(deleted)',
+    ('lessons/07_memory', '@torch.no_grad()', '(deleted)',
         'of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves memory'),
-    ('17_machine',
-        'torch.compile(torch.sin)(torch.zeros(1, device=device))',
-        'torch.compile(torch.sin)(torch.zeros(2, device=device))',
-        'the size of the probe does not matter'),
-    ('21_train', 'drawn = -1', 'drawn = -2', 'any number that is no epoch'),
-    ('21_train',
-        "each = getattr(data, 'item_bytes', lambda: 0)() if workers else 0",
-        "each = getattr(data, 'item_bytes', lambda: 0)() if workers else 1",
+    ('library/loop', 'drawn, size = (-1, self.batch // world_size())',
+        'drawn, size = (-2, self.batch // world_size())',
+        'any number that is no epoch'),
+    ('library/loop',
+        "item = getattr(data, 'item_bytes', lambda: 0)() if workers else 0",
+        "item = getattr(data, 'item_bytes', lambda: 0)() if workers else 1",
         'without workers no memory is shared, whatever an item takes'),
-    ('21_train', 'with no_sync(model, part + 1 < order.accumulate):', '(deleted)',
+    ('library/loop',
+        'more = part + 1 < order.accumulate and isinstance(model, DistributedDataParallel)',
+        'more = part + 2 < order.accumulate and isinstance(model, DistributedDataParallel)',
         'averages gradients after each batch of a step instead of once; the sum is the same'),
-    ('21_train',
-        'with no_sync(model, part + 1 < order.accumulate):',
-        'with no_sync(model, part + 2 < order.accumulate):',
-        'averages gradients after each batch of a step instead of once; the sum is the same'),
-    ('21_train',
+    ('library/loop',
         'with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):',
         'with torch.autocast(device.type, dtype):',
         'autocast to float32 switches itself off, with a warning'),
-    ('21_train',
+    ('library/loop',
         'with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):',
         'with torch.autocast(device.type, enabled=dtype != torch.float32):',
         'bfloat16 is the CPU default; on a GPU it is not'),
-    ('21_train',
+    ('library/loop',
         'losses += [] if loss is None else [loss.detach()]',
         'losses += [] if loss is None else [loss]',
         'holds a graph in memory until the step is over, and changes no number'),
-    ('21_train',
+    ('library/loop',
         'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...',
         'return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}',
         'a matter of speed on a GPU'),
-    ('21_train',
+    ('library/loop',
         'return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...',
         'return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in ba...',
         'a matter of speed on a GPU'),
-    ('22_driver',
+    ('library/run_folder',
         "return json.loads(path.read_text(encoding='utf-8'))",
         'return json.loads(path.read_text())',
         'UTF-8 is what almost every machine reads without being told'),
-    ('22_driver',
+    ('library/run_folder',
         "return json.loads(path.read_text(encoding='utf-8'))",
         "return json.loads(path.read_text(encoding='utf-8_'))",
         'another name of the same encoding'),
-    ('22_driver',
+    ('library/run_folder',
         "with self.path.open(newline='') as f:",
         'with self.path.open() as f:',
         'the csv module asks for it; it changes nothing where lines end in \\n'),
-    ('22_driver',
+    ('library/run_folder',
         "with self.path.open('a', newline='') as f:",
         "with self.path.open('a') as f:",
         'the csv module asks for it; it changes nothing where lines end in \\n'),
@@ -282,6 +279,7 @@ def copy_with(mutant:Mutant|None, room:str, folder:Path)->Path:
         cell['source'] = '\n'.join([l for l in code(cell).splitlines() if l.startswith('#|')]
             + [mutant.source])
     path = folder/f'{room}.ipynb'
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(nb))
     return path
 
@@ -330,7 +328,8 @@ def end_group(pid:int)->None:
 
 def module_of(room:str)->Path:
     cells = [c for c in read(room)['cells'] if c['cell_type']=='code']
-    name = next(d.split()[1] for c in cells for d in directives(c) if d.startswith('default_exp'))
+    name = next(d.split()[1] for c in cells for d in directives(c)
+        if d.startswith('default_exp') or re.match(r'export \w', d)) # a page that adds to a module names it
     return Path('vssl_nb', *name.split('.')).with_suffix('.py')
 
 def pytest_fails(mutant:Mutant|None, tests:list[str], folder:Path, limit:float)->str:
@@ -367,7 +366,7 @@ def preload(rooms:list[str])->None:
 
 def main()->int:
     ask = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    ask.add_argument('rooms', nargs='*', default=list(ROOMS), help='notebooks, such as 11_losses')
+    ask.add_argument('rooms', nargs='*', default=list(ROOMS), help='notebooks, such as lessons/04_losses')
     ask.add_argument('--pytest', nargs='*', default=[],
         help='test files for the mutants that the notebook lets through')
     ask.add_argument('--jobs', type=int, default=os.cpu_count(), help='children at a time')
@@ -375,7 +374,7 @@ def main()->int:
     ask.add_argument('--list', action='store_true', help='print the mutants and stop')
     arg = ask.parse_args()
     os.environ.update(IN_TEST='1', MPLBACKEND='agg')
-    rooms = [Path(r).name.removesuffix('.ipynb') for r in arg.rooms]
+    rooms = [r.removeprefix('nbs/').removesuffix('.ipynb') for r in arg.rooms]
     mutants = [m for r in rooms for m in collect(r) if arg.grep in m.what]
     if arg.list:
         for m in mutants: print(f'{m.room} cell {m.cell}:{m.line}  {m.what}')
