@@ -48,7 +48,7 @@ def made_up(short, n=16):
     "Pairs without videos: smooth random patterns that slide, turn and grow a little."
     import torch
     import torch.nn.functional as F
-    from vssl_nb.data.motion import warp
+    from vssl_nb.data.views import warp
     g = torch.Generator().manual_seed(0)
     H, W = short, round(short*4/3)
     x = sum(F.interpolate(torch.rand(n, 1, H//k, W//k, generator=g), (H, W), mode='bicubic')*k
@@ -73,8 +73,8 @@ def timed(work, device, rounds):
 def iterations(a, b):
     "Pixel-iterations a pair, on average, until it stops."
     import torch
-    from vssl_nb.data import motion
-    seen, parts = 0, motion._parts(False)
+    from vssl_nb.data import views
+    seen, parts = 0, views._parts(False)
 
     def step(u, p, g, r, inverse, moving, *how):
         nonlocal seen
@@ -82,7 +82,7 @@ def iterations(a, b):
         return parts[0](u, p, g, r, inverse, moving, *how)
     with torch.no_grad():
         for i in range(len(a)):
-            motion._pairs(a[i:i+1].float(), b[i:i+1].float(), motion.tvl1, (step, *parts[1:]))
+            views._pairs(a[i:i+1].float(), b[i:i+1].float(), views.tvl1, (step, *parts[1:]))
     return seen/len(a)
 
 
@@ -111,7 +111,7 @@ def table(rows):
 def measure(a, b, device, rounds, few, copies):
     "Rows of the table for pairs of one size."
     import torch
-    from vssl_nb.data.motion import TVL1, tvl1
+    from vssl_nb.data.views import TVL1, tvl1
     a, b = a[:, None], b[:, None] # (N, 1, H, W)
     size, rows, theirs = f'{a.shape[3]} x {a.shape[2]}', [], None
     def say(way, seconds, pairs, out, bound=None):

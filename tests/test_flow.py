@@ -5,7 +5,7 @@ import torch
 
 from vssl_nb.data import manifest
 from vssl_nb.data.clips import grey
-from vssl_nb.data.motion import quantise_flow, tvl1, warp
+from vssl_nb.data.views import quantise_flow, tvl1, warp
 from vssl_nb.data.video import decode, probe
 
 cv2 = pytest.importorskip('cv2', reason='OpenCV is not installed')
@@ -107,7 +107,7 @@ def test_known_flow(H, W, size):
     (dict(tau=.15), dict(tau=.15))])
 def test_every_setting_means_what_opencv_means(settings, theirs):
     "With few iterations: with many, the last bits decide when they end (a grey level is worth 0.003 pixels)."
-    from vssl_nb.data.motion import TVL1
+    from vssl_nb.data.views import TVL1
     a, b, _ = known(6, 96, 128, .5)
     few = dict(warps=2, outerIterations=2, innnerIterations=7)
     got, default = opencv(a, b, **few | theirs), opencv(a, b, **few)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from vssl_nb import cli
-from vssl_nb.data import flow, manifest, motion, toy
+from vssl_nb.data import flow, manifest, toy, views
 from vssl_nb.data.video import decode, encode, probe
 
 FLOW = [sys.executable, '-m', 'vssl_nb.cli', 'flow']
@@ -128,8 +128,8 @@ def test_what_is_stored_is_the_flow(whole):
         grey = next(flow.frame_chunks(whole/row.video, 2**40))
         # one pair at a time, in one thread
         f = torch.cat([dis.compute(grey[i:i+1], grey[i+1:i+2]) for i in range(len(grey)-1)])
-        assert torch.equal(stored, motion.flow_to_image(f))
-        assert (motion.image_to_flow(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
+        assert torch.equal(stored, views.flow_to_image(f))
+        assert (views.image_to_flow(stored) - f.clamp(-20, 20)).abs().max() <= 20/255 + 1e-5
 
 
 def test_the_small_codec_keeps_its_word(place, whole):

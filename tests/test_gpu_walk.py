@@ -67,9 +67,9 @@ def test_memory(monkeypatch, tmp_path):
 
 def quick_flow(monkeypatch):
     "One iteration of the solver is like the next."
-    from vssl_nb.data import motion
-    monkeypatch.setattr(motion, 'can_compile', lambda kind: False)
-    monkeypatch.setattr(motion, 'tvl1', motion.TVL1(scales=2, warps=1, outer=1, inner=6))
+    from vssl_nb.data import views
+    monkeypatch.setattr(views, 'can_compile', lambda kind: False)
+    monkeypatch.setattr(views, 'tvl1', views.TVL1(scales=2, warps=1, outer=1, inner=6))
 
 
 def test_flow(tmp_path, monkeypatch):

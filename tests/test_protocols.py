@@ -20,7 +20,7 @@ from vssl_nb.training.distributed import rank, run_distributed
 from vssl_nb.measure.features import FeatureStore, extract, feature_key, restrict
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row
-from vssl_nb.data.motion import residual
+from vssl_nb.data.views import frame_residual
 from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, colour_change, counted, protocol
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
@@ -186,7 +186,7 @@ def test_official_features_equal_a_slow_reference(data, encoder):
                 colours = ('brightness', 'contrast', 'saturation', 'hue', 'order')
                 drawn = {k: drawn[k][:, None] for k in colours}
                 with torch.no_grad():
-                    y = encoder.eval()(residual(augment.apply(x[None, None], drawn)[:, 0])/.05)[0]
+                    y = encoder.eval()(frame_residual(augment.apply(x[None, None], drawn)[:, 0])/.05)[0]
                 total = total + F.normalize(y.double(), dim=0)
             torch.testing.assert_close(found.x[i], (total/len(numbers)).float(), rtol=1e-5, atol=1e-6)
 
@@ -277,7 +277,7 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder, monkeypatch):
     clips = clip_frames(p, 60)
     assert len(clips) == 18
     monkeypatch.setattr(features, 'CLIPS_READ', 7) # three parts
-    def features_of(c): return encoder.eval()(residual(clip_of(c)[None]/255)/.05)[0].double()
+    def features_of(c): return encoder.eval()(frame_residual(clip_of(c)[None]/255)/.05)[0].double()
     def clip_of(c): return decode(m.file(0), c.tolist()).permute(3, 0, 1, 2)
     with torch.no_grad(): slow = torch.stack([features_of(c) for c in clips]).mean(0)
     for batch in (1, 7, 100):

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from . import motion
+from . import views
 from ..training.distributed import Place, process_place
 from .manifest import Manifest, further_columns, open_data, write
 from .video import VideoError, iter_frames
@@ -152,10 +152,10 @@ def flow_method(
             parallel=True)
     where = _device(device, local)
     if name == 'raft': return _raft(weights, where)
-    compiled = compiled and motion.can_compile(where.type) # written down, because the last digits differ
+    compiled = compiled and views.can_compile(where.type) # written down, because the last digits differ
     def f(a:Tensor, b:Tensor)->Tensor:
-        return motion.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
-    return FlowMethod(f, dict(method=name, compiled=compiled) | asdict(motion.tvl1), where)
+        return views.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
+    return FlowMethod(f, dict(method=name, compiled=compiled) | asdict(views.tvl1), where)
 
 # %% ../../nbs/library/flow.ipynb #fd0dd3bb
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class ComputeStage:
                 if self.stop.is_set(): raise ExtractionStopped
                 n = min(self.most, len(piece)-1-at)
                 try:
-                    done.append(motion.flow_to_image(self.method.compute(piece[at:at+n],
+                    done.append(views.flow_to_image(self.method.compute(piece[at:at+n],
                         piece[at+1:at+1+n])).cpu())
                 # its traceback holds on to the memory, so it must be gone first
                 except torch.OutOfMemoryError: pass
@@ -574,7 +574,7 @@ def plan_extraction(
     place = process_place({'MASTER_ADDR': '-', 'MASTER_PORT': '0', **environ})
     how = flow_method(name, device, weights, place.local, compiled)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    settings = dict(format=1, bound=motion.FLOW_BOUND, codec=codec) | how.settings
+    settings = dict(format=1, bound=views.FLOW_BOUND, codec=codec) | how.settings
     return ExtractionJob(table, flow_paths(table, inside, CODECS[codec].suffix),
         table.root/(to or table.path.name), table.root/inside, how, codec, json.loads(json.dumps(settings)),
         place, workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))), progress)

@@ -42,11 +42,10 @@ from ..data.clips import STREAMS, VideoCache, centre, check_streams, one_of, sen
 from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Machine, init_worker, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read
-from ..data.motion import tvl1_live
+from ..data.views import Views, live_flow, streams, tvl1_live
 from .protocols import CROPS, PROTOCOLS, Protocol, clip_frames, colour_change, counted
 from .protocols import crop_boxes, protocol
 from ..data.video import VideoError, probe
-from ..data.views import Views, live_flow, streams
 
 # %% ../../nbs/library/features.ipynb #ec2e1eaf
 @dataclass

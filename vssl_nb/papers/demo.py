@@ -24,7 +24,7 @@ from ..runs.pretraining import pretrain
 from ..data.flow import extract_flow
 from ..training.machine import Machine
 from ..data.manifest import Manifest, read
-from ..data.motion import image_to_flow
+from ..data.views import image_to_flow
 from ..methods.recipes import Recipe, find, flat_fields, override, to_dict
 from .report import html, table
 from ..training.loop import TrainError

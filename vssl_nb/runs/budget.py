@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import default_collate
 from torch.utils.flop_counter import flop_registry
 
-from ..data import motion
 from ..nets.backbones import cost, create
 from .parts import build_method, flow_is_live, training_draw, view_options
 from ..training.machine import DTYPES, Machine, checkpoint_activations
@@ -28,7 +27,7 @@ from .pretended_gpu import PretendedGPU
 from ..methods.recipes import Recipe, override
 from ..training.loop import ResumableBatchSampler, TrainingState, never_learned, prefetch, prepare
 from ..training.loop import shared_memory, take_step
-from ..data.views import Views, streams
+from ..data.views import Views, streams, tvl1_live
 
 class MemoryWatch(TorchDispatchMode):
     "Writes down what each operation on a device allocates, frees, reads, writes and computes."
@@ -136,7 +135,7 @@ def _method(recipe:Recipe, videos:int, checkpointing:bool)->tuple[Any, Views]:
     method: Any = build_method(recipe, videos)
     checkpoint_activations(method.encoder, checkpointing)
     # one iteration of the solver takes as much as the next
-    live = partial(replace(motion.tvl1_live, warps=1, inner=2), compiled=False)
+    live = partial(replace(tvl1_live, warps=1, inner=2), compiled=False)
     how = view_options(recipe) | ({'live': live} if flow_is_live(recipe) else {})
     return method, Views(recipe.views, **how, augmentation=recipe.augment.augmentation)
 

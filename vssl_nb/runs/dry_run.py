@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from ..data import motion
 from ..nets.backbones import cost, create
 from ..nets.heads import make_head
 from .budget import FRACTION, GPUS, RESERVE, VIDEOS, Plan, Trace, fitting_videos
@@ -27,7 +26,7 @@ from ..training.loop import make_optimizer
 from .pretended_gpu import PretendedGPU
 from ..methods.recipes import Recipe, find, override
 from ..training.loop import ResumableBatchSampler, TrainingState, fit
-from ..data.views import Views, streams
+from ..data.views import Views, streams, tvl1_live
 
 FRAME = (240, 320) # height and width of the videos that the crops are drawn for, pixels
 
@@ -138,7 +137,7 @@ def dry_run(
     checkpoint_activations(method.encoder, activation_checkpointing)
     options = view_options(recipe)
     if flow_is_live(recipe): # one iteration of the solver is like the next
-        options['live'] = partial(replace(motion.tvl1_live, warps=1, inner=2), compiled=False)
+        options['live'] = partial(replace(tvl1_live, warps=1, inner=2), compiled=False)
     views = Views(recipe.views, **options, augmentation=recipe.augment.augmentation)
     def opt(m): return make_optimizer(m, learning.optimizer, learning.lr, learning.weight_decay,
         learning.sgd_momentum)

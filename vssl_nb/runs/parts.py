@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data import motion
 from ..data.clips import TrainClips, VideoCache, find_augmentation, random_clips
 from ..data.manifest import Manifest
-from ..data.views import Views, streams
+from ..data.views import Views, streams, tvl1_live
 from ..measure.protocols import Protocol, protocol
 from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
 from ..names import error_in_words, load_object
@@ -109,7 +108,7 @@ def view_options(
     "How the recipe makes its views."
     options = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
     if recipe.normalisation=='none': options |= {'mean': (0.,)*3, 'std': (1.,)*3}
-    return options | ({'live': motion.tvl1_live} if flow_is_live(recipe) else {})
+    return options | ({'live': tvl1_live} if flow_is_live(recipe) else {})
 
 def training_views(
     recipe:Recipe,
