@@ -26,8 +26,7 @@ from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
 from vssl_nb.runs.evaluation import Trained, open_trained  # noqa: E402
 from vssl_nb.runs.pretraining import view_options  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
-from vssl_nb.measure.health import FixedClips  # noqa: E402
-from vssl_nb.measure.looking import frozen_by_class, gain_by_group, motion_focus, need_of_motion  # noqa: E402
+from vssl_nb.measure.health import FixedClips, frozen_by_class, gain_by_group, motion_focus, need_of_motion  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 
 
@@ -38,8 +37,7 @@ def focus(t: Trained, how: Machine, encoder=None) -> dict[str, float]:
     "Where an encoder looks in the test videos of a run."
     p, encoder = t.protocol('clean', clips=1), encoder or t.encoder
     seen = extract(encoder, t.manifest, 'train', t.split, t.view, p, machine=how, **view_options(t.recipe))
-    clips = FixedClips(t.manifest, t.manifest.select('test', t.split), t.view, 1, p.length, p.stride, p.size,
-        p.pad, **view_options(t.recipe))
+    clips = FixedClips(t.manifest, t.manifest.select('test', t.split), t.view, p, **view_options(t.recipe))
     found = motion_focus(encoder, clips, linear_probe(seen, PROBES['clean_probe']))
     return {k: round(v, 5) for k, v in found.items()}
 

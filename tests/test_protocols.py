@@ -230,7 +230,7 @@ def test_whoever_is_in_the_pass_moves_no_bit(name):
     net,rng = backbones.create(name, seed=0).eval(),torch.Generator().manual_seed(0)
     x = torch.rand(6, 3, 16, 64, 64, generator=rng)
     plain = [p.stride() for p in net.parameters()]
-    with features._frozen(net, torch.device('cpu')):
+    with features.frozen(net, torch.device('cpu')):
         for dtype in ('float32', 'bfloat16'):
             see = protocol(dtype=dtype)
             def passed(order): return features._pass(net, x[order], 'rgb', see)

@@ -564,12 +564,12 @@ class Predict:
                 if not v.exists(): raise path_missing(v, 'name a video')
         refuse_early(self.data, out=self.out)
         from .measure import classify
-        from .measure.features import as_manifest, videos_of
+        from .measure.features import as_manifest, check_suffix, videos_of
         from .training.machine import Machine
         if self.top < 1: raise Mistake(f'--top {self.top}: must be 1 or more')
         if not self.videos and self.data is None:
             raise Mistake(f'{self.source}: no video was named; give files, or a folder with --data')
-        if self.out: classify.check_prediction_file(self.out)
+        if self.out: check_suffix(self.out, *classify.PREDICTION_FILES)
         classifier = classify.load_classifier(self.source, self.outside)
         table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
         found = classify.predict_videos(classifier, table, flow=self.flow, batch=self.batch,
@@ -708,18 +708,19 @@ class UncertaintyCommand:
     def run(self):
         if self.show < 0: raise Mistake(f'--show {self.show}: must be 0 or more')
         refuse_early(self.data, self.folder, out=self.out)
-        from .measure import uncertainty as doubt
-        if self.out: doubt.check_ranking_file(self.out)
+        from .measure import gaussian
+        from .measure.features import check_suffix
+        if self.out: check_suffix(self.out, '.csv')
         from .runs.evaluation import open_trained
         from .training.machine import Machine
         data = open_trained(self.folder).manifest if self.data is None else self.data
-        found, videos = doubt.folder_gaussians(self.folder, data, self.clips, self.of, self.batch,
+        found, videos = gaussian.folder_gaussians(self.folder, data, self.clips, self.of, self.batch,
             Machine(self.device, workers=self.workers))
-        ranked = doubt.rank_videos(found, videos)
+        ranked = gaussian.rank_videos(found, videos)
         lost = {videos.rows[r].video: why for r,why in found.dropped.items()}
-        print(doubt.ranking_text(ranked, self.show))
+        print(gaussian.ranking_text(ranked, self.show))
         for video,why in lost.items(): print(f'unreadable: {video}: {why}', file=sys.stderr)
-        if self.out: print(doubt.write_ranking(self.out, ranked, lost))
+        if self.out: print(gaussian.write_ranking(self.out, ranked, lost))
 
 @dataclass
 class Claims:

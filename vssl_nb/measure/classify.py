@@ -6,8 +6,8 @@
 __all__ = ['SELECTIONS', 'PROBES', 'PREDICTION_FILES', 'hold_out', 'hold_out_rows', 'labelled_rows', 'softmax_regression',
            'LinearProbe', 'Linear', 'folded', 'linear_probe', 'Predictions', 'label_ranks', 'confusion_matrix',
            'accuracy', 'two_stream', 'classify', 'VideoClassifier', 'predict_rows', 'collect_predictions',
-           'predict_videos', 'export_classifier', 'load_classifier', 'check_prediction_file', 'write_predictions',
-           'save_predictions', 'load_predictions', 'classification_row']
+           'predict_videos', 'export_classifier', 'load_classifier', 'write_predictions', 'save_predictions',
+           'load_predictions', 'classification_row']
 
 # %% ../../nbs/library/classify.ipynb #dcb67216
 import csv
@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from ..data.clips import one_of
 from ..data.manifest import Manifest
-from .features import Features, as_manifest, encoder_views, extract_clips, mean_of_clips
-from .features import read_record, refuse_foreign_view, refuse_missing_flow, trusted
+from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips
+from .features import mean_of_clips, read_record, refuse_foreign_view, refuse_missing_flow, trusted
 from .features import write_record
 from .gaussian import video_probabilities
 from .protocols import CROPS, Protocol
@@ -585,19 +585,13 @@ def load_classifier(
 # %% ../../nbs/library/classify.ipynb #2aab5a45
 PREDICTION_FILES = ('.csv', '.json')
 
-def check_prediction_file(path)->Path:
-    "ValueError for a kind of file that is not known."
-    if Path(path).suffix not in PREDICTION_FILES:
-        raise ValueError(f"{path}: ends in neither {' nor '.join(PREDICTION_FILES)}; name a file that does")
-    return Path(path)
-
 def write_predictions(
     path, # ends in .csv or .json
     pred:Predictions,
     videos:Sequence[str], # name of each row
 )->Path:
     "Probabilities of all classes, and what could not be read, whole or not at all."
-    path,C = check_prediction_file(path),pred.classes
+    path,C = check_suffix(path, *PREDICTION_FILES),pred.classes
     p = dict(zip(pred.row.tolist(), pred.p.tolist()))
     best = {r: C[max(range(len(C)), key=x.__getitem__)] for r,x in p.items()} # the first among equals
     rows = sorted({*p, *pred.dropped})

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['CLIPS_READ', 'SAVE_SECONDS', 'VIEW_OPTIONS', 'Features', 'code_digest', 'fingerprint', 'clips_together',
-           'feature_key', 'ProtocolClips', 'evaluating', 'clip_batch', 'on_its_way', 'extract_clips', 'mean_of_clips',
-           'collect_features', 'extract', 'write_record', 'read_record', 'save_features', 'load_features',
-           'FeatureStore', 'restrict', 'as_manifest', 'videos_of', 'encoder_views', 'encoder_protocol',
-           'refuse_missing_flow', 'Preprocess', 'trusted', 'refuse_foreign_view', 'open_encoder']
+           'feature_key', 'ProtocolClips', 'evaluating', 'frozen', 'clip_batch', 'on_its_way', 'extract_clips',
+           'mean_of_clips', 'collect_features', 'extract', 'check_suffix', 'write_record', 'read_record',
+           'save_features', 'load_features', 'FeatureStore', 'restrict', 'as_manifest', 'videos_of', 'encoder_views',
+           'encoder_protocol', 'refuse_missing_flow', 'Preprocess', 'trusted', 'refuse_foreign_view', 'open_encoder']
 
 # %% ../../nbs/library/features.ipynb #182b1f01
 import dataclasses
@@ -253,8 +253,8 @@ def evaluating(encoder:nn.Module)->Iterator[torch.device]: # where it is
         for m,mode in modes.items(): m.training = mode
 
 @contextmanager
-def _frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
-    "In eval mode on a device, its convolutions with channels last; afterwards as it was."
+def frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
+    "A network in eval mode on a device, its convolutions with channels last; afterwards as it was."
     weights = [(p, p.data) for p in encoder.parameters() if p.ndim==5]
     with evaluating(encoder) as home:
         try:
@@ -384,7 +384,7 @@ def extract_clips(
     data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache)
     see,size = Views((view,), **views | {'live': None}),clips_together(device, protocol, batch)
     bar = tqdm(total=len(rows), desc=f'features of the {role}', unit='video', disable=not machine.progress)
-    with _frozen(encoder, device), bar, closing(_batches(data, see, live, size, machine, device)) as batches:
+    with frozen(encoder, device), bar, closing(_batches(data, see, live, size, machine, device)) as batches:
         clips,bad = list[Tensor](),''
         for parts,read in _late(batches, lambda x: _pass(encoder, x, view, protocol)):
             x,at = read(),0
@@ -490,6 +490,12 @@ def extract(
     return features
 
 # %% ../../nbs/library/features.ipynb #590c3110
+def check_suffix(path:str|Path, *suffixes:str)->Path:
+    "ValueError for a kind of file that is not known."
+    if Path(path).suffix in suffixes: return Path(path)
+    if len(suffixes)==1: raise ValueError(f'{path}: is no {suffixes[0]}; name a file that ends in {suffixes[0]}')
+    raise ValueError(f"{path}: ends in neither {' nor '.join(suffixes)}; name a file that does")
+
 def write_record(
     path:str|Path, # a .safetensors file; its folder is made when missing
     data:dict[str,Tensor], # on the CPU

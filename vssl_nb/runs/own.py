@@ -28,6 +28,7 @@ from ..nets.backbones import create
 from ..training.checkpoints import write_whole
 from ..training.distributed import is_main
 from ..training.loop import TrainingState, fit, read_json, write_json
+from ..measure.protocols import protocol
 from ..training.machine import DTYPES, Machine, backend_settings, init_worker
 from .evaluation import Trained, open_trained
 from .parts import build, training_clips, training_device, training_views, view_options
@@ -305,11 +306,11 @@ def _encode_videos(t:Trained, rows:Sequence[int], machine:Machine, seconds:float
     networks = [t.encoder, *(create(r.backbone, seed=r.seed+s) for s in range(RANDOM_NETWORKS))]
     for n in networks: n.to(device).eval()
     from_rgb = streams(r.view)==('clips',) and r.view in ('rgb', 'residual')
-    clip = (2, r.sampling.length, r.sampling.stride, r.size, r.sampling.pad)
+    clip = protocol('clean', clips=2, **r.clip)
     kept,parts = list[int](),list[dict[str,Tensor]]()
     for part,raw in _training_clips(t, rows, draws, machine.workers):
         if raw.pop('bad'): continue # another video came in its place
-        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else r.view, *clip,
+        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else r.view, clip,
             **UNCHANGED if from_rgb else options)
         def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, r.view, **options)
             if from_rgb else n)[0] for n in networks], 1)
