@@ -41,7 +41,8 @@ import torch  # noqa: E402
 
 from vssl_nb.data import manifest, toy # noqa: E402
 from vssl_nb.training.checkpoints import read_encoder, read_heads  # noqa: E402
-from vssl_nb.runs.pretraining import pretrain, view_options  # noqa: E402
+from vssl_nb.runs.parts import view_options  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.runs.parts import build_method
 from vssl_nb.nets.heads import bhattacharyya, kl, log_uncertainty, squared_distances  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402

@@ -23,8 +23,8 @@ from step import machine  # noqa: E402
 
 from vssl_nb.nets.backbones import create  # noqa: E402
 from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
-from vssl_nb.runs.evaluation import Trained, open_trained  # noqa: E402
-from vssl_nb.runs.pretraining import view_options  # noqa: E402
+from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained  # noqa: E402
+from vssl_nb.runs.parts import view_options  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
 from vssl_nb.measure.health import FixedClips, frozen_by_class, gain_by_group, motion_focus, need_of_motion  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
@@ -33,7 +33,7 @@ from vssl_nb.training.machine import Machine  # noqa: E402
 def folder(name: str) -> str: return re.sub(r'\W+', '-', name).strip('-') # as benchmarks/moquad.py does
 
 
-def focus(t: Trained, how: Machine, encoder=None) -> dict[str, float]:
+def focus(t: EvaluatedEncoder, how: Machine, encoder=None) -> dict[str, float]:
     "Where an encoder looks in the test videos of a run."
     p, encoder = t.protocol('clean', clips=1), encoder or t.encoder
     seen = extract(encoder, t.manifest, 'train', t.split, t.view, p, machine=how, **view_options(t.recipe))

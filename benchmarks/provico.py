@@ -15,6 +15,7 @@ What the weights of Eq. 10 are worth, and one direction from the same beginning 
     python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
         --out results/provico-weights-toy.json"""
 import argparse
+import csv
 import json
 import re
 import statistics
@@ -28,14 +29,12 @@ from step import machine  # noqa: E402
 
 from vssl_nb.data import toy # noqa: E402
 from vssl_nb.runs.evaluation import baselines, open_trained  # noqa: E402
-from vssl_nb.runs.pretraining import pretrain, view_options  # noqa: E402
+from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
-from vssl_nb.measure.gaussian import (SIMILARITIES, gaussian_head, gaussian_neighbours,  # noqa: E402
-    gaussian_pairs)
+from vssl_nb.measure.gaussian import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
+    gaussian_pairs, match_neighbours, mean_neighbours, spearman, video_uncertainty)
 from vssl_nb.methods.recipes import find, override  # noqa: E402
 from vssl_nb.measure.retrieval import retrieval_recall  # noqa: E402
-from vssl_nb.measure.uncertainty import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
-    spearman, training_uncertainty, video_uncertainty)
 
 BASE, ONE = 'with mining', 'doubt of one direction'
 RUNS: dict[str, dict] = { # name -> what is changed of `provico-toy`
@@ -58,19 +57,32 @@ def train(recipe, data: Path, out: Path, how: Machine) -> None:
     pretrain(recipe, data, out, card.exists(), how, health_every=2)
 
 
+def lines(file: Path) -> list[dict]:
+    if not file.exists(): return []
+    with file.open(newline='', encoding='utf-8') as f: return list(csv.DictReader(f))
+
+
+def training_uncertainty(run: Path) -> dict[str, list[float]]:
+    "Uncertainty over training (the mean of each epoch), and R@1 within the training videos; NaN if not measured."
+    of_epoch: dict[int, list[float]] = {}
+    for r in lines(run/'steps.csv'): of_epoch.setdefault(int(r['epoch']) + 1, []).append(float(r['log_uncertainty']))
+    r1 = {int(r['epoch']): float(r['knn_r1']) for r in lines(run/'health.csv') if r.get('knn_r1')}
+    return {'epoch': [*of_epoch], 'log_uncertainty': [statistics.fmean(v) for v in of_epoch.values()],
+        'knn_r1': [r1.get(e, float('nan')) for e in of_epoch]}
+
+
 def measured(out: Path, how: Machine, whole: bool) -> dict:
     "A line of a run; `whole`: with all that its uncertainty says."
     t = open_trained(out)
-    p, views = t.protocol('clean', clips=CLIPS), view_options(t.recipe)
-    head = gaussian_head(out/'encoder.safetensors')
+    p, views, head = t.protocol('clean', clips=CLIPS), t.views, t.heads['gaussian']
     recall = retrieval_recall(*t.pairs(p, (t.split,), machine=how)[t.split], (1, 5))
     line: dict = {'r1': round(recall[1], 5), 'r5': round(recall[5], 5)}
     query, gallery = gaussian_pairs(t.encoder, head, t.manifest, (t.split,), t.view, p, machine=how,
         **views)[t.split]
     right = {}
-    for metric in SIMILARITIES:
-        found = gaussian_neighbours(metric, query, gallery, head, 1, machine=how)
-        right[metric] = found.right[:, 0]
+    for metric, near in (('cosine', mean_neighbours(query, gallery, 1)),
+            ('match', match_neighbours(query, gallery, head.a, head.b, 1, machine=how))):
+        right[metric] = near.right[:, 0]
         line[metric] = round(right[metric].float().mean().item(), 5)
     u = video_uncertainty(query)
     line |= {'training': training_uncertainty(out), 'log_uncertainty': round(u.log().mean().item(), 4)}

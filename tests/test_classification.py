@@ -25,7 +25,7 @@ from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
 from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, classification_row, classify,
     hold_out, hold_out_rows, linear_probe, load_predictions, save_predictions, two_stream)
-from vssl_nb.measure.features import ProtocolClips, clip_batch
+from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier, dropout_mask
@@ -407,7 +407,7 @@ def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
     m = manifest.Manifest(file.parent/'manifest.csv',
         [manifest.Row(file.name, 'a', 'a', 'test', frames=8, width=320, height=240)], '0')
     item = ProtocolClips(m, [0], protocol(clips=1, crops='ten', length=8, size=128))[0]
-    seen = Views('rgb', mean=(0, 0, 0), std=(1, 1, 1))(clip_batch([(item, slice(10))]))['rgb'][:, 0]
+    seen = Views('rgb', mean=(0, 0, 0), std=(1, 1, 1))(clip_batch(all_clips(item)))['rgb'][:, 0]
     for i in range(10):
         top, left = [(8, 48), (0, 0), (0, 96), (16, 0), (16, 96)][i % 5]
         x = interpolate(frames[:, top:top+224, left:left+224].permute(0, 3, 1, 2), (128, 128),

@@ -82,7 +82,7 @@ def test_the_example_of_the_readme_gives_the_features_of_the_evaluation(place, t
     t = evaluation.open_trained(place/'runs'/view)
     p = t.protocol('clean')
     assert p.clips == 3 == len(got['clips'])
-    theirs = extract(t.encoder, m, 'test', 1, view, p, machine=QUIET, **evaluation.view_options(t.recipe))
+    theirs = extract(t.encoder, m, 'test', 1, view, p, machine=QUIET, **t.views)
     at = theirs.row.tolist().index(row)
     torch.testing.assert_close(got['feature'], theirs.x[at], rtol=1e-5, atol=1e-5)
     assert not got['feature'].requires_grad and not got['encoder'].training

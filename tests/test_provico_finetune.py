@@ -13,7 +13,7 @@ from vssl_nb.data import manifest, toy
 from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import load, read_heads
 from vssl_nb.measure.classify import load_classifier, load_predictions, predict_videos
-from vssl_nb.measure.features import ProtocolClips, clip_batch
+from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.finetuning import as_video_classifier, finetune, predict, preset
@@ -111,7 +111,7 @@ def test_prediction_is_the_mean_of_a_slow_loop_wherever_a_video_stands(place, cr
     data = ProtocolClips(m, rows, how.testing)
     for v in range(3):
         with torch.no_grad():
-            x = Views('rgb')(clip_batch([(data[v], slice(4*n))]))['rgb'][:, 0]
+            x = Views('rgb')(clip_batch(all_clips(data[v])))['rgb'][:, 0]
             said = c.gaussian(c.encoder(x)).unflatten(0, (4, n))
             noise = torch.randn(n, 2, 5, 16, generator=torch.Generator().manual_seed(2))
             p = torch.zeros(8).double()

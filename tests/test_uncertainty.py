@@ -11,7 +11,7 @@ import torch
 from scipy.stats import gmean
 
 from vssl_nb import cli
-from vssl_nb.measure import uncertainty
+from vssl_nb.measure.gaussian import corrupted_uncertainty
 from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import export_encoder, read_encoder, read_heads
 from vssl_nb.runs.evaluation import baselines, measure_encoder, open_trained, retrieve, retrieve_two_streams
@@ -206,7 +206,7 @@ def test_spoiled_videos_of_a_run(here):
     m, rows = t.manifest, t.manifest.select('test')[:6]
     p = t.protocol(clips=2)
     from vssl_nb.runs.parts import view_options
-    seen, found = uncertainty.corrupted_uncertainty(t.encoder, head, m, rows, t.view, p, (1, 2), (.5,),
+    seen, found = corrupted_uncertainty(t.encoder, head, m, rows, t.view, p, (1, 2), (.5,),
         machine=QUIET, **view_options(t.recipe))
     assert sorted(seen) == sorted(rows)
     other = seen[1]

@@ -401,7 +401,7 @@ class Extract:
             for role in ('query',) if p.gallery=='alike' else ('query', 'gallery'):
                 found = extract(t.encoder, t.manifest, 'all', 1, t.view, p, role=role, machine=machine,
                     store=self.folder/'features', shared=True, batch=self.batch,
-                    **evaluation.view_options(t.recipe))
+                    **t.views)
                 if is_first(): print(found, self.folder/'features', sep='\n')
                 if self.out and is_first(): print(_write_named(found, t.manifest, self.out, role))
 

@@ -409,12 +409,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.manifest import Manifest
 from .classify import Linear
-from .features import evaluating
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import compare_features
 

@@ -27,54 +27,16 @@ from .protocols import Protocol, counted, protocol
 from ..training.machine import Machine
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #73427e6b
-def _pack(
-    sim:Tensor, # (Q, n) float32
-    where:Tensor, # (n,) or (Q, n) position in the gallery
-)->Tensor: # (Q, n) long, larger is nearer, no two in a row alike
-    "Similarity and position in one integer; among equals the earlier position is the larger integer."
-    bits = sim.view(torch.int32).long()
-    # floats of either sign in the order of integers; -0. and 0. both become 0
-    order = torch.where(bits < 0, -(bits & 0x7fffffff), bits)
-    return (order << 32) + (0x7fffffff - where)
-
-def _unpack(packed:Tensor)->tuple[Tensor,Tensor]: # position, similarity
-    "Back to position and similarity."
-    order = packed >> 32
-    bits = torch.where(order < 0, -order - 2**31, order)
-    return 0x7fffffff - (packed & 0xffffffff),bits.int().view(torch.float32)
-
 def _best(
     sim:Tensor, # (Q, n) float32
-    first:int, # position of column 0 in the gallery
-    k:int,
-)->Tensor: # (Q, min(k, n)) packed
-    "The k best of each row; only rows with a tie at the border need the slower integer order."
-    value,where = sim.topk(min(k, sim.shape[1]), 1)
-    best = _pack(value, first + where)
-    tied = (sim >= value[:, -1:]).sum(1) > value.shape[1]
-    if tied.any():
-        places = first + torch.arange(sim.shape[1], device=sim.device)
-        best[tied] = _pack(sim[tied], places).topk(best.shape[1], 1).values
-    return best
-
-# %% ../../nbs/lessons/06_retrieval.ipynb #bed07028
-def _better(
-    best:Tensor, # (Q, up to k) packed, of all earlier columns
-    sim:Tensor, # (Q, n) float32, further columns
-    first:int, # position of their first in the gallery
-    k:int,
-)->Tensor: # (Q, up to k) packed
-    "The k best after some further columns; an equal one comes too late."
-    if best.shape[1] < k:
-        both = torch.cat([best, _best(sim, first, k)], 1)
-        return both.topk(min(k, best.shape[1] + sim.shape[1]), 1).values
-    most = int((sim > _unpack(best.min(1, keepdim=True).values)[1]).sum(1).max())
-    if not most: return best
-    if most > k: new = _best(sim, first, k)
-    else:
-        value,where = sim.topk(most, 1) # all that are better than the k-th, and a few that are not
-        new = _pack(value, first + where)
-    return torch.cat([best, new], 1).topk(k, 1).values
+    k:int, # at most n
+)->Tensor: # (Q, k) columns, the largest first
+    "The k largest of each row, the earlier of equals first; only rows with a tie at the border are sorted whole."
+    value,at = sim.topk(k, 1)
+    tied = (sim >= value[:, -1:]).sum(1) > k
+    if tied.any(): at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    at = at.sort(1).values
+    return at.gather(1, sim.gather(1, at).sort(dim=1, descending=True, stable=True).indices)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #aaf4b1e5
 def _check_ks(ks:Sequence[int], gallery:int)->None:
@@ -101,11 +63,16 @@ def nearest_neighbours(
     rows = []
     for some in query.split(chunk):
         q = F.normalize(some.double(), dim=1)
-        best = torch.empty(len(q), 0, dtype=torch.long, device=q.device)
-        for i,part in enumerate(gallery.split(chunk)):
-            best = _better(best, (q @ F.normalize(part.double(), dim=1).T).float(), chunk*i, k)
-        rows.append(best)
-    return _unpack(torch.cat(rows))
+        value,at = q.new_empty(len(q), 0, dtype=torch.float32),torch.empty(len(q), 0).to(q.device, torch.long)
+        for i,part in enumerate(gallery.split(chunk)): # the best so far come first: an equal one is too late
+            new = (q @ F.normalize(part.double(), dim=1).T).float()
+            places = torch.arange(chunk*i, chunk*i + len(part), device=q.device).expand(len(q), -1)
+            value,at = torch.cat([value, new], 1),torch.cat([at, places], 1)
+            best = _best(value, min(k, value.shape[1]))
+            value,at = value.gather(1, best),at.gather(1, best)
+        rows.append((at, value))
+    near,cosine = zip(*rows)
+    return torch.cat(near),torch.cat(cosine)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #34d5d6fc
 KS = (1, 5, 10, 20, 50) # the k of the published tables (b10)

@@ -28,7 +28,6 @@ from ..measure.classify import SELECTIONS, Linear, Predictions, VideoClassifier,
 from ..measure.classify import classification_row, collect_predictions, confusion_matrix, export_classifier
 from ..measure.classify import folded, hold_out_rows, labelled_rows, predict_rows, save_predictions
 from ..measure.features import fingerprint
-from ..measure.gaussian import gaussian_head
 from ..measure.protocols import Protocol
 from ..methods.recipes import RECIPES, Augment, Learning, Recipe, RecipeError, Sampling, Settings
 from ..methods.recipes import Count, SupervisedSettings, find, flat_fields, override, to_dict
@@ -36,7 +35,7 @@ from ..methods.supervised import Classifier
 from ..names import did_you_mean, resolve
 from ..nets.backbones import create
 from .evaluation import keep_results, open_trained, refuse_leak, result_row
-from .parts import Parts, Plateau, build, training_device, view_options
+from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import checkpoint_of, manifest_place, refuse_second_run, try_out
 from ..training.distributed import gather_objects, is_main, on_main, start, world_size
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, drive, machine_card
@@ -400,8 +399,7 @@ def starting_point(
     t = open_trained(source, data)
     refuse_misfit(t.about, t.view)
     refuse_leak(t, split or t.split, name)
-    head = gaussian_head(Path(source)/'encoder.safetensors', ':' in t.recipe.backbone)
-    networks = {'encoder': t.encoder} | ({'gaussian': head} if head else {})
+    networks = {'encoder': t.encoder} | {k: head for k,head in t.heads.items() if k=='gaussian'}
     return Start(t.recipe, t.manifest, networks, str(source), split or t.split)
 
 # %% ../../nbs/library/finetuning.ipynb #af2d2888
@@ -435,9 +433,7 @@ def open_finetuning(
 def export_finetuned(session:Session, begun:Start, out:Path)->Path:
     "The classifier in a file of its own, with all that it takes to measure a video."
     s, r, t = session, begun.recipe, session.training
-    options = {k: v for k,v in view_options(r).items() if k != 'live'} | {'flow': r.flow}
-    about = {'backbone': r.backbone, 'view': r.view, **options, 'recipe': r.name, **t.recipe(r).clip,
-        'clips': t.testing.clips}
+    about = encoder_about(r) | t.recipe(r).clip | {'clips': t.testing.clips}
     classifier = as_video_classifier(s.classifier, t, s.manifest.labels, s.seed, about, name=t.name, run=out.name,
         given=begun.given, split=s.split, selection=t.selection,
         epoch=s.best.get('epoch', t.learning.epochs), manifest_sha256=s.manifest.sha256)

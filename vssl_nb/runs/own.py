@@ -30,7 +30,7 @@ from ..training.distributed import is_main
 from ..training.loop import TrainingState, fit, read_json, write_json
 from ..measure.protocols import protocol
 from ..training.machine import DTYPES, Machine, backend_settings, init_worker
-from .evaluation import Trained, open_trained
+from .evaluation import EvaluatedEncoder, open_trained
 from .parts import build, training_clips, training_device, training_views, view_options
 from .pretraining import open_run, pretrain
 
@@ -285,7 +285,7 @@ def frozen_share(
 RANDOM_NETWORKS = 2
 UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
 
-def _training_clips(t:Trained, rows:Sequence[int], draws:int, workers:int, size:int=16
+def _training_clips(t:EvaluatedEncoder, rows:Sequence[int], draws:int, workers:int, size:int=16
     )->Iterator[tuple[list[int],dict]]: # manifest rows, and a raw batch (draws*size, V, ...)
     "Training clips of some videos at a time, from epochs that the training never reached."
     clips = training_clips(t.recipe, t.manifest)
@@ -295,7 +295,7 @@ def _training_clips(t:Trained, rows:Sequence[int], draws:int, workers:int, size:
     yield from zip(parts, DataLoader(clips, batch_sampler=keys, num_workers=workers, collate_fn=collate,
         worker_init_fn=init_worker, generator=torch.Generator()))
 
-def _encode_videos(t:Trained, rows:Sequence[int], machine:Machine, seconds:float
+def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seconds:float
     )->tuple[list[int],dict[str,Tensor]]: # the rows that can be read, and by name what follows; N: networks
     "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
     # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last clip;
@@ -339,7 +339,7 @@ def _sibling_recall(x:Tensor, source:Tensor)->Tensor: # (B, D), (B,) -> (n,) of 
     return (source[nearest]==source)[siblings].double()
 
 def measure_videos(
-    t:Trained,
+    t:EvaluatedEncoder,
     rows:Sequence[int], # of the manifest
     x:dict[str,Tensor], # features of these videos, from `_encode_videos`
 )->dict[str,Any]: # of verdict.json; *_random: by networks with random weights
@@ -503,7 +503,7 @@ def give_verdict(
     show.save_picture(_nearest_videos(t, rows, x), t.folder/'figures'/'nearest-videos.png')
     return verdict
 
-def _nearest_videos(t:Trained, rows:list[int], x:dict[str,Tensor], n:int=6, k:int=4)->Any: # a picture
+def _nearest_videos(t:EvaluatedEncoder, rows:list[int], x:dict[str,Tensor], n:int=6, k:int=4)->Any: # a picture
     "A frame of n videos, and of the k that the encoder finds most like each."
     mean = x['plain'][:, 0].mean(1)
     at = np.linspace(0, len(rows)-1, min(n, len(rows))).round().astype(int).tolist()

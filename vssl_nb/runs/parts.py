@@ -153,6 +153,13 @@ def lr_schedule(
         else warmup_cosine(cycle, warmup))
     return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
+def encoder_about(recipe:Recipe)->dict[str,Any]: # plain values
+    "Metadata of an encoder's file: what it is, and what it was trained to see."
+    options = {k: v for k,v in view_options(recipe).items() if k!='live'}
+    return {'backbone': recipe.backbone, 'view': recipe.view, **options, 'flow': recipe.flow, **recipe.clip,
+        'clips': recipe.test_clips, 'recipe': recipe.name, 'method': recipe.method.name, 'split': recipe.split,
+        'seed': recipe.seed}
+
 def clean_protocol(
     recipe:Recipe,
 )->Protocol: # the clean protocol with the recipe's clip

@@ -24,7 +24,8 @@ from ..data.manifest import Manifest, has_split, open_data
 from ..measure.health import HealthLog, HealthMonitor
 from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
 from .released import released_weights
-from .parts import GLOBAL_RNG, Parts, blame, build, check_method, flow_is_live, lr_schedule
+from .parts import GLOBAL_RNG, Parts, blame, build, check_method, encoder_about, flow_is_live
+from .parts import lr_schedule
 from .parts import training_clips, training_device, training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load
 from ..training.distributed import gather_objects, is_main, on_main, rank, start, world_size
@@ -352,8 +353,7 @@ def export_run(
     manifest:Manifest,
 )->Path:
     "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
-    options = {k: v for k,v in view_options(recipe).items() if k!='live'}
-    return export_encoder(out/'encoder.safetensors', cast(Any, method.encoder),
-        {'backbone': recipe.backbone, 'view': recipe.view, **options, 'flow': recipe.flow, **recipe.clip,
-            'clips': recipe.test_clips, 'recipe': recipe.name, 'step': step,
-            'manifest_sha256': manifest.sha256}, method.heads() if hasattr(method, 'heads') else None)
+    about = encoder_about(recipe) | {'step': step, 'manifest_sha256': manifest.sha256}
+    return export_encoder(out/'encoder.safetensors', cast(Any, method.encoder), about,
+        method.heads() if hasattr(method, 'heads') else None)
+
