@@ -15,7 +15,7 @@ from vssl_nb.data import manifest
 from vssl_nb.data.video import VideoError, decode, encode, probe
 
 VIDEOS = manifest.test_videos()
-COPIES,PROCESSES,SLOW = 100, 2, 20. # of each film; children; s that one call may take
+COPIES,PROCESSES,SLOW = 100, 2, 20. # of each film; children; s that a case may take
 FOUND = [(4, 2372)] # (film, seed) that a longer run once found: a stream of a kind that PyAV does not know
 REAL = [ # five containers, five codecs, small
     'odd/found/decord_video_90.mov', 'odd/found/torchcodec_h265_video.mp4', 'odd/derived/vp9_cfr.webm',
@@ -56,12 +56,12 @@ def outcome(path: Path) -> dict:
     "What the library makes of one file."
     start = time.monotonic()
     try:
-        p = probe(path, limit=SLOW)
-        clip = decode(path, [0, p.frames//2, p.frames-1], None, (24, 32), seek=p, limit=SLOW)
+        p = probe(path)
+        clip = decode(path, [0, p.frames//2, p.frames-1], None, (24, 32), seek=p)
         assert tuple(clip.shape) == (3, 24, 32, 3) and p.frames > 0 and p.width > 0
         said = {'frames': p.frames, 'damage': p.damage}
     except VideoError as e:
-        assert e.path == path and e.reason and '\n' not in str(e) and 'takes longer' not in e.reason, str(e)
+        assert e.path == path and e.reason and '\n' not in str(e), str(e)
         said = {'refused': e.reason}
     return said | {'seconds': round(time.monotonic()-start, 3)}
 
@@ -100,6 +100,7 @@ def test_damaged_copies_end_in_frames_or_in_one_sentence(tmp_path):
     assert sorted(c['seed'] for c in cases) == [*range(5*COPIES), *[seed for _,seed in FOUND]]
     print(Counter((c['kind'], 'refused' if 'refused' in c else 'damage named' if c['damage'] else 'frames')
         for c in cases), max(c['seconds'] for c in cases))
+    assert max(c['seconds'] for c in cases) < SLOW
     # the test would prove nothing if all files were refused, or none
     assert 50 < sum('refused' in c for c in cases) < 400
     # A film without some of its frames is rarely passed off as whole: Matroska and WebM do not count

@@ -4,12 +4,10 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections import Counter
 from fractions import Fraction
-from unittest import mock
 
 import av
 import numpy as np
@@ -83,7 +81,6 @@ def test_the_damaged_files_are_named_and_no_other(probes):
     "UCF101 and HMDB51 hold healthy files that declare up to 46 frames more than decode: those are no damage."
     readable = {path: p for path,p in probes.items() if isinstance(p, Probe)}
     assert sorted(path.rsplit('/')[-1] for path,p in readable.items() if p.damage) == DAMAGED
-    assert all(p.short == bool(p.damage) for p in readable.values())
     assert sum(p.declared > p.frames and not p.damage for p in readable.values()) >= 12
     said = {path.rsplit('/')[-1]: p.damage for path,p in readable.items() if p.damage}
     assert said['truncated_60pct.avi'] == 'holds 65 of the 123 frames it declares, has damaged frames (1)'
@@ -321,54 +318,13 @@ def test_frame_i_of_the_copy_is_frame_i_of_the_original(name, probes, tmp_path):
         and (nearest == torch.arange(len(old))).float().mean() > .75 and psnr.min() > 33)
 
 
-def test_a_pipe_that_never_delivers_is_refused_and_one_that_got_in_is_cut_off(tmp_path):
+def test_a_pipe_is_refused(tmp_path):
     pipe = tmp_path/'pipe.mp4'
     os.mkfifo(pipe)
     start = time.monotonic()
     for read in (probe, decode, lambda path: transcode(path, tmp_path/'copy.mp4')):
         with pytest.raises(VideoError, match='is not an ordinary file'): read(pipe)
-    assert time.monotonic()-start < 1
-    before = set(threading.enumerate())
-    with mock.patch('vssl_nb.data.video._check_file'): # as a disk that stalls after it was asked
-        for read in (lambda: probe(pipe, limit=.3), lambda: decode(pipe, limit=.3),
-            lambda: transcode(pipe, tmp_path/'copy.mp4', limit=.3)):
-            start = time.monotonic()
-            with pytest.raises(VideoError, match='pipe.mp4: takes longer than 0.3 s to read'): read()
-            assert .3 <= time.monotonic()-start < 2
-        assert not (tmp_path/'copy.mp4').exists() and [f.name for f in tmp_path.iterdir()] == ['pipe.mp4']
-        left = set(threading.enumerate())-before
-        # now something writes, and the threads left behind find out that nobody waits
-        until = time.monotonic() + 10
-        while any(thread.is_alive() for thread in left) and time.monotonic() < until:
-            os.close(os.open(pipe, os.O_RDWR)) # a file is opened twice: to see what it is, and to read it
-            time.sleep(.05)
-    assert not set(threading.enumerate())-before
-
-
-HANGS = '''
-import os, sys
-from unittest import mock
-from torch.utils.data import DataLoader
-from vssl_nb.data.video import VideoError, decode
-class Films:
-    def __len__(self): return 2
-    def __getitem__(self, i):
-        with mock.patch('vssl_nb.data.video._check_file'):
-            try: return len(decode(sys.argv[1+i], limit=.5))
-            except VideoError as e: return e.reason
-if __name__ == '__main__': print(list(DataLoader(Films(), batch_size=None, num_workers=1)))
-'''
-
-
-def test_a_worker_that_hung_in_ffmpeg_goes_on_and_ends(tmp_path):
-    film,pipe = encode(tmp_path/'film.mp4', np.zeros((5, 16, 16, 3), np.uint8)), tmp_path/'pipe.mp4'
-    os.mkfifo(pipe)
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, '-c', HANGS, pipe, film], capture_output=True, text=True,
-        timeout=100)
-    assert (done.returncode, done.stderr) == (0, ''), done.stderr
-    assert done.stdout.startswith("['takes longer than 0.5 s to read; ") and done.stdout.endswith(', 5]\n')
-    assert time.monotonic()-start < 60
+    assert time.monotonic()-start < 1 and [f.name for f in tmp_path.iterdir()] == ['pipe.mp4']
 
 
 @real

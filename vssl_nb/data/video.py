@@ -10,17 +10,13 @@ __all__ = ['Keyframes', 'VideoError', 'encode', 'lmdb_entries', 'Probe', 'probe'
 import io
 import math
 import os
-import queue
-import re
 import stat
 import threading
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,7 +31,6 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
 
-# %% ../../nbs/library/video.ipynb #eaaacb3a
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
     def __init__(self,
@@ -47,20 +42,6 @@ class VideoError(ValueError):
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
-
-class _Clock:
-    "When a call has to be over."
-    def __init__(self, path, limit:float|None):
-        self.path,self.limit,self.end = path,limit,time.monotonic()+(math.inf if limit is None else limit)
-
-    def late(self)->VideoError:
-        return VideoError(self.path, f'takes longer than {self.limit} s to read; re-encode it, or give it '
-            'more time with `limit`')
-
-    def check(self):
-        if time.monotonic() > self.end: raise self.late()
-
-_NO_HURRY = _Clock('', None)
 
 # %% ../../nbs/library/video.ipynb #014cd34e
 # older PyAV has no such argument and converts in one thread anyway
@@ -96,7 +77,6 @@ def _whole(path:Path)->Iterator[Path]:
         raise VideoError(path, f'cannot be written ({_why(e)})') from None
     finally: part.unlink(missing_ok=True)
 
-# %% ../../nbs/library/video.ipynb #e7796549
 def _write(path:Path, frames:Iterator[np.ndarray], fps:float, crf:int, gop:int|None, codec:str, **options:str,
 )->int: # frames written
     "Encode (H, W, 3) uint8 frames in one thread, so that the same frames give the same bytes."
@@ -134,45 +114,6 @@ def encode(
     return path
 
 # %% ../../nbs/library/video.ipynb #9257d350
-class _Helper:
-    "A thread that works for one caller at a time, and waits for the next."
-    def __init__(self):
-        self.asked,self.said = queue.SimpleQueue[Any](),queue.SimpleQueue[tuple[Any, BaseException|None]]()
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while work := self.asked.get():
-            said:tuple[Any, BaseException|None]
-            try: said = work(),None
-            except BaseException as e: said = None,e
-            self.said.put(said)
-            del work,said # frames are not kept until the next call
-
-_idle = list[_Helper]()
-# no thread outlives a fork
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_idle.clear)
-
-def _within(path, limit:float|None, work:Callable[[_Clock], Any])->Any:
-    "What `work` returns; `VideoError` after `limit` seconds, even where it hangs inside FFmpeg."
-    clock,said = _Clock(path, limit),None
-    if limit is None or limit == math.inf: return work(clock)
-    try: helper = _idle.pop()
-    except IndexError: helper = _Helper()
-    helper.asked.put(partial(work, clock))
-    try: said = helper.said.get(timeout=min(max(limit, 0), threading.TIMEOUT_MAX))
-    except queue.Empty: raise clock.late() from None
-    finally: # nothing can stop a thread that hangs in C: it is left behind, and ends should it ever come back
-        clock.end = -math.inf
-        if said: _idle.append(helper)
-        else: helper.asked.put(None)
-    if said[1] is not None: raise said[1]
-    return said[0]
-
-def _container(path)->str|None: # MP4 and AVI say what they are; FFmpeg would ask all it knows, one by one
-    with open(path, 'rb', 0) as f: head = f.read(12)
-    return 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
-
-# %% ../../nbs/library/video.ipynb #7fb8cb89
 def _check_file(path):
     "Refuse what is not a readable file with something in it."
     try: info = os.stat(path)
@@ -186,24 +127,24 @@ def _check_file(path):
     if not os.access(path, os.R_OK):
         raise VideoError(path, 'may not be read by this user; change its permissions')
 
-def _check_kind(path, kind:str): # `kind`: FFmpeg's name of the container
-    if kind in ('tty', 'hls', 'concat', 'dash'): raise VideoError(path, 'is text, not a video')
-    if kind == 'image2' or kind.endswith('_pipe'): raise VideoError(path, 'is a picture, not a video')
-
 @contextmanager
-def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
+def _open(path, threads:int=1):
     "The container and its first video stream that is not cover art."
     _check_file(path)
+    with open(path, 'rb', 0) as f: head = f.read(12)
+    # MP4 and AVI name themselves; FFmpeg would try all kinds that it knows, one by one
+    kind = 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
     # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
     try:
-        container = av.open(os.path.abspath(path), format=_container(path), metadata_errors='ignore',
-            options={'protocol_whitelist': 'file'}, timeout=clock.limit)
+        container = av.open(os.path.abspath(path), format=kind, metadata_errors='ignore',
+            options={'protocol_whitelist': 'file'})
     except (av.FFmpegError, OSError, ValueError) as e:
-        clock.check()
         raise VideoError(path, f'is not a video, or is damaged where it starts or ends ({_why(e)}); copy or '
             'download it again') from None
     with container:
-        _check_kind(path, container.format.name)
+        kind = container.format.name
+        if kind in ('tty', 'hls', 'concat', 'dash'): raise VideoError(path, 'is text, not a video')
+        if kind == 'image2' or kind.endswith('_pipe'): raise VideoError(path, 'is a picture, not a video')
         stream = next((s for s in container.streams.video
             if not s.disposition & av.stream.Disposition.attached_pic), None)
         if stream is None: raise VideoError(path, 'has no video stream')
@@ -213,7 +154,6 @@ def _open(path, threads:int=1, clock:_Clock=_NO_HURRY):
         stream.codec_context.thread_type = 'AUTO' if threads > 1 else 'NONE'
         yield container, stream
 
-# %% ../../nbs/library/video.ipynb #c6fca0dc
 @dataclass
 class _Seen:
     "What the packets of a file tell while it is decoded."
@@ -224,22 +164,20 @@ class _Seen:
     end:float=0. # s, of the last packet of any stream
     stopped:str='' # why decoding ended before the file did
 
-    def add(self, packet, own:bool):
+    def add(self, packet, own:bool): # `own`: of the stream that is decoded
         if not packet.size: return # the last call, not a packet
         if packet.pts is not None:
             self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
-        if own: self.pictures,self.slots = self.pictures+1,max(self.slots, 1+(packet.dts or 0))
         if own:
-            self.blank,self.broken = (self.blank+(packet.size < 16 or packet.is_discard),
-                self.broken+packet.is_corrupt)
+            self.pictures,self.slots = self.pictures+1,max(self.slots, 1+(packet.dts or 0))
+            self.blank += packet.size < 16 or packet.is_discard
+            self.broken += packet.is_corrupt
 
-# %% ../../nbs/library/video.ipynb #da729235
-def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=None)->Iterator[Any]:
+def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
     "The frames that decode, in decode order; damage ends them early, as if the file were shorter."
     n,first,why = 0,None,''
     try:
         for packet in container.demux() if seen else container.demux(stream):
-            clock.check()
             # `packet.stream_index` is 0 in the last packet of every stream
             own = not seen or packet.stream.index == stream.index
             if seen: seen.add(packet, own)
@@ -248,56 +186,19 @@ def _frames(path, container, stream, clock:_Clock=_NO_HURRY, seen:_Seen|None=Non
                     raise VideoError(path, f'changes its size at frame {n} from {first[0]}x{first[1]} to '
                         f'{frame.width}x{frame.height}; re-encode it to one size')
                 yield frame
-                clock.check()
                 n += 1
     except VideoError: raise
     except (av.FFmpegError, OSError, ValueError) as e:
-        clock.check() # an interrupted read is no damage
         why = _why(e)
         if seen: seen.stopped = why
     if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
 
-# %% ../../nbs/library/video.ipynb #c733ea76
-_NUMBERED = re.compile(r'(?P<name>.*?)(?P<number>\d+)\.(jpg|jpeg|png)', re.I)
-
-def _folder_files(folder:Path)->list[Path]: # in the order of their numbers
-    found = sorted((int(m['number']), m['name'], f) for f in folder.iterdir()
-        if (m := _NUMBERED.fullmatch(f.name)))
-    kinds = sorted({name for _,name,_ in found})
-    if len(kinds) > 1:
-        raise VideoError(folder, f"holds pictures of several kinds ('{kinds[0]}…' and '{kinds[1]}…'); "
-            "give each a folder of its own")
-    for at,(n,_,f) in enumerate(found, found[0][0]):
-        if n != at: raise VideoError(folder, f'has no picture {at} before {f.name}; extract the video again')
-    return [f for *_,f in found]
-
-def _folder_frames(folder:Path, need:set[int]|None,
-)->Iterator[tuple[int, Any]]: # number from 0, (H, W, 3) uint8; None for a frame that nobody asked for
-    size:Any = None
-    for n,f in enumerate(_folder_files(folder)):
-        try: x = np.array(Image.open(f).convert('RGB')) if need is None or n in need else None
-        except (OSError, ValueError) as e:
-            raise VideoError(f, f'cannot be read as a picture ({_why(e)}); extract the video again') from None
-        if x is not None and x.shape != (size := size or x.shape):
-            raise VideoError(f, f'is {x.shape[1]}x{x.shape[0]} and the picture before it '
-                f'{size[1]}x{size[0]}; extract the video again')
-        yield n, x
-
 # %% ../../nbs/library/video.ipynb #fb041c2e
-def _is_entry(path,
-)->bool: # the name of an entry of an LMDB, written as a path; or a folder of numbered pictures
-    path = Path(path)
-    return (any(_NUMBERED.fullmatch(f.name) for f in path.iterdir()) if path.is_dir() else not path.exists()
-        and (path.parent/'data.mdb').is_file())
+def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path
+    return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
 
 _opened:dict[str, lmdb.Environment] = {} # real path -> the one opening that py-lmdb allows a process
 _opening = threading.Lock()
-
-def _environment(folder)->lmdb.Environment:
-    real = os.path.realpath(folder)
-    with _opening:
-        if real not in _opened: _opened[real] = lmdb.open(real, readonly=True, lock=False, readahead=False)
-        return _opened[real]
 
 def _forked(): # a child closes what it inherited and opens its own
     global _opening
@@ -307,8 +208,12 @@ def _forked(): # a child closes what it inherited and opens its own
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forked)
 
 def _value(folder, key:str)->bytes:
+    real = os.path.realpath(folder)
     try:
-        with _environment(folder).begin() as txn: value = txn.get(key.encode())
+        with _opening:
+            if real not in _opened:
+                _opened[real] = lmdb.open(real, readonly=True, lock=False, readahead=False)
+        with _opened[real].begin() as txn: value = txn.get(key.encode())
     except lmdb.Error as e:
         raise VideoError(Path(folder)/key, f'is in an LMDB that cannot be read ({str(e)[:120]}); copy the '
             'folder again') from None
@@ -316,11 +221,10 @@ def _value(folder, key:str)->bytes:
         raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
     return value
 
-# %% ../../nbs/library/video.ipynb #1b75e725
 def lmdb_entries(
     folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
 )->dict[str,tuple[str,int]]: # name, `Class/video` -> (entry, frames as the file lists them)
-    "What a released LMDB holds. `VideoError`."
+    "The videos of a released LMDB. `VideoError`."
     try:
         keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__',
             '__vlen__'))
@@ -331,20 +235,16 @@ def lmdb_entries(
             f'{str(e)[:80]})') from None
 
 def _entry_frames(path, need:set[int]|None,
-)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that nobody asked for
-    if Path(path).is_dir():
-        yield from _folder_frames(Path(path), need)
-        return
+)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that is not needed
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31-1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
         count = unpacker.read_array_header()
         if not count: raise VideoError(path, 'has no frames')
         for n in range(count):
-            if need is not None and n not in need:
-                unpacker.skip()
-                yield n, None
-            else: yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert('RGB'))
+            if need is None or n in need:
+                yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert('RGB'))
+            else: yield n, unpacker.skip()
     except VideoError: raise
     except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
         raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
@@ -362,57 +262,46 @@ class Probe:
     rotation:int # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
     # (frame number, pts) from which decoding can start; the pts is a label, not a time
     keyframes:tuple[tuple[int, int], ...]
-    stored:int=0 # pictures found in the file, empty ones that repeat the one before included
-    short:bool=False # is a part of what the file declares not there?
     # what is wrong in an otherwise readable file, as a sentence without its subject; '' where nothing is
     damage:str=''
 
-def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float,
-)->tuple[int, bool, str]: # stored, short, damage
+def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float)->str: # '' for none
     "Compare what a file declares with what is in it."
     stored = max(seen.pictures, seen.slots) if kind == 'avi' else seen.pictures
-    said,of = [],f' of {declared}' if declared else ''
-    if seen.stopped: said.append(f'stops at frame {frames}{of} ({seen.stopped})')
-    elif stored < declared: said.append(f'holds {stored} of the {declared} frames it declares')
+    damage,of = [],f' of {declared}' if declared else ''
+    if seen.stopped: damage.append(f'stops at frame {frames}{of} ({seen.stopped})')
+    elif stored < declared: damage.append(f'holds {stored} of the {declared} frames it declares')
     elif declared and (lost := seen.pictures-seen.blank-frames) > 0:
-        said.append(f'holds frames that do not decode ({lost})')
+        damage.append(f'holds frames that do not decode ({lost})')
     # Matroska counts no frames but knows how long it should be
     early = 'matroska' in kind and duration-seen.end > max(.25, .02*duration)
-    if early: said.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
-    short = bool(said)
-    if corrupt or seen.broken: said.append(f'has damaged frames ({max(corrupt, seen.broken)})')
-    return stored,short,', '.join(said)
+    if early: damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
+    if corrupt or seen.broken: damage.append(f'has damaged frames ({max(corrupt, seen.broken)})')
+    return ', '.join(damage)
 
-# %% ../../nbs/library/video.ipynb #7047ede5
 def _rotation(frame)->int: return round(frame.rotation/90)%4*90
 
 def probe(
-    path:str|os.PathLike, # a video file
-    limit:float|None=600., # seconds it may take; None is no limit
+    path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Probe: # of its first video stream
-    "Decode a whole file once and say what is really in it. `VideoError`."
-    return _within(path, limit, lambda clock: _probe_entry(path) if _is_entry(path) else _probe(path, clock))
-
-def _probe_entry(path)->Probe: # a list of pictures has no frame rate, and each of them is a keyframe
-    for n,picture in _entry_frames(path, {0}):
-        if n==0: h,w = picture.shape[:2]
-    return Probe(n+1, 0., w, h, n+1, 'pictures' if Path(path).is_dir() else 'jpeg', 0, ((0, 0),))
-
-def _probe(path, clock:_Clock)->Probe:
-    keys:list[tuple[int, int]] = []
-    corrupt,seen = 0,_Seen()
-    with _open(path, 1, clock) as (container, stream):
-        for n,frame in enumerate(_frames(path, container, stream, clock, seen)):
+    "Decode a whole file once: what is really in it. `VideoError`."
+    if _is_entry(path): # a list of pictures has no frame rate, and each of them is a keyframe
+        for n,picture in _entry_frames(path, {0}):
+            if n==0: h,w = picture.shape[:2]
+        return Probe(n+1, 0., w, h, n+1, 'jpeg', 0, ((0, 0),))
+    keys,corrupt,seen = list[tuple[int, int]](),0,_Seen()
+    with _open(path) as (container, stream):
+        for n,frame in enumerate(_frames(path, container, stream, seen)):
             corrupt += frame.is_corrupt
             if frame.key_frame and frame.pts is not None: keys.append((n, frame.pts))
         fps,declared,codec = (stream.average_rate or stream.guessed_rate or 0, stream.frames,
             stream.codec.canonical_name)
-        found = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
+        damage = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
     # a damaged file is decoded from its start: what is invented for lost data depends on what came before
-    if found[2]: keys = keys[:1]
+    if damage: keys = keys[:1]
     w,h,turn = frame.width,frame.height,_rotation(frame)
     if turn%180: w,h = h,w
-    return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), *found)
+    return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), damage)
 
 # %% ../../nbs/library/video.ipynb #55b35f87
 _RGB24:Any = av.VideoFormat('rgb24') # by name, it would be looked up for every frame
@@ -426,27 +315,6 @@ def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
         rgb.width, 3)
     turn = _rotation(frame)
     return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
-
-class _Stack:
-    "Frames, each copied to its place while it is warm; many are not laid out before they are there."
-    def __init__(self, need:list[int]|None):
-        self.total:float
-        self.total,self.room = (math.inf, 1) if need is None else (len(need), 128) # None: nobody knows yet
-        self.n,self.left,self.shape,self.blocks = 0,0,(0, 0, 0),list[np.ndarray]()
-
-    def add(self, x:np.ndarray): # (H, W, 3) uint8
-        if x.shape != self.shape:
-            if self.n: raise ValueError(f'frames of {x.shape[1]}x{x.shape[0]} come after one of '
-                f'{self.shape[1]}x{self.shape[0]}')
-            self.shape = x.shape
-        if not self.left:
-            self.left = int(min(self.total-self.n, self.room))
-            self.blocks.append(np.empty((self.left, *x.shape), np.uint8))
-        self.blocks[-1][-self.left] = x
-        self.n,self.left = self.n+1,self.left-1
-
-    def whole(self)->Tensor:
-        return torch.from_numpy(self.blocks[0] if len(self.blocks) == 1 else np.concatenate(self.blocks))
 
 # %% ../../nbs/library/video.ipynb #abcc2a98
 def crop_resize(
@@ -484,43 +352,40 @@ def _runs(need:Sequence[int], marks:Sequence[int])->list[tuple[int, int]]: # fir
         else: runs[-1] = (runs[-1][0], n)
     return [run for run in runs if run[1] >= 0]
 
-def _jump(path, container, stream, to:int, labels:dict[int, int], clock:_Clock,
+def _jump(path, container, stream, to:int, labels:dict[int, int],
 )->Iterator[tuple[int, Any]]|None: # (number, frame) from a keyframe at or before `to` on; None where it fails
-    number = None
     try:
         container.seek(next(pts for pts,n in labels.items() if n == to), stream=stream)
-        rest = _frames(path, container, stream, clock)
+        rest = _frames(path, container, stream)
         head = next(rest)
-        if head.key_frame: number = labels.get(head.pts)
-    except (av.FFmpegError, OSError, ValueError): clock.check()
+    except (av.FFmpegError, OSError, ValueError): return None
+    number = labels.get(head.pts) if head.key_frame else None
     return None if number is None or number > to else enumerate(chain([head], rest), number)
 
 def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int,
-    clock:_Clock=_NO_HURRY)->Generator[tuple[int, Any], None, None]:
+)->Generator[tuple[int, Any], None, None]:
     "(number, frame) of the frames `need`, of all for None, and of those decoded on the way."
     labels = {pts: n for n,pts in keys} # two frames with one label: no telling where a jump would lead
     runs = _runs(need, [n for n,_ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
-    with _open(path, threads, clock) as (container, stream):
+    with _open(path, threads) as (container, stream):
         for first,last in runs:
-            found = (_jump(path, container, stream, first, labels, clock) if first
-                else enumerate(_frames(path, container, stream, clock)))
-            if found is None: break
-            for n,frame in found:
+            numbered = (_jump(path, container, stream, first, labels) if first
+                else enumerate(_frames(path, container, stream)))
+            if numbered is None: break
+            for n,frame in numbered:
                 yield n, frame
                 if n == last: break
         else: return
-    with _open(path, threads, clock) as (container, stream):
-        yield from enumerate(_frames(path, container, stream, clock))
+    with _open(path, threads) as (container, stream): yield from enumerate(_frames(path, container, stream))
 
 # %% ../../nbs/library/video.ipynb #9740ba96
 def decode(
-    path:str|os.PathLike, # a video file
+    path:str|os.PathLike, # a video file, or an entry of a released LMDB
     index:Any=None, # (T,) frame numbers in any order, repeats allowed; None is all of them
     box:Sequence[int]|None=None, # (top, left, height, width) px of the upright frame
     size:Sequence[int]|None=None, # (height, width) px to scale to
     seek:Probe|Keyframes|None=None, # from `probe` of the same file, or its keyframes: jump to them
     threads:int=1, # of the decoder
-    limit:float|None=60., # seconds it may take; None is no limit
 )->Tensor: # (T, H, W, 3) uint8 RGB
     "Exactly the frames asked for, in that order, upright. `VideoError`."
     want = None if index is None else np.asarray(index)
@@ -529,40 +394,42 @@ def decode(
         raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
     need,at = (None, None) if want is None else np.unique(want, return_inverse=True)
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
-    got = _within(path, limit, lambda clock: _pick(path, need if need is None else need.tolist(), box, size,
-        keys, threads, clock))
+    got = _pick(path, need if need is None else need.tolist(), box, size, keys, threads)
     return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
-# %% ../../nbs/library/video.ipynb #29e961de
-def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int, clock:_Clock,
+def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int,
 )->Tensor: # (len(need), H, W, 3), in ascending order
-    got,n,reformatter,next_one = _Stack(need),-1,VideoReformatter(),iter(need or ())
-    entry,as_it_is,missing = _is_entry(path),box is None and size is None,next(next_one, None)
+    got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
+    entry,missing,room = _is_entry(path),next(left, None),None
     with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
-        threads, clock)) as numbered:
+        threads)) as numbered:
         for n,frame in numbered:
             # the next one that is still missing: after a jump that failed, all come again
             if need is not None and n != missing: continue
             x = frame if entry else _rgb(frame, reformatter)
             try:
-                if not as_it_is: x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
+                if box is not None or size is not None:
+                    x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
-            try: got.add(x)
-            except ValueError as e: raise VideoError(path, f'is not one film: {e}; pack it again') from None
-            if need is not None and (missing := next(next_one, None)) is None: break
-    if missing is None: return got.whole()
-    if keys and not entry: return _pick(path, need, box, size, (), threads, clock)
+            if got and x.shape != got[0].shape:
+                raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after one of '
+                    f'{got[0].shape[1]}x{got[0].shape[0]}; pack it again')
+            if need is not None and room is None: room = np.empty((len(need), *x.shape), np.uint8)
+            # copied to its place while it is warm
+            if room is not None: room[len(got)] = x
+            got.append(x.copy() if room is None else room[len(got)])
+            if need is not None and (missing := next(left, None)) is None: break
+    if missing is None: return torch.from_numpy(np.stack(got) if room is None else room)
+    if keys and not entry: return _pick(path, need, box, size, (), threads)
     raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
 def iter_frames(
-    path:str|os.PathLike, # a video file, an entry of a released LMDB, or a folder of numbered pictures
+    path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
-    if _is_entry(path):
-        for _,x in _entry_frames(path, None): yield x
-        return
     reformatter = VideoReformatter()
-    for _,frame in _numbered(path, None, (), 1): yield _rgb(frame, reformatter)
+    if _is_entry(path): yield from (x for _,x in _entry_frames(path, None))
+    else: yield from (_rgb(frame, reformatter) for _,frame in _numbered(path, None, (), 1))
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
 def _copy_size(H:int, W:int, short_side:int|None)->tuple[int, int]: # even, not enlarged
@@ -570,40 +437,33 @@ def _copy_size(H:int, W:int, short_side:int|None)->tuple[int, int]: # even, not 
     h,w = (max(2, 2*(v//2 if scale == 1 else round(v*scale/2))) for v in (H, W))
     return h,w
 
-def _copy_frames(path, short_side:int|None, clock:_Clock)->Iterator[np.ndarray]: # (h, w, 3) uint8
-    reformatter = VideoReformatter()
-    with _open(path, 1, clock) as (container, stream):
-        for frame in _frames(path, container, stream, clock):
-            x = torch.from_numpy(_rgb(frame, reformatter))[None]
-            h,w = _copy_size(x.shape[1], x.shape[2], short_side)
-            # an odd size that is not scaled loses its last row or column
-            yield crop_resize(x[:, :h, :w] if (h, w) == (x.shape[1]//2*2, x.shape[2]//2*2) else x, None,
-                (h, w))[0].numpy()
+def _copy_frames(path, short_side:int|None)->Iterator[np.ndarray]: # (h, w, 3) uint8
+    for frame in iter_frames(path):
+        x = torch.from_numpy(frame)[None]
+        h,w = _copy_size(x.shape[1], x.shape[2], short_side)
+        # an odd size that is not scaled loses its last row or column
+        if (h, w) == (x.shape[1]//2*2, x.shape[2]//2*2): x = x[:, :h, :w]
+        yield crop_resize(x, None, (h, w))[0].numpy()
 
-# %% ../../nbs/library/video.ipynb #92a81786
 def transcode(
     path:str|os.PathLike, # a video file
     out:str|os.PathLike, # file to write; the suffix chooses the container
     short_side:int|None=None, # px of the shorter side, made even, never enlarged; None keeps the size
     crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst
     gop:int=8, # a keyframe every so many frames
-    limit:float|None=600., # seconds it may take; None is no limit
 )->Probe: # of the copy
     "Copy to H.264, upright and without sound, frame by frame; whole or not at all. `VideoError`."
     path,out = Path(path),Path(out)
     if short_side is not None and short_side < 2:
         raise VideoError(out, f'cannot be written with a short side of {short_side}; take at least 2')
-    _check_file(path)
+    with _open(path) as (_, stream): fps = float(stream.average_rate or stream.guessed_rate or 25)
     if out.exists() and out.samefile(path):
         raise VideoError(out, 'is the original itself; give the copy another name')
-    def work(clock:_Clock)->Probe:
-        with _open(path, 1, clock) as (_, stream):
-            fps = float(stream.average_rate or stream.guessed_rate or 25)
-        _writable(out, fps, crf, gop)
-        n = _write(part, _copy_frames(path, short_side, clock), fps, crf, gop, 'libx264', bf='0',
+    _writable(out, fps, crf, gop)
+    with _whole(out) as part:
+        n = _write(part, _copy_frames(path, short_side), fps, crf, gop, 'libx264', bf='0',
             sc_threshold='0', keyint_min=str(gop), tune='fastdecode')
-        copy = _probe(part, clock)
+        copy = probe(part)
         if (copy.frames, copy.damage) != (n, ''):
             raise VideoError(out, f'cannot be written ({copy.frames} of {n} frames can be read back)')
-        return copy
-    with _whole(out) as part: return _within(path, limit, work)
+    return copy
