@@ -359,33 +359,33 @@ def released_weights(
 
 # --- writing
 
-def _below(own:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
-    return {k.removeprefix(prefix): v for k,v in own.items() if k.startswith(prefix)}
+def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
+    return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
 
-def _layout_of(recipe:Recipe, own:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
+def _layout_of(recipe:Recipe, state:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
     "Which released file a run becomes; CheckpointError where there is none."
     settings, reason = recipe.method, ''
-    head = _below(own, OWN_PARTS['encoder'][1]).keys()
+    head = _below(state, OWN_PARTS['encoder'][1]).keys()
     if settings.name not in LAYOUTS: reason = f'method {settings.name!r}'
     elif recipe.backbone not in BACKBONES: reason = f'backbone {recipe.backbone!r}'
-    elif settings.name=='iic': reason = 'a head' if _below(own, 'projection.') else ''
-    elif 'queue.keys' not in own: reason = 'no queue'
+    elif settings.name=='iic': reason = 'a head' if _below(state, 'projection.') else ''
+    elif 'queue.keys' not in state: reason = 'no queue'
     elif not {'layers.0.bias', 'layers.2.bias'} <= head: reason = 'another head'
     if reason: raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
         'encoder.safetensors can be given away')
     return 'cpr' if settings.name=='coclr' and settings.miner=='cascade' else settings.name
 
-def _buffers(own:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
+def _buffers(state:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
     "Queues or banks of a run, in the released layout."
     if method=='iic': # b11
         params = torch.tensor([settings.negatives, settings.temperature, -1, -1, settings.bank_momentum])
-        return {'params': params} | {n: own[k] for n,k in BANKS.items() if k in own}
-    K, names = len(own['queue.keys']), LAYOUTS[method]
-    made = {n: own[k].T.contiguous() for n,k in QUEUES.items() if n in names}
+        return {'params': params} | {n: state[k] for n,k in BANKS.items() if k in state}
+    K, names = len(state['queue.keys']), LAYOUTS[method]
+    made = {n: state[k].T.contiguous() for n,k in QUEUES.items() if n in names}
     # with two streams the labels are flags: has a key come? (b4)
-    flags = torch.where(torch.arange(K) < own['queue.filled'], 1, -1)
-    made |= {'queue_ptr': own['queue.pointer'].reshape(1), 'queue_vname': own['queue.source'],
-        'queue_label': own['queue.label'] if method=='ubernce' else flags,
+    flags = torch.where(torch.arange(K) < state['queue.filled'], 1, -1)
+    made |= {'queue_ptr': state['queue.pointer'].reshape(1), 'queue_vname': state['queue.source'],
+        'queue_label': state['queue.label'] if method=='ubernce' else flags,
         'memory_index_record': torch.arange(K)}
     return {n: made[n] for n in names}
 
@@ -395,21 +395,21 @@ def _of_run(folder:Path)->Released: # its networks are those of the last checkpo
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
         'load_released returned') from e
     recipe, last = from_dict(data, str(folder/'recipe.json')), load(folder/'last.pt')
-    own, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
-    method = _layout_of(recipe, own, folder)
+    state, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
+    method = _layout_of(recipe, state, folder)
     networks: dict[str,Any] = dict.fromkeys(PARTS)
     heads = dict[str,nn.Module]()
     for part,(net,head) in OWN_PARTS.items() if method!='iic' else [('encoder', ('encoder.', 'projection.'))]:
-        if not (weights := _below(own, net)): continue
+        if not (weights := _below(state, net)): continue
         networks[part] = in_memory(BACKBONES[recipe.backbone].shapes())
         networks[part].load_state_dict(weights)
-        if weights := _below(own, head):
+        if weights := _below(state, head):
             hidden, dim_in = weights['layers.0.weight'].shape
             heads[part] = make_head('projection', dim_in, hidden, len(weights['layers.2.weight']))
             heads[part].load_state_dict(weights)
     modality = {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second, second)
     return Released(folder, method, recipe.view, recipe.backbone, **networks, heads=heads,
-        queues=_buffers(own, method, recipe.method), report=KeyReport(),
+        queues=_buffers(state, method, recipe.method), report=KeyReport(),
         epoch=step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), iteration=step, best_acc=0.,
         optimizer=None, options={'modality': modality}, run={'recipe': json.dumps(data), 'view': recipe.view},
         checked=True)

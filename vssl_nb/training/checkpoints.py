@@ -49,10 +49,9 @@ def write_whole(
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as e: # torch.save turns a full disk into a RuntimeError
-        raise CheckpointError(f'{path}: cannot be written '
-            f'({_first_line(e if isinstance(e, OSError) else e.__context__ or e)}); what was there before is '
-            f'untouched. {write_remedy(e if isinstance(e, OSError) else e.__context__ or e)} or choose '
-            'another folder') from e
+        cause = e if isinstance(e, OSError) else e.__context__ or e
+        raise CheckpointError(f'{path}: cannot be written ({_first_line(cause)}); what was there before is '
+            f'untouched. {write_remedy(cause)} or choose another folder') from e
     finally:
         if temporary:
             with suppress(OSError): temporary.unlink()
@@ -158,12 +157,12 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
 def read_encoder(
     path, # written by `export_encoder`
     outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported
-)->tuple[nn.Module,dict[str,Any]]: # the encoder in eval mode, without gradient, and what was said about it
+)->tuple[nn.Module,dict[str,Any]]: # the encoder in eval mode, without gradient, and its description
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
     state, about = _exported(Path(path), outside)
     encoder = create(about['backbone'], **about.get('backbone_args', {}))
-    own = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
-    try: encoder.load_state_dict(own)
+    weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
+    try: encoder.load_state_dict(weights)
     except RuntimeError as e:
         raise CheckpointError(
             f"{path}: its weights do not fit backbone {about['backbone']!r} of this version") from e
@@ -177,8 +176,9 @@ def read_heads(
     state, about = _exported(Path(path), outside)
     heads = {name: make_head(*made).eval() for name,made in about.get('heads', {}).items()}
     for name,head in heads.items():
-        own = {k.removeprefix(f'heads.{name}.'): v for k,v in state.items() if k.startswith(f'heads.{name}.')}
-        try: head.load_state_dict(own)
+        prefix = f'heads.{name}.'
+        weights = {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
+        try: head.load_state_dict(weights)
         except RuntimeError as e:
             raise CheckpointError(f'{path}: its weights do not fit the head {name!r} of this version') from e
     return heads
@@ -188,5 +188,5 @@ def read_tensors(
     outside:bool=False, # as in `read_encoder`
 )->dict[str,Tensor]: # name -> tensor; empty if there are none
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."
-    found = _exported(Path(path), outside)[0]
-    return {k.removeprefix('tensors.'): v for k,v in found.items() if k.startswith('tensors.')}
+    state, _ = _exported(Path(path), outside)
+    return {k.removeprefix('tensors.'): v for k,v in state.items() if k.startswith('tensors.')}
