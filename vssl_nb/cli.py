@@ -1,8 +1,10 @@
-"`vssl-nb …`: everything this kit does, one command each."
+"`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
 
+import argparse
 import ast
 import contextlib
 import gc
+import inspect
 import io
 import json
 import multiprocessing
@@ -12,22 +14,32 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
-
-import tyro
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from . import __version__
+from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
+from .methods.recipes import override, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_run, expect_writable, path_missing
-from .methods.recipes import COTRAININGS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, checked, find
-from .methods.recipes import flat_fields, override, to_dict
 
-@dataclass
+class Mistake(ValueError):
+    "Something on the command line that cannot be understood."
+
+def word(
+    metavar:str, # its name in help
+    default:Any=MISSING, # without one it must be given
+)->Any: # a field of a command
+    "A field that is given as a word, without the name of an option."
+    return field(default=default, metadata={'word': metavar})
+
+@dataclass(kw_only=True)
 class Toy:
     "Write synthetic action videos (class = motion) and their manifest."
-    out:tyro.conf.Positional[Path] # folder to write to
+    out:Path = word('OUT') # folder to write to
     # tiny: seconds; demo: 960 small videos; full: thousands of videos of 128 px
     size:Literal['tiny','demo','full']='demo'
     seed:int=0 # another seed gives other videos
@@ -43,10 +55,10 @@ class Toy:
         print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
             self.workers))
 
-@dataclass
+@dataclass(kw_only=True)
 class MakeManifest:
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
-    folder:tyro.conf.Positional[Path] # folder of class folders, or of unlabelled videos
+    folder:Path = word('FOLDER') # folder of class folders, or of unlabelled videos
     # share of the videos to keep for testing (split 1), cut by source: 0.2 is a fifth; none: no split is cut
     split:float|None=None
     seed:int=0 # of that split
@@ -62,10 +74,10 @@ class MakeManifest:
         for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
         print(done)
 
-@dataclass
+@dataclass(kw_only=True)
 class Flow:
     "Compute and store the optical flow of every video of a manifest; again does what is missing."
-    data:tyro.conf.Positional[Path] # manifest.csv, or the folder that holds it
+    data:Path = word('DATA') # manifest.csv, or the folder that holds it
     # tvl1-opencv: what made the released flow; dis and farneback are quick and rough
     method:Literal['tvl1','raft','tvl1-opencv','dis','farneback']='tvl1'
     out:Path=Path('flow') # folder for the flow, below that of the manifest
@@ -91,20 +103,20 @@ class Flow:
         done = job.run()
         if done.written or is_first(): print(done)
 
-@dataclass
+@dataclass(kw_only=True)
 class Recipes:
     "List the recipes, or show one with all its numbers."
-    name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='[RECIPE]')]='' # which; none lists all
+    name:str = word('[RECIPE]', '') # which; none lists all
 
     def run(self):
         if self.name: print(json.dumps(to_dict(find(self.name)), indent=1))
         else: print('\n'.join(f'{n:{max(map(len, RECIPES))}}  {r.about}' for n,r in RECIPES.items()))
 
-@dataclass
+@dataclass(kw_only=True)
 class DryRunCommand:
     "Take the first steps of a training, at full size, on a GPU that is not there."
     # a name that `vssl-nb recipes` lists, or package.module:name
-    recipe_name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='RECIPE')]
+    recipe_name:str = word('RECIPE')
     finetune:str|None=None # a preset of finetune: its training of the recipe's backbone instead
     set:tuple[str,...]=() # fields of the recipe or the preset to change, such as batch=64 size=112
     dtype:Literal['float32','bfloat16']='bfloat16' # of the forward pass
@@ -187,26 +199,26 @@ class MachineOptions:
         print(said, file=sys.stderr)
 
 BEGAN = time.monotonic() # nearly when this process began: PyTorch is not there yet
-@dataclass
+@dataclass(kw_only=True)
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
     # a name that `vssl-nb recipes` lists, or package.module:name of one's own recipe
-    recipe_name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='RECIPE')]
+    recipe_name:str = word('RECIPE')
     data:Path # manifest.csv, or the folder that holds it
-    recipe:Annotated[Recipe, tyro.conf.arg(name='')]
-    # another method for this recipe: infonce, ubernce, coclr, or package.module:Settings of one's own
-    method:str|None=None
+    method:str|None = field(default=None, metadata={'about': 'another method for this recipe: '
+        f"{', '.join(METHODS)}, or package.module:Settings of one's own"})
     out:Path|None=None # run folder; none: runs/<name of the recipe>
     resume:bool=False # go on with the run in that folder
     # run folder of the same view, or released file (CoCLR, CPR, IIC), whose weights to begin with
-    init_from:Annotated[Path|None, tyro.conf.arg(aliases=('--init',))]=None
+    init_from:Path|None = field(default=None, metadata={'alias': '--init'})
     sampler:Path|None=None # CoCLR: likewise, of the view that mines
     health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
     minutes:float|None=None # own-videos: the time for everything, to the verdict; none: 20
-    said:ClassVar[frozenset[str]] = frozenset() # fields of the recipe that were given as options
+    recipe:Recipe = field(init=False) # with the fields that were given as options
+    given:frozenset[str] = field(init=False, default=frozenset()) # their names
 
     def run(self):
-        recipe = checked(self.recipe)
+        recipe = self.recipe
         refuse_early(self.data, folder=self.out or Path('runs')/recipe.name, together=True)
         for weights in (self.init_from, self.sampler):
             if weights is None or not is_released(weights): refuse_early(run=weights)
@@ -227,7 +239,7 @@ def train_own_videos(asked:Pretrain, recipe:Recipe)->None:
     from .runs.own import learn_own_videos
     out = asked.out or Path('runs')/recipe.name
     found = learn_own_videos(recipe, asked.data, out, 20 if asked.minutes is None else asked.minutes,
-        asked.said, asked.resume, asked.machine(), asked.health_every, began=BEGAN, init_from=asked.init_from,
+        asked.given, asked.resume, asked.machine(), asked.health_every, began=BEGAN, init_from=asked.init_from,
         sampler=asked.sampler)
     if found: print(out, found, sep='\n')
 
@@ -262,16 +274,16 @@ def try_pretraining(asked:Pretrain, recipe:Recipe)->None:
     if not asked.resume: open_run(recipe, manifest, out, False) # refuses to mix two runs
     if own:
         from .runs.own import fit_recipe
-        recipe = fit_recipe(recipe, manifest, asked.machine(), asked.minutes or 20, asked.said, BEGAN)
+        recipe = fit_recipe(recipe, manifest, asked.machine(), asked.minutes or 20, asked.given, BEGAN)
         print(*recipe.reasons, sep='\n')
     try_recipe(asked, recipe, manifest)
 
-@dataclass
+@dataclass(kw_only=True)
 class Retrieve:
     "Measure an encoder: is a test video's nearest training video of its class?"
     # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder; or a
     # file of features
-    source:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='RUN')]
+    source:str = word('RUN')
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
     # clean, coclr_official, iic_official, rspnet, moquad, or package.module:name of one's own
     protocol:str='clean'
@@ -374,10 +386,10 @@ def changes(
         found[name.replace('-', '_')] = said
     return {k: tuple(v) if isinstance(v, list) else v for k,v in found.items()}
 
-@dataclass
+@dataclass(kw_only=True)
 class Extract:
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
-    folder:tyro.conf.Positional[Path] # run folder
+    folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
     device:str='auto' # auto, cpu or cuda
@@ -412,11 +424,11 @@ def _write_named(found, manifest, out:Path, role:str)->Path:
     return write_video_features(out if role=='query' else out.with_stem(f'{out.stem}-gallery'),
         [r.video for r in rows], [r.label for r in rows], found.x.numpy())
 
-@dataclass
+@dataclass(kw_only=True)
 class Search:
     "Find the videos of a folder that are most like a video; the first time, and for new files, encode them."
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
-    queries:Annotated[tyro.conf.Positional[tuple[str,...]], tyro.conf.arg(metavar='[QUERY ...]')]=()
+    queries:tuple[str,...] = word('[QUERY ...]', ())
     data:Path=Path('.') # folder of the videos
     encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
@@ -469,10 +481,10 @@ def _answer_more(asked, index, encoder, queries, found, how):
         print(search.as_text(queries[-1:], found[-1:]), flush=True)
         for path in asked.out: search.write_answers(path, index, queries, found)
 
-@dataclass
+@dataclass(kw_only=True)
 class ProbeCommand:
     "A linear classifier on the frozen features of a run."
-    folder:tyro.conf.Positional[Path] # run folder
+    folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
     preset:str='clean_probe' # clean_probe or coclr_probe
     splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
@@ -495,11 +507,11 @@ class ProbeCommand:
         print(evaluation.PROBES[self.preset], sheet(summary(rows), 'text'), self.folder/'results.json',
             ask_it(self.folder), sep='\n')
 
-@dataclass
+@dataclass(kw_only=True)
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
     # run folder; or the name of a recipe, whose backbone starts from scratch
-    source:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='RUN')]
+    source:str = word('RUN')
     data:Path|None=None # manifest; none: the one the run was trained on
     # clean_finetune, clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
     preset:str='clean_finetune'
@@ -541,11 +553,11 @@ def try_finetuning(asked:Finetune)->None:
         asked.activation_checkpointing, len(m.select('train', begun.split))))
     except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{asked.source}: {e}') from None
 
-@dataclass
+@dataclass(kw_only=True)
 class Predict:
     "Ask a classifier about videos: probabilities per class."
-    source:tyro.conf.Positional[Path] # run folder that was fine-tuned or probed, or a classifier.safetensors
-    videos:tyro.conf.Positional[tuple[Path,...]]=() # files; with --data: names in it
+    source:Path = word('RUN') # folder of a run that was fine-tuned or probed, or a classifier.safetensors
+    videos:tuple[Path,...] = word('[VIDEO ...]', ()) # files; with --data: names in it
     data:Path|None=None # folder of videos, or a manifest: all of it, or the videos that are named
     top:int=5 # most probable classes to print
     out:Path|None=None # .csv or .json: the probabilities of all classes
@@ -585,11 +597,11 @@ def _answers(found, names, top): # a line for each video
         best = p.argsort(descending=True, stable=True)[:top].tolist()
         yield f'{names[r]:{wide}}  ' + '  '.join(f'{found.classes[c]} {100*p[c]:.1f} %' for c in best)
 
-@dataclass
+@dataclass(kw_only=True)
 class Cotrain(MachineOptions):
     "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
     # coclr-toy, coclr-laptop, coclr-toyfull, coclr-ucf101 or coclr-k400
-    name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='NAME')]
+    name:str = word('NAME')
     data:Path # manifest.csv, or the folder that holds it
     out:Path|None=None # folder; none: runs/<name>
     set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
@@ -624,10 +636,10 @@ def try_cotraining(asked:Cotrain, out:Path)->None:
         print(f'phase {i} of {len(phases)}, {out/phase.recipe}')
         try_recipe(asked, recipe, manifest)
 
-@dataclass
+@dataclass(kw_only=True)
 class Mine:
     "Say what a finished run would mine, with any miner, and how much of it is right."
-    folder:tyro.conf.Positional[Path] # folder of the run that learns
+    folder:Path = word('RUN') # folder of the run that learns
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
     data:Path|None=None # manifest; none: the one it was trained on
     # each with its options, such as topk, cascade,stages=7,order=paper or package.module:name,option=value
@@ -655,12 +667,12 @@ class Mine:
             mining_quality.quality_table(found), sep='\n')
         if self.out: print(mining_quality.write_quality(self.out, found))
 
-@dataclass
+@dataclass(kw_only=True)
 class Convert:
     "Turn a run into a released file, or either into an encoder to share."
-    source:Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar='IN')] # run folder or released file
+    source:Path = word('IN') # run folder or released file
     # FILE.tar or .pth: released layout; FILE.safetensors: an encoder; else a folder
-    out:Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar='OUT')]
+    out:Path = word('OUT')
     view:Literal['rgb','flow','residual']|None=None # of a released file that does not say it
 
     def run(self):
@@ -672,10 +684,10 @@ class Convert:
         contents = convert(self.source, self.out, self.view)
         print(*filter(None, [contents]), self.out, sep='\n')
 
-@dataclass
+@dataclass(kw_only=True)
 class VerdictCommand:
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
-    folder:tyro.conf.Positional[Path] # run folder
+    folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
     videos:int=128 # training videos to look at, at most
     seconds:float=120. # then no further ones are looked at, once there are 32
@@ -692,10 +704,10 @@ class VerdictCommand:
         print(give_verdict(self.folder, self.data, machine, self.videos, self.seconds),
             self.folder/'verdict.txt', sep='\n')
 
-@dataclass
+@dataclass(kw_only=True)
 class UncertaintyCommand:
     "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."
-    folder:tyro.conf.Positional[Path] # folder of a run that exported a Gaussian head, such as one of ProViCo
+    folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
     data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
     out:Path|None=None # .csv: all of them, with those that cannot be read
     show:int=20 # lines to print: half the most doubtful, half the surest; 0: all
@@ -722,7 +734,7 @@ class UncertaintyCommand:
         for video,why in lost.items(): print(f'unreadable: {video}: {why}', file=sys.stderr)
         if self.out: print(gaussian.write_ranking(self.out, ranked, lost))
 
-@dataclass
+@dataclass(kw_only=True)
 class Claims:
     "Print which claims of the papers were tested with this library, and which hold."
     paper:str|None=None # only those of one text, such as CPR
@@ -740,11 +752,11 @@ class Claims:
         place = self.ledger or claims.LEDGER
         print(show(place, chosen), claims.ledger_count(place), sep='\n\n')
 
-@dataclass
+@dataclass(kw_only=True)
 class Reproduce(MachineOptions):
     "A row of a paper's table: train what it needs, measure it, and set it beside the paper."
     # paper:table or paper:table:row, such as cpr:table1:s=3; none: list the tables
-    name:Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar='TABLE')]=''
+    name:str = word('[TABLE]', '')
     data:str|None=None # toy, or the manifest (or its folder) of the dataset that the paper trained on
     out:Path=Path('runs/reproduce') # a folder; every table gets one in it
     seeds:tuple[int,...]=(0,) # of weights and order; of the toy videos, too
@@ -769,10 +781,10 @@ class Reproduce(MachineOptions):
         print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set),
             self.size, self.dry_run))
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
     "Collect the results of runs into a table beside the published numbers, and a self-contained page."
-    folder:tyro.conf.Positional[Path] # a run folder, or a folder of run folders
+    folder:Path = word('FOLDER') # a run folder, or a folder of run folders
     form:Literal['text','markdown','html','csv','latex']='text' # of the printed table
     out:Path|None=None # the page; none: report.html in that folder
 
@@ -787,7 +799,7 @@ class Report:
         if rows: print(sheet(summary(rows), self.form))
         print(path)
 
-@dataclass
+@dataclass(kw_only=True)
 class Demo:
     "Write toy videos, co-train two views, retrieve, and print one table: what `make demo` does."
     out:Path=Path('runs/demo') # where everything goes
@@ -806,129 +818,211 @@ COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, '
     'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'reproduce': Reproduce,
     'verdict': VerdictCommand, 'report': Report}
 
-class Mistake(ValueError):
-    "Something on the command line that cannot be understood."
+class Option(NamedTuple):
+    "A field of a command or of a recipe, as one gives it."
+    kind:Any # a type annotation
+    default:Any # MISSING: it must be given
+    word:str # its name in help where it is a word between the options, else ''
+    alias:str # another name, else ''
 
-def sentence(
-    box:str, # what tyro printed
-)->str:
-    "The content of tyro's framed message as one sentence."
-    lines = [line.strip(' │|╭╮╰╯─-') if re.fullmatch(r'[\s│|╭╮╰╯─-]*', line) else line.strip(' │|')
-        for line in re.sub(r'\x1b\[[0-9;]*m', '', box).splitlines()]
-    body = [line for line in lines if line]
-    rest = ('Argument helptext', 'For full helptext', 'Similar')
-    end = next((i for i,line in enumerate(body) if line.startswith(rest)), len(body))
-    return ' '.join(body[1:end] or body).rstrip('. ')
+def options_of(
+    part:Any, # a dataclass, or an object of one, whose values are the defaults
+)->dict[str,Option]: # by field
+    "The fields of a command, or of one part of a recipe."
+    kinds = get_type_hints(part if isinstance(part, type) else type(part))
+    return {f.name: Option(kinds[f.name], getattr(part, f.name, f.default), f.metadata.get('word', ''),
+        f.metadata.get('alias', '')) for f in fields(part) if f.init and not is_dataclass(kinds[f.name])
+        and not is_dataclass(getattr(part, f.name, None))}
 
-KINDS = {'INT': 'a whole number', 'FLOAT': 'a number', 'PATH': 'a path', 'STR': 'a word', '{None}': 'None'}
+def recipe_parts(
+    recipe:Recipe,
+)->dict[str,Any]: # a name in help -> the recipe, or a part of it
+    "Everything whose fields are options of `pretrain`."
+    parts = {f.name: getattr(recipe, f.name) for f in fields(recipe)}
+    return {'recipe': recipe} | {name: part for name,part in parts.items() if is_dataclass(part)}
 
-def plainly(
-    said:str, # one sentence of tyro's
-)->str:
-    "What is wrong with an option, without Python's words for it."
-    if hit := re.fullmatch(r"Error parsing (--\S+): no type matching (\S+) could be instantiated from "
-            r"\['(.*?)'\].*", said):
-        kinds = sorted(hit[2].split('|'), key=lambda k: k=='{None}')
-        return f"{hit[1]} {hit[3]}: is not {' or '.join(KINDS.get(k, k) for k in kinds)}"
-    if hit := re.fullmatch(r"invalid choice '(.*?)' for argument '(--\S+)'. Expected one of \((.*)\)", said):
-        known = sorted(re.findall("'(.*?)'", hit[3]))
-        return f'{hit[2]} {hit[1]}: is none of {", ".join(known)}'
-    parsing = r'Error parsing (--\S+): '
-    for pattern,plain in ((parsing + "invalid literal for int.*: '(.*)'", r'\1 \2: is not a whole number'),
-            (parsing + "could not convert string to float: '(.*)'", r'\1 \2: is not a number'),
-            (parsing + r'Could not .*? arguments:? \[(.*?)\].*', r'\1 \2: are not numbers'),
-            (r"Missing value for argument '(--\S+)'. Expected 1 values", r'\1: has no value behind it'),
-            (r"Missing value for argument '(--\S+)'. Expected (\d+) values", r'\1: takes \2 values')):
-        if hit := re.fullmatch(pattern, said): return hit.expand(plain)
-    if hit := re.match(r"Missing value for argument '(\w+)'", said): return f'{hit[1].upper()} is missing'
-    if not (hit := re.fullmatch(r'Missing from (vssl-nb \S+): (.*)', said)): return said
-    needed = [re.sub(r'^(--\S+ \S+|\S+) (.*)', r'\1 (\2)', one.strip()) for one in hit[2].split('(required)')]
-    return f'{hit[1]} also needs {" and ".join(filter(None, needed))}'
+def comments(
+    cls:type, # a dataclass
+)->dict[str,str]: # field -> text
+    "The comments behind the fields of a dataclass and its bases, or above them."
+    notes:dict[str,str] = {}
+    for base in reversed(cls.__mro__):
+        if not is_dataclass(base): continue
+        source = inspect.getsource(base)
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        texts = {t.start[0]: (t.string[1:].strip(), not t.line[:t.start[1]].strip()) for t in tokens
+            if t.type==tokenize.COMMENT} # line -> comment, and is it alone there?
+        for node in ast.parse(source).body[0].body: # type: ignore[attr-defined]
+            if not isinstance(node, ast.AnnAssign): continue
+            above, line = list[str](), node.lineno - 1
+            while texts.get(line, ('', False))[1]:
+                above.insert(0, texts[line][0])
+                line -= 1
+            notes[ast.unparse(node.target)] = ' '.join([*above, *texts.get(node.end_lineno or 0, ())[:1]])
+    return notes | {f.name: f.metadata['about'] for f in fields(cls) if 'about' in f.metadata}
 
-def plain_help(
-    text:str, # of tyro
-)->str:
-    "Help without Python's names of types; columns stay where they are."
-    new = {'STR': 'WORD', 'INT': 'N', 'FLOAT': 'X', '{None}': 'None'}
-    kinds = r'(?<![\w/])(STR|INT|FLOAT|\{None\})(?!\w)'
-    def word(hit): # 1: all that stands together, 3: the spaces to the next column
-        said = re.sub(kinds, lambda kind: new[kind[0]], hit[1])
-        return said + (' '*max(len(hit[0]) - len(said), 1) if hit[3] else '')
-    return re.sub(rf'(\S*{kinds}\S*)( {{2,}})?', word, text)
+NAMES = {int: ('N', 'a whole number'), float: ('X', 'a number'), str: ('WORD', 'a word'),
+    Path: ('PATH', 'a path'), NoneType: ('None', 'None')} # in help, in messages
+
+def alternatives(kind:Any)->list[Any]: # the types of a union, `None` first; of another type, itself
+    union = get_origin(kind) in (Union, UnionType)
+    return sorted(get_args(kind), key=lambda k: k is not NoneType) if union else [kind]
+
+def many_of(kind:Any)->tuple: # (float, float) of a tuple of two, (int, ...) of any number; () of no tuple
+    return get_args(kind) if get_origin(kind) is tuple else ()
+
+def metavar(kind:Any)->str:
+    "A type in help: N, X|None, {adam,sgd}."
+    if many := many_of(kind): return ' '.join('...' if k is ... else metavar(k) for k in many)
+    return '|'.join('{' + ','.join(map(str, get_args(k))) + '}' if get_origin(k) is Literal else NAMES[k][0]
+        for k in reversed(alternatives(kind)))
+
+def value_of(
+    text:str,
+    kind:Any, # a type annotation
+    option:str, # '--epochs', for the message
+)->Any:
+    "A word of the command line as a value of that type; `Mistake`."
+    choices:list[str] = []
+    for k in alternatives(kind):
+        if get_origin(k) is Literal:
+            for value in get_args(k):
+                if text==str(value): return value
+            choices += map(str, get_args(k))
+        elif k is NoneType:
+            if text=='None': return None
+        else:
+            with contextlib.suppress(ValueError): return k(text)
+    names = [NAMES[k][1] for k in reversed(alternatives(kind)) if k in NAMES]
+    if choices: raise Mistake(f'{option} {text}: is none of {", ".join(sorted(choices) + names)}')
+    raise Mistake(f'{option} {text}: is not {" or ".join(names)}')
+
+def dashed(name:str)->str: return name.replace('_', '-')
+
+def parser(
+    options:dict[str,Option],
+)->argparse.ArgumentParser:
+    "A parser that takes the values of options as they are written, and leaves the words between them."
+    made = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False,
+        argument_default=argparse.SUPPRESS)
+    for name, o in options.items():
+        flags, many = filter(None, [f'--{dashed(name)}', o.alias]), many_of(o.kind)
+        if o.word: continue
+        if o.kind is bool: made.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction)
+        elif many: made.add_argument(*flags, dest=name, nargs='*' if many[-1] is ... else len(many))
+        else: made.add_argument(*flags, dest=name, nargs='?', const=MISSING)
+    return made
+
+def split_words(
+    args:Sequence[str],
+    options:dict[str,Option],
+)->tuple[dict[str,Any],list[str]]: # field -> what was given for it, as words; the words between the options
+    "Options and words; `Mistake` where an option lacks its value."
+    end = args.index('--') if '--' in args else len(args)
+    names = [a.partition('=') if a.startswith('--') else ('', '', a) for a in args[:end]]
+    plain = [dashed(name) + equals + value for name,equals,value in names] # --save_minutes will do
+    try: given, rest = parser(options).parse_known_args(plain)
+    except argparse.ArgumentError as e:
+        name = str(e.argument_name).split('/')[0]
+        many = many_of(options[name[2:].replace('-', '_')].kind)
+        raise Mistake(f'{name}: takes {f"{len(many)} values" if many else "no value"}') from None
+    for name, value in vars(given).items():
+        if value is MISSING: raise Mistake(f'--{dashed(name)}: has no value behind it')
+    return vars(given), [*rest, *args[end + 1:]]
 
 def parse(
     command:str, # a key of COMMANDS
     args:Sequence[str], # what follows it
-)->Any: # an instance of the command
-    "The command with its options filled in; raises Mistake or RecipeError."
-    default: Any
-    kind, prog, default = COMMANDS[command], f'vssl-nb {command}', tyro.MISSING_NONPROP
-    if command=='pretrain':
-        named = named_recipe(args)
-        recipe, other = find(named or 'infonce-toy-rgb'), option_value(args, '--method')
-        if other: recipe = override(recipe, method=other)
-        refuse_clash(recipe)
-        default = Pretrain(tyro.MISSING, tyro.MISSING, recipe)
-    said, helped = io.StringIO(), io.StringIO()
+)->Any: # an object of the command
+    "The command with its options filled in; `Mistake`, or `RecipeError` for a field of a recipe."
+    kind = COMMANDS[command]
+    options, recipe = options_of(kind), default_recipe(args) if command=='pretrain' else None
+    settings = {n: o for part in (recipe_parts(recipe).values() if recipe else ())
+        for n,o in options_of(part).items()}
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(helped):
-            made, unknown = tyro.cli(kind, prog=prog, args=list(args), default=default,
-                return_unknown_args=True, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
-    except SystemExit as e:
-        if not e.code:
-            if command=='pretrain': print(f'The defaults are those of {recipe.name}; vssl-nb pretrain RECIPE '
-                '--help shows those of another recipe.\n')
-            print(plain_help(helped.getvalue()).rstrip())
-            raise
-        why = sentence(said.getvalue())
-        strange = re.search(r'Unrecognized options: (\S+)', why)
-        if strange: raise Mistake(unknown_option(command, strange[1])) from None
-        raise Mistake(f'{plainly(why)}; see {prog} --help') from None
-    if unknown: raise Mistake(unknown_option(command, unknown[0]))
-    if command=='pretrain': made.said = frozenset(f for f in flat_fields(made.recipe) if is_given(args, f))
+        given, words = split_words(args, options | settings)
+        if strange := next((w for w in words if w.startswith('--')), None):
+            raise Mistake(unknown_option(command, strange))
+        for name, o in options.items():
+            if not o.word or not words: continue
+            given[name], words = (words, []) if many_of(o.kind) else (words[0], words[1:])
+        if words: raise Mistake(unknown_option(command, words[0]))
+        values = {name: _values(value, (options | settings)[name], name) for name,value in given.items()}
+        if missing := [n for n,o in options.items() if o.default is MISSING and n not in values]:
+            notes = comments(kind)
+            named = [options[n].word or f'--{dashed(n)} {metavar(options[n].kind)}' for n in missing]
+            raise Mistake(f'vssl-nb {command} also needs '
+                + ' and '.join(f'{word} ({notes[n]})' for word,n in zip(named, missing)))
+    except Mistake as e: raise Mistake(f'{e}; see vssl-nb {command} --help') from None
+    made = kind(**{n: v for n,v in values.items() if n in options})
+    if recipe:
+        made.given = frozenset(values) & settings.keys()
+        made.recipe = override(recipe, **{n: values[n] for n in made.given})
     return made
 
-def named_recipe(
+def _values(value:Any, option:Option, name:str)->Any: # words of the command line as the value of an option
+    if option.kind is bool: return value
+    shown = option.word or f'--{dashed(name)}'
+    if many := many_of(option.kind): return tuple(value_of(v, many[0], shown) for v in value)
+    return value_of(value, option.kind, shown)
+
+def all_settings()->dict[str,Option]:
+    "The fields of all recipes, whatever their methods."
+    options = {n: o for part in recipe_parts(find('infonce-toy-rgb')).values() for n,o in options_of(part).items()}
+    return {n: o for cls in METHODS.values() for n,o in options_of(cls).items()} | options
+
+def default_recipe(
     args:Sequence[str], # of `pretrain`
-)->str|None:
-    "The recipe among the arguments, wherever it stands: the first word that is no value of an option."
-    flags = {f for f,v in flat_fields(find('coclr-toy-rgb-cycle1')).items() if isinstance(v, bool)}
-    flags |= {n for n,f in Pretrain.__dataclass_fields__.items() if f.type in (bool, 'bool')}
-    def takes_value(word):
-        name = word[2:].replace('-', '_')
-        return word.startswith('--') and '=' not in word and not {name, name.removeprefix('no_')} & flags
-    words = [a for before,a in zip(['', *args], args) if not a.startswith('-') and not takes_value(before)]
-    return next((w for w in words if w in RECIPES or ':' in w), words[0] if words else None)
-
-def option_value(args:Sequence[str], option:str)->str|None: # '--method'
-    "What follows an option, if it is there."
-    words = [w for a in args for w in (a.split('=', 1) if a.startswith(option+'=') else [a])]
-    return words[words.index(option)+1] if option in words[:-1] else None
-
-def is_given(args:Sequence[str], field:str)->bool: # 'dim_hidden'
-    "Is there an option for this field, however it is written?"
-    return any(a.split('=')[0].replace('_', '-')=='--' + field.replace('_', '-') for a in args)
-
-def refuse_clash(recipe:Recipe)->None:
-    "Refuse settings of somebody's method that are called like an option of `pretrain`. `Mistake`."
-    taken = [f for f in vars(recipe.method) if f in Pretrain.__dataclass_fields__]
-    if taken:
+)->Recipe: # whose numbers are the defaults
+    "The recipe that the arguments name, wherever it stands among them, with the method that they name."
+    given, rest = split_words(args, all_settings() | options_of(Pretrain))
+    words = [w for w in rest if not w.startswith('-')]
+    name = next((w for w in words if w in RECIPES or ':' in w), words[0] if words else 'infonce-toy-rgb')
+    recipe = find(name)
+    if 'method' in given: recipe = override(recipe, method=given['method'])
+    if taken := [f for f in vars(recipe.method) if f in Pretrain.__dataclass_fields__]:
         raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, '
             'which is an option of pretrain; call it otherwise')
+    return recipe
 
-def unknown_option(command:str, word:str)->str:
-    "A sentence about an option that does not exist."
-    if not word.startswith('--'): return f'{word!r} is one argument too many; see vssl-nb {command} --help'
-    fields = list(COMMANDS[command].__dataclass_fields__)
-    if command=='pretrain': fields += flat_fields(find('coclr-toy-rgb-cycle1'))
-    known, name = [f.replace('_', '-') for f in fields], word.split('=')[0][2:]
-    if name in known and command=='pretrain' and name not in Pretrain.__dataclass_fields__:
-        return f'--{name} is a setting of another method; see vssl-nb {command} RECIPE --help'
-    if name in known: return f'--{name}: is given without its name, as in vssl-nb {command} {name.upper()}'
-    return f'{word} is not an option of {command}; {did_you_mean(name, known)}'
+def unknown_option(command:str, given:str)->str:
+    "A sentence about an option that does not exist, or a word too many."
+    if not given.startswith('--'): return f'{given!r} is one argument too many'
+    options, name = options_of(COMMANDS[command]), given.split('=')[0][2:]
+    settings = all_settings() if command=='pretrain' else {}
+    if name.replace('-', '_') in settings: return f'--{name} is a setting of another method'
+    if o := options.get(name.replace('-', '_')):
+        return f'--{name}: is given without its name, as in vssl-nb {command} {o.word}'
+    return f'{given} is not an option of {command}; {did_you_mean(name, map(dashed, options | settings))}'
+
+def command_help(
+    command:str,
+    args:Sequence[str], # of `pretrain`: may name a recipe
+)->str:
+    "The options of a command; those of `pretrain` with the numbers of the recipe."
+    kind, text = COMMANDS[command], ''
+    parts:dict[str,Any] = {'options': kind}
+    if command=='pretrain':
+        recipe = default_recipe([a for a in args if a not in ('-h', '--help')])
+        text = (f'The defaults are those of {recipe.name}; vssl-nb pretrain RECIPE --help shows those of '
+            'another recipe.\n\n')
+        parts |= recipe_parts(recipe)
+    words = [o.word for o in options_of(kind).values() if o.word]
+    made = argparse.ArgumentParser(add_help=False, description=kind.__doc__,
+        usage=' '.join([f'vssl-nb {command}', *words, '[OPTIONS]']))
+    for title, part in parts.items():
+        group, notes = made.add_argument_group(title), comments(part if isinstance(part, type) else type(part))
+        for name, o in sorted(options_of(part).items(), key=lambda entry: not entry[1].word):
+            shown = ' '.join(map(str, o.default)) if isinstance(o.default, tuple) else o.default
+            note = f'{notes[name]} ({"required" if o.default is MISSING else f"default: {shown}"})'
+            about:dict[str,Any] = dict(help=(notes[name] if o.word else note).replace('%', '%%'))
+            if o.kind is bool: about['action'] = argparse.BooleanOptionalAction
+            elif not o.word: about['metavar'] = metavar(o.kind)
+            group.add_argument(*filter(None, [o.word or f'--{dashed(name)}', o.alias]), **about)
+    return text + made.format_help().rstrip()
 
 def overview()->str:
-    "What `vssl-nb` prints when asked for nothing."
+    "What `vssl-nb` prints when it is given nothing."
     lines = [f'  {name:13}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
     return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '',
         'vssl-nb COMMAND --help says more.',
@@ -936,47 +1030,32 @@ def overview()->str:
         'vssl-nb retrieve runs/infonce-toy-residual'])
 
 class Terminated(KeyboardInterrupt):
-    "Somebody asked for an end with SIGTERM: everything is put away as after Ctrl-C."
+    "The end of a command by SIGTERM; it is put away as after Ctrl-C."
     signal = signal.SIGTERM
 
-# what is raised while processes are made is lost, or loses the process: nobody would end it; and what is
-# raised while modules are read may be caught by one of them, or meet C++ that does not expect it
-_BUSY = (('multiprocessing/process.py', 'start'), ('torch/utils/data/dataloader.py', '__init__'),
-    ('<frozen importlib._bootstrap>', '_find_and_load'))
-def _is_busy(frame)->bool: # this command: not whoever has called it
-    while frame and frame.f_code is not main.__code__:
-        code = frame.f_code
-        if any(code.co_name==name and code.co_filename.endswith(file) for file,name in _BUSY): return True
-        frame = frame.f_back
-    return False
-
-def _reads_pytorch()->bool: # the first second of most commands, in which nothing has been done yet
-    spec = getattr(sys.modules.get('torch'), '__spec__', None)
-    return getattr(spec, '_initializing', False)
-
 @contextlib.contextmanager
-def heed_signals(first_answer=None): # what answers signals until now, where that is not Python itself
+def heed_signals()->Iterator[list[int]]: # the signals that have come
     "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
     def end(number, frame):
-        if os.getpid()!=here: os._exit(128 + number) # one that was made just now, and has said nothing yet
-        if _reads_pytorch():
-            with contextlib.suppress(OSError): os.write(2, b'vssl-nb: interrupted\n')
-            os._exit(128 + number)
-        if _is_busy(frame): return threading.Timer(.05, os.kill, (here, number)).start()
+        if os.getpid()!=here: os._exit(128 + number) # one that was forked just now
+        received.append(number)
+        sys.unraisablehook = lambda error: None # from now on: objects that are half made end with errors
+        again.append(threading.Timer(1, os.kill, (here, number))) # where the exception is lost: in a fork,
+        again[-1].start() # or in a module that is imported and catches everything
         raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
-    here, before = os.getpid(), dict[int,Any]()
-    alone = os.environ.get('WORLD_SIZE', '1')=='1'
+    here, received, again, before = os.getpid(), list[int](), list[threading.Timer](), dict[int,Any]()
+    usual:dict[int,Any] = {signal.SIGINT: signal.default_int_handler}
+    if os.environ.get('WORLD_SIZE', '1')=='1': usual[signal.SIGTERM] = signal.SIG_DFL
     if threading.current_thread() is threading.main_thread():
-        ours: Any = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
-        for number,usual in ours:
-            now = signal.getsignal(number)
-            if now is None or now not in (usual, first_answer): continue # somebody's arrangement
-            before[number] = signal.signal(number, end if alone or number==signal.SIGINT else usual)
-    try: yield
+        for number, handler in usual.items(): # what somebody else has arranged stays
+            if signal.getsignal(number) is handler: before[number] = signal.signal(number, end)
+    try: yield received
     finally:
-        for number,usual in before.items(): signal.signal(number, usual)
+        for timer in again: timer.cancel()
+        for number, handler in before.items(): signal.signal(number, handler)
 
-def _end_children()->None: # processes that were being made when the signal came, and listen to nobody
+def end_children()->None:
+    "End the processes that this one has made and that have not heard the signal."
     left = multiprocessing.active_children()
     if not left or threading.current_thread() is not threading.main_thread(): return
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) # PyTorch's would raise an error in this
@@ -985,8 +1064,8 @@ def _end_children()->None: # processes that were being made when the signal came
     signal.signal(signal.SIGCHLD, before)
 
 def speak_utf8()->None:
-    "Print names of files as they are also in the locale of 1970; elsewhere a ? for what it lacks."
-    for name in ('stdout', 'stderr'): # closed by who called; else the next file that is opened would be it
+    "Print names of files as they are also in the locale C; elsewhere a ? for what it lacks."
+    for name in ('stdout', 'stderr'): # closed by the caller; else the next file that is opened would be it
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper): continue # a notebook's, a test's
@@ -994,52 +1073,51 @@ def speak_utf8()->None:
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
 
-# most of a second, where PyTorch is there: Python, before it ends, looks through all objects for garbage
-def skip_last_collection()->None:
-    "To be called last. Not with Triton, which complains about whatever was not taken apart."
-    if 'triton' not in sys.modules: gc.freeze()
-
-# a launcher ends all processes as soon as one has ended, and the first may not have said yet why
-def _after_first()->None:
-    with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
+def run_command(args:list[str])->None:
+    "Run one command, or print help."
+    if not args or args[0] in ('-h', '--help', 'help'): print(overview())
+    elif args[0]=='--version': print(__version__)
+    elif args[0] not in COMMANDS:
+        raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
+    elif {'-h', '--help'} & {*args[:args.index('--') if '--' in args else None]}:
+        print(command_help(args[0], args[1:]))
+    else: parse(args[0], args[1:]).run()
+    sys.stdout.flush()
 
 def main(
-    args:Sequence[str]|None=None, # None: the arguments of the process
-    first_answer:Any=None, # the handler that has answered signals up to here (`entry.end_at_once`), if any
+    args:Sequence[str]|None=None, # None: the arguments of the process, which ends after this
 )->int: # exit code: 0; 2 for a mistake; 130 after Ctrl-C and 143 after SIGTERM, as shells have it
     "Run one command; a mistake becomes one sentence on stderr."
-    args = list(sys.argv[1:] if args is None else args)
     # read when torch is imported: threads that spin while they wait slow down all that runs beside them
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
-    code = 0
+    code, received = 0, list[int]()
     try:
-        with heed_signals(first_answer):
-            if not args or args[0] in ('-h', '--help', 'help'): print(overview())
-            elif args[0]=='--version': print(__version__)
-            elif args[0] not in COMMANDS:
-                raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
-            else: parse(args[0], args[1:]).run()
-            sys.stdout.flush()
+        with heed_signals() as received: run_command([*sys.argv[1:]] if args is None else [*args])
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt as e: # a training has said what it saved
-        if not hasattr(e, 'signal') or isinstance(e, Terminated):
-            print('vssl-nb: interrupted', file=sys.stderr)
-        code = 128 + getattr(e, 'signal', 2)
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
-        # what is wrong with the arguments is wrong in all processes;
-        # of what goes wrong later, `distributed.start` lets one process tell
-        mine = is_first('LOCAL_RANK', 'SLURM_LOCALID') if isinstance(e, PathError) else is_first()
-        if mine or not isinstance(e, (Mistake, RecipeError, PathError)):
+        # what is wrong with the arguments is wrong in all processes; of what goes wrong later,
+        # `distributed.start` lets one process tell
+        first = is_first('LOCAL_RANK', 'SLURM_LOCALID') if isinstance(e, PathError) else is_first()
+        if first or not isinstance(e, (Mistake, RecipeError, PathError)):
             print(f'vssl-nb: {e}', file=sys.stderr)
-        else: _after_first()
+        else: # a launcher ends all processes when one has ended, and the first may not have printed yet
+            with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
         code = 2
-    if code > 2: _end_children() # now that the error is gone, and with it all that ends its own
+    except BaseException as e: # an interruption may come out of an import as another error
+        if not received and not isinstance(e, KeyboardInterrupt): raise
+        # a training that was interrupted has printed what it saved
+        if not hasattr(e, 'signal') or isinstance(e, Terminated):
+            print('vssl-nb: interrupted', file=sys.stderr)
+        code = 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
+    if code > 2: # the error is gone, and with it all that ends its own processes
+        end_children()
+        sys.unraisablehook = sys.__unraisablehook__
+    # Python looks through all objects for garbage before it ends: most of a second where PyTorch is there.
+    # Not with Triton, which complains about what was not taken apart
+    if args is None and 'triton' not in sys.modules: gc.freeze()
     return code
 
-if __name__ == '__main__' and '__file__' in globals():
-    code = main()
-    skip_last_collection()
-    sys.exit(code)
+if __name__ == '__main__': sys.exit(main())
