@@ -15,11 +15,17 @@ import pytest
 import torch
 
 from vssl_nb.runs import evaluation
-from vssl_nb.data import manifest
-from vssl_nb.measure.classify import (VideoClassifier, export_classifier, load_classifier,
-    load_predictions, predict_videos)
+from vssl_nb.data import manifest, toy
+from vssl_nb.data.video import decode
+from vssl_nb.data.views import Views
+from vssl_nb.measure.protocols import protocol
+from vssl_nb.nets import backbones
+from vssl_nb.training.checkpoints import export_encoder
+from vssl_nb.measure.classify import (VideoClassifier, export_classifier, linear_probe, load_classifier,
+    load_predictions, predict_videos, write_predictions)
 from vssl_nb.cli import main
-from vssl_nb.measure.features import extract, open_encoder
+from vssl_nb.measure.features import (ProtocolClips, all_clips, as_manifest, clip_batch, extract, open_encoder,
+    videos_of)
 from vssl_nb.training.machine import Machine
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -207,3 +213,113 @@ def test_a_run_is_found_from_anywhere(place, tmp_path):
     shutil.rmtree(tmp_path/'there'/'videos')
     done = call('retrieve', moved, cwd=tmp_path)
     assert done.returncode == 2 and 'say where that manifest is now' in done.stderr, done.stderr
+
+
+# files of encoders and classifiers, without runs
+
+@pytest.fixture(scope='module')
+def kept(tmp_path_factory):
+    "An encoder of frame differences and a probe on it, in files, beside the toy and three videos in no table."
+    there = tmp_path_factory.mktemp('kept')
+    m = manifest.read(toy.make(there/'toy', 'tiny', progress=False))
+    mine = [shutil.copy(m.file(r), there/f'mine-{i}.mp4') for i, r in enumerate(m.select('test', 1)[1::6])]
+    (there/'notes.avi').write_text('not a video')
+    see = protocol('clean', clips=4, length=16, size=32)
+    about = {'backbone': 'tiny', 'view': 'residual', 'residual': 'plain', 'residual_scale': .1, 'length': 16,
+        'stride': 1, 'size': 32, 'clips': 4}
+    encoder, _ = open_encoder(export_encoder(there/'encoder.safetensors', backbones.create('tiny'), about))
+    train = extract(encoder, m, 'train', 1, 'residual', see, machine=QUIET, residual_scale=.1)
+    c = VideoClassifier(encoder, linear_probe(train), m.labels, see, about, name='probe')
+    export_classifier(there/'classifier.safetensors', c)
+    return SimpleNamespace(m=m, mine=mine, folder=there, about=about, see=see, c=c)
+
+
+def other(kept, name, protocol=None, **changes):
+    "The classifier in another file, with other metadata."
+    c = kept.c
+    return export_classifier(kept.folder/f'{name}.safetensors', VideoClassifier(c.encoder, c.linear, c.classes,
+        protocol or kept.see, kept.about | changes))
+
+
+def refused(words, call, *args, **how):
+    with pytest.raises(ValueError, match=re.escape(words)) as e: call(*args, **how)
+    assert '\n' not in str(e.value)
+
+
+def test_videos_without_a_table(kept):
+    table = as_manifest([kept.mine[0], kept.folder/'notes.avi', decode(kept.mine[1])])
+    assert [r.status == 'ok' for r in table.rows] == [True, False, True]
+    assert torch.equal(table.decode(2, [3, 0]), decode(kept.mine[1], [3, 0]))
+    refused('none was named', as_manifest, [])
+    refused('uint8 (F, H, W, 3)', as_manifest, [torch.zeros(4, 8, 8, 3)])
+    refused("has no video 'none.mp4'", videos_of, kept.m.path, ['none.mp4'])
+    assert [r.video for r in videos_of(kept.m.root, [kept.m.rows[3].video]).rows] == [kept.m.rows[3].video]
+    preprocess = open_encoder(kept.folder/'encoder.safetensors')[1]
+    assert torch.equal(preprocess(decode(kept.mine[0])), preprocess(kept.mine[0]))
+    refused('notes.avi', preprocess, kept.folder/'notes.avi')
+
+
+def test_answers_of_files_frames_and_workers_are_the_same(kept):
+    c = load_classifier(kept.folder/'classifier.safetensors')
+    guess = predict_videos(c, [*kept.mine, kept.folder/'notes.avi', decode(kept.mine[0])])
+    assert list(guess.dropped) == [3] and guess.row.tolist() == [0, 1, 2, 4]
+    assert torch.equal(guess.p[0], guess.p[3])
+    two = predict_videos(c, kept.mine, machine=Machine('cpu', workers=1, progress=False))
+    assert torch.equal(two.p, guess.p[:3])
+    names = [Path(p).name for p in kept.mine] + ['notes.avi', 'frames']
+    write_predictions(kept.folder/'mine.json', guess, names)
+    write_predictions(kept.folder/'mine.csv', guess, names)
+    rows = list(csv.DictReader((kept.folder/'mine.csv').open()))
+    back = json.loads((kept.folder/'mine.json').read_text())
+    assert [r['predicted'] for r in rows[:3]] == [r['predicted'] for r in back[:3]] == [
+        kept.m.labels[i] for i in guess.p[:3].argmax(1)]
+    assert [float(rows[0][k]) for k in kept.m.labels] == pytest.approx(list(back[0]['probabilities'].values()),
+        abs=1e-6)
+    assert 'predicted' not in back[3] and rows[3]['predicted'] == '' and rows[3]['status'] == back[3]['status']
+    refused('neither .csv nor .json', write_predictions, 'x.txt', guess, names)
+
+
+def test_ten_crops_are_averaged_as_by_a_loop(kept):
+    ten = protocol(clips=2, crops='ten', length=16, size=32, average='softmax')
+    c = load_classifier(other(kept, 'ten', ten))
+    item, total = ProtocolClips(as_manifest(kept.mine[:1]), [0], ten)[0], torch.zeros(8).double()
+    with torch.no_grad():
+        for x in Views('residual', residual_scale=.1)(clip_batch(all_clips(item)))['residual'][:, 0]:
+            total += c.scores(c.encoder(x[None])).softmax(1)[0]/20
+    assert torch.allclose(predict_videos(c, kept.mine[:1]).p[0], total, atol=1e-6)
+
+
+def test_flow_is_stored_or_asked_for(kept):
+    bare = other(kept, 'flow', protocol(clips=1, length=4, size=16, average='softmax'), view='flow',
+        flow='stored', clips=1, length=4, size=16)
+    for ask in (lambda: predict_videos(load_classifier(bare), kept.mine[:1]),
+            lambda: open_encoder(bare)[1](kept.mine[0])): refused('ask for live flow (--flow live)', ask)
+    live = predict_videos(load_classifier(bare), kept.mine[:1], flow='live')
+    network, see_flow = open_encoder(bare, flow='live')
+    with torch.no_grad(): p = load_classifier(bare).scores(network(see_flow(kept.mine[0]))).softmax(1)[0]
+    assert torch.allclose(live.p[0], p, atol=1e-6)
+    refused("flow must be 'stored' or 'live'", open_encoder, bare, flow='lives')
+
+
+def test_files_that_are_no_classifier(kept):
+    folder = kept.folder
+    refused('is an encoder, without a classifier', load_classifier, folder/'encoder.safetensors')
+    refused('there is no such file or folder', load_classifier, folder/'none')
+    refused('is not a run folder', load_classifier, folder/'toy')
+    refused('not a safetensors file', load_classifier, kept.mine[0])
+    (folder/'run').mkdir()
+    (folder/'run'/'card.json').write_text('{}')
+    refused('`vssl-nb probe', load_classifier, folder/'run')
+    (folder/'run'/'card.json').write_text('{"training": {}}')
+    refused('was not finished', load_classifier, folder/'run')
+    raw = bytearray((folder/'classifier.safetensors').read_bytes())
+    raw[-3] ^= 64
+    (folder/'rotten.safetensors').write_bytes(raw)
+    refused('damaged', load_classifier, folder/'rotten.safetensors')
+    foreign = other(kept, 'foreign', view='os:system')
+    for read in (load_classifier, open_encoder): refused("names 'os:system'", read, foreign)
+    c = load_classifier(folder/'classifier.safetensors')
+    refused('notes.avi:', predict_videos, c, [folder/'notes.avi'])
+    refused('not one can be read', predict_videos, c, [folder/'notes.avi', folder/'none.avi'])
+    export_encoder(folder/'mute.safetensors', c.encoder, {'backbone': 'tiny', 'view': 'rgb'})
+    refused('length: the file of this encoder does not say it', open_encoder, folder/'mute.safetensors')

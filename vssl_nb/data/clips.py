@@ -492,7 +492,7 @@ def check_streams(
     lacking = [manifest.rows[r].video for r in rows if not manifest.rows[r].flow] if 'flow' in load else []
     if lacking:
         raise ManifestError(f'{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, '
-            f'such as {lacking[0]}; store it with `vssl-nb flow`')
+            f'such as {lacking[0]}; store it with `vssl-nb flow`, or ask for live flow (--flow live)')
     return load
 
 # %% ../../nbs/library/dataset.ipynb #74a28137

@@ -30,8 +30,7 @@ from torch import Tensor, nn
 from ..data.clips import one_of
 from ..data.manifest import Manifest
 from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips
-from .features import mean_of_clips, read_record, refuse_foreign_view, refuse_missing_flow, trusted
-from .features import write_record
+from .features import mean_of_clips, read_record, trusted, write_record
 from .gaussian import video_probabilities
 from .protocols import CROPS, Protocol
 from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads
@@ -226,7 +225,8 @@ class Linear:
 
     def to(self, device:str|torch.device)->'Linear':
         "The same on a device."
-        return dataclasses.replace(self, **{k: v.to(device) for k,v in self.tensors().items()})
+        moved:Any = {k: v.to(device) for k,v in self.tensors().items()}
+        return dataclasses.replace(self, **moved)
 
     def tensors(self)->dict[str,Tensor]: # weight, bias, ids, mean, shift, scale
         "What is in it besides words and numbers."
@@ -243,7 +243,6 @@ def _blank(x:Tensor, label:Tensor, settings:LinearProbe)->Linear: # (N, D), (N,)
         probe.shift,probe.scale = seen.mean(0),(seen.var(0, correction=0) + 1e-5).rsqrt() # eps of BatchNorm
     return probe
 
-# %% ../../nbs/library/classify.ipynb #8c47fa33
 def _by_lbfgs(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Linear]: # (N, D), (N,)
     "A probe for each strength, strongest first."
     blank,start = _blank(x, label, settings),None
@@ -273,7 +272,6 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
             opt.step()
         if (epoch+1) % s.every==0 or epoch+1==s.epochs: yield folded(blank, w, b, norm, epoch+1)
 
-# %% ../../nbs/library/classify.ipynb #22261886
 def folded(
     blank:Linear, # that knows how features are prepared before BatchNorm
     w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
@@ -288,17 +286,13 @@ def folded(
     return dataclasses.replace(blank, weight=W, bias=B + W @ beta, shift=mean,
         scale=gain*(var + norm.eps).rsqrt(), chosen=epochs, tried={})
 
-# %% ../../nbs/library/classify.ipynb #2cefbed1
 def _best(path:Iterator[Linear], x:Tensor, label:Tensor)->tuple[Linear,dict[float,float]]: # (N, D), (N,)
     "The candidate with the highest accuracy, the first among equals, and the accuracy of all."
-    best,tried = None,dict[float,float]()
-    for probe in path:
+    probes,tried = list(path),dict[float,float]()
+    for probe in probes:
         scores = probe.logits(x, int(probe.ids.max())+1)[:, probe.ids]
-        right = (probe.ids[scores.argmax(1)]==label).double().mean().item()
-        if best is None or right > max(tried.values()): best = probe
-        tried[probe.chosen] = right
-    assert best is not None
-    return best,tried
+        tried[probe.chosen] = (probe.ids[scores.argmax(1)]==label).double().mean().item()
+    return max(probes, key=lambda probe: tried[probe.chosen]),tried
 
 def _refuse_unusable(f:Features, part:str)->None:
     if bare := int((f.label < 0).sum()):
@@ -310,7 +304,6 @@ def _refuse_unusable(f:Features, part:str)->None:
     if len(f.label.unique()) < 2:
         raise ValueError(f'label: all {len(f)} {part} features have one class; there is nothing to learn')
 
-# %% ../../nbs/library/classify.ipynb #8281ecd7
 def linear_probe(
     train:Features, # of the training videos
     settings:LinearProbe=PROBES['clean_probe'],
@@ -380,7 +373,6 @@ def confusion_matrix(p:Tensor, label:Tensor)->Tensor: # (N, C), (N,)
     C = p.shape[1]
     return torch.bincount(label*C + p.argmax(1), minlength=C*C).view(C, C)
 
-# %% ../../nbs/library/classify.ipynb #d539af2e
 def accuracy(
     pred:Predictions,
 )->dict[str,float]: # top1, top5 (where there are more than 5 classes) and mean_class, shares from 0 to 1
@@ -390,9 +382,7 @@ def accuracy(
     return {f'top{k}': (place < k).double().mean().item() for k in (1, 5) if k==1 or C > k} | {
         'mean_class': of_class.nanmean().item()}
 
-def two_stream(
-    *parts:Predictions, # of the same videos: one of RGB, one of flow
-)->Predictions:
+def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RGB, one of flow
     "The mean of the probabilities (b10); ValueError where the streams do not belong together."
     if len(parts) < 2: raise ValueError('two_stream needs the predictions of two streams or more')
     first = parts[0]
@@ -481,12 +471,10 @@ class VideoClassifier(nn.Module):
 
 def predict_rows(
     classifier:VideoClassifier,
-    manifest:Manifest,
-    rows:Sequence[int], # of the manifest
+    manifest:Manifest, rows:Sequence[int], # of the manifest
     *,
     views:Mapping[str,Any]|None=None, # further arguments of `Views`; None: as the encoder's file has them
-    batch:int=64, # clips at a time on a GPU
-    machine:Machine=Machine(progress=False),
+    batch:int=64, machine:Machine=Machine(progress=False), # clips at a time on a GPU
     shared:bool=False, # all processes call this together, and share the work
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (C,) float64; row -> why it could not be read
     "Class probabilities of videos, averaged over windows and crops as the protocol says."
@@ -494,7 +482,6 @@ def predict_rows(
     mine = list(rows[rank()::world_size()] if shared else rows)
     # on a CPU another number together would round differently
     together = batch if machine.place().type=='cuda' else 64
-    refuse_missing_flow(manifest, mine, c.view, 'live' in views)
     good,bad = dict[int,Tensor](),dict[int,str]()
     for r,x in extract_clips(c.encoder, manifest, mine, c.view, c.protocol, batch=together, machine=machine,
             **views):
@@ -506,12 +493,9 @@ def predict_rows(
 
 # %% ../../nbs/library/classify.ipynb #b2d0e1f1
 def collect_predictions(
-    manifest:Manifest,
-    rows:Sequence[int], # of the manifest, in order
-    p:Mapping[int,Tensor], # row -> (C,) float64
-    bad:Mapping[int,str], # row -> why it could not be read
-    classes:Sequence[str],
-    key:dict[str,str], # everything that decided `p`
+    manifest:Manifest, rows:Sequence[int], # of the manifest, in order
+    p:Mapping[int,Tensor], bad:Mapping[int,str], # of `predict_rows`
+    classes:Sequence[str], key:dict[str,str], # everything that decided `p`
 )->Predictions: # label -1 where the class is none of these
     "The answers for the videos that could be read. ValueError where not one can."
     good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
@@ -525,7 +509,6 @@ def collect_predictions(
 def predict_videos(
     classifier:VideoClassifier,
     videos, # a manifest, or a list of paths and of frames (F, H, W, 3) uint8
-    *,
     flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
     batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
 )->Predictions: # `row`: positions in the manifest or list; `dropped`: those that cannot be read, and why
@@ -534,10 +517,10 @@ def predict_videos(
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
     bad = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
     views = encoder_views(classifier.about, flow)
-    p,more = predict_rows(classifier, m, rows, views=views, batch=batch, machine=machine) if rows else ({}, {})
+    p,more = ({}, {}) if not rows else \
+        predict_rows(classifier, m, rows, views=views, batch=batch, machine=machine)
     return collect_predictions(m, rows, p, bad | more, classifier.classes, {'view': classifier.view})
 
-# %% ../../nbs/library/classify.ipynb #b2d0e1f2
 def export_classifier(
     path, # e.g. `runs/mine/classifier.safetensors`
     classifier:VideoClassifier, # its encoder is from `backbones.create`
@@ -560,7 +543,7 @@ def _classifier_file(source)->Path: # CheckpointError where there is none
     if not isinstance(card, dict): raise CheckpointError(f'{path}: is not a run folder (no card.json); '
         'name a run that was fine-tuned or probed')
     todo = 'its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`' \
-        if 'training' in card else f'make one: `vssl-nb probe {path}` (a linear one, seconds) or `vssl-nb finetune {path}`'
+        if 'training' in card else f'make one: `vssl-nb probe {path}` (seconds) or `vssl-nb finetune {path}`'
     raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
 
 def load_classifier(
@@ -570,7 +553,6 @@ def load_classifier(
     "A classifier from its file. CheckpointError."
     path,outside = _classifier_file(source),outside or trusted(Path(source))
     encoder,about = read_encoder(path, outside)
-    refuse_foreign_view(path, about, outside)
     if 'classifier' not in about: raise CheckpointError(f'{path}: is an encoder, without a classifier; '
         'run `vssl-nb probe` or `vssl-nb finetune` on its run folder')
     facts,head = dict(about.pop('classifier')),read_heads(path, outside).get('gaussian')
@@ -597,7 +579,8 @@ def write_predictions(
     rows = sorted({*p, *pred.dropped})
     if path.suffix=='.json':
         lines = [{'video': videos[r], 'status': 'ok', 'predicted': best[r],
-            'probabilities': dict(zip(C, p[r]))} if r in p else {'video': videos[r], 'status': pred.dropped[r]} for r in rows]
+            'probabilities': dict(zip(C, p[r]))} if r in p else
+            {'video': videos[r], 'status': pred.dropped[r]} for r in rows]
         text = json.dumps(lines, indent=1, ensure_ascii=False) + '\n'
     else:
         out = io.StringIO()
@@ -618,7 +601,6 @@ def load_predictions(path:str|Path)->Predictions: # written by `save_predictions
     return Predictions(**data, classes=about['classes'], key=about['key'],
         dropped={int(r): why for r,why in about['dropped'].items()})
 
-# %% ../../nbs/library/classify.ipynb #7860a6b9
 def classification_row(
     pred:Predictions,
     settings:Any, # a LinearProbe, or those of a training: name, selection, and testing where it has one

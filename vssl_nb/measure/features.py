@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['CLIPS_READ', 'Clip', 'SAVE_SECONDS', 'VIEW_OPTIONS', 'Features', 'code_digest', 'fingerprint', 'clips_together',
-           'feature_key', 'ProtocolClips', 'evaluating', 'frozen', 'clip_batch', 'all_clips', 'on_its_way',
+           'feature_key', 'ProtocolClips', 'evaluating', 'frozen', 'clip_batch', 'all_clips', 'on_device', 'on_its_way',
            'extract_clips', 'mean_of_clips', 'collect_features', 'extract', 'check_suffix', 'write_record',
            'read_record', 'save_features', 'load_features', 'FeatureStore', 'restrict', 'as_manifest', 'videos_of',
-           'encoder_views', 'encoder_protocol', 'refuse_missing_flow', 'Preprocess', 'trusted', 'refuse_foreign_view',
-           'open_encoder']
+           'encoder_views', 'encoder_protocol', 'Preprocess', 'trusted', 'open_encoder']
 
 # %% ../../nbs/library/features.ipynb #182b1f01
 import dataclasses
@@ -38,11 +37,11 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
 import vssl_nb
-from ..training.checkpoints import CheckpointError, digest, read_encoder, write_whole
+from ..training.checkpoints import digest, read_encoder, write_whole
 from ..data.clips import STREAMS, VideoCache, centre, check_streams, one_of, send_to, video_cache
 from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Machine, init_worker, keep_memory
-from ..data.manifest import Manifest, ManifestError, Row, find_videos, read
+from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
 from .protocols import CROPS, PROTOCOLS, Protocol, clip_frames, colour_change, counted
 from .protocols import crop_boxes, protocol
@@ -92,9 +91,7 @@ def _plain(value:Any)->bool: # printed alike in every process
     if isinstance(value, tuple): return all(map(_plain, value))
     return isinstance(value, (bool, int, float, str, type(None)))
 
-def code_digest(
-    *parts:Any, # modules or functions
-)->str: # 64 hexadecimal digits
+def code_digest(*parts:Any)->str: # modules or functions -> 64 hexadecimal digits
     "SHA-256 over the code of modules or functions; ValueError where it cannot be read."
     texts = {_text(f) for f in _functions(p for p in parts if not isinstance(p, nn.Module))}
     bound = [pair for p in parts if isinstance(p, partial) for pair in p.keywords.items()]
@@ -134,19 +131,11 @@ def _role(part:str, role:str|None)->str: # 'query' or 'gallery': the side of a c
         raise ValueError(f"role must be 'query' or 'gallery', not {role!r}")
     return role or ('gallery' if part=='train' else 'query')
 
-# %% ../../nbs/library/features.ipynb #21a6e783
 def feature_key(
     encoder:nn.Module|str, # a network, or the name of a baseline
-    manifest:Manifest,
-    part:str, # 'train', 'test' or 'all'
-    split:int,
-    view:str,
-    protocol:Protocol,
-    role:str|None=None, # 'query' or 'gallery'; None: gallery for 'train', query otherwise
+    manifest:Manifest, part:str, split:int, view:str, protocol:Protocol, role:str|None=None, # of `extract`
     device:str|torch.device='cpu', # its kind decides the last digits
-    name:str='', # of the encoder's code, see `fingerprint`
-    batch:int=64, # clips that go through the encoder together, at most
-    **views, # further arguments of `Views`
+    name:str='', batch:int=64, **views, # of `extract`
 )->dict[str,str]:
     "Everything that decides features, in words: features may be used again when all of it is equal."
     fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
@@ -168,10 +157,8 @@ CLIPS_READ = 64 # clips of one video that are read at a time: bounds the memory 
 class ProtocolClips(Dataset):
     "The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ` clips an item."
     def __init__(self,
-        manifest:Manifest,
-        rows:Sequence[int], # manifest rows
-        protocol:Protocol,
-        role:str='query', # or 'gallery'
+        manifest:Manifest, rows:Sequence[int], # of the manifest
+        protocol:Protocol, role:str='query', # or 'gallery'
         load:tuple[str,...]=('clips',), # of `clips.STREAMS`
         cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
     ):
@@ -235,7 +222,6 @@ def _pass(encoder:nn.Module, x:Tensor, view:str, p:Protocol)->Tensor: # (B, D)
         raise ValueError(f'the encoder made {made} of clips {tuple(x.shape)}; features must be (B, D)')
     return y
 
-# %% ../../nbs/library/features.ipynb #1939021c
 def _lay_out(encoder:nn.Module, layout:torch.memory_format)->bool: # whether anything has changed
     "The memory layout of all 3-D convolutions."
     other = [p for p in encoder.parameters() if p.ndim==5 and not p.is_contiguous(memory_format=layout)]
@@ -280,7 +266,7 @@ def _ahead(items:Iterator, by:int=3)->Iterator:
             yield item
     finally: thread.shutdown(cancel_futures=True)
 
-Clip = tuple[dict[str,Any],int|None] # an item of `ProtocolClips`, and one of its clips; None: it is unreadable
+Clip = tuple[dict[str,Any],int|None] # an item of `ProtocolClips`, and one of its clips; None: unreadable
 
 def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
     "The clips of all items, `size` at a time, whichever video they are of; an unreadable one takes no place."
@@ -294,7 +280,6 @@ def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
                 now,n = [],0
     if now: yield now
 
-# %% ../../nbs/library/features.ipynb #f836d6c6
 def clip_batch(
     clips:Sequence[Clip], # none of them unreadable
     size:int=0, # the last clip is repeated until there are so many
@@ -305,21 +290,15 @@ def clip_batch(
         x = item[k][item['at'][i]][None]
         return x.transpose(1, 2) if k=='pair' else x
     first = clips[0][0]
-    return {k: torch.stack([read(item, k, i) for item,i in clips]) for k in STREAMS if k in first} | {'augment':
-        {k: torch.stack([item['augment'][k][i] for item,i in clips]) for k in first['augment']}}
+    return {k: torch.stack([read(item, k, i) for item,i in clips]) for k in STREAMS if k in first} | {
+        'augment': {k: torch.stack([item['augment'][k][i] for item,i in clips]) for k in first['augment']}}
 
 def all_clips(*items:dict[str,Any])->list[Clip]:
     "Every clip of some items."
     return [(item, i) for item in items for i in range(len(item['at']))]
 
-@torch.inference_mode()
-def _ready(clips:list[Clip], see:Views, size:int)->tuple[list[Clip],Tensor|None]:
-    "Clips as the encoder sees them, (size, 3, T, H, W); None if there is nothing to see."
-    good = [c for c in clips if c[1] is not None]
-    return clips,see(clip_batch(good, size))[see.names[0]][:, 0] if good else None
-
-def _there(item:dict, device:torch.device, live:Callable|None)->dict:
-    "An item with its frames on the device, and its flow, where that is solved for, once for each pair."
+def on_device(item:dict, device:torch.device, live:Callable|None=None)->dict:
+    "An item with its frames on a device, and its flow, where `live` solves for it, once for each pair."
     moved = {k: send_to(v, device) if k in (*STREAMS, 'at') else v for k,v in item.items()}
     if live is not None and 'pair' in moved:
         pair = moved['pair'].transpose(0, 1)[None, None]
@@ -328,20 +307,21 @@ def _there(item:dict, device:torch.device, live:Callable|None)->dict:
 
 def _batches(data:ProtocolClips, see:Views, live:Callable|None, size:int, machine:Machine, device:torch.device
     )->Generator[tuple[list[Clip],Tensor|None], None, None]:
-    "All passes, ready for the encoder; while it works, the next are read and, on a CPU, made ready."
+    "Passes as the encoder sees them, (size, 3, T, H, W), or None; the next are read meanwhile."
     gpu = device.type=='cuda'
+    @torch.inference_mode()
+    def ready(clips):
+        good = [c for c in clips if c[1] is not None]
+        return clips,see(clip_batch(good, size))[see.names[0]][:, 0] if good else None
     items:Iterator = map(data.__getitem__, range(len(data)))
     if machine.workers: # a loader draws a seed for its workers: not from the global state
         items = iter(DataLoader(data, None, num_workers=machine.workers, worker_init_fn=init_worker,
             pin_memory=gpu, generator=torch.Generator()))
     elif gpu: items = _ahead(items) # what is done on a GPU takes no time here
-    ready = (_ready(clips, see, size) for clips in _passes((_there(i, device, live) for i in items), size))
-    yield from ready if gpu else _ahead(ready)
+    passes = map(ready, _passes((on_device(i, device, live) for i in items), size))
+    yield from passes if gpu else _ahead(passes) # on a CPU they are made ready meanwhile, too
 
-# %% ../../nbs/library/features.ipynb #30fc4f56
-def on_its_way(
-    y:Tensor, # on any device
-)->Callable[[], Tensor]: # gives it in float32, on the CPU
+def on_its_way(y:Tensor)->Callable[[], Tensor]: # on any device -> gives it in float32, on the CPU
     "A tensor that travels to the CPU; only who reads it waits."
     y = y.float()
     if not y.is_cuda: return y.cpu
@@ -363,18 +343,13 @@ def _late(batches:Iterable[tuple[list[Clip],Tensor|None]], encode:Callable
         before = now
     if before: yield before
 
-# %% ../../nbs/library/features.ipynb #e7c09305
 def extract_clips(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest,
     rows:Sequence[int], # manifest rows
-    view:str='rgb', # 'rgb', 'flow' or 'residual'
-    protocol:Protocol=PROTOCOLS['clean'],
-    role:str='query', # or 'gallery'
+    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `extract`
     *,
-    batch:int=64, # clips that go through the encoder together, at most: see `clips_together`
-    machine:Machine=Machine(), # device, workers, cache, progress; the precision is the protocol's
-    **views, # further arguments of `Views`
+    batch:int=64, machine:Machine=Machine(), **views, # likewise; the precision is the protocol's
 )->Iterator[tuple[int,Tensor|str]]: # row, and (n, D) float32 features of its clips (crop by crop) or why not
     "The features of all clips, one video after another, in the order of the rows."
     device,live = _place(machine),views.pop('live', None) if 'flow' in streams(view) else None
@@ -405,12 +380,9 @@ def mean_of_clips(
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
 def collect_features(
-    manifest:Manifest,
-    rows:Sequence[int], # of the manifest, in order
-    mean:dict[int,Tensor], # row -> (D,)
-    bad:dict[int,str], # row -> why it could not be read
-    protocol:Protocol,
-    key:dict[str,str], # from `feature_key`
+    manifest:Manifest, rows:Sequence[int], # of the manifest, in order
+    mean:dict[int,Tensor], bad:dict[int,str], # row -> (D,); row -> why it could not be read
+    protocol:Protocol, key:dict[str,str], # of `feature_key`
 )->Features:
     "Features of the rows that could be read; those that could not are named."
     good,lost = [r for r in rows if r in mean],[r for r in rows if r not in mean and r not in bad]
@@ -422,7 +394,6 @@ def collect_features(
     return Features(torch.stack([mean[r] for r in good]), label, torch.tensor(good), source, protocol, key,
         dict(sorted(bad.items())))
 
-# %% ../../nbs/library/features.ipynb #a434bd74
 def _extract_missing(
     rows:list[int], # the videos asked for
     make:Callable[[list[int]], Iterator[tuple[int,Tensor|str]]], # as `extract_clips`
@@ -451,7 +422,6 @@ def _extract_missing(
     bad = {r: why for some in gather_objects(bad) for r,why in some.items()}
     return kept.done() if kept else {r: x for some in gather_objects(mean) for r,x in some.items()},bad
 
-# %% ../../nbs/library/features.ipynb #a26d8e03
 def extract(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest,
@@ -492,8 +462,8 @@ def extract(
 def check_suffix(path:str|Path, *suffixes:str)->Path:
     "ValueError for a kind of file that is not known."
     if Path(path).suffix in suffixes: return Path(path)
-    if len(suffixes)==1: raise ValueError(f'{path}: is no {suffixes[0]}; name a file that ends in {suffixes[0]}')
-    raise ValueError(f"{path}: ends in neither {' nor '.join(suffixes)}; name a file that does")
+    kinds = f'is no {suffixes[0]}' if len(suffixes)==1 else f"ends in neither {' nor '.join(suffixes)}"
+    raise ValueError(f'{path}: {kinds}; name a file that does')
 
 def write_record(
     path:str|Path, # a .safetensors file; its folder is made when missing
@@ -576,9 +546,7 @@ class FeatureStore:
 # %% ../../nbs/library/features.ipynb #5e60899c
 def restrict(
     features:Features, # of part 'all'
-    manifest:Manifest,
-    part:str, # 'train' or 'test'
-    split:int=1, # 1, 2 or 3
+    manifest:Manifest, part:str, split:int=1, # of `extract`
 )->Features: # as `extract` would make them, with the dropped videos of this part alone
     "The features of a part of a split, from those of all videos; ValueError where some are missing."
     rows,left = counted(manifest, part, split, features.protocol)
@@ -638,11 +606,8 @@ def videos_of(
     for v in names:
         if str(v) not in rows: raise ManifestError(f'{m.path}: has no video {str(v)!r}; name it as the '
             'manifest does, or leave --data out')
-    if names and type(m) is not Manifest:
-        raise ManifestError(f'{data}: is no file; leave the names of videos out')
-    return Manifest(m.path, [rows[str(v)] for v in names]) if names else m
+    return with_rows(m, [rows[str(v)] for v in names]) if names else m
 
-# %% ../../nbs/library/features.ipynb #a1c0f1e3
 # of `Views`, as a file names them
 VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
 
@@ -670,13 +635,6 @@ def encoder_protocol(
     if name=='clean' and 'clips' in about: clip['clips'] = about['clips']
     return protocol(name, **clip | fields)
 
-def refuse_missing_flow(m:Manifest, rows:Sequence[int], view:str, live:bool)->None:
-    "ValueError for videos whose flow is neither stored nor to be computed."
-    lacking = [m.rows[r].video for r in rows if not m.rows[r].flow]
-    if live or 'flow' not in streams(view) or not lacking: return
-    raise ValueError(f"{lacking[0]}: has no stored flow, and this network sees nothing else; name a manifest "
-        "with flow (--data; `vssl-nb flow` computes it), or ask for live flow (--flow live)")
-
 class Preprocess:
     "From a video to the clips that an encoder was trained to see."
     def __init__(self,
@@ -684,41 +642,27 @@ class Preprocess:
         flow:str='', # see `encoder_views`
         clips:int|None=None, # windows of a video; None: as the training was measured
     ):
-        self.about,self.protocol = dict(about),encoder_protocol(about, **({'clips': clips} if clips else {}))
+        self.about,self.protocol = dict(about),encoder_protocol(about)
+        if clips: self.protocol = protocol(self.protocol, clips=clips)
         self.views = encoder_views(about, flow)
 
     def __call__(self,
         video:Any, # a path, or frames (F, H, W, 3) uint8
     )->Tensor: # (N, 3, T, size, size) float32
-        "The clips of one video. VideoError."
-        m = as_manifest([video])
+        "The clips of one video; flow of a file can only be live. VideoError."
+        m,view = as_manifest([video]),self.about['view']
         if m.rows[0].status!='ok': raise VideoError(video, m.rows[0].status)
-        return self.row(m, 0)
-
-    def row(self, manifest:Manifest, row:int)->Tensor: # (N, 3, T, size, size) float32
-        "The clips of a row of a manifest, which may name stored flow. VideoError."
-        view,live = self.about['view'],'live' in self.views
-        refuse_missing_flow(manifest, [row], view, live)
-        data = ProtocolClips(manifest, [row], self.protocol, load=streams(view, live))
+        data = ProtocolClips(m, [0], self.protocol, load=streams(view, 'live' in self.views))
         items = [data[i] for i in range(len(data))]
-        if bad := [i['bad'] for i in items if 'bad' in i]: raise VideoError(manifest.rows[row].video, bad[0])
+        if bad := [i['bad'] for i in items if 'bad' in i]: raise VideoError(video, bad[0])
         see = Views((view,), **self.views)
         return torch.cat([see(clip_batch(all_clips(i)))[view][:, 0] for i in items])
 
-# %% ../../nbs/library/features.ipynb #a1c0f1e4
-def trusted(
-    path:Path, # a run folder, or a file
-)->bool:
+def trusted(path:Path)->bool: # a run folder, or a file
     "Does the recipe of this run folder itself name code of somebody's own? Then the file may import it."
     try: recipe = json.loads((path/'recipe.json').read_text(encoding='utf-8'))
     except (OSError, ValueError): return False
     return any(':' in str(recipe.get(k, '')) for k in ('view', 'backbone'))
-
-def refuse_foreign_view(path:Path, about:Mapping[str,Any], outside:bool)->None:
-    "CheckpointError for a file whose view is code of somebody's own."
-    if ':' in about.get('view', '') and not outside:
-        raise CheckpointError(f"{path}: names {about['view']!r}, code that is not of this library; open its "
-            'run folder, or pass outside=True if you trust whoever made the file')
 
 def open_encoder(
     source, # an encoder.safetensors, or the run folder that holds it
@@ -730,5 +674,4 @@ def open_encoder(
     path,outside = Path(source),outside or trusted(Path(source))
     if path.is_dir(): path = path/'encoder.safetensors'
     encoder,about = read_encoder(path, outside)
-    refuse_foreign_view(path, about, outside)
     return encoder,Preprocess(about, flow, clips)

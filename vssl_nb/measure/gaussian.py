@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from ..data.manifest import Manifest
 from ..data.views import Views
 from .features import ProtocolClips, check_suffix, clips_together, encoder_protocol, frozen
-from .features import open_encoder, refuse_missing_flow, trusted, videos_of
+from .features import open_encoder, trusted, videos_of
 from .protocols import PROTOCOLS, Protocol
 from ..nets.heads import log_uncertainty
 from ..training.checkpoints import read_heads, write_whole
@@ -100,7 +100,6 @@ def accuracy_by_bin(
             'accuracy': float(hit[which==i].mean()) if len(mine) else np.nan})
     return rows
 
-# %% ../../nbs/lessons/18_uncertainty.ipynb #3c904e9c
 def _ranks(x:Tensor)->Tensor: # (N,) float64 from 1; those that tie share theirs
     _,which,size = x.unique(return_inverse=True, return_counts=True)
     return (size.cumsum(0).double() - (size - 1)/2)[which]
@@ -114,7 +113,6 @@ def spearman(
     a,b = a - a.mean(),b - b.mean()
     return float((a*b).sum()/(a.square().sum()*b.square().sum()).sqrt())
 
-# %% ../../nbs/lessons/18_uncertainty.ipynb #338c387b
 def risk_coverage(
     uncertainty:Tensor, # (N,)
     right:Tensor, # (N,) bool
@@ -140,8 +138,7 @@ LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
 def clip_groups(
-    manifest:Manifest,
-    rows:Sequence[int], # of the manifest
+    manifest:Manifest, rows:Sequence[int], # of the manifest
     protocol:Protocol=PROTOCOLS['clean'], # clips spread evenly
     size:int=16, # videos of a group
     seed:int=0, # which videos are together
@@ -165,22 +162,15 @@ def clip_groups(
         yield [i['row'] for i in good],torch.stack([i['clips'][i['at']] for i in good]),{
             k: torch.cat([i['augment'][k] for i in good]) for k in good[0]['augment']}
 
-# %% ../../nbs/lessons/18_uncertainty.ipynb #f05e7994
 @torch.no_grad()
 def corrupted_uncertainty(
-    encoder:nn.Module, head:nn.Module, # as in `video_gaussians`
-    manifest:Manifest,
-    rows:Sequence[int], # of the manifest
-    view:str='rgb', # made of frames: 'rgb' or 'residual'
-    protocol:Protocol=PROTOCOLS['clean'],
+    encoder:nn.Module, head:nn.Module, manifest:Manifest, rows:Sequence[int], # of `video_gaussians`
+    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], # made of frames: 'rgb' or 'residual'
     levels:Sequence[int]=LEVELS_MIXED, # of `mixed_clips`
     shares:Sequence[float]=SHARES_MASKED, # of `masked_clips`
     *,
-    of:int=2, # clips of one distribution
     seed:int=0, # of the groups, the frames and the noise
-    batch:int=64, # clips that go through the encoder together, at most
-    machine:Machine=Machine(progress=False),
-    **views, # further arguments of `Views`
+    of:int=2, batch:int=64, machine:Machine=Machine(progress=False), **views, # of `video_gaussians`
 )->tuple[list[int],dict[str,dict[float,Tensor]]]: # rows; 'mixed': level, 'masked': share -> (N,) uncertainty
     "The uncertainty of the same videos, mixed with others and masked by noise (appendix Figure 6)."
     device,see = machine.place(),Views((view,), **views)
@@ -191,16 +181,19 @@ def corrupted_uncertainty(
         mu,s = g.unflatten(0, clips.shape[:2]).unbind(2)
         return torch.stack([log_uncertainty(group_clips(m, v, of)[1]).mean() for m,v in zip(mu, s)]).exp()
     seen = list[int]()
-    u:dict[str,dict[float,list[Tensor]]] = {'mixed': {v: [] for v in levels}, 'masked': {v: [] for v in shares}}
+    u:dict[str,dict[float,list[Tensor]]] = {'mixed': {v: [] for v in levels},
+        'masked': {v: [] for v in shares}}
     size = max([2**(level - 1) for level in levels], default=1)
     with frozen(encoder, device), frozen(head, device):
         for some,clips,augment in clip_groups(manifest, rows, protocol, max(size, 2), seed, machine):
             new = [i for i,r in enumerate(some) if r not in seen + some[:i]]
             seen += [some[i] for i in new]
-            for level in levels: u['mixed'][level].append(uncertainty(mixed_clips(clips, level), augment)[new])
-            for share in shares:
-                noisy = [masked_clips(c, share, np.random.default_rng((seed, 1, r))) for c,r in zip(clips, some)]
-                u['masked'][share].append(uncertainty(torch.stack(noisy), augment)[new])
+            for level,parts in u['mixed'].items():
+                parts.append(uncertainty(mixed_clips(clips, int(level)), augment)[new])
+            for share,parts in u['masked'].items():
+                noisy = [masked_clips(c, share, np.random.default_rng((seed, 1, r)))
+                    for c,r in zip(clips, some)]
+                parts.append(uncertainty(torch.stack(noisy), augment)[new])
     return seen,{kind: {v: torch.cat(parts) for v,parts in some.items()} for kind,some in u.items()}
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #630c9f01
@@ -244,9 +237,7 @@ def folder_gaussians(
     run, # a run folder whose encoder was exported with a Gaussian head
     data, # a Manifest, its file, or any folder of videos
     clips:int=10, # of a video
-    of:int=2, # clips of one distribution
-    batch:int=64, # clips that go through the encoder together, at most
-    machine:Machine=Machine(),
+    of:int=2, batch:int=64, machine:Machine=Machine(), # of `video_gaussians`
 )->tuple['VideoGaussians',Manifest]: # in the order of the manifest; what cannot be read is in `dropped`
     "The distributions of all videos of a folder. ValueError."
     refuse_grouping(clips, of)
@@ -261,7 +252,6 @@ def folder_gaussians(
     if len(m) < 2: raise ValueError(f'{m.path}: one video cannot be ranked; name a folder of several')
     if not rows: raise ValueError(f'{m.path}: not one of {len(m)} videos can be read: {lost[0]}')
     view,p = prepare.about['view'],encoder_protocol(prepare.about, clips=clips)
-    refuse_missing_flow(m, rows, view, 'live' in prepare.views)
     g = video_gaussians(encoder, head, m, rows, view, p, of=of, batch=batch, machine=machine, **prepare.views)
     g.dropped.update(lost)
     return g,m
@@ -321,22 +311,20 @@ class VideoGaussians:
 def video_gaussians(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in)
     head:nn.Module, # features (B, D_in) -> (B, 2, D) mean and log-variance, such as `GaussianHead`
-    manifest:Manifest,
-    rows:Sequence[int], # manifest rows
-    view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
-    protocol:Protocol=PROTOCOLS['clean'], # clips, frames and size
-    role:str='query', # or 'gallery'
+    manifest:Manifest, rows:Sequence[int], # of the manifest
+    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `features.extract`
     *,
     of:int=2, # see `group_clips`
-    batch:int=64, machine:Machine=Machine(), # of `features.extract_clips`
-    **views, # further arguments of `Views`
+    batch:int=64, machine:Machine=Machine(), **views, # of `features.extract`
 )->VideoGaussians: # of the videos that could be read, in the order of the rows
     "The distributions of videos by a frozen encoder and its Gaussian head. ValueError."
     place,good,bad = next(head.parameters()).device,dict[int,tuple[Tensor,Tensor]](),dict[int,str]()
     for r,x in extract_clips(encoder, manifest, rows, view, protocol, role, batch=batch, machine=machine,
             **views):
         if isinstance(x, str): bad[r] = x
-        else: good[r] = group_clips(*head(x.to(place)).float().cpu().unbind(1), of)
+        else:
+            mean,s = head(x.to(place)).float().cpu().unbind(1)
+            good[r] = group_clips(mean, s, of)
     if not good:
         why = f'; the first: {next(iter(bad.values()))}' if bad else ''
         raise ValueError(f'{manifest.path}: not one of {len(rows)} videos can be read{why}')
@@ -344,15 +332,13 @@ def video_gaussians(
     wrong = int((~(mu.isfinite() & s.isfinite()).flatten(1).all(1)).sum())
     if wrong: raise ValueError(f'{wrong} of {len(mu)} videos have a distribution with NaN or infinity; '
         'look at the encoder and the head that made them')
-    return VideoGaussians(mu, s, torch.tensor([manifest.label_id(r) for r in good]), torch.tensor([*good]), bad)
+    label = torch.tensor([manifest.label_id(r) for r in good])
+    return VideoGaussians(mu, s, label, torch.tensor([*good]), bad)
 
 def gaussian_pairs(
-    encoder:nn.Module, head:nn.Module, # as in `video_gaussians`
-    manifest:Manifest,
-    splits:Sequence[int]=(1,),
-    view:str='rgb',
-    protocol:Protocol=PROTOCOLS['clean'],
-    **options, # of `video_gaussians`: of, batch, machine, and arguments of `Views`
+    encoder:nn.Module, head:nn.Module, manifest:Manifest, # of `video_gaussians`
+    splits:Sequence[int]=(1,), # 1, 2 and 3
+    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], **options, # of `video_gaussians`
 )->dict[int,tuple[VideoGaussians,VideoGaussians]]: # split -> query, gallery
     "Distributions of the test and training videos of every split, each video encoded once. ValueError."
     rows = {(s, part): counted(manifest, part, s, protocol)[0] for s in splits for part in ('test', 'train')}
@@ -398,8 +384,7 @@ def video_probabilities(
     g:Tensor, # (n, crops, 2, D) mean and log-variance of every clip, crop by crop
     score:Callable[[Tensor],Tensor], # (n, D) float32 -> (n, C) scores of the classes
     of:int=2, # clips of one distribution, see `group_clips`
-    k:int=10, # K embeddings of each distribution
-    seed:int=0, # of the embeddings
+    k:int=10, seed:int=0, # K embeddings of each distribution, and their seed
 )->Tensor: # (C,) float64
     "The mean of the softmaxes of all embeddings of a video; a crop has distributions of its own. ValueError."
     groups = [group_clips(crop[:,0], crop[:,1], of) for crop in g.unbind(1)]

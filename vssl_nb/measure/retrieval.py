@@ -31,14 +31,13 @@ def _best(
     sim:Tensor, # (Q, n) float32
     k:int, # at most n
 )->Tensor: # (Q, k) columns, the largest first
-    "The k largest of each row, the earlier of equals first; only rows with a tie at the border are sorted whole."
-    value,at = sim.topk(k, 1)
+    "The k largest of each row, the earlier of equals first."
+    value,at = sim.topk(k, 1) # equals in any order; only rows with a tie at the border are sorted whole
     tied = (sim >= value[:, -1:]).sum(1) > k
     if tied.any(): at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
     at = at.sort(1).values
     return at.gather(1, sim.gather(1, at).sort(dim=1, descending=True, stable=True).indices)
 
-# %% ../../nbs/lessons/06_retrieval.ipynb #aaf4b1e5
 def _check_ks(ks:Sequence[int], gallery:int)->None:
     for k in ks:
         if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} '
@@ -52,7 +51,7 @@ def nearest_neighbours(
     chunk:int=2048, # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
 )->tuple[Tensor,Tensor]: # (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
     "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
-    if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]: raise ValueError('features '
+    if query.ndim!=2 or gallery.ndim!=2 or query.shape[1]!=gallery.shape[1]: raise ValueError('features '
         f'must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}')
     for name,x in (('query', query), ('gallery', gallery)):
         if not len(x): raise ValueError(f'the {name} holds no video')
@@ -99,7 +98,6 @@ def check_labels(
             '(-1); recall needs the class of every video')
     _check_ks(ks, len(gallery_label))
 
-# %% ../../nbs/lessons/06_retrieval.ipynb #d8cbca64
 @dataclass(frozen=True)
 class Neighbours:
     "The nearest gallery videos of every query: searched for once, measured in several ways."
@@ -120,12 +118,9 @@ class Neighbours:
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
 def find_neighbours(
-    query:Tensor, # (Q, D)
-    gallery:Tensor, # (N, D)
-    query_label:Tensor, # (Q,) class ids, no -1
-    gallery_label:Tensor, # (N,)
-    k:int=10,
-    chunk:int=2048, # see `nearest_neighbours`
+    query:Tensor, gallery:Tensor, # (Q, D), (N, D)
+    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
+    k:int=10, chunk:int=2048, # of `nearest_neighbours`
 )->Neighbours: # on the device of the labels
     "The k nearest of each query, and whether they have its class."
     check_labels(query_label, gallery_label, (k,), (len(query), len(gallery)))
@@ -147,8 +142,7 @@ def recall(
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
 def chance(
-    query_label:Tensor, # (Q,) class ids, no -1
-    gallery_label:Tensor, # (N,)
+    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
     ks:Sequence[int]=(1,5,10),
 )->dict[int,float]: # k -> expected R@k
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
@@ -203,19 +197,15 @@ def centre_and_normalise(
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #ac5c32cb
 def compare_features(
-    query:Features, # of the test videos
-    gallery:Features, # of the training videos
-    k:int=10, # the largest that will be asked for
-    chunk:int=2048, # see `nearest_neighbours`
+    query:Features, gallery:Features, # of the test and of the training videos
+    k:int=10, chunk:int=2048, # of `nearest_neighbours`
 )->Neighbours:
     "The neighbours of two sets of features, made comparable as their protocol says."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k, chunk)
 
 def retrieval_recall(
-    query:Features, # of the test videos
-    gallery:Features, # of the training videos
-    ks:Sequence[int]=(1,5,10),
-    chunk:int=2048, # see `nearest_neighbours`
+    query:Features, gallery:Features, # of the test and of the training videos
+    ks:Sequence[int]=(1,5,10), chunk:int=2048, # of `recall`
 )->dict[int,float]: # k -> R@k
     "R@k of two sets of features, made comparable as their protocol says."
     _check_ks(ks, len(gallery))
@@ -234,9 +224,7 @@ def _colour_histogram(
     return torch.from_numpy(np.sqrt(count/count.sum())).float()
 
 def histogram(
-    manifest:Manifest,
-    part:str='test', # 'train', 'test' or 'all'
-    split:int=1, # 1, 2 or 3
+    manifest:Manifest, part:str='test', split:int=1, # of `features.extract`
     bins:int=8, # levels per channel
     frames:int=16, # evenly spread over the video
     machine:Machine=Machine(), # whether to show a bar
@@ -253,12 +241,9 @@ def histogram(
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
 def query_and_gallery(
-    encoder:nn.Module,
-    manifest:Manifest,
-    splits:Sequence[int]=(1,),
-    view:str='rgb',
-    protocol:Protocol=protocol(),
-    **options, # of `features.extract`: batch, machine, store, name, and arguments of `Views`
+    encoder:nn.Module, manifest:Manifest,
+    splits:Sequence[int]=(1,), # 1, 2 and 3
+    view:str='rgb', protocol:Protocol=protocol(), **options, # of `features.extract`
 )->dict[int,tuple[Features,Features]]: # split -> query, gallery
     "Features of the test and training videos of every split, each video encoded once; ManifestError."
     for s in splits:
@@ -270,13 +255,10 @@ def query_and_gallery(
         for s in splits}
 
 def over_splits(
-    encoder:nn.Module,
-    manifest:Manifest,
-    splits:Sequence[int]=(1,2,3),
-    view:str='rgb',
-    protocol:Protocol=protocol(),
+    encoder:nn.Module, manifest:Manifest, splits:Sequence[int]=(1,2,3), # of `query_and_gallery`
+    view:str='rgb', protocol:Protocol=protocol(), # likewise
     ks:Sequence[int]=KS, # those that the smallest gallery can answer are taken
-    **options, # of `features.extract`: batch, machine, store, name, and arguments of `Views`
+    **options, # of `features.extract`
 )->dict[int,dict[int,float]]: # split -> k -> R@k
     "Test -> train retrieval on several splits; ManifestError where one does not exist."
     pairs = query_and_gallery(encoder, manifest, splits, view, protocol, **options)
@@ -335,16 +317,13 @@ def rungs(
     return steps[:-1] + [(steps[-1][0], dataclasses.replace(p, name=goal.name))]
 
 def ladder(
-    encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
-    manifest:Manifest,
+    encoder:nn.Module, manifest:Manifest, # of `over_splits`
     goal:Protocol=protocol(), # with the encoder's length, stride and size
     start:Protocol|None=None, # None: `coclr_official` with length, stride, size and pad of `goal`
-    splits:Sequence[int]=(1,),
-    view:str='rgb',
+    splits:Sequence[int]=(1,), view:str='rgb', # of `over_splits`
     seeds:Sequence[int]=(0,1,2), # of the protocols that draw
-    ks:Sequence[int]=KS, # those that the smallest gallery can answer are taken
     machine:Machine=Machine(cache=512), # its cache keeps decoded videos from step to step where workers=0
-    **options, # of `features.extract`: batch, store, and arguments of `Views`
+    ks:Sequence[int]=KS, **options, # of `over_splits`
 )->list[dict[str,Any]]: # step, protocol (its text), r1, ... (means), low, high (R@1), seeds
     "R@k after each step from one protocol to another."
     clip = {n: getattr(goal, n) for n in ('length', 'stride', 'size', 'pad')}

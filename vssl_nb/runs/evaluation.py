@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
            'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'neighbour_wall',
-           'retrieve', 'baselines', 'retrieve_two_streams', 'measure_probe', 'per_frame', 'load_encoder',
+           'retrieve', 'baselines', 'retrieve_two_streams', 'measure_probe', 'PerFrame', 'load_encoder',
            'read_video_features', 'measure_encoder', 'measure_released']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
@@ -83,24 +83,25 @@ def keep_results(
 class EvaluatedEncoder:
     "An encoder, or features of videos, and what is needed to measure them."
     manifest:Manifest # to measure on
-    encoder:nn.Module|None # clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
+    encoder:Any # nn.Module: clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
     name:str # what tables call it
     method:str='encoder' # what tables call its kind
     view:str='rgb' # 'rgb', 'flow' or 'residual'
-    folder:Path|None=None # for results.json and the features; None: nothing is kept
+    folder:Any=None # Path, for results.json and the features; None: nothing is kept
     views:Mapping[str,Any] = field(default_factory=dict) # further arguments of `Views`: mean, std, ...
     features:Features|None=None # of all videos, instead of an encoder
     code:str='' # stands for the encoder's code in the key of its features, see `features.fingerprint`
     split:int=1 # where none is named
     seed:int|None=None
-    about:Mapping[str,Any] = field(default_factory=dict) # metadata of the encoder's file; empty: of no run
+    about:dict[str,Any] = field(default_factory=dict) # metadata of the encoder's file; empty: of no run
     heads:Mapping[str,nn.Module] = field(default_factory=dict) # that the method of a run exported
     recipe:Any=None # of a run
     card:Mapping[str,Any] = field(default_factory=dict) # of a run
 
     def protocol(self, name:str|Protocol='clean', **fields)->Protocol:
         "A protocol by name, with the clip that a run was trained on."
-        return encoder_protocol(self.about, name, **fields) if self.about else protocols.protocol(name, **fields)
+        if not self.about: return protocols.protocol(name, **fields)
+        return encoder_protocol(self.about, name, **fields)
 
     def pairs(self, p:Protocol, splits:Sequence[int], batch:int=64, machine:Machine=Machine()
         )->dict[int,tuple[Features,Features]]: # split -> query, gallery
@@ -110,7 +111,6 @@ class EvaluatedEncoder:
             every = dataclasses.replace(self.features, protocol=p)
             return {s: (restrict(every, self.manifest, 'test', s), restrict(every, self.manifest, 'train', s))
                 for s in splits}
-        assert self.encoder is not None
         return retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
             machine=machine, store=self.folder and self.folder/'features', name=self.code, **self.views)
 
@@ -120,8 +120,9 @@ class EvaluatedEncoder:
         if self.features is not None and isinstance(p, dict): # their clips and pictures are not known
             more['protocol'] = {k: p[k] for k in ('name', 'centre', 'metric', 'short', 'batch_of')}
         run = {'step': self.about['step'], 'finished': self.card['finished']} if self.card else {}
-        return result_row(self.name, self.method, self.view, {}, self.manifest, split, self.card.get('seconds'),
-            self.folder.name if self.folder else '', seed=self.seed, task=task, **run, **more)
+        seconds,folder = self.card.get('seconds'),self.folder.name if self.folder else ''
+        return result_row(self.name, self.method, self.view, {}, self.manifest, split, seconds, folder,
+            seed=self.seed, task=task, **run, **more)
 
     def seen_in_training(self, split:int)->list[str]: # names of test videos of this split
         "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
@@ -164,8 +165,8 @@ def open_trained(
             'say which manifest to measure on with --data')
     encoder,about = read_encoder(file, outside)
     if about['view'] != (view := recipe.view):
-        raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of {view}; "
-            'do not mix run folders')
+        raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of "
+            f'{view}; do not mix run folders')
     return EvaluatedEncoder(manifest, encoder, about['recipe'], about['method'], view, run,
         encoder_views(about), split=about['split'], seed=about['seed'], about=about,
         heads=read_heads(file, outside), recipe=recipe, card=card)
@@ -173,8 +174,7 @@ def open_trained(
 def run_features(
     encoder:nn.Module, manifest:Manifest, recipe:Recipe,
     part:str, # 'train' or 'test' of the recipe's split, or 'all' videos
-    machine:Machine=Machine(),
-    store:Path|None=None, # a folder that keeps them, see `features.extract`
+    machine:Machine=Machine(), store:Path|None=None, # of `features.extract`
 )->Features:
     "Features of videos under the clean protocol of a recipe."
     training_device(recipe, machine.device) # refuses flow that would take too long
@@ -274,7 +274,7 @@ def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int
     machine:Machine)->list[dict[str,Any]]:
     "Rows of the distributions: the cosine of their means, and their match probability."
     of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
-    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch, # type: ignore
+    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
         machine=machine, **t.views)
     match = partial(match_neighbours, a=head.a, b=head.b, machine=machine)
     by_mean,by_match = (dataclasses.replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
@@ -294,7 +294,6 @@ def _keep_wall(t:EvaluatedEncoder, name:str, walls:int, query, gallery, **option
     if t.folder and walls: show.save_picture(neighbour_wall(query, gallery, t.manifest, walls, **options),
         t.folder/'figures'/f'neighbours-{which}{t.manifest.sha256[:8]}.png')
 
-# %% ../../nbs/library/evaluation.ipynb #c7fae880
 def retrieve(
     source, # a run folder, or an EvaluatedEncoder
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
@@ -308,8 +307,8 @@ def retrieve(
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = _opened(source, data)
     p,head = t.protocol(protocol, **fields or {}),t.heads.get('gaussian')
-    if p.metric=='match' and head is None: raise TrainError(f'{t.folder or t.name}: has no Gaussian head, and '
-        f'protocol {p.name} compares distributions; choose another one, such as clean')
+    if p.metric=='match' and head is None: raise TrainError(f'{t.folder or t.name}: has no Gaussian head, '
+        f'and protocol {p.name} compares distributions; choose another one, such as clean')
     splits,rows = _usable_splits(t, splits, p.name, p),list[dict[str,Any]]()
     if p.metric=='cosine':
         pairs = t.pairs(p, splits, batch, machine)
@@ -354,14 +353,14 @@ def baselines(
     splits:Sequence[int]=(), # none: that of the recipe
     out=None, # folder for results.json, features and the recipe; None: nothing is kept
     which:Sequence[str]=BASELINES, # some of them
-    batch:int=64, # as in `retrieve`
-    machine:Machine=Machine(),
+    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
     manifest = data if isinstance(data, Manifest) else open_data(data)
     a,folder = encoder_about(recipe),None if out is None else Path(out)
-    t = EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, {a['view']}",
-        'random', a['view'], folder, encoder_views(a), split=a['split'], about=a, recipe=recipe)
+    name,encoder = f"random {a['backbone']}, {a['view']}",create(a['backbone'], seed=a['seed'])
+    t = EvaluatedEncoder(manifest, encoder, name, 'random', a['view'], folder, encoder_views(a),
+        split=a['split'], about=a, recipe=recipe)
     p,splits = t.protocol(),tuple(splits) or (t.split,)
     refuse_classes(manifest, splits, p)
     rows = _baseline_rows(t, p, splits, which, batch, machine)
@@ -374,11 +373,9 @@ def baselines(
 # %% ../../nbs/library/evaluation.ipynb #acd839fd
 def retrieve_two_streams(
     first, second, # run folders, or EvaluatedEncoders, on the same manifest
-    protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    splits:Sequence[int]=(), # none: that of the first recipe
+    protocol:str|Protocol='clean', splits:Sequence[int]=(), # as in `retrieve`
     joined:str='sum', # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
-    batch:int=64, # as in `retrieve`
-    machine:Machine=Machine(),
+    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # the rows that the first run's results.json got
     "Retrieval with two encoders together."
     a,b = (_opened(t) for t in (first, second))
@@ -408,9 +405,7 @@ def measure_probe(
     selection:str|None=None, # 'test' is the official mode of the released code; None: as the preset has it
     seed:int=0, # of the held-out sources, and of SGD
     protocol:str|Protocol='clean', # how features are made: those that `retrieve` kept serve again
-    fields:Mapping[str,Any]|None=None, # what to change in the protocol
-    batch:int=64, # as in `retrieve`
-    machine:Machine=Machine(),
+    fields:Mapping[str,Any]|None=None, batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # the rows that results.json got
     "A linear classifier on frozen features; a run folder keeps it as classifier.safetensors."
     if preset not in PROBES: raise TrainError(f"there is no probe {preset!r}; there are {', '.join(PROBES)}")
@@ -429,17 +424,20 @@ def measure_probe(
         if p.dtype!='float32': row['protocol'] += f', {p.dtype}'
         if t.card and t.folder and s==(t.split if t.split in splits else splits[0]): # one of them is kept
             classification.save_predictions(pred, t.folder/'predictions.safetensors')
-            made = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about, name=settings.name, # type: ignore
-                run=t.folder.name, split=s, selection=settings.selection)
-            row['classifier'] = export_classifier(t.folder/'classifier.safetensors', made).name
+            classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
+                name=settings.name, run=t.folder.name, split=s, selection=settings.selection)
+            row['classifier'] = export_classifier(t.folder/'classifier.safetensors', classifier).name
         rows.append(row)
     rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
     if t.folder: keep_results(t.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #a9e1d0e1
-class _PerFrame(nn.Module):
-    def __init__(self, model:nn.Module):
+class PerFrame(nn.Module):
+    "An image model as an encoder of clips: the mean of its features over the frames."
+    def __init__(self,
+        model:nn.Module, # pictures (N, 3, H, W) -> (N, D)
+    ):
         super().__init__()
         self.model = model
 
@@ -448,12 +446,6 @@ class _PerFrame(nn.Module):
         if y.ndim != 2: raise ValueError(f'the image model made {tuple(y.shape)} of {x.shape[0]*x.shape[2]} '
             'frames; features must be (frames, D): pool and flatten them')
         return y.unflatten(0, (x.shape[0], x.shape[2])).mean(1)
-
-def per_frame(
-    model:nn.Module, # pictures (N, 3, H, W) -> (N, D)
-)->nn.Module: # clips (B, 3, T, H, W) -> (B, D)
-    "An image model as an encoder of clips: the mean of its features over the frames."
-    return _PerFrame(model)
 
 def load_encoder(
     name:str, # 'package.module:name' of an encoder, or of what makes one without arguments

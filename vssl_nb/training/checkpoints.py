@@ -147,7 +147,8 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
     if about.get('sha256') != digest(state):
         raise CheckpointError(
             f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
-    foreign = [x for x in (about['backbone'], *(h[0] for h in about.get('heads', {}).values())) if ':' in x]
+    heads = [h[0] for h in about.get('heads', {}).values()]
+    foreign = [x for x in (about['backbone'], about.get('view', ''), *heads) if ':' in x]
     if foreign and not outside:
         raise CheckpointError(f'{path}: names {foreign[0]!r}, code that is not of this library; '
             'open its run folder, or pass outside=True if you trust whoever made the file')
