@@ -8,9 +8,9 @@ import torch
 from house import ROOT
 
 from vssl_nb.data import toy
-from vssl_nb.runs.released import convert, from_pretrained, load_released, released_weights, save_released
+from vssl_nb.runs.released import convert, from_pretrained, load_released, save_released
 from vssl_nb.training.checkpoints import CheckpointError, load, read_encoder
-from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs.pretraining import import_released, pretrain
 from vssl_nb.methods.recipes import find, override
 
 OPTIONS = dict(device='cpu', workers=0, progress=False)
@@ -35,41 +35,48 @@ def home(tmp_path_factory):
     return home
 
 
+def leaves(x, at=''):
+    if isinstance(x, (dict, list, tuple)):
+        for k, v in (x.items() if isinstance(x, dict) else enumerate(x)): yield from leaves(v, f'{at}.{k}')
+    else: yield at, x
+
+
 @pytest.mark.parametrize('name, changes', [('infonce-toy-rgb', {'queue': 32}),
     ('ubernce-toy-rgb', {'queue': 32}),
     ('coclr-toy-rgb-cycle1', {'queue': 16, 'topk': 3}),
     ('coclr-cpr-toy-rgb-cycle1', {'queue': 32, 'topk': 3, 'miner_options': ('stages=3',)}),
     ('iic-toy', {'negatives': 8})])
-def test_a_run_becomes_a_file(home, tmp_path, name, changes):
-    "Networks, heads, queues and banks of a run, to the bit; read, written again, begun with."
-    recipe = override(find(name), **SMALL | {'epochs': 1} | changes)
+def test_a_training_moves_and_ends_where_it_would_have(home, tmp_path, name, changes):
+    recipe = override(find(name), **SMALL | changes)
     begin = dict(init_from=home/'rgb', sampler=home/'residual') if 'coclr' in name else {}
-    run = pretrain(recipe, home/'videos', tmp_path/'run', **begin, **OPTIONS)
-    last = load(run/'last.pt')
-    own, file = last['method'], save_released(run, tmp_path/'mine.tar')
-    for r in (load_released(file), load_released(save_released(load_released(file), tmp_path/'again.tar'))):
-        method = 'cpr' if 'cpr' in name else name.split('-')[0]
-        assert (r.method, r.view, r.backbone)==(method, recipe.view, recipe.backbone)
-        assert not r.report.unused and not r.report.problems() and r.run['view']==recipe.view
-        assert (r.iteration, r.epoch)==((None if method=='iic' else last['step']), 1)
-        pair = '' if method=='iic' else 'pair.'
-        parts = [(r.encoder, f'{pair}encoder.'), (r.heads.get('encoder'), f'{pair}projection.'),
-            (r.momentum, 'pair.momentum_encoder.0.'), (r.heads.get('momentum'), 'pair.momentum_encoder.1.'),
-            (r.sampler, 'sampler.0.'), (r.heads.get('sampler'), 'sampler.1.')]
-        for net, prefix in parts:
-            want = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
-            have = {} if net is None else net.state_dict()
-            assert have.keys()==want.keys() and all(torch.equal(have[k], v) for k, v in want.items()), prefix
-        keys, K = ('bank.keys', 0) if method=='iic' else ('queue.keys', len(own['queue.keys']))
-        want = {'memory_l': own[keys]} if method=='iic' else {'queue': own[keys].T,
-            'queue_ptr': own['queue.pointer'].reshape(1)}
-        if method=='ubernce': want['queue_label'] = own['queue.label']
-        if 'coclr' in name: want |= {'queue_second': own['queue.keys_1'].T,
-            'queue_vname': own['queue.source'],
-            'queue_label': torch.where(torch.arange(K) < own['queue.filled'], 1, -1)}
-        assert all(torch.equal(r.queues[k], v) for k, v in want.items())
-    begun = released_weights(file, recipe, 'encoder')
-    assert begun and all(torch.equal(own[pair + k], v) for k, v in begun.items())
+    whole = pretrain(recipe, home/'videos', tmp_path/'whole', **begin, **OPTIONS)
+    total = load(whole/'last.pt')['step']
+    half = pretrain(recipe, home/'videos', tmp_path/'half', max_steps=total//2 + 1, **begin, **OPTIONS)
+    file = save_released(half, tmp_path/'half.tar')
+    method = 'cpr' if 'cpr' in name else name.split('-')[0]
+    r = load_released(file)
+    assert r.method==method and not r.report.unused and r.iteration==(None if method=='iic' else total//2 + 1)
+    again = save_released(r, tmp_path/'again.tar') # and through a second pair of hands
+    moved = import_released(again, home/'videos', tmp_path/'moved', **OPTIONS)
+    pretrain(recipe, home/'videos', moved, resume=True, **OPTIONS)
+    a, b = (dict(leaves(load(f/'last.pt'))) for f in (whole, moved))
+    assert a.keys()==b.keys() and len(a) > 50
+    for k, v in a.items(): assert torch.equal(v, b[k]) if isinstance(v, torch.Tensor) else v==b[k], k
+    states = {k for k in a if 'exp_avg' in k or 'momentum_buffer' in k}
+    assert states and all(a[k].abs().sum() > 0 for k in states if 'exp_avg' in k)
+
+
+def test_without_optimizer_it_goes_elsewhere(home, tmp_path):
+    "The moments of Adam are worth something: the comparison above can fail."
+    recipe = override(find('infonce-toy-rgb'), queue=32, **SMALL)
+    whole = pretrain(recipe, home/'videos', tmp_path/'whole', **OPTIONS)
+    half = pretrain(recipe, home/'videos', tmp_path/'half', max_steps=4, **OPTIONS)
+    file = save_released(half, tmp_path/'half.tar', optimizer=False)
+    moved = import_released(file, home/'videos', tmp_path/'moved', **OPTIONS)
+    pretrain(recipe, home/'videos', moved, resume=True, **OPTIONS)
+    key = 'pair.projection.layers.0.weight'
+    a, b = (load(f/'last.pt')['method'][key] for f in (whole, moved))
+    assert not torch.equal(a, b)
 
 
 def test_command_line(home):
@@ -81,6 +88,8 @@ def test_command_line(home):
     assert 'mine-rgb' in rows
     found = json.loads((home/'measured'/'results.json').read_text())
     assert any(r['name']=='mine-rgb' and r['protocol']['name']=='coclr_official' for r in found)
+    call('convert', 'mine-rgb.tar', 'moved', '--data', 'videos', cwd=home)
+    assert json.loads((home/'moved'/'card.json').read_text())['finished']
     call('pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init', 'mine-rgb.tar', '--out', 'begun',
         '--epochs', '1', '--batch', '8', '--queue', '32', '--workers', '0', '--quiet', '--device', 'cpu',
         cwd=home)
@@ -119,8 +128,10 @@ def test_mistakes_on_the_command_line(home):
     save_released(r, home/'bare.tar')
     for words, args in (('damaged, or its end is missing', ['retrieve', 'short-rgb.tar', '--data', 'videos']),
             ('say it with --view rgb', ['retrieve', 'bare.tar', '--data', 'videos']),
-            ('say it with --view rgb', ['convert', 'bare.tar', 'new']),
+            ('carries no recipe', ['convert', 'bare.tar', 'new', '--data', 'videos']),
             ('there is no', ['convert', 'none.tar', 'x.tar']),
+            ('is a run already', ['convert', 'rgb', 'new', '--data', 'videos']),
+            ('--recipe makes a run', ['convert', 'b-rgb.tar', 'new', '--recipe', 'infonce-toy-rgb']),
             ('needs residual', ['pretrain', 'infonce-toy-residual', '--data', 'videos', '--init',
                 'b-rgb.tar']),
             ('damaged, or its end', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init',
@@ -137,10 +148,22 @@ def test_runs_without_a_layout(home, tmp_path):
     with pytest.raises(CheckpointError, match='is no run folder'): save_released(tmp_path, tmp_path/'x.tar')
 
 
-def test_a_file_without_a_view_is_asked_for_it(home, tmp_path):
-    r = load_released(save_released(home/'rgb', tmp_path/'c.tar'))
+def test_what_does_not_go_on_is_refused(home, tmp_path):
+    "Another queue or method, no recipe, a recipe that names code; nothing is left behind."
+    file = save_released(home/'rgb', tmp_path/'c-rgb.tar')
+    recipe, labels = (override(find(f'{name}-toy-rgb'), queue=32, **SMALL) for name in ('infonce', 'ubernce'))
+    def refused(words, file=file, recipe=None):
+        with pytest.raises(ValueError, match=words):
+            import_released(file, home/'videos', tmp_path/'new', recipe, **OPTIONS)
+        assert not (tmp_path/'new').exists()
+    refused('has queue 32, and infonce-toy-rgb has 64', recipe=override(recipe, queue=64))
+    refused('has method infonce, and ubernce-toy-rgb has ubernce', recipe=labels)
+    r = load_released(file)
+    r.run['recipe'] = r.run['recipe'].replace('"tiny"', '"os:system"')
+    refused("names 'os:system', code that is not of this library", save_released(r, tmp_path/'evil.tar'))
     r.run.clear()
     bare = save_released(r, tmp_path/'bare.tar')
+    refused('carries no recipe; say which one with --recipe', bare)
     with pytest.raises(CheckpointError, match='--view rgb'): convert(bare, tmp_path/'x.safetensors')
     with pytest.raises(CheckpointError, match='is what is to be converted'): convert(bare, bare)
 

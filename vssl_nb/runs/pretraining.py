@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['short_videos', 'training_notes', 'manifest_place', 'run_card', 'refuse_second_run', 'checkpoint_of', 'open_run',
            'extension', 'trained_steps', 'read_weights', 'initialise_from', 'network_modules', 'views_ready', 'try_out',
-           'begin', 'pretrain', 'ClassLog', 'open_folder', 'export_run']
+           'begin', 'pretrain', 'ClassLog', 'open_folder', 'export_run', 'import_released']
 
 # %% ../../nbs/library/pretraining.ipynb #0d2a8e46
 import os
@@ -23,11 +23,11 @@ from ..data.clips import collate
 from ..data.manifest import Manifest, has_split, open_data
 from ..measure.health import HealthLog, HealthMonitor
 from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
-from .released import released_weights
+from .released import continued_state, load_released, recipe_within, released_weights
 from .parts import GLOBAL_RNG, Parts, blame, build, check_method, encoder_about, flow_is_live
 from .parts import lr_schedule
 from .parts import training_clips, training_device, training_views, view_options
-from ..training.checkpoints import digest, export_encoder, load
+from ..training.checkpoints import digest, export_encoder, load, save
 from ..training.distributed import gather_objects, is_main, on_main, rank, start, world_size
 from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
@@ -357,3 +357,32 @@ def export_run(
     return export_encoder(out/'encoder.safetensors', cast(Any, method.encoder), about,
         method.heads() if hasattr(method, 'heads') else None)
 
+
+# %% ../../nbs/library/pretraining.ipynb #b0ceea5e
+def import_released(
+    path, # a released file, or one that `save_released` made of a run
+    data, # a manifest, or the folder that holds it
+    out, # the run folder to make
+    recipe:Recipe|None=None, # None: the one that the file carries
+    view:str|None=None, # None: by the file's name or options
+    machine:Machine=Machine(),
+    **fields, # of `machine` to change
+)->Path: # the run folder; `--resume` goes on with it
+    "Make a run of a released file: networks, queue, optimizer and step. `ValueError`."
+    out, machine, r = Path(out), replace(machine, **fields), load_released(path, view)
+    recipe = recipe_within(r) if recipe is None else recipe
+    with start() as place, run_folder(out):
+        manifest = open_data(data, machine.progress)
+        device = training_device(recipe, machine.device, place.local)
+        networks = dict.fromkeys(recipe.networks, path)
+        parts, run, card = begin(recipe, manifest, out, False, device, machine, networks)
+        order = batch_order(cast(DataLoader, parts.batches))
+        run.load(continued_state(r, run, recipe, order.per_epoch))
+        if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and {recipe.name} '
+            f'ends after {order.total}; give it more --epochs')
+        open_folder(out, recipe, card)
+        if is_main():
+            save(out/'last.pt', run.state())
+            export_run(out, recipe, run.method, run.step, manifest)
+            write_json(out/'card.json', card | {'step': run.step, 'finished': run.step==order.total})
+    return out

@@ -9,7 +9,7 @@ import re
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..methods.recipes import Recipe, from_dict
+from ..methods.recipes import Recipe, RecipeError, difference, from_dict
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head
 from ..training.checkpoints import CheckpointError, export_encoder, load, read_encoder, read_heads, save
 from ..training.checkpoints import write_whole
-from ..training.loop import TrainError, read_json
+from ..training.loop import TrainError, TrainingState, read_json
 
 # --- a file of torch.save, from anybody
 
@@ -92,12 +92,11 @@ def _tensors(x:Any)->list[Tensor]: # of nested containers, each once, however of
 
 # --- names in a file, and here
 
-# network -> prefix of its names in a file
-PARTS = {'encoder': 'encoder_q.', 'momentum': 'encoder_k.', 'sampler': 'sampler.'}
-# prefixes of its backbone and its head in the state of a method here
-OWN_PARTS = {'encoder': ('pair.encoder.', 'pair.projection.'),
-    'momentum': ('pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
-    'sampler': ('sampler.0.', 'sampler.1.')}
+# networks of a file: prefix there; prefixes of backbone and head in the state of a method here
+PARTS = {'encoder': ('encoder_q.', 'pair.encoder.', 'pair.projection.'),
+    'momentum': ('encoder_k.', 'pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
+    'sampler': ('sampler.', 'sampler.0.', 'sampler.1.')}
+ALONE = {'encoder': ('', 'encoder.', 'projection.')} # of a method without a momentum encoder: IIC
 QUEUES = {'queue': 'queue.keys', 'queue_second': 'queue.keys_1'} # a key in a column there, in a row here
 BANKS = {'memory_l': 'bank.keys', 'memory_ab': 'bank.keys_1', 'memory_neg': 'bank.keys_2'} # b11: rgb first
 # method -> queues or banks of its file (b1, b11); a file may have fewer banks, as a method has fewer views
@@ -121,8 +120,26 @@ def both_names(
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
 
-def _head_name(prefix:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
-    return f'{prefix}{int(name[7]) + 2}.{name[9:]}'
+def own_name(
+    name:str, # a parameter's first name in a released file
+)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
+    "What the state of a method here calls it."
+    for file,net,head in PARTS.values():
+        place, _, rest = name.removeprefix(file).partition('.')
+        if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
+    return f"encoder.{name.removeprefix('backbone.')}"
+
+def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
+    return f'{file}{int(name[7]) + 2}.{name[9:]}'
+
+def _first_names(names)->list[str]: # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
+    again = re.compile(r'((encoder_q|encoder_k|sampler)\.0\.|backbone\.|)block\d\.\d+\.')
+    return [n for n in names if not again.match(n)]
+
+def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order of the optimizer
+    "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
+    return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
+        and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
 
 # --- reading
 
@@ -238,9 +255,10 @@ class Released:
     epoch:int|None # that the file was written after
     iteration:int|None # optimizer steps
     best_acc:float|None
-    optimizer:dict[str,Any]|None # its state, as in the file, which knows parameters by their number
+    optimizer:dict[str,Any]|None # its state, as in the file
+    optimizer_names:list[str] # of the parameters it counts, in its order
     options:dict[str,Any] # IIC: of the command
-    run:dict[str,Any] # recipe and view of a run of ours; a released loader passes over it
+    run:dict[str,Any] # what `save_released` added of a run of ours; a released loader passes over it
     checked:bool # were there checksums? Files from before PyTorch 1.6 have none
 
     def __str__(self):
@@ -278,10 +296,10 @@ def _method_of(state:Mapping[str,Any], entries:Mapping[str,Any])->str: # a key o
 
 def _backbone_of(names:set[str])->str: # of a network's tensors, without prefix; '' if it is none of ours
     "The backbone that has tensors of these names."
-    first = {n for n in names if not re.match(r'block\d\.\d+\.', n)} # without second names
-    def apart(name): return len(first ^ {*BACKBONES[name].shapes().state_dict()})
+    own = {*_first_names(names)}
+    def apart(name): return len(own ^ {*BACKBONES[name].shapes().state_dict()})
     near = min(BACKBONES, key=apart)
-    return near if first and apart(near) < len(first)/2 else ''
+    return near if own and apart(near) < len(own)/2 else ''
 
 def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside DistributedDataParallel
     inside = all(str(k).startswith('module.') for k in state)
@@ -318,7 +336,7 @@ def load_released(
     heads, shapes = dict[str,nn.Module|None](), cast(Any, BACKBONES[backbone].shapes())
     if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
-        for part,file in [*PARTS.items()][:3 if method in ('coclr', 'cpr') else 2]:
+        for part,(file,*_) in [*PARTS.items()][:3 if method in ('coclr', 'cpr') else 2]:
             networks[part] = keys.backbone(backbone, f'{file}0.')
             heads[part] = keys.projection(shapes.dim, file)
     queues, report = keys.buffers(LAYOUTS[method]), keys.report
@@ -333,7 +351,109 @@ def load_released(
     numbers: dict[str,Any] = {k: _number(outer.get(k), kind) for k,kind in kinds.items()}
     return Released(path, method, view or run.get('view') or view_of(path, options), backbone, **networks,
         heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=report, **numbers,
-        optimizer=opt if isinstance(opt, dict) else None, options=options, run=run, checked=checked)
+        optimizer=opt if isinstance(opt, dict) else None, optimizer_names=_parameters(state),
+        options=options, run=run, checked=checked)
+
+# --- from their names to ours, and back
+
+def method_state(
+    r:Released, # with every network of its method
+)->dict[str,Tensor]: # as `state_dict` of the method's class here
+    "The state of a method out of a released file."
+    own, q = dict[str,Tensor](), r.queues
+    for part,(_,net,head) in (ALONE if r.method=='iic' else PARTS).items():
+        for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
+            if module is not None: own |= {prefix + k: v for k,v in module.state_dict().items()}
+    own |= {k: q[n].T.contiguous() for n,k in QUEUES.items() if n in q}
+    own |= {k: q[n].clone() for n,k in BANKS.items() if n in q}
+    at, n = ('bank', len(q['memory_l'])) if 'memory_l' in q else ('queue', q['queue'].shape[1] if q else 0)
+    if not n: return own
+    # whose keys they are is unknown
+    own |= {f'{at}.{k}': torch.full((n,), -1) for k in ('label', 'source', 'row')}
+    if at=='bank': own['bank.valid'] = torch.ones(n, dtype=torch.bool)
+    else:
+        # a file without flags of its keys does not say whether the random ones of the start are gone
+        filled = (q['queue_label']!=-1).sum() if 'queue_label' in q else torch.tensor(n)
+        own |= {'queue.pointer': q['queue_ptr'].reshape(()).clone(), 'queue.filled': filled}
+        if r.method=='ubernce': own['queue.label'] = q['queue_label'].clone()
+    return own | {k: v for k,v in r.run.get('rest', {}).items() if isinstance(v, Tensor)}
+
+def optimizer_by_name(
+    opt:Mapping[str,Any], # `state_dict` of an optimizer
+    names:list[str], # of its parameters, in its order
+    path, # for the message
+)->dict[str,tuple[dict[str,Any],dict[str,Any]]]: # name -> settings of its group, its state
+    "The state of each parameter under its name; CheckpointError where there are more or fewer."
+    try:
+        flat = [(i, {k: v for k,v in g.items() if k!='params'}) for g in opt['param_groups']
+            for i in g['params']]
+        if len(flat)!=len(names):
+            raise CheckpointError(f'{path}: its optimizer has {len(flat)} parameters and its networks '
+                f'{len(names)}; load it without the optimizer')
+        return {n: (group, dict(opt['state'].get(i, {}))) for n,(i,group) in zip(names, flat)}
+    except (KeyError, TypeError, AttributeError) as e:
+        raise CheckpointError(f'{path}: its optimizer is none of PyTorch ({e}); load it without') from e
+
+def _shaped(
+    state:Mapping[str,Any], # of one parameter: `exp_avg`, `momentum_buffer`, `step`
+    shape:tuple[int,...], # of that parameter, where the state goes
+)->dict[str,Any]: # kernels of 1 become matrices, and back
+    n = torch.Size(shape).numel()
+    return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
+        else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
+
+def _refuse_other(r:Released, recipe:Recipe)->None:
+    "Refuse a recipe that is no continuation of the file. `TrainError`."
+    settings: Any = recipe.method
+    method = r.method.replace('cpr', 'coclr') # the miner is the recipe's
+    queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
+    for name,was,now in (('method', method, settings.name), ('backbone', r.backbone, recipe.backbone),
+            ('view', r.view or recipe.view, recipe.view), ('queue', queue, getattr(settings, 'queue', None))):
+        if was!=now:
+            raise TrainError(f'{r.path}: has {name} {was}, and {recipe.name} has {now}; choose a recipe that '
+                'goes on with it, or begin from its weights with --init')
+
+def recipe_within(
+    r:Released, # that `save_released` made of a run
+)->Recipe:
+    "The recipe that a file carries; RecipeError where there is none, or one that names code of others."
+    text = r.run.get('recipe')
+    if not isinstance(text, str):
+        raise RecipeError(f'{r.path}: carries no recipe; say which one with --recipe')
+    try: data = json.loads(text)
+    except ValueError as e:
+        raise RecipeError(f'{r.path}: the recipe in it is damaged; say which one with --recipe') from e
+    def words(x):
+        if isinstance(x, dict): yield from (w for k,v in x.items() if k!='about' for w in words(v))
+        elif isinstance(x, list): yield from (w for v in x for w in words(v))
+        elif isinstance(x, str): yield x
+    if foreign := next((w for w in words(data) if ':' in w), None):
+        raise RecipeError(f'{r.path}: its recipe names {foreign!r}, code that is not of this library; say '
+            'which recipe to use with --recipe')
+    return from_dict(data, str(r.path))
+
+def continued_state(
+    r:Released,
+    run:TrainingState, # as it begins
+    recipe:Recipe,
+    per_epoch:int, # optimizer steps of the recipe
+)->dict[str,Any]: # for `TrainingState.load`
+    "Where the training of a file stands, in our names. `CheckpointError`, `TrainError`."
+    _refuse_other(r, recipe)
+    own, opt = method_state(r), run.opt.state_dict()
+    # whose rows a bank of theirs has is unknown: it begins anew
+    if not r.run: own = {k: v for k,v in own.items() if not k.startswith('bank.')}
+    if r.optimizer:
+        learn = {n: p for n,p in run.method.named_parameters() if p.requires_grad}
+        known = optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
+        states = {own_name(n): s for n,(_,s) in known.items() if s}
+        opt['state'] = {i: _shaped(states[n], p.shape) for i,(n,p) in enumerate(learn.items()) if n in states}
+    if r.run and not difference(recipe_within(r), recipe):
+        step = r.run.get('step')
+        if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
+    # epochs count from 0, IIC's from 1
+    else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
+    return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step}
 
 def released_weights(
     path, # of CoCLR, CPR or IIC
@@ -359,81 +479,117 @@ def released_weights(
 
 # --- writing
 
-def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
-    return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
+def _registered(names:list[str], backbone:str)->list[str]:
+    "Names of a backbone's tensors in the order in which the released class registers them."
+    within, first = {'conv1': 0, 'conv2': 1, 'bn1': 2, 'bn2': 3}, dict[str,int]()
+    def place(item):
+        i, name = item
+        parts = name.split('.')
+        if backbone.startswith('s3d'): parent, rank = '.'.join(parts[:-2]), within.get(parts[-2], 0)
+        else: parent, rank = '.'.join(parts[:1 + ('block1' in parts)]), int('downsample' not in name)
+        return first.setdefault(parent, i), rank, i
+    return [name for _,name in sorted(enumerate(names), key=place)]
 
-def _layout_of(recipe:Recipe, state:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
+def _below(own:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
+    return {k.removeprefix(prefix): v for k,v in own.items() if k.startswith(prefix)}
+
+def _doubled(state:Mapping[str,Tensor], prefix:str, backbone:str)->Iterator[tuple[str,Tensor]]:
+    "Every tensor of a backbone, under both of its names."
+    names = _registered([*state], backbone)
+    if not backbone.startswith('s3d'): yield from ((prefix + n, state[n]) for n in names)
+    for layers in BLOCKS.values() if backbone.startswith('s3d') else ():
+        own = [n for layer in layers for n in names if n.startswith(f'{layer}.')]
+        for i in (0, 1): yield from ((prefix + both_names(n)[i], state[n]) for n in own)
+
+def _file_state(
+    own:Mapping[str,Tensor], # of a method here
+    method:str, # a key of LAYOUTS
+    backbone:str,
+)->dict[str,Tensor]: # as the released class has it
+    "The networks of a released file."
+    if method=='iic': return dict(_doubled(_below(own, 'encoder.'), '', backbone))
+    state = dict[str,Tensor]()
+    for file,net,head in PARTS.values():
+        state |= _doubled(_below(own, net), f'{file}0.', backbone)
+        state |= {_head_name(file, k): v[...,None,None,None] if v.ndim==2 else v
+            for k,v in _below(own, head).items()}
+    return state
+
+def _file_buffers(own:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
+    "Queues or banks of a run, in the released layout."
+    if method=='iic': # b11
+        params = torch.tensor([settings.negatives, settings.temperature, -1, -1, settings.bank_momentum])
+        return {'params': params} | {n: own[k] for n,k in BANKS.items() if k in own}
+    K, names = len(own['queue.keys']), LAYOUTS[method]
+    made = {n: own[k].T.contiguous() for n,k in QUEUES.items() if n in names}
+    # with two streams the labels are flags: has a key come? (b4)
+    flags = torch.where(torch.arange(K) < own['queue.filled'], 1, -1)
+    made |= {'queue_ptr': own['queue.pointer'].reshape(1), 'queue_vname': own['queue.source'],
+        'queue_label': own['queue.label'] if method=='ubernce' else flags,
+        'memory_index_record': torch.arange(K)}
+    return {n: made[n] for n in names}
+
+def _layout_of(recipe:Recipe, own:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
     "Which released file a run becomes; CheckpointError where there is none."
     settings, reason = recipe.method, ''
-    head = _below(state, OWN_PARTS['encoder'][1]).keys()
     if settings.name not in LAYOUTS: reason = f'method {settings.name!r}'
     elif recipe.backbone not in BACKBONES: reason = f'backbone {recipe.backbone!r}'
-    elif settings.name=='iic': reason = 'a head' if _below(state, 'projection.') else ''
-    elif 'queue.keys' not in state: reason = 'no queue'
-    elif not {'layers.0.bias', 'layers.2.bias'} <= head: reason = 'another head'
+    elif settings.name=='iic': reason = 'a head' if _below(own, 'projection.') else ''
+    elif 'queue.keys' not in own: reason = 'no queue'
+    elif not {f"{PARTS['encoder'][2]}layers.{i}.bias" for i in (0, 2)} <= own.keys(): reason = 'another head'
     if reason: raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
         'encoder.safetensors can be given away')
     return 'cpr' if settings.name=='coclr' and settings.miner=='cascade' else settings.name
 
-def _buffers(state:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
-    "Queues or banks of a run, in the released layout."
-    if method=='iic': # b11
-        params = torch.tensor([settings.negatives, settings.temperature, -1, -1, settings.bank_momentum])
-        return {'params': params} | {n: state[k] for n,k in BANKS.items() if k in state}
-    K, names = len(state['queue.keys']), LAYOUTS[method]
-    made = {n: state[k].T.contiguous() for n,k in QUEUES.items() if n in names}
-    # with two streams the labels are flags: has a key come? (b4)
-    flags = torch.where(torch.arange(K) < state['queue.filled'], 1, -1)
-    made |= {'queue_ptr': state['queue.pointer'].reshape(1), 'queue_vname': state['queue.source'],
-        'queue_label': state['queue.label'] if method=='ubernce' else flags,
-        'memory_index_record': torch.arange(K)}
-    return {n: made[n] for n in names}
-
-def _of_run(folder:Path)->Released: # its networks are those of the last checkpoint
-    "A run as if it had been released."
+def _from_run(
+    folder:Path,
+)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
+    "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
         'load_released returned') from e
     recipe, last = from_dict(data, str(folder/'recipe.json')), load(folder/'last.pt')
-    state, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
-    method = _layout_of(recipe, state, folder)
-    networks: dict[str,Any] = dict.fromkeys(PARTS)
-    heads = dict[str,nn.Module]()
-    for part,(net,head) in OWN_PARTS.items() if method!='iic' else [('encoder', ('encoder.', 'projection.'))]:
-        if not (weights := _below(state, net)): continue
-        networks[part] = in_memory(BACKBONES[recipe.backbone].shapes())
-        networks[part].load_state_dict(weights)
-        if weights := _below(state, head):
-            hidden, dim_in = weights['layers.0.weight'].shape
-            heads[part] = make_head('projection', dim_in, hidden, len(weights['layers.2.weight']))
-            heads[part].load_state_dict(weights)
-    modality = {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second, second)
-    return Released(folder, method, recipe.view, recipe.backbone, **networks, heads=heads,
-        queues=_buffers(state, method, recipe.method), report=KeyReport(),
-        epoch=step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), iteration=step, best_acc=0.,
-        optimizer=None, options={'modality': modality}, run={'recipe': json.dumps(data), 'view': recipe.view},
-        checked=True)
+    own, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
+    method = _layout_of(recipe, own, folder)
+    that_learn = *PARTS['encoder'][1:], *ALONE['encoder'][1:]
+    networks = [p for _,*prefixes in PARTS.values() for p in prefixes]
+    written = (*that_learn, *networks, *QUEUES.values(), *BANKS.values())
+    entries = {'epoch': step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), 'best_acc': 0.,
+        'iteration': step, 'opt': {'modality': {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second,
+            second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': recipe.view, 'step': step,
+            'rest': {k: v for k,v in own.items() if not k.startswith(written)}}}
+    names = {own_name(n): n for n in _parameters(_file_state(own, method, recipe.backbone))}
+    learn = [k for k in own if k in names and k.startswith(that_learn)]
+    known = {names[n]: s for n,s in optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
+    return method, recipe.backbone, own, _file_buffers(own, method, recipe.method), entries, known
 
 def save_released(
     run, # a run folder, or what `load_released` returned
     path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
+    optimizer:bool=True, # its state, too, if there is one
 )->Path: # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
-    r = run if isinstance(run, Released) else _of_run(Path(run))
-    if r.encoder is None or r.method=='classifier':
-        raise CheckpointError(f'{r.path}: has no whole pretraining to save')
-    iic, state = r.method=='iic', OrderedDict[str,Tensor]()
-    for part,prefix in PARTS.items():
-        net, head, place = getattr(r, part), r.heads.get(part), '' if iic else f'{prefix}0.'
-        if net is not None:
-            state |= {place + n: v for k,v in net.state_dict().items() for n in both_names(k)}
-        if head is not None: state |= {_head_name(prefix, k): v[...,None,None,None] if v.ndim==2 else v
-            for k,v in head.state_dict().items()}
-    content: dict[str,Any] = {'epoch': r.epoch or 0} | ({'optimizer': r.optimizer} if r.optimizer else {})
-    if r.run: content['vssl_nb'] = r.run
-    if iic: return save(path, content | {'model': state, 'contrast': OrderedDict(r.queues), 'opt': r.options})
-    return save(path, content | {'best_acc': r.best_acc or 0., 'iteration': r.iteration or 0,
-        'state_dict': OrderedDict(r.queues | state)})
+    if isinstance(run, Released):
+        if run.encoder is None or run.method=='classifier':
+            raise CheckpointError(f'{run.path}: has no whole pretraining to save')
+        method, backbone, own, buffers = run.method, run.backbone, method_state(run), run.queues
+        entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
+            'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
+        known = optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
+    else: method, backbone, own, buffers, entries, known = _from_run(Path(run))
+    state = _file_state(own, method, backbone)
+    if optimizer and known:
+        default, names = next(iter(known.values()))[0], _parameters(state)
+        each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
+        groups = [group | {'params': [i]} for i,(group,_) in enumerate(each)]
+        if method=='iic': groups = [default | {'params': [*range(len(each))]}] # the others: one a parameter
+        entries['optimizer'] = {'param_groups': groups,
+            'state': {i: _shaped(s, state[n].shape) for i,(n,(_,s)) in enumerate(zip(names, each)) if s}}
+    left_out = ('best_acc', 'iteration') if method=='iic' else ('opt',)
+    entries = {k: v for k,v in entries.items() if k not in left_out}
+    if method=='iic': entries |= {'model': OrderedDict(state), 'contrast': OrderedDict(buffers)}
+    else: entries['state_dict'] = OrderedDict(buffers | state)
+    return save(path, entries)
 
 # --- an encoder to share: a folder with the weights, what they are, and a page for people
 
@@ -500,13 +656,14 @@ def convert(
     source, # a run folder or a released file
     out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
     view:str|None=None, # of a released file; None: by its name or its options
+    optimizer:bool=True, # write its state as well
 )->str: # what a released file holds; '' for a run
     "Turn a run or a released file into a released file or an encoder to share. `CheckpointError`."
     source, out = Path(source), Path(out)
     if source.resolve()==out.resolve():
         raise CheckpointError(f'{out}: is what is to be converted; give another name')
     r = None if source.is_dir() else load_released(source, view)
-    if out.suffix in RELEASED_FILES: save_released(r or source, out)
+    if out.suffix in RELEASED_FILES: save_released(r or source, out, optimizer)
     else:
         write = export_encoder if out.suffix=='.safetensors' else save_pretrained
         if r is None:
