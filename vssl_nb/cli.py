@@ -669,19 +669,34 @@ class Mine:
 
 @dataclass(kw_only=True)
 class Convert:
-    "Turn a run into a released file, or either into an encoder to share."
+    "Turn a run into a released file, a released file into a run, or either into an encoder to share."
     source:Path = word('IN') # run folder or released file
     # FILE.tar or .pth: released layout; FILE.safetensors: an encoder; else a folder
     out:Path = word('OUT')
+    data:Path|None=None # manifest: the folder becomes a run, that pretrain --resume goes on with
+    recipe:str|None=None # of that run; none: the one that the file carries
+    set:tuple[str,...]=() # fields of that recipe to change, such as batch=16
     view:Literal['rgb','flow','residual']|None=None # of a released file that does not say it
+    optimizer:bool=True # write its state as well
+    device:str='cpu' # where the run is tried
 
     def run(self):
         if not self.source.exists(): raise path_missing(self.source, 'name a run folder or a released file')
-        refuse_early(None, self.source if self.source.is_dir() else None)
+        refuse_early(self.data, self.source if self.source.is_dir() else None)
         if self.out.suffix: refuse_early(out=self.out)
         else: refuse_early(folder=self.out)
-        from .runs.released import convert
-        contents = convert(self.source, self.out, self.view)
+        if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
+        recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
+        from .runs.released import convert, load_released
+        if self.data is not None:
+            if self.source.is_dir(): raise Mistake(f'{self.source}: is a run already; leave out --data')
+            from .runs.pretraining import import_released
+            from .training.machine import Machine
+            import_released(self.source, self.data, self.out, recipe, self.view,
+                Machine(self.device, workers=0, progress=False))
+            contents = str(load_released(self.source, self.view))
+        elif recipe: raise Mistake('--recipe makes a run, and a run needs --data: name the manifest')
+        else: contents = convert(self.source, self.out, self.view, self.optimizer)
         print(*filter(None, [contents]), self.out, sep='\n')
 
 @dataclass(kw_only=True)
