@@ -24,8 +24,8 @@ from vssl_nb.training.checkpoints import export_encoder
 from vssl_nb.measure.classify import (VideoClassifier, export_classifier, linear_probe, load_classifier,
     load_predictions, predict_videos, write_predictions)
 from vssl_nb.cli import main
-from vssl_nb.measure.features import (ProtocolClips, all_clips, as_manifest, clip_batch, extract, open_encoder,
-    videos_of)
+from vssl_nb.measure.features import (ProtocolClips, all_clips, as_manifest, clip_batch, extract,
+    open_encoder, videos_of)
 from vssl_nb.training.machine import Machine
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
@@ -219,7 +219,7 @@ def test_a_run_is_found_from_anywhere(place, tmp_path):
 
 @pytest.fixture(scope='module')
 def kept(tmp_path_factory):
-    "An encoder of frame differences and a probe on it, in files, beside the toy and three videos in no table."
+    "An encoder of frame differences and a probe on it, in files; the toy, and three videos in no table."
     there = tmp_path_factory.mktemp('kept')
     m = manifest.read(toy.make(there/'toy', 'tiny', progress=False))
     mine = [shutil.copy(m.file(r), there/f'mine-{i}.mp4') for i, r in enumerate(m.select('test', 1)[1::6])]
@@ -237,8 +237,8 @@ def kept(tmp_path_factory):
 def other(kept, name, protocol=None, **changes):
     "The classifier in another file, with other metadata."
     c = kept.c
-    return export_classifier(kept.folder/f'{name}.safetensors', VideoClassifier(c.encoder, c.linear, c.classes,
-        protocol or kept.see, kept.about | changes))
+    return export_classifier(kept.folder/f'{name}.safetensors', VideoClassifier(c.encoder, c.linear,
+        c.classes, protocol or kept.see, kept.about | changes))
 
 
 def refused(words, call, *args, **how):
@@ -273,9 +273,10 @@ def test_answers_of_files_frames_and_workers_are_the_same(kept):
     back = json.loads((kept.folder/'mine.json').read_text())
     assert [r['predicted'] for r in rows[:3]] == [r['predicted'] for r in back[:3]] == [
         kept.m.labels[i] for i in guess.p[:3].argmax(1)]
-    assert [float(rows[0][k]) for k in kept.m.labels] == pytest.approx(list(back[0]['probabilities'].values()),
-        abs=1e-6)
-    assert 'predicted' not in back[3] and rows[3]['predicted'] == '' and rows[3]['status'] == back[3]['status']
+    p = list(back[0]['probabilities'].values())
+    assert [float(rows[0][k]) for k in kept.m.labels] == pytest.approx(p, abs=1e-6)
+    assert 'predicted' not in back[3] and rows[3]['predicted'] == ''
+    assert rows[3]['status'] == back[3]['status']
     refused('neither .csv nor .json', write_predictions, 'x.txt', guess, names)
 
 

@@ -146,7 +146,8 @@ def test_a_protocol_is_printed_in_words():
 
 
 @pytest.mark.parametrize('fields,words', [({'windows': 'all'}, "'even' or 'sliding'"),
-    ({'centre': 'test'}, "'gallery' or"), ({'pad': 'zero'}, 'pad must be'), ({'crops': 'six'}, 'crops must be'),
+    ({'centre': 'test'}, "'gallery' or"), ({'pad': 'zero'}, 'pad must be'),
+    ({'crops': 'six'}, 'crops must be'),
     ({'average': 'max'}, 'average must be'), ({'gallery': 'one'}, "'alike' or 'random'"),
     ({'clips': 0}, 'clips must be'), ({'crop': 0}, 'crop must be'), ({'crop': 1.5}, 'crop must be'),
     ({'length': 2.5}, 'length must be'), ({'size': None}, 'size must be'), ({'jitter': 2}, 'jitter must be'),

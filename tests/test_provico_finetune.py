@@ -125,7 +125,8 @@ def test_prediction_is_the_mean_of_a_slow_loop_wherever_a_video_stands(place, cr
         assert torch.allclose(found.p[v], p, atol=1e-5)
     other = partial(predict, c, m, how, seed=2)
     assert torch.equal(other(rows=rows[::-1], batch=1, machine=QUIET).p.flip(0), found.p)
-    assert torch.equal(other(rows=rows, batch=64, machine=Machine('cpu', workers=1, progress=False)).p, found.p)
+    worker = Machine('cpu', workers=1, progress=False)
+    assert torch.equal(other(rows=rows, batch=64, machine=worker).p, found.p)
     assert not torch.equal(predict(c, m, how, rows=rows, seed=3, machine=QUIET).p, found.p)
 
 

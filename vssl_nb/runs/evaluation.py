@@ -35,8 +35,8 @@ from ..measure.classify import PROBES, VideoClassifier, export_classifier
 from ..measure.features import Features, encoder_protocol, encoder_views, extract, restrict, trusted
 from ..measure.gaussian import VideoGaussians, gaussian_pairs, match_neighbours, mean_neighbours
 from ..measure.protocols import Protocol, counted
-from ..measure.retrieval import KS, Neighbours, centre_and_normalise, chance, compare_features, histogram
-from ..measure.retrieval import join, nearest_neighbours, recall, within
+from ..measure.retrieval import KS, Neighbours, centre_and_normalise, chance, compare_features
+from ..measure.retrieval import histogram, join, nearest_neighbours, recall, within
 from ..methods.recipes import Recipe, from_dict, to_dict
 from ..names import load_object
 from ..nets.backbones import create
