@@ -245,7 +245,7 @@ def folder_gaussians(
     head = read_heads(file, trusted(Path(run))).get('gaussian')
     if head is None:
         raise ValueError(f'{file}: has no Gaussian head, so that it predicts no variance; name a '
-            'run that was trained with one, such as one of ProViCo')
+            'run whose method exports one')
     m = data if isinstance(data, Manifest) else videos_of(data)
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
     lost = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}

@@ -554,7 +554,7 @@ def measure_encoder(
     return beside + rows
 
 def measure_released(
-    path, # a file of CoCLR, CPR or IIC
+    path, # a released file, see `released.load_released`
     data, # a manifest, its file or its folder
     protocol:str|Protocol='coclr_official', # of `protocols.PROTOCOLS`, or 'package.module:name'
     view:str|None=None, # None: by the file's name or options
