@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['FLOW_METHODS', 'CODECS', 'FLOW_STATE', 'FlowError', 'FlowMethod', 'pad_to_fit', 'flow_method', 'Codec', 'FlowWriter',
-           'count_frames', 'write_flow', 'ExtractionStopped', 'frame_chunks', 'ComputeStage', 'flow_paths',
-           'ExtractionResult', 'write_flow_manifest', 'ExtractionJob', 'plan_extraction', 'extract_flow']
+           'count_frames', 'write_flow', 'frame_chunks', 'flow_paths', 'ExtractionResult', 'ExtractionStopped',
+           'ExtractionJob', 'plan_extraction', 'extract_flow']
 
 # %% ../../nbs/library/flow.ipynb #0e3327a6
 import errno
 import json
-import logging
 import os
 import secrets
 import socket
@@ -18,8 +17,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -34,7 +33,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from . import views
-from ..training.distributed import Place, process_place
 from .manifest import Manifest, further_columns, open_data, write
 from .video import VideoError, iter_frames
 
@@ -43,7 +41,6 @@ class FlowError(ValueError):
     "What keeps flow from being computed or stored at all, and what to do."
 
 FLOW_METHODS = ('tvl1', 'raft', 'tvl1-opencv', 'dis', 'farneback')
-_log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FlowMethod:
@@ -70,8 +67,7 @@ def pad_to_fit(
             more[1]//2:more[1]//2+w]
     return g
 
-# %% ../../nbs/library/flow.ipynb #85b34a6c
-# (H, W, 2); an object of its own, because it is not safe to share
+# (H, W, 2); an object of its own for each call, because it is not safe to share
 def _dis(a:np.ndarray, b:np.ndarray)->np.ndarray:
     solver = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) # type: ignore[attr-defined]
     return solver.calc(a, b, None)
@@ -84,13 +80,6 @@ def _dual(a:np.ndarray, b:np.ndarray)->np.ndarray:
 
 _OPENCV = {'tvl1-opencv': _dual, 'dis': _dis, 'farneback': _farneback}
 
-def _opencv(f)->Callable[[Tensor, Tensor], Tensor]:
-    def g(a:Tensor, b:Tensor)->Tensor:
-        return torch.from_numpy(np.stack([f(x, y).transpose(2, 0, 1)
-            for x,y in zip(*map(np.ascontiguousarray, (a.numpy(), b.numpy())))]))
-    return g
-
-# %% ../../nbs/library/flow.ipynb #cfca0491
 def _raft(weights:str|os.PathLike|None, device:torch.device)->FlowMethod:
     "A torchvision RAFT with the weights of a file. `FlowError`."
     from torchvision.models.optical_flow import raft_large, raft_small
@@ -114,12 +103,14 @@ def _raft(weights:str|os.PathLike|None, device:torch.device)->FlowMethod:
         raise FlowError(f'{weights}: holds the weights of another network; raft takes those of raft_large or '
             'raft_small of torchvision')
     net = net.eval().to(device)
-    def f(a:Tensor, b:Tensor)->Tensor:
+    def some(a:Tensor, b:Tensor)->Tensor:
         return net(*(x.to(device).permute(0, 3, 1, 2)/127.5 - 1 for x in (a, b)))[-1]
-    return FlowMethod(pad_to_fit(torch.inference_mode()(f), 128, 8),
-        dict(method=make.__name__, weights=sha256(data).hexdigest()), device, colour=True)
+    @torch.inference_mode()
+    def f(a:Tensor, b:Tensor)->Tensor:
+        return views.in_chunks(some, a, b, max(1, 2**21//(a.shape[1]*a.shape[2])))
+    return FlowMethod(pad_to_fit(f, 128, 8), dict(method=make.__name__, weights=sha256(data).hexdigest()),
+        device, colour=True)
 
-# %% ../../nbs/library/flow.ipynb #f8ac542b
 def _device(name:str, local:int)->torch.device:
     "The device of that name, one for each process of a machine. `FlowError`."
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -148,8 +139,10 @@ def flow_method(
     if name in _OPENCV:
         if device not in ('auto', 'cpu'):
             raise FlowError(f'{name} runs on the CPU only; leave --device out, or take tvl1 or raft')
-        return FlowMethod(pad_to_fit(_opencv(_OPENCV[name]), 16), dict(method=name, opencv=cv2.__version__),
-            parallel=True)
+        def each(a:Tensor, b:Tensor)->Tensor:
+            pairs = zip(*map(np.ascontiguousarray, (a.numpy(), b.numpy())))
+            return torch.from_numpy(np.stack([_OPENCV[name](x, y).transpose(2, 0, 1) for x,y in pairs]))
+        return FlowMethod(pad_to_fit(each, 16), dict(method=name, opencv=cv2.__version__), parallel=True)
     where = _device(device, local)
     if name == 'raft': return _raft(weights, where)
     compiled = compiled and views.can_compile(where.type) # written down, because the last digits differ
@@ -174,7 +167,6 @@ CODECS = {
     'small': Codec('libx264rgb', 'rgb24', '.mp4', _X264 | {'qp': '8', 'g': '12'}, 4),
     'ffv1': Codec('ffv1', 'bgr0', '.mkv', {'level': '3', 'g': '1'}, 0)}
 
-# %% ../../nbs/library/flow.ipynb #8ec1e4f6
 class FlowWriter:
     "Frames of bytes to a video, one thread, nothing converted: the same frames give the same file."
     def __init__(self, path:Path, codec:str, fps:float):
@@ -214,25 +206,10 @@ def count_frames(
         return s.frames or sum(p.size > 0 for p in box.demux(s))
     return 0
 
-def _host()->str: return socket.gethostname()[:60].replace('.', '-')
-
-def _sweep(folder:Path, all_done:bool=False):
-    "Remove what killed processes left half-written: of this machine; of others, when all is done."
-    for part in folder.rglob('.*.*.*.*'):
-        *_,host,pid,token = part.stem.rsplit('.', 3)
-        if part.name.count('.') < 5 or len(token) != 8 or not pid.isdigit(): continue
-        with suppress(OSError):
-            if host != _host() or os.name != 'posix':
-                dead = all_done and time.time()-part.stat().st_mtime > 3600
-            else:
-                dead = False
-                try: os.kill(int(pid), 0) # asks only
-                except ProcessLookupError: dead = True
-            if dead: part.unlink()
-
-# %% ../../nbs/library/flow.ipynb #1c95c79c
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.EMFILE, errno.ENAMETOOLONG)
+
+def _host()->str: return socket.gethostname()[:60].replace('.', '-')
 
 @contextmanager
 def _placed(path:Path)->Iterator[Path]:
@@ -249,6 +226,19 @@ def _placed(path:Path)->Iterator[Path]:
             'right, then run this again to go on') from None
     finally:
         with suppress(OSError): part.unlink(missing_ok=True)
+
+def _sweep(folder:Path, all_done:bool=False):
+    "Remove what killed processes left half-written: of this machine; of others, when all is done."
+    for part in folder.rglob('.*.*.*.*'):
+        *_,host,pid,token = part.stem.rsplit('.', 3)
+        if part.name.count('.') < 5 or len(token) != 8 or not pid.isdigit(): continue
+        with suppress(OSError):
+            dead = all_done and time.time()-part.stat().st_mtime > 3600
+            if host == _host() and os.name == 'posix':
+                dead = False
+                try: os.kill(int(pid), 0) # is it there?
+                except ProcessLookupError: dead = True
+            if dead: part.unlink()
 
 def write_flow(
     path:str|os.PathLike, # file to write; its suffix is that of the codec
@@ -270,9 +260,6 @@ def write_flow(
     return path
 
 # %% ../../nbs/library/flow.ipynb #5801460e
-class ExtractionStopped(Exception):
-    "This run is ending."
-
 def frame_chunks(
     path:str|os.PathLike, # a video
     pixels:int=2**22, # of one channel, in the pairs of a piece
@@ -287,59 +274,6 @@ def frame_chunks(
                 yield torch.from_numpy(np.stack(held))
                 held = held[-1:]
     if len(held) > 1: yield torch.from_numpy(np.stack(held))
-
-# %% ../../nbs/library/flow.ipynb #534a9f0e
-def _fewer(stage:'ComputeStage', n:int, piece:Tensor): # after the memory was not enough for n pairs
-    device = stage.method.device
-    if n == 1:
-        raise FlowError(f'{device}: its memory is not enough for one pair of '
-            f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu')
-    if stage.most == 2**62:
-        _log.warning('%s: its memory is not enough for %d pairs at a time, so fewer are computed at once',
-            device, n)
-    stage.most = (n+1)//2
-    if device.type == 'cuda': torch.cuda.empty_cache()
-
-# %% ../../nbs/library/flow.ipynb #8fd47271
-class ComputeStage:
-    "Where flow is computed."
-    def __init__(self,
-        method:FlowMethod, # how
-        workers:int=1, # that share it
-        trace:list|None=None, # gets (thread, what, begin, end) of every step, s
-    ):
-        self.method,self.trace,self.most,self.stop = method,trace,2**62,threading.Event()
-        self.lock = threading.Lock()
-        self.pool = ThreadPoolExecutor(workers if method.parallel else 1, 'stage')
-        # of a piece; short ones where they take long, so that Ctrl-C does not
-        self.pixels = 2**24 if method.device.type == 'cuda' else 2**20
-
-    def submit(self, piece:Tensor)->Future: return self.pool.submit(self._run, piece) # of (n, H, W, 3) uint8
-
-    def _run(self, piece:Tensor)->np.ndarray:
-        done,at = [],0
-        with self.timed('compute'):
-            while at < len(piece)-1:
-                if self.stop.is_set(): raise ExtractionStopped
-                n = min(self.most, len(piece)-1-at)
-                try:
-                    done.append(views.flow_to_image(self.method.compute(piece[at:at+n],
-                        piece[at+1:at+1+n])).cpu())
-                # its traceback holds on to the memory, so it must be gone first
-                except torch.OutOfMemoryError: pass
-                else:
-                    at += n
-                    continue
-                _fewer(self, n, piece)
-            return torch.cat(done).numpy()
-
-    @contextmanager
-    def timed(self, what:str):
-        began = time.perf_counter()
-        try: yield
-        finally:
-            if self.trace is not None:
-                self.trace.append((threading.current_thread().name, what, began, time.perf_counter()))
 
 # %% ../../nbs/library/flow.ipynb #d6d2c765
 FLOW_STATE = 'flow.json'
@@ -356,10 +290,9 @@ def flow_paths(
     return [(p if same[p.casefold()] == 1 else f'{out}/{r.video}.{i}')+suffix
         for i,(p,r) in enumerate(zip(plain, manifest.rows))]
 
-def _atomic(path:Path, text:str):
+def _write_text(path:Path, text:str):
     with _placed(path) as part: part.write_text(text, encoding='utf-8')
 
-# %% ../../nbs/library/flow.ipynb #67a5ff30
 def _claim(
     folder:Path, # for flow videos
     settings:dict[str, Any], # of method and codec
@@ -374,7 +307,7 @@ def _claim(
         if foreign and not file.exists():
             raise FlowError(f'{folder}: holds files that this program did not write; name another '
                 'folder with --out')
-        _atomic(file, text) # two that begin together write the same, or one finds the other's below
+        _write_text(file, text) # two that begin together write the same, or one finds the other's below
     try: there = json.loads(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         raise FlowError(f'{file}: is damaged; remove the folder, or name another one with --out') from None
@@ -384,7 +317,6 @@ def _claim(
     raise FlowError(f'{file}: this folder was made with other settings ({"; ".join(differ)}); name another '
         'folder with --out, or remove this one')
 
-# %% ../../nbs/library/flow.ipynb #8e004a70
 @dataclass
 class ExtractionResult:
     "What a run came to."
@@ -410,32 +342,10 @@ class ExtractionResult:
             'got none']*bool(self.unusable)
         return '\n'.join([f'{rate}; {state}', *skipped, *lines[:20], *more])
 
-# %% ../../nbs/library/flow.ipynb #cc146aee
-def write_flow_manifest(
-    manifest:Manifest, # of the videos
-    names:list[str], # from `flow_paths`
-    path:Path, # manifest to write
-    folder:Path, # of the flow videos
-    pairs:int=0, # computed here
-    seconds:float=0., # that it took
-)->ExtractionResult:
-    "Write the manifest if every video has its flow or a reason. `ManifestError`."
-    rows,failed,missing,unusable = [],dict[str, str](),0,0
-    for row,name in zip(manifest.rows, names):
-        file,flow = manifest.root/name,'' if row.flow == name else row.flow
-        if row.status != 'ok': unusable += 1
-        elif file.is_file(): flow = name
-        elif (why := file.with_suffix('.txt')).is_file():
-            failed[row.video] = why.read_text(encoding='utf-8').strip()
-        else: missing += 1
-        rows.append(replace(row, flow=flow))
-    done = len(rows)-len(failed)-missing-unusable
-    if not missing:
-        _sweep(folder, all_done=True)
-        if rows != manifest.rows or path != manifest.path: write(path, rows, further_columns(manifest.path))
-    return ExtractionResult(path, not missing, done, pairs, seconds, missing, unusable, failed)
-
 # %% ../../nbs/library/flow.ipynb #5fdd07b5
+class ExtractionStopped(Exception):
+    "This run is ending."
+
 @dataclass
 class ExtractionJob:
     "All of a run, checked, before it begins."
@@ -445,106 +355,143 @@ class ExtractionJob:
     folder:Path # of the flow files
     method:FlowMethod # how
     codec:str # one of CODECS
-    settings:dict[str, Any] # what `flow.json` says
-    place:Place # which process of how many this is
+    settings:dict[str, Any] # kept in `flow.json`
+    rank:int # of this process
+    world_size:int # processes in all
     workers:int # videos at a time
     progress:bool # show a bar
-    trace:list|None=None # gets (thread, what, begin, end) of every step
+    trace:list|None=None # gets (thread, what, begin, end) of every step, s
     pairs:int=0 # written
+    stop:threading.Event=field(default_factory=threading.Event) # the run is ending
+    counting:threading.Lock=field(default_factory=threading.Lock) # of pairs
+    device:threading.Lock=field(default_factory=threading.Lock) # of methods that are not parallel
 
     def share(self)->list[int]: # positions in the manifest
         "The videos of this process, the largest first, so that no worker is left alone with one at the end."
         rows = self.manifest.rows
         order = sorted((i for i,r in enumerate(rows) if r.status == 'ok'),
             key=lambda i: (-rows[i].frames*rows[i].width*rows[i].height, i))
-        return order[self.place.rank::self.place.world_size]
+        return order[self.rank::self.world_size]
 
     def run(self)->ExtractionResult:
         "Do what is missing of the share, then see whether all is done. `FlowError`."
-        return _run(self)
+        began,threads = time.monotonic(),cv2.getNumThreads()
+        _claim(self.folder, self.settings)
+        _sweep(self.folder)
+        try:
+            # the workers are the threads; it is a setting of the whole process, so it is put back
+            if self.method.parallel: cv2.setNumThreads(1)
+            with ThreadPoolExecutor(self.workers, 'worker') as pool: self._run_share(pool)
+        finally:
+            self.stop.set()
+            cv2.setNumThreads(threads)
+        return self._write_manifest(time.monotonic()-began)
 
-# %% ../../nbs/library/flow.ipynb #be14238c
-def _video(job:ExtractionJob, stage:ComputeStage, bar, file:Path, target:Path, frames:int, fps:float):
-    "Decode, compute and write one video."
-    with _placed(target) as part, closing(frame_chunks(file, stage.pixels, stage.method.colour)) as source:
-        writer = FlowWriter(part, job.codec, fps)
-        def put(future:Future):
-            try: x = future.result()
-            except FlowError: raise
+    def _run_share(self, pool:ThreadPoolExecutor):
+        "All workers, until nothing is left of the share, or something ends the run."
+        share = self.share()
+        count = [self.manifest.rows[i].frames-1 for i in share]
+        there = pool.map(count_frames, [self.manifest.root/self.names[i] for i in share])
+        whole = [found == n > 0 for found,n in zip(there, count)]
+        done = sum(n for n,w in zip(count, whole) if w)
+        with tqdm(total=sum(count), initial=done, desc='flow', unit='pair', smoothing=.05,
+            disable=not self.progress or self.rank > 0) as bar:
+            workers = [pool.submit(self._one, i, bar) for i,w in zip(share, whole) if not w]
+            try:
+                for worker in as_completed(workers): worker.result()
+            except BaseException as e:
+                self.stop.set()
+                pool.shutdown(cancel_futures=True)
+                # a worker that only stopped may come first
+                why = [x for worker in workers if not worker.cancelled() and (x := worker.exception())
+                    and not isinstance(x, ExtractionStopped)]
+                raise (why[0] if isinstance(e, ExtractionStopped) and why else e) from None
+
+    def _one(self, i:int, bar):
+        "The flow of one video, or the reason why there is none."
+        target = self.manifest.root/self.names[i]
+        try:
+            try: self._store(self.manifest.file(i), target, self.manifest.rows[i].frames,
+                self.manifest.rows[i].fps, bar)
+            except VideoError as e:
+                target.unlink(missing_ok=True) # what was there is not whole
+                _write_text(target.with_suffix('.txt'), ' '.join(e.reason.split())+'\n')
+            else: target.with_suffix('.txt').unlink(missing_ok=True)
+        except BaseException:
+            self.stop.set() # the others need not go on
+            raise
+
+    def _store(self, file:Path, target:Path, frames:int, fps:float, bar):
+        "Decode, compute and write one video, piece by piece; short ones where they take long, for Ctrl-C."
+        pixels = 2**24 if self.method.device.type == 'cuda' else 2**20
+        with _placed(target) as part, closing(frame_chunks(file, pixels, self.method.colour)) as pieces:
+            writer = FlowWriter(part, self.codec, fps)
+            try:
+                while True:
+                    if self.stop.is_set(): raise ExtractionStopped
+                    with self._timed('decode'): piece = next(pieces, None)
+                    if piece is None: break
+                    x = self._compute(file, piece)
+                    with self._timed('encode'): writer.add(x)
+                    with self.counting: self.pairs += len(x); bar.update(len(x))
+                writer.close(True)
+            finally:
+                with suppress(Exception): writer.close(False)
+            if not writer.n: raise VideoError(file, 'has one frame, and flow is between two')
+            if writer.n != frames-1:
+                raise VideoError(file, f'decodes to {writer.n+1} frames where the manifest says {frames}; '
+                    'make the manifest again')
+            if count_frames(part) != writer.n:
+                raise FlowError(f'{target}: came out with {count_frames(part)} of {writer.n} frames; is the '
+                    'disk sound?')
+
+    def _compute(self, file:Path, piece:Tensor)->np.ndarray: # (n+1, H, W[, 3]) -> (n, H, W, 3) uint8
+        with nullcontext() if self.method.parallel else self.device, self._timed('compute'):
+            try: return views.flow_to_image(self.method.compute(piece[:-1], piece[1:])).cpu().numpy()
+            except torch.OutOfMemoryError:
+                raise FlowError(f'{self.method.device}: its memory is not enough for one pair of '
+                    f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu') from None
             except (ValueError, cv2.error) as e:
                 raise VideoError(file, f'its flow cannot be computed ({str(e).strip()[:150]})') from None
-            with stage.timed('encode'): writer.add(x)
-            with stage.lock: job.pairs += len(x); bar.update(len(x))
-        try:
-            late = None
-            while True:
-                if stage.stop.is_set(): raise ExtractionStopped
-                with stage.timed('decode'): piece = next(source, None)
-                before,late = late,None if piece is None else stage.submit(piece)
-                if before: put(before)
-                if late is None: break
-            writer.close(True)
+
+    @contextmanager
+    def _timed(self, step:str):
+        began = time.perf_counter()
+        try: yield
         finally:
-            with suppress(Exception): writer.close(False)
-        if not writer.n: raise VideoError(file, 'has one frame, and flow is between two')
-        if writer.n != frames-1:
-            raise VideoError(file, f'decodes to {writer.n+1} frames where the manifest says {frames}; make '
-                'the manifest again')
-        if count_frames(part) != writer.n:
-            raise FlowError(f'{target}: came out with {count_frames(part)} of {writer.n} frames; is the '
-                'disk sound?')
+            if self.trace is not None:
+                self.trace.append((threading.current_thread().name, step, began, time.perf_counter()))
 
-# %% ../../nbs/library/flow.ipynb #2bae1f6d
-def _worker(job:ExtractionJob, stage:ComputeStage, bar, i:int):
-    "The flow of one video, or the reason why there is none."
-    row,target = job.manifest.rows[i],job.manifest.root/job.names[i]
-    try:
-        try: _video(job, stage, bar, job.manifest.file(i), target, row.frames, row.fps)
-        except VideoError as e:
-            target.unlink(missing_ok=True) # what was there is not whole
-            _atomic(target.with_suffix('.txt'), ' '.join(e.reason.split())+'\n')
-        else: target.with_suffix('.txt').unlink(missing_ok=True)
-    except BaseException:
-        stage.stop.set() # the others need not go on
-        raise
-
-# %% ../../nbs/library/flow.ipynb #b478c62b
-def _run(job:ExtractionJob)->ExtractionResult:
-    began,threads = time.monotonic(),cv2.getNumThreads()
-    _claim(job.folder, job.settings)
-    _sweep(job.folder)
-    stage = ComputeStage(job.method, job.workers, job.trace)
-    try:
-        # the workers are the threads; it is a setting of the whole process, so it is put back
-        if job.method.parallel: cv2.setNumThreads(1)
-        with ThreadPoolExecutor(job.workers, 'worker') as pool: _share(job, stage, pool)
-    finally:
-        stage.stop.set()
-        stage.pool.shutdown(cancel_futures=True)
-        cv2.setNumThreads(threads)
-    return write_flow_manifest(job.manifest, job.names, job.path, job.folder, job.pairs,
-        time.monotonic()-began)
-
-def _share(job:ExtractionJob, stage:ComputeStage, pool:ThreadPoolExecutor):
-    "All workers, until nothing is left of the share, or something ends the run."
-    share,rows = job.share(),job.manifest.rows
-    whole = list(pool.map(lambda i: count_frames(job.manifest.root/job.names[i]) == rows[i].frames-1 > 0,
-        share))
-    count = [rows[i].frames-1 for i in share]
-    with tqdm(total=sum(count), initial=sum(n for n,w in zip(count, whole) if w), disable=not job.progress
-        or job.place.rank > 0, desc='flow', unit='pair', smoothing=.05) as bar:
-        workers = [pool.submit(_worker, job, stage, bar, i) for i,w in zip(share, whole) if not w]
-        try:
-            for worker in as_completed(workers): worker.result()
-        except BaseException as e:
-            stage.stop.set()
-            pool.shutdown(cancel_futures=True)
-            # a worker that only stopped may come first
-            why = [x for worker in workers if not worker.cancelled() and (x := worker.exception())
-                and not isinstance(x, ExtractionStopped)]
-            raise (why[0] if isinstance(e, ExtractionStopped) and why else e) from None
+    def _write_manifest(self, seconds:float)->ExtractionResult:
+        "Write the manifest if every video has its flow or a reason. `ManifestError`."
+        m,rows,failed,missing,unusable = self.manifest,[],dict[str, str](),0,0
+        for row,name in zip(m.rows, self.names):
+            file,flow = m.root/name,'' if row.flow == name else row.flow
+            if row.status != 'ok': unusable += 1
+            elif file.is_file(): flow = name
+            elif (why := file.with_suffix('.txt')).is_file():
+                failed[row.video] = why.read_text(encoding='utf-8').strip()
+            else: missing += 1
+            rows.append(replace(row, flow=flow))
+        if not missing:
+            _sweep(self.folder, all_done=True)
+            if rows != m.rows or self.path != m.path: write(self.path, rows, further_columns(m.path))
+        return ExtractionResult(self.path, not missing, len(rows)-len(failed)-missing-unusable, self.pairs,
+            seconds, missing, unusable, failed)
 
 # %% ../../nbs/library/flow.ipynb #e302354e
+def _place(environ:Mapping[str, str])->tuple[int, int, int]: # rank, processes, number on this machine
+    "What torchrun or srun tells a process; alone otherwise. `FlowError`."
+    if 'RANK' in environ: names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK'
+    elif int(environ.get('SLURM_STEP_NUM_TASKS', 1)) > 1:
+        names = 'SLURM_PROCID', 'SLURM_STEP_NUM_TASKS', 'SLURM_LOCALID'
+    else: return 0, 1, 0
+    try: rank,many,local = (int(environ[name]) for name in names)
+    except (KeyError, ValueError) as e:
+        raise FlowError(f'the environment of this process is incomplete ({e}): start it with torchrun or '
+            'srun, or unset RANK') from None
+    return rank, many, local
+
 def plan_extraction(
     data:str|os.PathLike, # manifest.csv, or its folder
     name:str='tvl1', # of the method
@@ -556,9 +503,9 @@ def plan_extraction(
     to:str|None=None, # name of the manifest to write, beside the other one; None replaces that
     compiled:bool=True, # tvl1: see `flow_method`
     progress:bool=True, # show a bar
-    environ:Mapping[str, str]=os.environ, # what the launcher said
+    environ:Mapping[str, str]=os.environ, # of torchrun or srun
 )->ExtractionJob:
-    "Check everything that is asked for; nothing is written. `FlowError`, `ManifestError`."
+    "Check everything that a run needs; nothing is written. `FlowError`, `ManifestError`."
     table = open_data(data)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
     if workers is not None and workers < 1: raise FlowError(f'workers is {workers}; take at least 1')
@@ -570,16 +517,14 @@ def plan_extraction(
         raise FlowError(f'{out}: does not lie in {table.root}, the folder of the manifest, which can only '
             'name what is in it; take a folder there, or make a link to another disk there')
     inside = folder.relative_to(root).as_posix()
-    # these processes never talk to one another
-    place = process_place({'MASTER_ADDR': '-', 'MASTER_PORT': '0', **environ})
-    how = flow_method(name, device, weights, place.local, compiled)
+    rank,many,local = _place(environ)
+    method = flow_method(name, device, weights, local, compiled)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    settings = dict(format=1, bound=views.FLOW_BOUND, codec=codec) | how.settings
+    settings = json.loads(json.dumps(dict(format=1, bound=views.FLOW_BOUND, codec=codec) | method.settings))
     return ExtractionJob(table, flow_paths(table, inside, CODECS[codec].suffix),
-        table.root/(to or table.path.name), table.root/inside, how, codec, json.loads(json.dumps(settings)),
-        place, workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))), progress)
+        table.root/(to or table.path.name), table.root/inside, method, codec, settings, rank, many,
+        workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))), progress)
 
-# %% ../../nbs/library/flow.ipynb #0f02747d
 def extract_flow(
     data:str|os.PathLike, # manifest.csv, or its folder
     name:str='tvl1', # of the method
