@@ -412,7 +412,8 @@ def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int,
                     x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
             except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
             if got and x.shape != got[0].shape:
-                raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after one of '
+                raise VideoError(path,
+                    f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after one of '
                     f'{got[0].shape[1]}x{got[0].shape[0]}; pack it again')
             if need is not None and room is None: room = np.empty((len(need), *x.shape), np.uint8)
             # copied to its place while it is warm

@@ -6,12 +6,7 @@
 __all__ = ['refuse_groups', 'refuse_batches', 'OWN_VIDEOS', 'QueueSettings', 'InfoNCESettings', 'SimCLRSettings', 'UberNCESettings', 'CoCLRSettings', 'coclr_recipe', 'coclr_phases', 'cascade_options', 'IIC_CROP', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'ProViCoSettings', 'SupervisedSettings']
 
 # %% ../../nbs/library/00_recipes.ipynb #9dde7335
-from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
-
-from ..training.config import Augment, Count, Index, Learning, NonNegative, PairSettings, Phase, Positive
-from ..training.config import Recipe, RecipeError, Sampling, Settings, Share, TrainingVideos, publish
+from ..training.config import Recipe, RecipeError
 # who reads recipes takes the tools from here, so that all of them are published
 from ..training.config import COTRAININGS, METHODS, RECIPES, checked, difference, find # noqa: F401
 from ..training.config import flat_fields, from_dict, override, refuse_unfit # noqa: F401

@@ -47,10 +47,12 @@ class Classifier(nn.Module):
         self.norm = nn.BatchNorm1d(dim) if s.batchnorm else nn.Identity()
         self.fc = linear_head(dim, classes, seed)
         for k,p in self.gaussian.named_parameters() if self.gaussian else ():
-            p.requires_grad_(not self.frozen and k not in ('log_a', 'a', 'b')) # these are of the match probability
+            # these are of the match probability
+            p.requires_grad_(not self.frozen and k not in ('log_a', 'a', 'b'))
         if world_size() > 1: group_batchnorm(self, 'sync')
 
-    def parameter_groups(self)->list[dict[str,Any]]: # of `training.loop.make_optimizer`; the head has its base rate
+    # of `training.loop.make_optimizer`; the head has its base rate
+    def parameter_groups(self)->list[dict[str,Any]]:
         "The encoder learns at a rate of its own."
         if self.frozen: return []
         slow = [*self.encoder.parameters(), *(self.gaussian.parameters() if self.gaussian else ())]
@@ -81,7 +83,8 @@ class Classifier(nn.Module):
         z = self.encode(x)
         return self.scores(z[:,0] if self.gaussian else z, keep)
 
-    def mask(self, rows:int, batch:dict[str,Any])->Tensor|float: # (rows, D): 0 or 1/(1-dropout); 1 if none drops
+    # (rows, D): 0 or 1/(1-dropout); 1 if none drops
+    def mask(self, rows:int, batch:dict[str,Any])->Tensor|float:
         "Dropout of this part of a step."
         if not (self.training and self.settings.dropout): return 1.
         return send_to(dropout_mask(rows, self.fc.in_features, self.settings.dropout, self.seed,
@@ -101,11 +104,13 @@ class Classifier(nn.Module):
         return p.logsumexp(1) - math.log(K)
 
     def forward(self,
-        batch:dict[str,Any], # the view (B, V, 3, T, H, W) and `label` (B,), with `step` and `part` of the loop
+        # the view (B, V, 3, T, H, W) and `label` (B,), with `step` and `part` of the loop
+        batch:dict[str,Any],
     )->tuple[Tensor,dict[str,Tensor]]: # scalar loss; top1, top5: rows whose class was among the first 1 or 5
         "Cross-entropy: of every clip alike, or of the mean probability of each video's embeddings."
         if self.view not in batch:
-            raise ValueError(f'the batch has no view {self.view!r}, only {", ".join(batch)}; name it in Views')
+            raise ValueError(f'the batch has no view {self.view!r}, only {", ".join(batch)}; name it in '
+                f'Views')
         x, y = batch[self.view], batch['label']
         if self.gaussian: p = self.sampled(x, batch)
         else:

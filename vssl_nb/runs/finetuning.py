@@ -25,7 +25,8 @@ from ..data.clips import stream
 from ..data.manifest import Manifest, open_data
 from ..data.views import Views
 from ..measure.classify import SELECTIONS, Linear, Predictions, VideoClassifier, accuracy
-from ..measure.classify import classification_row, collect_predictions, confusion_matrix, export_classifier
+from ..measure.classify import classification_row, collect_predictions, confusion_matrix
+from ..measure.classify import export_classifier
 from ..measure.classify import folded, hold_out_rows, labelled_rows, predict_rows, save_predictions
 from ..measure.features import fingerprint
 from ..measure.protocols import Protocol
@@ -71,7 +72,8 @@ class FineTuning(Settings):
                 "use selection='validation', or another schedule")
         test, mixture = self.testing, self.method.mixture
         if mixture and (test.windows!='even' or test.clips % mixture or test.average!='softmax'):
-            raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows and averages '
+            raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows and '
+                f'averages '
                 f'probabilities; use clips={5*mixture}, or mixture=0')
 
     def recipe(self,
@@ -89,7 +91,8 @@ def _in_words(t:FineTuning)->str: # a line for each step
     every = 'epoch' if t.every==1 else f'{t.every} epochs'
     rate = {'steps': 'falling to a tenth at epochs ' + ', '.join(f'{d:g}' for d in learning.drops),
         'cosine': 'falling as half a cosine',
-        'plateau': f'falling to a tenth after {learning.patience} epochs without a lower loss'}[learning.schedule]
+        'plateau': f'falling to a tenth after {learning.patience} epochs without a lower '
+            f'loss'}[learning.schedule]
     feature = (f'{method.samples} embeddings of the Gaussian of {method.mixture} clips' if method.mixture
         else 'feature')
     head = ' -> '.join([feature] + ['length 1']*method.normalise + ['BatchNorm']*method.batchnorm
@@ -116,7 +119,8 @@ _COCLR:dict[str,Any] = dict(length=32, size=128, jitter=.3,
     testing=Protocol('ten crops', windows='sliding', crops='ten', average='softmax'))
 # b11: resized to 128 x 171, random 112 x 112: for 4:3 videos a square of this share
 _SQUARE:dict[str,Any] = dict(area=(112*112/(128*171),)*2, aspect=(1., 1.), flip=0.)
-_SLOWFAST:dict[str,Any] = dict(testing=Protocol('three crops', clips=10, crops='three', average='softmax')) # MoQuad sec. 4.1: softmax averaged
+# MoQuad sec. 4.1: softmax averaged
+_SLOWFAST:dict[str,Any] = dict(testing=Protocol('three crops', clips=10, crops='three', average='softmax'))
 # b10; batch is per GPU there
 _COCLR_ALL:dict[str,Any] = _COCLR | dict(dropout=.9, lr=1e-3, weight_decay=1e-3, batch=32, epochs=500,
     drops=(400., 450.))
@@ -137,7 +141,8 @@ TRAININGS = {t.name: t for t in (
     # CPR app. A.2: 16 on each of two GPUs; rates of head and encoder as CoCLR; "32 frames sampled uniformly"
     # may mean one clip per video, CoCLR's windows are taken here
     _training('cpr_finetune', **_COCLR_ALL, lr_encoder=1e-4),
-    # b11: 800 videos of UCF101's 9537 held out (by source here), rate from 1e-3 to 1e-5; 10 clips, mean logits
+    # b11: 800 of UCF101's 9537 videos held out (by source here), rate from 1e-3 to 1e-5;
+    # 10 clips, mean of the logits
     _training('iic_finetune', **_SQUARE, optimizer='sgd', lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4,
         sgd_momentum=.9, batch=16, epochs=150, schedule='plateau', patience=50, floor=.01, by='loss',
         share=800/9537, testing=Protocol('mean of logits', clips=10,
@@ -149,7 +154,8 @@ TRAININGS = {t.name: t for t in (
     _training('moquad_linear', **_SLOWFAST, learns='head', length=32, stride=2, size=224, epochs=100,
         schedule='cosine', optimizer='sgd', lr=.1, weight_decay=0.),
     # ProViCo appendix C.2; open: optimizer, momentum, weight decay, schedule, pixels (as in its pretraining)
-    _training('provico_finetune', **_SQUARE, mixture=2, samples=10, lr=.02, lr_encoder=.02, batch=96, epochs=200,
+    _training('provico_finetune', **_SQUARE, mixture=2, samples=10, lr=.02, lr_encoder=.02, batch=96,
+        epochs=200,
         optimizer='sgd', weight_decay=1e-4, schedule='cosine'))}
 
 # %% ../../nbs/library/finetuning.ipynb #ca8fefb3
@@ -198,7 +204,8 @@ def as_video_classifier(
     method = training.method
     if method.mixture: facts |= {'mixture': method.mixture, 'samples': method.samples}
     return VideoClassifier(classifier.encoder, head_of(classifier).to('cpu'), classes,
-        replace(training.testing, seed=seed), about or {'view': classifier.view}, classifier.gaussian, **facts)
+        replace(training.testing, seed=seed), about or {'view': classifier.view}, classifier.gaussian,
+            **facts)
 
 def head_of(
     classifier:Classifier,
@@ -260,7 +267,8 @@ class Session:
     @property
     def classifier(self)->Classifier: return cast(Classifier, self.parts.method)
 
-    def validate(self, result:StepResult, device:str|torch.device='cpu')->dict[str,float]|None: # None: not yet
+    # None: not yet
+    def validate(self, result:StepResult, device:str|torch.device='cpu')->dict[str,float]|None:
         "Call it after every step: at the end of an epoch it measures and remembers."
         epochs, t, schedule = result.epoch + 1, self.training, self.parts.schedule
         if not result.last or not self.rows or (epochs % t.every and epochs != t.learning.epochs): return None
@@ -282,7 +290,8 @@ class Session:
     def state(self)->dict[str,Any]:
         "What `checkpoints.save` keeps; refused once a loss was not finite."
         schedule = self.parts.schedule
-        return {'run': self.run.state(), 'best': self.best, 'history': self.history, 'identity': self.identity(),
+        return {'run': self.run.state(), 'best': self.best, 'history': self.history,
+            'identity': self.identity(),
             'schedule': vars(schedule).copy() if isinstance(schedule, Plateau) else {}}
 
     def identity(self)->dict[str,str]:
@@ -322,11 +331,13 @@ class Start:
     given:str='scratch' # where their weights are from: a run folder, or 'scratch'
     split:int=1
 
-def networks_of(begun:Start, training:FineTuning)->dict[str,nn.Module]: # argument of the classifier -> network
+# argument of the classifier -> network
+def networks_of(begun:Start, training:FineTuning)->dict[str,nn.Module]:
     "The networks that a training begins with; TrainError where it draws from a head that there is not."
     if training.method.mixture and 'gaussian' not in begun.networks:
         name = begun.recipe.name if begun.given=='scratch' else begun.given
-        raise TrainError(f'{name}: has no Gaussian head, and {training.name} draws from one; name a finished run '
+        raise TrainError(f'{name}: has no Gaussian head, and {training.name} draws from one; name a '
+            f'finished run '
             'of ProViCo, or take another preset, such as clean_finetune')
     return {k: v for k,v in begun.networks.items() if k=='encoder' or training.method.mixture}
 
@@ -434,7 +445,8 @@ def export_finetuned(session:Session, begun:Start, out:Path)->Path:
     "The classifier in a file of its own, with all that it takes to measure a video."
     s, r, t = session, begun.recipe, session.training
     about = encoder_about(r) | t.recipe(r).clip | {'clips': t.testing.clips}
-    classifier = as_video_classifier(s.classifier, t, s.manifest.labels, s.seed, about, name=t.name, run=out.name,
+    classifier = as_video_classifier(s.classifier, t, s.manifest.labels, s.seed, about, name=t.name,
+        run=out.name,
         given=begun.given, split=s.split, selection=t.selection,
         epoch=s.best.get('epoch', t.learning.epochs), manifest_sha256=s.manifest.sha256)
     return export_classifier(out/'classifier.safetensors', classifier)

@@ -51,7 +51,8 @@ def training_notes(recipe:Recipe, manifest:Manifest)->list[str]:
         filled = ('played again from the beginning' if recipe.sampling.pad=='loop'
             else 'filled with their first frame')
         notes.append(f'{len(short)} of {n} videos are shorter than a clip ({span} frames), such as '
-            f'{manifest.rows[short[0]].video} ({manifest.rows[short[0]].frames}); they are trained on, {filled}')
+            f'{manifest.rows[short[0]].video} ({manifest.rows[short[0]].frames}); they are trained on, '
+                f'{filled}')
     return notes
 
 # %% ../../nbs/library/pretraining.ipynb #650726e6
@@ -78,7 +79,8 @@ def run_card(
     return machine_card(machine, device) | {
         'seed': recipe.seed, 'manifest': manifest_place(manifest, out) | {'sha256': manifest.sha256,
             'videos': len(manifest.rows), 'train': len(part), 'split_filled': cut,
-            'dropped': dropped, 'shorter_than_a_clip': len(short_videos(manifest, recipe.split, recipe.sampling.span))},
+            'dropped': dropped, 'shorter_than_a_clip': len(short_videos(manifest, recipe.split,
+                recipe.sampling.span))},
         'schedule': {'epochs': learning.epochs, 'steps_per_epoch': per_epoch,
             'lr': [learning.lr*schedule(e) for e in range(learning.epochs+1)]}}
 
@@ -87,7 +89,8 @@ def refuse_second_run(out:Path, resume:bool)->None:
     "TrainError where the folder holds a run that is not to be resumed."
     # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
     if not resume and ((out/'last.pt').exists() or trained_steps(out)):
-        raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another --out')
+        raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another '
+            f'--out')
 
 def checkpoint_of(out:Path)->dict[str,Any]|None: # None: killed before the first one
     "The checkpoint of a run that is resumed; TrainError where it is gone."
@@ -217,7 +220,8 @@ def try_out(parts:Parts)->None:
         with torch.no_grad(), blame(f'making clips of {" and ".join(views.names)}'):
             raw = collate([clips[0, (rank()*n + i) % len(clips)] for i in range(n)])
             return views({k: v for k,v in raw.items() if k!='bad'})
-    few = min(batch_here, max(2, getattr(recipe.method, 'groups', None) or 1)) # a row for each BatchNorm group
+    # a row for each BatchNorm group
+    few = min(batch_here, max(2, getattr(recipe.method, 'groups', None) or 1))
     batch = samples(few)
     with torch.no_grad(), blame(f'the encoder of {name}'):
         feature = method.encoder.eval()(batch[recipe.view][:1,0])
@@ -227,7 +231,8 @@ def try_out(parts:Parts)->None:
             f'and not the feature (1, {method.encoder.dim}) that its .dim speaks of; '
             'pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
-    if lacks and few < batch_here: lacks = check_method(method, samples(batch_here)) # perhaps it needs more rows
+    # perhaps it needs more rows
+    if lacks and few < batch_here: lacks = check_method(method, samples(batch_here))
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
         if is_main(): print(f'{name}: {GLOBAL_RNG}', file=sys.stderr)
         lacks.remove(GLOBAL_RNG)
@@ -256,14 +261,16 @@ def begin(
     if state: run.load(state)
     # a run that was killed before its first checkpoint begins with these weights again
     given = {} if state else initialise_from(recipe, parts.method, runs)
-    card = run_card(recipe, manifest, batch_order(cast(DataLoader, parts.batches)).per_epoch, machine, device, out)
+    card = run_card(recipe, manifest, batch_order(cast(DataLoader, parts.batches)).per_epoch, machine, device,
+        out)
     if given: card['given'] = given
     if is_main() and (out/'card.json').exists():
         old = read_json(out/'card.json', 'a run')
         card['seconds'] = old['seconds']
         if 'given' in old and not given: card['given'] = old['given']
         before = old['schedule']['epochs']
-        longer = [{'epochs': before, 'step': run.step}] if run.step and before < recipe.learning.epochs else []
+        longer = [{'epochs': before,
+            'step': run.step}] if run.step and before < recipe.learning.epochs else []
         card['extended'] = old.get('extended', []) + longer
     return parts, run, card
 
@@ -304,7 +311,8 @@ def pretrain(
                 ClassLog(out, run.step, run.method, manifest.labels) as classes):
             drive(run, batches, parts.views, parts.schedule, out, card, dev,
                 machine, recipe.name, each=lambda step: classes(step) or health(step), max_steps=max_steps,
-                until=until, clip_norm=parts.clip_norm, export=lambda: export_run(out, recipe, run.method, run.step, manifest))
+                until=until, clip_norm=parts.clip_norm, export=lambda: export_run(out, recipe, run.method,
+                    run.step, manifest))
     return out
 
 # %% ../../nbs/library/pretraining.ipynb #b7fb3499

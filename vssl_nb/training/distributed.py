@@ -393,7 +393,8 @@ class Heartbeat(threading.Thread):
     def end(self, why:str='')->NoReturn:
         "End this process with code 2. Nothing is cleaned up: that may wait for a process that is gone."
         if why:
-            print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr, flush=True)
+            print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr,
+                flush=True)
         with suppress(RuntimeError): self.linger()
         os._exit(2)
 

@@ -43,7 +43,7 @@ class TrainingState:
     votes:dict[str,bool]=field(default_factory=dict) # of VOTES: what this process wants all of them to do
 
     def state(self)->dict[str,Any]: # nested dict for `checkpoints.save`
-        "What `load` needs to go on; raises TrainError where a loss that is no number has spoiled the weights."
+        "What `load` needs to go on; TrainError where a loss that is no number has spoiled the weights."
         if not self.finite: raise _not_finite(self.step)
         return {'method': self.method.state_dict(), 'opt': self.opt.state_dict(), 'step': self.step}
 
@@ -60,7 +60,8 @@ class TrainingState:
 
 def never_learned(run:TrainingState)->TrainError:
     "The error of a training in which no step gave a loss."
-    return TrainError(f'{type(run.method).__name__} gave no loss in any of the {run.step} steps, so nothing was '
+    return TrainError(f'{type(run.method).__name__} gave no loss in any of the {run.step} steps, so nothing '
+        f'was '
         'learned; where a queue has to fill first, train longer or make it smaller')
 
 def _not_finite(step:int)->TrainError:
@@ -81,10 +82,12 @@ class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
             raise TrainError(
                 f'batch={batch}, accumulate={accumulate} and epochs={epochs} must all be at least 1')
         if batch*accumulate > rows:
-            raise TrainError(f'a step of {batch*accumulate} videos (batch={batch}, accumulate={accumulate}) is '
+            raise TrainError(f'a step of {batch*accumulate} videos (batch={batch}, accumulate={accumulate}) '
+                f'is '
                 f'larger than the {rows} videos there are to train on; lower the batch')
         if batch % world_size():
-            raise TrainError(f'batch={batch} does not divide over {world_size()} processes; use a multiple of '
+            raise TrainError(f'batch={batch} does not divide over {world_size()} processes; use a multiple '
+                f'of '
                 f'{world_size()}')
         self.rows, self.batch, self.epochs, self.seed, self.accumulate = rows, batch, epochs, seed, accumulate
         self.per_epoch = rows//(batch*accumulate) # optimizer steps
@@ -464,7 +467,8 @@ def next_batch(
         raise TrainError(f'the batches ended before {when}: {name} raised StopIteration; '
             'give `next` a default there, or raise what is wrong')
     if 'row' in raw: return raw
-    raise TrainError(f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item one, "
+    raise TrainError(f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item "
+        f"one, "
         'as those of TrainClips have it')
 
 def loss_and_logs(
