@@ -6,7 +6,14 @@
 __all__ = ['refuse_groups', 'refuse_batches', 'OWN_VIDEOS', 'QueueSettings', 'InfoNCESettings', 'SimCLRSettings', 'UberNCESettings', 'CoCLRSettings', 'coclr_recipe', 'coclr_phases', 'cascade_options', 'IIC_CROP', 'IICSettings', 'MoQuadSettings', 'refuse_disturbances', 'ProViCoSettings', 'SupervisedSettings']
 
 # %% ../../nbs/library/00_recipes.ipynb #9dde7335
-from ..training.config import Recipe, RecipeError
+# names that the later pages of this module use are imported here too
+from collections import Counter # noqa: F401
+from dataclasses import dataclass, replace # noqa: F401
+from typing import Annotated, Any, ClassVar, Literal # noqa: F401
+
+from ..training.config import Augment, Count, Index, Learning, NonNegative # noqa: F401
+from ..training.config import PairSettings, Phase, Positive, Recipe, RecipeError # noqa: F401
+from ..training.config import Sampling, Settings, Share, TrainingVideos, publish # noqa: F401
 # who reads recipes takes the tools from here, so that all of them are published
 from ..training.config import COTRAININGS, METHODS, RECIPES, checked, difference, find # noqa: F401
 from ..training.config import flat_fields, from_dict, override, refuse_unfit # noqa: F401
