@@ -31,6 +31,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
 
+# %% ../../nbs/library/video.ipynb #1c247b1c
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
     def __init__(self,

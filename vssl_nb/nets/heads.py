@@ -176,6 +176,7 @@ from typing import Any
 from ..names import resolve
 from .backbones import call_factory
 
+# %% ../../nbs/library/backbones.ipynb #505d9460
 class Projection(nn.Module):
     "Two fully connected layers between feature and loss (CoCLR supplementary, Table 1)."
     def __init__(self,
