@@ -34,7 +34,7 @@ from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.ssl.mining import ClassMiningRecall  # noqa: E402
-from vssl_nb.runs.mining_quality import compare_miners, mining_networks  # noqa: E402
+from vssl_nb.runs.cotraining import compare_miners, mining_networks  # noqa: E402
 from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 STAGES, RATIO, RATIOS = (1, 3, 5, 7), .6, (.5, .8) # of 3 stages

@@ -20,12 +20,13 @@ from step import machine  # noqa: E402
 
 from vssl_nb.data import toy # noqa: E402
 from vssl_nb.cli import changes  # noqa: E402
-from vssl_nb.runs.cotraining import mining_candidates, cotrain, mining_quality  # noqa: E402
+from vssl_nb.runs.cotraining import cotrain, measure_mining, mining_candidates  # noqa: E402
 from vssl_nb.runs.evaluation import retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain, read_json  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.data.flow import extract_flow  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
+from vssl_nb.ssl.mining import TopK  # noqa: E402
 from vssl_nb.methods.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.training.machine import pick_device  # noqa: E402
 
@@ -61,7 +62,9 @@ def main():
         compile=a.compile, init_from=run/'infonce-toyfull-rgb', **how)
     topk = read_json(run/'coclr-toyfull-rgb-cycle1'/'recipe.json', 'a run')['method']['topk']
     found = mining_candidates(run/uber.name, data, Machine(**how))
-    rows.append(retrieve(run/uber.name, data=data, machine=Machine(**how))[0] | mining_quality(found, topk))
+    quality = measure_mining({uber.view: found}, TopK(topk))
+    rows.append(retrieve(run/uber.name, data=data, machine=Machine(**how))[0]
+        | {'mined': quality.pmr, 'mined_r1': quality.r1})
     manifest = read(data)
     names = [r['run'] for r in rows if 'second' not in r]
     Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py',

@@ -1,19 +1,27 @@
 "`vssl-nb mine` from the outside: two short runs, what they would mine, and what is refused."
 import csv
 import json
+import math
 import statistics
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
+from torch.nn import functional as F
 
 from vssl_nb import cli
 from vssl_nb.data import toy
-from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
+from vssl_nb.measure.features import Features
+from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
+from vssl_nb.runs.cotraining import compare_miners, measure_mining, mining_networks, quality_rows, write_quality
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.ssl.mining import Cascade, TopK
+from vssl_nb.training.machine import Machine
 
 QUIET = Machine('cpu', workers=0, progress=False)
 
@@ -46,6 +54,92 @@ def test_miners_are_compared(place):
     assert found[0]['pmr'] == found[1]['pmr'] and found[0]['class_cmr'] == found[1]['class_cmr']
     assert mine(place, 'rgb', '--out', 'found.csv').returncode == 0 # alone, it mines for itself
     assert len((place/'found.csv').read_text().splitlines()) == 1 + len(found[0]['class_cmr'])
+
+
+def features(x, label, source):
+    return Features(x, torch.tensor(label), torch.arange(len(label)), source, protocol())
+
+
+@pytest.fixture(scope='module')
+def views():
+    "40 videos of 20 recordings and three classes, random features of two networks."
+    g = torch.Generator().manual_seed(0)
+    source = torch.randint(0, 20, (40,), generator=g)
+    return {v: features(F.normalize(torch.randn(40, 6, generator=g)), (source % 3).tolist(), source)
+        for v in ('flow', 'rgb')}
+
+
+def slowly(networks, miner, unit, classes):
+    "PMR, R@1, R@k and CMR by loops over videos."
+    first = next(iter(networks.values()))
+    hits, right, nearest, any_right, n = set(), [], [], [], range(len(first))
+    for i in n:
+        sims = {v: torch.tensor([[(f.x[i]*f.x[j]).sum() for j in n]]) for v, f in networks.items()}
+        same = torch.tensor([[bool(first.source[i] == first.source[j]) for j in n]])
+        mask = miner(sims, same)
+        taken = [j for j in n if mask[0, j] and not same[0, j]]
+        ok = {j: bool(first.label[i] == first.label[j]) for j in taken}
+        right += ok.values()
+        any_right.append(any(ok.values()))
+        nearest.append(ok[max(taken, key=lambda j: next(iter(sims.values()))[0, j])])
+        hits |= {j for j in taken if ok[j]}
+    def instances(videos, c):
+        return {int(first.source[j]) if unit == 'source' else j for j in videos if first.label[j] == c}
+    cmr = [len(instances(hits, c))/len(instances(n, c)) for c in range(classes)]
+    return [sum(x)/len(x) for x in (right, nearest, any_right)], cmr
+
+
+@pytest.mark.parametrize('miner', [TopK(3), TopK(3, 'rgb'), Cascade(2, .5, 3, 'paper'), Cascade(3, .6, 3)])
+@pytest.mark.parametrize('unit', ['source', 'video'])
+def test_quality_equals_loops_over_videos(views, miner, unit):
+    q = measure_mining(views, miner, 'abc', unit=unit)
+    shares, cmr = slowly(views, miner, unit, 3)
+    assert [q.pmr, q.r1, q.rk] == pytest.approx(shares, abs=1e-9)
+    assert [*q.class_cmr.values()] == pytest.approx(cmr, abs=1e-6) and [*q.class_cmr] == list('abc')
+    assert q.cmr == pytest.approx(statistics.median(cmr), abs=1e-6) and (q.candidates, q.k) == (40, 3)
+
+
+def test_a_small_memory_is_drawn_once(views):
+    small = measure_mining(views, TopK(3), 'abc', memory=20)
+    assert (small.candidates, small.k) == (20, 3) and small == measure_mining(views, TopK(3), 'abc', memory=20)
+    assert measure_mining(views, TopK(3), 'abc', memory=40) == measure_mining(views, TopK(3), 'abc')
+
+
+def test_videos_without_labels_count_neither_way(views):
+    bare = {'flow': replace(views['flow'], label=torch.full((40,), -1))}
+    q = measure_mining(bare, TopK(3))
+    assert math.isnan(q.pmr) and math.isnan(q.r1) and math.isnan(q.cmr)
+    with pytest.raises(ValueError, match='no training video has a label'): compare_miners(bare, [], ['topk'])
+    label = views['flow'].label.clone()
+    label[::3] = -1
+    some = {'flow': replace(views['flow'], label=label)}
+    source, x = some['flow'].source, some['flow'].x
+    told = []
+    for i in range(40):
+        others = sorted((j for j in range(40) if source[j] != source[i]), key=lambda j: -float(x[i] @ x[j]))[:3]
+        told += [bool(label[i] == label[j]) for j in others if label[i] >= 0 and label[j] >= 0]
+    assert measure_mining(some, TopK(3)).pmr == pytest.approx(sum(told)/len(told), abs=1e-9)
+
+
+def test_what_cannot_be_compared(views, place):
+    for miners, says in ((['topq'], "did you mean 'topk'"), (['topk,stages=7'], 'does not take these options')):
+        with pytest.raises(ValueError, match=says): compare_miners(views, 'abc', miners)
+    lost = views | {'rgb': views['rgb'].take(torch.arange(40) > 3)}
+    with pytest.raises(ValueError, match='different videos'): measure_mining(lost, TopK(3), 'abc')
+    networks, labels = mining_networks(place/'rgb', machine=QUIET)
+    assert list(networks) == ['rgb'] and labels == read(place/'toy').labels # alone, it mines for itself
+
+
+def test_classes_are_compared_with_those_of_the_first(views, tmp_path):
+    found = compare_miners(views, list('abc'), ['topk', 'topk,view=rgb', 'topk'], k=3)
+    rows = quality_rows(found)
+    assert 'against' not in rows[0] and rows[2]['against'] == 'won 0, lost 0, tied 3'
+    won = sum(found[1].class_cmr[c] > found[0].class_cmr[c] for c in 'abc')
+    assert rows[1]['against'].startswith(f'won {won}, lost ')
+    table = write_quality(tmp_path/'q.csv', found).read_text().splitlines()
+    assert table[0] == 'class,CMR of topk,"CMR of topk,view=rgb",CMR of topk' and len(table) == 4
+    assert [q['pmr'] for q in json.loads(write_quality(tmp_path/'q.json', found).read_text())] == [
+        q.pmr for q in found]
 
 
 def test_a_run_of_coclr_knows_who_mined_for_it(place):

@@ -656,16 +656,18 @@ class Mine:
             raise Mistake(f'--out {self.out}: write a .csv or a .json file')
         refuse_early(self.data, self.folder, out=self.out)
         refuse_early(run=self.mining)
-        from .runs import mining_quality
+        from .papers.report import table
+        from .runs import cotraining
         from .training.machine import Machine
-        networks, labels = mining_quality.mining_networks(self.folder, self.mining, self.data,
+        networks, labels = cotraining.mining_networks(self.folder, self.mining, self.data,
             Machine(self.device, workers=self.workers))
         miners = self.miners or (('topk', 'cascade') if len(networks) > 1 else ('topk',))
-        found = mining_quality.compare_miners(networks, labels, miners, self.topk, memory=self.memory,
-            unit=self.unit)
+        found = cotraining.compare_miners(networks, labels, miners, self.topk, memory=self.memory, unit=self.unit)
+        rows = cotraining.quality_rows(found)
+        columns = {k: heading for k,heading in cotraining.QUALITY_COLUMNS.items() if k in rows[-1]}
         print(f'{found[0].candidates} candidates; ' + ' mines for '.join(found[0].views),
-            mining_quality.quality_table(found), sep='\n')
-        if self.out: print(mining_quality.write_quality(self.out, found))
+            table(rows, 'text', columns), sep='\n')
+        if self.out: print(cotraining.write_quality(self.out, found))
 
 @dataclass(kw_only=True)
 class Convert:

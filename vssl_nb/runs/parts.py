@@ -160,6 +160,11 @@ def encoder_about(recipe:Recipe)->dict[str,Any]: # plain values
         'clips': recipe.test_clips, 'recipe': recipe.name, 'method': recipe.method.name, 'split': recipe.split,
         'seed': recipe.seed}
 
+def views_of_encoder(recipe:Recipe)->tuple[str,...]: # that of the recipe first
+    "The views that the encoder looks at: all that no further network has to itself."
+    others = {v for name,v in recipe.networks.items() if name!='encoder'}
+    return tuple(v for v in recipe.views if v==recipe.view or v not in others)
+
 def clean_protocol(
     recipe:Recipe,
 )->Protocol: # the clean protocol with the recipe's clip

@@ -380,6 +380,14 @@ def override(
             for k,v in inside.items()})
     return checked(changed(new))
 
+def override_known(
+    recipe:Recipe,
+    changes:Mapping[str,Any]|None, # field -> value; None: nothing changes
+)->Recipe: # another recipe
+    "The recipe with those of the changes whose field it has."
+    known = flat_fields(recipe)
+    return override(recipe, **{k: v for k,v in (changes or {}).items() if k in known})
+
 def _exchanged(
     old:Any, # settings of a method
     new:Any, # settings of another, or their name
