@@ -160,8 +160,7 @@ def measure_mining(
         k = max(k, int(topk.sum(1).max()))
     pmr, r1, rk = (right/known).tolist()
     recall = {n: v for n,v in zip(labels, cmr.per_class(unit).tolist()) if not math.isnan(v)}
-    name = name or type(miner).__name__
-    return MiningQuality(name, tuple(networks), len(at), k, pmr, r1, rk, recall, unit)
+    return MiningQuality(name or type(miner).__name__, tuple(networks), len(at), k, pmr, r1, rk, recall, unit)
 
 # %% ../../nbs/library/cotraining.ipynb #a5d6fea3
 def compare_miners(
