@@ -72,8 +72,7 @@ def in_memory(
 class Separable(nn.Sequential):
     "A 3-D convolution in two steps: where (1 x k x k), then when (k x 1 x 1)."
     def __init__(self,
-        dim_in:int, # channels in
-        dim_out:int, # channels out
+        dim_in:int, dim_out:int, # channels in and out
         stride:tuple[int,int]=(1,1), # of time and of space
         k:int=3, # side of both kernels
     ):
@@ -152,16 +151,12 @@ class BlockNet(nn.Module):
             layers = [self.get_submodule(name) for name in names.split()]
             yield layers[0] if len(layers)==1 else nn.Sequential(*layers)
 
-    def maps(self,
-        x:Tensor, # (B, 3, T, H, W) float
-    )->Tensor: # (B, dim, t, h, w)
+    def maps(self, x:Tensor)->Tensor: # (B, 3, T, H, W) float -> (B, dim, t, h, w)
         "Features where and when, before the average."
         check_clip(x, self.min_clip)
         return run_blocks(self._in_order(), x, self.activation_checkpointing and self.training)
 
-    def forward(self,
-        x:Tensor, # (B, 3, T, H, W) float
-    )->Tensor: # (B, dim)
+    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) float -> (B, dim)
         "One feature per clip."
         return self.maps(x).mean((2,3,4))
 
@@ -209,8 +204,7 @@ def cost(
 
 # %% ../../nbs/library/backbones.ipynb #4bc4a8db
 def pointwise(
-    dim_in:int, # channels in
-    dim_out:int, # channels out
+    dim_in:int, dim_out:int, # channels in and out
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
 )->nn.Sequential: # `conv`, `bn`: the released names (released code b1)
     "A 1 x 1 x 1 convolution: mixes channels, sees one position."
@@ -218,8 +212,7 @@ def pointwise(
         relu=nn.ReLU(inplace=True)))
 
 def spacetime(
-    dim_in:int, # channels in
-    dim_out:int, # channels out
+    dim_in:int, dim_out:int, # channels in and out
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
     k:int=3, # side of both kernels
     stride:tuple[int,int]=(1,1), # of time and of space
@@ -232,15 +225,11 @@ def spacetime(
 
 class Gate(nn.Module):
     "Each channel times a number between 0 and 1 that all channels decide together (S3D-G, Xie et al. 2018)."
-    def __init__(self,
-        dim:int, # channels
-    ):
+    def __init__(self, dim:int): # channels
         super().__init__()
         self.fc = nn.Linear(dim, dim)
 
-    def forward(self,
-        x:Tensor, # (B, dim, T, H, W)
-    )->Tensor: # the same shape
+    def forward(self, x:Tensor)->Tensor: # (B, dim, T, H, W), and the same shape
         "sigmoid(W mean(x) + b) x."
         return self.fc(x.mean((2,3,4))).sigmoid()[...,None,None,None]*x
 
@@ -263,9 +252,7 @@ class Inception(nn.Module):
         self.dim,self.gating = a+c+e+f,gating
         for i,dim in enumerate((a, c, e, f) if gating else ()): self.add_module(f'gating_b{i}', Gate(dim))
 
-    def forward(self,
-        x:Tensor, # (B, dim_in, T, H, W)
-    )->Tensor: # (B, a+c+e+f, T, H, W)
+    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, a+c+e+f, T, H, W)
         "The four branches, concatenated."
         maps = [self.branch0(x), self.branch1(x), self.branch2(x), self.branch3(x)]
         if self.gating: maps = [getattr(self, f'gating_b{i}')(y) for i,y in enumerate(maps)]
@@ -308,9 +295,7 @@ class Backbone:
     conv:str='kaiming' # rule of `initialise`
     about:str='' # one line for people
 
-    def shapes(self,
-        **kw, # settings of the network
-    )->nn.Module: # on the meta device: parameters without memory, and nothing is drawn
+    def shapes(self, **kw)->nn.Module: # on the meta device: parameters without memory, and nothing is drawn
         "The network before it is filled."
         with torch.device('meta'): return self.build(**kw)
 
@@ -388,17 +373,14 @@ def r2plus1d18()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
 
 # %% ../../nbs/library/resnets.ipynb #b981c3d1
 def channels_between(
-    dim_in:int, # channels in
-    dim_out:int, # channels out
-    t:int, # frames of the kernel
-    k:int, # its side in pixels
+    dim_in:int, dim_out:int, # channels in and out
+    t:int, k:int, # frames of the kernel, and its side in pixels
 )->int: # M
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
 def full_conv(
-    dim_in:int, # channels in
-    dim_out:int, # channels out
+    dim_in:int, dim_out:int, # channels in and out
     kernel:tuple[int,int]=(3,3), # frames and pixels
     stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `temporal_spatial_conv` (released code b11)
@@ -408,8 +390,7 @@ def full_conv(
         (time,space,space), (t//2,k//2,k//2), bias=False)))
 
 def factored_conv(
-    dim_in:int, # channels in
-    dim_out:int, # channels out
+    dim_in:int, dim_out:int, # channels in and out
     kernel:tuple[int,int]=(3,3), # frames and pixels
     stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `spatial_conv`, `bn`, `temporal_conv`
@@ -439,9 +420,7 @@ class Residual(nn.Module):
             self.downsamplebn = nn.BatchNorm3d(dim_out)
         self.shrinks = stride==2
 
-    def forward(self,
-        x:Tensor, # (B, dim_in, T, H, W)
-    )->Tensor: # (B, dim_out, T, H, W), or halves of T, H, W
+    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, dim_out, T, H, W), or halves of T, H, W
         "The input plus F(x)."
         y = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
         return (y + (self.downsamplebn(self.downsampleconv(x)) if self.shrinks else x)).relu()
@@ -501,9 +480,7 @@ class SlowBlock(nn.Module):
         self.shortcut = nn.Identity() if dim_in==out and stride==1 else nn.Sequential(OrderedDict(
             conv=nn.Conv3d(dim_in, out, 1, (1,stride,stride), bias=False), bn=norm(out)))
 
-    def forward(self,
-        x:Tensor, # (B, dim_in, T, H, W)
-    )->Tensor: # (B, out, T, H, W), or halves of H and W
+    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, out, T, H, W), or halves of H and W
         "The input plus F(x)."
         return (self.body(x) + self.shortcut(x)).relu()
 
@@ -523,17 +500,12 @@ def _slow(repeats:tuple[int,...], bottleneck:bool, stem:tuple[int,int], eps:floa
         blocks += [f'layer{s+1}.{i}' for i in range(n)]
     return BlockNet(layers, tuple(blocks), dim, (time,32,32))
 
-def r3d50_cvrl(
-    eps:float=1e-5, # of BatchNorm; TensorFlow: 1e-3
-    momentum:float=.1, # of BatchNorm
-)->BlockNet: # clip (B, 3, T, H, W) -> (B, 2048)
+# of BatchNorm; TensorFlow's eps is 1e-3
+def r3d50_cvrl(eps:float=1e-5, momentum:float=.1)->BlockNet: # clip (B, 3, T, H, W) -> (B, 2048)
     "R3D-50 of CVRL (Qian et al. 2021): ResNet-50, of which the last two stages see time; 31.7 M parameters."
     return _slow((3,4,6,3), True, (5,2), eps, momentum)
 
-def r3d18_slow(
-    eps:float=1e-5, # of BatchNorm
-    momentum:float=.1, # of BatchNorm
-)->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
+def r3d18_slow(eps:float=1e-5, momentum:float=.1)->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
     "The same idea with ResNet-18; with a classifier for 400 classes it has 20.2 M parameters."
     return _slow((2,2,2,2), False, (1,1), eps, momentum)
 

@@ -34,18 +34,15 @@ class GaussianHead(nn.Module):
         self.dim = dim
         self.start(.2)
 
-    def start(self,
-        variance:float, # D sigma^2 of a clip without features
-    )->None:
+    def start(self, variance:float)->None: # D sigma^2 of a clip without features
         "Where the variance begins."
         nn.init.constant_(self.log_variance.bias, math.log(variance/self.dim))
 
     @property
     def a(self)->Tensor: return self.log_a.exp() # above 0, wherever the optimizer goes
 
-    def forward(self,
-        x:Tensor, # (..., dim_in) features of clips
-    )->Tensor: # (..., 2, dim) float32: mu of length 1, and s = log sigma^2
+    # (..., dim_in) features of clips -> (..., 2, dim) float32: mu of length 1, and s = log sigma^2
+    def forward(self, x:Tensor)->Tensor:
         "Mean and log-variance of each clip, in float32 whatever the autocast."
         with torch.autocast(x.device.type, enabled=False):
             x = x.float()
@@ -91,10 +88,10 @@ def squared_distances(
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
     def inner(z): return (z - z.mean(1, keepdim=True)).pow(2).sum(2).mean(1) # variance, summed over D
     # mean over k, k' of |z1 - z2|^2 = |mean difference|^2 + both variances
-    found = torch.cdist(z1.mean(1), z2.mean(1)).pow(2) + inner(z1)[:,None] + inner(z2)
-    if same is None: return found
+    squared = torch.cdist(z1.mean(1), z2.mean(1)).pow(2) + inner(z1)[:,None] + inner(z2)
+    if same is None: return squared
     K = z1.shape[1] # the K pairs k = k' are zero and are not counted
-    return torch.where(same, found*(K/(K-1)), found)
+    return torch.where(same, squared*(K/(K-1)), squared)
 
 def bhattacharyya(
     squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
@@ -137,6 +134,10 @@ def euclidean(
     return squared
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #b4996f1b
+def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) -> (B, K, M, K')
+    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
+    return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
+
 def _log_mean(
     x:Tensor, # (B, K, M, K') logits
     same:Tensor|None, # (B, M) bool
@@ -156,17 +157,14 @@ def match_log_probabilities(
     same:Tensor|None=None, # (B, M) bool: the same samples (K = K' > 1); no sample is compared with itself
 )->tuple[Tensor, Tensor]: # (B, M) log p and log (1-p); at least float32
     "How likely two sets of samples match, and how likely they do not (Eq. 9)."
-    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
-    far = torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
+    far = _sample_distances(z1, z2)
     return _log_mean(b - a*far, same), _log_mean(a*far - b, same)
 
 def match_log_probability(
     z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float, # as `match_log_probabilities`
 )->Tensor: # (B, M) log p; at least float32
     "How likely two sets of samples match (Eq. 9): the first of both, at half the price."
-    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
-    far = torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
-    return _log_mean(b - a*far, None)
+    return _log_mean(b - a*_sample_distances(z1, z2), None)
 
 # %% ../../nbs/library/backbones.ipynb #def80c78
 from collections.abc import Callable
@@ -195,9 +193,7 @@ class Projection(nn.Module):
         self.dim = dim_out
         initialise(in_memory(self.layers), torch.Generator().manual_seed(seed))
 
-    def forward(self,
-        x:Tensor, # (B, dim_in) features
-    )->Tensor: # (B, dim_out), not normalised
+    def forward(self, x:Tensor)->Tensor: # (B, dim_in) features -> (B, dim_out), not normalised
         "Where the loss compares."
         return self.layers(x)
 

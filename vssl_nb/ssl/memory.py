@@ -80,7 +80,7 @@ COLUMNS_OF_A_KEY = ('label', 'source', 'row')
 BANK_STARTS = ('sphere', 'uniform')
 
 class Memory(nn.Module):
-    "What a queue and a bank have in common: keys of one or more views with their label, source and row."
+    "Keys of one or more views with their label, source and row: the common part of a queue and a bank."
     keys:Tensor; label:Tensor; source:Tensor; row:Tensor
     def __init__(self,
         dim:int, # D of a key
@@ -104,8 +104,7 @@ class Memory(nn.Module):
         "The keys of one view."
         return getattr(self, self.buffers_of_views()[self.views.index(view)])
 
-    def push(self, keys:Tensor|Mapping[str,Tensor], label:Tensor|None=None, source:Tensor|None=None,
-            row:Tensor|None=None, index:Tensor|None=None)->None: raise NotImplementedError
+    def push(self, keys:Tensor|Mapping[str,Tensor], **columns:Tensor)->None: raise NotImplementedError
 
     def wait(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None: # (B, D) here, and whose
         "Remember keys until `push_waiting`: all passes of an optimizer step look into the same memory."
@@ -124,9 +123,11 @@ class Memory(nn.Module):
 def rows_to_write(
     memory:Memory,
     keys:Tensor|Mapping[str,Tensor], # (B, D); of several views by name
-    *columns:Tensor|None, # label, source, row
-)->dict[str,Tensor]: # buffer -> what is to be written
-    "What is to be written into a memory; refuses what does not fit before anything is written. `ValueError`."
+    columns:Mapping[str,Tensor], # label, source, row; -1 where one is not given
+)->dict[str,Tensor]: # buffer -> the rows for it
+    "The rows for every buffer of a memory; ValueError, before anything is written, where they do not fit."
+    if unknown := columns.keys() - {*COLUMNS_OF_A_KEY, 'index'}:
+        raise ValueError(f'a key has no {min(unknown)}: give {", ".join(COLUMNS_OF_A_KEY)}')
     views, D = memory.views, memory.keys.shape[1]
     named = keys if isinstance(keys, Mapping) else {views[0]: keys}
     if set(named)!=set(views):
@@ -141,7 +142,7 @@ def rows_to_write(
     if B > memory.size:
         raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: '
             'make it at least as large as the batch')
-    rest = {name: x[0].new_full((B,), -1) if c is None else c for name,c in zip(COLUMNS_OF_A_KEY, columns)}
+    rest = {name: columns.get(name, x[0].new_full((B,), -1)) for name in COLUMNS_OF_A_KEY}
     for name,c in rest.items():
         if c.shape!=(B,):
             raise ValueError(f'{name} of shape {tuple(c.shape)} for {B} keys: pass one number per key')
@@ -174,13 +175,10 @@ class Queue(Memory):
     @torch.no_grad()
     def push(self,
         keys:Tensor|Mapping[str,Tensor], # (B, D) the newest keys, L2-normalised; of several views by name
-        label:Tensor|None=None, # (B,) class id; -1 if not given
-        source:Tensor|None=None, # (B,) source id; -1 if not given
-        row:Tensor|None=None, # (B,) manifest row; -1 if not given
-        index:Tensor|None=None, # (B,) whose keys these are; a queue does not ask
+        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given; index is not used
     )->None:
         "Overwrite the oldest keys; B need not divide the size."
-        new = rows_to_write(self, keys, label, source, row)
+        new = rows_to_write(self, keys, columns)
         at = (self.pointer + torch.arange(len(new['label']), device=self.keys.device)) % self.size
         for name,x in new.items(): getattr(self, name)[at] = x.to(getattr(self, name))
         self.pointer.add_(len(at)).remainder_(self.size)
@@ -189,7 +187,7 @@ class Queue(Memory):
 
 # %% ../../nbs/lessons/07_memory.ipynb #f03e0b95
 class Bank(Memory):
-    "A key of every training video with its label, source and row; the same questions and answers as `Queue`."
+    "A key of every training video with its label, source and row; used like a `Queue`."
     valid:Tensor
     def __init__(self,
         dim:int, # D of a key
@@ -215,13 +213,13 @@ class Bank(Memory):
     @torch.no_grad()
     def push(self,
         keys:Tensor|Mapping[str,Tensor], # (B, D) new keys, of any length; of several views by name
-        label:Tensor|None=None, source:Tensor|None=None, row:Tensor|None=None, # (B,), -1 if not given
         index:Tensor|None=None, # (B,) position of the video among the training videos: `index` of a batch
+        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given
     )->None:
         "Move the rows of these videos; of a video that comes twice the last key counts."
         if index is None:
             raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
-        new, names = rows_to_write(self, keys, label, source, row), self.buffers_of_views()
+        new, names = rows_to_write(self, keys, columns), self.buffers_of_views()
         for name,x in new.items():
             column = getattr(self, name)
             x = x.to(column)
