@@ -4,7 +4,7 @@
         --moquad results/moquad-toy.json --looking results/looking-toy.json \
         --provico results/provico-toy.json --distances results/distances-toy-*.json
 
-The verdicts follow from the numbers (`vssl_nb.papers.claims`). The sentences of why are below, one for each verdict
+The verdicts follow from the numbers (`vssl_nb.papers.claims`). The reasons are below, one for each verdict
 that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
 import argparse
 import json

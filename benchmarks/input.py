@@ -229,7 +229,8 @@ def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict:
     "Shared memory that loaders take when nobody takes their batches: computed, and measured in small."
     from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
     ahead, held = shared_memory(batch*Blocks(1, SIZE).item_bytes(), workers)
-    found = {'workers': workers, 'batch': batch, 'bound_GB': SHARED_BYTES/1e9, 'GB': held/1e9, 'prefetch': ahead,
+    found = {'workers': workers, 'batch': batch, 'bound_GB': SHARED_BYTES/1e9, 'GB': held/1e9,
+        'prefetch': ahead,
         'four_batches_a_worker_GB': 4*workers*batch*Blocks(1, SIZE).item_bytes()/1e9}
     if not Path('/dev/shm').is_dir(): return found
     def used(): return (s := os.statvfs('/dev/shm')).f_frsize*(s.f_blocks - s.f_bfree)

@@ -63,9 +63,10 @@ def lines(file: Path) -> list[dict]:
 
 
 def training_uncertainty(run: Path) -> dict[str, list[float]]:
-    "Uncertainty over training (the mean of each epoch), and R@1 within the training videos; NaN if not measured."
+    "Mean uncertainty of each epoch, and R@1 within the training videos; NaN if not measured."
     of_epoch: dict[int, list[float]] = {}
-    for r in lines(run/'steps.csv'): of_epoch.setdefault(int(r['epoch']) + 1, []).append(float(r['log_uncertainty']))
+    for r in lines(run/'steps.csv'):
+        of_epoch.setdefault(int(r['epoch']) + 1, []).append(float(r['log_uncertainty']))
     r1 = {int(r['epoch']): float(r['knn_r1']) for r in lines(run/'health.csv') if r.get('knn_r1')}
     return {'epoch': [*of_epoch], 'log_uncertainty': [statistics.fmean(v) for v in of_epoch.values()],
         'knn_r1': [r1.get(e, float('nan')) for e in of_epoch]}

@@ -9,8 +9,9 @@ from dataclasses import fields, replace
 import pytest
 from fastcore.test import expect_fail, test_eq as eq
 
-from vssl_nb.methods.recipes import COTRAININGS, RECIPES, Phase, RecipeError, TrainingVideos, checked, difference
-from vssl_nb.methods.recipes import find, flat_fields, from_dict, override, refuse_unfit, settings_class, to_dict
+from vssl_nb.methods.recipes import COTRAININGS, RECIPES, Phase, RecipeError, TrainingVideos
+from vssl_nb.methods.recipes import checked, difference, find, flat_fields, from_dict, override
+from vssl_nb.methods.recipes import refuse_unfit, settings_class, to_dict
 from vssl_nb.training.config import Settings, in_words, out_of_range
 
 recipe = find('infonce-toy-residual')
@@ -28,7 +29,8 @@ def test_published_recipes_agree_with_themselves():
             if p.sampler:
                 eq({'encoder': RECIPES[p.start].view, 'sampler': RECIPES[p.sampler].view}, r.networks)
     ucf, k400 = RECIPES['infonce-ucf101-rgb'], RECIPES['infonce-k400-rgb']
-    for r in (x for x in RECIPES.values() if x.method.name=='moquad'): # what must agree does, and nothing else
+    # what must agree does, and nothing else
+    for r in (x for x in RECIPES.values() if x.method.name=='moquad'):
         refuse_unfit(r, TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1)))
     eq([p.recipe.removeprefix('coclr-').removeprefix('infonce-') for p in COTRAININGS['coclr-ucf101']],
         ['ucf101-rgb', 'ucf101-flow', 'ucf101-rgb-cycle1', 'ucf101-flow-cycle1',
@@ -36,7 +38,8 @@ def test_published_recipes_agree_with_themselves():
     # mined by RGB of cycle 1
     third = Phase('coclr-ucf101-flow-cycle1', 'infonce-ucf101-flow', 'coclr-ucf101-rgb-cycle1')
     eq(COTRAININGS['coclr-ucf101'][3], third)
-    for name,epochs,drops in (('coclr-ucf101-rgb-cycle1', 100, (80.,)), ('coclr-k400-flow-cycle2', 50, (40.,))):
+    for name,epochs,drops in (('coclr-ucf101-rgb-cycle1', 100, (80.,)),
+        ('coclr-k400-flow-cycle2', 50, (40.,))):
         eq((RECIPES[name].learning.epochs, RECIPES[name].learning.drops), (epochs, drops))
     # b9: 149 steps an epoch; b4: 32 steps fill the queue
     eq((9537//ucf.learning.batch, ucf.method.queue//ucf.learning.batch), (149, 32))
@@ -73,7 +76,8 @@ def test_ranges():
             ('lr', -1e-3, 'must be 0 or more'), ('seed', -1, 'must be 0 or more'),
             ('queue', -1, 'must be 0 or more'),
             ('area', (0., 1.), 'must be above 0 and 1 or less'), ('sgd_momentum', 1., 'and below 1'),
-            ('drops', (3., -1.), 'must be 0 or more'), ('flip', 1.01, '1 or less'), ('epochs', 0, '1 or more')):
+            ('drops', (3., -1.), 'must be 0 or more'), ('flip', 1.01, '1 or less'),
+            ('epochs', 0, '1 or more')):
         with expect_fail(RecipeError, contains=f'{field}={value!r} '): override(recipe, **{field: value})
         with expect_fail(RecipeError, contains=why): override(recipe, **{field: value})
     for field,value in (('momentum', 1.), ('momentum', None), ('queue', 0), ('flip', 1), ('seed', 0)):
@@ -85,7 +89,8 @@ def test_overrides():
     eq(override(recipe, momentum=None, queue=0, drops=[5, 8], lr=1).method.momentum, None)
     eq((short.learning.epochs, short.method.temperature, short.augment.area), (3, 0.2, (0.5, 1.0)))
     eq(recipe.learning.epochs, find(recipe.name).learning.epochs)
-    with expect_fail(RecipeError, contains="no field 'epoch'; did you mean 'epochs'?"): override(recipe, epoch=3)
+    with expect_fail(RecipeError, contains="no field 'epoch'; did you mean 'epochs'?"):
+        override(recipe, epoch=3)
     with expect_fail(RecipeError, contains="epochs='many' is not a value of type int"):
         override(recipe, epochs='many')
     with expect_fail(RecipeError, contains="optimizer='lion' is not one of 'adam'"):
@@ -196,7 +201,8 @@ def test_settings_from_another_package(tmp_path, monkeypatch):
         override(mine, method='my_mirror:Loose')
     for wrong,words in MISTAKES.items():
         with expect_fail(RecipeError, contains=words): settings_class(f'my_mirror:{wrong}')
-    own, nine = sys.modules['my_mirror'], override(find('infonce-toy-rgb'), name='infonce-toy-rgb-9', epochs=9)
+    own = sys.modules['my_mirror']
+    nine = override(find('infonce-toy-rgb'), name='infonce-toy-rgb-9', epochs=9)
     own.recipe, own.borrowed = nine, replace(nine, name='infonce-toy-rgb')
     own.outside = replace(nine, name='../mine')
     eq(find('my_mirror:recipe'), nine)
@@ -231,20 +237,24 @@ def test_a_recipe_that_cannot_work_is_refused():
     for changes,why in ((dict(clips=2), 'moquad takes 4 clips of each video (a, p, n, nn)'),
             (dict(intra_negatives=('n',), clips=3), 'use motion=\'speed\' and motion_clips=(2,)'),
             (dict(motion='none'), "motion='none', motion_clips=(2, 3): the own negatives"),
-            (dict(motion_clips=(2,)), 'motion_clips=(2, 3)'), (dict(motion_clips=(1, 2, 3)), 'no other clips'),
+            (dict(motion_clips=(2,)), 'motion_clips=(2, 3)'),
+            (dict(motion_clips=(1, 2, 3)), 'no other clips'),
             (dict(appearance_clips=(1,)), 'use (1, 3) or (3,)'),
             (dict(appearance_clips=(0, 1, 3)), 'a and n never'),
             (dict(appearance='none'), 'say what is mixed in'), (dict(same=.5), 'use same=0'),
-            (dict(motion='reverse'), 'appearance_task=0.2 needs clips at two speeds'), (dict(batch=1), 'batch=1'),
+            (dict(motion='reverse'), 'appearance_task=0.2 needs clips at two speeds'),
+            (dict(batch=1), 'batch=1'),
             (dict(accumulate=2), '--activation-checkpointing'), (dict(view='flow'), 'has no appearance'),
             (dict(intra_negatives=('nn', 'n')), 'in this order'),
             (dict(intra_negatives=(), clips=2, motion='none', motion_clips=(), appearance_clips=(1,)),
                 'use appearance_task=0')):
         with expect_fail(RecipeError, contains=why): refuse_unfit(override(quad, **changes), videos)
     for changes in (dict(appearance_clips=(3,)), dict(motion='shuffle', appearance_task=0.),
-            dict(intra_negatives=('nn',), clips=3, motion_clips=(2,), appearance_clips=(2,), appearance_task=0.)):
+            dict(intra_negatives=('nn',), clips=3, motion_clips=(2,), appearance_clips=(2,),
+                appearance_task=0.)):
         refuse_unfit(override(quad, **changes), videos)
-    for field,value in (('alpha', .5), ('beta', 1.1), ('speeds', (1, 0)), ('strength', (0., 2.)), ('windows', 0)):
+    for field,value in (('alpha', .5), ('beta', 1.1), ('speeds', (1, 0)), ('strength', (0., 2.)),
+        ('windows', 0)):
         with expect_fail(RecipeError, contains='must be'): override(quad, **{field: value})
 
 

@@ -23,7 +23,7 @@ def test_every_method_is_tried_here(): assert OTHER.keys() == METHODS.keys()
 
 @pytest.mark.parametrize('name', METHODS)
 def test_settings_reach_the_method(name):
-    "The class makes its settings of the fields it is given; what is not given has the default of the settings."
+    "A class makes its settings from the fields it is given; the others have the default of the settings."
     recipe = override(first_recipe(name), backbone='tiny', size=32, **OTHER[name])
     method = build_method(recipe, 16, 16)
     assert method.settings == recipe.method != METHODS[name]()

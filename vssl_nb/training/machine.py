@@ -1,4 +1,4 @@
-"What a run is computed on: device, precision, processes that decode, memory, compiler, and how it is stopped."
+"The machine of a run: device, precision, processes that decode, memory, compiler, and how it is stopped."
 
 import ctypes
 import os
