@@ -4,14 +4,14 @@
         --moquad results/moquad-toy.json --looking results/looking-toy.json \
         --provico results/provico-toy.json --distances results/distances-toy-*.json
 
-The verdicts follow from the numbers (`vssl_nb.papers.claims`). The reasons are below, one for each verdict
+The verdicts follow from the numbers (`vssl_nb.papers.published`). The reasons are below, one for each verdict
 that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
 import argparse
 import json
 import statistics
 from pathlib import Path
 
-from vssl_nb.papers.claims import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledger_text
+from vssl_nb.papers.published import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledger_text
 
 STAGES = (1, 3, 5, 7)
 COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'

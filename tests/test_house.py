@@ -15,7 +15,7 @@ from house import (CLOSED, COLLAPSED, EXPORT, LIBRARY, NBS, ROOT, cells, closes,
     folds, is_exported, moves, name_of, notebooks, places, readme, section, sections, small, stored,
     typed_numbers, unfolded, without_places)
 
-from vssl_nb.papers.claims import CLAIMS
+from vssl_nb.papers.published import CLAIMS
 
 BIN = Path(sys.executable).parent
 ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}

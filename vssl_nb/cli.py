@@ -759,15 +759,15 @@ class Claims:
     form:Literal['text','markdown']='text' # of what is printed
 
     def run(self):
-        from .papers import claims
-        papers = {c.paper.lower(): c.paper for c in claims.CLAIMS.values()}
+        from .papers import published
+        papers = {c.paper.lower(): c.paper for c in published.CLAIMS.values()}
         asked = (self.paper or '').lower()
         if asked and asked not in papers:
             raise Mistake(f'--paper {self.paper}: there are {", ".join(papers.values())}')
-        chosen = [n for n,c in claims.CLAIMS.items() if asked in ('', c.paper.lower())]
-        show = claims.ledger_text if self.form=='text' else claims.ledger_markdown
-        place = self.ledger or claims.LEDGER
-        print(show(place, chosen), claims.ledger_count(place), sep='\n\n')
+        chosen = [n for n,c in published.CLAIMS.items() if asked in ('', c.paper.lower())]
+        show = published.ledger_text if self.form=='text' else published.ledger_markdown
+        place = self.ledger or published.LEDGER
+        print(show(place, chosen), published.ledger_count(place), sep='\n\n')
 
 @dataclass(kw_only=True)
 class Reproduce(MachineOptions):
