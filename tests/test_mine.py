@@ -18,7 +18,8 @@ from vssl_nb.data.manifest import read
 from vssl_nb.measure.features import Features
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.cotraining import compare_miners, measure_mining, mining_networks, quality_rows, write_quality
+from vssl_nb.runs.cotraining import compare_miners, measure_mining, mining_networks
+from vssl_nb.runs.cotraining import quality_rows, write_quality
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.ssl.mining import Cascade, TopK
 from vssl_nb.training.machine import Machine
@@ -101,7 +102,8 @@ def test_quality_equals_loops_over_videos(views, miner, unit):
 
 def test_a_small_memory_is_drawn_once(views):
     small = measure_mining(views, TopK(3), 'abc', memory=20)
-    assert (small.candidates, small.k) == (20, 3) and small == measure_mining(views, TopK(3), 'abc', memory=20)
+    assert (small.candidates, small.k) == (20, 3)
+    assert small == measure_mining(views, TopK(3), 'abc', memory=20)
     assert measure_mining(views, TopK(3), 'abc', memory=40) == measure_mining(views, TopK(3), 'abc')
 
 
@@ -116,13 +118,15 @@ def test_videos_without_labels_count_neither_way(views):
     source, x = some['flow'].source, some['flow'].x
     told = []
     for i in range(40):
-        others = sorted((j for j in range(40) if source[j] != source[i]), key=lambda j: -float(x[i] @ x[j]))[:3]
+        others = [j for j in range(40) if source[j] != source[i]]
+        others = sorted(others, key=lambda j: -float(x[i] @ x[j]))[:3]
         told += [bool(label[i] == label[j]) for j in others if label[i] >= 0 and label[j] >= 0]
     assert measure_mining(some, TopK(3)).pmr == pytest.approx(sum(told)/len(told), abs=1e-9)
 
 
 def test_what_cannot_be_compared(views, place):
-    for miners, says in ((['topq'], "did you mean 'topk'"), (['topk,stages=7'], 'does not take these options')):
+    for miners, says in ((['topq'], "did you mean 'topk'"),
+            (['topk,stages=7'], 'does not take these options')):
         with pytest.raises(ValueError, match=says): compare_miners(views, 'abc', miners)
     lost = views | {'rgb': views['rgb'].take(torch.arange(40) > 3)}
     with pytest.raises(ValueError, match='different videos'): measure_mining(lost, TopK(3), 'abc')

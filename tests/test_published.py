@@ -1,4 +1,4 @@
-"The papers' numbers: nothing lost or typed twice, what the texts derive from them, and what a recipe stands against."
+"The papers' numbers: nothing lost or typed twice, what the texts derive, what a recipe stands against."
 from collections import Counter
 
 import pytest

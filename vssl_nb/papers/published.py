@@ -1,8 +1,8 @@
 """The papers' numbers with their sources, what the texts claim, and which claims hold here.
 
-Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a line is a
-printed row on one task and dataset; `work` (the method under one name over all papers) is left out where it is the
-printed name, and so is `kind` where a number is quoted."""
+Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a line
+is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out where it
+is the printed name, and so is `kind` where a number is quoted."""
 
 import csv
 import json
@@ -58,7 +58,7 @@ ROWS:tuple[Published,...] = tuple(_read_rows(Path(__file__).with_name('published
 def markdown(
     rows:Iterable[Published], # in the order to show them
 )->str: # a Markdown table, a line per row of the printed table
-    "Published numbers as a table; what all its lines share stands above it. `ValueError` where there are none."
+    "Published numbers as a table; what all its lines share stands above it. `ValueError` for none."
     rows = list(rows)
     if not rows: raise ValueError('there are no published numbers to put in a table')
     heads = ('source', 'method', 'setting', 'pretrained', 'backbone', 'view', 'input')
@@ -74,8 +74,8 @@ def markdown(
     table = [[heads[i] for i in where] + columns, [':---']*len(where) + ['---:']*len(columns)]
     table += [[line[i] or '–' for i in where] + [values.get(c, '–') for c in columns]
         for line,values in lines.items()]
-    above = 'All: ' + ', '.join(f'{heads[i]} {next(iter(lines))[i]}' for i in shared) + '\n\n' if shared else ''
-    return above + '\n'.join('| ' + ' | '.join(line) + ' |' for line in table)
+    common = ', '.join(f'{heads[i]} {next(iter(lines))[i]}' for i in shared)
+    return f'All: {common}\n\n'*bool(shared) + '\n'.join('| ' + ' | '.join(line) + ' |' for line in table)
 
 # a word in the name of a recipe -> the word of the tables
 PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR', 'cpr': 'CPR', 'iic': 'IIC',
@@ -144,7 +144,7 @@ def holds(
     claim:Claim,
     numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed, all in one order
 )->bool|None: # None: fewer than three seeds
-    "Whether each mean paired difference of a chain is above its standard error. `ValueError` for lacking numbers."
+    "Whether the mean paired difference of each link is above its standard error. `ValueError`."
     for name in (n for a,_,b in claim.links for n in (a, b)):
         if name not in numbers:
             raise ValueError(f'claim {claim.number}: {claim.chain}, and there is no number for {name!r}')
@@ -170,7 +170,8 @@ _TEXTS:dict[str,tuple[tuple[str,str,str],...]] = { # paper -> (where, what, chai
         ('table 2', 'R@1', 'r=0.8 <= r=0.5'),
         ('table 3', 'R@1 of IIC+CPR', 'fixed k < k grows by cycle'),
         ('table 4', 'PMR in the last epoch', _STAGES),
-        ('figure 3', 'PMR over training', 'CPR, first epochs < CPR, last epochs; rise of CoCLR < rise of CPR'),
+        ('figure 3', 'PMR over training',
+            'CPR, first epochs < CPR, last epochs; rise of CoCLR < rise of CPR'),
         ('table 5', 'R@1', 'IIC < IIC+CPR'),
         ('figures 4, 6', 'median CMR in the last epoch', 'CoCLR < CPR')),
     'MoQuad': (
@@ -224,7 +225,7 @@ def keep_claim(
     measured:Mapping[str,Any], # machine, versions, date
     path:str|Path=LEDGER,
 )->dict[str,Any]: # the row
-    "Write one row into the ledger, in the place of an older one. `ValueError` where it does not fit the claim."
+    "Write one row into the ledger, in the place of an older one. `ValueError` where it does not fit."
     from ..training.checkpoints import write_whole # readers need no PyTorch
     claim, path = CLAIMS[number], Path(path)
     if any(len(x)!=len(seeds) for x in numbers.values()):
