@@ -350,7 +350,7 @@ def open_session(
 )->Session:
     "Everything that a training needs; ValueErrors say what does not fit."
     rows, held_out = training_and_validation_rows(begun.manifest, training, begun.split, seed)
-    recipe = replace(training.recipe(begun.recipe), split=begun.split, seed=seed)
+    recipe = replace(training.recipe(begun.recipe), split=cast(Any, begun.split), seed=seed)
     parts = build(recipe, begun.manifest, device, machine, networks_of(begun, training), rows)
     try_out(parts)
     checkpoint_activations(cast(Classifier, parts.method).encoder, machine.activation_checkpointing)

@@ -363,7 +363,7 @@ def export_run(
     "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
     about = encoder_about(recipe) | {'step': step, 'manifest_sha256': manifest.sha256}
     return export_encoder(out/'encoder.safetensors', cast(Any, method.encoder), about,
-        method.heads() if hasattr(method, 'heads') else None)
+        cast(Any, method).heads() if hasattr(method, 'heads') else None)
 
 
 # %% ../../nbs/library/pretraining.ipynb #b0ceea5e

@@ -79,7 +79,7 @@ def checked(
     part:Part, # a frozen dataclass: a recipe, or a part of one
 )->Part: # the same
     "Refuse a value that is not of the type of its field, or outside its range. `RecipeError`."
-    types_ = _field_types(type(part))
+    types_ = _field_types(type(part)) # type: ignore[arg-type]
     for f in fields(part): # type: ignore[arg-type]
         value, (kind, limits) = getattr(part, f.name), types_[f.name]
         if not fits(value, kind): raise RecipeError(f'{f.name}={value!r} is not {in_words(kind)}')
