@@ -12,6 +12,7 @@ from vssl_nb.data import toy
 from vssl_nb.data.manifest import Row, read, write
 from vssl_nb.data.video import encode
 from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
+from vssl_nb.measure.protocols import Protocol
 from vssl_nb.methods.recipes import RecipeError, find, override
 from vssl_nb.runs import own
 from vssl_nb.training.machine import Machine
@@ -128,7 +129,8 @@ class Differences(nn.Module):
 
 
 def test_encoders_of_which_the_need_of_motion_is_known(data):
-    fixed = FixedClips(data, data.select('train', 1), 'rgb', 2, 16, 1, 32, 'first', **UNCHANGED)
+    clip = Protocol(clips=2, length=16, stride=1, size=32, pad='first')
+    fixed = FixedClips(data, data.select('train', 1), 'rgb', clip, **UNCHANGED)
     def share(encoder): return own.frozen_share(*(fixed.features(Reordered(encoder, order))[0]
         for order in ('as-is', 'static')))
     assert share(MeanFrame()) > .9 and share(Differences()) == 0

@@ -162,7 +162,7 @@ def test_report_shows_the_place(place):
     (['finetune', 'runs/rgb', '--set', 'epochs=abc'], "epochs='abc' is not"),
     (['finetune', 'runs/rgb', '--set', 'epochs=0'], 'epochs=0 must be 1 or more'),
     (['finetune', 'runs/rgb', '--set', 'lr=nan'], 'lr='),
-    (['finetune', 'runs/rgb', '--set', 'lr=-1.0'], 'lr=-1.0 must be above 0'),
+    (['finetune', 'runs/rgb', '--set', 'lr=-1.0'], 'lr=-1.0 must be 0 or more'),
     (['finetune', 'runs/rgb', '--set', 'batch=None'], 'batch=None is not'),
     (['retrieve', 'runs/rgb', '--second', 'runs/rgb'], 'runs/rgb: is named twice'),
 ])

@@ -186,7 +186,7 @@ def test_refusals(here, capsys, monkeypatch):
             ('elsewhere', ['run', '--data', 'elsewhere', *out]),
             ('one video cannot be', ['run', '--data', one, *out]),
             ('not one of 2 videos can be read', ['run', '--data', gone, *out]),
-            ('is no .csv', ['run', '--out', 'new.txt']), ('--show -1', ['run', '--show', '-1']),
+            ('does not end in .csv', ['run', '--out', 'new.txt']), ('--show -1', ['run', '--show', '-1']),
             ('groups of 2', ['run', '--data', 'videos', '--clips', '3', *out]),
             ('is a video', ['run', '--data', one/'a.mp4', *out])):
         assert says in wrong(capsys, 'uncertainty', *args), args

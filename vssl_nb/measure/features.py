@@ -462,7 +462,7 @@ def extract(
 def check_suffix(path:str|Path, *suffixes:str)->Path:
     "ValueError for a kind of file that is not known."
     if Path(path).suffix in suffixes: return Path(path)
-    kinds = f'is no {suffixes[0]}' if len(suffixes)==1 else f"ends in neither {' nor '.join(suffixes)}"
+    kinds = f'does not end in {suffixes[0]}' if len(suffixes)==1 else f"ends in neither {' nor '.join(suffixes)}"
     raise ValueError(f'{path}: {kinds}; name a file that does')
 
 def write_record(
