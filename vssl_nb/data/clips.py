@@ -434,7 +434,7 @@ def check_drawn(
 
 # %% ../../nbs/library/dataset.ipynb #0d549b87
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -636,8 +636,10 @@ def _epoch_and_position(key)->tuple[int,int]: # refuses what the sampler of a pl
         'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
 
 def _item_bytes(clips:'TrainClips')->int:
-    V, T = clips.sample(clips.manifest.rows[clips.rows[0]].frames, np.random.default_rng(0)).shape
-    return sum(2 if s=='pair' else 3 for s in clips.load)*V*T*clips.size**2
+    frames, rng = clips.manifest.rows[clips.rows[0]].frames, np.random.default_rng(0)
+    groups = [(clips.sample, clips.draw, clips.size), *clips.groups.values()]
+    pixels = sum(sample(frames, rng).size*size**2 for sample,_,size in groups) # V T S S of each
+    return sum(2 if s=='pair' else 3 for s in clips.load)*pixels
 
 def _note(clips:'TrainClips', bad:Sequence[tuple[int,str]])->None:
     videos = clips.manifest.rows
@@ -664,12 +666,15 @@ class TrainClips(Dataset):
         cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; or those kept already
         same:float=0., # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
+        # further clips of each video, under `clips_name` and `augment_name`: name -> sample, draw, size
+        groups:Mapping[str,tuple[Callable,Callable,int]]={},
     ):
         if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 to 1')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         self.bad: dict[int,str] = {} # rows that could not be read, and why, as far as `note` was told
         self.load, self._videos = check_streams(load, manifest, self.rows), video_cache(manifest, cache)
+        self.groups = dict(groups)
 
     def __len__(self): return len(self.rows)
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
@@ -680,12 +685,15 @@ class TrainClips(Dataset):
         row:int, rng:np.random.Generator, # a row of the manifest; the generator of this item
     )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
         "The clips of one row; what is loaded does not change what is drawn."
-        r = self.manifest.rows[row]
-        numbers, how = _one_window(self.sample(r.frames, rng), self.same, rng)
-        augment = self.draw(rng, *numbers.shape, r.height, r.width, **how)
-        check_drawn(augment, len(numbers))
-        streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
-        return streams | {'augment': augment} | _names(self.manifest, row)
+        r, item = self.manifest.rows[row], _names(self.manifest, row)
+        own = {'': (self.sample, self.draw, self.size)} # drawn first: further groups do not change it
+        for name,(sample,draw,size) in (own | self.groups).items():
+            numbers, how = _one_window(sample(r.frames, rng), 0. if name else self.same, rng)
+            augment = draw(rng, *numbers.shape, r.height, r.width, **how)
+            check_drawn(augment, len(numbers))
+            made = self._videos.read(row, numbers, augment['box'], size, self.load) | {'augment': augment}
+            item |= {f'{k}_{name}' if name else k: v for k,v in made.items()}
+        return item
 
     def item_bytes(self)->int: return _item_bytes(self) # of its streams: what a worker hands over
     def note(self, bad:Sequence[tuple[int,str]])->None: # (row, reason) pairs, as `collate` gathers them

@@ -70,12 +70,13 @@ def training_clips(
     rows:Sequence[int]|None=None, # as of `build`
 )->TrainClips: # of the training part of the recipe's split
     "The training clips of a recipe; ManifestError where there are none, or none with its flow."
-    sampling = asdict(recipe.sampling)
-    same = sampling.pop('same')
+    def part(group): # where frames lie, how pixels change, side in pixels
+        sampling = {k: v for k,v in asdict(group.sampling).items() if k!='same'}
+        return partial(random_clips, **sampling), training_draw(group), group.size
     if rows is None: rows = manifest.select('train', recipe.split)
-    return TrainClips(manifest, rows, partial(random_clips, **sampling),
-        training_draw(recipe), recipe.size, recipe.seed, cache=cache, same=same,
-        load=training_streams(recipe))
+    groups = {name: part(group) for name,group in recipe.groups.items()}
+    return TrainClips(manifest, rows, *groups.pop(''), recipe.seed, cache=cache, same=recipe.sampling.same,
+        load=training_streams(recipe), groups=groups)
 
 def training_streams(recipe:Recipe)->tuple[str,...]: # of `data.datasets.STREAMS`
     "The streams that a worker decodes."

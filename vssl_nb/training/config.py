@@ -160,6 +160,15 @@ class Learning(Settings):
     floor:Share=.01 # 'plateau': the factor never falls below this
 
 @dataclass(frozen=True, kw_only=True)
+class ClipGroup(Settings):
+    "Further clips of each video, of a size of their own; otherwise sampled and augmented as the recipe says."
+    clips:Count # V of this group
+    length:Count # T, frames per clip
+    stride:Count=1 # frames of the video from one frame of a clip to the next
+    size:Count # side of the clips, pixels
+    area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']] # share of the frame that a crop keeps
+
+@dataclass(frozen=True, kw_only=True)
 class PairSettings(Settings):
     "Two encoders of a method, of which one follows the other: `ssl.memory.EncoderPair`."
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
@@ -206,6 +215,16 @@ class Recipe(Settings):
         "The clip that an encoder of this recipe is trained and measured on."
         s = self.sampling
         return dict(length=s.length, stride=s.stride, size=self.size, pad=s.pad)
+
+    @property
+    def groups(self)->dict[str,'Recipe']: # '' -> itself; further ones by the names that the method gives them
+        "The recipe of each group of clips; `Views` makes `rgb_local` of the group 'local'."
+        further:Mapping[str,ClipGroup] = getattr(self.method, 'clip_groups', {})
+        return {'': self} | {name: replace(self, size=g.size,
+            sampling=replace(self.sampling, clips=g.clips, length=g.length, stride=g.stride, same=0.,
+                motion='none', motion_clips=()),
+            augment=replace(self.augment, area=g.area, appearance='none', appearance_clips=()))
+            for name,g in further.items()}
 
     @property
     def networks(self)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
@@ -310,6 +329,10 @@ def _refuse_unusable(cls:Any, where:str)->None:
                 'call it otherwise')
         if f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
+    groups = getattr(cls(), 'clip_groups', {})
+    if not (isinstance(groups, Mapping) and all(str(k).isidentifier() and isinstance(g, ClipGroup)
+            for k,g in groups.items())):
+        raise RecipeError(f'{where}: clip_groups={groups!r} is not a dict of name -> ClipGroup')
     clips = getattr(cls(), 'clips', None) # of an object: they may follow from its fields
     if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
         raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
