@@ -12,10 +12,13 @@ from vssl_nb.runs.parts import build_method
 # one field of each method's own, with a value that is not its default
 OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='log_sum'), 'simclr': dict(dim=16),
     'coclr': dict(topk=3, drop_own=.5), 'iic': dict(negatives=8, intra='repeat'), 'moquad': dict(alpha=2.),
-    'provico': dict(samples=4, doubt='none')}
+    'provico': dict(samples=4, doubt='none'), 'supervised': dict(batchnorm=True, dropout=.5)}
+MORE = {'iic': dict(videos=16), 'supervised': dict(classes=4)} # what its class is told of the dataset
 
 
-def first_recipe(name): return next(r for r in RECIPES.values() if r.method.name == name)
+def first_recipe(name):
+    own = [r for r in RECIPES.values() if r.method.name == name]
+    return own[0] if own else override(find('infonce-toy-rgb'), method=METHODS[name]()) # of fine-tuning
 
 
 def test_every_method_is_tried_here(): assert OTHER.keys() == METHODS.keys()
@@ -25,19 +28,20 @@ def test_every_method_is_tried_here(): assert OTHER.keys() == METHODS.keys()
 def test_settings_reach_the_method(name):
     "A class makes its settings from the fields it is given; the others have the default of the settings."
     recipe = override(first_recipe(name), backbone='tiny', size=32, **OTHER[name])
-    method = build_method(recipe, 16, 16)
+    method = build_method(recipe, 16, 16, 4)
     assert method.settings == recipe.method != METHODS[name]()
-    networks = {k: create('tiny') for k in recipe.networks} | ({'videos': 16} if name == 'iic' else {})
+    networks = {k: create('tiny') for k in recipe.networks} | MORE.get(name, {})
     default = type(method)(**networks)
     assert default.settings == METHODS[name]()
     assert {p.name for p in fields(METHODS[name])} == vars(default.settings).keys()
     with pytest.raises(TypeError, match='temprature'): type(method)(**networks, temprature=1.)
-    with pytest.raises(RecipeError, match='dim=0 must be 1 or more'): type(method)(**networks, dim=0)
+    wrong = {'samples' if name == 'supervised' else 'dim': 0}
+    with pytest.raises(RecipeError, match='=0 must be 1 or more'): type(method)(**networks, **wrong)
 
 
 @pytest.mark.parametrize('name', METHODS)
 def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
-    method = build_method(override(first_recipe(name), backbone='tiny', size=32, **OTHER[name]), 16, 16)
+    method = build_method(override(first_recipe(name), backbone='tiny', size=32, **OTHER[name]), 16, 16, 4)
     method.encoder = other = create('tiny', seed=9)
     assert method.encoder is other and sum(m is other for m in method.modules()) == 1
 
@@ -50,5 +54,5 @@ def test_recipes_are_read_without_torch():
 
 
 def test_a_recipe_of_every_method_is_published_by_its_name():
-    assert {r.method.name for r in RECIPES.values()} == METHODS.keys()
+    assert {r.method.name for r in RECIPES.values()} == METHODS.keys() - {'supervised'} # has presets instead
     assert all(find(name).name == name for name in RECIPES)
