@@ -1,25 +1,30 @@
-"Film strips, clips that play, optical flow, tables of numbers, curves and walls of neighbours"
+"Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames and queues."
 
 import io
 import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any,NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch,Polygon,Rectangle
 from PIL import Image,ImageColor,ImageDraw,ImageFont,ImageOps
+
+def _array(
+    x:Any, # numbers in an array, in lists, or in a tensor on any device
+)->np.ndarray:
+    if not hasattr(x, 'detach'): return np.asarray(x)
+    return np.asarray((x.float() if 'bfloat16' in str(x.dtype) else x).detach().cpu()) # NumPy has no bfloat16
 
 def frames_of(
     clip:Any, # (T, H, W, 3) uint8, or (3, T, H, W) float of any scale; array or tensor, on any device
 )->np.ndarray: # (T, H, W, 3) uint8
     "The frames of a clip, ready to be looked at."
-    if hasattr(clip, 'detach'):
-        clip = clip.detach().cpu()
-        if clip.is_floating_point(): clip = clip.float() # numpy has no bfloat16
-    x = np.asarray(clip)
+    x = _array(clip)
     if x.ndim == 4 and x.shape[3] == 3 and x.dtype == np.uint8: return x
     if x.ndim != 4 or x.shape[0] != 3 or x.dtype.kind != 'f':
         given = f'{x.shape} {x.dtype}'
@@ -35,11 +40,13 @@ def strip(
     "The frames of a clip side by side, in order of time from left to right."
     return Image.fromarray(np.concatenate(list(frames_of(clip)[::every]), 1))
 
+DPI = 80
+
 class Picture(Figure):
     "A matplotlib figure that displays itself, with or without pyplot."
     def _repr_png_(self)->bytes:
         file = io.BytesIO()
-        self.savefig(file, format='png', dpi=80)
+        self.savefig(file, format='png', dpi=DPI)
         return file.getvalue()
 
 def _blank(figure:Figure, *place): # axes without ticks
@@ -125,7 +132,7 @@ def _encode(x:np.ndarray, fps:float, colours:int, slack:int, exact:list)->bytes:
 def _pixels(picture:Any)->np.ndarray: # (H, W, 3) uint8
     if isinstance(picture, Figure):
         file = io.BytesIO()
-        picture.savefig(file, format='png', dpi=80)
+        picture.savefig(file, format='png', dpi=DPI)
         picture = Image.open(file)
     x = np.asarray(picture.convert('RGB') if isinstance(picture, Image.Image) else picture)
     if x.ndim == 3 and x.shape[2] == 3 and x.dtype == np.uint8: return x
@@ -153,15 +160,6 @@ class Loop:
     def __repr__(self)->str:
         size = f'{self.width} × {self.height} px, {len(self.png)/1000:.1f} KB'
         return f'Loop: {self.length} frames, {self.fps:g} a second, {size}'
-    @property
-    def still(self)->Image.Image: return Image.open(io.BytesIO(self.png)).convert('RGB') # the first frame
-    def save(self,
-        path:str|Path, # the file
-        format:str='png', # or gif or webp: larger, for places that do not play PNG
-    ):
-        if format not in ('png', 'gif', 'webp'): raise ValueError(f'loop: {format!r}; take png, gif or webp')
-        if format == 'png': return Path(path).write_bytes(self.png)
-        Image.open(io.BytesIO(self.png)).save(path, format=format, save_all=True, loop=0)
 
 def _text(words:str, ink:str='black', paper:str='white')->np.ndarray: # (1, h, w, 3) uint8, letters of 11 px
     font = ImageFont.truetype(f'{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf', 11)
@@ -228,29 +226,9 @@ def clips(
     rows = [_join(blocks[i:i+columns], 2, 8) for i in range(0, len(blocks), columns)]
     return Loop(_join(rows, 1, 8), fps, [(255, 255, 255), *map(_rgb, colours or [])], max_bytes)
 
-def clip(
-    shown:Any, # as `strip` takes it
-    title:str='',
-    stills:int=4, # this many frames, evenly spread, stand still below it
-    **options, # of `clips`
-)->Loop:
-    "One clip that plays."
-    return clips([shown], [title], stills=stills, **options)
-
 _CORNERS = 255*np.array([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 0, 0)])
 HUES = np.concatenate([a + np.floor(255*np.arange(n)/n)[:, None]*((b - a)/255) # (55, 3)
                        for n,a,b in zip((15, 6, 4, 11, 13, 6), _CORNERS, _CORNERS[1:])])
-
-def _measure(flow:Any)->tuple: # u, v and length, NaN where unknown; the longest
-    if hasattr(flow, 'detach'): flow = flow.detach().cpu().float() if flow.is_floating_point() else flow.cpu()
-    x = np.asarray(flow)
-    if x.ndim < 3 or x.shape[-3] != 2 or x.dtype.kind != 'f':
-        raise ValueError(f'flow to show is (..., 2, H, W) float, in pixels, not {x.shape} {x.dtype}; '
-                         'bytes (128, v, u) become pixels with `motion.unpicture`')
-    x = np.where((np.abs(x) <= 1e9).all(-3, keepdims=True), x.astype(float), np.nan)
-    u,v = x[..., 0, :, :],x[..., 1, :, :]
-    length = np.hypot(u, v)
-    return u,v,length,float(np.fmax.reduce(length, axis=None, initial=0))
 
 def flow_colour(
     flow:Any, # (..., 2, H, W) float, pixels: u to the right, v down; array or tensor, on any device
@@ -259,102 +237,20 @@ def flow_colour(
     "Flow as the colours of Baker et al. (IJCV 2011): hue = direction, saturation = length."
     if most is not None and not 0 < most < np.inf:
         raise ValueError(f'flow_colour: most is {most}; give a length above 0 px, or None for the longest')
-    u,v,length,longest = _measure(flow)
-    k = np.nan_to_num(np.arctan2(v, u)/(2*np.pi)%1)*(len(HUES) - 1)
+    x = _array(flow)
+    if x.ndim < 3 or x.shape[-3] != 2 or x.dtype.kind != 'f':
+        raise ValueError(f'flow to show is (..., 2, H, W) float, in pixels, not {x.shape} {x.dtype}; '
+            'bytes (128, v, u) become pixels with `views.image_to_flow`')
+    known = (np.abs(x) <= 1e9).all(-3)
+    u,v = (np.where(known, x[..., i, :, :].astype(float), 0) for i in (0, 1))
+    length = np.hypot(u, v)
+    k = np.arctan2(v, u)/(2*np.pi)%1*(len(HUES) - 1)
     low = k.astype(int)
     h = HUES[low] + (k - low)[..., None]*(HUES[(low + 1)%len(HUES)] - HUES[low])
-    r = np.nan_to_num(length)[..., None]/(most or longest or 1)
+    r = length[..., None]/(most or length.max(initial=0) or 1)
     # 1e-6: float32 may make a length of `most` a little longer
     x = np.where(r <= 1 + 1e-6, 255 - np.minimum(r, 1)*(255 - h), .75*h)
-    x[np.isnan(length)] = 0
-    return np.floor(x).astype(np.uint8)
-
-def wheel(
-    most:float=1., # px, the length in full colour
-)->Figure:
-    "The legend of `flow_colour`: which colour means which way; darker beyond `most`."
-    side = 1.25*most*np.linspace(-1, 1, 161)
-    edge = side[-1] + (side[1] - side[0])/2 # pixels have their centres at the values of `side`
-    figure = Picture(figsize=(2.9, 2.8), layout='constrained')
-    ax = figure.add_subplot()
-    ax.imshow(flow_colour(np.stack(np.meshgrid(side, side)), most), extent=(-edge, edge, edge, -edge))
-    ax.set(xlabel='u: px to the right', ylabel='v: px down', xticks=[-most, 0, most], yticks=[-most, 0, most])
-    return figure
-
-def quiver(
-    frame:Any, # (H, W, 3) uint8 or (3, H, W) float of any scale
-    flow:Any, # (2, H, W) float, pixels: u to the right, v down
-    every:int=8, # px between two arrows
-    stretch:float|None=None, # drawn length / true length; None = the longest arrow reaches the next one
-)->Figure: # the title says how long the arrows are
-    "Flow as arrows over a frame, each from where a pixel is towards where it goes."
-    image = frames_of(frame[None] if 'uint8' in str(frame.dtype) else frame[:, None])[0]
-    u,v,length,_ = _measure(flow)
-    if u.shape != image.shape[:2]:
-        sizes = f'the flow is {u.shape}, the frame {image.shape[:2]}'
-        raise ValueError(f'quiver: {sizes}; bring both to one size')
-    y,x = np.mgrid[every//2:u.shape[0]:every, every//2:u.shape[1]:every].reshape(2, -1)
-    y,x = y[~np.isnan(length[y, x])],x[~np.isnan(length[y, x])]
-    longest = max(length[y, x], default=0)
-    stretch = stretch or every/(longest or every)
-    figure = Picture(figsize=(3.6, .3 + 3.6*u.shape[0]/u.shape[1]), layout='constrained')
-    ax = _blank(figure)
-    ax.imshow(image)
-    # 'xy' twice: without them arrows have their y axis up and a length in units of the window
-    ax.quiver(x, y, u[y, x], v[y, x], angles='xy', scale_units='xy', scale=1/stretch, width=.008,
-              color='yellow', ec='black', lw=.4)
-    ax.set_title(f'longest arrow {longest:.2g} px, drawn × {stretch:.2g}', fontsize=9)
-    return figure
-
-def pairs(
-    clips:list, # clips as `strip` takes them
-    flows:list, # for each (T, 2, H, W) float, pixels; or T-1 of them, since the last frame has no next one
-    titles:list[str], # one per clip
-    every:int=1, # keep one frame in this many
-    most:float|None=None, # px in full colour; None = the longest in all of `flows`
-)->Figure: # two rows per clip
-    "Each clip over its optical flow, all flow on one scale."
-    if not len(clips) == len(flows) == len(titles):
-        given = f'{len(clips)} clips, {len(flows)} flows, {len(titles)} titles'
-        raise ValueError(f'pairs: {given}; give as many of each')
-    rows,labels = [],[]
-    if most is None: most = max([_measure(flow)[3] for flow in flows], default=0) or 1.
-    for clip,flow,title in zip(clips, flows, titles):
-        frames,colours = frames_of(clip),flow_colour(flow, most)
-        short = len(frames) - len(colours)
-        if colours.ndim != 4 or short not in (0, 1):
-            given = f'{len(frames)} frames of {title!r} with flow {tuple(flow.shape)}'
-            raise ValueError(f'pairs: {given}; give (T, 2, H, W), or T-1')
-        rows += [frames, np.concatenate([colours, np.zeros_like(colours[:short])])] # black: not known
-        labels += [title, 'flow']
-    figure = strips(rows, labels, every)
-    figure.set_figheight(figure.get_figheight() + .3)
-    figure.suptitle(f'full colour: {most:.2g} px', fontsize=9)
-    return figure
-
-def compare_flows(
-    a:Any, # (2, H, W) float, pixels
-    b:Any, # the same shape
-    names:tuple[str,str]=('a', 'b'),
-)->Figure: # a and b on one colour scale, and the error in pixels
-    "Two flows of one frame and their end-point error (Baker et al. 2011), over pixels known in both."
-    (ua,va,_,most_a),(ub,vb,_,most_b) = _measure(a),_measure(b)
-    if ua.ndim != 2 or ua.shape != ub.shape:
-        shapes = f'flows of {tuple(a.shape)} and {tuple(b.shape)}'
-        raise ValueError(f'compare: {shapes}; give two of one shape (2, H, W)')
-    error = np.hypot(ua - ub, va - vb)
-    known = error[~np.isnan(error)]
-    if not known.size: raise ValueError('compare: no pixel is known in both flows; nothing can be measured')
-    most = max(most_a, most_b) or 1.
-    figure = Picture(figsize=(8.6, .5 + 2.6*ua.shape[0]/ua.shape[1]), layout='constrained')
-    ax = [_blank(figure, 1, 3, i + 1) for i in range(3)]
-    for place,flow,name in zip(ax, (a, b), names):
-        place.imshow(flow_colour(flow, most))
-        place.set_title(f'{name} (full colour: {most:.2g} px)', fontsize=9)
-    figure.colorbar(ax[2].imshow(error, cmap='magma', vmin=0), ax=ax[2])
-    mean = f'mean {known.mean():.3g}, median {np.median(known):.3g} px'
-    ax[2].set_title(f'error: {mean}\nover 1 px: {(known > 1).mean():.1%}', fontsize=9)
-    return figure
+    return np.where(known[..., None], np.floor(x), 0).astype(np.uint8)
 
 def matrix(
     x:Any, # (R, C) numbers, array or tensor
@@ -365,7 +261,7 @@ def matrix(
     signed:bool|None=None, # red below 0, white at 0, blue above; None = if there is a number below 0
 )->Figure:
     "A heat map, with the values written in while they are few."
-    x = np.asarray(x.detach().cpu().float() if hasattr(x, 'detach') else x, dtype=float)
+    x = _array(x).astype(float)
     figure = Picture(figsize=(min(9, 1.6 + .5*x.shape[1]), min(8, 1 + .36*x.shape[0])), layout='constrained')
     ax = _blank(figure)
     finite = x[np.isfinite(x)]
@@ -434,29 +330,6 @@ def class_colours(
         base,towards = np.array(ImageColor.getrgb(CLASS_HUES[i%8])),(None, 255, 0)[i//8%3]
         return '#%02x%02x%02x' % tuple(base if towards is None else (base + towards)//2)
     return {'': UNLABELLED, -1: UNLABELLED} | {label: shade(i) for label,i in places.items()}
-
-def scatter(
-    points:Any, # (N, 2), such as two principal components of features
-    labels:list, # N classes, as `colours` knows them
-    colours:dict|None=None, # from `class_colours`; None = from the labels that are here
-    title:str='',
-    reach:float|None=None, # axes from -reach to reach, the same in every frame of a loop; None = what fits
-)->Figure:
-    "Points in the plane, each in the colour of its class."
-    xy = np.asarray(points.detach().cpu().float() if hasattr(points, 'detach') else points, dtype=float)
-    labels = labels.tolist() if hasattr(labels, 'tolist') else [*labels]
-    if xy.shape != (len(labels), 2):
-        raise ValueError(f'scatter: points {xy.shape} with {len(labels)} labels; give (N, 2) and N')
-    colours = class_colours(labels) if colours is None else colours
-    figure = Picture(figsize=(4.6, 3.2), layout='constrained')
-    ax = _blank(figure)
-    for label in sorted({*labels}):
-        at = [i for i,l in enumerate(labels) if l == label]
-        ax.scatter(*xy[at].T, s=14, color=colours[label], label=str(label) or 'unlabelled')
-    if reach is not None: ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
-    ax.set_title(title, fontsize=9)
-    figure.legend(loc='outside right upper', frameon=False, fontsize=9)
-    return figure
 
 GREEN,RED = (40, 160, 60),(210, 50, 40)
 
@@ -527,8 +400,8 @@ def wall(
     return Loop(_join(rows, 1, 6), fps, exact, max_bytes)
 
 def save_picture(
-    picture:Image.Image|Figure|Loop, # what the functions of this page return
-    path:str|Path, # a .png file (a `Loop` also .gif or .webp); its folder is made when it is missing
+    picture:Image.Image|Figure|Loop, # what the functions of this module return
+    path:str|Path, # a .png file; its folder is made when it is missing
 )->Path: # the file
     "Write a picture, whole or not at all."
     path = Path(path)
@@ -536,8 +409,225 @@ def save_picture(
     part = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
         if isinstance(picture, Figure): picture.savefig(part, format='png', dpi=100)
-        elif isinstance(picture, Loop): picture.save(part, format=path.suffix[1:].lower())
+        elif isinstance(picture, Loop): part.write_bytes(picture.png)
         else: picture.save(part, format='png')
         os.replace(part, path)
     finally: part.unlink(missing_ok=True)
     return path
+
+LEARNS,FIXED,POSITIVE,NEGATIVE,INK = '#f6b26b','#d5dbe3','#1b7837','#888888','#333333'
+
+class Spot(NamedTuple):
+    "Where a thing stands, in pixels from the upper left corner."
+    x:float
+    y:float
+    w:float
+    h:float
+    @property
+    def left(self)->tuple[float,float]: return self.x,self.y + self.h/2
+    @property
+    def right(self)->tuple[float,float]: return self.x + self.w,self.y + self.h/2
+    @property
+    def top(self)->tuple[float,float]: return self.x + self.w/2,self.y
+    @property
+    def bottom(self)->tuple[float,float]: return self.x + self.w/2,self.y + self.h
+
+def ends(
+    a:Spot|tuple, # a place, or a point (x, y)
+    b:Spot|tuple,
+)->tuple: # two points
+    "Where an arrow from `a` to `b` begins and ends: at the edges that face each other."
+    if not isinstance(a, Spot) and not isinstance(b, Spot): return a,b
+    if not isinstance(a, Spot): return a,ends(b, a)[0]
+    x,y,w,h = b if isinstance(b, Spot) else (*b, 0, 0)
+    if x >= a.x + a.w: return a.right,b.left if isinstance(b, Spot) else b
+    if x + w <= a.x: return a.left,b.right if isinstance(b, Spot) else b
+    if y >= a.y + a.h: return a.bottom,b.top if isinstance(b, Spot) else b
+    return a.top,b.bottom if isinstance(b, Spot) else b
+
+class Diagram(Picture):
+    "A sheet to draw on, measured in pixels."
+    def __init__(self,
+        width:int=560, # px
+        height:int=200, # px
+    ):
+        super().__init__(figsize=(width/DPI, height/DPI), dpi=DPI)
+        FigureCanvasAgg(self) # measures words without pyplot
+        self.width,self.height = width,height
+        self.boxes:list[tuple] = [] # their places, and the words that must fit into them
+        self.ax = self.add_axes((0, 0, 1, 1))
+        self.ax.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
+        self.ax.axis('off')
+
+def write_text(
+    d:Diagram,
+    x:float, # px
+    y:float, # px, the middle of the words
+    words:str,
+    ha:str='center', # where x is in the words: left, center or right
+)->Any: # matplotlib's text
+    "Words on the sheet."
+    return d.ax.text(x, y, words, ha=ha, va='center', color=INK, fontsize=10, linespacing=1.15, zorder=5)
+
+def box(
+    d:Diagram,
+    x:float, y:float, # px, the upper left corner
+    w:float, h:float, # px
+    words:str='', # in the middle
+    learns:bool|None=None, # orange if it does, grey if not; None = white: it has nothing to learn
+    taper:float=0, # the right side is shorter by this share above and below, as encoders are drawn
+)->Spot:
+    "Something that is done to data."
+    fill = 'white' if learns is None else LEARNS if learns else FIXED
+    corners = [(x, y), (x + w, y + taper*h), (x + w, y + h - taper*h), (x, y + h)]
+    d.ax.add_patch(Polygon(corners, fc=fill, ec=INK, lw=1, joinstyle='round', zorder=3))
+    d.boxes.append((Spot(x, y, w, h), write_text(d, x + w/2, y + h/2, words) if words else None))
+    return Spot(x, y, w, h)
+
+def arrow(
+    d:Diagram,
+    *points:Spot|tuple, # from, around these points if there are any, to
+    dashed:bool=False, # no gradient flows here
+):
+    "Data goes on, from place to place."
+    path = [ends(points[0], points[1])[0], *points[1:-1], ends(points[-2], points[-1])[1]]
+    look:dict = dict(color=INK, lw=1.2, ls=(0, (4, 3)) if dashed else '-', zorder=2)
+    if len(path) > 2: d.ax.plot(*zip(*path[:-1]), **look)
+    head:dict = dict(arrowstyle='-|>', mutation_scale=11, shrinkA=0, shrinkB=1)
+    d.ax.add_patch(FancyArrowPatch(path[-2], path[-1], **head, **look))
+
+def crowded(
+    diagram:Diagram,
+)->list[str]: # empty when all is well
+    "Words that overlap other words, leave the picture or do not fit into their box."
+    diagram.dpi = DPI # whoever has shown the figure may have changed it
+    draws = FigureCanvasAgg(diagram).get_renderer()
+    boxes = {t: t.get_window_extent(draws) for t in diagram.ax.texts} # y from below
+    W,H = diagram.width,diagram.height
+    wrong = [f'{t.get_text()!r} leaves the picture' for t,b in boxes.items()
+             if min(b.x0, b.y0) < 0 or b.x1 > W or b.y1 > H]
+    for i,(t,a) in enumerate(boxes.items()):
+        for s,b in [*boxes.items()][:i]:
+            apart = a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 or b.y1 <= a.y0
+            if not apart: wrong.append(f'{t.get_text()!r} lies on {s.get_text()!r}')
+    for place,t in diagram.boxes:
+        if min(place[:2]) < 1 or place.right[0] > W - 1 or place.bottom[1] > H - 1:
+            wrong.append(f'a box leaves the picture at ({place.x:g}, {place.y:g})')
+        if t and (boxes[t].width > place.w - 4 or boxes[t].height > place.h - 2):
+            wrong.append(f'{t.get_text()!r} does not fit into its box')
+    return wrong
+
+def frames(
+    d:Diagram,
+    x:float, y:float, # px, the upper left corner
+    w:float, h:float, # px, one frame
+    clip:Any=None, # (T, H, W, 3) uint8, array or tensor; None = empty frames
+    words:str='', # below
+    count:int=3, # frames that are shown, evenly spread over the clip, 5 px apart
+)->Spot: # of the whole stack
+    "A clip as a stack of frames, the first in front."
+    film = None if clip is None else _array(clip)
+    if film is not None and (film.ndim != 4 or film.shape[3] != 3 or film.dtype != np.uint8):
+        raise ValueError(f'frames: a clip is (T, H, W, 3) uint8, not {film.shape} {film.dtype}')
+    for i in reversed(range(count)):
+        left,top = x + 5*i,y + 5*(count - 1 - i)
+        at = 0 if film is None else round(i*(len(film) - 1)/max(count - 1, 1))
+        picture = np.full((1, 1, 3), 255) if film is None else film[at]
+        d.ax.imshow(picture, extent=(left, left + w, top + h, top), aspect='auto', zorder=3 - i/10)
+        d.ax.add_patch(Rectangle((left, top), w, h, fc='none', ec=INK, lw=1, zorder=3.05 - i/10))
+    place = Spot(x, y, w + 5*(count - 1), h + 5*(count - 1))
+    if words: write_text(d, place.bottom[0], y + place.h + 10, words)
+    return place
+
+def draw_matrix(
+    d:Diagram,
+    x:float, y:float, # px, the upper left corner
+    values:Any, # (R, C) numbers
+    positive:Any=None, # (R, C) boolean: these have a green border
+    cell:float=18, # px
+)->Spot:
+    "Cells shaded by their numbers (blue, red below 0), the positives with a green border."
+    table = _array(values).astype(float)
+    place = Spot(x, y, cell*table.shape[1], cell*table.shape[0])
+    extent = (x, x + place.w, y + place.h, y)
+    low,far = float(table.min()),float(np.abs(table).max())/.8 # .8: never so dark that a border drowns
+    look:dict = dict(cmap='Blues', vmin=low, vmax=max(low + (table.max() - low)/.8, low + 1e-9))
+    if low < 0: look = dict(cmap='RdBu', vmin=-far, vmax=far)
+    d.ax.imshow(table, extent=extent, aspect='auto', zorder=3, **look)
+    marks = np.zeros(table.shape, bool) if positive is None else _array(positive).astype(bool)
+    for (r,c),mark in np.ndenumerate(marks):
+        edge:dict = dict(ec=POSITIVE, lw=2.4, zorder=3.2) if mark else dict(ec=NEGATIVE, lw=.6, zorder=3.1)
+        d.ax.add_patch(Rectangle((x + cell*c, y + cell*r), cell, cell, fc='none', **edge))
+    return place
+
+def queue(
+    d:Diagram,
+    x:float, y:float, # px, the upper left corner
+    values:Any, # (K,) numbers that shade the keys
+    positive:Any=None, # (K,) boolean: these have a green border
+    cell:float=18, # px
+)->Spot: # of the cells
+    "A row of remembered keys: new ones enter on the left, the oldest leave on the right."
+    marked = None if positive is None else _array(positive)[None]
+    place = draw_matrix(d, x, y, _array(values)[None], marked, cell)
+    arrow(d, place.right, (place.right[0] + 18, place.right[1]))
+    write_text(d, place.right[0] + 22, place.right[1], 'oldest\nout', 'left')
+    return place
+
+def cross(
+    d:Diagram,
+    x:float, y:float, side:float, # px, the upper left corner and the side of a cell
+):
+    "A cell that is left out."
+    left,right,top,bottom = x + .2*side,x + .8*side,y + .2*side,y + .8*side
+    for ends_y in (top, bottom),(bottom, top): d.ax.plot((left, right), ends_y, color=INK, lw=.9, zorder=4)
+
+SIGNS:dict = {'learns': dict(fc=LEARNS, ec=INK, lw=1), 'does not learn': dict(fc=FIXED, ec=INK, lw=1),
+    'no gradient': None, 'positive': dict(fc='white', ec=POSITIVE, lw=2.4)}
+SIGNS['negative'] = SIGNS['itself: left out'] = dict(fc='white', ec=NEGATIVE, lw=.6)
+
+def legend(
+    d:Diagram,
+    x:float, # px, the left end
+    y:float, # px, the middle of the line
+    signs:Iterable[str]=('learns', 'does not learn', 'no gradient', 'positive'), # keys of SIGNS
+):
+    "What the colours, the crosses and the dashed arrow mean, in one line."
+    for words in signs:
+        if SIGNS[words]: d.ax.add_patch(Rectangle((x, y - 6), 16, 12, **SIGNS[words]))
+        else: arrow(d, (x - 8, y), (x + 18, y), dashed=True)
+        if 'left out' in words: cross(d, x + 2, y - 6, 12)
+        x += 22 + write_text(d, x + 22, y, words, 'left').get_window_extent().width + 26
+
+def moco(
+    query:Any=None, # a clip to draw: (T, H, W, 3) uint8
+    key:Any=None, # another clip of the same video
+    sim:Any=None, # (1 + K,) similarities to the own key and to the queue, K <= 9; None = own key only
+)->Diagram:
+    "Query encoder, momentum encoder, queue: MoCo."
+    row = np.eye(10)[0] if sim is None else _array(sim)
+    if row.ndim != 1 or not 2 <= len(row) <= 10:
+        raise ValueError(f'moco: sim is {row.shape}; give the own key and up to 9 of the queue')
+    d = Diagram(560, 226)
+    encoder = box(d, 106, 14, 104, 56, 'encoder and\nprojection', True, .12)
+    momentum = box(d, 106, 118, 104, 56, 'momentum\nencoder', False, .12)
+    q,k = box(d, 240, 26, 24, 32, 'q'),box(d, 240, 130, 24, 32, 'k')
+    for y,clip,name,network,feature in ((14, query, 'query', encoder, q), (118, key, 'key', momentum, k)):
+        arrow(d, frames(d, 8, y, 62, 46, clip, f'{name} clip'), network)
+        arrow(d, network, feature)
+    arrow(d, encoder, momentum, dashed=True)
+    write_text(d, 166, 93, 'momentum\nupdate', 'left')
+    shades = draw_matrix(d, 304, 33, row[None], np.arange(len(row))[None] == 0)
+    kept = queue(d, 322, 137, np.zeros(len(row) - 1))
+    arrow(d, q, shades)
+    arrow(d, k, kept, dashed=True)
+    arrow(d, (313, 146), (313, 51), dashed=True)
+    arrow(d, kept, (kept.top[0], 51), dashed=True)
+    write_text(d, 307, 96, 'own key:\npositive', 'right')
+    write_text(d, kept.top[0] + 8, 96, 'negatives', 'left')
+    write_text(d, shades.bottom[0], 20, 'similarities')
+    loss = box(d, shades.right[0] + 22, 28, 46, 28, 'loss')
+    arrow(d, shades, loss)
+    write_text(d, kept.bottom[0], 168, 'queue of keys')
+    legend(d, 14, 208)
+    return d
