@@ -17,7 +17,7 @@ import time
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -790,6 +790,7 @@ class Option(NamedTuple):
     word:str # its name in help where it stands without the name of an option, else ''
     alias:str # another name, else ''
 
+@cache
 def comments(
     cls:type, # a dataclass
 )->dict[str,str]: # field -> text
