@@ -392,7 +392,7 @@ class Prepared:
 
 # from files to a manifest
 
-PROBES = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
+PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
 
 def read_lists(
     kind:Dataset, # whose lists
@@ -457,7 +457,7 @@ def make_copies(
     paths = in_threads(lambda row: _make_copy(home, row, side), rows, workers, progress, 'copies')
     (home/PREPARE_STATE).mkdir(exist_ok=True)
     copies = [p for p in paths if p]
-    found = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBES)))
+    found = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBE_LOG)))
     for row,path in zip(rows, paths):
         p = found.get(path, {})
         if path and p.get('frames') == row.frames:
@@ -505,7 +505,7 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
-    found = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBES)
+    found = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
     rows,notes = [drop(probed(row, p)) for row,p in zip(rows, found)],[]
     if side:
         rows,note = make_copies(home, rows, side, workers, progress)
