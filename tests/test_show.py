@@ -28,7 +28,7 @@ def frames_in(loop): # (T, H, W, 3) as Pillow shows them, and their durations
     read, pictures, durations = Image.open(io.BytesIO(loop.png)), [], []
     for t in range(read.n_frames):
         read.seek(t)
-        durations.append(read.info['duration'])
+        durations.append(read.info.get('duration'))
         pictures.append(np.asarray(read.convert('RGB')))
     return np.stack(pictures), durations
 
@@ -93,7 +93,7 @@ def test_clips_beside_each_other():
     assert seen[0, top, [0, 126 + 8]].tolist() == [[31, 119, 180], [255, 127, 14]]
     for t in range(8):
         for left, clip in ((3, RIGHT), (126 + 8 + 3, LEFT)): # to the bit: few colours
-            now = seen[t, top:top+120:5, left:left+120:5]
+            now = seen[t, top+3:top+123:5, left:left+120:5]
             np.testing.assert_array_equal(now, show.frames_of(clip)[t])
     sizes = {(32, 32): (128, 128), (24, 20): (120, 100), (128, 96): (128, 96), (240, 320): (96, 128)}
     assert {s: show._sized(np.zeros((2, *s, 3), np.uint8), 128).shape[1:3] for s in sizes} == sizes

@@ -94,11 +94,8 @@ class Flow:
             # where all is done already, nothing needs to be written
             if not (place/self.out).exists(): check_paths(folder=place/self.out)
         from .data import flow
-        try:
-            job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device,
-                self.weights, self.workers, self.manifest, self.compile)
-        except ValueError as e: raise Mistake(str(e)) from None
-        done = job.run()
+        done = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.weights,
+            self.workers, self.manifest, self.compile).run()
         if done.written or is_first(): print(done)
 
 @dataclass(kw_only=True)
@@ -888,8 +885,7 @@ def split_words(
     args:Sequence[str],
 )->tuple[dict[str,Any],list[str]]: # field -> value of the options that were given; the words between them
     "Options and words; Mistake where an option has a wrong value or none."
-    end = args.index('--') if '--' in args else len(args)
-    names = [a.partition('=') if a.startswith('--') else ('', '', a) for a in args[:end]]
+    names = [a.partition('=') if a.startswith('--') else ('', '', a) for a in args]
     plain = [dashed(name) + equals + value for name,equals,value in names] # --save_minutes will do
     try: given, rest = make_parser(command, parts).parse_known_args(plain)
     except argparse.ArgumentError as e:
@@ -901,7 +897,7 @@ def split_words(
         lacks = 'takes no value' if kind is bool else 'has no value behind it'
         raise Mistake(f'{name}: {f"takes {len(many_of(kind))} values" if many_of(kind) else lacks}') from None
     values = {n: tuple(v) if isinstance(v, list) else v for n,v in vars(given).items()}
-    return values, [*rest, *args[end + 1:]]
+    return values, rest
 
 def parse(
     command:str, # a key of COMMANDS
@@ -909,12 +905,15 @@ def parse(
 )->Any: # an object of the command
     "The command with its options filled in; Mistake, or RecipeError for a field of a recipe."
     kind, recipe, options = COMMANDS[command], None, options_of(COMMANDS[command])
+    end = args.index('--') if '--' in args else len(args)
+    args, behind = args[:end], args[end + 1:] # what stands behind -- is no option
     try:
         if command=='pretrain': recipe = default_recipe(args)
         parts = {'options': kind} | (recipe_parts(recipe) if recipe else {})
         values, words = split_words(command, parts, args)
         if strange := next((w for w in words if w.startswith('--')), None):
             raise Mistake(unknown_option(command, strange))
+        words = [*words, *behind]
         for name, o in options.items():
             if not o.word or not words: continue
             if many := many_of(o.kind): values[name], words = tuple(many[0](w) for w in words), []
