@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import typing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,55 @@ def call(args, cwd, env=None, **how):
     return subprocess.run([*VSSL, *args], cwd=cwd, env=env, capture_output=True, timeout=120, **how)
 
 
+# imports everything once; then each command gets a process and a session of its own, as from a terminal
+WARM = '''
+import importlib, json, os, pkgutil, sys, vssl_nb
+from vssl_nb import cli
+for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
+import tensorboard, tqdm.auto # what they import when they are used
+for line in sys.stdin:
+    args, place, errors = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        os.setsid()
+        os.chdir(place)
+        for fd, path in ((0, os.devnull), (1, os.devnull), (2, errors)): os.dup2(os.open(path, os.O_RDWR), fd)
+        sys.argv[1:] = args
+        sys.exit(cli.main())
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+'''
+
+
+class Command:
+    "A command at work, begun by a process that has imported everything."
+    def __init__(self, warm, args, place):
+        self.warm, self.errors = warm, Path(place).with_name(f'{Path(place).name}.errors')
+        self.errors.write_text('')
+        print(json.dumps([args, str(place), str(self.errors)]), file=warm.stdin, flush=True)
+        self.pid = int(warm.stdout.readline())
+
+    def over(self):
+        try: os.kill(self.pid, 0)
+        except ProcessLookupError: return True
+        return False
+
+    def wait(self): # -> exit code
+        assert select.select([self.warm.stdout], [], [], 100)[0], 'it does not end'
+        return int(self.warm.stdout.readline())
+
+    @property
+    def stderr(self): return self.errors.read_text()
+
+
+@pytest.fixture(scope='module')
+def warm():
+    with subprocess.Popen([sys.executable, '-c', WARM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
+        yield p
+        p.stdin.close()
+
+
 def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
     "No command needs PyTorch, av or numpy to say that something is not there."
     wrong = [['recipes', 'x'], ['pretrain', 'x'], ['pretrain', 'infonce-toy-rgb', '--data', 'x'],
@@ -260,10 +311,13 @@ def test_a_locale_without_letters(workshop, tmp_path):
     done = call(['probe', 'tøy'], workshop, plain)
     assert done.returncode == 2 and 'tøy: there is no such'.encode() in done.stderr, done.stderr
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
-    done = call(['retrieve', 'run', '--workers', '0', '--device', 'cpu'], tmp_path, plain)
-    assert done.returncode == 0 and '–'.encode() in done.stdout, done.stderr
-    done = call(['report', 'run', '--out', 'é.html'], tmp_path, plain)
-    assert done.returncode == 0 and 'é.html'.encode() in done.stdout, done.stderr
+    program = '''from vssl_nb.cli import main
+print(main(['retrieve', 'run', '--workers', '0', '--device', 'cpu', '--no-baselines']),
+    main(['report', 'run', '--out', '\\xe9.html']))'''
+    done = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)} | plain)
+    assert done.stdout.endswith(b'0 0\n') and '–'.encode() in done.stdout, done.stderr
+    assert 'é.html'.encode() in done.stdout, done.stderr
     assert (tmp_path/'é.html').exists()
 
 
@@ -296,30 +350,26 @@ BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['Ctrl-C', 'SIGTERM'])
 @pytest.mark.parametrize('name', BUSY)
-def test_an_interruption_ends_everything(name, number, workshop, tmp_path):
+def test_an_interruption_ends_everything(name, number, workshop, tmp_path, warm, unbroken):
     "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
     if name == 'manifest': many(tmp_path)
     args, sign = BUSY[name]
-    env = os.environ | {'PYTHONPATH': str(ROOT)}
-    with (tmp_path/'said').open('w') as told, subprocess.Popen([*VSSL, *args], cwd=tmp_path, stderr=told,
-            stdout=subprocess.DEVNULL, start_new_session=True, env=env) as p:
-        until = time.monotonic() + 100
-        def busy():
-            file = tmp_path/sign
-            return sign in (tmp_path/'said').read_text() or file.exists() and file.stat().st_size > 0
-        while not busy() and p.poll() is None and time.monotonic() < until: time.sleep(.005)
-        assert p.poll() is None, f'over before it was interrupted: {(tmp_path/"said").read_text()}'
-        (os.killpg if number == signal.SIGINT else os.kill)(p.pid, number)
-        p.wait(timeout=60)
-    said = (tmp_path/'said').read_text()
-    assert p.returncode == 128 + number and 'Traceback' not in said, (p.returncode, said)
+    command, until = Command(warm, args, tmp_path), time.monotonic() + 100
+    def busy():
+        file = tmp_path/sign
+        return sign in command.stderr or file.exists() and file.stat().st_size > 0
+    while not busy() and not command.over() and time.monotonic() < until: time.sleep(.005)
+    assert not command.over(), f'over before it was interrupted: {command.stderr}'
+    (os.killpg if number == signal.SIGINT else os.kill)(command.pid, number)
+    code, said = command.wait(), command.stderr
+    assert code == 128 + number and 'Traceback' not in said, (code, said)
     until = time.monotonic() + 10
-    while (alive := living(p.pid)) and time.monotonic() < until: time.sleep(.1)
+    while (alive := living(command.pid)) and time.monotonic() < until: time.sleep(.1)
     assert not alive, alive
     half = [f for f in tmp_path.rglob('.*') if f.is_file() and f.name[-5:] not in ('jsonl', '.lock')]
     assert not half, f'half-written: {half}'
-    AFTERWARDS.get(name, lambda place: None)(tmp_path)
+    if name in AFTERWARDS: AFTERWARDS[name](tmp_path, warm, unbroken)
 
 
 def many(place: Path):
@@ -330,7 +380,7 @@ def many(place: Path):
             os.link(f, place/'many'/f'{f.parent.name} {f.stem} {i}.mp4')
 
 
-def goes_on_scanning(place: Path):
+def goes_on_scanning(place: Path, warm, unbroken):
     "What a stopped scan has found is used: a lie that is written into it is believed."
     from vssl_nb.data.manifest import SCAN_LOG
     log = place/'many'/SCAN_LOG
@@ -338,28 +388,38 @@ def goes_on_scanning(place: Path):
     found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith('}')]
     assert 0 < len(found) < 640
     log.write_text('\n'.join(json.dumps(r | {'frames': 7777}) for r in found))
-    done = call(['manifest', 'many'], place)
-    assert done.returncode == 0, done.stderr
+    done = Command(warm, ['manifest', 'many'], place)
+    assert done.wait() == 0, done.stderr
     rows = manifest.read(place/'many').rows
     assert len(rows) == 640 and not log.exists()
     assert sorted(r.video for r in rows if r.frames == 7777) == sorted(r['video'] for r in found)
 
 
-def goes_on_probing(place: Path):
-    "The row and the classifier are those of a probe that nobody stopped."
+def probed(warm, place): # the row and the classifier of a probe of place/run
     from safetensors.numpy import load_file
-    shutil.copytree(place/'run', place/'unbroken')
-    for f in (place/'unbroken').rglob('*'):
-        if f.is_file() and 'features' in f.parts: f.unlink()
+    done = Command(warm, BUSY['probe'][0], place)
+    assert done.wait() == 0, done.stderr
+    row, = json.loads((place/'run'/'results.json').read_text())
+    return {k: v for k, v in row.items() if k not in ('seconds', 'probe_seconds', 'date')}, \
+        load_file(place/'run'/'classifier.safetensors')
+
+
+@pytest.fixture(scope='module')
+def unbroken(workshop, warm, tmp_path_factory):
+    "What a probe makes that nobody stops; made when it is first wanted."
+    @cache
+    def make():
+        place = tmp_path_factory.mktemp('unbroken')
+        for part in ('videos', 'run'): shutil.copytree(workshop/part, place/part)
+        return probed(warm, place)
+    return make
+
+
+def goes_on_probing(place: Path, warm, unbroken):
+    "The row and the classifier are those of a probe that nobody stopped."
     assert not (place/'run'/'results.json').exists() and not (place/'run'/'classifier.safetensors').exists()
-    rows = []
-    for run in ('run', 'unbroken'):
-        done = call(['probe', run, '--batch', '1', '--device', 'cpu'], place)
-        assert done.returncode == 0, done.stderr
-        rows += [{k: v for k, v in r.items() if k not in ('seconds', 'probe_seconds', 'run', 'date')}
-            for r in json.loads((place/run/'results.json').read_text())]
-    assert rows[0] == rows[1]
-    a, b = (load_file(place/run/'classifier.safetensors') for run in ('run', 'unbroken'))
+    (row, a), (other, b) = probed(warm, place), unbroken()
+    assert row == other
     assert a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)
 
 
@@ -379,14 +439,14 @@ EARLY = {'search': ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run'],
     'report': ['report', 'run']}
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['Ctrl-C', 'SIGTERM'])
 @pytest.mark.parametrize('name', EARLY)
-def test_an_interruption_in_the_first_moments(name, number, workshop, tmp_path):
+def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
     "While modules are read: one sentence and the exit code, never a traceback, whatever is being imported."
     for part in ('videos', 'run', 'a.mp4'):
         (shutil.copytree if (workshop/part).is_dir() else shutil.copy)(workshop/part, tmp_path/part)
     before, hit = tree(tmp_path), 0
-    for delay in (.02, .1, .3, .6, 1., 1.4):
+    for i, delay in enumerate((.02, .06, .1, .3, .6, 1., 1.4)):
+        number = (signal.SIGINT, signal.SIGTERM)[i % 2]
         with subprocess.Popen([sys.executable, '-c', FIRST, *EARLY[name]], cwd=tmp_path, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
