@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -235,7 +234,9 @@ class Command:
         return False
 
     def wait(self): # -> exit code
-        assert select.select([self.warm.stdout], [], [], 100)[0], 'it does not end'
+        until = time.monotonic() + 100
+        while not self.over() and time.monotonic() < until: time.sleep(.01)
+        assert self.over(), 'it does not end'
         return int(self.warm.stdout.readline())
 
     @property
