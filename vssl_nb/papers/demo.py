@@ -58,8 +58,10 @@ def flow_per_class(
     rows = [first[label] for label in manifest.labels if label in first]
     clips = TestClips(manifest, rows, clips=1, length=frames, stride=2, size=size, load=('clips', 'flow'))
     some = [clips[i] for i in range(len(rows))]
-    return show.pairs([c['clips'][0] for c in some], [image_to_flow(c['flow'][0]) for c in some],
-        [manifest.rows[r].label for r in rows])
+    flows = [image_to_flow(c['flow'][0]) for c in some] # (T, 2, H, W) pixels
+    most = max([float(flow.norm(dim=1).max()) for flow in flows], default=0) or 1. # in full colour
+    strips = [x for c,flow in zip(some, flows) for x in (c['clips'][0], show.flow_colour(flow, most))]
+    return show.strips(strips, [title for r in rows for title in (manifest.rows[r].label, 'flow')])
 
 def _alone()->None: # in a new process
     torch.set_num_threads(1)
