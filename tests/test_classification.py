@@ -29,7 +29,8 @@ from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier, dropout_mask
-from vssl_nb.runs.finetuning import TRAININGS, Start, open_session, predict, preset, train_session
+from vssl_nb.runs.evaluation import EvaluatedEncoder
+from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset, train_session
 from vssl_nb.runs.parts import Plateau
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
@@ -77,12 +78,12 @@ def begun(m, view='residual', seed=0):
     encoder = backbones.create('tiny', seed=seed)
     head = heads.make_head('gaussian', encoder.dim, None, 16)
     recipe = override(find('infonce-toy-rgb'), view=view)
-    return Start(recipe, m, {'encoder': encoder, 'gaussian': head})
+    return EvaluatedEncoder(m, encoder, view=view, heads={'gaussian': head}, recipe=recipe)
 
 
 def net(training, view='residual', seed=0):
-    s = begun(None, view, seed)
-    return Classifier(s.networks['encoder'], 8, view, seed, s.networks['gaussian'], **vars(training.method))
+    t = begun(None, view, seed)
+    return Classifier(t.encoder, 8, view, seed, t.heads['gaussian'], **vars(training.method))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def films(folder, move, ground):
 
 def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
     sets = {'places': (1, True), 'tripod': (2, False), 'stills': (0, True)}
-    made = {name: films(tmp_path/name, *how) for name, how in sets.items()}
+    made = {name: films(tmp_path/name, *kind) for name, kind in sets.items()}
     facts = {name: own.video_facts(m, m.select('train')) for name, m in made.items()}
     assert [f.still for f in facts.values()] == [0, 0, 1]
     assert facts['tripod'].similarity > facts['places'].similarity + .2
@@ -74,8 +74,8 @@ def test_a_queue_is_no_longer_than_half_of_the_videos(gpu):
         for v in rng.permutation(270):
             own_key += v in queue
             queue = [*queue, v][-c['queue']:]
-    said = float(c.reasons[-1].split('(now ')[1].split(' %')[0])
-    assert abs(100*own_key/(40*270) - said) < 2 and said > 5
+    stated = float(c.reasons[-1].split('(now ')[1].split(' %')[0])
+    assert abs(100*own_key/(40*270) - stated) < 2 and stated > 5
 
 
 def test_what_was_given_stays(data, tmp_path):

@@ -297,9 +297,9 @@ def try_pretraining(options:Pretrain, out:Path)->None:
     "Print what `pretrain` will do and take."
     if not is_first(): return
     recipe, manifest = options.recipe, manifest_there(options.data)
-    from .runs.pretraining import open_run
+    from .runs.pretraining import earlier_run
     if not options.resume:
-        open_run(recipe, manifest, out, False) # refuses to mix two runs
+        earlier_run(Path(out), False) # refuses to mix two runs
         if options.recipe_name==OWN_VIDEOS:
             from .runs.own import fit_recipe
             minutes = options.minutes or 20
@@ -379,9 +379,7 @@ class Retrieve(EncodingOptions):
             return evaluation.baselines(find(self.source), self.data, **options)
         options |= dict(splits=self.splits or (1,), fields=fields, with_baselines=self.baselines)
         options |= dict(name=self.name, protocol=self.protocol)
-        if is_released(self.source):
-            return evaluation.measure_released(self.source, self.data, view=self.view, **options)
-        return evaluation.measure_encoder(self.source, self.data, view=self.view or 'rgb', **options)
+        return evaluation.measure_encoder(self.source, self.data, view=self.view or '', **options)
 
 @dataclass(kw_only=True)
 class Extract(RunOptions, EncodingOptions):
@@ -518,13 +516,14 @@ def try_finetuning(options:Finetune)->None:
     if not is_first(): return
     if options.data: manifest_there(options.data)
     from .runs.dry_run import forecast_finetuning
-    from .runs.finetuning import networks_of, starting_point, training_preset
+    from .runs.finetuning import networks_of, starting_point
     from .runs.pretended_gpu import WaitForDevice, WrongDevice
-    begun = starting_point(options.source, options.preset, options.data, options.split)
-    training, m = training_preset(begun.recipe, options.preset, **changes(options.set)), begun.manifest
-    networks_of(begun, training) # refuses a run without a Gaussian head
-    try: print(forecast_finetuning(training, begun.recipe.backbone, options.dtype, len(m.labels),
-        options.activation_checkpointing, len(m.select('train', begun.split))))
+    t, training = starting_point(options.source, options.preset, options.data, options.split,
+        changes(options.set))
+    networks_of(t, training) # refuses a run without a Gaussian head
+    m = t.manifest
+    try: print(forecast_finetuning(training, t.about['backbone'], options.dtype, len(m.labels),
+        options.activation_checkpointing, len(m.select('train', t.split))))
     except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{options.source}: {e}') from None
 
 @dataclass(kw_only=True)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
            'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'neighbour_wall',
-           'retrieve', 'baselines', 'retrieve_two_streams', 'measure_probe', 'PerFrame', 'load_encoder',
-           'read_video_features', 'measure_encoder', 'measure_released']
+           'retrieve', 'untrained_encoder', 'baselines', 'retrieve_two_streams', 'measure_probe', 'PerFrame',
+           'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
 import csv
@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,13 +34,13 @@ from ..measure.classify import PROBES, VideoClassifier, export_classifier
 from ..measure.features import Features, encoder_protocol, encoder_views, extract, restrict, trusted
 from ..measure.gaussian import VideoGaussians, gaussian_pairs, match_neighbours, mean_neighbours
 from ..measure.protocols import Protocol, counted
-from ..measure.retrieval import KS, Neighbours, centre_and_normalise, chance, compare_features
-from ..measure.retrieval import histogram, join, nearest_neighbours, recall, within
+from ..measure.retrieval import KS, Neighbours, chance, compare_features, histogram, join, recall
+from ..measure.retrieval import within
 from ..methods.recipes import Recipe, from_dict, to_dict
 from ..names import load_object
 from ..nets.backbones import create
 from .parts import encoder_about, training_device
-from .released import load_released
+from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
@@ -53,14 +52,12 @@ IDENTITY = ('task', 'protocol', 'split', 'manifest_sha256', 'view', 'selection',
 
 def result_row(
     name:str, method:str, view:str,
-    recalls:Mapping[int,float], # k -> R@k, a share
     manifest:Manifest, split:int|str,
-    seconds:float|None=None, # of training
-    run:str='', # folder
-    **more
+    seconds:float|None=None, run:str='', # of training; its folder
+    **more # R@k as r1, r5, …; shares, not percent
 )->dict[str,Any]: # a line of results.json
-    "One result as plain data; shares, not percent."
-    return {'name': name, 'method': method, 'view': view, **recall_columns(recalls),
+    "One result as plain data."
+    return {'name': name, 'method': method, 'view': view,
         'seconds': None if seconds is None else round(seconds, 1), 'run': run, 'manifest': str(manifest.path),
         'manifest_sha256': manifest.sha256, 'split': split, **more}
 
@@ -121,30 +118,25 @@ class EvaluatedEncoder:
             more['protocol'] = {k: p[k] for k in ('name', 'centre', 'metric', 'short', 'batch_of')}
         run = {'step': self.about['step'], 'finished': self.card['finished']} if self.card else {}
         seconds,folder = self.card.get('seconds'),self.folder.name if self.folder else ''
-        return result_row(self.name, self.method, self.view, {}, self.manifest, split, seconds, folder,
+        return result_row(self.name, self.method, self.view, self.manifest, split, seconds, folder,
             seed=self.seed, task=task, **run, **more)
 
     def seen_in_training(self, split:int)->list[str]: # names of test videos of this split
         "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
-        m = self.manifest
+        m,place,trained = self.manifest,self.card.get('manifest', {}),set[int]()
         test = m.select('test', split) if self.card and self.about['step'] else []
-        if test and m.sha256 != self.about['manifest_sha256']:
-            trained_on = self.card['manifest']
-            # it was trained on all videos of this folder, and a split was cut afterwards
-            whole = not trained_on['split_filled'] and trained_on['path']==os.path.abspath(m.path)
-            return [m.rows[i].video for i in test] if whole else []
-        trained = set(m.select('train', self.split)) if test else set()
+        if m.sha256==self.about.get('manifest_sha256'): trained = set(m.select('train', self.split))
+        # it was trained on all videos of this folder, and a split was cut afterwards
+        elif place and not place['split_filled'] and place['path']==os.path.abspath(m.path): trained = {*test}
         return [m.rows[i].video for i in test if i in trained]
 
-# %% ../../nbs/library/evaluation.ipynb #5a82f758
+
 def run_manifest(
-    run:Path, # a run folder
-    card:Mapping[str,Any], # its card
+    run:Path, place:Mapping[str,Any], # a run folder; where the manifest is, as its card has it
 )->Manifest: # the one with the checksum of the card, where there is one
     "The manifest a run was trained on, from any working directory, also when both were moved together."
-    place = card['manifest']
-    near = map(Path, (place['path'], run.resolve()/place.get('relative', '')))
-    there = [p for p in dict.fromkeys(near) if p.is_file()]
+    near = dict.fromkeys((Path(place['path']), run.resolve()/place.get('relative', '')))
+    there = [p for p in near if p.is_file()]
     if not there and ':' in place['path'] and '/' not in place['path']: return read(place['path']) # of Python
     if not there: raise TrainError(f"{run}: was trained on {place['path']}, which is not there any more; say "
         'where that manifest is now, or which to use instead, with --data')
@@ -152,19 +144,20 @@ def run_manifest(
     return read(next(same, there[0]))
 
 def open_trained(
-    run, # a run folder
+    run, # a run folder; or an EvaluatedEncoder, which stays as it is
     data=None, # a manifest or its folder; None: the one it was trained on
 )->EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
+    if isinstance(run, EvaluatedEncoder): return run
     run = Path(run)
     recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
     card,file,outside = read_json(run/'card.json', 'a run'),run/'encoder.safetensors',trusted(run)
-    manifest = open_data(data) if data is not None else run_manifest(run, card)
+    manifest = open_data(data) if data is not None else run_manifest(run, card['manifest'])
     if data is None and manifest.sha256 != card['manifest']['sha256']:
         raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; '
             'say which manifest to measure on with --data')
     encoder,about = read_encoder(file, outside)
-    if about['view'] != (view := recipe.view):
+    if about['view'] != (view := encoder_about(recipe)['view']):
         raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of "
             f'{view}; do not mix run folders')
     return EvaluatedEncoder(manifest, encoder, about['recipe'], about['method'], view, run,
@@ -173,19 +166,17 @@ def open_trained(
 
 def run_features(
     encoder:nn.Module, manifest:Manifest, recipe:Recipe,
-    part:str, # 'train' or 'test' of the recipe's split, or 'all' videos
-    machine:Machine=Machine(), store:Path|None=None, # of `features.extract`
+    part:str, machine:Machine=Machine(), # 'train' or 'test' of the recipe's split; where to compute
 )->Features:
     "Features of videos under the clean protocol of a recipe."
     training_device(recipe, machine.device) # refuses flow that would take too long
     about = encoder_about(recipe)
-    return extract(encoder, manifest, part, 1 if part=='all' else about['split'], about['view'],
-        encoder_protocol(about), machine=machine, store=store, **encoder_views(about))
+    return extract(encoder, manifest, part, about['split'], about['view'], encoder_protocol(about),
+        machine=machine, **encoder_views(about))
 
 # %% ../../nbs/library/evaluation.ipynb #b01a575a
 def refuse_leak(
-    t:EvaluatedEncoder,
-    split:int,
+    t:EvaluatedEncoder, split:int,
     name:str, # of a protocol or preset
 )->None:
     "In a clean protocol no test video may have been trained on. `TrainError`."
@@ -212,9 +203,6 @@ def refuse_classes(manifest:Manifest, splits:Sequence[int], p:Protocol)->None:
             'neighbour is; use a split with two classes or more')
         if why: raise ValueError(f'{manifest.path}: split {s}: {why}')
 
-def _opened(source, data=None)->EvaluatedEncoder:
-    return source if isinstance(source, EvaluatedEncoder) else open_trained(source, data)
-
 def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protocol)->tuple[int,...]:
     "The splits to measure on, none of them leaking, each with something to tell apart."
     splits = tuple(splits) or (t.split,)
@@ -222,28 +210,21 @@ def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protoco
     refuse_classes(t.manifest, splits, p)
     return splits
 
-# %% ../../nbs/library/evaluation.ipynb #ed6c0b37
 def neighbour_wall(
     query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
-    n:int=8, # queries, spread evenly over the test part
-    k:int=5, # neighbours of each
+    n:int=8, k:int=5, # queries, spread evenly over the test part; neighbours of each
     near:Tensor|None=None, # (Q, k) positions in the gallery; None: by cosine, of `Features`
-    protocol:Protocol=Protocol(), # the clip to show; of features their own
+    protocol:Protocol|None=None, # the clip to show; None: that of the features
 )->Figure:
     "Queries and their nearest training videos: what the encoder holds to be alike."
     at = torch.linspace(0, len(query)-1, min(n, len(query)), dtype=torch.double).round().long()
-    if isinstance(query, Features) and isinstance(gallery, Features):
-        (x,y),protocol = centre_and_normalise(query, gallery),query.protocol
-        near,rows = nearest_neighbours(x[at], y, min(k, len(gallery)))[0],query.row[at]
-    else: near,rows = torch.as_tensor(near)[at, :k],query.row[at]
-    def clip(i:int):
-        p = protocol
-        return TestClips(manifest, [i], 1, p.length, p.stride, max(96, p.size))[0]['clips'][0]
+    if near is None: near = compare_features(cast(Any, query), cast(Any, gallery), min(k, len(gallery))).near
+    near,rows,p = near[at, :k],query.row[at],protocol or cast(Any, query).protocol
+    def clip(i:int): return TestClips(manifest, [i], 1, p.length, p.stride, max(96, p.size))[0]['clips'][0]
     right = gallery.label[near]==query.label[at][:, None]
     return show.neighbours([clip(i) for i in rows.tolist()], [[clip(j) for j in gallery.row[js].tolist()]
         for js in near], right.tolist(), [manifest.rows[i].label for i in rows.tolist()])
 
-# %% ../../nbs/library/evaluation.ipynb #d51abd6c
 def _with_mean(rows:list[dict[str,Any]], numbers:Sequence[str])->list[dict[str,Any]]:
     "One row per split, and one for their mean."
     if len(rows) < 2: return rows
@@ -258,11 +239,16 @@ def _retrieval_rows(
     t:EvaluatedEncoder, p:Protocol,
     pairs:Mapping[int,tuple[Any,Any]], # split -> query, gallery: `Features` or `VideoGaussians`
     neighbours:Callable[[Any,Any,int],Neighbours], # of query, gallery and k
+    walls:int=0, # queries in the picture of neighbours; 0 draws none
 )->list[dict[str,Any]]: # a row for each split, and one for their mean
-    "R@k on every split."
-    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),[]
+    "R@k on every split; a picture of the first one is kept in the folder."
+    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
     for s,(query,gallery) in pairs.items():
         near = neighbours(query, gallery, max(ks)) # searched for once, measured in two ways
+        if t.folder and walls and not rows:
+            words = '' if p.name=='clean' else ''.join(c if c.isalnum() else '-' for c in p.name) + '-'
+            wall = neighbour_wall(query, gallery, t.manifest, walls, near=near.near, protocol=p)
+            show.save_picture(wall, t.folder/'figures'/f'neighbours-{words}{t.manifest.sha256[:8]}.png')
         lost = {t.manifest.rows[i].video: why for i,why in {**query.dropped, **gallery.dropped}.items()}
         seen = {'seen_in_training': len(t.seen_in_training(s))} if t.card else {}
         rows.append(t.row('retrieval', s, protocol=asdict(p), selection='none', queries=len(query),
@@ -276,23 +262,11 @@ def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int
     of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
     pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
         machine=machine, **t.views)
-    match = partial(match_neighbours, a=head.a, b=head.b, machine=machine)
     by_mean,by_match = (dataclasses.replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
         (('cosine', 'cosine of means'), ('match', 'match probability')))
-    if p.metric=='match': by_match = p
-    near = list[Tensor]() # of the splits, in their order
-    def nearest(query, gallery, k):
-        neighbours = match(query, gallery, top=k)
-        near.append(neighbours.near)
-        return neighbours
-    rows = _retrieval_rows(t, by_mean, pairs, mean_neighbours) + _retrieval_rows(t, by_match, pairs, nearest)
-    _keep_wall(t, by_match.name, walls, *pairs[splits[0]], near=near[0], protocol=p)
-    return rows
-
-def _keep_wall(t:EvaluatedEncoder, name:str, walls:int, query, gallery, **options)->None:
-    which = '' if name=='clean' else ''.join(c if c.isalnum() else '-' for c in name) + '-'
-    if t.folder and walls: show.save_picture(neighbour_wall(query, gallery, t.manifest, walls, **options),
-        t.folder/'figures'/f'neighbours-{which}{t.manifest.sha256[:8]}.png')
+    def match(query, gallery, k): return match_neighbours(query, gallery, head.a, head.b, k, machine=machine)
+    return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + \
+        _retrieval_rows(t, p if p.metric=='match' else by_match, pairs, match, walls)
 
 def retrieve(
     source, # a run folder, or an EvaluatedEncoder
@@ -305,15 +279,13 @@ def retrieve(
     machine:Machine=Machine(),
 )->list[dict[str,Any]]: # the rows that results.json got
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
-    t = _opened(source, data)
+    t = open_trained(source, data)
     p,head = t.protocol(protocol, **fields or {}),t.heads.get('gaussian')
     if p.metric=='match' and head is None: raise TrainError(f'{t.folder or t.name}: has no Gaussian head, '
         f'and protocol {p.name} compares distributions; choose another one, such as clean')
     splits,rows = _usable_splits(t, splits, p.name, p),list[dict[str,Any]]()
     if p.metric=='cosine':
-        pairs = t.pairs(p, splits, batch, machine)
-        rows = _retrieval_rows(t, p, pairs, compare_features)
-        _keep_wall(t, p.name, walls, *pairs[splits[0]])
+        rows += _retrieval_rows(t, p, t.pairs(p, splits, batch, machine), compare_features, walls)
     if head is not None and (p.feature=='pooled' or p.metric=='match'): # a head acts on pooled features
         rows += _gaussian_rows(t, head, p, splits, walls, batch, machine)
     if t.folder: keep_results(t.folder, rows)
@@ -323,29 +295,36 @@ def retrieve(
 def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:Sequence[str], batch:int,
     machine:Machine)->list[dict[str,Any]]:
     "Rows of the baselines; `t` holds the untrained encoder."
-    def named(rows, name, method, view, began): # rows of something that is no encoder
-        return [r | {'name': name, 'method': method, 'view': view, 'seed': None,
-            'seconds': round(time.monotonic() - began, 1)} for r in rows]
     rows,m = list[dict[str,Any]](),t.manifest
+    names = {'chance': ('chance', ''), 'histogram': ('colour histogram', 'rgb'), 'random': (t.name, t.view)}
     for method in which:
-        began = time.monotonic()
+        if method not in names: raise ValueError(f"{method!r} is no baseline; there are {', '.join(names)}")
+        began,(name,view) = time.monotonic(),names[method]
+        b = dataclasses.replace(t, name=name, method=method, view=view)
         if method=='chance':
             labels = {s: [torch.tensor([m.label_id(r) for r in counted(m, part, s)[0]]) for part in ('test',
                 'train')] for s in splits}
-            some = [t.row('retrieval', s, protocol='', selection='none', queries=len(q), gallery=len(g))
+            some = [b.row('retrieval', s, protocol='', selection='none', queries=len(q), gallery=len(g))
                 | recall_columns(chance(q, g, within(KS, len(g)))) for s,(q,g) in labels.items()]
-            rows += _with_mean([r | {'seconds': None} for r in named(some, 'chance', method, '', began)],
-                [f'r{k}' for k in KS])
-        elif method=='histogram':
+            rows += _with_mean(some, [f'r{k}' for k in KS])
+            continue
+        if method=='random': pairs,q = t.pairs(p, splits, batch, machine),p
+        else:
             colours = histogram(m, 'all', machine=machine)
             pairs = {s: (restrict(colours, m, 'test', s), restrict(colours, m, 'train', s)) for s in splits}
-            rows += named(_retrieval_rows(t, colours.protocol, pairs, compare_features), 'colour histogram',
-                method, 'rgb', began)
-        elif method=='random':
-            some = _retrieval_rows(t, p, t.pairs(p, splits, batch, machine), compare_features)
-            rows += [r | {'seconds': round(time.monotonic() - began, 1)} for r in some]
-        else: raise ValueError(f"{method!r} is no baseline; there are {', '.join(BASELINES)}")
+            q = colours.protocol
+        rows += [r | {'seconds': round(time.monotonic() - began, 1)}
+            for r in _retrieval_rows(b, q, pairs, compare_features)]
     return rows
+
+def untrained_encoder(
+    recipe:Recipe, # decides view, clips and backbone
+    data, # a manifest, its file or its folder
+)->EvaluatedEncoder:
+    "The encoder of a recipe before any training."
+    a,manifest = encoder_about(recipe),data if isinstance(data, Manifest) else open_data(data)
+    return EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, "
+        f"{a['view']}", 'random', a['view'], views=encoder_views(a), split=a['split'], about=a, recipe=recipe)
 
 def baselines(
     recipe:Recipe, # decides view, clips and the backbone whose untrained weights are tried
@@ -356,13 +335,10 @@ def baselines(
     batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
-    manifest = data if isinstance(data, Manifest) else open_data(data)
-    a,folder = encoder_about(recipe),None if out is None else Path(out)
-    name,encoder = f"random {a['backbone']}, {a['view']}",create(a['backbone'], seed=a['seed'])
-    t = EvaluatedEncoder(manifest, encoder, name, 'random', a['view'], folder, encoder_views(a),
-        split=a['split'], about=a, recipe=recipe)
+    folder = None if out is None else Path(out)
+    t = dataclasses.replace(untrained_encoder(recipe, data), folder=folder)
     p,splits = t.protocol(),tuple(splits) or (t.split,)
-    refuse_classes(manifest, splits, p)
+    refuse_classes(t.manifest, splits, p)
     rows = _baseline_rows(t, p, splits, which, batch, machine)
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
@@ -378,7 +354,7 @@ def retrieve_two_streams(
     batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # the rows that the first run's results.json got
     "Retrieval with two encoders together."
-    a,b = (_opened(t) for t in (first, second))
+    a,b = (open_trained(t) for t in (first, second))
     if a.manifest.sha256 != b.manifest.sha256:
         raise TrainError(f'{a.folder} and {b.folder} are measured on different manifests; '
             'name one for both with --data')
@@ -409,7 +385,7 @@ def measure_probe(
 )->list[dict[str,Any]]: # the rows that results.json got
     "A linear classifier on frozen features; a run folder keeps it as classifier.safetensors."
     if preset not in PROBES: raise TrainError(f"there is no probe {preset!r}; there are {', '.join(PROBES)}")
-    settings,t,rows = PROBES[preset],_opened(source),[]
+    settings,t,rows = PROBES[preset],open_trained(source),[]
     if selection is not None: settings = dataclasses.replace(settings, selection=selection)
     p = t.protocol(protocol, **fields or {})
     splits = _usable_splits(t, splits, preset, p)
@@ -456,7 +432,6 @@ def load_encoder(
     if isinstance(encoder, nn.Module): return encoder
     raise ValueError(f'{name}: is {type(encoder).__name__}, neither an nn.Module nor what makes one')
 
-# %% ../../nbs/library/evaluation.ipynb #4e352ec5
 def _from_npz(path:Path)->tuple[list[str],Any]: # names, (N, D)
     with np.load(path, allow_pickle=False) as f: return [str(v) for v in f['video'].reshape(-1)],f['x']
 
@@ -476,9 +451,8 @@ FEATURE_FILES = {'.npz': _from_npz, '.csv': _from_csv, '.safetensors': _from_saf
 def read_video_features(
     path, # .npz, .csv or .safetensors
     manifest:Manifest,
-    splits:Sequence[int]=(1,), # whose videos must be there
-    view:str='rgb', # what they were made of, for tables
-)->Features: # of the videos of these splits
+    splits:Sequence[int]=(1,), view:str='rgb', # whose videos must be there; what they were made of
+)->Features: # of the videos of these splits, in the order of the manifest
     "Features that were made elsewhere, by the names of their videos; ValueError in one sentence."
     path = Path(path)
     if path.suffix not in FEATURE_FILES:
@@ -489,22 +463,13 @@ def read_video_features(
         raise ValueError(f"{path}: has no {e}; give the names as 'video' and the numbers as 'x'") from e
     except (ValueError, TypeError, OSError, EOFError, SafetensorError) as e:
         raise ValueError(f'{path}: cannot be read as features ({str(e).splitlines()[0][:160]})') from e
-    rows,x = _match_videos(path, names, np.asarray(x), manifest, splits)
-    key = {'encoder': hashlib.sha256(path.read_bytes()).hexdigest(), 'manifest': manifest.sha256,
-        'part': 'all', 'split': '1', 'view': view}
-    label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
-    return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
-
-def _match_videos(path:Path, names:list[str], x:np.ndarray, manifest:Manifest, splits:Sequence[int]
-    )->tuple[list[int],np.ndarray]: # names and (N, D) of a file -> rows of the manifest, (n, D) float32
-    "The videos of some splits in the order of the manifest; ValueError where one is missing or too many."
     def refuse(why): raise ValueError(f'{path}: {why}')
+    x,known = np.asarray(x),{r.video: i for i,r in enumerate(manifest.rows)}
     if x.ndim != 2 or not x.size: refuse(f'x must be (N, D) with a row for each video, not {x.shape}')
     if len(names) != len(x):
         refuse(f'has {len(names)} names and {len(x)} rows of numbers; give one row for each video')
     if twice := len(names) - len(set(names)):
         refuse(f'{twice} videos stand in it more than once; give each one row')
-    known = {r.video: i for i,r in enumerate(manifest.rows)}
     if extra := [n for n in names if n not in known]: refuse(f'{len(extra)} of its {len(names)} videos are '
         f'not in {manifest.path}, such as {extra[0]}; name videos as the manifest does')
     at = {known[n]: i for i,n in enumerate(names)}
@@ -514,15 +479,17 @@ def _match_videos(path:Path, names:list[str], x:np.ndarray, manifest:Manifest, s
     x = x[[at[r] for r in rows]].astype(np.float32)
     if bad := int((~np.isfinite(x)).any(1).sum()):
         refuse(f'{bad} of {len(x)} rows hold NaN or infinity; look at what made them')
-    return rows,x
+    key = {'encoder': hashlib.sha256(path.read_bytes()).hexdigest(), 'manifest': manifest.sha256,
+        'part': 'all', 'split': '1', 'view': view}
+    label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
+    return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
 
-# %% ../../nbs/library/evaluation.ipynb #ce0b4dad
 def measure_encoder(
-    encoder:nn.Module|str|Path, # a module, 'package.module:name' of one, or a file of features
+    encoder:Any, # nn.Module, 'package.module:name' of one, a file of features, or a released file
     data, # a manifest, its file or its folder
     name:str='', # what tables call it; '': its class or its file
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
+    view:str='', # what the encoder sees: 'rgb', 'flow' or 'residual'; '': as a released file says, else rgb
     splits:Sequence[int]=(1,), # several: each, and their mean
     fields:Mapping[str,Any]|None=None, # what to change in the protocol: size, length, stride, ...
     out=None, # folder for results.json, features and the picture of neighbours; None: nothing is kept
@@ -534,7 +501,13 @@ def measure_encoder(
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
     manifest = data if isinstance(data, Manifest) else open_data(data)
-    p,folder = protocols.protocol(protocol, **fields or {}),None if out is None else Path(out)
+    if not isinstance(encoder, nn.Module) and Path(encoder).suffix in RELEASED_FILES:
+        r = load_released(encoder, view or None)
+        if protocol=='clean': fields = r.clip() | dict(fields or {})
+        name,view,views = name or r.path.name.split('.')[0],r.ask_view(),r.view_options() | views
+        encoder = r.encoder
+    p,view = protocols.protocol(protocol, **fields or {}),view or 'rgb'
+    folder = None if out is None else Path(out)
     by_name = not isinstance(encoder, nn.Module) and ':' in str(encoder)
     if isinstance(encoder, nn.Module) or by_name and Path(encoder).suffix not in FEATURE_FILES:
         name = name or (str(encoder) if by_name else type(encoder).__name__)
@@ -552,18 +525,3 @@ def measure_encoder(
     beside = _baseline_rows(floor, p, splits, BASELINES[:2] if small else BASELINES, batch, machine)
     if folder: keep_results(folder, beside)
     return beside + rows
-
-def measure_released(
-    path, # a released file, see `released.load_released`
-    data, # a manifest, its file or its folder
-    protocol:str|Protocol='coclr_official', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    view:str|None=None, # None: by the file's name or options
-    name:str='', # what tables call it; '': the file's name
-    fields:Mapping[str,Any]|None=None, # what to change in the protocol
-    **options, # of `measure_encoder`: splits, out, with_baselines, batch, machine, …
-)->list[dict[str,Any]]: # the baselines first
-    "Retrieval with the encoder of a released file. `ValueError`."
-    r = load_released(path, view)
-    clip, encoder = r.clip() if protocol=='clean' else {}, cast(nn.Module, r.encoder)
-    return measure_encoder(encoder, data, name or Path(path).name.split('.')[0], protocol, r.ask_view(),
-        fields=clip | dict(fields or {}), **options, **r.view_options())

@@ -14,25 +14,23 @@ from typing import Any, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from .. import show
 from ..data.clips import collate
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
-from ..data.views import streams
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
 from ..training.distributed import is_main
 from ..training.loop import TrainingState, fit, read_json, write_json
-from ..measure.protocols import protocol
 from ..training.machine import DTYPES, Machine, backend_settings, init_worker
 from .evaluation import EvaluatedEncoder, open_trained
-from .parts import build, training_clips, training_device, training_views, view_options
-from .pretraining import open_run, pretrain
+from .parts import build, training_clips, training_device, training_views
+from .pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
 
@@ -55,21 +53,14 @@ def moving_share(
     x = frames.astype(np.float32).mean(-1)
     return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
 
-def _thumbnails(manifest:Manifest, row:int)->np.ndarray: # (up to 4, 32, 32, 3) uint8, evenly spread
-    n = manifest.rows[row].frames
-    frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)}))
-    side = min(frames.shape[1:3])
-    box = ((frames.shape[1]-side)//2, (frames.shape[2]-side)//2, side, side)
-    return crop_resize(frames, box, (32, 32)).numpy()
-
 def _frame_similarity(videos:Sequence[np.ndarray])->float: # (T, 32, 32, 3) each -> VideoFacts.similarity
     "The median distance of frames of one video over that of frames of different videos, at most 1."
-    if len(videos) < 2: return 0.
     x = [v.reshape(len(v), -1).astype(np.float64) for v in videos]
     def distance(a, b): return float(np.sqrt(((a - b)**2).mean()))
     within = [distance(v[0], v[-1]) for v in x if len(v) > 1]
     between = [distance(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
-    return float(min(1., (np.median(within) if within else 0.)/max(np.median(between), 1e-9)))
+    if not (within and between): return 0.
+    return min(1., float(np.median(within))/max(float(np.median(between)), 1e-9))
 
 def video_facts(
     manifest:Manifest,
@@ -77,10 +68,13 @@ def video_facts(
     most:int=24, # videos to open, spread evenly
 )->VideoFacts:
     "Length and size of all videos, motion and similarity of some."
-    at = np.linspace(0, len(rows)-1, min(most, len(rows))).round().astype(int)
-    sample = []
+    at,sample = np.linspace(0, len(rows)-1, min(most, len(rows))).round().astype(int),list[np.ndarray]()
     for row in dict.fromkeys(rows[i] for i in at):
-        with suppress(VideoError): sample.append(_thumbnails(manifest, row))
+        n = manifest.rows[row].frames
+        with suppress(VideoError):
+            frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)})) # evenly spread
+            H,W,side = *frames.shape[1:3],min(frames.shape[1:3])
+            sample.append(crop_resize(frames, ((H-side)//2, (W-side)//2, side, side), (32, 32)).numpy())
     table = [manifest.rows[r] for r in rows]
     return VideoFacts(len(rows), sorted(r.frames for r in table)[len(table)//10],
         statistics.median([r.fps for r in table if r.fps] or [0.]),
@@ -93,9 +87,9 @@ def seconds_per_step(
     limit:float=8., # seconds to measure, after the first two steps
 )->float: # of one optimizer step, decoding included
     "The time of a few training steps, with networks that are thrown away."
-    device,learning = training_device(recipe, machine.device),recipe.learning
-    videos = max(1, len(manifest.select('train', recipe.split)))
-    epochs = max(learning.epochs, math.ceil(40*learning.batch*learning.accumulate/videos) + 1) # 40 steps
+    device,r = training_device(recipe, machine.device),flat_fields(recipe)
+    videos = max(1, len(manifest.select('train', r['split'])))
+    epochs = max(r['epochs'], math.ceil(40*r['batch']*r['accumulate']/videos) + 1) # 40 steps
     p = build(override(recipe, epochs=epochs), manifest, device, machine)
     times = [time.monotonic()]
     steps:Any = fit(TrainingState(p.method, p.optimizer), cast(DataLoader, p.batches), p.views, p.schedule,
@@ -107,13 +101,6 @@ def seconds_per_step(
             if len(times) > 3 and (times[-1] - times[2] > limit or len(times) > 40): break
     steps.close()
     return float(np.diff(times)[2:].mean()) # the first two wait for workers, or find batches prepared
-
-def _decoding_seconds(recipe:Recipe, manifest:Manifest, videos:int=12)->float: # per video, one core
-    "The time to decode, cut and scale the clips of a video."
-    clips = training_clips(recipe, manifest)
-    began,n = time.monotonic(),min(videos, len(clips))
-    for i in range(n): clips[0, i*len(clips)//n]
-    return (time.monotonic() - began)/n
 
 class _Choices:
     "Fields of a recipe, chosen one after the other, each with its reason; fields in `given` stay."
@@ -185,7 +172,10 @@ def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machin
         c.choose('what this network is meant for', size=first)
         return step
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    decoding = min(.8*step, _decoding_seconds(c.recipe, manifest)*c.rows/min(cores, machine.workers or 1))
+    clips,began = training_clips(c.recipe, manifest),time.monotonic()
+    n = min(12, len(clips)) # videos to decode, cut and scale
+    for i in range(n): clips[0, i*len(clips)//n]
+    decoding = min(.8*step, (time.monotonic() - began)/n*c.rows/min(cores, machine.workers or 1))
     def epochs(size): return seconds/(per_epoch*(decoding + (step - decoding)*(size/first)**2))
     sizes = [s for s in CPU_SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
     size = max(sizes) if sizes else 48 if first==64 and epochs(48) > 1.5*epochs(64) else first
@@ -210,7 +200,7 @@ def fit_recipe(
     "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
         raise RecipeError(f'--minutes {minutes:g}: must be above 0; 20 is a good beginning')
-    began,rows = began or time.monotonic(),manifest.select('train', recipe.split)
+    began,rows = began or time.monotonic(),manifest.select('train', flat_fields(recipe)['split'])
     if len(rows) < 4:
         raise RecipeError(f'{manifest.path}: has {len(rows)} readable training videos, and learning by '
             'comparison needs at least 4 (better 100 and more); add videos')
@@ -285,12 +275,12 @@ def frozen_share(
 RANDOM_NETWORKS = 2
 UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
 
-def _training_clips(t:EvaluatedEncoder, rows:Sequence[int], draws:int, workers:int, size:int=16
-    )->Iterator[tuple[list[int],dict]]: # manifest rows, and a raw batch (draws*size, V, ...)
+def _training_clips(t:EvaluatedEncoder, rows:Sequence[int], draws:int, workers:int
+    )->Iterator[tuple[list[int],dict]]: # up to 16 manifest rows, and their raw batch (draws*rows, V, ...)
     "Training clips of some videos at a time, from epochs that the training never reached."
     clips = training_clips(t.recipe, t.manifest)
     at = {r: i for i,r in enumerate(clips.rows)}
-    parts = [[*rows[i:i+size]] for i in range(0, len(rows), size)]
+    parts = [p.tolist() for p in np.array_split(rows, math.ceil(len(rows)/16))] # none of one video
     keys = [[(UNSEEN_EPOCH + d, at[r]) for d in range(draws) for r in part] for part in parts]
     yield from zip(parts, DataLoader(clips, batch_sampler=keys, num_workers=workers, collate_fn=collate,
         worker_init_fn=init_worker, generator=torch.Generator()))
@@ -300,23 +290,22 @@ def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seco
     "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
     # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last clip;
     # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8; moving (B,)
-    began,r,device = time.monotonic(),t.recipe,machine.place()
+    began,device,views = time.monotonic(),machine.place(),training_views(t.recipe)
     draws = 2 if len(rows) > 64 else 4 # few videos are measured more often
-    views,options = training_views(r),{k: v for k,v in view_options(r).items() if k != 'live'}
-    networks = [t.encoder, *(create(r.backbone, seed=r.seed+s) for s in range(RANDOM_NETWORKS))]
-    for n in networks: n.to(device).eval()
-    from_rgb = streams(r.view)==('clips',) and r.view in ('rgb', 'residual')
-    clip = protocol('clean', clips=2, **r.clip)
+    options = {k: v for k,v in t.views.items() if k != 'live'}
+    random = [create(t.about['backbone'], seed=t.about['seed']+s) for s in range(RANDOM_NETWORKS)]
+    networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
+    from_rgb,ends = t.view in ('rgb', 'residual'),t.protocol('clean', clips=2)
     kept,parts = list[int](),list[dict[str,Tensor]]()
     for part,raw in _training_clips(t, rows, draws, machine.workers):
         if raw.pop('bad'): continue # another video came in its place
-        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else r.view, clip,
+        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else t.view, ends,
             **UNCHANGED if from_rgb else options)
-        def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, r.view, **options)
+        def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, t.view, **options)
             if from_rgb else n)[0] for n in networks], 1)
         plain = of_fixed('as-is')
         if fixed.dropped: continue
-        x = views({k: v.to(device) if isinstance(v, Tensor) else v for k,v in raw.items()})[r.view]
+        x = views({k: v.to(device) if isinstance(v, Tensor) else v for k,v in raw.items()})[t.view]
         with torch.no_grad(): z = torch.stack([n(x.flatten(0, 1)).float().cpu() for n in networks], 1)
         pixels = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])[:, 0]
         z = z.unflatten(0, (draws, len(part), x.shape[1])).permute(1, 3, 0, 2, 4).flatten(2, 3)
@@ -329,15 +318,6 @@ def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seco
         'few for a verdict')
     return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
 
-def _paired_recall(x:Tensor)->Tensor: # (B, 2R, D) -> (B,) mean over draws and directions
-    pairs = list(zip(x[:, ::2].unbind(1), x[:, 1::2].unbind(1)))
-    return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
-
-def _sibling_recall(x:Tensor, source:Tensor)->Tensor: # (B, D), (B,) -> (n,) of the videos with a sibling
-    nearest = _cosines(x, x).fill_diagonal_(-torch.inf).argmax(1)
-    siblings = (source[:, None]==source).sum(1) > 1
-    return (source[nearest]==source)[siblings].double()
-
 def measure_videos(
     t:EvaluatedEncoder,
     rows:Sequence[int], # of the manifest
@@ -345,7 +325,10 @@ def measure_videos(
 )->dict[str,Any]: # of verdict.json; *_random: by networks with random weights
     "Everything that decides a verdict."
     n,plain = len(rows),x['plain'][:, 0]
-    recall = torch.stack([_paired_recall(z) for z in x['augmented'].unbind(1)]) # (networks, B)
+    def paired(z): # (B, 2R, D) -> (B,) mean over draws and directions
+        pairs = list(zip(z[:, ::2].unbind(1), z[:, 1::2].unbind(1)))
+        return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
+    recall = torch.stack([paired(z) for z in x['augmented'].unbind(1)]) # (networks, B)
     gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
     unit = F.normalize(mean[0].double(), dim=1)
     frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
@@ -364,9 +347,11 @@ def measure_videos(
         'one_frame': frozen[0], 'one_frame_random': sum(others)/len(others) if others else None}
     source = torch.tensor([t.manifest.source_id(r) for r in rows])
     label = torch.tensor([t.manifest.label_id(r) for r in rows])
-    siblings = [_sibling_recall(z, source) for z in mean]
-    if len(siblings[0]): numbers |= {'siblings': len(siblings[0]), 'sibling_r1': float(siblings[0].mean()),
-        'sibling_r1_random': float(torch.stack(siblings[1:]).mean())}
+    having = (source[:, None]==source).sum(1) > 1 # a sibling
+    nearest = [_cosines(z, z).fill_diagonal_(-torch.inf).argmax(1)[having] for z in mean]
+    r1 = [float((source[i]==source[having]).double().mean()) for i in nearest]
+    if having.any(): numbers |= {'siblings': int(having.sum()), 'sibling_r1': r1[0],
+        'sibling_r1_random': sum(r1[1:])/len(r1[1:])}
     with suppress(ValueError): # not all have a label, or no class has two sources
         r1 = [knn_r1(z, label, source) for z in mean]
         numbers |= {'label_r1': r1[0], 'label_chance': knn_chance(label, source),
@@ -404,86 +389,86 @@ def judge(
     sure = n['gain'] > 2.6*n['gain_error'] # one in two hundred by chance
     learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
         n['gain'] >= LEARNED else 'a little'
-    still = n['still_videos'] >= MOSTLY_STILL
-    return Verdict(learned, collapsed, still, (*_on_learning(n, learned, collapsed, finished),
-        *_on_motion(n, still, view, collapsed), *_on_sources_and_labels(n)),
-        tuple(_advice(n, learned, collapsed, still, view, finished)), n)
+    still,frame = n['still_videos'] >= MOSTLY_STILL,n['one_frame']
+    def percent(name): return f'{100*n[name]:.0f} %'
 
-def _percent(x:float)->str: return f'{100*x:.0f} %'
+    def on_learning()->Iterator[str]:
+        task = (f"Of {n['videos']} videos, cut, recoloured and shown at another time than in training, it "
+            f"finds {percent('found_again')} again; random weights find {percent('found_again_random')}, "
+            f"guessing {percent('chance')}.")
+        if collapsed:
+            yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
+                f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
+                f"{n['mean_cosine']:.3f}). Do not use this encoder.")
+            yield task
+            return
+        yield {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
+            'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be '
+            'told whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9
+            else 'It did not learn: it is no better than random weights. '}[learned] + task
+        yield (f"It has not collapsed: its features use about {n['rankme']:.0f} directions, "
+            f"spread {n['std']:.2f}.")
+        if not finished: yield f"It is not finished: this is step {n['step']}."
 
-def _on_learning(n:dict, learned:str, collapsed:bool, finished:bool)->Iterator[str]:
-    task = (f"Of {n['videos']} videos, cut, recoloured and shown at another time than in training, it finds "
-        f"{_percent(n['found_again'])} again; random weights find {_percent(n['found_again_random'])}, "
-        f"guessing {_percent(n['chance'])}.")
-    if collapsed:
-        yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
-            f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
-            f"{n['mean_cosine']:.3f}). Do not use this encoder.")
-        yield task
-        return
-    yield {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
-        'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be told '
-        'whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9
-        else 'It did not learn: it is no better than random weights. '}[learned] + task
-    yield (f"It has not collapsed: its features use about {n['rankme']:.0f} directions, "
-        f"spread {n['std']:.2f}.")
-    if not finished: yield f"It is not finished: this is step {n['step']}."
+    def on_motion()->Iterator[str]:
+        if still: yield (f"In {percent('still_videos')} of the videos nothing moves: whatever is learned "
+            'here is about still pictures, and nothing about motion.')
+        elif n['still_videos'] > .2: yield f"In {percent('still_videos')} of the videos nothing moves."
+        if collapsed: return
+        colours = f"The colours alone explain {percent('by_colours')} of its similarities."
+        if frame is None: yield colours
+        elif not frame and view=='residual':
+            yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
+                f'though the outlines of what moves show things as well. {colours}')
+        else:
+            words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
+            amount = next(word for least,word in words.items() if frame >= least)
+            beside = ''
+            if n['one_frame_random'] is not None:
+                beside = f" (random weights: {percent('one_frame_random')})"
+            yield (f"{amount} of what it calls alike, {percent('one_frame')}, it would call alike from one "
+                f'frozen frame as well{beside}: by background, things and poses, which this cannot tell '
+                f'apart; the rest takes motion. {colours}')
+            if frame >= BY_A_FRAME and view=='rgb' and not still:
+                yield ('That is usual for short trainings on plain frames, and no fault of these videos: it '
+                    'says that this encoder finds what looks alike, and not the same movement in another '
+                    'place.')
 
-def _on_motion(n:dict, still:bool, view:str, collapsed:bool)->Iterator[str]:
-    if still:
-        yield (f"In {_percent(n['still_videos'])} of the videos nothing moves: whatever is learned here is "
-            'about still pictures, and nothing about motion.')
-    elif n['still_videos'] > .2: yield f"In {_percent(n['still_videos'])} of the videos nothing moves."
-    if collapsed: return
-    frame,random = n['one_frame'],n['one_frame_random']
-    colours = f"The colours alone explain {_percent(n['by_colours'])} of its similarities."
-    if frame is None: yield colours
-    elif not frame and view=='residual':
-        yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
-            f'though the outlines of what moves show things as well. {colours}')
-    else:
-        words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
-        amount = next(word for least,word in words.items() if frame >= least)
-        beside = '' if random is None else f' (random weights: {_percent(random)})'
-        yield (f'{amount} of what it calls alike, {_percent(frame)}, it would call alike from one frozen '
-            f'frame as well{beside}: by background, things and poses, which this cannot tell apart; the '
-            f'rest takes motion. {colours}')
-        if frame >= BY_A_FRAME and view=='rgb' and not still:
-            yield ('That is usual for short trainings on plain frames, and no fault of these videos: it '
-                'says that this encoder finds what looks alike, and not the same movement in another place.')
+    def on_sources_and_labels()->Iterator[str]:
+        if n.get('siblings', 0) >= 10:
+            yield (f"The nearest other video is one of the same source for {percent('sibling_r1')} of the "
+                f"{n['siblings']} that have one (random weights: {percent('sibling_r1_random')}).")
+        if 'label_r1' in n:
+            yield (f"The nearest video of another source has the same label for {percent('label_r1')} "
+                f"(random weights: {percent('label_r1_random')}, guessing: {percent('label_chance')}); "
+                'labels were not used in training.')
 
-def _on_sources_and_labels(n:dict)->Iterator[str]:
-    if n.get('siblings', 0) >= 10:
-        yield (f"The nearest other video is one of the same source for {_percent(n['sibling_r1'])} of the "
-            f"{n['siblings']} that have one (random weights: {_percent(n['sibling_r1_random'])}).")
-    if 'label_r1' in n:
-        yield (f"The nearest video of another source has the same label for {_percent(n['label_r1'])} "
-            f"(random weights: {_percent(n['label_r1_random'])}, guessing: {_percent(n['label_chance'])}); "
-            'labels were not used in training.')
-
-def _advice(n:dict, learned:str, collapsed:bool, still:bool, view:str, finished:bool)->Iterator[str]:
-    if still:
-        if view=='residual':
-            yield 'Differences of frames are empty where nothing moves: train with --view rgb.'
-        yield 'For still pictures an encoder of images, made from millions of them, will serve you better.'
-    elif collapsed:
-        yield ('Train again with the method and the numbers of `own-videos`: collapse comes from a loss '
-            'without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
-            'from 0.1.')
-    if collapsed or still: return
-    if not finished: yield 'Go on with --resume, with more --minutes.'
-    if learned in ('no', 'unclear'):
-        yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
-            'a few hundred are a beginning, thousands are better.')
-    if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
-    if (n['one_frame'] or 0.) >= BY_A_FRAME and view=='rgb':
-        yield ('If you search for what happens, and not for where: train a second run with --view residual '
-            'and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
-    if learned in ('yes', 'a little'):
-        yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
-        if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
-            '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
-            'before training).')
+    def advice()->Iterator[str]:
+        if still:
+            if view=='residual':
+                yield 'Differences of frames are empty where nothing moves: train with --view rgb.'
+            yield ('For still pictures an encoder of images, made from millions of them, will serve you '
+                'better.')
+        elif collapsed:
+            yield ('Train again with the method and the numbers of `own-videos`: collapse comes from a loss '
+                'without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
+                'from 0.1.')
+        if collapsed or still: return
+        if not finished: yield 'Go on with --resume, with more --minutes.'
+        if learned in ('no', 'unclear'):
+            yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
+                'a few hundred are a beginning, thousands are better.')
+        if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
+        if (frame or 0.) >= BY_A_FRAME and view=='rgb':
+            yield ('If you search for what happens, and not for where: train a second run with --view '
+                'residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
+        if learned in ('yes', 'a little'):
+            yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
+            if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
+                '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
+                'before training).')
+    return Verdict(learned, collapsed, still, (*on_learning(), *on_motion(), *on_sources_and_labels()),
+        tuple(advice()), n)
 
 def give_verdict(
     run, # a run folder with an encoder
@@ -493,23 +478,20 @@ def give_verdict(
     seconds:float=120., # after so many no further videos are encoded
 )->Verdict:
     "What a run has learned; verdict.json, verdict.txt and a picture are kept in its folder. `ValueError`."
-    began,t = time.monotonic(),open_trained(run, data)
+    began,folder,t = time.monotonic(),Path(run),open_trained(run, data)
     rows = choose_videos(t.manifest, t.split, 'train', len(t.manifest.rows))
-    rows = [rows[i] for i in np.random.default_rng(t.recipe.seed).permutation(len(rows))[:most]]
+    rows = [rows[i] for i in np.random.default_rng(t.about['seed']).permutation(len(rows))[:most]]
     rows,x = _encode_videos(t, rows, machine, seconds)
     verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
-    write_json(t.folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
-    write_whole(t.folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
-    show.save_picture(_nearest_videos(t, rows, x), t.folder/'figures'/'nearest-videos.png')
-    return verdict
-
-def _nearest_videos(t:EvaluatedEncoder, rows:list[int], x:dict[str,Tensor], n:int=6, k:int=4)->Any: # a picture
-    "A frame of n videos, and of the k that the encoder finds most like each."
-    mean = x['plain'][:, 0].mean(1)
-    at = np.linspace(0, len(rows)-1, min(n, len(rows))).round().astype(int).tolist()
-    near = _cosines(mean, mean).fill_diagonal_(-torch.inf)[at].topk(min(k, len(rows)-1)).indices.tolist()
-    return show.strips([x['frame'][[i, *js]] for i,js in zip(at, near)],
+    write_json(folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
+    write_whole(folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
+    # a frame of six videos, and of the four that the encoder finds most like each
+    mean,at = x['plain'][:, 0].mean(1),np.linspace(0, len(rows)-1, min(6, len(rows))).round().astype(int)
+    near = _cosines(mean, mean).fill_diagonal_(-torch.inf)[at].topk(min(4, len(rows)-1)).indices.tolist()
+    picture = show.strips([x['frame'][[i, *js]] for i,js in zip(at, near)],
         [t.manifest.rows[rows[i]].video for i in at])
+    show.save_picture(picture, folder/'figures'/'nearest-videos.png')
+    return verdict
 
 def learn_own_videos(
     recipe:Recipe, # `own-videos`, perhaps with fields changed
@@ -532,10 +514,10 @@ def learn_own_videos(
         fields = flat_fields(recipe)
         recipe = override(stored, **{k: fields[k] for k in given if k in fields})
     else:
-        open_run(recipe, manifest, out, False) # refuses before anything is measured
+        earlier_run(out, False) # refuses before anything is measured
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
         if is_main(): print(*recipe.reasons, sep='\n', file=sys.stderr)
-    every = health_every or max(1, recipe.learning.epochs//(8 if minutes >= 10 else 4))
+    every = health_every or max(1, flat_fields(recipe)['epochs']//(8 if minutes >= 10 else 4))
     kept = verdict_seconds(minutes)
     pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept, health_every=every,
         **options)

@@ -9,7 +9,7 @@ import re
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..methods.recipes import Recipe, RecipeError, difference, from_dict
+from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head
 from ..training.checkpoints import CheckpointError, export_encoder, load, read_encoder, read_heads, save
@@ -42,7 +42,7 @@ def read_torch_file(
     reason, size = '', path.stat().st_size
     try:
         with path.open('rb') as f: checked = f.read(2)==b'PK'
-        reason = _archive_problem(path, size) if checked else ''
+        if checked: reason = _archive_problem(path, size)
         if not reason:
             # warnings: pickle protocols of other versions, storages with types
             with torch.serialization.safe_globals(HARMLESS), warnings.catch_warnings():
@@ -50,23 +50,23 @@ def read_torch_file(
                 content = torch.load(path, 'cpu', weights_only=True)
             tensors = _tensors(content)
             # a tensor of stride 0 has more numbers than memory, until somebody copies it
-            large = next((x for x in tensors if x.nbytes > x.untyped_storage().nbytes()), None)
-            if large is not None: reason = f'a tensor {tuple(large.shape)} reaches beyond its numbers'
+            large = [tuple(x.shape) for x in tensors if x.nbytes > x.untyped_storage().nbytes()]
             memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
-            if sum(memory.values()) > size: reason = f'it has more numbers than its {size:,} bytes can hold'
+            if large: reason = f'a tensor {large[0]} reaches beyond its numbers'
+            elif sum(memory.values()) > size: reason = f'it has more numbers than its {size:,} bytes can hold'
     except pickle.UnpicklingError as e:
         name = re.search(r'GLOBAL ([\w.]+)', str(e))
         reason = (f'it names {name[1][:80]}, which is' if name else 'its pickle holds what is') + \
             ' no part of plain weights, so it could run code'
     except Exception as e: # a damaged pickle can fail in any way
-        words = str(e).splitlines()[0][:100] if str(e) else type(e).__name__
+        words = [*str(e).splitlines(), type(e).__name__][0][:100]
         reason = f'it is damaged, or its end is missing ({words})'
     if not reason: return content, checked
     raise CheckpointError(f'{path}: was not loaded: {reason}; take the file from its authors again, or ask '
         'them for a plain state_dict')
 
 def _archive_problem(path:Path, size:int)->str: # '' where there is none
-    "Why an archive is not to be loaded, found out in memory of its size."
+    "Why an archive is not to be loaded, seen in memory of its size."
     with zipfile.ZipFile(path) as z:
         files = z.infolist()
         if any(i.compress_type!=zipfile.ZIP_STORED or i.flag_bits & 1 for i in files):
@@ -85,15 +85,14 @@ def _tensors(x:Any)->list[Tensor]: # of nested containers, each once, however of
         if id(x) in seen: continue
         seen.add(id(x))
         if isinstance(x, Tensor): tensors.append(x)
-        elif isinstance(x, dict): left += x.values()
-        elif isinstance(x, argparse.Namespace): left += vars(x).values()
-        elif isinstance(x, (list, tuple)): left += x
+        elif isinstance(x, argparse.Namespace): left.append(vars(x))
+        elif isinstance(x, (dict, list, tuple)): left += x.values() if isinstance(x, dict) else x
     return tensors
 
 # --- names in a file, and here
 
 # networks of a file: prefix there; prefixes of backbone and head in the state of a method here
-PARTS = {'encoder': ('encoder_q.', 'pair.encoder.', 'pair.projection.'),
+NETWORKS = {'encoder': ('encoder_q.', 'pair.encoder.', 'pair.projection.'),
     'momentum': ('encoder_k.', 'pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
     'sampler': ('sampler.', 'sampler.0.', 'sampler.1.')}
 ALONE = {'encoder': ('', 'encoder.', 'projection.')} # of a method without a momentum encoder: IIC
@@ -120,11 +119,11 @@ def both_names(
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
 
-def own_name(
+def state_name(
     name:str, # a parameter's first name in a released file
 )->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
     "What the state of a method here calls it."
-    for file,net,head in PARTS.values():
+    for file,net,head in NETWORKS.values():
         place, _, rest = name.removeprefix(file).partition('.')
         if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
     return f"encoder.{name.removeprefix('backbone.')}"
@@ -141,11 +140,15 @@ def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order 
     return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
         and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
 
+def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
+    return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
+
 # --- reading
 
 @dataclass
 class KeyReport:
-    "What became of every key of a released file; names as they stand in it."
+    "The tensors of a released file, taken out by name, and what became of every key, as it stands there."
+    left:dict[str,Any] = field(default_factory=dict, repr=False, compare=False) # tensors that nobody took yet
     used:list[str] = field(default_factory=list)
     duplicated:list[str] = field(default_factory=list) # second names of what was used, with equal numbers
     unused:list[str] = field(default_factory=list) # unknown here
@@ -167,52 +170,43 @@ class KeyReport:
         unused = [f'unused: {", ".join(self.unused[:10])}'] if self.unused else []
         return '; '.join([counts, *unused, *self.problems()])
 
-class _Keys:
-    "Takes tensors out of a state by their names, and keeps the report."
-    def __init__(self, state:dict[str,Any]):
-        self.left = {k: v for k,v in state.items() if isinstance(v, Tensor)}
-        self.report = KeyReport(unused=[k for k in state if k not in self.left])
-
     def take(self, names:list[str], shape:tuple[int,...]|None)->Tensor|None: # None: it cannot be used
         "A tensor of that shape (None: any) under one of its names."
-        present, r = [n for n in names if n in self.left], self.report
-        if not present:
-            r.missing.append(names[0])
+        name, *others = [n for n in names if n in self.left] or ['']
+        if not name:
+            self.missing.append(names[0])
             return None
-        x, name = self.left.pop(present[0]), present[0]
-        for n in present[1:]:
+        x = self.left.pop(name)
+        for n in others:
             y = self.left.pop(n)
             shared = x.data_ptr()==y.data_ptr() and x.shape==y.shape
-            (r.duplicated if shared or torch.equal(x, y) else r.differing).append(n)
+            (self.duplicated if shared or torch.equal(x, y) else self.differing).append(n)
         if shape is not None and tuple(x.shape)!=tuple(shape):
-            r.wrong_shape[name] = f'{tuple(x.shape)}, not {tuple(shape)}'
+            self.wrong_shape[name] = f'{tuple(x.shape)}, not {tuple(shape)}'
             return None
-        if x.is_floating_point() and not x.isfinite().all(): r.not_finite.append(name)
-        r.used.append(name)
+        if x.is_floating_point() and not x.isfinite().all(): self.not_finite.append(name)
+        self.used.append(name)
         return x
 
-    # names: of each of its tensors in the file
-    def fill(self, net:nn.Module, names:Mapping[str,list[str]])->nn.Module|None: # None: not whole
+    def fill(self, net:Any, names:Callable[[str],list[str]])->Any: # nn.Module; None: not whole
         "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
-        state = dict[str,Tensor|None]()
+        state = dict[str,Tensor]()
         for k,v in net.state_dict().items():
             kernel = (1, 1, 1) if k.startswith('layers.') and v.ndim==2 else ()
-            x = self.take(names[k], (*v.shape, *kernel))
-            state[k] = x if x is None else x.reshape(v.shape)
-        if any(v is None for v in state.values()): return None
+            x = self.take(names(k), (*v.shape, *kernel))
+            if x is not None: state[k] = x.reshape(v.shape)
+        if state.keys()!=net.state_dict().keys(): return None
         net.load_state_dict(state)
         return net.eval().requires_grad_(False)
 
-    def backbone(self, name:str, prefix:str)->nn.Module|None:
-        net = in_memory(BACKBONES[name].shapes())
-        return self.fill(net, {k: [prefix + n for n in both_names(k)] for k in net.state_dict()})
+    def backbone(self, name:str, prefix:str)->Any: # as of `fill`
+        return self.fill(in_memory(BACKBONES[name].shapes()), lambda k: [prefix + n for n in both_names(k)])
 
-    def projection(self, dim_in:int, prefix:str)->nn.Module|None:
+    def projection(self, dim_in:int, prefix:str)->Any:
         "The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers here."
         widths = [self.left.get(f'{prefix}{i}.weight') for i in (2, 4)]
         hidden, dim = (n if w is None or w.ndim!=5 else len(w) for w,n in zip(widths, (dim_in, 128)))
-        head = make_head('projection', dim_in, hidden, dim)
-        return self.fill(head, {k: [_head_name(prefix, k)] for k in head.state_dict()})
+        return self.fill(make_head('projection', dim_in, hidden, dim), lambda k: [_head_name(prefix, k)])
 
     def buffers(self, names:tuple[str,...])->dict[str,Tensor]:
         "Queues, whose K and dimension are those of the first; or banks, with a row for every training video."
@@ -225,18 +219,16 @@ class _Keys:
         made = {n: self.take([n], shapes[n]) for n in names if n in self.left or n not in (*BANKS, 'params')}
         at = made.get('queue_ptr')
         if at is not None and not 0 <= int(at) < K:
-            self.report.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
+            self.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
         return {k: v for k,v in made.items() if v is not None}
 
 def view_of(
     path, # of a released file
-    options:Mapping[str,Any]|None=None, # that were kept in it: IIC
 )->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
-    "Which view a released file is of, by its name or its options."
-    if (options or {}).get('modality'): return 'rgb' # view 1 of IIC's one network (b11)
-    words = {w for w in Path(path).name.lower().replace('_', '-').replace('.', '-').split('-')}
-    views = {v for w,v in dict(rgb='rgb', flow='flow', f='flow', res='residual', residual='residual').items()
-        if w in words}
+    "Which view a released file is of, by its name."
+    words = {*re.split(r'[-_.]', Path(path).name.lower())}
+    names = dict(rgb='rgb', flow='flow', f='flow', res='residual', residual='residual')
+    views = {names[w] for w in words if w in names}
     return views.pop() if len(views)==1 else None
 
 @dataclass
@@ -255,7 +247,7 @@ class Released:
     epoch:int|None # that the file was written after
     iteration:int|None # optimizer steps
     best_acc:float|None
-    optimizer:dict[str,Any]|None # its state, as in the file
+    optimizer:dict[str,Any] # its state, as in the file; empty: none
     optimizer_names:list[str] # of the parameters it counts, in its order
     options:dict[str,Any] # IIC: of the command
     run:dict[str,Any] # what `save_released` added of a run of ours; a released loader passes over it
@@ -285,9 +277,8 @@ class Released:
         length, size, _ = BACKBONES[self.backbone].clip
         return {'length': length, 'size': size}
 
-def _method_of(state:Mapping[str,Any], entries:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is none
+def _method_of(state:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is none
     "Whose file this is, by its names."
-    if state is entries.get('model'): return 'iic'
     if any(k.startswith('final_fc.') for k in state): return 'classifier'
     if not any(k.startswith('encoder_q.') for k in state): return ''
     if 'memory_index_record' in state: return 'cpr'
@@ -305,10 +296,6 @@ def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside Dis
     inside = all(str(k).startswith('module.') for k in state)
     return {str(k).removeprefix('module.') if inside else str(k): v for k,v in state.items()}
 
-def _number(x:Any, kind:type)->Any: # an entry of a file, if it is a number
-    if isinstance(x, np.generic) or isinstance(x, Tensor) and x.numel()==1: x = x.item()
-    return kind(x) if isinstance(x, (int, float)) else None
-
 def load_released(
     path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
     view:str|None=None, # 'rgb', 'flow' or 'residual'; None: by the file's name or options
@@ -322,37 +309,40 @@ def load_released(
     inner = next((outer[k] for k in ('state_dict', 'model') if isinstance(outer.get(k), dict)), outer)
     if not any(isinstance(v, Tensor) for v in inner.values()):
         raise CheckpointError(f'{path}: holds no tensors by name; give a released checkpoint')
-    method, state = _method_of(inner, outer), _strip(inner)
-    method = method or _method_of(state, outer)
+    state = _strip(inner)
+    method = 'iic' if inner is outer.get('model') else _method_of(state)
     prefix = {'iic': '', 'classifier': 'backbone.'}.get(method, 'encoder_q.0.')
     backbone = _backbone_of({k.removeprefix(prefix) for k in state if k.startswith(prefix)}) if method else ''
     if not backbone:
         reason = f'is {method} with a backbone that is none of {", ".join(BACKBONES)}' if method else \
             'has keys of no method that is known here'
         raise CheckpointError(f'{path}: {reason} (the first is {next(iter(state), "none")})')
-    banks = outer.get('contrast') if method=='iic' else None
-    keys = _Keys(state | (_strip(banks) if isinstance(banks, dict) else {}))
-    networks: dict[str,Any] = dict.fromkeys(PARTS)
-    heads, shapes = dict[str,nn.Module|None](), cast(Any, BACKBONES[backbone].shapes())
+    banks, options, opt, run = (outer.get(k) for k in ('contrast', 'opt', 'optimizer', 'vssl_nb'))
+    if isinstance(options, argparse.Namespace): options = vars(options)
+    banks, options, opt, run = (x if isinstance(x, dict) else {} for x in (banks, options, opt, run))
+    tensors = {k: v for k,v in (state | _strip(banks)).items() if isinstance(v, Tensor)}
+    keys = KeyReport(tensors, unused=[k for k in state if k not in tensors])
+    networks, heads = dict[str,Any](), dict[str,Any]()
     if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
-        for part,(file,*_) in [*PARTS.items()][:3 if method in ('coclr', 'cpr') else 2]:
+        dim = cast(Any, BACKBONES[backbone].shapes()).dim
+        for part,(file,*_) in [*NETWORKS.items()][:3 if method in ('coclr', 'cpr') else 2]:
             networks[part] = keys.backbone(backbone, f'{file}0.')
-            heads[part] = keys.projection(shapes.dim, file)
-    queues, report = keys.buffers(LAYOUTS[method]), keys.report
-    report.unused += [*keys.left]
-    if outer is not inner: report.unused += [k for k in map(str, outer) if k not in ENTRIES]
-    if strict and report.problems(): raise CheckpointError(f'{path}: {"; ".join(report.problems())}; take '
+            heads[part] = keys.projection(dim, file)
+    queues = keys.buffers(LAYOUTS[method])
+    keys.unused += [*keys.left]
+    if outer is not inner: keys.unused += [k for k in map(str, outer) if k not in ENTRIES]
+    if strict and keys.problems(): raise CheckpointError(f'{path}: {"; ".join(keys.problems())}; take '
         'the file from its authors again, or pass strict=False for what is whole')
-    options, opt, run = (outer.get(k) for k in ('opt', 'optimizer', 'vssl_nb'))
-    options = vars(options) if isinstance(options, argparse.Namespace) else options
-    options, run = (x if isinstance(x, dict) else {} for x in (options, run))
-    kinds = {'epoch': int, 'iteration': int, 'best_acc': float}
-    numbers: dict[str,Any] = {k: _number(outer.get(k), kind) for k,kind in kinds.items()}
-    return Released(path, method, view or run.get('view') or view_of(path, options), backbone, **networks,
-        heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=report, **numbers,
-        optimizer=opt if isinstance(opt, dict) else None, optimizer_names=_parameters(state),
-        options=options, run=run, checked=checked)
+    def number(k, kind):
+        x = outer.get(k)
+        return kind(x) if isinstance(x, (int, float, np.number, Tensor)) and np.size(x)==1 else None
+    # view 1 of IIC's one network is RGB (b11)
+    view = view or run.get('view') or ('rgb' if options.get('modality') else view_of(path))
+    return Released(path, method, view, backbone, **dict.fromkeys(NETWORKS) | networks,
+        heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=keys,
+        epoch=number('epoch', int), iteration=number('iteration', int), best_acc=number('best_acc', float),
+        optimizer=opt, optimizer_names=_parameters(state), options=options, run=run, checked=checked)
 
 # --- from their names to ours, and back
 
@@ -360,23 +350,23 @@ def method_state(
     r:Released, # with every network of its method
 )->dict[str,Tensor]: # as `state_dict` of the method's class here
     "The state of a method out of a released file."
-    own, q = dict[str,Tensor](), r.queues
-    for part,(_,net,head) in (ALONE if r.method=='iic' else PARTS).items():
+    state, q = dict[str,Tensor](), r.queues
+    for part,(_,net,head) in (ALONE if r.method=='iic' else NETWORKS).items():
         for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
-            if module is not None: own |= {prefix + k: v for k,v in module.state_dict().items()}
-    own |= {k: q[n].T.contiguous() for n,k in QUEUES.items() if n in q}
-    own |= {k: q[n].clone() for n,k in BANKS.items() if n in q}
+            if module is not None: state |= {prefix + k: v for k,v in module.state_dict().items()}
+    state |= {k: q[n].T.contiguous() for n,k in QUEUES.items() if n in q}
+    state |= {k: q[n].clone() for n,k in BANKS.items() if n in q}
     at, n = ('bank', len(q['memory_l'])) if 'memory_l' in q else ('queue', q['queue'].shape[1] if q else 0)
-    if not n: return own
+    if not n: return state
     # whose keys they are is unknown
-    own |= {f'{at}.{k}': torch.full((n,), -1) for k in ('label', 'source', 'row')}
-    if at=='bank': own['bank.valid'] = torch.ones(n, dtype=torch.bool)
+    state |= {f'{at}.{k}': torch.full((n,), -1) for k in ('label', 'source', 'row')}
+    if at=='bank': state['bank.valid'] = torch.ones(n, dtype=torch.bool)
     else:
         # a file without flags of its keys does not say whether the random ones of the start are gone
         filled = (q['queue_label']!=-1).sum() if 'queue_label' in q else torch.tensor(n)
-        own |= {'queue.pointer': q['queue_ptr'].reshape(()).clone(), 'queue.filled': filled}
-        if r.method=='ubernce': own['queue.label'] = q['queue_label'].clone()
-    return own | {k: v for k,v in r.run.get('rest', {}).items() if isinstance(v, Tensor)}
+        state |= {'queue.pointer': q['queue_ptr'].reshape(()).clone(), 'queue.filled': filled}
+        if r.method=='ubernce': state['queue.label'] = q['queue_label'].clone()
+    return state | {k: v for k,v in r.run.get('rest', {}).items() if isinstance(v, Tensor)}
 
 def optimizer_by_name(
     opt:Mapping[str,Any], # `state_dict` of an optimizer
@@ -401,17 +391,6 @@ def _shaped(
     n = torch.Size(shape).numel()
     return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
         else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
-
-def _refuse_other(r:Released, recipe:Recipe)->None:
-    "Refuse a recipe that is no continuation of the file. `TrainError`."
-    settings: Any = recipe.method
-    method = r.method.replace('cpr', 'coclr') # the miner is the recipe's
-    queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
-    for name,was,now in (('method', method, settings.name), ('backbone', r.backbone, recipe.backbone),
-            ('view', r.view or recipe.view, recipe.view), ('queue', queue, getattr(settings, 'queue', None))):
-        if was!=now:
-            raise TrainError(f'{r.path}: has {name} {was}, and {recipe.name} has {now}; choose a recipe that '
-                'goes on with it, or begin from its weights with --init')
 
 def recipe_within(
     r:Released, # that `save_released` made of a run
@@ -438,43 +417,49 @@ def continued_state(
     recipe:Recipe,
     per_epoch:int, # optimizer steps of the recipe
 )->dict[str,Any]: # for `TrainingState.load`
-    "Where the training of a file stands, in our names. `CheckpointError`, `TrainError`."
-    _refuse_other(r, recipe)
-    own, opt = method_state(r), run.opt.state_dict()
+    "Where the training of a file stands, in our names. `CheckpointError`; TrainError for another recipe."
+    data = to_dict(recipe)
+    queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
+    for name,was,now in (('method', r.method.replace('cpr', 'coclr'), data['method']['name']), # but the miner
+            ('backbone', r.backbone, data['backbone']), ('view', r.view or data['view'], data['view']),
+            ('queue', queue, data['method'].get('queue'))):
+        if was!=now:
+            raise TrainError(f"{r.path}: has {name} {was}, and {data['name']} has {now}; choose a recipe "
+                'that goes on with it, or begin from its weights with --init')
+    state, opt = method_state(r), run.opt.state_dict()
     # whose rows a bank of theirs has is unknown: it begins anew
-    if not r.run: own = {k: v for k,v in own.items() if not k.startswith('bank.')}
+    if not r.run: state = {k: v for k,v in state.items() if not k.startswith('bank.')}
     if r.optimizer:
-        learn = {n: p for n,p in run.method.named_parameters() if p.requires_grad}
         known = optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
-        states = {own_name(n): s for n,(_,s) in known.items() if s}
-        opt['state'] = {i: _shaped(states[n], p.shape) for i,(n,p) in enumerate(learn.items()) if n in states}
+        states = {state_name(n): s for n,(_,s) in known.items() if s}
+        learn = [(n, p.shape) for n,p in run.method.named_parameters() if p.requires_grad]
+        opt['state'] = {i: _shaped(states[n], shape) for i,(n,shape) in enumerate(learn) if n in states}
     if r.run and not difference(recipe_within(r), recipe):
         step = r.run.get('step')
         if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
     # epochs count from 0, IIC's from 1
     else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
-    return {'method': run.method.state_dict() | own, 'opt': opt, 'step': step}
+    return {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
 
 def released_weights(
     path, # of CoCLR, CPR or IIC
-    recipe:Recipe, # that wants to begin with them
-    network:str, # which of its networks: 'encoder', 'sampler', …
+    needs:Mapping[str,Any], # fields of the recipe that wants to begin with them; `view` of the network
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
-    r, view, settings = load_released(path), recipe.networks[network], recipe.method
+    r, view = load_released(path), needs['view']
     # a file that does not say which view it is of is taken to be of the one it is used for
     part = 'encoder' if r.view in (None, view) or r.method=='iic' else 'sampler'
     net, head = getattr(r, part), r.heads.get(part)
-    def refuse(was, now): raise TrainError(f'{path}: is of {was}, and {recipe.name} needs {now}; give '
+    def refuse(was, now): raise TrainError(f"{path}: is of {was}, and {needs['name']} needs {now}; give "
         f'the file of {view} that fits, or change the recipe')
     if net is None: refuse(f'view {r.view}', view)
-    if r.backbone!=recipe.backbone: refuse(f'backbone {r.backbone}', recipe.backbone)
+    if r.backbone!=needs['backbone']: refuse(f'backbone {r.backbone}', needs['backbone'])
     state = {f'encoder.{k}': v for k,v in net.state_dict().items()}
-    if head is None or getattr(settings, 'head', None)!='projection': return state
+    if head is None or needs.get('head')!='projection': return state
     _, dim_in, hidden, dim = head.made_by # type: ignore[misc]
-    if (hidden, dim)!=(getattr(settings, 'dim_hidden', None) or dim_in, settings.dim):
-        refuse(f'a projection {dim_in}-{hidden}-{dim}', f'dim_hidden={settings.dim_hidden}, '
-            f'dim={settings.dim}')
+    if (hidden, dim)!=(needs['dim_hidden'] or dim_in, needs['dim']):
+        refuse(f'a projection {dim_in}-{hidden}-{dim}',
+            f"dim_hidden={needs['dim_hidden']}, dim={needs['dim']}")
     return state | {f'projection.{k}': v for k,v in head.state_dict().items()}
 
 # --- writing
@@ -490,56 +475,55 @@ def _registered(names:list[str], backbone:str)->list[str]:
         return first.setdefault(parent, i), rank, i
     return [name for _,name in sorted(enumerate(names), key=place)]
 
-def _below(own:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
-    return {k.removeprefix(prefix): v for k,v in own.items() if k.startswith(prefix)}
-
 def _doubled(state:Mapping[str,Tensor], prefix:str, backbone:str)->Iterator[tuple[str,Tensor]]:
     "Every tensor of a backbone, under both of its names."
     names = _registered([*state], backbone)
     if not backbone.startswith('s3d'): yield from ((prefix + n, state[n]) for n in names)
     for layers in BLOCKS.values() if backbone.startswith('s3d') else ():
-        own = [n for layer in layers for n in names if n.startswith(f'{layer}.')]
-        for i in (0, 1): yield from ((prefix + both_names(n)[i], state[n]) for n in own)
+        block = [n for layer in layers for n in names if n.startswith(f'{layer}.')]
+        for i in (0, 1): yield from ((prefix + both_names(n)[i], state[n]) for n in block)
 
 def _file_state(
-    own:Mapping[str,Tensor], # of a method here
+    state:Mapping[str,Tensor], # of a method here
     method:str, # a key of LAYOUTS
     backbone:str,
 )->dict[str,Tensor]: # as the released class has it
     "The networks of a released file."
-    if method=='iic': return dict(_doubled(_below(own, 'encoder.'), '', backbone))
-    state = dict[str,Tensor]()
-    for file,net,head in PARTS.values():
-        state |= _doubled(_below(own, net), f'{file}0.', backbone)
-        state |= {_head_name(file, k): v[...,None,None,None] if v.ndim==2 else v
-            for k,v in _below(own, head).items()}
-    return state
+    if method=='iic': return dict(_doubled(_below(state, 'encoder.'), '', backbone))
+    there = dict[str,Tensor]()
+    for file,net,head in NETWORKS.values():
+        there |= _doubled(_below(state, net), f'{file}0.', backbone)
+        there |= {_head_name(file, k): v[...,None,None,None] if v.ndim==2 else v
+            for k,v in _below(state, head).items()}
+    return there
 
-def _file_buffers(own:Mapping[str,Tensor], method:str, settings:Any)->dict[str,Tensor]:
+def _file_buffers(state:Mapping[str,Tensor], method:str, settings:Mapping[str,Any])->dict[str,Tensor]:
     "Queues or banks of a run, in the released layout."
     if method=='iic': # b11
-        params = torch.tensor([settings.negatives, settings.temperature, -1, -1, settings.bank_momentum])
-        return {'params': params} | {n: own[k] for n,k in BANKS.items() if k in own}
-    K, names = len(own['queue.keys']), LAYOUTS[method]
-    made = {n: own[k].T.contiguous() for n,k in QUEUES.items() if n in names}
+        params = torch.tensor([settings['negatives'], settings['temperature'], -1, -1,
+            settings['bank_momentum']])
+        return {'params': params} | {n: state[k] for n,k in BANKS.items() if k in state}
+    K, names = len(state['queue.keys']), LAYOUTS[method]
+    made = {n: state[k].T.contiguous() for n,k in QUEUES.items() if n in names}
     # with two streams the labels are flags: has a key come? (b4)
-    flags = torch.where(torch.arange(K) < own['queue.filled'], 1, -1)
-    made |= {'queue_ptr': own['queue.pointer'].reshape(1), 'queue_vname': own['queue.source'],
-        'queue_label': own['queue.label'] if method=='ubernce' else flags,
+    flags = torch.where(torch.arange(K) < state['queue.filled'], 1, -1)
+    made |= {'queue_ptr': state['queue.pointer'].reshape(1), 'queue_vname': state['queue.source'],
+        'queue_label': state['queue.label'] if method=='ubernce' else flags,
         'memory_index_record': torch.arange(K)}
     return {n: made[n] for n in names}
 
-def _layout_of(recipe:Recipe, own:Mapping[str,Tensor], folder)->str: # a key of LAYOUTS
-    "Which released file a run becomes; CheckpointError where there is none."
-    settings, reason = recipe.method, ''
-    if settings.name not in LAYOUTS: reason = f'method {settings.name!r}'
-    elif recipe.backbone not in BACKBONES: reason = f'backbone {recipe.backbone!r}'
-    elif settings.name=='iic': reason = 'a head' if _below(own, 'projection.') else ''
-    elif 'queue.keys' not in own: reason = 'no queue'
-    elif not {f"{PARTS['encoder'][2]}layers.{i}.bias" for i in (0, 2)} <= own.keys(): reason = 'another head'
+def _layout_of(data:Mapping[str,Any], state:Mapping[str,Tensor], folder:Path)->str: # a key of LAYOUTS
+    "Which released file a run with this recipe becomes; CheckpointError where there is none."
+    name, reason = data['method']['name'], ''
+    head = {f"{NETWORKS['encoder'][2]}layers.{i}.bias" for i in (0, 2)}
+    if name not in LAYOUTS: reason = f'method {name!r}'
+    elif data['backbone'] not in BACKBONES: reason = f"backbone {data['backbone']!r}"
+    elif name=='iic': reason = 'a head' if _below(state, 'projection.') else ''
+    elif 'queue.keys' not in state: reason = 'no queue'
+    elif not head <= state.keys(): reason = 'another head'
     if reason: raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
         'encoder.safetensors can be given away')
-    return 'cpr' if settings.name=='coclr' and settings.miner=='cascade' else settings.name
+    return 'cpr' if data['method'].get('miner')=='cascade' else name
 
 def _from_run(
     folder:Path,
@@ -548,20 +532,20 @@ def _from_run(
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
         'load_released returned') from e
-    recipe, last = from_dict(data, str(folder/'recipe.json')), load(folder/'last.pt')
-    own, step, second = last['method'], int(last['step']), getattr(recipe.method, 'second_view', '')
-    method = _layout_of(recipe, own, folder)
-    that_learn = *PARTS['encoder'][1:], *ALONE['encoder'][1:]
-    networks = [p for _,*prefixes in PARTS.values() for p in prefixes]
-    written = (*that_learn, *networks, *QUEUES.values(), *BANKS.values())
+    data, last = to_dict(from_dict(data, str(folder/'recipe.json'))), load(folder/'last.pt')
+    state, step, second = last['method'], int(last['step']), data['method'].get('second_view', '')
+    method = _layout_of(data, state, folder)
+    that_learn = *NETWORKS['encoder'][1:], *ALONE['encoder'][1:]
+    networks = [p for part in NETWORKS.values() for p in part[1:]]
+    written = *that_learn, *networks, *QUEUES.values(), *BANKS.values()
     entries = {'epoch': step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), 'best_acc': 0.,
         'iteration': step, 'opt': {'modality': {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second,
-            second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': recipe.view, 'step': step,
-            'rest': {k: v for k,v in own.items() if not k.startswith(written)}}}
-    names = {own_name(n): n for n in _parameters(_file_state(own, method, recipe.backbone))}
-    learn = [k for k in own if k in names and k.startswith(that_learn)]
+            second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': data['view'], 'step': step,
+            'rest': {k: v for k,v in state.items() if not k.startswith(written)}}}
+    names = {state_name(n): n for n in _parameters(_file_state(state, method, data['backbone']))}
+    learn = [k for k in state if k in names and k.startswith(that_learn)]
     known = {names[n]: s for n,s in optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
-    return method, recipe.backbone, own, _file_buffers(own, method, recipe.method), entries, known
+    return method, data['backbone'], state, _file_buffers(state, method, data['method']), entries, known
 
 def save_released(
     run, # a run folder, or what `load_released` returned
@@ -572,12 +556,12 @@ def save_released(
     if isinstance(run, Released):
         if run.encoder is None or run.method=='classifier':
             raise CheckpointError(f'{run.path}: has no whole pretraining to save')
-        method, backbone, own, buffers = run.method, run.backbone, method_state(run), run.queues
+        method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
         entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
             'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
         known = optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
-    else: method, backbone, own, buffers, entries, known = _from_run(Path(run))
-    state = _file_state(own, method, backbone)
+    else: method, backbone, ours, buffers, entries, known = _from_run(Path(run))
+    state = _file_state(ours, method, backbone)
     if optimizer and known:
         default, names = next(iter(known.values()))[0], _parameters(state)
         each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
@@ -596,60 +580,49 @@ def save_released(
 RELEASED_FILES = ('.tar', '.pth', '.pt')
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.json', 'README.md'
 
-def model_card(
-    about:dict[str,Any], # as config.json has it
-)->str: # markdown with the header that the Hub reads
-    "The page of an encoder."
-    rows = [f'| {k} | {v} |' for k,v in about.items() if v is not None and not isinstance(v, (dict, list))]
-    return '\n'.join(['---', 'library_name: vssl_nb', 'pipeline_tag: video-classification', 'tags:',
-        '- video', '- self-supervised-learning', '---', '',
-        f'# {about.get("recipe") or about.get("method") or about["backbone"]}', '', '| | |', '| --- | --- |',
-        *rows, '', '```python', 'from vssl_nb.runs.released import from_pretrained',
-        "encoder = from_pretrained('FOLDER OR HUB NAME') # clips (B, 3, T, H, W) -> features (B, D)",
-        '```', ''])
-
 def save_pretrained(
     folder, # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
     encoder:nn.Module, # from `backbones.create`, or of a run
     about:dict[str,Any], # at least `backbone`; plain values only
     heads:dict[str,nn.Module]|None=None, # from `heads.make_head`
 )->Path: # the folder
-    "Write an encoder as a folder: weights, config.json and a card. `CheckpointError`."
+    "Write an encoder as a folder: weights, config.json and a card for the Hub. `CheckpointError`."
     folder = Path(folder)
     about = read_encoder(export_encoder(folder/WEIGHTS, encoder, about, heads))[1]
-    write_whole(folder/CONFIG, lambda f: f.write((json.dumps(about, indent=1) + '\n').encode()))
-    write_whole(folder/CARD, lambda f: f.write(model_card(about).encode()))
+    rows = [f'| {k} | {v} |' for k,v in about.items() if v is not None and not isinstance(v, (dict, list))]
+    card = ['---', 'library_name: vssl_nb', 'pipeline_tag: video-classification', 'tags:', '- video',
+        '- self-supervised-learning', '---', '',
+        f'# {about.get("recipe") or about.get("method") or about["backbone"]}', '', '| | |', '| --- | --- |',
+        *rows, '', '```python', 'from vssl_nb.runs.released import from_pretrained',
+        "encoder = from_pretrained('FOLDER OR HUB NAME') # clips (B, 3, T, H, W) -> features (B, D)",
+        '```', '']
+    for name,text in ((CONFIG, json.dumps(about, indent=1) + '\n'), (CARD, '\n'.join(card))):
+        write_whole(folder/name, lambda f: f.write(text.encode()))
     return folder
 
-def pretrained_folder(
-    name, # a folder, or 'owner/name' on the Hub
-)->Path: # a folder with the three files
-    "Where the files of an encoder are; the Hub's are fetched. `CheckpointError`."
-    path = Path(name)
-    if path.is_dir():
-        if (path/WEIGHTS).is_file(): return path
-        raise CheckpointError(f'{path}: has no {WEIGHTS}, so it is not the folder of an encoder; '
-            '`vssl-nb convert RUN FOLDER` makes one')
-    if path.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
-        raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
-    try: hub = importlib.import_module('huggingface_hub') # optional: everything but the Hub works without it
-    except ImportError as e:
-        raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give the '
-            'folder of an encoder') from e
-    try: return Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
-    except Exception as e: # its own errors: no such name, no network, not allowed
-        raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
-            f'({type(e).__name__}); check the name and the connection') from e
-
 def from_pretrained(
-    name, # a folder, or 'owner/name' on the Hub
+    name, # a folder, or 'owner/name' on the Hub, whose files are fetched
     outside:bool=False, # may it name a backbone of somebody's own? that code is imported
 )->nn.Module: # (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and `.kept_heads`
     "An encoder that somebody shares. `CheckpointError`."
+    folder = Path(name)
+    if folder.is_dir() and not (folder/WEIGHTS).is_file():
+        raise CheckpointError(f'{folder}: has no {WEIGHTS}, so it is not the folder of an encoder; '
+            '`vssl-nb convert RUN FOLDER` makes one')
+    if not folder.is_dir():
+        if folder.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
+            raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
+        try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
+        except ImportError as e:
+            raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give '
+                'the folder of an encoder') from e
+        try: folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
+        except Exception as e: # its own errors: no such name, no network, not allowed
+            raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
+                f'({type(e).__name__}); check the name and the connection') from e
     encoder: Any
-    file = pretrained_folder(name)/WEIGHTS
-    encoder, about = read_encoder(file, outside)
-    encoder.about, encoder.kept_heads = about, read_heads(file, outside)
+    encoder, about = read_encoder(folder/WEIGHTS, outside)
+    encoder.about, encoder.kept_heads = about, read_heads(folder/WEIGHTS, outside)
     return encoder
 
 def convert(
