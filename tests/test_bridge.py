@@ -17,7 +17,7 @@ from vssl_nb.methods.recipes import find, override
 from vssl_nb.training.machine import Machine
 
 OPTIONS = dict(device='cpu', workers=0, progress=False)
-SMALL = dict(batch=8, epochs=2, test_clips=1)
+SMALL = dict(batch=8, epochs=2, test_clips=1, length=8, size=16)
 
 
 def call(*args, cwd, code=0):
@@ -91,15 +91,15 @@ def test_command_line(home):
     out = call('convert', 'rgb', 'mine-rgb.tar', cwd=home)
     assert 'mine-rgb.tar' in out
     rows = call('retrieve', 'mine-rgb.tar', '--data', 'videos', '--protocol', 'coclr_official',
-        '--set', 'length=8', 'size=32', '--out', 'measured', '--workers', '0', cwd=home)
+        '--set', 'length=8', 'size=16', '--out', 'measured', '--workers', '0', cwd=home)
     assert 'mine-rgb' in rows
     results = json.loads((home/'measured'/'results.json').read_text())
     assert any(r['name']=='mine-rgb' and r['protocol']['name']=='coclr_official' for r in results)
     call('convert', 'mine-rgb.tar', 'moved', '--data', 'videos', cwd=home)
     assert json.loads((home/'moved'/'card.json').read_text())['finished']
     call('pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init', 'mine-rgb.tar', '--out', 'begun',
-        '--epochs', '1', '--batch', '8', '--queue', '16', '--workers', '0', '--quiet', '--device', 'cpu',
-        cwd=home)
+        '--epochs', '1', '--batch', '8', '--queue', '16', '--length', '8', '--size', '16', '--workers', '0',
+        '--quiet', '--device', 'cpu', cwd=home)
     given = json.loads((home/'begun'/'card.json').read_text())['given']
     assert given['init_from']['run']=='mine-rgb.tar'
     call('convert', 'mine-rgb.tar', 'shared', cwd=home)
@@ -116,7 +116,7 @@ def test_cotraining_begins_with_files(home):
     save_released(home/'rgb', home/'a-rgb.tar')
     save_released(home/'residual', home/'unnamed.tar')
     small = ['--workers', '0', '--quiet', '--device', 'cpu', '--set', 'epochs=1', 'batch=8', 'queue=16',
-        'topk=3', 'test_clips=1']
+        'topk=3', 'test_clips=1', 'length=8', 'size=16']
     call('cotrain', 'coclr-toy', '--data', 'videos', '--out', 'co', '--init', 'a-rgb.tar',
         'residual=unnamed.tar', *small, cwd=home)
     cards = {p.parent.name: json.loads(p.read_text()) for p in (home/'co').glob('*/card.json')}
@@ -139,10 +139,10 @@ def test_mistakes_on_the_command_line(home):
             ('there is no', ['convert', 'none.tar', 'x.tar']),
             ('is a run already', ['convert', 'rgb', 'new', '--data', 'videos']),
             ('--recipe makes a run', ['convert', 'b-rgb.tar', 'new', '--recipe', 'infonce-toy-rgb']),
-            ('needs residual', ['pretrain', 'infonce-toy-residual', '--data', 'videos', '--init',
-                'b-rgb.tar']),
-            ('damaged, or its end', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--init',
-                'short-rgb.tar'])):
+            ('needs residual', ['pretrain', 'infonce-toy-residual', '--data', 'videos', '--batch', '8',
+                '--init', 'b-rgb.tar']),
+            ('damaged, or its end', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--batch', '8',
+                '--init', 'short-rgb.tar'])):
         assert words in call(*args, cwd=home, code=2), args
     assert not (home/'new').exists()
 
