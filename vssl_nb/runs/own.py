@@ -516,7 +516,7 @@ def learn_own_videos(
     else:
         earlier_run(out, False) # refuses before anything is measured
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
-        if is_main(): print(*recipe.reasons, sep='\n', file=sys.stderr)
+        if is_main(): print(*flat_fields(recipe)['reasons'], sep='\n', file=sys.stderr)
     every = health_every or max(1, flat_fields(recipe)['epochs']//(8 if minutes >= 10 else 4))
     kept = verdict_seconds(minutes)
     pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept, health_every=every,
