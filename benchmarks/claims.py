@@ -11,7 +11,8 @@ import json
 import statistics
 from pathlib import Path
 
-from vssl_nb.papers.published import CLAIMS, LEDGER, holds, keep_claim, ledger_count, ledger_text
+from vssl_nb.papers.published import CLAIMS, LEDGER, holds, ledger_count, ledger_text, read_ledger
+from vssl_nb.training.checkpoints import write_whole
 
 STAGES = (1, 3, 5, 7)
 COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
@@ -170,6 +171,21 @@ def of_distances(found: dict) -> dict[int, dict[str, list[float]]]:
         return 100*next(r['precision'] or 0 for r in told['curves']
             if r['distance'] == name.lower() and r['epoch'] >= .15*told['epochs'])
     return {27: {name: [early(s, name) for s in found['seeds']] for name in ('Euclidean', 'Bhattacharyya')}}
+
+
+def keep_claim(number: int, numbers: dict[str, list[float]], seeds: list[int], how: str, why: str,
+        measured: dict, path: Path = LEDGER) -> dict:
+    "Write one row into the ledger, in the place of an older one. ValueError where it does not fit the claim."
+    claim = CLAIMS[number]
+    if any(len(x)!=len(seeds) for x in numbers.values()):
+        raise ValueError(f'claim {number}: {len(seeds)} seeds, another count of numbers; give one for each')
+    row = {'number': number, 'source': f'{claim.paper}, {claim.where}', 'what': claim.what,
+        'chain': claim.chain, 'held': holds(claim, numbers), 'why': why, 'how': how, 'seeds': [*seeds],
+        'numbers': {k: [*v] for k, v in numbers.items()}, 'measured': dict(measured)}
+    rows = (read_ledger(path) if path.exists() else {}) | {number: row}
+    text = json.dumps([rows[n] for n in sorted(rows)], indent=1, ensure_ascii=False) + '\n'
+    write_whole(path, lambda f: f.write(text.encode()))
+    return row
 
 
 def main():

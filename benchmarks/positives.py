@@ -33,7 +33,7 @@ from step import machine  # noqa: E402
 
 from vssl_nb.data import toy # noqa: E402
 from vssl_nb.data.clips import VideoCache  # noqa: E402
-from vssl_nb.papers.demo import Task, at_once  # noqa: E402
+from vssl_nb.papers.reproduce import Task, at_once  # noqa: E402
 from vssl_nb.runs.evaluation import retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402

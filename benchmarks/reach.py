@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from evidence import ENCODERS, intervals, machine_of, recipe_of, told, trained
 
-from vssl_nb.papers.demo import Task, at_once
+from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.training.machine import keep_memory

@@ -18,6 +18,7 @@ from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.recipes import find
+from vssl_nb.papers.published import read_ledger
 
 ROOT = Path(__file__).parent.parent
 
@@ -372,6 +373,21 @@ def test_claims_of_moquad(tmp_path):
     assert held == {11: True, 13: False, 16: True, 17: True, 18: True}
     assert rows[16]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3} # of the last epoch
     assert rows[13]['numbers']['speed'] == [31., 32., 33.] and rows[13]['seeds'] == [1, 2, 3]
+
+
+def test_a_row_of_the_ledger_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    keep, path = importlib.import_module('claims').keep_claim, tmp_path/'claims.json'
+    made = dict(seeds=[1, 2, 3], how='made up', why='By hand.', measured={'machine': 'none'}, path=path)
+    keep(9, {'IIC': [1., 2., 3.], 'IIC+CPR': [0., 1., 2.]}, **made)
+    keep(5, {'r=0.8': [1., 2., 3.], 'r=0.5': [1., 2., 3.]}, **made)
+    keep(9, {'IIC': [1., 2., 3.], 'IIC+CPR': [2., 3., 4.5]}, **made)
+    assert {n: r['held'] for n, r in read_ledger(path).items()} == {5: True, 9: True}
+    before = path.read_bytes()
+    for numbers, says in (({'IIC': [1., 2., 3.]}, "no number for 'IIC\\+CPR'"),
+            ({'IIC': [1.], 'IIC+CPR': [2.]}, 'another count')):
+        with pytest.raises(ValueError, match=says): keep(9, numbers, **made)
+    assert path.read_bytes() == before
 
 
 def test_quadruples(tmp_path):

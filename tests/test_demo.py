@@ -8,15 +8,15 @@ import time
 import pytest
 
 from vssl_nb.training.checkpoints import digest, load
-from vssl_nb.papers.demo import Task, at_once
+from vssl_nb.papers.reproduce import Task, at_once
 
 SHORT = dict(epochs=2, batch=8, queue=48, test_clips=1, warmup=.5)
 PROGRAM = f'''
 import sys
 from vssl_nb.cli import main
-import vssl_nb.papers.demo
-real = vssl_nb.papers.demo.demo
-vssl_nb.papers.demo.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv.pop()))
+import vssl_nb.papers.reproduce
+real = vssl_nb.papers.reproduce.demo
+vssl_nb.papers.reproduce.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv.pop()))
 if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 '''
 

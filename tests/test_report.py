@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vssl_nb.methods.recipes import find, to_dict
-from vssl_nb.papers.report import TABLE_FORMS, latex_faults, page, read_runs, sheet, summary, table
+from vssl_nb.papers.report import TABLE_FORMS, page, read_runs, sheet, summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -67,6 +67,22 @@ class Cells(HTMLParser):
         if tag in ('td', 'th'): self.inside = False
     def handle_data(self, data):
         if self.inside: self.rows[-1][-1] += data
+
+
+def latex_faults(text):
+    "What would keep a table from compiling, as far as counting can tell; nothing where all is well."
+    bare = re.sub(r'\\[\\&%$#_{}]', lambda m: '\0' if m[0]=='\\\\' else '', text) # \\ ends a line
+    faults, deep, open_ = [f'{c} is not escaped' for c in '%#~^_<>|"' if c in bare], 0, ['']
+    for c in bare: deep = deep + (c=='{') - (c=='}') if deep >= 0 else deep
+    if deep: faults.append('braces do not balance')
+    for kind, name in re.findall(r'\\(begin|end)\{(\w+)\}', bare):
+        open_ = open_ + [name] if kind=='begin' else open_[:-1] if open_[-1]==name else open_ + ['?']
+    if len(open_) > 1: faults.append(f'\\begin{{{open_[1]}}} is not closed, or closed twice')
+    if bare.count('$')%2: faults.append('an odd number of $')
+    for columns, body in re.findall(r'\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}', bare, re.S):
+        wrong = [line for line in body.split('\0')[:-1] if line.count('&') != len(columns) - 1]
+        if wrong: faults.append(f'{len(wrong)} lines without {len(columns)} cells')
+    return faults
 
 
 def line_of(lines, **wanted):
@@ -201,6 +217,20 @@ def test_names_that_bite(tmp_path):
     assert (EVIL in [r['name'] for r in csv.DictReader(io.StringIO(sheet(lines, 'csv')))]
         and EVIL in ' '.join(n for r in lines for n in r['notes']))
     assert '<script>' not in page(tmp_path).read_text()
+
+
+def test_latex_compiles_as_far_as_counting_can_tell():
+    rows = [{'name': 'chance', 'r1': .125}, {'name': 'colours', 'r1': .1562, 'r1_diff': -.003},
+        {'name': 'mine', 'r1': .8906}]
+    fine = table(rows, 'latex', {'name': 'name', 'r1': 'R@1 %', 'r1_diff': 'difference'}, best=True)
+    assert latex_faults(fine) == [] and r'mine & \textbf{89.1} & -- \\' in fine and '15.6 & $-$0.3' in fine
+    for a, b, fault in ((r'\textbf{89.1}', r'\textbf{89.1', 'braces do not balance'),
+            (r'\end{tabular}', '', 'is not closed'), ('& 15.6', '', '1 lines without 3 cells'),
+            ('colours', 'a_b', '_ is not escaped'), ('colours', '5%', '% is not escaped'),
+            ('--', '$-', 'an odd number of $')):
+        assert any(fault in f for f in latex_faults(fine.replace(a, b, 1))), fault
+    for name in ('<b>"1"</b> a|b `c` [d](e) **f**\ng', '[2ex] \\end{tabular} 50% {', '\\', '%', '{{{'):
+        assert latex_faults(table([{'name': name}], 'latex')) == []
 
 
 def test_missing_numbers(tmp_path):

@@ -726,13 +726,13 @@ class Reproduce(MachineOptions):
     size:Literal['tiny','demo']='demo' # of the toy
 
     def run(self):
-        from .papers.reproduce import asked_rows, listed, reproduce
+        from .papers.reproduce import find_rows, list_tables, reproduce
         if not self.name:
-            for r in listed([self.out]):
+            for r in list_tables(self.out):
                 print(f"{r['name']:18} {r['trainings']:>2} trainings on {r['dataset']}; toy: {r['toy']}; "
                     f"here: {r['here']}\n    {r['asks']}: {r['rows']}")
             return
-        rows = asked_rows(self.name)[1] # refuses a name that there is not
+        rows = find_rows(self.name)[1] # refuses a name that there is not
         if self.data is None: raise Mistake(f'{self.name}: say on what: --data toy, for the small version, '
             f'or the manifest of {rows[0].full.made().dataset}')
         if os.environ.get('WORLD_SIZE', '1')!='1':
@@ -767,7 +767,7 @@ class Demo:
 
     def run(self):
         check_paths(folder=self.out)
-        from .papers.demo import demo
+        from .papers.reproduce import demo
         demo(self.out, seed=self.seed)
 
 COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow,

@@ -1,8 +1,8 @@
 """The papers' numbers with their sources, what the texts claim, and which claims hold here.
 
-Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a line
-is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out where it
-is the printed name, and so is `kind` where a number is quoted."""
+Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a
+line is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out
+where it is the printed name, and so is `kind` where a number is quoted."""
 
 import csv
 import json
@@ -82,15 +82,13 @@ PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR
     'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
 PUBLISHED_DATASETS = {'ucf101': 'UCF101', 'hmdb51': 'HMDB51', 'k400': 'Kinetics-400',
     'kinetics400': 'Kinetics-400', 'ssv2': 'Something-Something V2'}
-PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'res': 'residual',
-    'rgb+flow': 'rgb+flow', 'twostream': 'rgb+flow', 'rgb+residual': 'rgb+residual'}
+PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'twostream': 'rgb+flow'}
 PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50',
     'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D', 'c3d': 'C3D',
     # our names of networks that share one in the tables
     'r3d18iic': 'R3D', 'r2plus1diic': 'R(2+1)D', 'r3d18slow': 'R3D-18', 'r3d50cvrl': 'R3D-50'}
-TASKS = {'retrieval': 'retrieval', 'retrieve': 'retrieval', 'linear': 'linear', 'probe': 'linear',
-    'linear_probe': 'linear', 'linear probe': 'linear', 'finetune': 'finetune', 'fine-tune': 'finetune',
-    'finetuning': 'finetune', 'scratch': 'scratch', 'mining': 'mining'}
+TASKS = {'retrieval': 'retrieval', 'linear': 'linear', 'probe': 'linear', 'finetune': 'finetune',
+    'scratch': 'scratch', 'mining': 'mining'}
 
 def parts(
     name:str, # of a recipe
@@ -215,28 +213,6 @@ def read_ledger(
             raise ValueError(f"{path}: claim {claim.number} says {row['held']}, and its numbers do not; "
                 'run the script again that wrote it')
     return {row['number']: row for row in rows}
-
-def keep_claim(
-    number:int, # of CLAIMS
-    numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed
-    seeds:Sequence[int], # none of them used to choose settings
-    how:str, # it was tested: script, data, budget
-    why:str, # it does or does not hold, in a sentence
-    measured:Mapping[str,Any], # machine, versions, date
-    path:str|Path=LEDGER,
-)->dict[str,Any]: # the row
-    "Write one row into the ledger, in the place of an older one. `ValueError` where it does not fit."
-    from ..training.checkpoints import write_whole # readers need no PyTorch
-    claim, path = CLAIMS[number], Path(path)
-    if any(len(x)!=len(seeds) for x in numbers.values()):
-        raise ValueError(f'claim {number}: {len(seeds)} seeds, another count of numbers; give one for each')
-    row = {'number': number, 'source': f'{claim.paper}, {claim.where}', 'what': claim.what,
-        'chain': claim.chain, 'held': holds(claim, numbers), 'why': why, 'how': how, 'seeds': [*seeds],
-        'numbers': {k: [*v] for k,v in numbers.items()}, 'measured': dict(measured)}
-    rows = (read_ledger(path) if path.exists() else {}) | {number: row}
-    text = json.dumps([rows[n] for n in sorted(rows)], indent=1, ensure_ascii=False) + '\n'
-    write_whole(path, lambda f: f.write(text.encode()))
-    return row
 
 def ledger_rows(
     path:str|Path=LEDGER,

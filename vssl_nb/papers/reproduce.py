@@ -1,30 +1,110 @@
-"A row of a paper's table goes in; the runs that it needs come out, are trained, measured, and set beside the paper."
+"""A row of a paper's table goes in; the runs that it needs come out, trained, measured, beside the paper.
 
-import math
+Also the demo: from no data at all to trained encoders, a table and pictures."""
+
+import multiprocessing
+import os
 import re
+import shutil
+import signal
 import statistics
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from tqdm.auto import tqdm
+
+from .. import show
 from ..data import toy
-from ..data.clips import VideoCache
-from .demo import Task, at_once
-from ..training.loop import read_json, write_json
-from ..runs.evaluation import measure_probe, retrieve
-from ..runs.pretraining import pretrain, views_ready
-from ..runs.parts import training_videos
+from ..data.clips import TestClips, VideoCache
+from ..data.flow import extract_flow
+from ..data.manifest import Manifest, open_data, read
+from ..data.views import image_to_flow
+from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit
+from ..methods.recipes import to_dict
+from ..names import did_you_mean
+from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
+from ..runs.evaluation import baselines, measure_probe, retrieve
 from ..runs.finetuning import TRAININGS, finetune
 from ..runs.own import seconds_per_step
+from ..runs.parts import training_videos
+from ..runs.pretraining import pretrain, views_ready
+from ..training.config import override_known
+from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
-from ..data.manifest import Manifest, open_data, read
-from ..names import did_you_mean
 from .published import ROWS, Published
-from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit
-from .report import dataset_of
-from ..training.loop import TrainError
+from .report import cell, dataset_of, html, table
+
+class Task(NamedTuple):
+    "Work for another process."
+    function:Callable # of a module
+    arguments:tuple[Any,...]
+    after:tuple[str,...]=() # names of the tasks that have to be done before
+
+def _alone()->None: # in a new process
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `stop_signals` listens, and the run is saved
+
+def _submit(pool:ProcessPoolExecutor, task:Task)->Future[Any]:
+    # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
+    listens = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try: return pool.submit(task.function, *task.arguments)
+    finally: signal.signal(signal.SIGINT, listens)
+
+def _logged_steps(run:Path)->int:
+    log = run/'steps.csv'
+    return max(0, len(log.read_bytes().splitlines())-1) if log.exists() else 0
+
+def at_once(
+    tasks:Mapping[str,Task], # the first that are ready are begun first; none stands before one of its `after`
+    processes:int=2, # 1: in this process, one after the other
+    runs:Sequence[Path]=(), total:int=0, # run folders and the steps they come to, for the bar
+    progress:bool=True,
+    look:Callable[[dict[str,Any]],None]=lambda done: None, # called every second with the results so far
+)->dict[str,Any]: # the result of each
+    "Several tasks at a time; raises what the first of them raised, or ValueError where one cannot begin."
+    names, done = list(tasks), dict[str,Any]()
+    for i,(name,t) in enumerate(tasks.items()):
+        if late := [a for a in t.after if a not in names[:i]]:
+            raise ValueError(f"the task '{name}' waits for '{late[0]}', which does not stand before it")
+    if processes==1:
+        for n,t in tasks.items():
+            done[n] = t.function(*t.arguments)
+            look(done)
+        return done
+    waiting, running = dict(tasks), dict[Future[Any],str]()
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context('spawn'), _alone)
+    with pool, tqdm(total=total, desc='training', unit='step', disable=not progress) as bar:
+        try:
+            while waiting or running:
+                ready = [n for n,t in waiting.items() if done.keys() >= set(t.after)]
+                for n in ready[:processes-len(running)]: running[_submit(pool, waiting.pop(n))] = n
+                for f in wait(running, 1, FIRST_COMPLETED).done: done[running.pop(f)] = f.result()
+                bar.update(sum(map(_logged_steps, runs)) - bar.n)
+                look(done)
+        finally: pool.shutdown(cancel_futures=True)
+    return {n: done[n] for n in tasks}
+
+@lru_cache(maxsize=1) # a process decodes each video once, for all its tasks
+def _decoded(path:Path, sha256:str)->VideoCache: return VideoCache(read(path), 2**31)
+
+def _silent(work:Callable, data:Path, machine:Machine, **given:Any)->Any: # a task beside others
+    m = read(data)
+    machine = replace(machine, progress=False, cache=_decoded(m.path, m.sha256))
+    return work(data=data, machine=machine, **given)
+
+def _trained(recipe:Recipe, data:Path, machine:Machine, folder:Path, begin:Path|None, miner:Path|None)->Path:
+    pretrain(recipe, data, folder, (folder/'recipe.json').exists(), machine, init_from=begin, sampler=miner)
+    if run_state(folder)!='finished': raise TrainError(f'{folder}: was stopped; the same command goes on')
+    return folder
+
+# --- the tables of the papers ---
 
 @dataclass(frozen=True)
 class Run:
@@ -37,8 +117,8 @@ class Run:
     @property
     def name(self)->str: # of its folder
         "The recipe and what is changed of it."
-        said = [w for k,v in self.changes for w in (k, *(v if isinstance(v, tuple) else (v,)))]
-        return re.sub(r'[^\w.]+', '-', '-'.join(map(str, (self.recipe, *said))))
+        words = [w for k,v in self.changes for w in (k, *(v if isinstance(v, tuple) else (v,)))]
+        return re.sub(r'[^\w.]+', '-', '-'.join(map(str, (self.recipe, *words))))
 
     def needs(self)->list['Run']: # every run once, each behind those it begins with; itself the last
         "All that is to be trained."
@@ -47,8 +127,7 @@ class Run:
 
     def made(self, seed:int=0, changes:Mapping[str,Any]|None=None)->Recipe:
         "The recipe as it will be trained; `changes` hold for every recipe that has such a field."
-        made = override(find(self.recipe), **dict(self.changes), seed=seed)
-        return override(made, **{k: v for k,v in (changes or {}).items() if k in flat_fields(made)})
+        return override_known(override(find(self.recipe), **dict(self.changes), seed=seed), changes)
 
 @dataclass(frozen=True)
 class TableRow:
@@ -56,17 +135,19 @@ class TableRow:
     name:str # as it is typed: 's=3'
     method:str # as it is printed; with `setting` it finds the numbers in `published.ROWS`
     full:Run # what the paper trained
-    small:Run|None=None # the same question on toy videos; None: they cannot ask it
+    small:Run|None=None # the same question on toy videos; None: they cannot answer it
     setting:str=''
     pretrain:str='UCF101' # dataset, as printed
-    backbone:str='' # as printed; none: the table has one
+    backbone:str='' # as printed; '': the table has one
+
+    def needs(self, small:bool)->list[Run]: return ((self.small if small else None) or self.full).needs()
 
 @dataclass(frozen=True)
 class Table:
     "A table of a paper, as far as it can be trained here."
     paper:str # as `published` writes it
     table:str
-    about:str # what it asks
+    about:str # its question
     rows:tuple[TableRow,...]
 
     def printed(self, row:TableRow)->list[Published]:
@@ -82,38 +163,32 @@ def _chain(cotraining:str, recipe:str)->Run: # of a recipe of COTRAININGS
     return Run(recipe, (), **begin)
 
 _VIEWS = {v: Run(f'infonce-ucf101-{v}') for v in ('rgb', 'flow')}
-_TOY = {v: Run(f'infonce-toy-{v}') for v in ('rgb', 'residual')}
+_TOY = Run('infonce-toy-rgb')
+_TOY_LONGER = Run('infonce-toy-rgb-longer', (), _TOY)
 _TOY_COCLR = _chain('coclr-toy', 'coclr-toy-rgb-cycle1')
-_TOY_LONGER = Run('infonce-toy-rgb-longer', (), _TOY['rgb'])
-_TOY_UBERNCE = Run('ubernce-toy-rgb', (), _TOY['rgb'])
+_COCLR_RGB = _chain('coclr-ucf101', 'coclr-ucf101-rgb-cycle2')
 
-def _cpr(stages:int, ratio:float)->Run:
-    name = f'coclr-cpr-ucf101-rgb-s{stages}-r{ratio:g}'
-    if (stages, ratio)==(7, .5): name = 'coclr-cpr-ucf101-rgb-cycle1' # the released one
-    return Run(name, (), _VIEWS['rgb'], _VIEWS['flow'])
-
-def _small_cpr(stages:int, ratio:float)->Run|None:
-    if stages==1: return _TOY_COCLR
+def _stages(method:str, setting:str, stages:int, ratio:float=.5, name:str='')->TableRow: # a row of CPR
+    recipe = f'coclr-cpr-ucf101-rgb-s{stages}-r{ratio:g}'
+    if (stages, ratio)==(7, .5): recipe = 'coclr-cpr-ucf101-rgb-cycle1' # the released one
     # of 512 candidates seven stages of one half would leave fewer than the 20 that are mined
-    if stages > 3 and ratio==.5: ratio = .6
-    return replace(_TOY_COCLR, changes=(('miner', 'cascade'), ('miner_options', (f'stages={stages}',
-        f'ratio={ratio:g}'))))
+    toy_ratio = .6 if stages > 3 and ratio==.5 else ratio
+    cascade = ('miner', 'cascade'), ('miner_options', (f'stages={stages}', f'ratio={toy_ratio:g}'))
+    return TableRow(name or f's={stages}', method, Run(recipe, (), _VIEWS['rgb'], _VIEWS['flow']),
+        replace(_TOY_COCLR, changes=cascade if stages > 1 else ()), setting)
 
-def _stages(method:str, setting:str, stages:int, ratio:float=.5, name:str='')->TableRow:
-    return TableRow(name or f's={stages}', method, _cpr(stages, ratio), _small_cpr(stages, ratio), setting)
+def _of(name:str, method:str, recipe:str, small:str|None, setting:str='', **changes:Any)->TableRow:
+    changed = tuple(changes.items()) # of a recipe and of its toy
+    return TableRow(name, method, Run(recipe, changed), Run(small, changed) if small else None, setting)
 
-def _of(name:str, method:str, recipe:str, small:str|None, setting:str='', pretrain:str='UCF101',
-        **changes:Any)->TableRow: # one recipe and its toy, both with a change
-    changed = tuple(changes.items())
-    return TableRow(name, method, Run(recipe, changed), Run(small, changed) if small else None, setting,
-        pretrain)
-
-_COCLR_TABLES = {
+_MQ, _SIMCLR, _MQ_TOY = 'moquad-ucf101-r3d18', 'simclr-ucf101-r3d18', 'moquad-toy-rung3'
+_PV, _PV_APP = 'provico-ucf101-r3d18', 'provico-ucf101-r2plus1d18'
+_PLAIN = ('beta', 0.), ('appearance_task', 0.) # the ladder has neither hard negatives nor the first task
+PAPER_TABLES:dict[str,Table] = {
     'coclr:readme': Table('CoCLR', 'README', 'InfoNCE and CoCLR, frames and flow', (
         TableRow('infonce-rgb', 'UCF101-RGB-InfoNCE', _VIEWS['rgb'], _TOY_LONGER),
-        TableRow('infonce-flow', 'UCF101-Flow-InfoNCE', _VIEWS['flow'], _TOY['residual']),
-        TableRow('coclr-rgb', 'UCF101-RGB-CoCLR', _chain('coclr-ucf101', 'coclr-ucf101-rgb-cycle2'),
-            _TOY_COCLR),
+        TableRow('infonce-flow', 'UCF101-Flow-InfoNCE', _VIEWS['flow'], Run('infonce-toy-residual')),
+        TableRow('coclr-rgb', 'UCF101-RGB-CoCLR', _COCLR_RGB, _TOY_COCLR),
         TableRow('coclr-flow', 'UCF101-Flow-CoCLR', _chain('coclr-ucf101', 'coclr-ucf101-flow-cycle2'),
             _chain('coclr-toy', 'coclr-toy-residual-cycle1')),
         TableRow('k400-rgb', 'K400-RGB-CoCLR', _chain('coclr-k400', 'coclr-k400-rgb-cycle2'),
@@ -123,8 +198,7 @@ _COCLR_TABLES = {
     'coclr:table1': Table('CoCLR', 'table 1', 'a linear probe of InfoNCE and CoCLR on frames', (
         TableRow('infonce', 'InfoNCE-RGB', Run('infonce-ucf101-rgb', (('epochs', 500),)), _TOY_LONGER,
             '500 epochs'),
-        TableRow('coclr', 'CoCLR-RGB', _chain('coclr-ucf101', 'coclr-ucf101-rgb-cycle2'), _TOY_COCLR)))}
-_CPR_TABLES = {
+        TableRow('coclr', 'CoCLR-RGB', _COCLR_RGB, _TOY_COCLR))),
     'cpr:table1': Table('CPR', 'table 1', 'how many stages of a cascade', (
         _stages('s = 1', '100 epochs', 1), _stages('s = 3', '', 3), _stages('s = 5', '', 5),
         _stages('s = 7', '100 epochs', 7))),
@@ -140,14 +214,10 @@ _CPR_TABLES = {
         _stages('s = 5, r = 0.5', '', 5, .5), _stages('s = 7, r = 0.5', '100 epochs', 7, .5))),
     'cpr:table5': Table('CPR', 'table 5', 'CPR beside CoCLR, UberNCE and IIC', (
         _stages('CoCLR', '100 epochs', 1, name='coclr'), _stages('CoCLR(+CPR)', '100 epochs', 7, name='cpr'),
-        TableRow('ubernce', 'UberNCE', Run('ubernce-ucf101-rgb', (), _VIEWS['rgb']), _TOY_UBERNCE),
+        TableRow('ubernce', 'UberNCE', Run('ubernce-ucf101-rgb', (), _VIEWS['rgb']),
+            Run('ubernce-toy-rgb', (), _TOY)),
         _of('iic', 'IIC', 'iic-ucf101-residual', 'iic-toy'),
-        _of('iic-cpr', 'IIC(+CPR)', 'iic-cpr-ucf101-residual', 'iic-cpr-toy')))}
-
-_MQ, _SIMCLR, _MQ_TOY = 'moquad-ucf101-r3d18', 'simclr-ucf101-r3d18', 'moquad-toy-rung3'
-_PV, _PV_APP = 'provico-ucf101-r3d18', 'provico-ucf101-r2plus1d18'
-_PLAIN = ('beta', 0.), ('appearance_task', 0.) # the ladder has neither hard negatives nor the first task
-_MOQUAD_TABLES = {
+        _of('iic-cpr', 'IIC(+CPR)', 'iic-cpr-ucf101-residual', 'iic-cpr-toy'))),
     'iic:readme': Table('IIC', 'README', 'how the motion is broken, and which second view', (
         _of('shuffle-res', 'Ours', 'iic-ucf101-residual', 'iic-toy', 'shuffle + res'),
         _of('repeat-res', 'Ours', 'iic-ucf101-residual-repeat', None, 'repeat + res'),
@@ -170,8 +240,7 @@ _MOQUAD_TABLES = {
         *(_of(f'alpha={a},beta={b}', 'hard negatives', _MQ, _MQ_TOY, f'beta {b}, alpha {a}', alpha=a, beta=b,
             appearance_task=0.) for a,b in ((1.5, .01), (2., .01), (3., .01), (1.5, .05))),
         *(_of(f'warm-up={p}', 'warm-up', _MQ, 'moquad-toy', f'{p}%', appearance_task=p/100)
-            for p in (0, 10, 20, 40, 60))))}
-_PROVICO_TABLES = {
+            for p in (0, 10, 20, 40, 60)))),
     'provico:table3': Table('ProViCo', 'table 3', 'retrieval', (
         _of('r3d18', 'ProViCo', _PV, 'provico-toy'),)),
     'provico:table4': Table('ProViCo', 'table 4', 'the weight of the prior, and the number of samples', (
@@ -183,38 +252,33 @@ _PROVICO_TABLES = {
     'provico:appendix2': Table('ProViCo', 'appendix table 2', 'with mining and without', (
         _of('mining', 'Mining', _PV_APP, 'provico-toy'),
         _of('no-mining', 'Mining', _PV_APP, 'provico-toy', 'off', instance_stage=1.)))}
-PAPER_TABLES: dict[str,Table] = {**_COCLR_TABLES, **_CPR_TABLES, **_MOQUAD_TABLES, **_PROVICO_TABLES}
 
-def asked_rows(
+def find_rows(
     name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
 )->tuple[Table,list[TableRow]]:
-    "A table and the rows that are meant; RecipeError names the nearest."
-    paper, _, rest = name.partition(':')
-    table, _, row = rest.partition(':')
-    key = f'{paper}:{table}'.lower()
+    "A table and the chosen rows; RecipeError names the nearest."
+    paper, number, row, *_ = *name.split(':', 2), '', ''
+    key = f'{paper}:{number}'.lower()
     if key not in PAPER_TABLES:
         raise RecipeError(f'there is no table {name!r} to reproduce; {did_you_mean(key, PAPER_TABLES)}')
-    found = PAPER_TABLES[key]
-    rows = [r for r in found.rows if not row or r.name==row]
+    rows = [r for r in PAPER_TABLES[key].rows if not row or r.name==row]
     if not rows:
-        names = [r.name for r in found.rows]
+        names = [r.name for r in PAPER_TABLES[key].rows]
         raise RecipeError(f'{key} has no row {row!r}; {did_you_mean(row, names)}')
-    return found, rows
+    return PAPER_TABLES[key], rows
 
-def listed(
-    results:Iterable[Path]=(), # folders that may hold finished runs of `reproduce`
+def list_tables(
+    out:str|Path, # folder that may hold finished runs of `reproduce`
 )->list[dict[str,str]]: # 'name', 'asks', 'rows', 'dataset', 'trainings', 'toy', 'here'
     "Every table of the papers that has a plan, and what it needs."
-    lines = []
-    for key,t in PAPER_TABLES.items():
-        runs = {r for row in t.rows for r in row.full.needs()}
-        small = [row.small for row in t.rows if row.small]
-        name = key.replace(':', '-')
-        done = [str(p.parent) for f in results for p in sorted(Path(f).glob(f'*{name}/table.json'))]
-        lines.append({'name': key, 'asks': t.about, 'rows': ' '.join(r.name for r in t.rows),
+    def line(key, t):
+        runs = {r for row in t.rows for r in row.needs(False)}
+        done = sorted(str(p.parent) for p in Path(out).glob(f"*{key.replace(':', '-')}/table.json"))
+        return {'name': key, 'asks': t.about, 'rows': ' '.join(r.name for r in t.rows),
             'dataset': ', '.join(sorted({r.made().dataset for r in runs})), 'trainings': str(len(runs)),
-            'toy': f'{len(small)} of {len(t.rows)} rows', 'here': ', '.join(done) or '–'})
-    return lines
+            'toy': f'{sum(row.small is not None for row in t.rows)} of {len(t.rows)} rows',
+            'here': ', '.join(done) or '–'}
+    return [line(key, t) for key,t in PAPER_TABLES.items()]
 
 @dataclass(frozen=True)
 class Planned:
@@ -226,75 +290,71 @@ class Planned:
     seconds:float # for all steps; 0: finished
 
     def __str__(self)->str:
-        time = f'{self.seconds/60:,.0f} min' if self.seconds else 'finished'
-        return f'{self.folder}  {self.steps:,} steps  {time}'
+        return f'{self.folder}  {self.steps:,} steps  ' + (f'{self.seconds/60:,.0f} min' if self.seconds
+            else 'finished')
 
-def training_steps(recipe:Recipe, videos:int)->int:
-    "Optimizer steps of a whole training."
-    how = recipe.learning
-    return how.epochs*(videos//(how.batch*how.accumulate))
-
-def step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine, limit:float=1.)->float:
+def _step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine)->float:
     "Of one optimizer step here; of large networks on a CPU from a step with fewer videos."
-    how, few = recipe.learning, 4
+    learning, few = recipe.learning, 4
     on_cpu = machine.place().type=='cpu' and recipe.backbone not in ('tiny', 'small')
-    if not on_cpu or how.batch <= few: return seconds_per_step(recipe, manifest, machine, limit)
+    if not on_cpu or learning.batch <= few: return seconds_per_step(recipe, manifest, machine, 1.)
     quick = override(recipe, batch=few, accumulate=1)
-    return seconds_per_step(quick, manifest, machine, limit)*how.batch*how.accumulate/few
-
-def finished(folder:Path)->bool:
-    "Has this run made its last step?"
-    return (folder/'card.json').exists() and read_json(folder/'card.json', 'a run')['finished']
+    return seconds_per_step(quick, manifest, machine, 1.)*learning.batch*learning.accumulate/few
 
 def plan_table(
     rows:Sequence[TableRow], small:bool, # on toy videos?
     data:Mapping[int,Manifest], # seed -> what to train on
     out:Path, machine:Machine=Machine(),
     changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
-    measure:bool=True, # look at the clock; False: every `seconds` is infinite
 )->list[Planned]: # in the order of training, each once
-    "What has to be trained. RecipeError where a recipe does not fit this data."
-    runs = [r for row in rows for r in ((row.small if small else row.full) or row.full).needs()]
-    found, clock = [], dict[Any,float]()
-    for seed,manifest in data.items():
-        for run in dict.fromkeys(runs):
-            recipe, folder = run.made(seed, changes), out/f'seed{seed}'/run.name
-            refuse_unfit(recipe, training_videos(recipe, manifest))
-            steps = training_steps(recipe, len(manifest.select('train', recipe.split)))
+    "The trainings of these rows, with their time. RecipeError where a recipe does not fit this data."
+    runs = dict.fromkeys(r for row in rows for r in row.needs(small))
+    made = [(seed, run, run.made(seed, changes)) for seed in data for run in runs]
+    for seed,_,recipe in made: # before any is timed
+        if not small: _refuse_data(data[seed], recipe)
+        views_ready(recipe, data[seed], machine.device)
+        refuse_unfit(recipe, training_videos(recipe, data[seed]))
+    plan, clock = [], dict[Any,float]()
+    for seed,run,recipe in made:
+        folder, learning, seconds = out/f'seed{seed}'/run.name, recipe.learning, 0.
+        videos = len(data[seed].select('train', recipe.split))
+        steps = learning.epochs*(videos//(learning.batch*learning.accumulate))
+        if run_state(folder)!='finished':
             # the clock goes by what a step computes, not by how many there are
-            alike = replace(recipe, name='', about='', seed=0, learning=replace(recipe.learning, epochs=1,
-                lr=1., drops=(), warmup=0.))
-            if measure and not finished(folder) and alike not in clock:
-                clock[alike] = step_seconds(recipe, manifest, machine)
-            each = clock.get(alike, math.inf)
-            found.append(Planned(run, recipe, folder, steps, 0. if finished(folder) else steps*each))
-    return found
+            alike = replace(recipe, name='', about='', seed=0, learning=replace(learning, epochs=1, lr=1.,
+                drops=(), warmup=0.))
+            if alike not in clock: clock[alike] = _step_seconds(recipe, data[seed], machine)
+            seconds = steps*clock[alike]
+        plan.append(Planned(run, recipe, folder, steps, seconds))
+    return plan
 
-def train_planned(p:Planned, data:Path, machine:Machine)->Path: # the run folder
-    "Train one run from where it stands. TrainError where it is stopped."
-    def other(run:Run|None)->Path|None: return p.folder.parent/run.name if run else None
-    pretrain(p.recipe, data, p.folder, (p.folder/'recipe.json').exists(), machine,
-        init_from=other(p.run.encoder), sampler=other(p.run.sampler))
-    if not finished(p.folder): raise TrainError(f'{p.folder}: was stopped; the same command goes on')
-    return p.folder
+def _refuse_data(manifest:Manifest, recipe:Recipe)->None: # of another dataset
+    n = {k: len(manifest.select(k, recipe.split)) for k in ('train', 'test')}
+    there = dataset_of(n | {'split': recipe.split})
+    if there!=recipe.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
+        f"{n['test']:,} test videos in split {recipe.split}, like {there or 'no published dataset'}; "
+        f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data toy")
 
-def measure_small(folder:Path, machine:Machine)->dict[str,float]: # 'retrieval r1' -> percent
-    "What is measured on toy videos."
-    found = retrieve(folder, machine=machine, walls=0)[0]
-    told = {f'retrieval r{k}': 100*found[f'r{k}'] for k in (1, 5, 10)}
-    return told | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
+def _refuse_changes(rows:Sequence[TableRow], small:bool, changes:Mapping[str,Any], seeds:Sequence[int])->None:
+    fields = {f for row in rows for r in row.needs(small) for f in flat_fields(r.made())}
+    for k in changes:
+        if k not in fields:
+            raise RecipeError(f'--set {k}: no recipe of this table has that field; {did_you_mean(k, fields)}')
+    if not seeds or len({*seeds})!=len(seeds): raise RecipeError(f"--seeds {' '.join(map(str, seeds))}: "
+        'name one or more, each once')
 
-def measure_full(
-    folder:Path, printed:Iterable[Published], # the paper's numbers of this row
-    dataset:str, # that was given
-    machine:Machine,
+def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # 'retrieval r1' -> percent
+    row = retrieve(folder, data=data, machine=machine, walls=0)[0]
+    recalls = {f'retrieval r{k}': 100*row[f'r{k}'] for k in (1, 5, 10)}
+    return recalls | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
+
+def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
 )->dict[str,float]: # 'finetune top1' -> percent
     "What the paper measured on this dataset, under its protocols."
-    told: dict[str,float] = {}
-    here = [r for r in printed if r.test==dataset]
-    for r in {(r.task, r.protocol): r for r in here}.values():
+    values:dict[str,float] = {}
+    for r in {(r.task, r.protocol): r for r in printed}.values():
         if r.task=='retrieval':
-            row = retrieve(folder, r.protocol or 'clean', machine=machine, walls=0)[0]
+            row = retrieve(folder, r.protocol or 'clean', data=data, machine=machine, walls=0)[0]
         elif r.task in ('linear', 'finetune'):
             preset = r.protocol if r.protocol in TRAININGS else f'clean_{r.task}'
             out = folder.with_name(f'{folder.name}-{preset}')
@@ -302,89 +362,39 @@ def measure_full(
             if tuned is None: raise TrainError(f'{out}: was stopped; the same command goes on')
             row = tuned
         else: continue
-        told |= {f'{r.task} {m.metric}': 100*row[m.metric] for m in here if m.task==r.task
+        values |= {f'{r.task} {m.metric}': 100*row[m.metric] for m in printed if m.task==r.task
             and m.metric in row}
-    return told
+    return values
 
 def pairs_alike(
     ours:Mapping[str,float], paper:Mapping[str,float], # row -> number
 )->tuple[int,int]: # of all pairs of rows that the paper orders: ordered likewise, and all
-    "Does our table put its rows into the paper's order?"
+    "How many pairs of rows stand in the paper's order."
     rows = [r for r in paper if r in ours]
     pairs = [(a, b) for i,a in enumerate(rows) for b in rows[i+1:] if paper[a]!=paper[b]]
     return sum((ours[a] < ours[b])==(paper[a] < paper[b]) and ours[a]!=ours[b] for a,b in pairs), len(pairs)
 
-def beside_paper(
-    table:Table, rows:Sequence[TableRow],
-    found:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
+def _beside_paper(
+    paper_table:Table, rows:Sequence[TableRow],
+    values:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
 )->str: # markdown
     "Ours and the paper's, column by column; mean and standard deviation over the seeds."
-    paper = {r.name: {f'{p.task} {p.metric}': p.value for p in table.printed(r)} for r in rows}
-    columns = list(dict.fromkeys(c for r in rows for seed in found.get(r.name, ()) for c in seed))
+    paper = {r.name: {f'{p.task} {p.metric}': p.value for p in paper_table.printed(r)} for r in rows}
+    columns = list(dict.fromkeys(c for r in rows for seed in values[r.name] for c in seed))
+    ours = {c: {r.name: [s[c] for s in values[r.name] if c in s] for r in rows} for c in columns}
+    def shown(x):
+        if not x: return '–'
+        return f'{statistics.fmean(x):.1f}' + (f' ± {statistics.stdev(x):.1f}' if len(x) > 1 else '')
     lines = ['| row | ' + ' | '.join(f'{c} | paper' for c in columns) + ' |',
         '| :-- |' + ' --: |'*2*len(columns)]
-    def ours(name, c): return [s[c] for s in found.get(name, ()) if c in s]
-    for r in rows:
-        cells = []
-        for c in columns:
-            x = ours(r.name, c)
-            spread = f' ± {statistics.stdev(x):.1f}' if len(x) > 1 else ''
-            cells += [f'{statistics.fmean(x):.1f}{spread}' if x else '–', f"{paper[r.name].get(c, '–')}"]
-        lines.append(f'| {r.name} | ' + ' | '.join(cells) + ' |')
+    for n in paper:
+        cells = (f"{shown(ours[c][n])} | {paper[n].get(c, '–')}" for c in columns)
+        lines.append(f'| {n} | ' + ' | '.join(cells) + ' |')
     for c in columns:
-        alike, pairs = pairs_alike({r.name: statistics.fmean(x) for r in rows if (x := ours(r.name, c))},
+        alike, pairs = pairs_alike({n: statistics.fmean(x) for n,x in ours[c].items() if x},
             {n: v[c] for n,v in paper.items() if c in v})
         if pairs: lines.append(f'\n{c}: {alike} of {pairs} pairs of rows stand in the order of the paper.')
     return '\n'.join(lines)
-
-def refuse_data(
-    manifest:Manifest, recipes:Iterable[Recipe],
-)->None:
-    "RecipeError where a row was trained on another dataset."
-    for r in recipes:
-        n = {k: len(manifest.select(k, r.split)) for k in ('train', 'test')}
-        there = dataset_of(n | {'split': r.split})
-        if there!=r.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
-            f"{n['test']:,} test videos in split {r.split}, like {there or 'no published dataset'}; "
-            f"and {r.name} was trained on {r.dataset}; name its manifest, or --data toy")
-
-def _refuse_changes(rows:Sequence[TableRow], small:bool, changes:Mapping[str,Any], seeds:Sequence[int])->None:
-    runs = {r for row in rows for r in ((row.small if small else None) or row.full).needs()}
-    fields = {f for r in runs for f in flat_fields(r.made())}
-    for k in changes:
-        if k not in fields:
-            raise RecipeError(f'--set {k}: no recipe of this table has that field; {did_you_mean(k, fields)}')
-    if not seeds or len({*seeds})!=len(seeds): raise RecipeError(f"--seeds {' '.join(map(str, seeds))}: "
-        'name one or more, each once')
-
-def _quiet(data:Path, machine:Machine, quiet:bool)->Machine: # in another process: silent, decoding once
-    return replace(machine, progress=False, cache=VideoCache(read(data), 2**31)) if quiet else machine
-
-def _trained(p:Planned, data:Path, machine:Machine, quiet:bool)->Path:
-    return train_planned(p, data, _quiet(data, machine, quiet))
-
-def _measured(folder:Path, data:Path, machine:Machine, quiet:bool, printed, dataset:str)->dict[str,float]:
-    how = _quiet(data, machine, quiet)
-    return measure_full(folder, printed, dataset, how) if dataset else measure_small(folder, how)
-
-def reproduce_tasks(
-    table:Table, rows:Sequence[TableRow], plan:Sequence[Planned], data:Mapping[int,Path], machine:Machine,
-    quiet:bool, dataset:str, # '' for toy videos
-    known:Mapping[str,Mapping[str,float]], # 'row, seed 0' -> what was measured earlier
-)->dict[str,Task]:
-    "Trainings behind those they begin with, and a measurement behind each row's last one."
-    tasks: dict[str,Task] = {}
-    seeds = {p.folder: int(p.folder.parent.name.removeprefix('seed')) for p in plan}
-    for p in plan:
-        before = [str(p.folder.parent/r.name) for r in (p.run.encoder, p.run.sampler) if r]
-        tasks[str(p.folder)] = Task(_trained, (p, data[seeds[p.folder]], machine, quiet), tuple(before))
-    for row in rows:
-        last = row.full if dataset else row.small
-        for p in plan:
-            name = f'{row.name}, seed {seeds[p.folder]}'
-            if p.run==last and name not in known: tasks[name] = Task(_measured, (p.folder,
-                data[seeds[p.folder]], machine, quiet, table.printed(row), dataset), (str(p.folder),))
-    return tasks
 
 def reproduce(
     name:str, # 'cpr:table1' or 'cpr:table1:s=3'
@@ -394,59 +404,198 @@ def reproduce(
     machine:Machine=Machine(),
     changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
     size:str='demo', # of the toy
-    dry:bool=False, # say what would be trained, and how long it would take; train nothing
+    dry:bool=False, # plan and time the trainings; train nothing
     processes:int=2, # that train at a time on a CPU
 )->str: # what to print
     "Train what a table needs, measure it, and set it beside the paper. RecipeError, TrainError."
-    table, rows = asked_rows(name)
-    if str(data)=='toy':
-        asked, rows = rows, [r for r in rows if r.small]
+    paper_table, rows = find_rows(name)
+    small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
+    if small:
+        lacking, rows = [r.name for r in rows if not r.small], [r for r in rows if r.small]
         if not rows: raise RecipeError(f'{name}: asks what the toy videos do not have; name the data of its '
             'paper with --data, or choose another row')
-        if len(rows) < len(asked) and machine.progress: print('not on the toy:', *(r.name for r in asked
-            if r not in rows))
-    small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
+        if lacking and machine.progress: print('not on the toy:', *lacking)
     _refuse_changes(rows, small, changes or {}, seeds)
     out = Path(out)/(f'toy-{key}' if small else key)
     with tempfile.TemporaryDirectory() as scratch: # a dry run writes nothing that stays
         home = Path(scratch) if dry else out
         paths = {s: toy.make(home/f'seed{s}'/'toy', size, s, progress=machine.progress) if small else
             Path(data) for s in seeds}
-        plan = _planned(table, rows, paths, out, machine, changes, small)
-    seconds = sum(p.seconds for p in plan)
-    told = '\n'.join([*map(str, plan), f'{len(plan)} trainings, {seconds/3600:.1f} hours of training, '
-        'one after the other'])
-    if dry: return told
-    if machine.progress: print(told, flush=True)
-    return train_table(table, rows, plan, paths, out, machine, '' if small else plan[-1].recipe.dataset,
+        manifests = {s: read(p) if small else open_data(p, machine.progress) for s,p in paths.items()}
+        plan = plan_table(rows, small, manifests, out, machine, changes)
+    summary = '\n'.join([*map(str, plan), f'{len(plan)} trainings, {sum(p.seconds for p in plan)/3600:.1f} '
+        'hours of training, one after the other'])
+    if dry: return summary
+    if machine.progress: print(summary, flush=True)
+    dataset = '' if small else plan[-1].recipe.dataset
+    return _train_table(paper_table, rows, plan, paths, out, machine, dataset,
         processes if machine.place().type=='cpu' else 1)
 
-def _planned(table:Table, rows:Sequence[TableRow], paths:Mapping[int,Path], out:Path, machine:Machine,
-        changes:Mapping[str,Any]|None, small:bool)->list[Planned]:
-    manifests = {s: read(p) if small else open_data(p, machine.progress) for s,p in paths.items()}
-    for m in manifests.values():
-        if not small: refuse_data(m, (r.made() for row in rows for r in row.full.needs()))
-        for row in rows: views_ready(((row.small if small else None) or row.full).made(), m, machine.device)
-    return plan_table(rows, small, manifests, out, machine, changes)
-
-def train_table(
-    table:Table, rows:Sequence[TableRow], plan:Sequence[Planned], data:Mapping[int,Path], out:Path,
-    machine:Machine, dataset:str, processes:int,
+def _train_table(
+    paper_table:Table, rows:Sequence[TableRow], plan:Sequence[Planned], data:Mapping[int,Path], out:Path,
+    machine:Machine, dataset:str, # '' for toy videos
+    processes:int,
 )->str: # markdown
     "All trainings and measurements of a plan; `table.json` in the folder keeps what is known."
     kept = out/'table.json'
     known = read_json(kept, 'a table') if kept.exists() else {}
-    tasks = reproduce_tasks(table, rows, plan, data, machine, processes > 1, dataset, known)
+    seeds = {p.folder: int(p.folder.parent.name.removeprefix('seed')) for p in plan}
+    tasks:dict[str,Task] = {}
+    def add(name, p, after, work, **given):
+        run = partial(_silent, work) if processes > 1 else work
+        given |= {'data': data[seeds[p.folder]], 'machine': machine, 'folder': p.folder}
+        tasks[name] = Task(partial(run, **given), (), after)
+    for p in plan: # behind those they begin with
+        begin, miner = (p.folder.parent/r.name if r else None for r in (p.run.encoder, p.run.sampler))
+        after = tuple(str(f) for f in (begin, miner) if f)
+        add(str(p.folder), p, after, _trained, recipe=p.recipe, begin=begin, miner=miner)
+    for row in rows:
+        here = [r for r in paper_table.printed(row) if r.test==dataset]
+        for p in plan:
+            name = f'{row.name}, seed {seeds[p.folder]}'
+            if p.run!=row.needs(not dataset)[-1] or name in known: continue
+            work = partial(_measured_as_printed, printed=here) if dataset else _measured_toy
+            add(name, p, (str(p.folder),), work)
     def look(done):
-        new = {k: v for k,v in done.items() if isinstance(v, dict) and k not in known}
-        if new:
+        if new := {k: v for k,v in done.items() if isinstance(v, dict) and k not in known}:
             known.update(new)
             write_json(kept, known)
     at_once(tasks, processes, [p.folder for p in plan], sum(p.steps for p in plan), machine.progress, look)
-    found: dict[str,list[Mapping[str,float]]] = {}
-    for row in rows:
-        names = [f'{row.name}, seed {s}' for s in data]
-        found[row.name] = [known[n] for n in names if n in known]
-    text = beside_paper(table, rows, found)
+    text = _beside_paper(paper_table, rows, {r.name: [known[n] for n in (f'{r.name}, seed {s}' for s in data)
+        if n in known] for r in rows})
     (out/'table.md').write_text(text + '\n', encoding='utf-8')
     return f'{text}\n\n{out/"table.md"}'
+
+# --- the demo ---
+
+SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %',
+    'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
+_WIDTHS = (25, 13, 27, *(max(len(h), 6) for h in [*SHOWN.values()][3:]))
+BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
+    'infonce-toy-flow': ''} # recipe -> run that gives the first weights
+
+def print_new(rows:Iterable[Mapping[str,Any]], printed:set[tuple[str,...]])->None:
+    "Print the rows of results that are not printed yet, in columns whose width is known beforehand."
+    def line(cells):
+        padded = (c.ljust(w) if i < 3 else c.rjust(w) for i,(c,w) in enumerate(zip(cells, _WIDTHS)))
+        tqdm.write('  '.join(padded).rstrip())
+    for row in rows:
+        cells = [cell(c, row.get(c)) for c in SHOWN]
+        if tuple(cells[:3]) in printed: continue
+        if not printed: line(SHOWN.values())
+        printed.add(tuple(cells[:3]))
+        line(cells)
+
+def classes_figure(manifest:Manifest, flow:bool=False): # Figure
+    "A training video of each class: eight frames, 64 pixels wide; with its stored flow below it."
+    first = {manifest.rows[i].label: i for i in reversed(manifest.select('train'))}
+    names = [label for label in manifest.labels if label in first]
+    clips = TestClips(manifest, [first[n] for n in names], clips=1, length=8, stride=2, size=64,
+        load=('clips', 'flow') if flow else ('clips',))
+    items = [clips[i] for i in range(len(names))]
+    frames = [c['clips'][0] for c in items]
+    if not flow: return show.strips(frames, names)
+    flows = [image_to_flow(c['flow'][0]) for c in items] # (T, 2, H, W) pixels
+    most = max((float(f.norm(dim=1).max()) for f in flows), default=0) or 1. # in full colour
+    return show.strips([x for clip,f in zip(frames, flows) for x in (clip, show.flow_colour(f, most))],
+        [title for name in names for title in (name, 'flow')])
+
+def _untrained(recipe:Recipe, data:Path, machine:Machine)->list[dict[str,Any]]: # one row
+    listens = signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
+    try: return baselines(recipe, read(data), which=('random',), machine=machine)
+    finally: signal.signal(signal.SIGINT, listens)
+
+def demo(
+    out='runs/demo', # where everything goes
+    size:str='demo', # of the toy dataset: 'tiny' or 'demo'
+    seed:int=0, # of videos, weights and order
+    changes:Mapping[str,Any]|None=None, # fields to override in every recipe that has them
+    processes:int|None=None, # that train at a time; None: two, or one on a machine with one core
+    progress:bool=True, # show bars
+)->list[dict[str,Any]]: # the rows of results.json
+    "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
+    out, began, printed = Path(out), time.monotonic(), set[tuple[str,...]]()
+    changes, machine = dict(changes or {}) | {'seed': seed}, Machine('cpu', progress=False)
+    phases = [r for _,r in cotraining_phases('coclr-toy', changes)]
+    beside = {override_known(find(n), changes): start for n,start in BESIDE.items()}
+    recipes = [*phases, *beside]
+    data = toy.make(out/'toy', size, seed, progress=progress)
+    floor = baselines(phases[0], read(data), which=('chance', 'histogram'), machine=machine)
+    print_new(floor, printed)
+    extract_flow(data, 'dis', codec='small', progress=progress)
+    manifest = read(data)
+    # in the order of urgency: what fills the gaps comes last
+    tasks:dict[str,Task] = {}
+    def add(task, after, work, **given):
+        tasks[task] = Task(partial(_silent, work, data=data, machine=machine, **given), (), after)
+    def train(r, start=''):
+        add(r.name, (start,) if start else (), _trained, recipe=r, folder=out/r.name,
+            begin=out/start if start else None, miner=None)
+    alone = phases[:2] # InfoNCE on both views
+    for r in alone: train(r)
+    add('cotrained', tuple(tasks), cotrain, name='coclr-toy', out=out, changes=changes) # measures them, too
+    for r,start in beside.items(): train(r, start)
+    compared = {f'{r.name}, measured': r for r in beside}
+    for name,r in compared.items(): add(name, (r.name,), retrieve, source=out/r.name)
+    fresh = {f'{r.view}, untrained': r for r in (*alone, *(r for r,start in beside.items() if not start))}
+    for name,r in fresh.items(): add(name, (), _untrained, recipe=r)
+    def rows_of(done, names): return [row for n in names for row in done.get(n, ())]
+    def look(done): # what is known by now; a phase when its miner is measured, too
+        print_new(rows_of(done, fresh), printed)
+        for f in (out/r.name/'results.json' for r in phases):
+            if f.exists(): print_new([row for row in read_json(f, 'a run') if 'mined' in row], printed)
+        print_new(rows_of(done, ('cotrained', *compared)), printed)
+    steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
+    results = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps,
+        progress, look)
+    _decoded.cache_clear() # where this process has done the work itself
+    rows = floor + rows_of(results, (*fresh, 'cotrained', *compared))
+    write_json(out/'results.json', rows)
+    _demo_page(out, rows, manifest, phases, recipes)
+    print('', table(rows, 'text', SHOWN), '', story(rows),
+        f'{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
+    return rows
+
+def _demo_page(
+    out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest,
+    phases:Sequence[Recipe], recipes:Sequence[Recipe],
+)->None:
+    "Write figures and report.html."
+    infonce = [r.name for r in recipes if r.name.startswith('infonce')]
+    def curves(log): # a column of steps.csv
+        return show.curves({n: column(out/n, log) for n in infonce}, 'step', log, smooth=20)
+    pictures = (
+        ('classes', 'One video per class: only the motion tells them apart.', classes_figure(manifest)),
+        ('flow', 'The same videos and their stored optical flow.', classes_figure(manifest, flow=True)),
+        ('loss', 'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).', curves('loss')),
+        ('top1', 'Pretext accuracy: how often a query finds its own key first.', curves('top1')),
+        ('phases', 'Co-training: how well each phase retrieves, and how many of the mined positives '
+            'were right.', curve(out, [r.name for r in phases])))
+    figures = {caption: show.save_picture(p, out/'figures'/f'{file}.png') for file,caption,p in pictures}
+    for r in recipes:
+        wall = out/r.name/'figures'/f'neighbours-{manifest.sha256[:8]}.png'
+        figures[f'Test videos and their nearest training videos, {r.name}: green is the same class.'] = Path(
+            shutil.copy(wall, out/'figures'/f'neighbours-{r.name}.png'))
+    html([{k: v for k,v in r.items() if k not in ('r20', 'r50')} for r in rows], figures,
+        {r.name: to_dict(r) for r in recipes}, out/'report.html', title='vssl_nb demo', note=story(rows),
+        versions=read_json(out/phases[0].name/'card.json', 'a run')['versions'])
+
+def story(
+    rows:Sequence[dict[str,Any]], # of results.json
+)->str: # a paragraph
+    "The table in words."
+    def of(name): return next(r['r1'] for r in rows if r['name']==name)
+    def by(method, view):
+        return next(r['r1'] for r in rows if r['method']==method and r['view'] in ('', view))
+    sentences = [f'Guessing finds a video of the same motion in {by("chance", ""):.1%} of cases, '
+        f'a colour histogram in {by("histogram", "rgb"):.1%}.']
+    for view,words in (('flow', 'optical flow'), ('residual', 'frame differences'), ('rgb', 'frames')):
+        sentences.append(f'InfoNCE on {words} reaches {of(f"infonce-toy-{view}"):.1%} '
+            f'({by("random", view):.1%} before training).')
+    coclr = {r['view']: r['r1'] for r in rows if r['method']=='coclr'} # of the last cycle
+    sentences.append(f'Frames that learn from what frame differences find alike (CoCLR) reach '
+        f'{coclr["rgb"]:.1%}, where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, '
+        f'and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
+    sentences.append(f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} '
+        f'(frame differences alone {coclr["residual"]:.1%}).')
+    return ' '.join(sentences)
