@@ -1,4 +1,7 @@
 "The demo with two processes: the same weights as with one, also after Ctrl-C."
+import contextlib
+import io
+import json
 import os
 import signal
 import subprocess
@@ -7,10 +10,13 @@ import time
 
 import pytest
 
+from vssl_nb.papers.reproduce import BESIDE, Task, at_once, demo, print_new
+from vssl_nb.runs.cotraining import cotraining_phases
 from vssl_nb.training.checkpoints import digest, load
-from vssl_nb.papers.reproduce import Task, at_once
+from vssl_nb.training.config import RecipeError
+from vssl_nb.training.loop import read_json
 
-SHORT = dict(epochs=2, batch=8, queue=48, test_clips=1, warmup=.5)
+SHORT = dict(epochs=1, batch=8, queue=16, topk=5, test_clips=1, warmup=.5)
 PROGRAM = f'''
 import sys
 from vssl_nb.cli import main
@@ -21,7 +27,7 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 '''
 
 
-def demo(folder, out, processes, **kw):
+def command(folder, out, processes, **kw):
     (folder/'program.py').write_text(PROGRAM)
     return subprocess.Popen([sys.executable, 'program.py', out, str(processes)], cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
@@ -35,38 +41,77 @@ def lines(out): return sum(len(p.read_text().splitlines()) for p in out.glob('*/
 
 @pytest.fixture(scope='module')
 def alone(tmp_path_factory):
-    "A demo in one process."
-    there = tmp_path_factory.mktemp('demo')
-    process = demo(there, 'one', 1)
-    said, wrong = process.communicate(timeout=300)
-    assert process.returncode == 0, wrong
-    return there, said
+    "A demo in one process: its folder, what it printed, its rows."
+    there, printed = tmp_path_factory.mktemp('demo'), io.StringIO()
+    with contextlib.redirect_stdout(printed): rows = demo(there/'one', 'tiny', 0, SHORT, 1, progress=False)
+    return there, printed.getvalue(), rows
+
+
+def test_rows_figures_and_page(alone):
+    there, _, rows = alone
+    names = [*(r.name for _, r in cotraining_phases('coclr-toy')), *BESIDE]
+    assert [r['method'] for r in rows] == ['chance', 'histogram', *['random']*3, *['infonce']*2,
+        *['coclr']*3, 'ubernce', *['infonce']*2]
+    assert json.loads((there/'one'/'results.json').read_text()) == rows
+    assert {p.name for p in (there/'one'/'figures').iterdir()} == {'classes.png', 'flow.png', 'loss.png',
+        'phases.png', 'top1.png', *(f'neighbours-{n}.png' for n in names)}
+    page = (there/'one'/'report.html').read_text()
+    assert all(f"{100*r['r1']:.1f}" in page for r in rows)
+    assert 'src="data:image/png' in page and 'src="http' not in page
+    given = read_json(there/'one'/'infonce-toy-rgb-longer'/'card.json', 'x')['given']
+    assert given['init_from']['run'] == str(there/'one'/'infonce-toy-rgb')
 
 
 def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
-    there, said = alone
-    process = demo(there, 'two', 2, start_new_session=True)
+    there, said, _ = alone
+    process = command(there, 'two', 2, start_new_session=True)
     until = time.monotonic() + 200
-    while lines(there/'two') < 30 and process.poll() is None and time.monotonic() < until: time.sleep(.02)
+    while lines(there/'two') < 12 and process.poll() is None and time.monotonic() < until: time.sleep(.02)
     os.killpg(process.pid, signal.SIGINT) # as a terminal does: all hear it
     _, wrong = process.communicate(timeout=100)
     assert process.returncode != 0 and 'Traceback' not in wrong, wrong
-    process = demo(there, 'two', 2)
-    again, wrong = process.communicate(timeout=300)
-    assert process.returncode == 0, wrong
+    assert 0 < lines(there/'two') < lines(there/'one')
+    again = io.StringIO()
+    with contextlib.redirect_stdout(again): demo(there/'two', 'tiny', 0, SHORT, 2, progress=False)
     assert len(weights(there/'one')) == 7 and weights(there/'two') == weights(there/'one')
     def table(text): # the last one: before it, each row is printed as soon as it is known
         said = text.splitlines()
         begin = max(i for i, line in enumerate(said) if line.startswith('name '))
         return [line.split()[:-1] for line in said[begin:]
             if line.startswith(('infonce', 'coclr', 'ubernce'))]
-    assert table(again) == table(said) and len(table(said)) == 8
+    assert table(again.getvalue()) == table(said) and len(table(said)) == 8
+
+
+def test_other_settings_are_refused_and_change_nothing(alone):
+    kept = alone[0]/'one'/'infonce-toy-rgb'/'last.pt'
+    before = kept.stat().st_mtime_ns
+    with pytest.raises(RecipeError, match='was started with'):
+        demo(alone[0]/'one', 'tiny', 0, SHORT | {'batch': 16}, 1, progress=False)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_a_row_is_printed_once(capsys):
+    printed = set()
+    chance = {'name': 'chance', 'view': '', 'r1': .125, 'r5': .488, 'r10': .739}
+    for _ in range(2): print_new([chance], printed)
+    print_new([{'name': 'mine', 'view': 'rgb', 'protocol': {'name': 'clean'}, 'r1': .5, 'r5': 1, 'r10': 1,
+        'mined': .25, 'seconds': 99.6}], printed)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ['name', 'view', 'protocol']
+    assert [r.split() for r in rows] == [['chance', '–', '–', '12.5', '48.8', '73.9', '–', '–'],
+        ['mine', 'rgb', 'clean', '50.0', '100.0', '100.0', '25.0', '100']]
 
 
 def test_what_fails_in_another_process_is_raised_here():
     with pytest.raises(TypeError):
         at_once({'wrong': Task(int, ('x', 'y')), 'never': Task(len, ('a',), ('wrong',))}, progress=False)
     assert at_once({'a': Task(len, ('abc',)), 'b': Task(len, ('ab',))}, progress=False) == {'a': 3, 'b': 2}
+
+
+def test_what_is_done_is_looked_at():
+    tasks, seen = {'first': Task(len, ('abc',)), 'second': Task(max, (4, 2), after=('first',))}, []
+    assert at_once(tasks, 1, look=lambda done: seen.append([*done])) == {'first': 3, 'second': 4}
+    assert seen == [['first'], ['first', 'second']]
 
 
 @pytest.mark.parametrize('processes', [1, 2])

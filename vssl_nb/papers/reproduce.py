@@ -297,9 +297,9 @@ def _step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine)->float:
     "Of one optimizer step here; of large networks on a CPU from a step with fewer videos."
     learning, few = recipe.learning, 4
     on_cpu = machine.place().type=='cpu' and recipe.backbone not in ('tiny', 'small')
-    if not on_cpu or learning.batch <= few: return seconds_per_step(recipe, manifest, machine, 1.)
+    if not on_cpu or learning.batch <= few: return seconds_per_step(recipe, manifest, machine, .5)
     quick = override(recipe, batch=few, accumulate=1)
-    return seconds_per_step(quick, manifest, machine, 1.)*learning.batch*learning.accumulate/few
+    return seconds_per_step(quick, manifest, machine, .5)*learning.batch*learning.accumulate/few
 
 def plan_table(
     rows:Sequence[TableRow], small:bool, # on toy videos?
@@ -374,7 +374,7 @@ def pairs_alike(
     pairs = [(a, b) for i,a in enumerate(rows) for b in rows[i+1:] if paper[a]!=paper[b]]
     return sum((ours[a] < ours[b])==(paper[a] < paper[b]) and ours[a]!=ours[b] for a,b in pairs), len(pairs)
 
-def _beside_paper(
+def beside_paper(
     paper_table:Table, rows:Sequence[TableRow],
     values:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
 )->str: # markdown
@@ -446,8 +446,9 @@ def _train_table(
         given |= {'data': data[seeds[p.folder]], 'machine': machine, 'folder': p.folder}
         tasks[name] = Task(partial(run, **given), (), after)
     for p in plan: # behind those they begin with
+        if not p.seconds: continue
         begin, miner = (p.folder.parent/r.name if r else None for r in (p.run.encoder, p.run.sampler))
-        after = tuple(str(f) for f in (begin, miner) if f)
+        after = tuple(str(f) for f in (begin, miner) if str(f) in tasks)
         add(str(p.folder), p, after, _trained, recipe=p.recipe, begin=begin, miner=miner)
     for row in rows:
         here = [r for r in paper_table.printed(row) if r.test==dataset]
@@ -455,13 +456,13 @@ def _train_table(
             name = f'{row.name}, seed {seeds[p.folder]}'
             if p.run!=row.needs(not dataset)[-1] or name in known: continue
             work = partial(_measured_as_printed, printed=here) if dataset else _measured_toy
-            add(name, p, (str(p.folder),), work)
+            add(name, p, (str(p.folder),) if p.seconds else (), work)
     def look(done):
         if new := {k: v for k,v in done.items() if isinstance(v, dict) and k not in known}:
             known.update(new)
             write_json(kept, known)
     at_once(tasks, processes, [p.folder for p in plan], sum(p.steps for p in plan), machine.progress, look)
-    text = _beside_paper(paper_table, rows, {r.name: [known[n] for n in (f'{r.name}, seed {s}' for s in data)
+    text = beside_paper(paper_table, rows, {r.name: [known[n] for n in (f'{r.name}, seed {s}' for s in data)
         if n in known] for r in rows})
     (out/'table.md').write_text(text + '\n', encoding='utf-8')
     return f'{text}\n\n{out/"table.md"}'
