@@ -1,4 +1,5 @@
 "The benchmark scripts run and write what they say; how fast anything is, is not a test."
+import argparse
 import importlib
 import json
 import math
@@ -508,31 +509,59 @@ def test_claims_of_provico(tmp_path):
 EVIDENCE = dict(backbone='tiny', size=32, length=8, batch=8, queue=48, test_clips=1, negatives=16)
 
 
-def test_evidence(tmp_path):
-    "Killed in the middle, the same command ends with every row; what does not fit is one sentence."
-    toy.make(tmp_path/'toy', 'tiny', progress=False)
+def evidence_plan(folder, data, monkeypatch):
+    "The script's module, and the plan that it keeps in a folder: what does not fit is refused."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    evidence, manifest = importlib.import_module('evidence'), read(data)
+    machine = evidence.machine_of('cpu', True)
+    times = evidence.timed(manifest, EVIDENCE, machine, .05)
+    monkeypatch.setattr(evidence, 'timed', lambda *_: times)
+    def plan(minutes):
+        asked = argparse.Namespace(folder=folder, minutes=minutes, seeds=[0, 1], changes=EVIDENCE,
+            dry_run=False)
+        return evidence.plan_of(asked, manifest, machine, 2)
+    with pytest.raises(ValueError, match='or fewer --seeds'): plan(.01)
+    assert not folder.exists()
+    assert plan(60.)['epochs'] > 4 and plan(60.) == json.loads((folder/'plan.json').read_text())
+    with pytest.raises(ValueError, match='was planned with other minutes'): plan(9.)
+    return evidence, manifest, machine
+
+
+def test_evidence(tmp_path, monkeypatch):
+    """Killed in the middle, the same command ends with every row; what does not fit is one sentence.
+
+    Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is made up."""
+    home = tmp_path/'ev'
+    data = toy.make(tmp_path/'toy', 'tiny', progress=False)
+    evidence, manifest, machine = evidence_plan(home, data, monkeypatch)
+    plan = json.loads((home/'plan.json').read_text()) | {'epochs': 4}
+    (home/'plan.json').write_text(json.dumps(plan))
+    random = evidence.floor(manifest, EVIDENCE, machine, home)['random'][0]
+    for name in [*(e.name for e in evidence.ENCODERS), *evidence.BOTH]:
+        if name in importlib.import_module('reach').NAMES: continue
+        place = f"both-{evidence.BOTH[name][0]}" if name in evidence.BOTH else name
+        folder = home/'seed1'/place.replace(', ', '-')
+        folder.mkdir(parents=True)
+        (folder/'measured.json').write_text(json.dumps(random))
     how = ['--data', 'toy', '--seeds', 0, 1, '--folder', 'ev', '--changes', json.dumps(EVIDENCE)]
-    few = script('evidence.py', *how, '--minutes', .2, cwd=tmp_path)
-    assert few.returncode == 2 and 'or fewer --seeds' in few.stderr, few.stderr
-    assert not (tmp_path/'ev').exists()
-    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, how), '--minutes', '1.2', '--out',
+    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, how), '--minutes', '60', '--out',
         'out.json']
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     for line in first.stdout:
         if 'coclr, seed 0' in line: break
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    planned = (tmp_path/'ev'/'plan.json').read_text()
+    assert not (tmp_path/'out.json').exists()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
-    assert (tmp_path/'ev'/'plan.json').read_text() == planned and len(out['rows']) == 17
+    assert json.loads((home/'plan.json').read_text()) == plan and len(out['rows']) == 17
     rows = {r['name']: r for r in out['rows']}
     for name, r in rows.items():
         for w in ('r1', 'probe', 'few'):
             low, high = r[f'{w}_interval']
             assert low - 1e-9 <= r[w] <= high + 1e-9, (name, w)
-    one = [json.loads(f.read_text()) for f in sorted((tmp_path/'ev').glob('seed*/simclr/measured.json'))]
+    one = [json.loads(f.read_text()) for f in sorted(home.glob('seed*/simclr/measured.json'))]
     assert rows['simclr']['r1'] == pytest.approx(statistics.mean(statistics.mean(x['r1']) for x in one))
     gap = rows['simclr']['r1'] - rows['infonce']['r1']
     assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in done.stdout
@@ -543,9 +572,8 @@ def test_evidence(tmp_path):
         '--out', 'reach.json', cwd=tmp_path)
     assert reach.returncode == 0, reach.stderr
     told = json.loads((tmp_path/'reach.json').read_text())
-    plan = out['plan']
     assert [r['what'] for r in told['rows']] == ['videos']*2 and told['rows'][1]['to'] == plan['train']
-    half = tmp_path/'ev'/'reach'/'videos-0.5'
+    half = home/'reach'/'videos-0.5'
     assert len(read(half).select('train')) < plan['train']
     assert read(half).select('test') and told['rows'][1]['coclr']['r1'] == rows['coclr']['r1']
 
