@@ -37,8 +37,8 @@ from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.runs.parts import clean_protocol, view_options
-from vssl_nb.measure.features import Features, extract
+from vssl_nb.runs.parts import encoder_about, view_options
+from vssl_nb.measure.features import Features, encoder_protocol, extract
 from vssl_nb.runs.own import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import ManifestError, open_data
@@ -103,7 +103,8 @@ def timed(manifest, changes: dict, machine: Machine, limit: float) -> dict:
     steps = {e.name: seconds_per_step(recipe_of(e, 2*LEAST, 0, changes), manifest, machine, limit)
         for e in ENCODERS}
     r = recipe_of(ENCODERS[0], 2*LEAST, 0, changes)
-    encoder, seen = create(r.backbone, seed=0).eval().to(machine.place()), clean_protocol(r)
+    encoder = create(r.backbone, seed=0).eval().to(machine.place())
+    seen = encoder_protocol(encoder_about(r))
     clips = TestClips(manifest, manifest.select('test', r.split)[:12], clips=seen.clips, length=seen.length,
         stride=seen.stride, size=seen.size)
     see, began = Views(r.view, **view_options(r)), time.monotonic()
@@ -201,7 +202,8 @@ def floor(manifest, changes: dict, machine: Machine, home: Path) -> dict[str, li
     split, found = r.split, {}
     def ask(view):
         how = view_options(replace(r, view=view))
-        return [extract(create(r.backbone, seed=0), manifest, part, split, view, clean_protocol(r),
+        seen = encoder_protocol(encoder_about(r))
+        return [extract(create(r.backbone, seed=0), manifest, part, split, view, seen,
             machine=machine, **how) for part in ('test', 'train')]
     colours = [histogram(manifest, part, split, machine=machine) for part in ('test', 'train')]
     pairs = {'colour histogram': colours, 'random': ask('rgb'), 'random, residual': ask('residual')}

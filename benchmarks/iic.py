@@ -34,9 +34,9 @@ from torch.nn import functional as F
 import vssl_nb
 from vssl_nb.data import toy
 from vssl_nb.data.clips import VideoCache
-from vssl_nb.runs.parts import build_method, clean_protocol, lr_schedule, training_clips, training_views
+from vssl_nb.runs.parts import build_method, encoder_about, lr_schedule, training_clips, training_views
 from vssl_nb.runs.parts import view_options
-from vssl_nb.measure.features import extract
+from vssl_nb.measure.features import encoder_protocol, extract
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.iic import intra_negatives, intra_order
@@ -60,7 +60,7 @@ def measured(encoder, manifest, recipe, cache) -> dict:
     "R@1 on each view, and on both side by side."
     def see(view, part):
         found = extract(encoder.eval(), manifest, part, recipe.split, view,
-            replace(clean_protocol(recipe), clips=3), machine=Machine('cpu', cache=cache, progress=False),
+            encoder_protocol(encoder_about(recipe), clips=3), machine=Machine('cpu', cache=cache, progress=False),
             **view_options(recipe))
         return replace(found, x=F.normalize(found.x, dim=1))
     seen = {v: [see(v, part) for part in ('test', 'train')] for v in VIEWS}

@@ -30,7 +30,7 @@ from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier, dropout_mask
 from vssl_nb.runs.evaluation import EvaluatedEncoder
-from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset, train_session
+from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset
 from vssl_nb.runs.parts import Plateau
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
@@ -94,7 +94,7 @@ def train(tmp_path):
         for stop in (*stops, None):
             s = open_session(begun(m), how, machine=machine)
             if (out/'last.pt').exists(): s.load(load(out/'last.pt'))
-            train_session(s, out, torch.device('cpu'), max_steps=stop)
+            s.train(out, torch.device('cpu'), max_steps=stop)
         s.keep_best()
         return {k: v.clone() for k, v in s.classifier.state_dict().items()}, s.history, s.best.get('epoch')
     return train

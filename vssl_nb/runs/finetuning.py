@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['TRAININGS', 'CLIP', 'FineTuning', 'preset', 'predict', 'as_video_classifier', 'head_of', 'networks_of',
-           'training_and_validation_rows', 'Session', 'open_session', 'train_session', 'starting_point',
-           'measure_finetuned', 'finetune']
+           'training_and_validation_rows', 'Session', 'open_session', 'starting_point', 'measure_finetuned', 'finetune']
 
 # %% ../../nbs/library/finetuning.ipynb #d6bcd846
 import json
@@ -268,6 +267,20 @@ class Session:
             self.best = numbers | {'weights': weights}
         return numbers
 
+    def train(self,
+        out, device:torch.device, # the run folder; from `machine.place`
+        card:dict[str,Any]|None=None, # what card.json says; None: only the machine
+        max_steps:int|None=None, # stop after so many steps in all
+    )->bool: # was the last step taken?
+        "Train in a run folder: steps, validation, checkpoints."
+        parts, machine = self.parts, self.machine
+        def each(result):
+            numbers = self.validate(result, device)
+            return numbers and f"held out: top-1 {numbers['top1']:.3f}, loss {numbers['loss']:.3f}"
+        return drive(self.run, cast(DataLoader, parts.batches), parts.views, parts.schedule, out,
+            machine_card(machine, device) if card is None else card, device, machine, self.training.name,
+            state=self.state, each=each, max_steps=max_steps, clip_norm=parts.clip_norm)
+
     def keep_best(self)->Classifier:
         "The classifier with the weights of the best epoch, if one was chosen."
         if self.best: self.classifier.load_state_dict(self.best['weights'])
@@ -308,22 +321,6 @@ def open_session(
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
     parts = build(recipe, t.manifest, device, machine, networks_of(t, training), rows)
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
-
-def train_session(
-    session:Session, # trained in place
-    out, # the run folder
-    device:torch.device, # from `machine.place`
-    card:dict[str,Any]|None=None, # what card.json says; None: only the machine
-    max_steps:int|None=None, # stop after so many steps in all
-)->bool: # was the last step taken?
-    "Train a classifier in a run folder: steps, validation, checkpoints."
-    parts, machine = session.parts, session.machine
-    def each(result):
-        numbers = session.validate(result, device)
-        return numbers and f"held out: top-1 {numbers['top1']:.3f}, loss {numbers['loss']:.3f}"
-    return drive(session.run, cast(DataLoader, parts.batches), parts.views, parts.schedule, out,
-        machine_card(machine, device) if card is None else card, device, machine, session.training.name,
-        state=session.state, each=each, max_steps=max_steps, clip_norm=parts.clip_norm)
 
 # %% ../../nbs/library/finetuning.ipynb #ba90a737
 CLIP = ('length', 'stride', 'size', 'pad') # fields that an encoder's file, a training and its protocol share
@@ -408,5 +405,5 @@ def finetune(
             card |= {'seconds': old['seconds'] if state else 0., 'step': s.run.step,
                 'finished': s.run.step==batch_order(cast(DataLoader, s.parts.batches)).total}
             open_folder(out, t.recipe, card)
-            if not train_session(s, out, device, card, max_steps): return None
+            if not s.train(out, device, card, max_steps): return None
             return measure_finetuned(s, out, card, device)

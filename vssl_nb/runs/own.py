@@ -275,16 +275,6 @@ def frozen_share(
 RANDOM_NETWORKS = 2
 UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
 
-def _training_clips(t:EvaluatedEncoder, rows:Sequence[int], draws:int, workers:int
-    )->Iterator[tuple[list[int],dict]]: # up to 16 manifest rows, and their raw batch (draws*rows, V, ...)
-    "Training clips of some videos at a time, from epochs that the training never reached."
-    clips = training_clips(t.recipe, t.manifest)
-    at = {r: i for i,r in enumerate(clips.rows)}
-    parts = [p.tolist() for p in np.array_split(rows, math.ceil(len(rows)/16))] # none of one video
-    keys = [[(UNSEEN_EPOCH + d, at[r]) for d in range(draws) for r in part] for part in parts]
-    yield from zip(parts, DataLoader(clips, batch_sampler=keys, num_workers=workers, collate_fn=collate,
-        worker_init_fn=init_worker, generator=torch.Generator()))
-
 def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seconds:float
     )->tuple[list[int],dict[str,Tensor]]: # the rows that can be read, and by name what follows; N: networks
     "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
@@ -296,8 +286,12 @@ def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seco
     random = [create(t.about['backbone'], seed=t.about['seed']+s) for s in range(RANDOM_NETWORKS)]
     networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
     from_rgb,ends = t.view in ('rgb', 'residual'),t.protocol('clean', clips=2)
-    kept,parts = list[int](),list[dict[str,Tensor]]()
-    for part,raw in _training_clips(t, rows, draws, machine.workers):
+    clips,kept,parts = training_clips(t.recipe, t.manifest),list[int](),list[dict[str,Tensor]]()
+    few = [p.tolist() for p in np.array_split(rows, math.ceil(len(rows)/16))] # none of one video
+    keys = [[(UNSEEN_EPOCH + d, clips.rows.index(r)) for d in range(draws) for r in part] for part in few]
+    batches = DataLoader(clips, batch_sampler=keys, num_workers=machine.workers, collate_fn=collate,
+        worker_init_fn=init_worker, generator=torch.Generator())
+    for part,raw in zip(few, batches): # (draws*rows, V, ...)
         if raw.pop('bad'): continue # another video came in its place
         fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else t.view, ends,
             **UNCHANGED if from_rgb else options)

@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader
 from ..data.clips import TrainClips, VideoCache, find_augmentation, random_clips
 from ..data.manifest import Manifest
 from ..data.views import Views, streams, tvl1_live
-from ..measure.protocols import Protocol, protocol
 from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
 from ..names import error_in_words, load_object
 from ..nets.backbones import create
@@ -165,12 +164,6 @@ def views_of_encoder(recipe:Recipe)->tuple[str,...]: # that of the recipe first
     "The views that the encoder looks at: all that no further network has to itself."
     others = {v for name,v in recipe.networks.items() if name!='encoder'}
     return tuple(v for v in recipe.views if v==recipe.view or v not in others)
-
-def clean_protocol(
-    recipe:Recipe,
-)->Protocol: # the clean protocol with the recipe's clip
-    "How an encoder of this recipe is measured: on clips like those it was trained on."
-    return protocol('clean', clips=recipe.test_clips, **recipe.clip)
 
 @contextmanager
 def blame(

@@ -112,17 +112,13 @@ BLOCKS = {'block1': ('Conv_1a',), 'block2': ('MaxPool_2a', 'Conv_2b', 'Conv_2c')
     'block5': ('MaxPool_5a', 'Mixed_5b', 'Mixed_5c')}
 _PLACES = {layer: f'{block}.{i}' for block,layers in BLOCKS.items() for i,layer in enumerate(layers)}
 
-def both_names(
-    name:str, # of a tensor of a backbone, such as 'Conv_2b.bn.weight'
-)->list[str]: # with the second one that S3D has in released files, 'block2.1.bn.weight'
-    "Under which names a tensor stands in a released file."
+def both_names(name:str)->list[str]: # 'Conv_2b.bn.weight' -> itself and 'block2.1.bn.weight'
+    "Under which names a tensor of a backbone stands in a released file: those of S3D have two."
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
 
-def state_name(
-    name:str, # a parameter's first name in a released file
-)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
-    "What the state of a method here calls it."
+def state_name(name:str)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
+    "What the state of a method here calls the parameter of that first name in a released file."
     for file,net,head in NETWORKS.values():
         place, _, rest = name.removeprefix(file).partition('.')
         if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
@@ -222,9 +218,7 @@ class KeyReport:
             self.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
         return {k: v for k,v in made.items() if v is not None}
 
-def view_of(
-    path, # of a released file
-)->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
+def view_of(path)->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
     "Which view a released file is of, by its name."
     words = {*re.split(r'[-_.]', Path(path).name.lower())}
     names = dict(rgb='rgb', flow='flow', f='flow', res='residual', residual='residual')
@@ -346,10 +340,8 @@ def load_released(
 
 # --- from their names to ours, and back
 
-def method_state(
-    r:Released, # with every network of its method
-)->dict[str,Tensor]: # as `state_dict` of the method's class here
-    "The state of a method out of a released file."
+def method_state(r:Released)->dict[str,Tensor]: # as `state_dict` of the method's class here
+    "The state of a method out of a released file with every network of it."
     state, q = dict[str,Tensor](), r.queues
     for part,(_,net,head) in (ALONE if r.method=='iic' else NETWORKS).items():
         for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
@@ -392,9 +384,7 @@ def _shaped(
     return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
         else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
 
-def recipe_within(
-    r:Released, # that `save_released` made of a run
-)->Recipe:
+def recipe_within(r:Released)->Recipe: # of a file that `save_released` made of a run
     "The recipe that a file carries; RecipeError where there is none, or one that names code of others."
     text = r.run.get('recipe')
     if not isinstance(text, str):
@@ -525,9 +515,7 @@ def _layout_of(data:Mapping[str,Any], state:Mapping[str,Tensor], folder:Path)->s
         'encoder.safetensors can be given away')
     return 'cpr' if data['method'].get('miner')=='cascade' else name
 
-def _from_run(
-    folder:Path,
-)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
+def _from_run(folder:Path)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
     "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
