@@ -78,7 +78,7 @@ def begun(m, view='residual', seed=0):
     encoder = backbones.create('tiny', seed=seed)
     head = heads.make_head('gaussian', encoder.dim, None, 16)
     recipe = override(find('infonce-toy-rgb'), view=view)
-    return EvaluatedEncoder(m, encoder, view=view, heads={'gaussian': head}, recipe=recipe)
+    return EvaluatedEncoder(m, encoder, 'tiny', view=view, heads={'gaussian': head}, recipe=recipe)
 
 
 def net(training, view='residual', seed=0):
