@@ -20,6 +20,7 @@ from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.recipes import find
 from vssl_nb.papers.published import read_ledger
+from vssl_nb.papers.reproduce import at_once
 
 ROOT = Path(__file__).parent.parent
 
@@ -527,10 +528,21 @@ def evidence_plan(folder, data, monkeypatch):
     return evidence, manifest, machine
 
 
-def test_evidence(tmp_path, monkeypatch):
+def main_of(name, *args, monkeypatch, capsys):
+    "A script in this process, also its tasks: exit code, stdout, stderr."
+    module = importlib.import_module(name)
+    monkeypatch.setattr(module, 'at_once', lambda tasks, n, *more, **kw: at_once(tasks, 1, *more, **kw))
+    monkeypatch.setattr(sys, 'argv', [name, *map(str, args)])
+    try: code = module.main() or 0
+    except SystemExit as e: code = e.code
+    return code, *capsys.readouterr()
+
+
+def test_evidence(tmp_path, monkeypatch, capsys):
     """Killed in the middle, the same command ends with every row; what does not fit is one sentence.
 
-    Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is made up."""
+    Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is made up.
+    Two processes until it is killed, then this one."""
     home = tmp_path/'ev'
     data = toy.make(tmp_path/'toy', 'tiny', progress=False)
     evidence, manifest, machine = evidence_plan(home, data, monkeypatch)
@@ -544,16 +556,18 @@ def test_evidence(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (folder/'measured.json').write_text(json.dumps(random))
     how = ['--data', 'toy', '--seeds', 0, 1, '--folder', 'ev', '--changes', json.dumps(EVIDENCE)]
-    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, how), '--minutes', '60', '--out',
-        'out.json']
+    whole = [*how, '--minutes', 60, '--out', 'out.json']
+    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, whole)]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     for line in first.stdout:
         if 'coclr, seed 0' in line: break
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     assert not (tmp_path/'out.json').exists()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    here = dict(monkeypatch=monkeypatch, capsys=capsys)
+    code, printed, wrong = main_of('evidence', *whole, **here)
+    assert code == 0, wrong
     out = json.loads((tmp_path/'out.json').read_text())
     assert json.loads((home/'plan.json').read_text()) == plan and len(out['rows']) == 17
     rows = {r['name']: r for r in out['rows']}
@@ -564,13 +578,12 @@ def test_evidence(tmp_path, monkeypatch):
     one = [json.loads(f.read_text()) for f in sorted(home.glob('seed*/simclr/measured.json'))]
     assert rows['simclr']['r1'] == pytest.approx(statistics.mean(statistics.mean(x['r1']) for x in one))
     gap = rows['simclr']['r1'] - rows['infonce']['r1']
-    assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in done.stdout
-    other = script('evidence.py', *how, '--minutes', 9, cwd=tmp_path)
-    assert other.returncode == 2 and 'was planned with other minutes' in other.stderr
-    shares = json.dumps({'videos': [.5]})
-    reach = script('reach.py', '--data', 'toy', '--like', 'ev', '--changes', shares,
-        '--out', 'reach.json', cwd=tmp_path)
-    assert reach.returncode == 0, reach.stderr
+    assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in printed
+    code, _, wrong = main_of('evidence', *how, '--minutes', 9, **here)
+    assert code == 2 and 'was planned with other minutes' in wrong
+    code, _, wrong = main_of('reach', '--data', 'toy', '--like', 'ev', '--changes',
+        json.dumps({'videos': [.5]}), '--out', 'reach.json', **here)
+    assert code == 0, wrong
     told = json.loads((tmp_path/'reach.json').read_text())
     assert [r['what'] for r in told['rows']] == ['videos']*2 and told['rows'][1]['to'] == plan['train']
     half = home/'reach'/'videos-0.5'
