@@ -35,14 +35,14 @@ LIMITS = {1_000: 2., 100_000: 10.} # seconds that were asked for
 def made_up(root, n, dim, encoder):
     "A folder of n files and an index of it, all under folders of 1,000."
     import numpy as np
-    from vssl_nb.search import SearchIndex, choose_index, index_key, read_network, video_files, write_index
+    from vssl_nb.search import SearchIndex, choose_index, index_key, video_files, write_index
     for i in range(n):
         if i%1000 == 0: (root/f'{i//1000:03d}').mkdir(parents=True)
         (root/f'{i//1000:03d}'/f'clip {i:06d}.mp4').touch()
     folder, e, clips = choose_index(root, encoder)
     x = np.random.default_rng(0).standard_normal((n, dim), np.float32) + 1
     return write_index(SearchIndex(folder, root, index_key(e, clips), str(e.path), video_files(root), {}, x,
-        x.mean(0, dtype=float), read_network(e)[1]))
+        x.mean(0, dtype=float), e.network[1]))
 
 
 def alone(index, rounds):
@@ -114,9 +114,9 @@ q = search.parse_query(sys.argv[1], asked.data, index.videos)
 lap('a look at all files, the index')
 import vssl_nb.measure.features
 lap('PyTorch, and our modules that need it')
-network = search.read_network(encoder)
+encoder.network
 lap('the network: build, read, check')
-x = search.query_features(index, [q], encoder, network=network)
+x = search.query_features(index, [q], encoder)
 lap('ten clips: decode, encode')
 found = search.find_nearest(index, [q], x)
 search.as_text([q], found)

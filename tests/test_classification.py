@@ -1,6 +1,7 @@
 """What a page cannot carry about classification: spoiled test sets, real frames, processes, scikit-learn."""
 import dataclasses
 import inspect
+import io
 import json
 import os
 import shutil
@@ -9,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -18,11 +21,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
+from vssl_nb import cli
 from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones, heads
 from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
+from vssl_nb.training.distributed import run_distributed
 from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, classification_row, classify,
     hold_out, hold_out_rows, linear_probe, load_predictions, save_predictions, two_stream)
 from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
@@ -272,7 +277,17 @@ PRESET = ['--set', 'epochs=2', 'batch=8', 'drops=1,', 'optimizer=sgd', 'lr=1e-3'
 SHORT = ['--device', 'cpu', '--cache', '64', '--workers', '0']
 
 
-def call(*args, cwd): return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True)
+ONE_THREAD = os.environ | {'OMP_NUM_THREADS': '1'} # as in this process: bits are compared
+
+
+def call(*args, cwd):
+    "A command in this process, which has imported PyTorch already: exit code and what it printed."
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        before = os.getcwd()
+        os.chdir(cwd)
+        try: code = cli.main([str(a) for a in args])
+        finally: os.chdir(before)
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def torchrun(n, *args, cwd):
@@ -282,7 +297,12 @@ def torchrun(n, *args, cwd):
     command = [sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port',
         str(port)]
     return subprocess.run([*command, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
-        capture_output=True)
+        capture_output=True, env=ONE_THREAD)
+
+
+def call_in(cwd, args):
+    done = call(*args, cwd=cwd)
+    assert done.returncode == 0, done.stderr
 
 
 def finetune(*more, preset='clean_finetune', out):
@@ -326,8 +346,10 @@ def test_two_processes_end_where_one_ends(place, preset):
         done = call(*finetune(preset=preset, out='one-linear'), cwd=place)
         assert done.returncode == 0, done.stderr
     one, two = place/('one' if preset == 'clean_finetune' else 'one-linear'), place/f'two-{preset}'
-    done = torchrun(2, *finetune(preset=preset, out=two.name), cwd=place)
-    assert done.returncode == 0 and done.stdout.count('top-1') == 1, done.stderr
+    if preset == 'clean_finetune':
+        done = torchrun(2, *finetune(preset=preset, out=two.name), cwd=place)
+        assert done.returncode == 0 and done.stdout.count('top-1') == 1, done.stderr
+    else: run_distributed(call_in, 2, place, finetune(preset=preset, out=two.name)) # without a launcher
     a, b = load(one/'last.pt'), load(two/'last.pt')
     assert a['run']['step'] == b['run']['step']
     for k, v in a['run']['method'].items():
@@ -351,7 +373,7 @@ def test_killed_and_resumed_is_unbroken(place):
     out = place/'killed'
     for after, more in ((3, []), (7, ['--resume'])):
         process = subprocess.Popen([*VSSL, *finetune('--save-minutes', '0', *more, out='killed')], cwd=place,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ONE_THREAD)
         until(out, after, process)
         process.kill()
         process.wait()
@@ -368,7 +390,7 @@ def test_killed_and_resumed_is_unbroken(place):
 def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     out = place/'asked'
     process = subprocess.Popen([*VSSL, *finetune('--workers', '1', out='asked')], cwd=place,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=ONE_THREAD)
     until(out, 3, process)
     os.killpg(process.pid, signal.SIGTERM)
     told, said = process.communicate(timeout=60)
@@ -393,9 +415,8 @@ def test_half_precision_and_less_memory(place):
     assert 0 < (h - w).norm() < .05*w.norm()
     assert abs(half['history'][-1]['loss'] - one['history'][-1]['loss']) < .1
     assert json.loads((place/'half'/'card.json').read_text())['dtype'] == 'bfloat16'
-    wrong = torchrun(3, *finetune(out='three'), cwd=place)
-    assert wrong.returncode
-    assert 'batch=8 does not divide over 3 processes' in wrong.stderr
+    with pytest.raises(RuntimeError, match='batch=8 does not divide over 3 processes'):
+        run_distributed(call_in, 3, place, finetune(out='three'))
     assert not (place/'three').exists()
 
 

@@ -287,26 +287,14 @@ def test_a_long_video_is_a_video_like_others(tmp_path, encoder, monkeypatch):
     assert torch.equal(look(encoder, m, p=p, batch=100).x, look(encoder, m, p=p, batch=100, workers=1).x)
 
 
-def test_splits_and_ladder_equal_direct_extraction(few, encoder):
+def test_splits_equal_direct_extraction(few, encoder):
     official = protocol('coclr_official', **SMALL)
     def direct(split, p):
         return retrieval.retrieval_recall(*(extract(encoder, few, part, split, 'residual', p, machine=QUIET)
         for part in ('test', 'train')), (1, 5))
-    found = retrieval.over_splits(encoder, few, (1, 3), 'residual', official, (1, 5), machine=QUIET)
-    assert found == {s: direct(s, official) for s in (1, 3)}
-    goal = protocol(clips=3, **SMALL)
-    rows = retrieval.ladder(encoder, few, goal, official, view='residual', seeds=(0, 4), ks=(1, 5),
-        machine=QUIET)
-    steps = retrieval.rungs(official, goal)
-    assert len(rows) == len(steps) == 8 and steps[-1][1] == goal
-    for row,(words,p) in zip(rows, steps):
-        each = [direct(1, replace(p, seed=seed)) for seed in ((0, 4) if p.random else (p.seed,))]
-        assert row['step'] == words and row['seeds'] == len(each)
-        for k in (1, 5): assert row[f'r{k}'] == pytest.approx(np.mean([e[k] for e in each]), abs=1e-12)
-        assert (row['low'], row['high']) == (min(e[1] for e in each), max(e[1] for e in each))
-    for (_,a),(_,b) in zip(steps, steps[1:]): # one thing at a time
-        names = [f.name for f in fields(Protocol) if f.name != 'name']
-        assert sum(getattr(a, n) != getattr(b, n) for n in names) in (1, 2)
+    pairs = retrieval.query_and_gallery(encoder, few, (1, 3), 'residual', official, machine=QUIET)
+    for s,pair in pairs.items(): assert retrieval.retrieval_recall(*pair, (1, 5)) == direct(s, official)
+    assert set(pairs) == {1, 3}
 
 
 def test_neighbours_and_recall_agree_with_scikit_learn_and_a_slow_loop():
@@ -572,7 +560,8 @@ def test_bad_input_is_refused_in_one_sentence(data, encoder, tmp_path):
             'do not have the same encoder'),
         (lambda: extract(encoder, without, 'test', 2, protocol=p, machine=QUIET),
             "no usable video has 'test' in split2"),
-        (lambda: retrieval.over_splits(encoder, without, protocol=p), "no usable video has 'test' in split2"),
+        (lambda: retrieval.query_and_gallery(encoder, without, (1, 2), protocol=p),
+            "no usable video has 'test' in split2"),
         (lambda: look(encoder, data, p=replace(p, size=8)), 'at least (4, 16, 16) frames and pixels'),
         (lambda: look(torch.nn.Conv3d(2, 4, 3), data, p=p),
             "the encoder cannot read clips (3, 8, 32, 32) of the view 'residual'"),

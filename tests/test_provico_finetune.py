@@ -1,13 +1,12 @@
 "Fine-tuning on embeddings drawn from the Gaussian of a video (ProViCo, appendix C.2)."
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from vssl_nb import cli
 from vssl_nb.nets import backbones
 from vssl_nb.data import manifest, toy
 from vssl_nb.nets.heads import make_head
@@ -150,18 +149,19 @@ def test_a_run_is_repeated_resumed_and_asked(place):
     assert torch.allclose(asked.p, said.p, atol=1e-6)
 
 
-def test_command_line(place):
-    def call(*args): return subprocess.run([sys.executable, '-m', 'vssl_nb.cli', 'finetune', *map(str, args),
-        '--device', 'cpu'], cwd=place, text=True, capture_output=True, timeout=120)
-    done = call('provico-toy', '--preset', 'provico_finetune', '--set', 'epochs=1', 'batch=8', '--workers',
-        '0', '--out', 'asked')
-    assert done.returncode == 0, done.stderr
+def test_command_line(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    def call(*args): return cli.main(['finetune', *args, '--device', 'cpu']), capsys.readouterr().err
+    code, errors = call('provico-toy', '--preset', 'provico_finetune', '--set', 'epochs=1', 'batch=8',
+        '--workers', '0', '--out', 'asked')
+    assert code == 0, errors
     row, = json.loads((place/'asked'/'results.json').read_text())
     assert row['protocol'] == 'provico_finetune' and (place/'asked'/'classifier.safetensors').exists()
     for source, *more in (('simclr-toy-residual',), ('provico-toy', '--data', 'toy')):
-        done = call(source if not more else 'infonce-toy-residual', '--preset', 'provico_finetune', *more)
-        assert done.returncode == 2 and 'has no Gaussian head' in done.stderr, done.stderr
-        assert 'Traceback' not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+        given = source if not more else 'infonce-toy-residual'
+        code, errors = call(given, '--preset', 'provico_finetune', *more)
+        assert code == 2 and 'has no Gaussian head' in errors, errors
+        assert 'Traceback' not in errors and len(errors.strip().splitlines()) == 1
     assert not list(Path(place).glob('*provico_finetune*'))
 
 

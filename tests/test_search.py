@@ -73,7 +73,7 @@ def test_cosines_from_the_middle_by_hand():
     assert np.allclose(sim, [.949, .894, -.990], atol=1e-3)
     assert search.nearest(sim, 2).tolist() == [0, 1]
     assert search.nearest(sim, 5, leave_out=0).tolist() == [1, 2] # without itself
-    assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2] # the earlier of equals
+    assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2] # earlier first
     middle = search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
     assert (middle == 0).all() # a feature that is the mean is like none
 
@@ -141,8 +141,8 @@ def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monke
             yield made
     def counts(*args):
         for made in real(*args): again.append(made); yield made
-    def update(clips=2): return search.update_index(own/'i', index.root, encoder, clips, device='cpu', workers=0,
-        progress=False)
+    def update(clips=2): return search.update_index(own/'i', index.root, encoder, clips, device='cpu',
+        workers=0, progress=False)
     monkeypatch.setattr(search, '_features', stops)
     with pytest.raises(KeyboardInterrupt): update()
     assert len(search.open_index(own/'i', index.root)) == 5
@@ -161,7 +161,8 @@ def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monke
         search.update_index(own/'j', own/'other', encoder, 2, progress=False)
     assert not (own/'j'/'index.json').exists()
     (own/'i'/'index.json').write_text('{"key": ')
-    with pytest.raises(search.SearchError, match='is not a whole index'): search.open_index(own/'i', index.root)
+    with pytest.raises(search.SearchError, match='is not a whole index'):
+        search.open_index(own/'i', index.root)
 
 
 def test_queries_and_folders_that_cannot_be_used(place):
@@ -169,7 +170,8 @@ def test_queries_and_folders_that_cannot_be_used(place):
     def refused(text):
         with pytest.raises(search.SearchError) as e: search.parse_query(text, index.root, index.videos)
         return str(e.value)
-    for span in ('5', '3-', 'a-b', '-1-2', '2-1', '2-2'): assert 'is no span' in refused(f'{names(place)[0]}@{span}')
+    for span in ('5', '3-', 'a-b', '-1-2', '2-1', '2-2'):
+        assert 'is no span' in refused(f'{names(place)[0]}@{span}')
     assert 'there is no such file' in refused('nothing.mp4@1-2')
     assert 'is a folder' in refused(str(Path(names(place)[0]).parent))
     with pytest.raises(search.SearchError, match='is a file; name the folder'):

@@ -1,11 +1,9 @@
 "Search by example: the videos of a folder that are most like a video, by an index of their features."
 
-import csv
 import filecmp
 import hashlib
 import html
 import importlib
-import io
 import itertools
 import json
 import os
@@ -15,10 +13,10 @@ import tempfile
 import time
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -48,8 +46,7 @@ def centred_cosines(
     return sim
 
 def nearest(
-    sim:np.ndarray, # (N,) float32
-    k:int, # at most
+    sim:np.ndarray, k:int, # (N,) float32; at most
     leave_out:int|None=None, # position of the query itself
 )->np.ndarray: # (k,) positions, the nearest first; the earlier of equals first
     "The positions of the k largest."
@@ -71,46 +68,49 @@ def _stamp(path)->Stamp:
     except OSError: return -1,-1 # as behind a broken link
     return s.st_size,s.st_mtime_ns
 
-def video_files(
-    folder:Path, # of videos, with folders in it
-)->dict[str,Stamp]: # by path relative to the folder, with /
+def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder, with /
     "Every video file of a folder, sorted by name; hidden files, stored flow and odd names are left out."
+    fault = 'is a file' if folder.exists() else 'there is no such folder'
+    if not folder.is_dir():
+        raise SearchError(f'{folder}: {fault}; name the folder that holds the videos with --data')
     files,todo,seen = dict[str,Stamp](),[''],set()
     while todo:
         where = todo.pop()
         if (real := os.path.realpath(folder/where)) in seen: continue # a link that leads in a circle
         seen.add(real)
         try: entries = list(os.scandir(folder/where))
-        except FileNotFoundError: raise SearchError(f'{folder}: there is no such folder; name the folder that '
-            'holds the videos with --data') from None
-        except NotADirectoryError: raise SearchError(f'{folder}: is a file; name the folder that holds the '
-            'videos with --data') from None
         except OSError as e: raise SearchError(f'{folder/where}: cannot be read ({e.strerror})') from None
         if any(f.name=='flow.json' for f in entries): continue # pictures of motion, made by `vssl-nb flow`
         for f in entries:
             odd = not f.name.isascii() and f.name != f.name.encode('utf-8', 'replace').decode()
             if odd or f.name[0]=='.': continue
-            if f.name.lower().endswith(VIDEO_SUFFIXES) and not f.is_dir(): files[where+f.name] = _stamp(f.path)
-            elif f.is_dir(): todo.append(f'{where}{f.name}/')
+            if f.is_dir(): todo.append(f'{where}{f.name}/')
+            elif f.name.lower().endswith(VIDEO_SUFFIXES): files[where+f.name] = _stamp(f.path)
     if not files: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
     return dict(sorted(files.items()))
 
 @dataclass(frozen=True)
 class EncoderFile:
-    "An encoder.safetensors, and what its header tells."
+    "An encoder.safetensors, and its header."
     path:Path
     sha256:str # of the file
     about:dict[str,Any] # backbone, view, length, stride, size, ...
-    outside:bool=False # may code be imported that it names? only if the recipe of its run folder does so
+    source:Path # that was named: a run folder, whose recipe may name code of one's own, or the file
 
-def describe_encoder(
-    path, # a run folder, or the encoder.safetensors of one
-)->EncoderFile:
+    @cached_property
+    def network(self)->tuple[Any,str]: # in eval mode; fingerprint of its weights and code
+        "The network, read once, where something is encoded."
+        from .measure.features import fingerprint, trusted
+        from .training.checkpoints import read_encoder
+        network,_ = read_encoder(self.path, outside=trusted(self.source))
+        return network,fingerprint(network)
+
+def describe_encoder(path)->EncoderFile: # a run folder, or the encoder.safetensors of one
     "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
     file = given/'encoder.safetensors' if given.is_dir() else given
+    fault = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
     if not file.is_file():
-        fault = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
         raise SearchError(f'{given}: {fault}; name a run folder, or its encoder.safetensors, with --encoder')
     try:
         with safe_open(file, 'np') as f: about = json.loads((f.metadata() or {}).get('vssl_nb', 'null'))
@@ -119,24 +119,15 @@ def describe_encoder(
     lacks = [k for k in ('backbone', 'view', 'length', 'stride', 'size') if k not in (about or {})]
     if lacks: raise SearchError(f'{file}: does not say its {", ".join(lacks)}; name an encoder that '
         '`vssl-nb pretrain` wrote with --encoder')
-    if about['view']=='flow':
-        raise SearchError(f'{file}: is an encoder of the view flow, and a folder of videos has only '
-            'their frames; name one of rgb or residual with --encoder')
-    try: recipe = json.loads((file.parent/'recipe.json').read_text()) if given.is_dir() else {}
-    except (OSError, ValueError): recipe = {}
-    with open(file, 'rb') as f: # Python 3.10 has no `hashlib.file_digest`
-        sha = hashlib.sha256()
-        while block := f.read(2**20): sha.update(block)
-    return EncoderFile(file.resolve(), sha.hexdigest(), about, ':' in str(recipe.get('backbone', '')))
+    if about['view']=='flow': raise SearchError(f'{file}: is an encoder of the view flow, and a folder of '
+        'videos has only their frames; name one of rgb or residual with --encoder')
+    return EncoderFile(file.resolve(), hashlib.sha256(file.read_bytes()).hexdigest(), about, given)
 
-def index_key(
-    encoder:EncoderFile,
-    clips:int=10, # per video, spread evenly
-)->dict[str,Any]:
+def index_key(encoder:EncoderFile, clips:int=10)->dict[str,Any]: # clips per video, spread evenly
     "All that decides the features of an index."
     if clips < 1: raise SearchError(f'clips={clips} makes no feature; take 1 or more')
     about = encoder.about
-    names = ('view', 'length', 'stride', 'size', 'residual', 'residual_scale', 'mean', 'std')
+    names = ('view', 'length', 'stride', 'size', 'pad', 'residual', 'residual_scale', 'mean', 'std')
     return {'encoder': encoder.sha256, 'clips': clips, **{k: about[k] for k in names if k in about}}
 
 # -- the index
@@ -172,10 +163,7 @@ def read_about(folder:Path)->dict[str,Any]: # of an index; empty where there is 
     if not isinstance(about, dict) or fields - about.keys(): raise _damaged(folder, 'index.json lacks fields')
     return about
 
-def open_index(
-    folder:Path, # that holds index.json
-    root:Path, # the folder of the videos, wherever it is now
-)->SearchIndex|None: # None where there is none
+def open_index(folder:Path, root:Path)->SearchIndex|None: # that holds index.json; that of the videos
     "An index as it is, without a look at the videos. `SearchError` where it is damaged."
     if not (about := read_about(folder)): return None
     try: x = np.load(folder/about['features'], mmap_mode='r')
@@ -185,32 +173,21 @@ def open_index(
     videos,bad = ({n: tuple(s) for n,s in about[k].items()} for k in ('videos', 'bad'))
     return SearchIndex(folder, root, about['key'], about['encoder'], videos, bad, x, mean, about['code'])
 
-def write_index(
-    index:SearchIndex,
-)->SearchIndex: # with its features on the disk
+def write_index(index:SearchIndex)->SearchIndex: # with its features on the disk
     "Write an index, whole or not at all, and remove the features of the one before."
-    from .training.checkpoints import write_whole
     before = read_about(index.folder).get('features')
     name = f'features-{time.time_ns():x}.npy'
-    write_whole(index.folder/name, lambda f: np.save(f, np.asarray(index.x, np.float32)))
+    _write(index.folder/name, lambda f: np.save(f, np.asarray(index.x, np.float32)))
     about = {'key': index.key, 'encoder': index.encoder, 'code': index.code, 'vssl_nb': __version__,
         'features': name, 'mean': index.mean.tolist(), 'videos': index.videos, 'bad': index.bad}
-    _write_text(index.folder/'index.json', json.dumps(about))
+    _write(index.folder/'index.json', json.dumps(about))
     if before: (index.folder/before).unlink(missing_ok=True)
     return replace(index, x=np.load(index.folder/name, mmap_mode='r'))
 
-def _write_text(path:Path, text:str)->Path:
+def _write(path:Path, content:str|Callable)->Path: # text, or what writes into an open binary file
+    "Write a file whole or not at all. `CheckpointError`."
     from .training.checkpoints import write_whole
-    return write_whole(path, lambda f: f.write(text.encode()))
-
-def read_network(
-    encoder:EncoderFile,
-)->tuple[Any,str]: # the network in eval mode, and the fingerprint of its weights and code
-    "The network of an encoder's file."
-    from .measure.features import fingerprint
-    from .training.checkpoints import read_encoder
-    network,_ = read_encoder(encoder.path, outside=encoder.outside)
-    return network,fingerprint(network)
+    return write_whole(path, (lambda f: f.write(content.encode())) if isinstance(content, str) else content)
 
 def _check_code(index:SearchIndex, code:str, encoder:EncoderFile):
     if code != index.code: raise SearchError(f'{index.folder}: was made by other code of the encoder '
@@ -219,14 +196,11 @@ def _check_code(index:SearchIndex, code:str, encoder:EncoderFile):
 def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
     )->Iterator[tuple[int,np.ndarray|str]]: # row, and (D,) float32 or why there is none
     "Features of the videos of a manifest, as the key of an index has them."
-    from .measure.features import extract_clips, mean_of_clips
-    from .measure.protocols import protocol
-    from .measure.features import VIEW_OPTIONS
-    p = protocol('clean', **{k: key[k] for k in ('clips', 'length', 'stride', 'size')})
+    from .measure.features import encoder_protocol, encoder_views, extract_clips, mean_of_clips
     yield from ((i, r.status) for i,r in enumerate(manifest.rows) if r.status!='ok')
     rows = [i for i,r in enumerate(manifest.rows) if r.status=='ok']
-    for row,clips in extract_clips(network, manifest, rows, key['view'], p, batch=batch, machine=machine,
-            **{k: key[k] for k in VIEW_OPTIONS if k in key}):
+    for row,clips in extract_clips(network, manifest, rows, key['view'], encoder_protocol(key), batch=batch,
+            machine=machine, **encoder_views(key)):
         x = clips if isinstance(clips, str) else mean_of_clips(clips, False).numpy()
         yield row,x if isinstance(x, str) or np.isfinite(x).all() else 'its feature is not finite'
 
@@ -234,8 +208,7 @@ def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, 
     )->Iterator[tuple[str,np.ndarray|str,bool]]: # name, (D,) or why there is none, is it time to save?
     "Features of files, in groups."
     from tqdm.auto import tqdm
-    from .measure.features import SAVE_SECONDS
-    from .measure.features import as_manifest
+    from .measure.features import SAVE_SECONDS, as_manifest
     from .training.machine import Machine
     machine,saved = Machine(**options),time.monotonic()
     quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
@@ -259,11 +232,9 @@ def _check_same(old:SearchIndex, key:dict[str,Any], files:Mapping[str,Stamp]):
             f'{old.root}; name another folder with --index')
 
 def update_index(
-    folder:Path, # where the index is kept, or will be
-    root:Path, # the folder of the videos
+    folder:Path, root:Path, # where the index is kept, or will be; the folder of the videos
     encoder:EncoderFile, # from `describe_encoder`
-    clips:int=10, # per video
-    batch:int=64, # clips that go through the encoder together
+    clips:int=10, batch:int=64, # per video; that go through the encoder together
     new:bool=True, # look for new, changed and vanished files; False: the index as it is
     **machine, # of `machine.Machine`: device, workers, progress
 )->tuple[SearchIndex,tuple[int,int]]: # the index; how many were encoded, and how many are gone
@@ -278,7 +249,7 @@ def update_index(
     gone = len(known.keys() - files.keys())
     if old and not todo and not gone: return old,(0, 0)
     expect_writable(folder, '--index', folder=True)
-    network,code = read_network(encoder) if todo else (None, old.code) # type: ignore[union-attr]
+    network,code = encoder.network if todo else (None, old.code) # type: ignore[union-attr]
     if old: _check_code(old, code, encoder)
     bad = {n: b for n,b in old.bad.items() if files.get(n)==b[:2]} if old else {}
     kept = {n: x for (n,s),x in zip(old.videos.items(), np.asarray(old.x)) if files.get(n)==s} if old else {}
@@ -358,10 +329,7 @@ def parse_query(
         'give the seconds from-to, the first one smaller, such as @12.5-15')
     return Query(text, path, (float(hit[1]), float(hit[2])), name)
 
-def span_frames(
-    query:Query,
-    frames:int, fps:float, # of the file
-)->tuple[int,int]: # number of the first frame, how many
+def span_frames(query:Query, frames:int, fps:float)->tuple[int,int]: # of the file; its first frame, how many
     "The frames of a query. `SearchError` where the span leads out of the video."
     if query.span is None: return 0,frames
     if not fps: raise SearchError(f'{query.path}: does not say how many frames a second has; '
@@ -372,20 +340,17 @@ def span_frames(
     return first,max(min(end, frames) - first, 1)
 
 def query_features(
-    index:SearchIndex,
-    queries:Sequence[Query],
-    encoder:EncoderFile,
-    batch:int=64,
-    network:tuple[Any,str]|None=None, # of `read_network`, kept for later queries; None: read where needed
-    **machine, # as in `update_index`
+    index:SearchIndex, queries:Sequence[Query], encoder:EncoderFile,
+    batch:int=64, **machine, # as in `update_index`
 )->np.ndarray: # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
-    known = list(_known_features(index, queries))
-    new = [q for q,x in zip(queries, known) if x is None]
-    encoded = _encode_queries(index, new, encoder, batch, network, machine) if new else []
-    for q,x in zip(new, encoded): _keep_feature(index, q, x)
-    made = iter(encoded)
-    return np.stack([next(made) if x is None else x for x in known])
+    x = list(_known_features(index, queries))
+    if new := [i for i,known in enumerate(x) if known is None]:
+        encoded = _encode_queries(index, [queries[i] for i in new], encoder, batch, machine)
+        for i,made in zip(new, encoded):
+            _keep_feature(index, queries[i], made)
+            x[i] = made
+    return np.stack(x) # type: ignore[arg-type]
 
 def _known_features(index:SearchIndex, queries:Sequence[Query])->Iterator[np.ndarray|None]: # (D,)
     "The feature of each query that was encoded before: as a video of the folder, its copy or a query."
@@ -409,37 +374,38 @@ def _query_file(index:SearchIndex, q:Query)->Path:
     return index.folder/'queries'/f'{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy'
 
 def _kept_feature(index:SearchIndex, q:Query)->np.ndarray|None: # (D,); None: none, or a damaged one
-    try: x = np.load(_query_file(index, q))
-    except (OSError, ValueError, EOFError): return None
-    return x if x.shape==index.mean.shape and np.isfinite(x).all() else None
+    with suppress(OSError, ValueError, EOFError):
+        x = np.load(_query_file(index, q))
+        if x.shape==index.mean.shape and np.isfinite(x).all(): return x
+    return None
 
 def _keep_feature(index:SearchIndex, q:Query, x:np.ndarray)->None: # (D,)
-    from .training.checkpoints import CheckpointError, write_whole
+    from .training.checkpoints import CheckpointError
     with suppress(OSError, CheckpointError): # an index that may not be written answers as well
-        file = write_whole(_query_file(index, q), lambda f: np.save(f, x))
+        file = _write(_query_file(index, q), lambda f: np.save(f, x))
         files = sorted(file.parent.glob('*.npy'), key=lambda p: p.stat().st_mtime_ns)
         for old in files[:-KEPT_QUERIES]: old.unlink(missing_ok=True)
 
-def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int,
-    network:tuple[Any,str]|None, machine:dict)->list[np.ndarray]: # (D,) each
+def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, machine:dict
+    )->list[np.ndarray]: # (D,) each
     from .data.manifest import Manifest
     from .measure.features import as_manifest
     from .training.machine import Machine
     table = as_manifest([q.path for q in queries])
-    def refuse(q, reason): raise SearchError(f'{q.path}: {reason}; search for another video')
-    for q,r in zip(queries, table.rows):
-        if r.status!='ok': refuse(q, r.status)
+    def check(q, status): # 'ok', a feature, or why there is none
+        if isinstance(status, str) and status!='ok':
+            raise SearchError(f'{q.path}: {status}; search for another video')
+    for q,r in zip(queries, table.rows): check(q, r.status)
     spans = [span_frames(q, r.frames, r.fps) for q,r in zip(queries, table.rows)]
     class Spans(Manifest): # frame 0 of a row is the first of its span
         def decode(self, row, numbers, what='clips'):
             return super().decode(row, [int(i) + spans[row][0] for i in numbers], what)
     rows = [replace(r, frames=n) for r,(_,n) in zip(table.rows, spans)]
-    net,code = network or read_network(encoder)
+    network,code = encoder.network
     _check_code(index, code, encoder)
     quiet = Machine(**machine | {'workers': 0, 'progress': False})
-    features = dict(_features(net, index.key, Spans(table.path, rows), batch, quiet))
-    for row,x in features.items():
-        if isinstance(x, str): refuse(queries[row], x)
+    features = dict(_features(network, index.key, Spans(table.path, rows), batch, quiet))
+    for row,x in features.items(): check(queries[row], x)
     return [features[i] for i in range(len(queries))] # type: ignore[misc]
 
 # -- answers
@@ -452,8 +418,7 @@ class Hit:
     similarity:float # cosine after the mean of the folder is taken off, -1 to 1
 
 def find_nearest(
-    index:SearchIndex,
-    queries:Sequence[Query],
+    index:SearchIndex, queries:Sequence[Query],
     x:np.ndarray, # (Q, D) their features
     k:int=10, # how many for each
     keep_self:bool=False, # may a video of the folder find itself?
@@ -478,16 +443,15 @@ def _unquoted(text:str)->str: # what a terminal makes of a file that is dropped 
 def answer_lines(
     lines:Iterable[str], # queries, one a line
     index:SearchIndex, encoder:EncoderFile,
-    k:int=10, # how many for each
-    keep_self:bool=False, # as in `find_nearest`
+    k:int=10, keep_self:bool=False, # as in `find_nearest`
     batch:int=64, **machine, # as in `update_index`
 )->Iterator[tuple[Query,list[Hit]]|SearchError]: # an answer, or what is wrong with the query
     "Answer one query after another; the network is read once, and the index stays as it is."
-    network = read_network(encoder)
+    encoder.network # at the start, not when the first query comes
     for text in filter(None, map(str.strip, lines)):
         try:
             q = parse_query(text if Path(text).exists() else _unquoted(text), index.root, index.videos)
-            x = query_features(index, [q], encoder, batch, network, **machine)
+            x = query_features(index, [q], encoder, batch, **machine)
             yield q,find_nearest(index, [q], x, k, keep_self)[0]
         except SearchError as e: yield e
 
@@ -496,29 +460,25 @@ def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
     return '\n'.join(line for q,of_query in zip(queries, hits) for line in (q.text,
         *(f'{h.rank:>4}  {h.similarity:6.3f}  {h.video}' for h in of_query)))
 
-def check_outputs(paths:Sequence[Path], known:Sequence[str]=('.csv', '.json', '.html')):
+def check_outputs(paths:Sequence[Path], known:Sequence[str]=('.csv', '.json', '.html'))->None:
     "Refuse a file that cannot be written, before any work. `SearchError`, `PathError`."
     for path in paths:
         if path.suffix not in known: raise SearchError(f'{path}: must end in {", ".join(known)}')
         expect_writable(path)
         if path.suffix=='.parquet': _arrow(path)
 
-def _write_csv(path:Path, rows:Iterable[Sequence[Any]])->Path:
-    text = io.StringIO(newline='')
-    csv.writer(text, lineterminator='\n').writerows(rows)
-    return _write_text(path, text.getvalue())
-
 def write_answers(
     path:Path, # .csv, .json or .html
     index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
 )->Path:
     "The answers as a file of that kind."
+    from .measure.features import write_csv
     check_outputs([path])
     if path.suffix=='.html': return write_wall(path, index, queries, hits)
     rows = [{'query': q.text, 'rank': h.rank, 'similarity': round(h.similarity, 6), 'video': h.video}
         for q,of_query in zip(queries, hits) for h in of_query]
-    if path.suffix=='.json': return _write_text(path, json.dumps(rows, indent=1, ensure_ascii=False) + '\n')
-    return _write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
+    if path.suffix=='.json': return _write(path, json.dumps(rows, indent=1, ensure_ascii=False) + '\n')
+    return write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
 
 TABLES = ('.npz', '.csv', '.parquet')
 
@@ -529,29 +489,26 @@ def _arrow(path:Path)->tuple[Any,Any]: # pyarrow and pyarrow.parquet
 
 def write_video_features(
     path:Path, # .npz, .csv or .parquet
-    video:Sequence[str], # (N,) names
-    label:Sequence[str], # (N,) class names, or ''; not in .csv
+    video:Sequence[str], label:Sequence[str], # (N,) names; (N,) class names, or '', not in .csv
     x:np.ndarray, # (N, D) float32
 )->Path:
     "Features with the names of their videos. `SearchError`."
-    from .training.checkpoints import write_whole
+    from .measure.features import write_csv
     check_outputs([path], TABLES)
-    if path.suffix=='.csv': return _write_csv(path, [('video', *range(x.shape[1])),
+    if path.suffix=='.csv': return write_csv(path, [('video', *range(x.shape[1])),
         *([name, *map(str, row)] for name,row in zip(video, x))])
-    if path.suffix=='.npz': return write_whole(path, lambda f: np.savez(f, video=np.array(video),
-        label=np.array(label), x=x))
+    if path.suffix=='.npz':
+        return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
     arrow,parquet = _arrow(path)
     table = arrow.table({'video': list(video), 'label': list(label),
         'x': arrow.FixedSizeListArray.from_arrays(arrow.array(x.ravel()), x.shape[1])})
-    return write_whole(path, lambda f: parquet.write_table(table, f))
+    return _write(path, lambda f: parquet.write_table(table, f))
 
 # -- a page on which queries and answers play
 
 PREVIEW_SECONDS,PREVIEW_SIDE = 6.,160 # of a preview: seconds at most, px of the shorter side
 
-def plays_in_browsers(
-    path:Path, # a video file
-)->bool:
+def plays_in_browsers(path:Path)->bool: # a video file
     "Can browsers play this file as it is?"
     import av
     if path.suffix.lower() not in ('.mp4', '.m4v', '.webm', '.mov'): return False
@@ -563,9 +520,7 @@ def plays_in_browsers(
     except (av.FFmpegError, OSError, IndexError): return False
 
 @lru_cache(256) # a page that grows with each answer shows most of them again
-def preview(
-    query:Query, # a file, and perhaps a span of it
-)->bytes: # an H.264 .mp4
+def preview(query:Query)->bytes: # an H.264 .mp4
     "A small copy for a page. `VideoError`."
     import torch
     from .data.video import crop_resize, encode, iter_frames, probe
@@ -613,6 +568,6 @@ def write_wall(
         sections.append(f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>')
     name = '/'.join(Path(index.encoder).parts[-2:])
     about = f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}'
-    return _write_text(path, '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
+    return _write(path, '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
         f'<style>{WALL_STYLE}</style><h1>Search</h1><p>{html.escape(about)}</p>{"".join(sections)}'
         f'<script>{PLAY}</script></html>\n')

@@ -10,9 +10,7 @@ __all__ = ['SELECTIONS', 'PROBES', 'PREDICTION_FILES', 'hold_out', 'hold_out_row
            'load_predictions', 'classification_row']
 
 # %% ../../nbs/library/classify.ipynb #dcb67216
-import csv
 import dataclasses
-import io
 import json
 import logging
 import math
@@ -30,9 +28,9 @@ from torch import Tensor, nn
 from ..data.clips import one_of
 from ..data.manifest import Manifest
 from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips
-from .features import mean_of_clips, read_record, trusted, write_record
+from .features import mean_of_clips, read_record, trusted, write_csv, write_record
 from .gaussian import video_probabilities
-from .protocols import CROPS, Protocol
+from .protocols import SQUARES, Protocol
 from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads
 from ..training.checkpoints import read_tensors, write_whole
 from ..training.distributed import gather_objects, rank, world_size
@@ -49,9 +47,8 @@ def hold_out(
     seed:int=0, # of the choice
 )->tuple[list[int],list[int]]: # positions to train on and to validate on, ascending
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
-    if not 0 < share < 1:
-        raise ValueError(f'share={share!r} of the training videos cannot be held out; use a number between '
-            '0 and 1, such as 0.2')
+    if not 0 < share < 1: raise ValueError(f'share={share!r} of the training videos cannot be held out; use '
+        'a number between 0 and 1, such as 0.2')
     size,of = Counter(source),Counter(zip(source, label))
     # of a source with several labels, the most frequent
     main = {s: min((-of[s,c], c) for c in set(label) if of[s,c])[1] for s in size}
@@ -73,21 +70,17 @@ def hold_out(
         held -= {s for c in lost for s in homes[c]}
     return [i for i,s in enumerate(source) if s not in held],[i for i,s in enumerate(source) if s in held]
 
-# %% ../../nbs/library/classify.ipynb #0a7e5acd
 def hold_out_rows(
-    manifest:Manifest,
-    split:int=1, # 1, 2 or 3
-    share:float=.2, # of the training videos of each class
-    seed:int=0,
+    manifest:Manifest, split:int=1, # 1, 2 or 3
+    share:float=.2, seed:int=0, # of `hold_out`
 )->tuple[list[int],list[int]]: # rows of the manifest to train on and to validate on
     "Cut the training part by source; classes with one source stay in training, and a warning names them."
     rows = labelled_rows(manifest, 'train', split)
     cut = hold_out([manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed)
     train,val = ([rows[i] for i in part] for part in cut)
-    if not val:
-        raise ValueError(f'{manifest.path}: no class has two sources in the training part of split {split}, '
-            "so nothing can be held out; fill the column source, or use selection='last', which chooses "
-            'nothing')
+    if not val: raise ValueError(f'{manifest.path}: no class has two sources in the training part of split '
+        f"{split}, so nothing can be held out; fill the column source, or use selection='last', which "
+        'chooses nothing')
     alone = sorted({manifest.rows[r].label for r in train} - {manifest.rows[r].label for r in val})
     if alone: _log.warning('%s: %d classes have a single source in the training part of split %d and are '
         'not validated: %s', manifest.path, len(alone), split, ', '.join(alone))
@@ -96,13 +89,11 @@ def hold_out_rows(
 def labelled_rows(manifest:Manifest, part:str, split:int)->list[int]:
     "The rows of a part; ValueError where a label is missing, or a test class has no training video."
     rows = manifest.select(part, split)
-    bare = [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]
-    if bare:
+    if bare := [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]:
         raise ValueError(f'{manifest.path}: {len(bare)} of {len(rows)} {part} videos have no label, such as '
             f'{bare[0]}; fill the column label, or take them out of split{split}')
-    known = {manifest.rows[r].label for r in manifest.select('train', split)} if part=='test' else None
-    lacking = sorted({manifest.rows[r].label for r in rows} - known) if known is not None else []
-    if lacking:
+    trained = {manifest.rows[r].label for r in (manifest.select('train', split) if part=='test' else rows)}
+    if lacking := sorted({manifest.rows[r].label for r in rows} - trained):
         raise ValueError(f'{manifest.path}: {len(lacking)} classes of the test part have no training video '
             f'in split {split}, such as {lacking[0]!r}; a classifier cannot know them: take their videos out '
             f'of split{split}, or train on some')
@@ -114,15 +105,13 @@ def softmax_regression(
     y:Tensor, # (N,) long, 0 .. C-1, each present
     strength:float, # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
     start:tuple[Tensor,Tensor]|None=None, # weights to walk from; zeros if None
-    limit:int=1000, # steps of L-BFGS at most
 )->tuple[Tensor,Tensor]: # (C, D) and (C,) float64
-    "The minimum of softmax regression; a warning where `limit` steps did not reach it."
-    if not strength > 0:
-        raise ValueError(f'strength={strength!r} must be above 0: without a penalty, classes that are apart '
-            'have no best weights')
+    "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
+    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0: without a penalty, '
+        'classes that are apart have no best weights')
     x,C = x.double(),int(y.max()) + 1
     w,b = (p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C)))
-    opt = torch.optim.LBFGS([w, b], max_iter=limit, tolerance_grad=1e-7, tolerance_change=1e-14,
+    opt = torch.optim.LBFGS([w, b], max_iter=1000, tolerance_grad=1e-7, tolerance_change=1e-14,
         history_size=20, line_search_fn='strong_wolfe')
     def loss():
         opt.zero_grad()
@@ -131,8 +120,8 @@ def softmax_regression(
         return value
     with torch.enable_grad(): opt.step(loss)
     slope = max(float(p.grad.abs().max()) for p in (w, b) if p.grad is not None)
-    if slope > 1e-4: _log.warning('softmax regression with strength %g has not settled after %d steps '
-        '(slope %.1g)', strength, limit, slope)
+    if slope > 1e-4: _log.warning('softmax regression with strength %g has not settled after 1000 steps '
+        '(slope %.1g)', strength, slope)
     return w.detach(),b.detach()
 
 # %% ../../nbs/library/classify.ipynb #9ca43b2f
@@ -153,13 +142,14 @@ class LinearProbe:
     batchnorm:bool=False
     # lbfgs: the penalties to choose from
     strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-    lr:float=1. # sgd
-    weight_decay:float=1e-3 # sgd
-    momentum:float=.9 # sgd
-    batch:int=1024 # sgd
-    epochs:int=100 # sgd
-    drops:tuple[float,...]=(60, 80) # sgd: epochs at which the rate falls to a tenth
-    every:int=5 # sgd: epochs between two looks at the accuracy
+    # sgd, as released (b10); the rate falls to a tenth at the epochs `drops`
+    lr:float=1.
+    weight_decay:float=1e-3
+    momentum:float=.9
+    batch:int=1024
+    epochs:int=100
+    drops:tuple[float,...]=(60, 80)
+    every:int=5 # epochs between two looks at the accuracy
     selection:str='validation' # one of SELECTIONS
     share:float=.2 # of the training videos that are held out for 'validation'
 
@@ -168,9 +158,9 @@ class LinearProbe:
         one_of(tuple(SELECTIONS), selection=self.selection)
         if not self.strengths or min(self.strengths) <= 0:
             raise ValueError(f'strengths={self.strengths!r} must be numbers above 0')
-        if self.solver=='lbfgs' and self.selection=='last' and len(self.strengths) != 1:
-            raise ValueError(f"strengths holds {len(self.strengths)} numbers, but selection='last' chooses "
-                "nothing; give one strength, or use selection='validation'")
+        if self.solver=='lbfgs' and self.selection=='last' and len(self.strengths) != 1: raise ValueError(
+            f"strengths holds {len(self.strengths)} numbers, but selection='last' chooses nothing; give one "
+            "strength, or use selection='validation'")
 
     def __str__(self)->str:
         "What a probe does, a line for each step."
@@ -191,8 +181,7 @@ PROBES = {
     'clean_probe': LinearProbe(), # ours
     # released code feature_linear_probe.py (b10 ii), which takes the best look on test; L2 and BatchNorm are
     # options there
-    'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, normalise=True, batchnorm=True, lr=1.,
-        weight_decay=1e-3, momentum=.9, batch=1024, epochs=100, drops=(60, 80), every=5)}
+    'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, batchnorm=True)}
 
 # %% ../../nbs/library/classify.ipynb #c46e62a0
 @dataclass
@@ -215,22 +204,17 @@ class Linear:
         x = x.double() - self.mean
         return ((F.normalize(x, dim=1) if self.normalise else x) - self.shift)*self.scale
 
-    def logits(self,
-        x:Tensor, # (N, D) features as stored
-        classes:int, # C, of the manifest
-    )->Tensor: # (N, C) float64; -inf for classes without training videos
-        "Scores of all classes."
+    def logits(self, x:Tensor, classes:int)->Tensor: # (N, D) as stored, C of the manifest -> (N, C) float64
+        "Scores of all classes; -inf for those without training videos."
         return x.new_full((len(x), classes), -math.inf, dtype=torch.float64).index_copy_(1, self.ids,
             self.prepare(x) @ self.weight.T + self.bias)
 
+    def tensors(self)->dict[str,Tensor]: # weight, bias, ids, mean, shift, scale
+        return {k: v for k,v in vars(self).items() if isinstance(v, Tensor)}
+
     def to(self, device:str|torch.device)->'Linear':
-        "The same on a device."
         moved:Any = {k: v.to(device) for k,v in self.tensors().items()}
         return dataclasses.replace(self, **moved)
-
-    def tensors(self)->dict[str,Tensor]: # weight, bias, ids, mean, shift, scale
-        "What is in it besides words and numbers."
-        return {k: v for k,v in vars(self).items() if isinstance(v, Tensor)}
 
 def _blank(x:Tensor, label:Tensor, settings:LinearProbe)->Linear: # (N, D), (N,)
     "A probe of zeros that prepares features as the settings have it."
@@ -295,12 +279,10 @@ def _best(path:Iterator[Linear], x:Tensor, label:Tensor)->tuple[Linear,dict[floa
     return max(probes, key=lambda probe: tried[probe.chosen]),tried
 
 def _refuse_unusable(f:Features, part:str)->None:
-    if bare := int((f.label < 0).sum()):
-        raise ValueError(f'label: {bare} of {len(f)} {part} features are unlabelled (-1); leave those videos '
-            'out of the split, or fill the column label of the manifest')
-    if bad := int((~f.x.isfinite().all(1)).sum()):
-        raise ValueError(f'{bad} of {len(f)} {part} features hold NaN or infinity; look at the encoder that '
-            'made them')
+    if bare := int((f.label < 0).sum()): raise ValueError(f'label: {bare} of {len(f)} {part} features are '
+        'unlabelled (-1); leave those videos out of the split, or fill the column label of the manifest')
+    if bad := int((~f.x.isfinite().all(1)).sum()): raise ValueError(f'{bad} of {len(f)} {part} features hold '
+        'NaN or infinity; look at the encoder that made them')
     if len(f.label.unique()) < 2:
         raise ValueError(f'label: all {len(f)} {part} features have one class; there is nothing to learn')
 
@@ -310,8 +292,8 @@ def linear_probe(
     test:Features|None=None, # only for selection='test', the official mode
     seed:int=0, # of the held-out sources, and of SGD
     device:str|torch.device='cpu',
-)->Linear: # on the CPU; `chosen` and `tried` say what was chosen and why
-    "Train a linear classifier on features, chosen as `settings.selection` says; ValueError where it cannot."
+)->Linear: # on the CPU; `chosen`, and `tried`: the accuracy of each candidate
+    "Train a linear classifier on features, chosen by `settings.selection`; ValueError where it cannot."
     s = settings
     _refuse_unusable(train, 'training')
     if (test is not None) != (s.selection=='test'):
@@ -348,34 +330,25 @@ class Predictions:
         lost = f', {len(self.dropped)} unreadable left out)' if self.dropped else ')'
         return f'Predictions({len(self)} videos, {len(self.classes)} classes{lost}'
 
-def label_ranks(
-    p:Tensor, # (N, C) probabilities, or any scores
-    label:Tensor, # (N,) long, no -1
-)->Tensor: # (N,) long: how many classes come before the right one
-    "The place of the right class; among equals the smaller id comes first."
-    if p.ndim != 2 or label.shape != (len(p),):
-        raise ValueError(f'probabilities must be (N, C) and label (N,), not {tuple(p.shape)} and '
-            f'{tuple(label.shape)}')
+def label_ranks(p:Tensor, label:Tensor)->Tensor: # (N, C) scores, (N,) class ids, no -1 -> (N,) long
+    "How many classes come before the right one; among equals the smaller id comes first. ValueError."
+    if p.ndim != 2 or label.shape != (len(p),): raise ValueError('probabilities must be (N, C) and label '
+        f'(N,), not {tuple(p.shape)} and {tuple(label.shape)}')
     if not len(p): raise ValueError('p holds no video: nothing can be measured')
-    if wrong := int(((label < 0) | (label >= p.shape[1])).sum()):
-        raise ValueError(f'label must be from 0 to {p.shape[1]-1}, but {wrong} of {len(p)} are not; leave '
-            'unlabelled videos (-1) out')
-    if bad := int((~p.isfinite().all(1)).sum()):
-        raise ValueError(f'p: {bad} of {len(p)} videos have NaN or infinity among their probabilities; look '
-            'at the classifier')
-    own = p.gather(1, label[:,None])
-    return ((p > own) | ((p==own) & (torch.arange(p.shape[1], device=p.device) < label[:,None]))).sum(1)
+    if wrong := int(((label < 0) | (label >= p.shape[1])).sum()): raise ValueError('label must be from 0 to '
+        f'{p.shape[1]-1}, but {wrong} of {len(p)} are not; leave unlabelled videos (-1) out')
+    if bad := int((~p.isfinite().all(1)).sum()): raise ValueError(f'p: {bad} of {len(p)} videos have NaN or '
+        'infinity among their probabilities; look at the classifier')
+    right = p.gather(1, label[:,None])
+    return ((p > right) | ((p==right) & (torch.arange(p.shape[1], device=p.device) < label[:,None]))).sum(1)
 
-# (C, C) long, rows: the class of the video, columns: the class it was taken for
-def confusion_matrix(p:Tensor, label:Tensor)->Tensor: # (N, C), (N,)
+def confusion_matrix(p:Tensor, label:Tensor)->Tensor: # (N, C), (N,) -> (C, C) long: class, taken for
     "How many videos of one class were taken for another."
     label_ranks(p, label) # refuses
     C = p.shape[1]
     return torch.bincount(label*C + p.argmax(1), minlength=C*C).view(C, C)
 
-def accuracy(
-    pred:Predictions,
-)->dict[str,float]: # top1, top5 (where there are more than 5 classes) and mean_class, shares from 0 to 1
+def accuracy(pred:Predictions)->dict[str,float]: # top1, top5 (of more than 5 classes), mean_class: 0 to 1
     "The numbers of a table."
     place,C = label_ranks(pred.p, pred.label),pred.p.shape[1]
     of_class = torch.bincount(pred.label, (place==0).double(), C)/torch.bincount(pred.label, minlength=C)
@@ -389,35 +362,27 @@ def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RG
     for other in parts[1:]:
         if other.classes != first.classes:
             raise ValueError('classes: the streams know different classes; train both on one manifest')
-        if not torch.equal(other.row, first.row) or not torch.equal(other.label, first.label):
-            apart = set(other.row.tolist()) ^ set(first.row.tolist())
-            raise ValueError(f'row: {len(apart)} videos are in one stream only, such as '
-                f'{min(apart, default=-1)}, or their labels differ; predict both streams for the same part '
-                'and split')
+        apart = set(other.row.tolist()) ^ set(first.row.tolist())
+        if apart or not torch.equal(other.label, first.label): raise ValueError(f'row: {len(apart)} videos '
+            f'are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both '
+            'streams for the same part and split')
     key = {f'stream {i+1} {k}': v for i,s in enumerate(parts) for k,v in s.key.items()}
     return Predictions(torch.stack([s.p for s in parts]).mean(0), first.label, first.row, first.classes, key,
         {r: why for s in parts for r,why in s.dropped.items()})
 
-# %% ../../nbs/library/classify.ipynb #99ce748c
-def classify(
-    probe:Linear,
-    test:Features, # of the test videos
-    classes:Sequence[str], # names, `manifest.labels`
-)->Predictions:
-    "Probabilities of a probe; ValueError where features or classes do not belong together."
+def classify(probe:Linear, test:Features, classes:Sequence[str])->Predictions: # names: `manifest.labels`
+    "Probabilities of a probe for test videos; ValueError where features or classes do not belong together."
     _refuse_unusable(test, 'test')
     for k in ('encoder', 'manifest', 'view', 'views'):
-        if probe.key.get(k) != test.key.get(k):
-            was,now = (str(f.key.get(k))[:16] for f in (probe, test))
-            raise ValueError(f'{k}: the probe was trained on features of another {k} ({was}, not {now}); '
-                'extract both parts with one')
-    if both := set(probe.rows) & set(test.row.tolist()):
-        raise ValueError(f'row: {len(both)} test videos were trained on, such as row {min(both)} of the '
-            'manifest; give features of the test part')
-    if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())):
-        raise ValueError(f'label: {len(lacking)} classes of the test features have no training video, such '
-            f'as {classes[lacking[0]]!r}; train on features that have them, or leave their videos out of the '
-            'test part')
+        was,now = (str(f.key.get(k))[:16] for f in (probe, test))
+        if probe.key.get(k) != test.key.get(k): raise ValueError(f'{k}: the probe was trained on features of '
+            f'another {k} ({was}, not {now}); extract both parts with one')
+    if both := set(probe.rows) & set(test.row.tolist()): raise ValueError(f'row: {len(both)} test videos '
+        f'were trained on, such as row {min(both)} of the manifest; give features of the test part')
+    if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())): raise ValueError('label: '
+        f'{len(lacking)} classes of the test features have no training video, such as '
+        f'{classes[lacking[0]]!r}; train on features that have them, or leave their videos out of the test '
+        'part')
     return Predictions(probe.logits(test.x, len(classes)).softmax(1), test.label, test.row, list(classes),
         test.key | {'probe': digest(probe.tensors())}, test.dropped)
 
@@ -442,20 +407,13 @@ class VideoClassifier(nn.Module):
         "The head alone."
         return self.linear.to(z.device).logits(z.float(), len(self.classes))
 
-    def logits(self, x:Tensor)->Tensor: # clips (B, 3, T, H, W) -> (B, C) float64
-        "Scores of the classes; of a Gaussian, those of its mean."
-        z = self.encoder(x)
-        return self.scores(z if self.gaussian is None else self.gaussian(z)[:,0])
-
     @torch.inference_mode()
-    def probabilities(self,
-        x:Tensor, # (n, D) features of the clips of one video, the crops of a window together
-    )->Tensor: # (C,) float64, on the CPU
-        "The answer for one video."
+    def probabilities(self, x:Tensor)->Tensor: # (n, D) features of its clips, crop by crop -> (C,) float64
+        "The answer for one video, on the CPU."
         p = self.protocol
         if self.gaussian is not None:
             x = x.to(next(self.gaussian.parameters()).device)
-            g = self.gaussian(x).unflatten(0, (-1, CROPS[p.crops])) # (windows, crops, 2, D')
+            g = self.gaussian(x).unflatten(0, (-1, SQUARES[p.crops])) # (windows, crops, 2, D')
             return video_probabilities(g, self.scores, self.facts['mixture'], self.facts['samples'],
                 p.seed).cpu()
         if p.average=='features': x = mean_of_clips(x, p.clip_norm)[None]
@@ -477,12 +435,11 @@ def predict_rows(
     batch:int=64, machine:Machine=Machine(progress=False), # clips at a time on a GPU
     shared:bool=False, # all processes call this together, and share the work
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (C,) float64; row -> why it could not be read
-    "Class probabilities of videos, averaged over windows and crops as the protocol says."
-    c,views = classifier,dict(encoder_views(classifier.about) if views is None else views)
-    mine = list(rows[rank()::world_size()] if shared else rows)
+    "Class probabilities of videos, averaged over windows and crops under its protocol."
+    c,views = classifier,encoder_views(classifier.about) if views is None else views
+    mine,good,bad = rows[rank()::world_size()] if shared else rows,dict[int,Tensor](),dict[int,str]()
     # on a CPU another number together would round differently
     together = batch if machine.place().type=='cuda' else 64
-    good,bad = dict[int,Tensor](),dict[int,str]()
     for r,x in extract_clips(c.encoder, manifest, mine, c.view, c.protocol, batch=together, machine=machine,
             **views):
         if isinstance(x, str): bad[r] = x
@@ -491,7 +448,6 @@ def predict_rows(
     parts = gather_objects((good, bad))
     return {r: p for g,_ in parts for r,p in g.items()},{r: why for _,b in parts for r,why in b.items()}
 
-# %% ../../nbs/library/classify.ipynb #b2d0e1f1
 def collect_predictions(
     manifest:Manifest, rows:Sequence[int], # of the manifest, in order
     p:Mapping[int,Tensor], bad:Mapping[int,str], # of `predict_rows`
@@ -500,8 +456,8 @@ def collect_predictions(
     "The answers for the videos that could be read. ValueError where not one can."
     good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
     if not good:
-        first,others = min(bad),f' (and {len(bad)-1} others: not one can be read)' if len(bad) > 1 else ''
-        raise ValueError(f'{manifest.rows[first].video}: {bad[first]}{others}')
+        others = f' (and {len(bad)-1} others: not one can be read)'*(len(bad) > 1)
+        raise ValueError(f'{manifest.rows[min(bad)].video}: {bad[min(bad)]}{others}')
     label = torch.tensor([ids.get(manifest.rows[r].label, -1) for r in good])
     return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
         dict(sorted(bad.items())))
@@ -516,15 +472,11 @@ def predict_videos(
     m = videos if isinstance(videos, Manifest) else as_manifest(videos)
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
     bad = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
-    views = encoder_views(classifier.about, flow)
-    p,more = ({}, {}) if not rows else \
-        predict_rows(classifier, m, rows, views=views, batch=batch, machine=machine)
+    p,more = predict_rows(classifier, m, rows, views=encoder_views(classifier.about, flow), batch=batch,
+        machine=machine)
     return collect_predictions(m, rows, p, bad | more, classifier.classes, {'view': classifier.view})
 
-def export_classifier(
-    path, # e.g. `runs/mine/classifier.safetensors`
-    classifier:VideoClassifier, # its encoder is from `backbones.create`
-)->Path: # the path
+def export_classifier(path, classifier:VideoClassifier)->Path: # of an encoder from `backbones.create`
     "Write all that it takes to classify a video, whole or not at all. CheckpointError."
     c = classifier
     facts = {'classes': c.classes, 'normalise': c.linear.normalise, 'protocol': asdict(c.protocol)} | c.facts
@@ -547,8 +499,7 @@ def _classifier_file(source)->Path: # CheckpointError where there is none
     raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
 
 def load_classifier(
-    source, # a classifier.safetensors, or the run folder that holds it
-    outside:bool=False, # as in `checkpoints.read_encoder`
+    source, outside:bool=False, # its file or the run folder that holds it; as in `checkpoints.read_encoder`
 )->VideoClassifier: # in eval mode, without gradient
     "A classifier from its file. CheckpointError."
     path,outside = _classifier_file(source),outside or trusted(Path(source))
@@ -558,13 +509,12 @@ def load_classifier(
     facts,head = dict(about.pop('classifier')),read_heads(path, outside).get('gaussian')
     tensors:Any = read_tensors(path, outside)
     try:
-        normalise,classes,p = (facts.pop(k) for k in ('normalise', 'classes', 'protocol'))
-        linear = Linear(**tensors, normalise=normalise)
+        linear,classes = Linear(**tensors, normalise=facts.pop('normalise')),facts.pop('classes')
+        p = facts.pop('protocol')
         return VideoClassifier(encoder, linear, classes, Protocol(**p), about, head, **facts).eval()
     except (KeyError, TypeError) as e:
         raise CheckpointError(f'{path}: the classifier in it is not one of this version ({e})') from e
 
-# %% ../../nbs/library/classify.ipynb #2aab5a45
 PREDICTION_FILES = ('.csv', '.json')
 
 def write_predictions(
@@ -577,17 +527,12 @@ def write_predictions(
     p = dict(zip(pred.row.tolist(), pred.p.tolist()))
     best = {r: C[max(range(len(C)), key=x.__getitem__)] for r,x in p.items()} # the first among equals
     rows = sorted({*p, *pred.dropped})
-    if path.suffix=='.json':
-        lines = [{'video': videos[r], 'status': 'ok', 'predicted': best[r],
-            'probabilities': dict(zip(C, p[r]))} if r in p else
-            {'video': videos[r], 'status': pred.dropped[r]} for r in rows]
-        text = json.dumps(lines, indent=1, ensure_ascii=False) + '\n'
-    else:
-        out = io.StringIO()
-        csv.writer(out, lineterminator='\n').writerows([['video', 'status', 'predicted', *C]] + [
-            [videos[r], 'ok', best[r], *(f'{x:.6f}' for x in p[r])] if r in p else
-            [videos[r], pred.dropped[r], '', *['']*len(C)] for r in rows])
-        text = out.getvalue()
+    if path.suffix=='.csv': return write_csv(path, [['video', 'status', 'predicted', *C], *(
+        [videos[r], 'ok', best[r], *(f'{x:.6f}' for x in p[r])] if r in p else
+        [videos[r], pred.dropped[r], '', *['']*len(C)] for r in rows)])
+    lines = [{'video': videos[r], 'status': 'ok', 'predicted': best[r], 'probabilities': dict(zip(C, p[r]))}
+        if r in p else {'video': videos[r], 'status': pred.dropped[r]} for r in rows]
+    text = json.dumps(lines, indent=1, ensure_ascii=False) + '\n'
     return write_whole(path, lambda f: f.write(text.encode()))
 
 def save_predictions(pred:Predictions, path:str|Path)->Path: # a .safetensors file

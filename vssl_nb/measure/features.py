@@ -4,23 +4,25 @@
 
 # %% auto #0
 __all__ = ['CLIPS_READ', 'Clip', 'SAVE_SECONDS', 'VIEW_OPTIONS', 'Features', 'code_digest', 'fingerprint', 'clips_together',
-           'feature_key', 'ProtocolClips', 'evaluating', 'frozen', 'clip_batch', 'all_clips', 'on_device', 'on_its_way',
-           'extract_clips', 'mean_of_clips', 'collect_features', 'extract', 'check_suffix', 'write_record',
-           'read_record', 'save_features', 'load_features', 'FeatureStore', 'restrict', 'as_manifest', 'videos_of',
-           'encoder_views', 'encoder_protocol', 'Preprocess', 'trusted', 'open_encoder']
+           'feature_key', 'ProtocolClips', 'device_of', 'evaluating', 'frozen', 'read_items', 'clip_batch', 'all_clips',
+           'on_device', 'on_its_way', 'extract_clips', 'mean_of_clips', 'collect_features', 'extract', 'check_suffix',
+           'write_csv', 'write_record', 'read_record', 'save_features', 'load_features', 'FeatureStore', 'restrict',
+           'as_manifest', 'videos_of', 'encoder_views', 'encoder_protocol', 'Preprocess', 'trusted', 'open_encoder']
 
 # %% ../../nbs/library/features.ipynb #182b1f01
+import csv
 import dataclasses
 import hashlib
 import inspect
+import io
 import json
 import linecache
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,7 +45,7 @@ from ..training.distributed import DistributedError, gather_objects, on_main, ra
 from ..training.machine import DTYPES, Machine, init_worker, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
-from .protocols import CROPS, PROTOCOLS, Protocol, clip_frames, colour_change, counted
+from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted
 from .protocols import crop_boxes, protocol
 from ..data.video import VideoError, probe
 
@@ -61,9 +63,9 @@ class Features:
 
     def __len__(self)->int: return len(self.x)
     def __repr__(self)->str:
-        lost = f', {len(self.dropped)} unreadable left out' if self.dropped else ''
-        return f'Features({len(self)} videos, {self.x.shape[1]} numbers each, protocol {self.protocol.name}' \
-            f'{lost})'
+        lost = f', {len(self.dropped)} unreadable left out'*bool(self.dropped)
+        size = f'{len(self)} videos, {self.x.shape[1]} numbers each'
+        return f'Features({size}, protocol {self.protocol.name}{lost})'
 
     def take(self, at:Any)->'Features': # positions, a mask or a slice
         "Some of the videos."
@@ -78,9 +80,7 @@ def _functions(parts:Iterable[Any])->Iterator[FunctionType]: # what is no Python
         if isinstance(f, FunctionType): yield f
 
 def _text(function:FunctionType)->str: # of its whole file or notebook cell, so that helpers beside it count
-    name = function.__code__.co_filename
-    file = Path(name)
-    text = file.read_text(errors='replace') if file.is_file() else ''.join(linecache.getlines(name))
+    text = ''.join(linecache.getlines(function.__code__.co_filename))
     generated = function.__name__.startswith('__') and function.__name__ != '__call__' # by `dataclass`
     if not text and not generated:
         raise ValueError(f'{function.__module__}.{function.__qualname__}: has no source to be read, so that '
@@ -106,21 +106,13 @@ def code_digest(*parts:Any)->str: # modules or functions -> 64 hexadecimal digit
         texts |= {f'{name}.{k}={v!r}' for k,v in attributes.items() if _plain(v)}
     return hashlib.sha256('\0'.join(sorted(texts)).encode()).hexdigest()
 
-# %% ../../nbs/library/features.ipynb #b49ac4e7
-def fingerprint(
-    encoder:nn.Module,
-    name:str='', # stands for its code; '': the text of the code
-)->str: # 64 hexadecimal digits
+def fingerprint(encoder:nn.Module, name:str='')->str: # 64 hexadecimal digits; a name stands for the code
     "SHA-256 over all weights and buffers, the printed structure and the code of an encoder."
     code = f'name {name}' if name else code_digest(encoder)
     return hashlib.sha256(f'{encoder!r} {digest(encoder.state_dict())} {code}'.encode()).hexdigest()
 
-def clips_together(
-    device:str|torch.device, # its kind decides
-    protocol:Protocol, # the size of a clip
-    batch:int=64, # at most
-)->int:
-    "How many clips go through the encoder at a time."
+def clips_together(device:str|torch.device, protocol:Protocol, batch:int=64)->int: # at most `batch`
+    "How many clips of a protocol's size go through the encoder at a time on a kind of device."
     if batch < 1: raise ValueError(f'batch={batch} clips cannot go through an encoder; use 1 or more')
     # of float32 clips; on a CPU more is slower: a layer's output leaves the caches before the next reads it
     room = (4 if torch.device(device).type=='cpu' else 512)*2**20
@@ -137,17 +129,17 @@ def feature_key(
     device:str|torch.device='cpu', # its kind decides the last digits
     name:str='', batch:int=64, **views, # of `extract`
 )->dict[str,str]:
-    "Everything that decides features, in words: features may be used again when all of it is equal."
+    "Everything that decides features, as text: features may be used again when all of it is equal."
     fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
     if protocol.gallery=='random': fields['gallery'] = _role(part, role)
     flow = 'flow' in streams(view)
     options = {k: v for k,v in vars(Views((view,), **views)).items() # with the defaults, which may change
         if flow or k not in ('flow_flip', 'flow_colour', 'live')}
-    def words(x): return f'{getattr(x, "__qualname__", x)}, {code_digest(x)[:16]}' if callable(x) else str(x)
+    def text(x): return f'{getattr(x, "__qualname__", x)}, {code_digest(x)[:16]}' if callable(x) else str(x)
     return {'encoder': encoder if isinstance(encoder, str) else fingerprint(encoder, name),
         'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view,
         **{f'protocol {k}': str(v) for k,v in fields.items() if k != 'name'},
-        'views': json.dumps(options, sort_keys=True, default=words), 'vssl_nb': vssl_nb.__version__,
+        'views': json.dumps(options, sort_keys=True, default=text), 'vssl_nb': vssl_nb.__version__,
         'torch': torch.__version__, 'device': torch.device(device).type,
         'clips together': str(clips_together(device, protocol, batch))}
 
@@ -165,7 +157,7 @@ class ProtocolClips(Dataset):
         self.manifest, self.protocol = manifest, protocol
         self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
         self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role) for r in rows}
-        step = max(CLIPS_READ//CROPS[protocol.crops], 1)
+        step = max(CLIPS_READ//SQUARES[protocol.crops], 1)
         self.items = [(r, n, n + step) for r,w in self.numbers.items() for n in range(0, len(w), step)]
 
     def __len__(self)->int: return len(self.items)
@@ -189,9 +181,7 @@ class ProtocolClips(Dataset):
         return item | {k: (v.transpose(1, 2) if k=='pair' else v).flatten(0, 1) for k,v in read.items()} | {
             'at': where.flatten(0, 1), 'augment': {k: v[:, None] for k,v in augment.items()}}
 
-# %% ../../nbs/library/features.ipynb #20433d11
 def _clip_feature(encoder:Any, x:Tensor, feature:str)->Tensor: # (B, 3, T, H, W) -> (B, D)
-    "The feature of a batch of clips that a protocol compares."
     if feature=='pooled': return encoder(x)
     if not hasattr(encoder, 'maps'):
         raise ValueError(f"this protocol reads feature='maps', but {type(encoder).__name__} has no `maps`; "
@@ -205,9 +195,8 @@ def _clip_feature(encoder:Any, x:Tensor, feature:str)->Tensor: # (B, 3, T, H, W)
 @torch.inference_mode()
 def _pass(encoder:nn.Module, x:Tensor, view:str, p:Protocol)->Tensor: # (B, D)
     "One pass in the precision of the protocol; what goes wrong in the encoder becomes one sentence."
-    dtype = DTYPES[p.dtype]
     try:
-        with torch.autocast(x.device.type, dtype, enabled=dtype!=torch.float32):
+        with torch.autocast(x.device.type, DTYPES[p.dtype], enabled=p.dtype!='float32'):
             y = _clip_feature(encoder, x, p.feature)
     except torch.OutOfMemoryError:
         raise ValueError(f'{len(x)} clips {tuple(x.shape[1:])} together are too many for the memory of the '
@@ -229,24 +218,26 @@ def _lay_out(encoder:nn.Module, layout:torch.memory_format)->bool: # whether any
         for p in other: p.data = p.data.contiguous(memory_format=layout)
     return bool(other)
 
+def device_of(encoder:nn.Module)->torch.device: # of its first parameter; the CPU without any
+    "Where a network is."
+    return next((x.device for x in encoder.parameters()), torch.device('cpu'))
+
 @contextmanager
-def evaluating(encoder:nn.Module)->Iterator[torch.device]: # where it is
+def evaluating(encoder:nn.Module)->Iterator[None]:
     "In eval mode; afterwards every layer has the mode it had."
     modes = {m: m.training for m in encoder.modules()}
-    try:
-        encoder.eval()
-        yield next((x.device for x in encoder.parameters()), torch.device('cpu'))
+    encoder.eval()
+    try: yield
     finally:
         for m,mode in modes.items(): m.training = mode
 
 @contextmanager
 def frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
     "A network in eval mode on a device, its convolutions with channels last; afterwards as it was."
-    weights = [(p, p.data) for p in encoder.parameters() if p.ndim==5]
-    with evaluating(encoder) as home:
+    home,weights = device_of(encoder),[(p, p.data) for p in encoder.parameters() if p.ndim==5]
+    with evaluating(encoder):
         try:
-            encoder.to(device)
-            _lay_out(encoder, torch.channels_last_3d)
+            _lay_out(encoder.to(device), torch.channels_last_3d)
             yield
         finally:
             encoder.to(home)
@@ -256,11 +247,17 @@ def frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
 def _place(machine:Machine)->torch.device: # each process has its own GPU, see `distributed.start`
     return machine.place(torch.cuda.current_device() if world_size() > 1 and torch.cuda.is_available() else 0)
 
-def _ahead(items:Iterator, by:int=3)->Iterator:
+def read_items(data:ProtocolClips, workers:int=0, pin:bool=False, order:Any=None)->Iterable[dict]:
+    "Items read by workers, into pinned memory for a GPU, in their order or another one."
+    # a loader draws a seed for its workers: not from the global state
+    return DataLoader(data, None, sampler=order, num_workers=workers, worker_init_fn=init_worker,
+        pin_memory=pin, generator=torch.Generator())
+
+def _ahead(items:Iterator)->Iterator:
     "The same items in the same order; the next ones are made meanwhile, by a thread."
     thread,end = ThreadPoolExecutor(1),object()
     try:
-        coming = deque(thread.submit(next, items, end) for _ in range(by))
+        coming = deque(thread.submit(next, items, end) for _ in range(3))
         while (item := coming.popleft().result()) is not end:
             coming.append(thread.submit(next, items, end))
             yield item
@@ -280,11 +277,8 @@ def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
                 now,n = [],0
     if now: yield now
 
-def clip_batch(
-    clips:Sequence[Clip], # none of them unreadable
-    size:int=0, # the last clip is repeated until there are so many
-)->dict[str,Any]: # (n, 1, T, H, W, 3), as `Views` takes it
-    "Clips of one or several videos as a batch."
+def clip_batch(clips:Sequence[Clip], size:int=0)->dict[str,Any]: # (n, 1, T, H, W, 3), as `Views` takes it
+    "Readable clips as a batch; the last one is repeated until there are `size`."
     clips = [*clips, *[clips[-1]]*(size - len(clips))]
     def read(item, k, i): # (1, T, H, W, 3); of `pair` (1, 2, T, H, W)
         x = item[k][item['at'][i]][None]
@@ -305,48 +299,28 @@ def on_device(item:dict, device:torch.device, live:Callable|None=None)->dict:
         moved['flow'] = live_flow(pair, item['augment']['box'][:1], live)[0, 0]
     return moved
 
-def _batches(data:ProtocolClips, see:Views, live:Callable|None, size:int, machine:Machine, device:torch.device
-    )->Generator[tuple[list[Clip],Tensor|None], None, None]:
-    "Passes as the encoder sees them, (size, 3, T, H, W), or None; the next are read meanwhile."
-    gpu = device.type=='cuda'
-    @torch.inference_mode()
-    def ready(clips):
-        good = [c for c in clips if c[1] is not None]
-        return clips,see(clip_batch(good, size))[see.names[0]][:, 0] if good else None
-    items:Iterator = map(data.__getitem__, range(len(data)))
-    if machine.workers: # a loader draws a seed for its workers: not from the global state
-        items = iter(DataLoader(data, None, num_workers=machine.workers, worker_init_fn=init_worker,
-            pin_memory=gpu, generator=torch.Generator()))
-    elif gpu: items = _ahead(items) # what is done on a GPU takes no time here
-    passes = map(ready, _passes((on_device(i, device, live) for i in items), size))
-    yield from passes if gpu else _ahead(passes) # on a CPU they are made ready meanwhile, too
-
 def on_its_way(y:Tensor)->Callable[[], Tensor]: # on any device -> gives it in float32, on the CPU
     "A tensor that travels to the CPU; only who reads it waits."
-    y = y.float()
-    if not y.is_cuda: return y.cpu
+    if not y.is_cuda: return y.float().cpu
     here,arrived = torch.empty(y.shape, pin_memory=True),torch.cuda.Event()
-    here.copy_(y, non_blocking=True)
+    here.copy_(y.float(), non_blocking=True)
     arrived.record()
     def read():
         arrived.synchronize()
         return here
     return read
 
-def _late(batches:Iterable[tuple[list[Clip],Tensor|None]], encode:Callable
-    )->Iterator[tuple[list[Clip],Callable[[],Tensor]]]:
-    "Each pass and what reads its features, when the next one has been started."
-    before = None
-    for clips,x in batches:
-        now = clips,(lambda: torch.empty(0, 1)) if x is None else on_its_way(encode(x))
-        if before: yield before
-        before = now
-    if before: yield before
+def _late(items:Iterator)->Iterator:
+    "Each item when the next one has been made."
+    before = next(items, None)
+    for item in items:
+        yield before
+        before = item
+    if before is not None: yield before
 
 def extract_clips(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
-    manifest:Manifest,
-    rows:Sequence[int], # manifest rows
+    manifest:Manifest, rows:Sequence[int], # of the manifest
     view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `extract`
     *,
     batch:int=64, machine:Machine=Machine(), **views, # likewise; the precision is the protocol's
@@ -357,10 +331,18 @@ def extract_clips(
     cache = 0 if machine.workers else machine.cache # what a worker keeps is lost with it
     data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache)
     see,size = Views((view,), **views | {'live': None}),clips_together(device, protocol, batch)
+    items = read_items(data, machine.workers, device.type=='cuda') if machine.workers else \
+        _ahead(map(data.__getitem__, range(len(data))))
+    @torch.inference_mode()
+    def started(clips): # on a GPU: read when the next pass is on its way
+        good = [c for c in clips if c[1] is not None]
+        x = see(clip_batch(good, size))[see.names[0]][:, 0] if good else None
+        return clips,tuple if x is None else on_its_way(_pass(encoder, x, view, protocol))
     bar = tqdm(total=len(rows), desc=f'features of the {role}', unit='video', disable=not machine.progress)
-    with frozen(encoder, device), bar, closing(_batches(data, see, live, size, machine, device)) as batches:
+    with frozen(encoder, device), bar:
         features,bad = list[Tensor](),''
-        for clips,read in _late(batches, lambda x: _pass(encoder, x, view, protocol)):
+        passes = _passes((on_device(i, device, live) for i in items), size)
+        for clips,read in _late(map(started, passes)):
             x = iter(read())
             for item,i in clips:
                 if i is None: bad = bad or item['bad']
@@ -370,12 +352,8 @@ def extract_clips(
                 features,bad = [],''
                 bar.update()
 
-# %% ../../nbs/library/features.ipynb #bebad691
-def mean_of_clips(
-    clips:Tensor, # (n, D) float32
-    clip_norm:bool=False, # L2-normalise each clip first
-)->Tensor: # (D,) float32
-    "Mean over the clips of a video, in double precision and in their order."
+def mean_of_clips(clips:Tensor, clip_norm:bool=False)->Tensor: # (n, D) float32 -> (D,) float32
+    "Mean over the clips of a video, in double precision and in their order; each of length 1 by `clip_norm`."
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
@@ -395,14 +373,14 @@ def collect_features(
         dict(sorted(bad.items())))
 
 def _extract_missing(
-    rows:list[int], # the videos asked for
+    rows:list[int], # of the manifest
     make:Callable[[list[int]], Iterator[tuple[int,Tensor|str]]], # as `extract_clips`
     clip_norm:bool, kept:'FeatureStore|None', shared:bool,
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (D,), row -> why it could not be read
     "The features that are not kept yet, made by this process or by all of them together."
     mean,bad = kept.done() if kept else {},dict[int,str]()
     fresh,error,since = dict[int,Tensor](),None,time.monotonic()
-    if shared: gather_objects(None) # nobody adds a part before all have seen what is there
+    if shared: gather_objects(None) # no part is added before all have seen which are there
     todo = [r for r in rows if r not in mean]
     try:
         for row,x in make(todo[rank()::world_size()] if shared else todo):
@@ -414,19 +392,17 @@ def _extract_missing(
     except Exception as e: error = e
     finally:
         if kept: kept.add(fresh)
-    errors = gather_objects(error and str(error)) if shared else [error]
+    errors = gather_objects(error and str(error)) if shared else []
     if error: raise error
-    for why in errors:
-        if why: raise DistributedError(f'another process stopped: {why}')
+    if any(errors): raise DistributedError(f'another process stopped: {next(filter(None, errors))}')
     if not shared: return mean,bad
-    bad = {r: why for some in gather_objects(bad) for r,why in some.items()}
-    return kept.done() if kept else {r: x for some in gather_objects(mean) for r,x in some.items()},bad
+    def joined(mine): return {r: x for some in gather_objects(mine) for r,x in some.items()}
+    bad = joined(bad)
+    return kept.done() if kept else joined(mean),bad
 
 def extract(
     encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
-    manifest:Manifest,
-    part:str='test', # 'train', 'test' or 'all'
-    split:int=1, # 1, 2 or 3
+    manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
     view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
     protocol:Protocol=PROTOCOLS['clean'],
     *,
@@ -445,40 +421,46 @@ def extract(
     key = feature_key(encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch,
         **views)
     kept = FeatureStore(store, key, protocol) if store is not None else None
-    def there(place): return on_main(place.path.exists) if shared else place.path.exists()
-    if kept and there(kept): return kept.load()
+    def alone(work): return on_main(work) if shared else work() # by one process
+    if kept and alone(kept.path.exists): return kept.load()
     if kept: # perhaps those of all videos are there
         whole = FeatureStore(kept.path.parent, key | {'part': 'all', 'split': '1'}, protocol)
-        if there(whole): return restrict(whole.load(), manifest, part, split)
-    def make(rows): return extract_clips(encoder, manifest, rows, view, protocol, _role(part, role),
+        if alone(whole.path.exists): return restrict(whole.load(), manifest, part, split)
+    make = partial(extract_clips, encoder, manifest, view=view, protocol=protocol, role=_role(part, role),
         batch=batch, machine=machine, **views)
     mean,bad = _extract_missing(rows, make, protocol.clip_norm, kept, shared)
     features = collect_features(manifest, rows, mean, bad | left, protocol, key)
-    if shared: gather_objects(None) # nobody takes the parts away before all have read them
-    if kept: on_main(lambda: kept.close(features)) if shared else kept.close(features)
+    if shared: gather_objects(None) # the parts stay until all have read them
+    if kept: alone(partial(kept.close, features))
     return features
 
 # %% ../../nbs/library/features.ipynb #590c3110
 def check_suffix(path:str|Path, *suffixes:str)->Path:
     "ValueError for a kind of file that is not known."
     if Path(path).suffix in suffixes: return Path(path)
-    kinds = f'does not end in {suffixes[0]}' if len(suffixes)==1 else f"ends in neither {' nor '.join(suffixes)}"
+    kinds = f"ends in neither {' nor '.join(suffixes)}" if len(suffixes) > 1 else \
+        f'does not end in {suffixes[0]}'
     raise ValueError(f'{path}: {kinds}; name a file that does')
+
+def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
+    "Write rows as .csv, whole or not at all."
+    text = io.StringIO(newline='')
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    return write_whole(path, lambda f: f.write(text.getvalue().encode()))
 
 def write_record(
     path:str|Path, # a .safetensors file; its folder is made when missing
-    data:dict[str,Tensor], # on the CPU
-    about:dict[str,Any], # plain values
-    kind:str='features', # what is in it
+    data:dict[str,Tensor], about:dict[str,Any], # on the CPU; plain values
+    kind:str='features', # of what is in it
 )->Path:
     "Write tensors and what decided them, with a checksum, whole or not at all."
     data = {k: v.contiguous() for k,v in data.items()}
-    words = json.dumps(about | {'sha256': digest(data)})
-    return write_whole(path, lambda f: f.write(to_bytes(data, {f'vssl_nb.{kind}': words})))
+    header = {f'vssl_nb.{kind}': json.dumps(about | {'sha256': digest(data)})}
+    return write_whole(path, lambda f: f.write(to_bytes(data, header)))
 
 def read_record(
     path:str|Path, # written by `write_record`
-    kind:str='features', verb:str='extract', # what is in it, and how it is made again
+    kind:str='features', verb:str='extract', # of what is in it; what makes it again
 )->tuple[dict[str,Tensor],dict[str,Any]]:
     "Read them back; ValueError where the file is missing, foreign or damaged."
     try:
@@ -501,12 +483,9 @@ def save_features(features:Features, path:str|Path)->Path:
 def load_features(path:str|Path)->Features: # written by `save_features`
     "Read features back; ValueError where the file is missing, foreign or damaged."
     data,about = read_record(path)
-    try: return Features(**data, protocol=Protocol(**about['protocol']), key=about['key'],
+    return Features(**data, protocol=Protocol(**about['protocol']), key=about['key'],
         dropped={int(r): why for r,why in about['dropped'].items()})
-    except (KeyError, TypeError):
-        raise ValueError(f'{path}: is not a whole file of features; delete it and extract again') from None
 
-# %% ../../nbs/library/features.ipynb #d15d5a26
 SAVE_SECONDS = 30. # between two parts
 
 class FeatureStore:
@@ -517,9 +496,8 @@ class FeatureStore:
         self.key,self.protocol = key,protocol
         self.path,self.parts = Path(folder)/f'{name}.safetensors',Path(folder)/f'{name}.parts'
 
-    def load(self)->Features:
-        "The finished features."
-        return dataclasses.replace(load_features(self.path), protocol=self.protocol) # the name may differ
+    def load(self)->Features: # the finished ones
+        return dataclasses.replace(load_features(self.path), protocol=self.protocol) # its name may differ
 
     def done(self)->dict[int,Tensor]: # row -> (D,)
         "The videos that earlier or other processes have finished; a damaged part is done again."
@@ -532,8 +510,7 @@ class FeatureStore:
 
     def add(self, mean:dict[int,Tensor])->None:
         "Keep some finished videos."
-        if not mean: return
-        rows = sorted(mean)
+        if not (rows := sorted(mean)): return
         data = {'x': torch.stack([mean[r] for r in rows]), 'row': torch.tensor(rows)}
         name = f'{rows[0]:08d}-{rows[-1]:08d}-{len(rows)}.safetensors'
         write_record(self.parts/name, data, {'key': self.key})
@@ -543,7 +520,6 @@ class FeatureStore:
         save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
 
-# %% ../../nbs/library/features.ipynb #5e60899c
 def restrict(
     features:Features, # of part 'all'
     manifest:Manifest, part:str, split:int=1, # of `extract`
@@ -557,8 +533,8 @@ def restrict(
     if missing: raise ValueError(f"{len(missing)} of {len(rows)} videos of '{part}' in split {split} have no "
         f"features, such as {manifest.rows[missing[0]].video}; extract the part 'all'")
     where = torch.tensor([at[r] for r in rows if r in at])
-    if not len(where): raise ValueError(f"{manifest.path}: not one of the {len(rows)} videos of '{part}' in "
-        f'split {split} could be read')
+    if not len(where):
+        raise ValueError(f"{manifest.path}: not one of {len(rows)} videos of '{part}' {split} could be read")
     lost = {r: features.dropped[r] for r in rows if r in features.dropped} | left
     key = features.key | {'part': part, 'split': str(split)} if features.key else {}
     return dataclasses.replace(features.take(where), key=key, dropped=dict(sorted(lost.items())))
@@ -584,10 +560,8 @@ def _probed(video:Any, i:int)->Row: # a path, or frames; its position
     except VideoError as e: return Row(str(video), source=str(i), status=' '.join(e.reason.split()))
     return Row(str(video), source=str(i), frames=p.frames, fps=p.fps, width=p.width, height=p.height)
 
-def as_manifest(
-    videos:Sequence[Any], # paths, or frames (F, H, W, 3) uint8
-)->Manifest: # a row for each; `status` says why one cannot be read
-    "A list of videos as a table. ValueError where there is none."
+def as_manifest(videos:Sequence[Any])->Manifest: # paths, or frames (F, H, W, 3) uint8; a row for each
+    "A list of videos as a table; `status` says why one cannot be read. ValueError where there is none."
     if isinstance(videos, (str, Path)) or not len(videos):
         raise ValueError('videos: none was named; give a list of files, or a folder of videos')
     with ThreadPoolExecutor() as pool: rows = list(pool.map(_probed, videos, range(len(videos))))
@@ -616,9 +590,9 @@ def encoder_views(
     flow:str='', # 'stored' or 'live'; '': as in training
 )->dict[str,Any]: # arguments of `Views`, besides its name; with `live` where flow is to be solved for
     "How the view of an encoder is made."
-    how = flow or about.get('flow', 'stored')
-    one_of(('stored', 'live'), flow=how)
-    live = {'live': tvl1_live} if how=='live' and 'flow' in streams(about['view']) else {}
+    flow = flow or about.get('flow', 'stored')
+    one_of(('stored', 'live'), flow=flow)
+    live = {'live': tvl1_live} if flow=='live' and 'flow' in streams(about['view']) else {}
     return {k: about[k] for k in VIEW_OPTIONS if k in about} | live
 
 def encoder_protocol(
@@ -639,24 +613,19 @@ class Preprocess:
     "From a video to the clips that an encoder was trained to see."
     def __init__(self,
         about:Mapping[str,Any], # metadata of an encoder's file
-        flow:str='', # see `encoder_views`
-        clips:int|None=None, # windows of a video; None: as the training was measured
+        flow:str='', clips:int|None=None, # of `open_encoder`
     ):
-        self.about,self.protocol = dict(about),encoder_protocol(about)
-        if clips: self.protocol = protocol(self.protocol, clips=clips)
-        self.views = encoder_views(about, flow)
+        self.about,self.views = dict(about),encoder_views(about, flow)
+        self.protocol = encoder_protocol(about, **{'clips': clips} if clips else {})
 
-    def __call__(self,
-        video:Any, # a path, or frames (F, H, W, 3) uint8
-    )->Tensor: # (N, 3, T, size, size) float32
-        "The clips of one video; flow of a file can only be live. VideoError."
-        m,view = as_manifest([video]),self.about['view']
+    def __call__(self, video:Any)->Tensor: # a path, or frames (F, H, W, 3) uint8
+        "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."
+        m,see = as_manifest([video]),Views((self.about['view'],), **self.views)
         if m.rows[0].status!='ok': raise VideoError(video, m.rows[0].status)
-        data = ProtocolClips(m, [0], self.protocol, load=streams(view, 'live' in self.views))
+        data = ProtocolClips(m, [0], self.protocol, load=streams(see.names[0], 'live' in self.views))
         items = [data[i] for i in range(len(data))]
         if bad := [i['bad'] for i in items if 'bad' in i]: raise VideoError(video, bad[0])
-        see = Views((view,), **self.views)
-        return torch.cat([see(clip_batch(all_clips(i)))[view][:, 0] for i in items])
+        return torch.cat([see(clip_batch(all_clips(i)))[see.names[0]][:, 0] for i in items])
 
 def trusted(path:Path)->bool: # a run folder, or a file
     "Does the recipe of this run folder itself name code of somebody's own? Then the file may import it."

@@ -9,100 +9,83 @@ __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'k
 import hashlib
 import math
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from ..data.clips import one_of, positive
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
-from .features import Features, ProtocolClips, evaluating, extract, on_device, on_its_way
+from .classify import Linear
+from .features import Features, ProtocolClips, device_of, evaluating, extract, on_device
+from .features import on_its_way, read_items
 from .protocols import PROTOCOLS, Protocol
-from .retrieval import chance, retrieval_recall
+from .retrieval import chance, compare_features, retrieval_recall
 from ..training.distributed import is_main
 from ..training.loop import StepLog, StepResult
-from ..training.machine import Machine, init_worker
+from ..training.machine import Machine
 
 # %% ../../nbs/lessons/19_health.ipynb #8fb1b09b
 def _rows(x:Tensor)->Tensor: # (N, D) -> (N, D) float64 on the CPU
     "Features in the precision that entropies and distances of nearly equal vectors need; ValueError."
-    if x.ndim != 2 or len(x) < 2:
-        raise ValueError(f'features must be (N, D) with at least two rows, not {tuple(x.shape)}; '
-            'one row is one clip or video')
-    bad = int((~x.isfinite().all(1)).sum())
-    if bad:
-        raise ValueError(f'{bad} of {len(x)} features hold NaN or infinity; '
-            'look at the encoder that made them')
+    if x.ndim != 2 or len(x) < 2: raise ValueError('features must be (N, D) with at least two rows, not '
+        f'{tuple(x.shape)}; one row is one clip or video')
+    if bad := int((~x.isfinite().all(1)).sum()): raise ValueError(f'{bad} of {len(x)} features hold NaN or '
+        'infinity; look at the encoder that made them')
     return x.detach().cpu().double()
 
-def rankme(
-    x:Tensor, # (N, D) features, of any length
-    eps:float=1e-7, # added to each share (Garrido et al. 2023, Eq. 1)
-)->float: # 1 (all along one direction) to min(N, D)
+def rankme(x:Tensor)->float: # (N, D) features, of any length -> 1 (all along one direction) to min(N, D)
     "The number of directions that features use, as a smooth count."
     s = torch.linalg.svdvals(_rows(x))
-    p = s/s.sum().clamp_min(torch.finfo(s.dtype).tiny) + eps # all features 0: no direction at all, told as 1
+    p = s/s.sum().clamp_min(torch.finfo(s.dtype).tiny) + 1e-7 # Garrido et al. 2023, Eq. 1; of zeros: 1
     return torch.exp(-(p*p.log()).sum()).item()
 
 # %% ../../nbs/lessons/19_health.ipynb #1e7d00d1
-def std(
-    x:Tensor, # (N, D) features, of any length
-)->float: # 0 (collapsed) to 1 (spread evenly); SimSiam's number times sqrt(D)
+def std(x:Tensor)->float: # (N, D) features -> 0 (collapsed) to 1 (spread evenly); SimSiam's times sqrt(D)
     "Standard deviation of the numbers of features of length 1, against 1/sqrt(D)."
     z = F.normalize(_rows(x), dim=1)
     return z.std(0, correction=0).mean().item()*math.sqrt(z.shape[1])
 
-def alignment(
-    x:Tensor, # (N, D) features of one clip of each video
-    y:Tensor, # (N, D) of another clip of the same videos
-    alpha:float=2., # power of the distance
-)->float: # 0 (alike) to 2**alpha
-    "Mean distance between two clips of a video, on the sphere (Wang & Isola 2020)."
-    if x.shape != y.shape:
-        raise ValueError(f'alignment compares row with row: x {tuple(x.shape)} and y {tuple(y.shape)} '
-            'must have one shape')
-    return (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1)).norm(dim=1).pow(alpha).mean().item()
+def alignment(x:Tensor, y:Tensor)->float: # (N, D) features of two clips of each video -> 0 (alike) to 4
+    "Mean squared distance between two clips of a video, on the sphere (Wang & Isola 2020)."
+    if x.shape != y.shape: raise ValueError(f'alignment compares row with row: x {tuple(x.shape)} and y '
+        f'{tuple(y.shape)} must have one shape')
+    return (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1)).norm(dim=1).pow(2).mean().item()
 
 def uniformity(
     x:Tensor, # (N, D) features, of any length
-    t:float=2., # how fast a pair stops counting with its distance
     chunk:int=2048, # rows at a time, on either side: memory is 16 bytes times chunk²
-)->float: # 0 (collapsed) down to about -2t (spread evenly in many dimensions)
-    "Log of the mean Gaussian potential over all pairs, on the sphere (Wang & Isola 2020)."
+)->float: # 0 (collapsed) down to about -4 (spread evenly in many dimensions)
+    "Log of the mean Gaussian potential exp(-2 d^2) over all pairs, on the sphere (Wang & Isola 2020)."
     z = F.normalize(_rows(x), dim=1)
     parts,total = z.split(chunk),0.
-    for i,some in enumerate(parts): # |a-b|^2 = 2 - 2ab; every pair of parts once
-        own = (2*t*(some @ some.T - 1)).exp_().fill_diagonal_(0).sum().item()
-        total += own + 2*sum((2*t*(some @ other.T - 1)).exp_().sum().item() for other in parts[i+1:])
+    for i,some in enumerate(parts): # d^2 = 2 - 2ab; every pair of parts once
+        within = (4*(some @ some.T - 1)).exp_().fill_diagonal_(0).sum().item()
+        total += within + 2*sum((4*(some @ other.T - 1)).exp_().sum().item() for other in parts[i+1:])
     return math.log(total/(len(z)*(len(z) - 1)))
 
 
 # %% ../../nbs/lessons/19_health.ipynb #03a12b4b
 def _counts(label:Tensor, source:Tensor)->tuple[Tensor,Tensor]: # (N,) -> (N,) candidates, (N,) right ones
     "How many answers each video has, and how many of them are right; ValueError where none is."
-    if (label < 0).any():
-        raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled (-1); '
-            'leave them out, or give no labels')
+    if (label < 0).any(): raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled '
+        '(-1); leave them out, or give no labels')
     def alike(x): # how many rows are like each row
         _,which,size = x.unique(dim=0, return_inverse=True, return_counts=True)
         return size[which]
     other = len(label) - alike(source)
     right = alike(label) - alike(torch.stack([label, source], 1))
-    if not right.any():
-        raise ValueError(f'no class has videos of two sources among these {len(label)} videos, so that no '
-            'neighbour can be right; take more videos')
+    if not right.any(): raise ValueError(f'no class has videos of two sources among these {len(label)} '
+        'videos, so that no neighbour can be right; take more videos')
     return other,right
 
 def knn_r1(
     x:Tensor, # (N, D) features of videos, of any length
-    label:Tensor, # (N,) class ids, no -1
-    source:Tensor, # (N,) ids of the recordings
+    label:Tensor, source:Tensor, # (N,) class ids, no -1; ids of the recordings
     chunk:int=1024, # rows at a time: memory is 13 bytes times chunk times N
 )->float: # share of the videos whose class has another source, 0 to 1
     "R@1 within one set of videos, where siblings cannot be found; of equally near videos the first counts."
@@ -114,10 +97,7 @@ def knn_r1(
         nearest.append(sim.argmax(1))
     return (label[torch.cat(nearest)]==label)[queries].double().mean().item()
 
-def knn_chance(
-    label:Tensor, # (N,) class ids, no -1
-    source:Tensor, # (N,)
-)->float: # share, 0 to 1
+def knn_chance(label:Tensor, source:Tensor)->float: # (N,), (N,) -> share, 0 to 1
     "What `knn_r1` is expected to be if neighbours are drawn at random."
     other,right = _counts(label, source)
     return (right/other)[right > 0].double().mean().item()
@@ -125,14 +105,12 @@ def knn_chance(
 # %% ../../nbs/lessons/19_health.ipynb #9fec0ccf
 def health(
     x:Tensor, # (N, D) features of videos, or (N, V, D) of V clips of each
-    label:Tensor|None=None, # (N,) class ids, no -1; None: no `knn_r1`
-    source:Tensor|None=None, # (N,) ids of the recordings, with `label`
+    label:Tensor|None=None, source:Tensor|None=None, # of `knn_r1`; None: without it
 )->dict[str,float]: # knn_r1, rankme, std, alignment (of two clips), uniformity: those that can be computed
     "How features are doing; NaN where one of them is not finite."
     if x.ndim not in (2, 3): raise ValueError(f'features must be (N, D) or (N, V, D), not {tuple(x.shape)}')
-    if (label is None) != (source is None):
-        raise ValueError('label and source go together: siblings are left out of the neighbours; '
-            'give both or neither')
+    if (label is None) != (source is None): raise ValueError('label and source go together: siblings are '
+        'left out of the neighbours; give both or neither')
     clips = x[:, None] if x.ndim==2 else x
     measures:dict[str,Callable[[], float]] = {}
     if label is not None and source is not None:
@@ -177,15 +155,14 @@ class Reordered(nn.Module):
         super().__init__()
         one_of(tuple(ORDERS), order=order)
         if view=='flow': raise ValueError("view='flow': the flow of reordered frames is stored nowhere; "
-            "ask for the view 'rgb' or 'residual'")
+            "use the view 'rgb' or 'residual'")
         self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
 
     def extra_repr(self)->str:
         return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
 
     def _seen(self, x:Tensor)->Tensor: # what the encoder is given
-        x = reorder(x, self.order, self.seed)
-        return self.views.from_floats(x[:, None])[self.view][:, 0]
+        return self.views.from_floats(reorder(x, self.order, self.seed)[:, None])[self.view][:, 0]
 
     def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) in [0,1] -> (B, D)
         return self.encoder(self._seen(x))
@@ -195,7 +172,6 @@ class Reordered(nn.Module):
 
 # %% ../../nbs/lessons/19_health.ipynb #63690071
 def _r1(query:Features, gallery:Features)->dict[str,float]: # one object twice: neighbours within it
-    "R@1 of the query in the gallery, or within one set."
     if query is gallery: return {'r1': knn_r1(query.x, query.label, query.source)}
     return {'r1': retrieval_recall(query, gallery, (1,))[1]}
 
@@ -204,20 +180,17 @@ def background(
     manifest:Manifest, split:int=1, # 1, 2 or 3
     view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], # 'rgb' or 'residual'
     part:str='test', # 'test': test videos look for training videos; 'train': these for those of other sources
-    *,
-    seed:int=0, # of the shuffled order
     score:Callable[[Features,Features], dict[str,float]]=_r1, # of query, gallery: one object if part='train'
-    batch:int=64, store:str|Path|None=None, machine:Machine=Machine(), **views, # of `extract`
+    machine:Machine=Machine(), **views, # of `extract`
 )->dict[str,float]: # r1, static_r1, shuffled_r1 and chance_r1, shares; or the numbers of `score`, so prefixed
     "What an encoder finds with all frames, with one frame, and with frames out of order."
     one_of(('test', 'train'), part=part)
     row:dict[str,float] = {}
     for order,prefix in zip(ORDERS, ('', 'static_', 'shuffled_')):
-        changed = Reordered(encoder, order, view, seed, **views)
-        def take(part): return extract(changed, manifest, part, split, 'rgb', protocol, batch=batch,
-            machine=machine, store=store, **UNCHANGED)
-        gallery = take('train')
-        query = take('test') if part=='test' else gallery
+        changed = Reordered(encoder, order, view, **views)
+        sides = {p: extract(changed, manifest, p, split, 'rgb', protocol, machine=machine, **UNCHANGED)
+            for p in dict.fromkeys(('train', part))}
+        query,gallery = sides[part],sides['train']
         row |= {prefix + k: v for k,v in score(query, gallery).items()}
     guess = knn_chance(query.label, query.source) if query is gallery \
         else chance(query.label, gallery.label, (1,))[1]
@@ -242,15 +215,13 @@ def choose_videos(
         return takes[source], number//2, label, number
     return sorted(sorted(rows, key=place)[:videos])
 
-# %% ../../nbs/lessons/19_health.ipynb #2bc6e471
 class FixedClips:
     "The clips of some videos under a protocol, decoded once and kept as bytes."
     def __init__(self,
         manifest:Manifest, rows:list[int], # of the manifest
         view:str, # what the encoder sees: 'rgb', 'flow' or 'residual'
         protocol:Protocol, # which clips, as many of every video
-        batch:int=16, # clips at a time
-        workers:int=0, # processes that decode, once
+        batch:int=16, workers:int=0, # clips at a time; processes that decode, once
         **views, # further arguments of `Views`, as in pretraining
     ):
         self._live = views.pop('live', None)
@@ -263,12 +234,10 @@ class FixedClips:
 
     def decoded(self, encoder:nn.Module)->torch.device: # where the encoder is
         "Decode now, unless that was done; ValueError if fewer than two videos can be read."
-        device = next((p.device for p in encoder.parameters()), torch.device('cpu'))
+        device = device_of(encoder)
         if self.kept: return device
-        items = DataLoader(self._clips, None, num_workers=self._workers, worker_init_fn=init_worker,
-            generator=torch.Generator()) # else it would draw from the global state
         name,videos = 'flow' if {'flow', 'pair'} & {*self._clips.load} else 'clips',list[tuple[int,Tensor]]()
-        for item in items:
+        for item in read_items(self._clips, self._workers):
             if 'bad' in item:
                 self.dropped[item['row']] = item['bad']
                 continue
@@ -284,9 +253,7 @@ class FixedClips:
         return device
 
     @torch.no_grad()
-    def features(self,
-        encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D), on any device, in any mode
-    )->tuple[Tensor,list[int]]: # (N, V, D) float32 on the CPU, and the rows of the manifest that they are of
+    def features(self, encoder:nn.Module)->tuple[Tensor,list[int]]: # (N, V, D) float32 on the CPU; rows
         "Features of all clips, in evaluation mode and float32; the encoder gets back the modes it had."
         device,parts = self.decoded(encoder),[]
         with evaluating(encoder):
@@ -333,8 +300,7 @@ class HealthMonitor:
         n,view = len(self.train),self.clips.view
         return f'HealthMonitor({n} training videos, {view}, every {self.every} epochs)'
 
-    def due(self, tick:StepResult)->bool: # of `loop.fit`
-        "Has an epoch just ended after which to measure?"
+    def due(self, tick:StepResult)->bool: # has an epoch just ended after which to measure?
         return tick.last and (tick.epoch + 1) % self.every==0
 
     def measure(self, encoder:nn.Module)->dict[str,float]: # clips (B, 3, T, H, W) -> (B, D), on any device
@@ -358,35 +324,24 @@ class HealthLog:
         if self.watch is None: return
         self.log = StepLog(out, step, 'health.csv', 'health/')
         if step==0:
-            home = next((p.device for p in encoder.parameters()), torch.device('cpu'))
-            try: self._write(0, 0, self.watch.measure(encoder.to(device)))
+            home = device_of(encoder)
+            encoder.to(device)
+            try: self._write(0, 0)
             finally: encoder.to(home)
 
-    def _write(self, step:int, epoch:int, row:dict[str,float])->dict[str,float]:
-        row = {'step': step, 'epoch': epoch} | row
+    def _write(self, step:int, epoch:int)->dict[str,float]: # the line
+        row = {'step': step, 'epoch': epoch} | self.watch.measure(self.encoder) # type: ignore[union-attr]
         self.log.write(row)
         return row
 
     def __call__(self, tick:StepResult)->dict[str,float]|None: # of `loop.fit`; the line that was written
         "Measure and log if it is time."
         if self.watch is None or not self.watch.due(tick): return None
-        return self._write(tick.step, tick.epoch + 1, self.watch.measure(self.encoder))
+        return self._write(tick.step, tick.epoch + 1)
 
     def __enter__(self): return self
     def __exit__(self, *error):
         if self.watch is not None: self.log.__exit__(*error)
-
-# %% ../../nbs/lessons/20_looking.ipynb #fa646657
-from collections.abc import Mapping
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-
-from ..data.manifest import Manifest
-from .classify import Linear
-from .protocols import PROTOCOLS, Protocol
-from .retrieval import compare_features
 
 # %% ../../nbs/lessons/20_looking.ipynb #c5d50a67
 @torch.no_grad()
@@ -396,11 +351,10 @@ def class_activation(
     weight:Tensor|None=None, # (D,) or (B, D), of the class in a linear classifier; None: the centred feature
     mean:Tensor|None=None, # (D,) that the classifier subtracts from features; None: nothing
 )->Tensor: # (B, t, h, w) float32, any sign; its average is weight . (feature - mean)
-    "What each place and time of a clip says for a class (CAM, Zhou et al. 2016, Eq. 2); ValueError."
+    "How much each place and time of a clip counts for a class (CAM, Zhou et al. 2016, Eq. 2); ValueError."
     maps_of = getattr(encoder, 'maps', None)
-    if maps_of is None:
-        raise ValueError(f'{type(encoder).__name__} has no method maps(x) -> (B, D, t, h, w), so '
-        'nobody can see where it looks; give it one that returns what it averages into its feature')
+    if maps_of is None: raise ValueError(f'{type(encoder).__name__} has no method maps(x) -> (B, D, t, h, w)'
+        '; give it one that returns what it averages into its feature')
     with evaluating(encoder), torch.autocast(x.device.type, enabled=False): f = maps_of(x).float()
     if mean is not None: f = f - mean.to(f)[:, None, None, None]
     w = f.mean((2, 3, 4)) if weight is None else weight.to(f)
@@ -408,34 +362,22 @@ def class_activation(
         f'{f.shape[1]}; take the classifier of this encoder')
     return torch.einsum('bdthw,bd->bthw', f, w.expand(len(f), -1))
 
-def upsampled(
-    maps:Tensor, # (B, t, h, w) float
-    size:tuple[int,int,int], # (T, H, W) of the clips
-)->Tensor: # (B, T, H, W)
+def upsampled(maps:Tensor, size:Sequence[int])->Tensor: # (B, t, h, w), (T, H, W) -> (B, T, H, W)
     "Maps as large and as long as the clips they are of (trilinear; whole factors keep the average)."
     return F.interpolate(maps[:, None], size, mode='trilinear', align_corners=False)[:, 0]
 
 # %% ../../nbs/lessons/20_looking.ipynb #15e7dd74
-def moving_pixels(
-    frames:Tensor, # (..., T, H, W, 3) uint8, a camera at rest
-    least:int=16, # levels, 0-255, of one channel that are no noise
-)->Tensor: # (..., T, H, W) bool
-    "Where a clip differs from its median over time: what moves, as long as it moves away."
+def moving_pixels(frames:Tensor, least:int=16)->Tensor: # (..., T, H, W, 3) uint8 -> (..., T, H, W) bool
+    "Where a clip differs from its median over time by `least` levels: what moves, as long as it moves away."
     still = frames.median(-4, keepdim=True).values
     return (frames.short() - still.short()).abs().amax(-1) > least
 
-def share_on(
-    maps:Tensor, # (B, T, H, W) float; what is below 0 does not count
-    mask:Tensor, # (B, T, H, W) bool
-)->Tensor: # (B,) float64, 0 to 1; NaN where a map is nowhere above 0
-    "Which share of a map lies on a mask."
+def share_on(maps:Tensor, mask:Tensor)->Tensor: # (B, T, H, W) float, bool -> (B,) float64, 0 to 1
+    "Which share of a map lies on a mask; below 0 nothing counts, and a map without more is NaN."
     mass = maps.clamp_min(0).double()
     return (mass*mask.to(mass)).sum((1, 2, 3))/mass.sum((1, 2, 3))
 
-def auc_on(
-    maps:Tensor, # (B, T, H, W) float, any sign
-    mask:Tensor, # (B, T, H, W) bool
-)->Tensor: # (B,) float64, 0 to 1, 0.5 without preference; NaN where a mask is empty or full
+def auc_on(maps:Tensor, mask:Tensor)->Tensor: # (B, T, H, W) float, bool -> (B,) float64; NaN: no such pair
     "How often a place on a mask has more of a map than one off it (area under the ROC curve; ties half)."
     def one(m, on):
         _,at,size = m.unique(return_inverse=True, return_counts=True)
@@ -444,27 +386,22 @@ def auc_on(
         return (rank[on].sum() - n*(n + 1)/2)/(n*(len(m) - n))
     return torch.stack([one(m, on) for m,on in zip(maps.flatten(1), mask.flatten(1))])
 
-def best_share(
-    mask:Tensor, # (B, T, H, W) bool
-    size:tuple[int,int,int], # (t, h, w) of maps that are not negative
-)->Tensor: # (B,) float64, 0 to 1
+def best_share(mask:Tensor, size:Sequence[int])->Tensor: # (B, T, H, W), (t, h, w) -> (B,) float64
     "What `share_on` of maps of a size could be at most, upsampled: all mass in the best of the places."
     mask = mask.double()
     with torch.enable_grad():
         maps = mask.new_zeros(len(mask), *size).requires_grad_()
-        full = upsampled(maps, (mask.shape[1], mask.shape[2], mask.shape[3]))
-        # upsampling is linear: the gradient says how much of each place falls on the mask, and anywhere
+        full = upsampled(maps, mask.shape[1:])
+        # upsampling is linear: the gradient is how much of each place falls on the mask, and anywhere
         hit, = torch.autograd.grad((full*mask).sum(), maps, retain_graph=True)
         all_, = torch.autograd.grad(full.sum(), maps)
     return (hit/all_).flatten(1).amax(1)
 
-# %% ../../nbs/lessons/20_looking.ipynb #1b3f225a
 @torch.no_grad()
 def motion_focus(
     encoder:nn.Module, # with `maps`, as `class_activation` wants it
     clips:'FixedClips', # of 'rgb' or 'residual', camera at rest
-    probe:Linear|None=None, # trained on features of this encoder: maps of the class of the label; None: own
-    least:int=16, # of `moving_pixels`
+    probe:Linear|None=None, # of this encoder's features: maps of the labelled class; None: of the feature
 )->dict[str,float]: # on_motion, of_area (its chance), at_most: shares; auc (chance .5); clips: how many count
     "Does an encoder look at what moves? (MoQuad, Figure 5); clips without motion do not count. ValueError."
     if clips.view=='flow':
@@ -475,26 +412,23 @@ def motion_focus(
     for b in clips.kept:
         raw = b['clips'].flatten(0, 1)
         x = clips.views({'clips': b['clips'].to(device)})[clips.view].flatten(0, 1)
-        weight = None if probe is None else _class_weights(probe, clips.manifest, b['rows'], len(raw))
-        cam,mask = class_activation(encoder, x, weight, mean).cpu(),moving_pixels(raw.cpu(), least)
-        size,(t,h,w) = (x.shape[2], x.shape[3], x.shape[4]),cam.shape[1:]
+        weight = None
+        if probe is not None:
+            at,labels = probe.ids.tolist(),[clips.manifest.label_id(r) for r in b['rows']]
+            if set(labels) - set(at): raise ValueError('motion_focus: some videos have a class that the '
+                'probe does not know; take labelled videos of classes that have training videos')
+            # a shift behind the normalisation is the same for all places
+            weight = (probe.weight*probe.scale)[[at.index(c) for c in labels]]
+            weight = weight.repeat_interleave(len(raw)//len(labels), 0)
+        cam,mask,size = class_activation(encoder, x, weight, mean).cpu(),moving_pixels(raw.cpu()),x.shape[2:]
         parts.append(torch.stack([share_on(upsampled(cam.clamp_min(0), size), mask),
-            mask.double().mean((1, 2, 3)), best_share(mask, (t, h, w)),
+            mask.double().mean((1, 2, 3)), best_share(mask, cam.shape[1:]),
             auc_on(upsampled(cam, size), mask)], 1))
     rows = torch.cat(parts)
     rows = rows[rows[:, 1] > 0]
     # a map that is nowhere above 0 has no share, but an order
     means = dict(zip(('on_motion', 'of_area', 'at_most', 'auc'), rows.nanmean(0).tolist()))
     return means | {'clips': len(rows)}
-
-def _class_weights(probe:Linear, manifest:Manifest, rows:list[int], clips:int)->Tensor: # (clips, D)
-    at = {int(c): i for i,c in enumerate(probe.ids)}
-    labels = [manifest.label_id(r) for r in rows]
-    if set(labels) - set(at):
-        raise ValueError('motion_focus: some videos have a class that the probe does not know; take labelled '
-            'videos of classes that have training videos')
-    # a shift behind the normalisation is the same for all places
-    return (probe.weight*probe.scale)[[at[c] for c in labels]].repeat_interleave(clips//len(rows), 0)
 
 # %% ../../nbs/lessons/20_looking.ipynb #ccb476e2
 GROUPS = ('motion', 'appearance', 'neither')
@@ -519,11 +453,10 @@ def need_of_motion(
     keep:float=.5, # what a frozen frame must keep, so that appearance is enough: above 0, at most 1
 )->dict[str,str]: # class -> one of GROUPS
     "Split classes by what is left of them in a frozen frame; ValueError."
-    if not 0 < keep <= 1: raise ValueError(f'keep={keep!r} is a share of what all frames tell; use one '
+    if not 0 < keep <= 1: raise ValueError(f'keep={keep!r} is a share of the recall with all frames; use one '
         'above 0 and up to 1, such as 0.5')
-    def group(whole, still, guess):
-        if whole <= guess: return 'neither'
-        return 'motion' if max(still - guess, 0) < keep*(whole - guess) else 'appearance'
+    def group(whole, still, guess): return 'neither' if whole <= guess else \
+        'motion' if max(still - guess, 0) < keep*(whole - guess) else 'appearance'
     return {c: group(*numbers) for c,numbers in recalls.items()}
 
 def gain_by_group(
@@ -531,15 +464,13 @@ def gain_by_group(
     group:Mapping[str,str], # class -> name of its group: `need_of_motion`, or anybody's
 )->list[dict[str,Any]]: # group, class, before, after, gain; last in a group its mean, without a class
     "What each class and each group gains (MoQuad, Table 7); ValueError where the classes differ."
-    if not set(before)==set(after)==set(group):
-        odd = sorted((set(before) | set(after) | set(group)) - (set(before) & set(after) & set(group)))
-        raise ValueError(f'before, after and group must name the same classes; these are not in all: '
-            f'{", ".join(odd[:5])}')
+    sides = [set(x) for x in (before, after, group)]
+    if odd := sorted(set.union(*sides) - set.intersection(*sides)): raise ValueError('before, after and '
+        f'group must name the same classes; these are not in all: {", ".join(odd[:5])}')
     rows:list[dict[str,Any]] = []
     for name in dict.fromkeys([*GROUPS, *group.values()]):
         mine:list[dict[str,Any]] = [{'group': name, 'class': c, 'before': before[c], 'after': after[c],
             'gain': after[c] - before[c]} for c in before if group[c]==name]
-        def mean(k): return sum(r[k] for r in mine)/len(mine)
         if mine: rows += [*mine, {'group': name, 'class': ''} | {
-            k: mean(k) for k in ('before', 'after', 'gain')}]
+            k: sum(r[k] for r in mine)/len(mine) for k in ('before', 'after', 'gain')}]
     return rows

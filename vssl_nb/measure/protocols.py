@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.clips import JITTER, draw, even_clips, random_clips, sliding_clips, windows
+from ..data.clips import JITTER, draw, even_clips, one_of, positive, random_clips, sliding_clips, windows
 from ..data.manifest import Manifest
 from ..names import did_you_mean, resolve
 from ..training.machine import DTYPES
@@ -37,7 +37,7 @@ CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in wor
         'match': 'match probability of distributions: two consecutive clips make one (if their number is '
             'odd, all of them), ten points of each'},
     'dtype': dict.fromkeys(DTYPES, 'under autocast; the mean in float32')}
-CROPS = {'centre': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
+SQUARES = {'centre': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
 
 @dataclass(frozen=True)
 class Protocol:
@@ -66,63 +66,55 @@ class Protocol:
     # of the encoder's forward pass; the published numbers are float32. 'bfloat16' also goes into the name
     dtype:str = 'float32'
 
-    def __post_init__(self):
+    def __post_init__(self)->None:
         if isinstance(self.centre, bool):
             object.__setattr__(self, 'centre', 'gallery' if self.centre else 'none')
-        _check_protocol(self)
+        for name,known in CHOICES.items(): one_of(tuple(known), **{name: getattr(self, name)})
+        positive(**{name: getattr(self, name) for name in ('clips', 'length', 'stride', 'size', 'batch_of')})
+        def refuse(name, wanted): raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
+        share = type(self.crop) is float and 0 < self.crop <= 1
+        if not (self.crop is None or share or type(self.crop) is int and self.crop >= 1):
+            refuse('crop', 'a whole number of pixels, a share like 0.875, or None')
+        if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
+            refuse('jitter', 'a probability, 0 to 1')
+        if type(self.seed) is not int or self.seed < 0: refuse('seed', 'a whole number of at least 0')
         plain = self.name.removesuffix(', bfloat16') # in a table it must not pass for the protocol itself
         object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
 
     @property
     def random(self)->bool: return self.gallery=='random' or self.jitter > 0
-    def __str__(self)->str: return _in_words(self)
 
-def _check_protocol(p:Protocol)->None:
-    def refuse(name, wanted):
-        raise ValueError(f'protocol: {name} must be {wanted}, not {getattr(p, name)!r}')
-    for name,known in CHOICES.items():
-        if getattr(p, name) not in known: refuse(name, ' or '.join(map(repr, known)))
-    for name in ('clips', 'length', 'stride', 'size', 'batch_of'):
-        if type(value := getattr(p, name)) is not int or value < 1:
-            refuse(name, 'a whole number of at least 1')
-    share = type(p.crop) is float and 0 < p.crop <= 1
-    if not (p.crop is None or share or type(p.crop) is int and p.crop >= 1):
-        refuse('crop', 'a whole number of pixels, a share like 0.875, or None')
-    if isinstance(p.jitter, bool) or not isinstance(p.jitter, (int, float)) or not 0 <= p.jitter <= 1:
-        refuse('jitter', 'a probability, 0 to 1')
-    if type(p.seed) is not int or p.seed < 0: refuse('seed', 'a whole number of at least 0')
+    @property
+    def side(self)->int|float: # of a square: pixels, or a share of the shorter side
+        return self.crop if self.crop is not None else 14/15 if self.crops in ('five', 'ten') else 1.
 
-def _picture_in_words(p:Protocol)->str:
-    if p.crops=='centre' and p.crop is None: return 'the largest centred square'
-    share = 14/15 if p.crop is None and p.crops!='three' else 1. if p.crop is None else p.crop
-    side = f'{share} px' if type(share) is int else f'{100*share:.4g} % of the largest'
-    return f'{CHOICES["crops"][p.crops]}{"," if p.crops!="centre" else ""} of {side}'
-
-def _in_words(p:Protocol)->str: # several lines
-    "What a protocol does, a line for each step."
-    words = {name: known[getattr(p, name)] for name,known in CHOICES.items()}
-    several = p.windows=='sliding' or p.windows!='middle' and p.clips > 1
-    many = f'{p.clips} per video, ' if p.windows in ('even', 'linspace') else ''
-    alike = p.gallery=='alike'
-    colour = ('no change of colour' if not p.jitter else
-        f'colours of a clip changed with probability {p.jitter:g} (drawn from seed {p.seed}, row and clip)')
-    flip = 'mirrored as said' if p.crops=='ten' else 'no flip'
-    one = 'its one clip' if p.average=='features' else words['average'].replace('clips', 'one clip')
-    lines = [f'protocol {p.name}: gallery and query are {"" if alike else "not "}treated alike',
-        '  clips     ' + (many + words['windows'] if several else CHOICES['windows']['middle'])
-            + ('' if alike else f'; {words["gallery"]}, seed {p.seed}'),
-        f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
-            + f'; {words["short"]} {words["pad"]}',
-        f'  picture   {_picture_in_words(p)}, scaled to {p.size} x {p.size}; {flip}, {colour}',
-        f'  clip      {words["feature"]} of the encoder in eval mode, '
-            + ('brought to length 1' if p.clip_norm else 'of any length'),
-        f'  video     {words["average"] if several or CROPS[p.crops] > 1 else one}']
-    if p.dtype!='float32': lines.append(f'  precision {p.dtype}, {words["dtype"]}')
-    if p.batch_of > 1: lines.append(f'  counted   whole batches of {p.batch_of} videos, in the order of the '
-        'manifest; the rest of query and gallery is dropped')
-    if p.average=='features': lines += [f'  {k:9} {words[n]}' for k,n in (('centring', 'centre'),
-        ('metric', 'metric'))]
-    return '\n'.join(lines)
+    def __str__(self)->str: # a line for each step
+        p = self
+        words = {name: known[getattr(p, name)] for name,known in CHOICES.items()}
+        several = p.windows=='sliding' or p.windows!='middle' and p.clips > 1
+        many = f'{p.clips} per video, ' if p.windows in ('even', 'linspace') else ''
+        side,comma = p.side,',' if p.crops!='centre' else ''
+        of_side = f'{side} px' if type(side) is int else f'{100*side:.4g} % of the largest'
+        squares = 'the largest centred square' if p.crops=='centre' and p.crop is None else \
+            f'{words["crops"]}{comma} of {of_side}'
+        colour = 'no change of colour' if not p.jitter else 'colours of a clip changed with probability ' \
+            f'{p.jitter:g} (drawn from seed {p.seed}, row and clip)'
+        one = 'its one clip' if p.average=='features' else words['average'].replace('clips', 'one clip')
+        lines = [f'protocol {p.name}: gallery and query are {"not "*(p.gallery!="alike")}treated alike',
+            '  clips     ' + (many + words['windows'] if several else CHOICES['windows']['middle'])
+                + f'; {words["gallery"]}, seed {p.seed}'*(p.gallery!='alike'),
+            f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
+                + f'; {words["short"]} {words["pad"]}',
+            f'  picture   {squares}, scaled to {p.size} x {p.size}; '
+                + ('mirrored as said' if p.crops=='ten' else 'no flip') + f', {colour}',
+            f'  clip      {words["feature"]} of the encoder in eval mode, '
+                + ('brought to length 1' if p.clip_norm else 'of any length'),
+            f'  video     {words["average"] if several or SQUARES[p.crops] > 1 else one}']
+        if p.dtype!='float32': lines.append(f'  precision {p.dtype}, {words["dtype"]}')
+        if p.batch_of > 1: lines.append(f'  counted   whole batches of {p.batch_of} videos, in the order of '
+            'the manifest; the rest of query and gallery is dropped')
+        compared = [f'  centring  {words["centre"]}', f'  metric    {words["metric"]}']
+        return '\n'.join(lines + compared*(p.average=='features'))
 
 PROTOCOLS = {p.name: p for p in (
     Protocol('clean'),
@@ -159,12 +151,6 @@ def protocol(
     if name not in PROTOCOLS and p.name in PROTOCOLS: p = dataclasses.replace(p, name=name)
     return dataclasses.replace(p, **fields)
 
-def _around(frames:int, clips:int, length:int, stride:int, pad:str)->np.ndarray: # (n, T)
-    "Windows around evenly spaced centres (b11); of a video shorter than a clip all are alike."
-    half = ((length-1)*stride + 1)/2
-    start = (np.linspace(half, frames-half, clips) - half).astype(int) # floats and truncation as released
-    return windows(np.maximum(start, 0), frames, length, stride, pad)
-
 def clip_frames(
     protocol:Protocol,
     frames:int, # of the video
@@ -177,7 +163,10 @@ def clip_frames(
     if role=='gallery' and p.gallery=='random':
         return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **clip)
     if p.windows=='sliding': return sliding_clips(frames, **clip)
-    if p.windows=='linspace': return _around(frames, p.clips, **clip)
+    if p.windows=='linspace': # around even centres, truncated as released (b11); all alike in a short video
+        half = ((p.length-1)*p.stride + 1)/2
+        start = (np.linspace(half, frames-half, p.clips) - half).astype(int)
+        return windows(np.maximum(start, 0), frames, **clip)
     return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **clip)
 
 def crop_boxes(
@@ -185,8 +174,7 @@ def crop_boxes(
     height:int, width:int, # of the video, pixels
 )->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
     "The squares that every window is cut into, in the released order; ValueError where they do not fit."
-    p,short = protocol,min(height, width)
-    share = p.crop if p.crop is not None else 14/15 if p.crops in ('five', 'ten') else 1.
+    p,short,share = protocol,min(height, width),protocol.side
     side = share if type(share) is int else max(round(short*share), 1)
     if side > short: raise ValueError(f'crop={p.crop!r} does not fit a frame of {width}x{height} px; '
         f'use 1 to {short}, or none')
@@ -196,14 +184,13 @@ def crop_boxes(
     elif p.crops=='three': places = [(middle[0], round(right*i/2)) if width >= height else
         (round(down*i/2), middle[1]) for i in range(3)]
     else: places = [middle, (0, 0), (0, right), (down, 0), (down, right)]
-    flips = [False]*len(places) + [True]*(CROPS[p.crops] - len(places))
-    places = places*(CROPS[p.crops]//len(places))
+    flips = [False]*len(places) + [True]*(SQUARES[p.crops] - len(places))
+    places = places*(SQUARES[p.crops]//len(places))
     return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
 
 def colour_change(
     protocol:Protocol,
-    row:int, # of the manifest
-    clip:int, # its number within the video
+    row:int, clip:int, # of the manifest; its number within the video
     height:int, width:int, # of the video, pixels
 )->dict[str,Tensor]: # parameters for `clips.apply`, with a leading axis of 1
     "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
@@ -214,8 +201,7 @@ def colour_change(
 
 def counted(
     manifest:Manifest,
-    part:str='test', # 'train', 'test' or 'all'
-    split:int=1, # 1, 2 or 3
+    part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
     protocol:Protocol=PROTOCOLS['clean'],
 )->tuple[list[int],dict[int,str]]: # manifest rows that count, in order; row -> why it does not
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."

@@ -364,7 +364,7 @@ def retrieve_two_streams(
         raise TrainError(f'{a.folder}: is named twice; the second stream is another run, of another view')
     both,rows = [t.pairs(p, splits, batch, machine) for t,p in zip((a, b), ps)],[]
     for s in splits:
-        query,gallery,label,labels = join(*(pairs[s] for pairs in both), how=joined)
+        query,gallery,label,labels = join(*(pairs[s] for pairs in both), joined=joined)
         row = a.row('retrieval', s, protocol=f'{ps[0].name}, {joined} of two streams', selection='none',
             queries=len(query), gallery=len(gallery), second=b.folder.name if b.folder else '')
         rows.append(row | {'view': f'{a.view}+{b.view}'}
