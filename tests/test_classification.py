@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing import get_context
 from types import SimpleNamespace
 from unittest import mock
 
@@ -312,9 +313,9 @@ def finetune(*more, preset='clean_finetune', out):
 def logged(out): return (out/'steps.csv').read_text().count('\n') if (out/'steps.csv').exists() else 0
 
 
-def until(out, lines, process):
+def until(out, lines, alive):
     end = time.monotonic() + 120
-    while logged(out) < lines and process.poll() is None and time.monotonic() < end: time.sleep(.005)
+    while logged(out) < lines and alive() and time.monotonic() < end: time.sleep(.005)
 
 
 def equal(a, b):
@@ -372,11 +373,12 @@ def test_killed_and_resumed_is_unbroken(place):
     "SIGKILL twice, with a checkpoint at every step: the same checkpoint, log and row, bit for bit."
     out = place/'killed'
     for after, more in ((3, []), (7, ['--resume'])):
-        process = subprocess.Popen([*VSSL, *finetune('--save-minutes', '0', *more, out='killed')], cwd=place,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ONE_THREAD)
-        until(out, after, process)
+        args = finetune('--save-minutes', '0', *more, out='killed')
+        process = get_context('fork').Process(target=call_in, args=(place, args))
+        process.start()
+        until(out, after, process.is_alive)
         process.kill()
-        process.wait()
+        process.join()
         assert 0 < logged(out) < logged(place/'one'), 'the run was over before it could be killed'
     done = call(*finetune('--resume', out='killed'), cwd=place)
     assert done.returncode == 0, done.stderr
@@ -391,7 +393,7 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     out = place/'asked'
     process = subprocess.Popen([*VSSL, *finetune('--workers', '1', out='asked')], cwd=place,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=ONE_THREAD)
-    until(out, 3, process)
+    until(out, 3, lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGTERM)
     told, said = process.communicate(timeout=60)
     assert process.returncode == 143 and not told, said # as shells have it
@@ -458,10 +460,12 @@ def test_training_clips_are_those_of_the_preset(clips):
 
 
 @real
-def test_probe_on_the_colours_of_real_clips():
-    "270 clips of UCF101: end to end, with the sources of the official groups."
-    m = manifest.Manifest(VIDEOS/'ucf101'/'manifest.csv',
-        manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False), '0')
+def test_probe_on_the_colours_of_real_clips(tmp_path):
+    "Four classes of UCF101: end to end, with the sources of the official groups."
+    for c in sorted((VIDEOS/'ucf101').glob('*/'))[2::2]: shutil.copytree(c, tmp_path/c.name)
+    m = manifest.Manifest(tmp_path/'manifest.csv',
+        manifest.scan(tmp_path, VIDEOS/'ucfTrainTestlist', progress=False), '0')
+    assert len(m.labels) == 4
     train, val = hold_out_rows(m, 1)
     assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val}
     assert {m.rows[r].label for r in val} == set(m.labels)
@@ -469,4 +473,4 @@ def test_probe_on_the_colours_of_real_clips():
         for part in ('train', 'test')]
     found = accuracy(classify(linear_probe(parts[0]), parts[1], m.labels))
     print(found)
-    assert found['top1'] > 3/9
+    assert found['top1'] > 2/4
