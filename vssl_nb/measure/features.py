@@ -616,7 +616,8 @@ class Preprocess:
         flow:str='', clips:int|None=None, # of `open_encoder`
     ):
         self.about,self.views = dict(about),encoder_views(about, flow)
-        self.protocol = encoder_protocol(about, **{'clips': clips} if clips else {})
+        changed:dict[str,Any] = {'clips': clips} if clips else {}
+        self.protocol = encoder_protocol(about, **changed)
 
     def __call__(self, video:Any)->Tensor: # a path, or frames (F, H, W, 3) uint8
         "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."

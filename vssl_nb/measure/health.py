@@ -464,8 +464,8 @@ def gain_by_group(
     group:Mapping[str,str], # class -> name of its group: `need_of_motion`, or anybody's
 )->list[dict[str,Any]]: # group, class, before, after, gain; last in a group its mean, without a class
     "What each class and each group gains (MoQuad, Table 7); ValueError where the classes differ."
-    sides = [set(x) for x in (before, after, group)]
-    if odd := sorted(set.union(*sides) - set.intersection(*sides)): raise ValueError('before, after and '
+    sides = [set[str](x) for x in (before, after, group)]
+    if odd := sorted(set[str]().union(*sides) - sides[0].intersection(*sides)): raise ValueError('before, after and '
         f'group must name the same classes; these are not in all: {", ".join(odd[:5])}')
     rows:list[dict[str,Any]] = []
     for name in dict.fromkeys([*GROUPS, *group.values()]):
