@@ -465,8 +465,9 @@ def gain_by_group(
 )->list[dict[str,Any]]: # group, class, before, after, gain; last in a group its mean, without a class
     "What each class and each group gains (MoQuad, Table 7); ValueError where the classes differ."
     sides = [set[str](x) for x in (before, after, group)]
-    if odd := sorted(set[str]().union(*sides) - sides[0].intersection(*sides)): raise ValueError('before, after and '
-        f'group must name the same classes; these are not in all: {", ".join(odd[:5])}')
+    if odd := sorted(set[str]().union(*sides) - sides[0].intersection(*sides)):
+        raise ValueError('before, after and group must name the same classes; these are not in all: '
+            f'{", ".join(odd[:5])}')
     rows:list[dict[str,Any]] = []
     for name in dict.fromkeys([*GROUPS, *group.values()]):
         mine:list[dict[str,Any]] = [{'group': name, 'class': c, 'before': before[c], 'after': after[c],
