@@ -281,10 +281,10 @@ def _method_of(state:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is 
 
 def _backbone_of(names:set[str])->str: # of a network's tensors, without prefix; '' if it is none of ours
     "The backbone that has tensors of these names."
-    own = {*_first_names(names)}
-    def apart(name): return len(own ^ {*BACKBONES[name].shapes().state_dict()})
+    present = {*_first_names(names)}
+    def apart(name): return len(present ^ {*BACKBONES[name].shapes().state_dict()})
     near = min(BACKBONES, key=apart)
-    return near if own and apart(near) < len(own)/2 else ''
+    return near if present and apart(near) < len(present)/2 else ''
 
 def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside DistributedDataParallel
     inside = all(str(k).startswith('module.') for k in state)
@@ -311,11 +311,12 @@ def load_released(
         reason = f'is {method} with a backbone that is none of {", ".join(BACKBONES)}' if method else \
             'has keys of no method that is known here'
         raise CheckpointError(f'{path}: {reason} (the first is {next(iter(state), "none")})')
-    banks, options, opt, run = (outer.get(k) for k in ('contrast', 'opt', 'optimizer', 'vssl_nb'))
-    if isinstance(options, argparse.Namespace): options = vars(options)
-    banks, options, opt, run = (x if isinstance(x, dict) else {} for x in (banks, options, opt, run))
-    tensors = {k: v for k,v in (state | _strip(banks)).items() if isinstance(v, Tensor)}
-    keys = KeyReport(tensors, unused=[k for k in state if k not in tensors])
+    entries = (outer.get(k) for k in ('contrast', 'opt', 'optimizer', 'vssl_nb'))
+    entries = (vars(x) if isinstance(x, argparse.Namespace) else x for x in entries)
+    banks, options, opt, run = (x if isinstance(x, dict) else {} for x in entries)
+    every = state | _strip(banks if method=='iic' else {})
+    tensors = {k: v for k,v in every.items() if isinstance(v, Tensor)}
+    keys = KeyReport(tensors, unused=[k for k in every if k not in tensors])
     networks, heads = dict[str,Any](), dict[str,Any]()
     if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
@@ -330,7 +331,8 @@ def load_released(
         'the file from its authors again, or pass strict=False for what is whole')
     def number(k, kind):
         x = outer.get(k)
-        return kind(x) if isinstance(x, (int, float, np.number, Tensor)) and np.size(x)==1 else None
+        plain = isinstance(x, (int, float, np.number)) or isinstance(x, Tensor) and x.numel()==1
+        return kind(x) if plain else None
     # view 1 of IIC's one network is RGB (b11)
     view = view or run.get('view') or ('rgb' if options.get('modality') else view_of(path))
     return Released(path, method, view, backbone, **dict.fromkeys(NETWORKS) | networks,
