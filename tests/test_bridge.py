@@ -91,7 +91,8 @@ def test_command_line(home):
     out = call('convert', 'rgb', 'mine-rgb.tar', cwd=home)
     assert 'mine-rgb.tar' in out
     rows = call('retrieve', 'mine-rgb.tar', '--data', 'videos', '--protocol', 'coclr_official',
-        '--set', 'length=8', 'size=16', '--out', 'measured', '--workers', '0', cwd=home)
+        '--set', 'length=8', 'size=16', '--out', 'measured', '--workers', '0',
+        '--no-baselines', cwd=home)
     assert 'mine-rgb' in rows
     results = json.loads((home/'measured'/'results.json').read_text())
     assert any(r['name']=='mine-rgb' and r['protocol']['name']=='coclr_official' for r in results)
