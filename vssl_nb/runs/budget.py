@@ -1,45 +1,297 @@
-"Will it fit, and how long will it take? The memory, the traffic and the FLOPs of a training step, counted before a GPU is booked."
+"""Will it fit, how long will it take, and will it get through its first step? Counted before a GPU is booked.
 
-import inspect
+A step is walked twice at its full size, with tensors that have a shape and no numbers. `dry_run`: views, forward
+pass, optimizer and memory on a pretended `cuda` device, which finds tensors on the wrong device and waits for the
+device. `trace_step`: the whole step, backward by autograd's own engine on the CPU; counts its bytes and its FLOP.
+"""
+import copy
+import os
+import traceback
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from types import SimpleNamespace
+from functools import cache, lru_cache, partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.data import default_collate
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
-from ..nets.backbones import cost, create
-from .parts import build_method, flow_is_live, training_draw, view_options
-from ..training.machine import DTYPES, Machine, checkpoint_activations
-from ..ssl.memory import Memory, Queue
-from ..training.loop import make_optimizer
-from ..names import load_object
-from .pretended_gpu import PretendedGPU
+from ..data.manifest import Manifest
 from ..methods.recipes import Recipe, override
-from ..training.loop import ResumableBatchSampler, TrainingState, never_learned, prefetch, prepare
-from ..training.loop import shared_memory, take_step
-from ..data.views import Views, streams, tvl1_live
+from ..nets.backbones import cost, create
+from ..ssl.memory import Memory, Queue
+from ..training.loop import TrainingState, batch_order, fit, never_learned, prepare, shared_memory, take_step
+from ..training.machine import DTYPES, Machine, checkpoint_activations
+from .own import seconds_per_step
+from .parts import Parts, build, training_device
+
+# Tensors without numbers
+
+aten = torch.ops.aten
+# change their arguments and return nothing; torch has no rule for their shapes
+_NO_RULE = (aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten.record_stream.default)
+
+@cache
+def _fake()->FakeTensorMode: # one: tensors outlive the walk that made them
+    # autograd starts its threads now: one for a device that is pretended later would forbid forks
+    torch.zeros(1, requires_grad=True).sum().backward()
+    return FakeTensorMode()
+
+def without_numbers(
+    x:Tensor,
+    device:str|torch.device, # 'cpu', or a 'cuda' that need not exist
+    **options, # of `torch.empty_like`: dtype, memory_format
+)->Tensor: # of the shape and the strides of `x`; takes no memory
+    "A tensor that has a device and a shape, and no numbers."
+    like = torch.empty_like(x.detach(), device='meta', **options)
+    with _fake(): made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+    return nn.Parameter(made, x.requires_grad) if isinstance(x, nn.Parameter) else made
+
+def _by_shape(func, args, kwargs)->Any:
+    def shape(x): return x if isinstance(x, FakeTensor) else _fake().from_tensor(x)
+    args, kwargs = tree_map_only(Tensor, shape, (args, kwargs))
+    with _fake(): return func(*args, **kwargs)
+
+def _by_ones(func, args, kwargs)->Any: # what comes out depends on numbers: let all of them be 1
+    if func._schema.is_mutable: return args[0]
+    def ones(x): return torch.ones((), dtype=x.dtype).expand(x.shape)
+    device = next(x.device for x in tree_leaves((args, kwargs)) if isinstance(x, FakeTensor))
+    args, kwargs = tree_map_only(Tensor, ones, (args, kwargs))
+    return tree_map_only(Tensor, lambda x: without_numbers(x, device), func(*args, **kwargs))
+
+# A pretended GPU
+
+class WaitForDevice(RuntimeError):
+    "On a GPU, the CPU would stand still here until all that came before is done."
+
+class WrongDevice(RuntimeError):
+    "A tensor of the CPU among those of the GPU."
+
+def _line()->str: # the innermost one that is neither torch's nor of this module
+    inside = os.path.dirname(torch.__file__), __file__, '<frozen'
+    for f in reversed(traceback.extract_stack()):
+        if not f.filename.startswith(inside):
+            return f'{os.path.basename(f.filename)}, line {f.lineno}' + (f': {f.line}' if f.line else '')
+    return 'torch itself'
+
+class PretendedGPU(TorchDispatchMode):
+    "Inside, `cuda` is there: its tensors have shapes and no numbers. Those of the CPU are real."
+    def __init__(self,
+        strict:bool=True, # raise WaitForDevice; False: note the wait, and every number that is read is 1
+    ):
+        super().__init__()
+        self.strict, self.patches = strict, ExitStack()
+        self.operations = 0 # on the GPU, views of tensors counted; without the backward pass
+        self.waits:dict[str,None] = {} # what made the CPU wait, with its line; in this order
+        self.pinned:dict[int,Tensor] = {} # storage -> a tensor in it, which keeps the address taken
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if torch.is_inference_mode_enabled() and func.namespace=='aten' and func._can_decompose():
+            return self._decomposed(func, args, kwargs) # elsewhere torch has done that by now
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        host = [x for x in tensors if not isinstance(x, FakeTensor)]
+        to = torch.device(kwargs.get('device') or 'meta').type # meta: none is named
+        if to!='cuda' and len(host)==len(tensors): return self._on_cpu(func, args, kwargs)
+        self.operations += 1
+        if func in _NO_RULE: return None
+        if to=='cuda' or any(x.is_cuda for x in tensors): # else those of `trace_step`
+            if func is aten.copy_.default and host: return self._copy(*args, **kwargs)
+            if func is aten._to_copy.default and (host or to=='cpu'): return self._move(*args, **kwargs)
+            if any(x.ndim for x in host):
+                raise WrongDevice(f'{func} is given tensors of the CPU and of the GPU at {_line()}')
+        try: return _by_shape(func, args, kwargs)
+        except DataDependentOutputException: self.wait('a number is read from the GPU')
+        except DynamicOutputShapeException: self.wait(f'{func}: how much comes out depends on numbers')
+        return _by_ones(func, args, kwargs)
+
+    def __enter__(self):
+        _pretend(self)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.patches.close()
+        return super().__exit__(*error)
+
+    def wait(self, reason:str)->None:
+        "The CPU waits here."
+        message = f'{reason} at {_line()}'
+        if self.strict: raise WaitForDevice(message) from None
+        self.waits[message] = None
+
+    def is_pinned(self, x:Tensor)->bool: return x.untyped_storage()._cdata in self.pinned
+    def pin(self, x:Tensor)->Tensor:
+        "Let memory of the CPU count as pinned."
+        self.pinned[x.untyped_storage()._cdata] = x
+        return x
+
+    def _decomposed(self, func, args, kwargs):
+        TorchDispatchMode.__enter__(self) # what it is made of comes by here, too
+        try: return func.decompose(*args, **kwargs)
+        finally: TorchDispatchMode.__exit__(self, None, None, None)
+
+    @torch.no_grad()
+    def _on_cpu(self, func, args, kwargs)->Any:
+        if func is aten.is_pinned.default: return self.is_pinned(args[0])
+        if func is aten._pin_memory.default: return self.pin(args[0].clone())
+        pin = kwargs.pop('pin_memory', None)
+        made = func(*args, **kwargs)
+        return self.pin(made) if pin else made
+
+    def _copy(self, into:Tensor, x:Tensor, non_blocking:bool=False)->Tensor: # one of the two is of the CPU
+        up = isinstance(into, FakeTensor)
+        if not (non_blocking and self.is_pinned(x if up else into)):
+            self.wait(f'a copy {"to" if up else "from"} the GPU that is not from pinned memory and non_blocking')
+        return into if up else into.fill_(1)
+
+    def _move(self, x:Tensor, device, dtype=None, non_blocking=False, memory_format=None, **_)->Tensor:
+        if isinstance(x, FakeTensor):
+            # torch takes pinned memory for one that is
+            if not non_blocking: self.wait('a copy from the GPU that is not non_blocking')
+            return self.pin(torch.ones(x.shape, dtype=dtype or x.dtype))
+        if not (non_blocking and self.is_pinned(x)):
+            self.wait('a copy to the GPU that is not from pinned memory and non_blocking')
+        layout = memory_format or torch.preserve_format
+        return without_numbers(x.detach(), device, dtype=dtype, memory_format=layout)
+
+class _Event: # or a stream
+    def __init__(self, *args, **kwargs): pass
+    def record(self, *args): pass
+    def synchronize(self): pass # a wait for one thing that is known, not for all that came before
+    def query(self)->bool: return True
+    def elapsed_time(self, other)->float: return 0.
+    def wait_stream(self, other): pass
+    def wait_event(self, event): pass
+
+def _pretend(gpu:PretendedGPU)->None: # until `gpu.patches` closes
+    def synchronize(device=None): gpu.wait('torch.cuda.synchronize')
+    def debug(mode): gpu.strict = mode in ('error', 2) # torch's own switch for an error at a wait
+    cuda = dict(_lazy_init=lambda: None, is_available=lambda: True, is_bf16_supported=lambda *a, **k: True,
+        device_count=lambda: 1, current_device=lambda: 0, set_device=lambda device: None,
+        get_device_name=lambda device=None: 'a pretended GPU', Stream=_Event, Event=_Event,
+        stream=nullcontext, current_stream=lambda device=None: _Event(), synchronize=synchronize,
+        set_sync_debug_mode=debug, _sleep=lambda cycles: None)
+    with _fake(): pass # tells torch that a device may be named without a driver
+    lift = torch._C._only_lift_cpu_tensors() # torch.tensor(…, device='cuda') comes by as a copy
+    torch._C._set_only_lift_cpu_tensors(True)
+    gpu.patches.callback(torch._C._set_only_lift_cpu_tensors, lift)
+    gpu.patches.enter_context(mock.patch.multiple(torch.cuda, **cuda))
+    gpu.patches.enter_context(mock.patch.object(torch.autograd, 'backward', _backward))
+    gpu.patches.enter_context(mock.patch.object(nn.Module, '_apply', _apply))
+
+_engine = torch.autograd.backward
+
+def _backward(tensors, *args, **kwargs)->None:
+    "Gradients without numbers for all leaves: the engine, written in C++, would look for a driver."
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not roots[0].is_cuda: return _engine(tensors, *args, **kwargs)
+    nodes = {x.grad_fn for x in roots}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        leaf = getattr(node, 'variable', None)
+        if leaf is not None and leaf.grad is None: leaf.grad = torch.zeros_like(leaf)
+        new = {before for before,_ in node.next_functions if before is not None} - nodes
+        nodes |= new
+        waiting += new
+
+# what `module.to` does, with new parameters instead of new memory in the old ones: make optimizers afterwards
+@torch.no_grad()
+def _apply(module:nn.Module, fn, recurse:bool=True)->nn.Module:
+    done:dict[int,Any] = {} # shared parameters stay shared
+    for m in module.modules() if recurse else (module,):
+        for name,p in m._parameters.items():
+            if p is None or (moved := fn(p)) is p: continue
+            m._parameters[name] = done.setdefault(id(p), nn.Parameter(moved, p.requires_grad))
+        for name,b in m._buffers.items(): m._buffers[name] = None if b is None else fn(b)
+    return module
+
+def _parts(recipe:Recipe, videos:int, steps:int, checkpointing:bool=False)->Parts:
+    "The parts of a training of so many steps, on videos that need not exist."
+    parts = build(recipe, videos)
+    checkpoint_activations(parts.method.encoder, checkpointing) # type: ignore[arg-type]
+    order = batch_order(parts.batches)
+    order.total = order.per_epoch = steps
+    if parts.views.live: # one iteration of the solver of flow takes as much as the next
+        parts.views.live = partial(replace(parts.views.live, warps=1, inner=2), compiled=False)
+    return parts
+
+def _state(parts:Parts, device:str, step:int=0)->TrainingState:
+    "Method and optimizer on a device, without numbers."
+    def layout(x): return torch.channels_last_3d if x.ndim==5 else torch.preserve_format
+    tensors = (*parts.method.parameters(), *parts.method.buffers())
+    memo = {id(x): without_numbers(x, device, memory_format=layout(x)) for x in tensors}
+    return TrainingState(*copy.deepcopy((parts.method, parts.optimizer), memo), step)
+
+@dataclass(frozen=True)
+class DryRun:
+    "What the first steps on a GPU would do."
+    operations:tuple[int,...] # that each step gives to the device, views counted; without the backward pass
+    learned:tuple[bool,...] # has the step a loss?
+    logs:tuple[str,...] # what the method reports in the last step
+    waits:tuple[str,...] # where the CPU waits for the GPU within a step, with the line
+
+    def __str__(self):
+        quiet = '' if all(self.learned) else ' (no loss in the first: a queue has to fill)'
+        waits = 'the CPU never waits' if not self.waits else 'but the CPU waits for the GPU, in every step:'
+        return '\n    '.join([f'every tensor is in its place, {waits}', *self.waits]) + \
+            f'\n  it reports {", ".join(self.logs)}{quiet}'
+
+def dry_run(
+    recipe:Recipe,
+    dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
+    activation_checkpointing:bool=False, # compute activations twice instead of keeping them
+    videos:int=9537, # to train on: the size of a memory bank (UCF101, split 1)
+)->DryRun:
+    "The first two steps of a recipe at its full size on a pretended GPU. WrongDevice names the line."
+    parts, device = _parts(recipe, videos, 2, activation_checkpointing), torch.device('cuda')
+    operations, learned, waits = [], [], dict[str,None]()
+    with PretendedGPU(strict=False) as gpu:
+        run, parts.batches.pin = _state(parts, 'cuda'), gpu.pin
+        prepare(run, device, channels_last=True, compile=False)
+        gpu.waits.clear() # setting up may wait, and so may who reads what a step brings
+        gpu.operations = 0
+        for result in fit(run, parts.batches, parts.views, parts.schedule, device, DTYPES[dtype],
+                clip_norm=parts.clip_norm):
+            waits |= gpu.waits
+            operations.append(gpu.operations)
+            learned.append(result.loss is not None)
+            for m in run.method.modules():
+                if isinstance(m, Queue): _fill(m)
+            result.read()
+            result.clock.read()
+            gpu.waits.clear()
+            gpu.operations = 0
+    return DryRun(tuple(operations), tuple(learned), tuple(result.logs), tuple(waits))
+
+def _fill(queue:Queue)->None: # at once, instead of in the many steps that it takes
+    ids = torch.arange(queue.size, device=queue.keys.device)
+    queue.push({v: queue[v].clone() for v in queue.views}, label=ids, source=ids, row=ids)
+
+# What a step allocates, moves and computes
+
+HELD = ('weights', 'momentum', 'gradients', 'optimizer', 'queue', 'inputs', 'activations', 'transient')
 
 class MemoryWatch(TorchDispatchMode):
-    "Writes down what each operation on a device allocates, frees, reads, writes and computes."
+    "Records what each operation on a device allocates, frees, reads, writes and computes."
     def __init__(self,
-        device:str='cuda', # type of the device whose tensors count: pretended ones, or real ones of the CPU
+        device:str='cpu', # type of the device whose tensors count
     ):
         super().__init__()
         self.device, self.parts = device, ['setup']
         self.operations:list[tuple[int,str,int,int]] = [] # part, name, FLOP, bytes read and written
         self.events:list[tuple[int,int,int,int]] = [] # operation, storage, bytes that came or went, part
-        self.known:dict[int,str] = {} # storage -> what it holds, where somebody said it
-        self.alive:dict[int,tuple[int,Any]] = {} # address -> storage, and who tells when it is freed
+        self.known:dict[int,str] = {} # storage -> what it holds, one of HELD
+        self.alive:dict[int,tuple[int,Any]] = {} # address -> storage, and a weak reference to it
 
     def enter(self, part:str)->None:
         "From here on, operations belong to this part of the step."
@@ -50,39 +302,41 @@ class MemoryWatch(TorchDispatchMode):
         made = func(*args, **kwargs)
         out, given = ([x for x in tree_leaves(t) if isinstance(x, Tensor) and x.device.type==self.device]
             for t in (made, (args, kwargs)))
-        if out or given: _note(self, func, out, given, partial(_flops, func, args, kwargs, made))
+        if not out and not given: return made
+        places = {x.untyped_storage()._cdata for x in given}
+        view = not func._schema.is_mutable and all(x.untyped_storage()._cdata in places for x in out)
+        count = flop_registry.get(func._overloadpacket)
+        flops = int(count(*args, **kwargs, out_val=made)) if count else 0
+        traffic = 0 if view else sum(x.numel()*x.itemsize for x in out + given) # a view touches nothing
+        self.operations.append((len(self.parts) - 1, func._overloadpacket.__name__, flops, traffic))
+        for x in (*out, *given): self.storage(x)
         return made
 
     def storage(self, x:Tensor)->int: # a number of its own, although addresses are used again
         "Which memory a tensor lies in; from now on it is followed."
-        at = x.untyped_storage()
-        key, new, n = at._cdata, len(self.events), at.nbytes()
-        if key in self.alive: return self.alive[key][0]
+        at, new = x.untyped_storage(), len(self.events)
+        if at._cdata in self.alive: return self.alive[at._cdata][0]
+        self.events.append((max(0, len(self.operations) - 1), new, at.nbytes(), len(self.parts) - 1))
+        return self._follow(at, new)
+
+    def _follow(self, at:Any, number:int)->int:
+        key, n = at._cdata, at.nbytes()
         def gone(_):
             self.alive.pop(key)
-            self.events.append((len(self.operations), new, -n, len(self.parts) - 1))
-        self.alive[key] = new, weakref.ref(at, gone)
-        self.events.append((max(0, len(self.operations) - 1), new, n, len(self.parts) - 1))
+            self.events.append((len(self.operations), number, -n, len(self.parts) - 1))
+        self.alive[key] = number, weakref.ref(at, gone)
+        return number
+
+    def replace(self, x:Tensor, new:Tensor)->Tensor: # `new`
+        "Take the memory of `new` for that of `x`, which is about to go."
+        number = self.storage(x)
+        self.alive.pop(x.untyped_storage()._cdata)
+        self._follow(new.untyped_storage(), number)
         return new
 
-    def holds(self, tensors:Iterable[Tensor], what:str)->None: # one of `HELD`
-        "Say what some tensors are."
-        for x in tensors:
-            if x.device.type==self.device: self.known[self.storage(x)] = what
-
-def _flops(func, args, kwargs, made)->int:
-    count = flop_registry.get(func._overloadpacket)
-    return int(count(*args, **kwargs, out_val=made)) if count else 0
-
-# a view touches nothing: what it makes lies where what it was given lies
-def _note(watch:MemoryWatch, func, out:list[Tensor], given:list[Tensor], flops:Callable[[], int])->None:
-    places = {x.untyped_storage()._cdata for x in given}
-    view = not func._schema.is_mutable and all(x.untyped_storage()._cdata in places for x in out)
-    traffic = 0 if view else sum(x.numel()*x.itemsize for x in out + given)
-    watch.operations.append((len(watch.parts) - 1, func._overloadpacket.__name__, flops(), traffic))
-    for x in (*out, *given): watch.storage(x)
-
-HELD = ('weights', 'momentum', 'gradients', 'optimizer', 'queue', 'inputs', 'activations', 'transient')
+    def holds(self, tensors:Iterable[Tensor], held:str)->None: # one of HELD
+        "Name what some tensors are for."
+        for x in tensors: self.known[self.storage(x)] = held
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -92,131 +346,128 @@ class Trace:
     flops:np.ndarray # 2 for each multiply-add of products and convolutions
     traffic:np.ndarray # bytes read and written; views cost nothing
     alive:dict[str,np.ndarray] # for each of HELD, the bytes that are alive after each operation
+    videos:int=0 # of a batch
+    raw:int=0 # bytes of a batch as it comes to the device
 
     @property
     def total(self)->np.ndarray: return np.sum([*self.alive.values()], axis=0)
 
-    def sums(self, of:np.ndarray)->dict[str,float]: # part -> sum over its operations
+    def sums(self, values:np.ndarray)->dict[str,float]: # of the operations -> part, sum over its operations
         "How much of it falls to each part."
         parts = np.array(self.parts)
-        return {part: float(of[parts==part].sum()) for part in dict.fromkeys(self.parts)}
+        return {part: float(values[parts==part].sum()) for part in dict.fromkeys(self.parts)}
 
 def trace_of(
     watch:MemoryWatch,
     begin:int=0, # the first operation of the step
+    **batch, # further fields of the trace
 )->Trace:
-    "Sort what was written down."
-    names = {'inputs': 'inputs', 'forward': 'activations'}
+    "What was recorded, sorted by its purpose: the name it was given, or what outlived the part that made it."
+    kept = {'inputs': 'inputs', 'forward': 'activations'}
     born, died = ({s: part for _,s,n,part in watch.events if n*sign > 0} for sign in (1, -1))
-    def holds(s):
-        kept = names.get(watch.parts[born[s]]) if died.get(s)!=born[s] else None # by the part that made it
-        return watch.known.get(s) or kept or 'transient'
+    def purpose(s):
+        beyond = kept.get(watch.parts[born[s]]) if died.get(s)!=born[s] else None
+        return watch.known.get(s) or beyond or 'transient'
     n = len(watch.operations)
-    change = {what: np.zeros(n + 1, dtype=np.int64) for what in HELD}
+    change = {held: np.zeros(n + 1, dtype=np.int64) for held in HELD}
     for i,s,size,_ in watch.events:
-        if size: change[holds(s)][i] += size
+        if size: change[purpose(s)][i] += size
     ops = watch.operations[begin:]
     flops, traffic = (np.array([o[i] for o in ops], dtype=float) for i in (2, 3))
     return Trace([watch.parts[o[0]] for o in ops], [o[1] for o in ops], flops, traffic,
-        {k: v.cumsum()[begin:n] for k,v in change.items()})
+        {k: v.cumsum()[begin:n] for k,v in change.items()}, **batch)
 
-def _blank(recipe:Recipe, batch:int)->dict[str,Any]: # one raw batch; a byte that is shown many times
-    draw = training_draw(recipe)
-    V, T, S, rng = recipe.sampling.clips, recipe.sampling.length, recipe.size, np.random.default_rng(0)
-    sizes = {'clips': (batch,V,T,S,S,3), 'flow': (batch,V,T,S,S,3), 'pair': (batch,V,2,T,S,S)}
-    load = streams(recipe.views, flow_is_live(recipe))
-    ids, few = torch.arange(batch), min(batch, 128) # further videos are augmented as these are
-    drawn = default_collate([draw(rng, V, T, 240, 320) for _ in range(few)])
-    numbers = dict.fromkeys(('label', 'source', 'row', 'index'), ids)
-    frames = {s: torch.zeros(1, dtype=torch.uint8).expand(sizes[s]) for s in load}
-    return frames | numbers | {'bad': [], 'augment': {k: x[ids % few] for k,x in drawn.items()}}
+# operations of `torch.nn.functional` that autocast treats otherwise on a GPU than on a CPU
+AS_GIVEN = ('max_pool3d', 'avg_pool3d', 'adaptive_avg_pool3d', 'adaptive_max_pool3d') # on a GPU as they come
+IN_FLOAT32 = ('layer_norm', 'group_norm', 'softmax', 'log_softmax') # on a GPU
 
-def _method(recipe:Recipe, videos:int, checkpointing:bool)->tuple[Any, Views]:
-    method: Any = build_method(recipe, videos)
-    checkpoint_activations(method.encoder, checkpointing)
-    # one iteration of the solver takes as much as the next
-    live = partial(replace(tvl1_live, warps=1, inner=2), compiled=False)
-    how = view_options(recipe) | ({'live': live} if flow_is_live(recipe) else {})
-    return method, Views(recipe.views, **how, augmentation=recipe.augment.augmentation)
+_numpy = Tensor.numpy
+def _ones_to_numpy(x:Tensor, **options)->np.ndarray:
+    return _numpy(torch.ones(x.shape, dtype=x.dtype) if isinstance(x, FakeTensor) else x, **options)
 
-def _begun(method:Any, make_optimizer:Callable)->tuple[TrainingState, nn.Module]: # as after the first step
-    method.to('cuda')
-    run = TrainingState(method, make_optimizer(method))
-    model = prepare(run, torch.device('cuda'), channels_last=True, compile=False)
-    for p in _learn(run): p.grad = torch.zeros_like(p)
-    run.opt.step() # the optimizer makes its state
-    run.opt.zero_grad()
-    for m in method.modules():
-        if isinstance(m, Queue): m.came = m.size # full
-    return run, model
-
-def _learn(run:TrainingState)->list[Tensor]: return [p for g in run.opt.param_groups for p in g['params']]
-
-def _say_what_is_there(watch:MemoryWatch, run:TrainingState)->None:
-    method: Any = run.method
-    learn = [m for m in method.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
-    watch.holds((x for x in (*method.buffers(), *method.parameters())), 'momentum')
-    watch.holds((x for m in learn for x in (*m.buffers(False), *m.parameters(False))), 'weights')
-    for m in method.modules():
-        if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
-    watch.holds((x for s in run.opt.state.values() for x in s.values() if isinstance(x, Tensor)), 'optimizer')
-
-# autograd's engine frees what a node saved as soon as the node has run; walked by hand, nobody does
-def _freed_when_used()->saved_tensors_hooks: return saved_tensors_hooks(lambda x: [x], lambda box: box.pop())
-
-def _step(watch:MemoryWatch, run:TrainingState, model:nn.Module, views:Callable, stream, batches:Any,
-    dtype:str):
-    def enter(part):
-        watch.holds((p.grad for p in _learn(run) if p.grad is not None), 'gradients')
-        watch.enter(part)
-    def see(raw):
-        enter('inputs')
-        return views(raw)
-    def forward(batch):
-        enter('forward')
-        with _freed_when_used(): answer = model(batch)
-        enter('backward')
-        return answer
-    update = run.opt.register_step_pre_hook(lambda *_: enter('update'))
-    enter('inputs')
-    watched: Any = forward
-    gpu = torch.device('cuda')
-    result = take_step(run, watched, stream, batches, see, lambda epoch: 1., gpu, DTYPES[dtype])
-    update.remove()
-    return result
+@contextmanager
+def _cpu_as_gpu()->Iterator[None]:
+    "Let tensors of the CPU that have no numbers go through a step as those of a GPU would."
+    def as_on_gpu(name, real):
+        def operation(x, *args, **kwargs):
+            if not torch.is_autocast_enabled('cpu'): return real(x, *args, **kwargs)
+            with torch.autocast('cpu', enabled=False):
+                return real(x.float() if name in IN_FLOAT32 else x, *args, **kwargs)
+        return operation
+    changed = {name: as_on_gpu(name, getattr(F, name)) for name in (*AS_GIVEN, *IN_FLOAT32)}
+    with (mock.patch.multiple(F, **changed), mock.patch.object(Tensor, 'numpy', _ones_to_numpy),
+            PretendedGPU(strict=False)): yield
 
 STEPS = 3 # that a method may take before its first loss
 LENGTH = 100 # steps of a training whose last ones are traced: where there are stages, the last is the method
 
 @lru_cache(64)
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
-    how = recipe.learning
-    method, views = _method(recipe, videos, checkpointing)
-    def opt(m): return make_optimizer(m, how.optimizer, how.lr, how.weight_decay, how.sgd_momentum)
-    return trace_training(method, opt, views, _blank(recipe, how.batch), how.accumulate, dtype)
+    parts = _parts(recipe, videos, LENGTH, checkpointing)
+    raw, watch = next(iter(parts.batches)), MemoryWatch()
+    tensors = [x for x in raw.values() if isinstance(x, Tensor)]
+    with _cpu_as_gpu():
+        run = _state(parts, 'cpu', LENGTH - STEPS)
+        _as_after_many_steps(run)
+        with watch:
+            _name(run, watch)
+            for _ in range(STEPS):
+                begin = len(watch.operations)
+                if _traced_step(run, watch, parts, raw, dtype): return trace_of(watch, begin,
+                    videos=len(raw['row']), raw=sum(x.nbytes for x in tensors))
+    raise never_learned(run)
 
-def trace_training(
-    method:nn.Module, # moved to the pretended GPU in place
-    make_optimizer:Callable[[nn.Module], torch.optim.Optimizer],
-    views:Callable, # as in `fit`
-    raw:dict[str,Any], # a batch as a loader gives it
-    accumulate:int=1, # batches of one optimizer step
-    dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
-)->Trace:
-    "One step of any training, on a pretended GPU."
-    size = len(raw['row'])
-    order = ResumableBatchSampler(size*accumulate*LENGTH, size, 1, accumulate=accumulate)
-    batches: Any = SimpleNamespace(batch_sampler=order, dataset=SimpleNamespace(note=lambda bad: None))
-    with PretendedGPU(strict=False), MemoryWatch() as watch:
-        run, model = _begun(method, make_optimizer)
-        _say_what_is_there(watch, run)
-        run.step = LENGTH - STEPS
-        for _ in range(STEPS):
-            begin = len(watch.operations)
-            stream = prefetch([dict(raw) for _ in range(accumulate + 1)], torch.device('cuda'))
-            if _step(watch, run, model, views, stream, batches, dtype).loss is not None: break
-        else: raise never_learned(run)
-    return trace_of(watch, begin)
+def _learn(run:TrainingState)->list[Tensor]: return [p for g in run.opt.param_groups for p in g['params']]
+
+def _as_after_many_steps(run:TrainingState)->None: # the optimizer has its state, and queues are full
+    for p in _learn(run): p.grad = torch.zeros_like(p)
+    run.opt.step()
+    run.opt.zero_grad()
+    for m in run.method.modules():
+        if isinstance(m, Queue): m.came = m.size
+
+def _name(run:TrainingState, watch:MemoryWatch)->None:
+    watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # what does not learn
+    for m in run.method.modules():
+        if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
+        elif any(p.requires_grad for p in m.parameters(recurse=False)):
+            watch.holds((*m.buffers(False), *m.parameters(False)), 'weights')
+    watch.holds((x for s in run.opt.state.values() for x in s.values() if isinstance(x, Tensor)), 'optimizer')
+
+def _traced_step(run:TrainingState, watch:MemoryWatch, parts:Parts, raw:dict[str,Any], dtype:str)->bool:
+    "One step; views are made on the pretended GPU, for on a CPU they are made in another way. Is there a loss?"
+    def enter(part, device='cpu'):
+        watch.holds((p.grad for p in _learn(run) if p.grad is not None), 'gradients')
+        watch.enter(part)
+        watch.device = device
+    def to_gpu(): # what augments is read on the CPU
+        before, watch.device = watch.device, ''
+        batch = {k: without_numbers(x, 'cuda') if isinstance(x, Tensor) else x for k,x in raw.items()}
+        watch.device = before
+        watch.holds((x for x in batch.values() if isinstance(x, Tensor)), 'inputs')
+        return batch
+    def stream(): # the next batch is there already
+        following = to_gpu()
+        while True:
+            here, following = following, to_gpu()
+            yield here
+    def views(batch):
+        enter('inputs', 'cuda')
+        made = parts.views(batch)
+        watch.device = ''
+        return {k: watch.replace(x, without_numbers(x, 'cpu')) if isinstance(x, Tensor) else x
+            for k,x in made.items()}
+    def model(batch):
+        enter('forward')
+        answer = run.method(batch)
+        enter('backward')
+        return answer
+    enter('inputs', 'cuda')
+    update = run.opt.register_step_pre_hook(lambda *_: enter('update'))
+    step = take_step(run, model, stream(), parts.batches, views, parts.schedule, torch.device('cpu'), # type: ignore
+        DTYPES[dtype], parts.clip_norm)
+    update.remove()
+    return step.loss is not None
 
 def trace_step(
     recipe:Recipe,
@@ -225,126 +476,78 @@ def trace_step(
     batch:int|None=None, # videos; those of the recipe if None
     videos:int=9537, # to train on: the size of a memory bank (UCF101, split 1)
 )->Trace:
-    "One step of a recipe at its full size, on a pretended GPU; a few seconds, and nothing when asked again."
-    same = dict(name='', about='', dataset='any', epochs=1, drops=()) # as far as a step is concerned
-    kind = load_object(recipe.method.method, f'the method {recipe.method.name}')
-    videos = videos if 'videos' in inspect.signature(kind).parameters else 0 # else it has no memory bank
-    plain = override(recipe, **same, batch=batch or recipe.learning.batch)
-    return _trace(plain, dtype, activation_checkpointing, videos)
+    "One step of a recipe at its full size; a few seconds, and nothing when asked again."
+    # as far as a step is concerned
+    same = dict(name='', about='', dataset='any', epochs=1, drops=()) | ({'batch': batch} if batch else {})
+    return _trace(override(recipe, **same), dtype, activation_checkpointing, videos)
 
-@dataclass(frozen=True)
-class StepMemory:
-    "Bytes that are alive at the worst moment of a step."
-    weights:int # of the networks that learn, with the statistics of BatchNorm
-    momentum:int # networks that follow or are frozen: the momentum encoder, CoCLR's sampler
-    gradients:int # of the weights
-    optimizer:int # Adam: two numbers for each weight
-    queue:int # keys with their labels, or a memory bank
-    inputs:int # raw clips, those of the next batch, and the float views
-    activations:int # kept by the forward pass for the backward pass
-    transient:int # what comes and goes within a part of the step
-    when:str='' # part of the step
+# Memory and time
 
+class StepMemory(dict[str,int]):
+    "Bytes that are alive at the worst moment of a step, for each of HELD."
     @property
-    def total(self)->int: return sum(getattr(self, k) for k in HELD)
+    def total(self)->int: return sum(self.values())
 
     def __str__(self):
-        parts = sorted(((getattr(self, k), k) for k in HELD), reverse=True)
-        return f'{_gb(self.total)}: ' + ', '.join(f'{k} {_gb(n)}' for n,k in parts if n >= 5e-3*self.total)
+        parts = sorted(((n, k) for k,n in self.items() if n >= 5e-3*self.total), reverse=True)
+        return f'{_in_gb(self.total)}: ' + ', '.join(f'{k} {_in_gb(n)}' for n,k in parts)
 
-def _gb(n:float)->str: return f'{n/1e9:.2f} GB' if n >= 1e8 else f'{n/1e6:.1f} MB'
-
-def worst_moment(trace:Trace)->StepMemory:
-    "What is alive when most is."
-    at = int(trace.total.argmax())
-    return StepMemory(**{k: int(v[at]) for k,v in trace.alive.items()}, when=trace.parts[at])
+def _in_gb(n:float)->str: return f'{n/1e9:.2f} GB' if n >= 1e8 else f'{n/1e6:.1f} MB'
 
 def memory(
     recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `trace_step`
     batch:int|None=None, videos:int=9537,
     ahead:bool=True, # is the next batch there during the step? On a GPU it is
 )->StepMemory:
-    "The memory of a training step at its worst moment, without what `RESERVE` is for."
-    found = worst_moment(trace_step(recipe, dtype, activation_checkpointing, batch, videos))
-    if ahead: return found
-    raw = _blank(recipe, batch or recipe.learning.batch).values()
-    following = sum(x.nbytes for x in raw if isinstance(x, Tensor))
-    return replace(found, inputs=found.inputs - following) # it is there all the time: the worst moment stays
+    "The memory of a training step at its worst moment, without what is set aside by `room_for_tensors`."
+    trace = trace_step(recipe, dtype, activation_checkpointing, batch, videos)
+    worst = StepMemory({k: int(v[trace.total.argmax()]) for k,v in trace.alive.items()})
+    if not ahead: worst['inputs'] -= trace.raw # it is there all the time: the worst moment stays
+    return worst
 
 # as their names say, in units of 10^9; what devices report is a little more
 GPUS = {'24 GB': 24*10**9, '40 GB': 40*10**9, '80 GB': 80*10**9, '141 GB': 141*10**9}
 
-@dataclass(frozen=True)
-class Reserve:
-    "What a GPU needs besides the tensors of a step. Assumed, not measured."
-    fixed:int # CUDA context, kernels, libraries and their workspaces, bytes
-    share:float # of the tensors: workspaces that grow with them, holes between blocks of the allocator
-
-    def left(self, size:float)->float: # bytes of a device -> bytes for tensors
-        return max(0., size - self.fixed)/(1 + self.share)
-
-# a context with loaded kernels takes a few hundred MB, cuBLAS and cuDNN some more; an allocator that rounds
-# to 2 MiB blocks and is given the same sizes in every step loses little, and a tenth is on the safe side
-RESERVE = Reserve(fixed=10**9, share=.1)
-
-GROW = ('inputs', 'activations', 'transient') # with the batch
-
-def fitting_videos(
-    trace:Trace,
-    batch:int, # of its step, videos
-    room:float, # bytes
-)->int: # negative where not even the weights fit
-    "How many videos have room in every moment of a step."
-    grows = np.sum([trace.alive[k] for k in GROW], axis=0)
-    return int(((room - (trace.total - grows))*batch/np.maximum(grows, 1)).min())
+def room_for_tensors(
+    size:float, # of a device, bytes
+)->float: # bytes
+    "What is left of a GPU for the tensors of a step. Assumed, not measured."
+    # a context with loaded kernels takes a few hundred MB, cuBLAS and cuDNN some more; workspaces grow with the
+    # tensors, and an allocator that rounds to 2 MiB blocks and is given the same sizes in every step loses little
+    return max(0., size - 10**9)/1.1
 
 def largest_batch(
     recipe:Recipe,
     size:float, # bytes of the device, such as GPUS['24 GB']
     dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `trace_step`
     videos:int=9537, # to train on
-    reserve:Reserve=RESERVE, # what to leave free
 )->int: # 0: not even the smallest fits
     "The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and the videos."
-    method: Any = recipe.method
-    groups, queue = getattr(method, 'groups', None) or 1, getattr(method, 'queue', 0)
-    def fitting(batch):
-        n = fitting_videos(trace_step(recipe, dtype, activation_checkpointing, batch, videos), batch,
-            reserve.left(size))
-        return max(0, min(n, queue or n, videos//recipe.learning.accumulate)//groups*groups)
-    n = fitting(recipe.learning.batch)
-    return n if n <= 32*recipe.learning.batch else min(n, fitting(n)) # far away, similarities count: B x B
+    learning, groups = recipe.learning, getattr(recipe.method, 'groups', None) or 1
+    most = min(getattr(recipe.method, 'queue', 0) or videos, videos//learning.accumulate)
+    def fitting(batch): # of every operation it is known for how many videos it leaves room
+        trace = trace_step(recipe, dtype, activation_checkpointing, batch, videos)
+        grows = sum(trace.alive[k] for k in ('inputs', 'activations', 'transient')) # with the batch
+        n = (room_for_tensors(size) - (trace.total - grows))*batch/np.maximum(grows, 1)
+        return max(0, min(int(n.min()), most)//groups*groups)
+    n = fitting(learning.batch)
+    return n if n <= 32*learning.batch else min(n, fitting(n)) # far away, similarities count: B x B
 
-def loader_memory(
-    recipe:Recipe,
-    workers:int, # processes that decode, for each process that computes
-)->int: # bytes
-    "Shared memory of the workers when all of them are as far ahead as `train.loader` lets them be."
-    rows = recipe.learning.batch
-    one = sum(x.nbytes for x in tree_leaves(_blank(recipe, 1)) if isinstance(x, Tensor))
-    return shared_memory(rows*one, workers)[1]
-
-@dataclass(frozen=True)
-class Speeds:
-    "What a device can do at best, per second."
-    bfloat16:float # FLOP of matrix products, without sparsity
-    float32:float # FLOP; 'highest' precision, not TF32
-    bandwidth:float # bytes between memory and processors
-
-A100 = Speeds(312e12, 19.5e12, 2.039e12) # NVIDIA, A100 datasheet: SXM with 80 GB
+# NVIDIA's datasheet of the A100, SXM with 80 GB: dense FLOP a second (float32 without TF32), bytes a second
+A100 = {'bfloat16': 312e12, 'float32': 19.5e12, 'bandwidth': 2.039e12}
+FRACTION = .5 # of the bound that a training reaches; an assumption, to be replaced by what you measure
 
 def roofline(
     trace:Trace,
-    speeds:Speeds=A100,
     dtype:str='bfloat16', # of the products
+    gpu:dict[str,float]=A100, # FLOP a second of each type, and the bandwidth of its memory
 )->np.ndarray: # seconds that each operation takes at least
     "The slower of computing and moving."
-    return np.maximum(trace.flops/getattr(speeds, dtype), trace.traffic/speeds.bandwidth)
+    return np.maximum(trace.flops/gpu[dtype], trace.traffic/gpu['bandwidth'])
 
-FRACTION = .5 # of the bound that a training reaches; an assumption, to be replaced by what you measure
-# to train on, by the second word of a recipe's name: UCF101 split 1; Kinetics-400 as far as it can still be
-# downloaded, about; the toy's train split
-VIDEOS = dict(ucf101=9537, k400=240_000, toyfull=7200, toy=720)
+# to train on, by the dataset of a recipe: split 1 of UCF101; Kinetics-400 as far as it can still be downloaded,
+# about; the training part of Something-Something V2 and of the two larger toys
+VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720, 'toyfull': 7200}
 
 @dataclass(frozen=True)
 class Plan:
@@ -357,24 +560,60 @@ class Plan:
     recomputed:float # GB with recomputation
     batches:dict[str,tuple[int,int]] # for each of GPUS the largest batch, without and with recomputation
     bound:float # seconds of a step on an A100, by its roofline
-    hours:float|None # of the training, at FRACTION of the bound; None where nobody knows the videos
+    hours:float|None # of the training, at FRACTION of the bound; None where the videos are not known
 
-def hours(recipe:Recipe, seconds:float, videos:int)->float: # of a step; to train on
-    "Hours of a training."
-    per_epoch = videos//(recipe.learning.batch*recipe.learning.accumulate)
-    return recipe.learning.epochs*per_epoch*seconds/3600
-
-def plan(recipe:Recipe, dtype:str='bfloat16')->Plan:
-    "A row of the table: two walks, so ten seconds for S3D."
-    known = VIDEOS.get((recipe.name.split('-') + [''])[1])
-    videos, clip = known or 9537, (recipe.sampling.length, recipe.size, recipe.size)
-    trace = trace_step(recipe, dtype, videos=videos)
-    bound = float(roofline(trace, dtype=dtype).sum())
-    plain, twice = (memory(recipe, dtype, again, videos=videos).total/1e9 for again in (False, True))
-    fits: Any = {gpu: tuple(largest_batch(recipe, size, dtype, again, videos) for again in (False, True))
+def plan(
+    recipe:Recipe,
+    dtype:str='bfloat16', # of the forward pass
+    videos:int|None=None, # to train on; None: as many as its dataset has
+)->Plan:
+    "What a recipe takes; two traces, so some seconds for S3D."
+    known = videos or VIDEOS.get(recipe.dataset)
+    parts = build(recipe, n := known or 9537)
+    (_,T,S), trace = parts.batches.shape, trace_step(recipe, dtype, videos=n)
+    bound = float(roofline(trace, dtype).sum())
+    plain, twice = (memory(recipe, dtype, again, videos=n).total/1e9 for again in (False, True))
+    fits: Any = {gpu: tuple(largest_batch(recipe, size, dtype, again, n) for again in (False, True))
         for gpu,size in GPUS.items()}
-    return Plan(recipe.name, cost(create(recipe.backbone), clip).flops/1e9, float(trace.flops.sum())/1e9,
-        recipe.learning.batch, plain, twice, fits, bound, known and hours(recipe, bound/FRACTION, known))
+    hours = known and batch_order(parts.batches).total*bound/FRACTION/3600
+    return Plan(recipe.name, cost(create(recipe.backbone), (T, S, S)).flops/1e9, float(trace.flops.sum())/1e9,
+        trace.videos, plain, twice, fits, bound, hours)
+
+CPU_GFLOP = 500 # of a step that is taken on a CPU to look at the clock: some ten seconds on two cores
+
+def forecast(
+    recipe:Recipe,
+    dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
+    videos:int|None=None, # to learn from; None: as many as its dataset has
+    manifest:Manifest|None=None, # then steps are taken on this machine, unless they are too large for it
+    machine:Machine=Machine(),
+)->str: # a few lines
+    "What a training will do and take. WrongDevice names the line that would fail on a GPU."
+    known = videos or VIDEOS.get(recipe.dataset)
+    walked = dry_run(recipe, dtype, activation_checkpointing, known or 9537)
+    p, order = plan(recipe, dtype, videos), batch_order(build(recipe, known or 9537).batches)
+    def whole(step): return f', {_duration(order.total*step)} in all' if known else ''
+    steps = f'{order.per_epoch:,} steps, {order.total:,} in all, on {known:,} videos' if known else \
+        'as many steps as the videos make'
+    fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p.batches.items())
+    clip, learning, step = recipe.clip, recipe.learning, p.bound/FRACTION
+    lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {order.batch*order.accumulate} to a step; '
+        f'{recipe.sampling.clips} clips of {clip["length"]} frames (stride {clip["stride"]}) of {clip["size"]} px, '
+        f'{" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; {learning.optimizer}, learning '
+        f'rate {learning.lr:g}',
+        f'first steps: {walked}',
+        f'memory of a step in {dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with --activation-checkpointing; '
+        f'largest batch: {fits}',
+        f'time on an A100: {step:.3f} s a step{whole(step)} (computed: {p.step:,.0f} GFLOP, at {FRACTION:.0%} of '
+        'what its data sheet allows)']
+    if manifest and (training_device(recipe, machine.device).type=='cuda' or p.step <= CPU_GFLOP):
+        here = seconds_per_step(recipe, manifest, machine, 4.)
+        lines.append(f'time here: {here:.3g} s a step{whole(here)} (measured)')
+    return '\n'.join(lines)
+
+def _duration(s:float)->str:
+    if s < 100: return f'{s:.2g} s' if s < 10 else f'{s:.0f} s'
+    return f'{s/60:.0f} minutes' if s < 6000 else f'{s/3600:,.1f} hours'
 
 def describe_budget(
     recipe:Recipe,
@@ -383,23 +622,18 @@ def describe_budget(
     videos:int=9537, # to train on
 )->str: # a few lines
     "What a step of one process will take. Call it before the processes have found each other."
-    one = _share(recipe, processes)
-    cuda, how = machine.place().type=='cuda', (machine.dtype, machine.activation_checkpointing)
-    found, trace = memory(one, *how, videos=videos, ahead=cuda), trace_step(one, *how, videos=videos)
-    sizes = {f'this {torch.cuda.get_device_name()}': _device_bytes()} if cuda else GPUS
-    fits = ', '.join(f'{largest_batch(one, n, *how, videos)} ({gpu})' for gpu,n in sizes.items())
+    batch, groups = recipe.learning.batch//processes, getattr(recipe.method, 'groups', None)
+    one = override(recipe, batch=batch, **({'groups': max(1, groups//processes)} if groups else {}))
+    cuda, options = machine.place().type=='cuda', (machine.dtype, machine.activation_checkpointing)
+    trace = trace_step(one, *options, videos=videos)
+    here = torch.cuda.get_device_properties(torch.cuda.current_device()) if cuda else None
+    sizes = {f'this {here.name}': here.total_memory} if here else GPUS
+    fits = ', '.join(f'{largest_batch(one, n, *options, videos)} ({gpu})' for gpu,n in sizes.items())
     again = 'with recomputation' if machine.activation_checkpointing else 'activations kept'
-    lines = [f'memory of a step ({one.learning.batch} videos, {machine.dtype}, {again}): {found}',
+    lines = [f'memory of a step ({batch} videos, {machine.dtype}, {again}): '
+        f'{memory(one, *options, videos=videos, ahead=cuda)}',
         f'largest batch: {fits}; {trace.flops.sum()/1e9:,.0f} GFLOP a step']
     if machine.workers:
-        shared = loader_memory(one, machine.workers)
-        lines.append(f'shared memory of {machine.workers} workers: up to {_gb(shared)} in /dev/shm')
+        shared = shared_memory(trace.raw, machine.workers, batch).bytes
+        lines.append(f'shared memory of {machine.workers} workers: up to {_in_gb(shared)} in /dev/shm')
     return '\n'.join(lines)
-
-def _device_bytes()->int: return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-
-def _share(recipe:Recipe, processes:int)->Recipe: # what one of them computes
-    if processes < 2: return recipe
-    groups = getattr(recipe.method, 'groups', None)
-    fewer = {'groups': max(1, groups//processes)} if groups else {}
-    return override(recipe, batch=recipe.learning.batch//processes, **fewer)

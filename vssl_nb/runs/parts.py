@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import default_collate
 
 from ..data.clips import TrainClips, VideoCache, find_augmentation, random_clips
 from ..data.manifest import Manifest
@@ -23,15 +23,48 @@ from ..data.views import Views, streams, tvl1_live
 from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
 from ..names import error_in_words, load_object
 from ..nets.backbones import create
-from ..training.loop import TrainError, loader, make_optimizer, steps, warmup_cosine
+from ..training.loop import ResumableBatchSampler, TrainError, loader, make_optimizer, steps, warmup_cosine
 from ..training.machine import Machine, pick_device
+
+class BlankBatches:
+    "Batches of blank clips, of the size and with the augmentations of a training; `fit` goes through them."
+    def __init__(self,
+        recipe:Recipe,
+        videos:int, # to train on
+        classes:int=101, # of the labels
+    ):
+        learning = recipe.learning
+        self.load, self.draw, self.classes = training_streams(recipe), training_draw(recipe), classes
+        self.shape = recipe.sampling.clips, recipe.sampling.length, recipe.size # V, T and side of the clips
+        self.batch_sampler = ResumableBatchSampler(videos, learning.batch, learning.epochs, recipe.seed,
+            learning.accumulate)
+        self.dataset, self.pin = self, lambda x: x
+        # one byte, shown as often as it takes; exchange this for other frames
+        self.frames:Callable[[tuple[int,...]],Tensor] = torch.zeros(1, dtype=torch.uint8).expand
+
+    def note(self, bad)->None: pass
+    def __iter__(self)->Iterator[dict[str,Any]]: return map(self.batch, self.batch_sampler)
+
+    def batch(self,
+        keys:Sequence[tuple[int,int]], # epoch and position of its videos, of the sampler
+    )->dict[str,Any]: # as a loader gives it
+        "One batch, as if it lay in pinned memory."
+        ids = torch.tensor([position for _,position in keys])
+        B, (V,T,S), rng = len(ids), self.shape, np.random.default_rng(ids.tolist())
+        shapes = {'clips': (B,V,T,S,S,3), 'flow': (B,V,T,S,S,3), 'pair': (B,V,2,T,S,S)}
+        tensors = {s: self.frames(shapes[s]) for s in self.load} | {'label': ids % self.classes} | {
+            k: ids.clone() for k in ('source', 'row', 'index')}
+        augment = default_collate([self.draw(rng, V, T, *FRAME) for _ in range(B)])
+        return {k: self.pin(x) for k,x in tensors.items()} | {'augment': augment, 'bad': []}
+
+FRAME = (240, 320) # height and width of the videos that blank clips are cut from, pixels
 
 @dataclass
 class Parts:
     "The objects of one training."
     recipe:Recipe
     clips:TrainClips|None # the training samples; None: of videos that need not exist
-    batches:DataLoader|None # of the whole training, in the order that the recipe's seed gives; None likewise
+    batches:Any # DataLoader of the whole training, in the order that the recipe's seed gives; or BlankBatches
     views:Views # raw batch on the device -> float views
     method:nn.Module
     optimizer:torch.optim.Optimizer
@@ -40,7 +73,7 @@ class Parts:
 
 def build(
     recipe:Recipe,
-    videos:Manifest|int, # the dataset; or a number of training videos that need not exist, for a budget
+    videos:Manifest|int, # the dataset; or a number of training videos that need not exist: then clips are blank
     device:torch.device=torch.device('cpu'), # batches for a GPU lie in page-locked memory
     machine:Machine=Machine(), # workers and cache are read here
     networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
@@ -48,9 +81,10 @@ def build(
     classes:int=0, # of a classifier, where the videos need not exist
 )->Parts:
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
-    clips = batches = None
-    learning = recipe.learning
-    if isinstance(videos, int): method = build_method(recipe, videos, videos, classes, networks)
+    clips, learning = None, recipe.learning
+    if isinstance(videos, int):
+        batches = BlankBatches(recipe, videos, classes or 101)
+        method = build_method(recipe, videos, videos, classes, networks)
     else:
         clips = training_clips(recipe, videos, machine.cache, rows)
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
