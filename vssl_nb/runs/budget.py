@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -29,10 +30,10 @@ from ..data.manifest import Manifest
 from ..methods.recipes import Recipe, override
 from ..nets.backbones import cost, create
 from ..ssl.memory import Memory, Queue
-from ..training.loop import TrainingState, batch_order, fit, never_learned, prepare, shared_memory, take_step
+from ..training.loop import TrainingState, fit, never_learned, prepare, shared_memory, take_step
 from ..training.machine import DTYPES, Machine, checkpoint_activations
 from .own import seconds_per_step
-from .parts import Parts, build, training_device
+from .parts import BlankBatches, Parts, build, training_device
 
 # Tensors without numbers
 
@@ -55,6 +56,9 @@ def without_numbers(
     like = torch.empty_like(x.detach(), device='meta', **options)
     with _fake(): made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
     return nn.Parameter(made, x.requires_grad) if isinstance(x, nn.Parameter) else made
+
+def _all_without_numbers(batch:dict[str,Any], device:str)->dict[str,Any]:
+    return {k: without_numbers(x, device) if isinstance(x, Tensor) else x for k,x in batch.items()}
 
 def _by_shape(func, args, kwargs)->Any:
     def shape(x): return x if isinstance(x, FakeTensor) else _fake().from_tensor(x)
@@ -154,23 +158,19 @@ class PretendedGPU(TorchDispatchMode):
         return into if up else into.fill_(1)
 
     def _move(self, x:Tensor, device, dtype=None, non_blocking=False, memory_format=None, **_)->Tensor:
-        if isinstance(x, FakeTensor):
-            # torch takes pinned memory for one that is
+        if isinstance(x, FakeTensor): # torch makes the new tensor in pinned memory
             if not non_blocking: self.wait('a copy from the GPU that is not non_blocking')
             return self.pin(torch.ones(x.shape, dtype=dtype or x.dtype))
         if not (non_blocking and self.is_pinned(x)):
             self.wait('a copy to the GPU that is not from pinned memory and non_blocking')
-        layout = memory_format or torch.preserve_format
-        return without_numbers(x.detach(), device, dtype=dtype, memory_format=layout)
+        return without_numbers(x.detach(), device, dtype=dtype,
+            memory_format=memory_format or torch.preserve_format)
 
-class _Event: # or a stream
+class _Event: # or a stream; a wait for one of them is a wait for one thing, and not for all that came before
     def __init__(self, *args, **kwargs): pass
-    def record(self, *args): pass
-    def synchronize(self): pass # a wait for one thing that is known, not for all that came before
-    def query(self)->bool: return True
+    def record(self, *args)->bool: return True
+    synchronize = query = wait_stream = wait_event = record
     def elapsed_time(self, other)->float: return 0.
-    def wait_stream(self, other): pass
-    def wait_event(self, event): pass
 
 def _pretend(gpu:PretendedGPU)->None: # until `gpu.patches` closes
     def synchronize(device=None): gpu.wait('torch.cuda.synchronize')
@@ -181,12 +181,10 @@ def _pretend(gpu:PretendedGPU)->None: # until `gpu.patches` closes
         stream=nullcontext, current_stream=lambda device=None: _Event(), synchronize=synchronize,
         set_sync_debug_mode=debug, _sleep=lambda cycles: None)
     with _fake(): pass # tells torch that a device may be named without a driver
-    lift = torch._C._only_lift_cpu_tensors() # torch.tensor(…, device='cuda') comes by as a copy
-    torch._C._set_only_lift_cpu_tensors(True)
-    gpu.patches.callback(torch._C._set_only_lift_cpu_tensors, lift)
-    gpu.patches.enter_context(mock.patch.multiple(torch.cuda, **cuda))
-    gpu.patches.enter_context(mock.patch.object(torch.autograd, 'backward', _backward))
-    gpu.patches.enter_context(mock.patch.object(nn.Module, '_apply', _apply))
+    gpu.patches.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+    torch._C._set_only_lift_cpu_tensors(True) # torch.tensor(…, device='cuda') comes by as a copy
+    for change in (mock.patch.multiple(torch.cuda, **cuda), mock.patch.object(nn.Module, '_apply', _apply),
+            mock.patch.object(torch.autograd, 'backward', _backward)): gpu.patches.enter_context(change)
 
 _engine = torch.autograd.backward
 
@@ -195,34 +193,34 @@ def _backward(tensors, *args, **kwargs)->None:
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not roots[0].is_cuda: return _engine(tensors, *args, **kwargs)
     nodes = {x.grad_fn for x in roots}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
+    following = [*nodes]
+    for node in following:
         leaf = getattr(node, 'variable', None)
         if leaf is not None and leaf.grad is None: leaf.grad = torch.zeros_like(leaf)
         new = {before for before,_ in node.next_functions if before is not None} - nodes
         nodes |= new
-        waiting += new
+        following += new
 
 # what `module.to` does, with new parameters instead of new memory in the old ones: make optimizers afterwards
 @torch.no_grad()
 def _apply(module:nn.Module, fn, recurse:bool=True)->nn.Module:
-    done:dict[int,Any] = {} # shared parameters stay shared
+    moved:dict[int,Any] = {} # shared parameters stay shared
+    def new(x):
+        if x is None or (y := fn(x)) is x: return x
+        return moved.setdefault(id(x), nn.Parameter(y, x.requires_grad) if isinstance(x, nn.Parameter) else y)
     for m in module.modules() if recurse else (module,):
-        for name,p in m._parameters.items():
-            if p is None or (moved := fn(p)) is p: continue
-            m._parameters[name] = done.setdefault(id(p), nn.Parameter(moved, p.requires_grad))
-        for name,b in m._buffers.items(): m._buffers[name] = None if b is None else fn(b)
+        for table in (m._parameters, m._buffers): table.update({name: new(x) for name,x in table.items()})
     return module
 
-def _parts(recipe:Recipe, videos:int, steps:int, checkpointing:bool=False)->Parts:
+# The first steps
+
+def _parts(recipe:Recipe, videos:int, steps:int, checkpointing:bool)->Parts:
     "The parts of a training of so many steps, on videos that need not exist."
-    parts = build(recipe, videos)
+    parts = build(recipe, videos, classes=101)
     checkpoint_activations(parts.method.encoder, checkpointing) # type: ignore[arg-type]
-    order = batch_order(parts.batches)
-    order.total = order.per_epoch = steps
+    parts.batches.batch_sampler.total = parts.batches.batch_sampler.per_epoch = steps
     if parts.views.live: # one iteration of the solver of flow takes as much as the next
-        parts.views.live = partial(replace(parts.views.live, warps=1, inner=2), compiled=False)
+        parts.views.live = partial(replace(parts.views.live, warps=1, inner=2), compiled=False) # type: ignore
     return parts
 
 def _state(parts:Parts, device:str, step:int=0)->TrainingState:
@@ -242,9 +240,9 @@ class DryRun:
 
     def __str__(self):
         quiet = '' if all(self.learned) else ' (no loss in the first: a queue has to fill)'
-        waits = 'the CPU never waits' if not self.waits else 'but the CPU waits for the GPU, in every step:'
-        return '\n    '.join([f'every tensor is in its place, {waits}', *self.waits]) + \
-            f'\n  it reports {", ".join(self.logs)}{quiet}'
+        waits = 'but the CPU waits' if self.waits else 'and the CPU never waits'
+        return '\n'.join([f'{len(self.learned)} steps, every tensor in its place, {waits}{quiet}; '
+            f'it reports {", ".join(self.logs)}', *(f'warning: in every step {w}' for w in self.waits)])
 
 def dry_run(
     recipe:Recipe,
@@ -254,24 +252,24 @@ def dry_run(
 )->DryRun:
     "The first two steps of a recipe at its full size on a pretended GPU. WrongDevice names the line."
     parts, device = _parts(recipe, videos, 2, activation_checkpointing), torch.device('cuda')
-    operations, learned, waits = [], [], dict[str,None]()
+    operations, learned, waits = [0], [], dict[str,None]()
     with PretendedGPU(strict=False) as gpu:
         run, parts.batches.pin = _state(parts, 'cuda'), gpu.pin
         prepare(run, device, channels_last=True, compile=False)
         gpu.waits.clear() # setting up may wait, and so may who reads what a step brings
         gpu.operations = 0
-        for result in fit(run, parts.batches, parts.views, parts.schedule, device, DTYPES[dtype],
+        for step in fit(run, parts.batches, parts.views, parts.schedule, device, DTYPES[dtype],
                 clip_norm=parts.clip_norm):
             waits |= gpu.waits
             operations.append(gpu.operations)
-            learned.append(result.loss is not None)
+            learned.append(step.loss is not None)
             for m in run.method.modules():
                 if isinstance(m, Queue): _fill(m)
-            result.read()
-            result.clock.read()
+            step.read()
+            step.clock.read()
             gpu.waits.clear()
             gpu.operations = 0
-    return DryRun(tuple(operations), tuple(learned), tuple(result.logs), tuple(waits))
+    return DryRun(tuple(operations[1:]), tuple(learned), tuple(step.logs), tuple(waits))
 
 def _fill(queue:Queue)->None: # at once, instead of in the many steps that it takes
     ids = torch.arange(queue.size, device=queue.keys.device)
@@ -281,6 +279,18 @@ def _fill(queue:Queue)->None: # at once, instead of in the many steps that it ta
 
 HELD = ('weights', 'momentum', 'gradients', 'optimizer', 'queue', 'inputs', 'activations', 'transient')
 
+@dataclass(frozen=True, eq=False)
+class Trace:
+    "A step, operation by operation."
+    parts:np.ndarray # of str: 'inputs', 'forward', 'backward' or 'update'
+    flops:np.ndarray # 2 for each multiply-add of products and convolutions
+    traffic:np.ndarray # bytes read and written; views cost nothing
+    alive:dict[str,np.ndarray] # for each of HELD, the bytes that are alive after each operation
+    raw:int=0 # bytes of a batch as it comes to the device
+
+    @property
+    def total(self)->np.ndarray: return np.sum([*self.alive.values()], axis=0)
+
 class MemoryWatch(TorchDispatchMode):
     "Records what each operation on a device allocates, frees, reads, writes and computes."
     def __init__(self,
@@ -288,14 +298,15 @@ class MemoryWatch(TorchDispatchMode):
     ):
         super().__init__()
         self.device, self.parts = device, ['setup']
-        self.operations:list[tuple[int,str,int,int]] = [] # part, name, FLOP, bytes read and written
-        self.events:list[tuple[int,int,int,int]] = [] # operation, storage, bytes that came or went, part
-        self.known:dict[int,str] = {} # storage -> what it holds, one of HELD
-        self.alive:dict[int,tuple[int,Any]] = {} # address -> storage, and a weak reference to it
+        self.operations:list[tuple[int,int,int]] = [] # part, FLOP, bytes read and written
+        # bytes; born and died: operation, part of the step; held: one of HELD, if it was named
+        self.storages:list[SimpleNamespace] = []
+        self.alive:dict[int,tuple[SimpleNamespace,Any]] = {} # address -> storage, and a weak reference to it
 
-    def enter(self, part:str)->None:
-        "From here on, operations belong to this part of the step."
+    def enter(self, part:str, device:str='cpu')->None:
+        "From here on, operations on this device belong to this part of the step."
         self.parts.append(part)
+        self.device = device
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -306,84 +317,53 @@ class MemoryWatch(TorchDispatchMode):
         places = {x.untyped_storage()._cdata for x in given}
         view = not func._schema.is_mutable and all(x.untyped_storage()._cdata in places for x in out)
         count = flop_registry.get(func._overloadpacket)
-        flops = int(count(*args, **kwargs, out_val=made)) if count else 0
-        traffic = 0 if view else sum(x.numel()*x.itemsize for x in out + given) # a view touches nothing
-        self.operations.append((len(self.parts) - 1, func._overloadpacket.__name__, flops, traffic))
+        self.operations.append((len(self.parts) - 1, int(count(*args, **kwargs, out_val=made)) if count else 0,
+            0 if view else sum(x.numel()*x.itemsize for x in out + given))) # a view touches nothing
         for x in (*out, *given): self.storage(x)
         return made
 
-    def storage(self, x:Tensor)->int: # a number of its own, although addresses are used again
-        "Which memory a tensor lies in; from now on it is followed."
-        at, new = x.untyped_storage(), len(self.events)
-        if at._cdata in self.alive: return self.alive[at._cdata][0]
-        self.events.append((max(0, len(self.operations) - 1), new, at.nbytes(), len(self.parts) - 1))
-        return self._follow(at, new)
+    def storage(self, x:Tensor)->SimpleNamespace:
+        "The memory of a tensor; from now on it is followed."
+        at, now = x.untyped_storage(), (max(0, len(self.operations) - 1), len(self.parts) - 1)
+        if at._cdata not in self.alive:
+            self.storages.append(SimpleNamespace(bytes=at.nbytes(), born=now, died=None, held=''))
+            self._follow(at, self.storages[-1])
+        return self.alive[at._cdata][0]
 
-    def _follow(self, at:Any, number:int)->int:
-        key, n = at._cdata, at.nbytes()
-        def gone(_):
+    def _follow(self, at:Any, storage:SimpleNamespace)->None:
+        def gone(_, key=at._cdata):
             self.alive.pop(key)
-            self.events.append((len(self.operations), number, -n, len(self.parts) - 1))
-        self.alive[key] = number, weakref.ref(at, gone)
-        return number
+            storage.died = len(self.operations), len(self.parts) - 1
+        self.alive[at._cdata] = storage, weakref.ref(at, gone)
 
-    def replace(self, x:Tensor, new:Tensor)->Tensor: # `new`
-        "Take the memory of `new` for that of `x`, which is about to go."
-        number = self.storage(x)
-        self.alive.pop(x.untyped_storage()._cdata)
-        self._follow(new.untyped_storage(), number)
-        return new
+    def exchange(self, x:Tensor, new:Tensor)->None:
+        "Let `new` lie in the memory of `x`, which is about to go."
+        storage, _ = self.storage(x), self.alive.pop(x.untyped_storage()._cdata)
+        self._follow(new.untyped_storage(), storage)
 
     def holds(self, tensors:Iterable[Tensor], held:str)->None: # one of HELD
         "Name what some tensors are for."
-        for x in tensors: self.known[self.storage(x)] = held
+        for x in tensors: self.storage(x).held = held
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    "A step, operation by operation."
-    parts:list[str] # 'inputs', 'forward', 'backward' or 'update'
-    names:list[str] # of the operations, such as 'convolution'
-    flops:np.ndarray # 2 for each multiply-add of products and convolutions
-    traffic:np.ndarray # bytes read and written; views cost nothing
-    alive:dict[str,np.ndarray] # for each of HELD, the bytes that are alive after each operation
-    videos:int=0 # of a batch
-    raw:int=0 # bytes of a batch as it comes to the device
-
-    @property
-    def total(self)->np.ndarray: return np.sum([*self.alive.values()], axis=0)
-
-    def sums(self, values:np.ndarray)->dict[str,float]: # of the operations -> part, sum over its operations
-        "How much of it falls to each part."
-        parts = np.array(self.parts)
-        return {part: float(values[parts==part].sum()) for part in dict.fromkeys(self.parts)}
-
-def trace_of(
-    watch:MemoryWatch,
-    begin:int=0, # the first operation of the step
-    **batch, # further fields of the trace
-)->Trace:
-    "What was recorded, sorted by its purpose: the name it was given, or what outlived the part that made it."
-    kept = {'inputs': 'inputs', 'forward': 'activations'}
-    born, died = ({s: part for _,s,n,part in watch.events if n*sign > 0} for sign in (1, -1))
-    def purpose(s):
-        beyond = kept.get(watch.parts[born[s]]) if died.get(s)!=born[s] else None
-        return watch.known.get(s) or beyond or 'transient'
-    n = len(watch.operations)
-    change = {held: np.zeros(n + 1, dtype=np.int64) for held in HELD}
-    for i,s,size,_ in watch.events:
-        if size: change[purpose(s)][i] += size
-    ops = watch.operations[begin:]
-    flops, traffic = (np.array([o[i] for o in ops], dtype=float) for i in (2, 3))
-    return Trace([watch.parts[o[0]] for o in ops], [o[1] for o in ops], flops, traffic,
-        {k: v.cumsum()[begin:n] for k,v in change.items()}, **batch)
+    def trace(self,
+        begin:int=0, # the first operation of the step
+        raw:int=0, # as of `Trace`
+    )->Trace:
+        "What was recorded, by what it is for: as it was named, or as it outlived the part that made it."
+        n, outlive = len(self.operations), {'inputs': 'inputs', 'forward': 'activations'}
+        change = {held: np.zeros(n + 1, dtype=np.int64) for held in HELD}
+        for s in self.storages:
+            (born, part), (died, last) = s.born, s.died or (n, -1)
+            held = s.held or last!=part and outlive.get(self.parts[part]) or 'transient'
+            change[held][born] += s.bytes
+            change[held][died] -= s.bytes
+        parts, flops, traffic = zip(*self.operations[begin:])
+        return Trace(np.array(self.parts)[[*parts]], np.array(flops, float), np.array(traffic, float),
+            {k: v.cumsum()[begin:n] for k,v in change.items()}, raw)
 
 # operations of `torch.nn.functional` that autocast treats otherwise on a GPU than on a CPU
 AS_GIVEN = ('max_pool3d', 'avg_pool3d', 'adaptive_avg_pool3d', 'adaptive_max_pool3d') # on a GPU as they come
 IN_FLOAT32 = ('layer_norm', 'group_norm', 'softmax', 'log_softmax') # on a GPU
-
-_numpy = Tensor.numpy
-def _ones_to_numpy(x:Tensor, **options)->np.ndarray:
-    return _numpy(torch.ones(x.shape, dtype=x.dtype) if isinstance(x, FakeTensor) else x, **options)
 
 @contextmanager
 def _cpu_as_gpu()->Iterator[None]:
@@ -394,8 +374,10 @@ def _cpu_as_gpu()->Iterator[None]:
             with torch.autocast('cpu', enabled=False):
                 return real(x.float() if name in IN_FLOAT32 else x, *args, **kwargs)
         return operation
+    def numpy(x, **options): return to_numpy(torch.ones_like(x, device='cpu') if isinstance(x, FakeTensor) else x)
+    to_numpy = Tensor.numpy
     changed = {name: as_on_gpu(name, getattr(F, name)) for name in (*AS_GIVEN, *IN_FLOAT32)}
-    with (mock.patch.multiple(F, **changed), mock.patch.object(Tensor, 'numpy', _ones_to_numpy),
+    with (mock.patch.multiple(F, **changed), mock.patch.object(Tensor, 'numpy', numpy),
             PretendedGPU(strict=False)): yield
 
 STEPS = 3 # that a method may take before its first loss
@@ -403,70 +385,61 @@ LENGTH = 100 # steps of a training whose last ones are traced: where there are s
 
 @lru_cache(64)
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
-    parts = _parts(recipe, videos, LENGTH, checkpointing)
-    raw, watch = next(iter(parts.batches)), MemoryWatch()
-    tensors = [x for x in raw.values() if isinstance(x, Tensor)]
+    parts, watch = _parts(recipe, videos, LENGTH, checkpointing), MemoryWatch()
+    raw = next(iter(parts.batches))
     with _cpu_as_gpu():
         run = _state(parts, 'cpu', LENGTH - STEPS)
-        _as_after_many_steps(run)
         with watch:
-            _name(run, watch)
+            _begin(run, watch)
             for _ in range(STEPS):
                 begin = len(watch.operations)
-                if _traced_step(run, watch, parts, raw, dtype): return trace_of(watch, begin,
-                    videos=len(raw['row']), raw=sum(x.nbytes for x in tensors))
+                if _traced_step(run, watch, parts, raw, dtype):
+                    return watch.trace(begin, sum(x.nbytes for x in raw.values() if isinstance(x, Tensor)))
     raise never_learned(run)
 
 def _learn(run:TrainingState)->list[Tensor]: return [p for g in run.opt.param_groups for p in g['params']]
 
-def _as_after_many_steps(run:TrainingState)->None: # the optimizer has its state, and queues are full
+def _begin(run:TrainingState, watch:MemoryWatch)->None: # as after many steps; and what every tensor is for
     for p in _learn(run): p.grad = torch.zeros_like(p)
-    run.opt.step()
+    run.opt.step() # makes the state of the optimizer
     run.opt.zero_grad()
-    for m in run.method.modules():
-        if isinstance(m, Queue): m.came = m.size
-
-def _name(run:TrainingState, watch:MemoryWatch)->None:
-    watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # what does not learn
+    watch.holds((x for s in run.opt.state.values() for x in s.values() if isinstance(x, Tensor)), 'optimizer')
+    watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # unless it learns
     for m in run.method.modules():
         if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
         elif any(p.requires_grad for p in m.parameters(recurse=False)):
             watch.holds((*m.buffers(False), *m.parameters(False)), 'weights')
-    watch.holds((x for s in run.opt.state.values() for x in s.values() if isinstance(x, Tensor)), 'optimizer')
+        if isinstance(m, Queue): m.came = m.size # full
 
 def _traced_step(run:TrainingState, watch:MemoryWatch, parts:Parts, raw:dict[str,Any], dtype:str)->bool:
     "One step; views are made on the pretended GPU, for on a CPU they are made in another way. Is there a loss?"
-    def enter(part, device='cpu'):
-        watch.holds((p.grad for p in _learn(run) if p.grad is not None), 'gradients')
-        watch.enter(part)
-        watch.device = device
-    def to_gpu(): # what augments is read on the CPU
-        before, watch.device = watch.device, ''
-        batch = {k: without_numbers(x, 'cuda') if isinstance(x, Tensor) else x for k,x in raw.items()}
-        watch.device = before
-        watch.holds((x for x in batch.values() if isinstance(x, Tensor)), 'inputs')
-        return batch
-    def stream(): # the next batch is there already
-        following = to_gpu()
+    def stream(): # the next batch is there already; what augments is read on the CPU
+        following = None
         while True:
-            here, following = following, to_gpu()
-            yield here
+            here, following = following, _all_without_numbers(raw, 'cuda')
+            watch.holds((x for x in following.values() if isinstance(x, Tensor)), 'inputs')
+            if here: yield here
     def views(batch):
-        enter('inputs', 'cuda')
+        watch.enter('inputs', 'cuda')
         made = parts.views(batch)
         watch.device = ''
-        return {k: watch.replace(x, without_numbers(x, 'cpu')) if isinstance(x, Tensor) else x
-            for k,x in made.items()}
+        moved = _all_without_numbers(made, 'cpu')
+        for k,x in made.items():
+            if isinstance(x, Tensor): watch.exchange(x, moved[k])
+        return moved
     def model(batch):
-        enter('forward')
+        watch.enter('forward')
         answer = run.method(batch)
-        enter('backward')
+        watch.enter('backward')
         return answer
-    enter('inputs', 'cuda')
-    update = run.opt.register_step_pre_hook(lambda *_: enter('update'))
-    step = take_step(run, model, stream(), parts.batches, views, parts.schedule, torch.device('cpu'), # type: ignore
-        DTYPES[dtype], parts.clip_norm)
-    update.remove()
+    def update(*_):
+        watch.holds((p.grad for p in _learn(run) if p.grad is not None), 'gradients')
+        watch.enter('update')
+    watch.enter('inputs', '')
+    hook = run.opt.register_step_pre_hook(update)
+    step = take_step(run, model, stream(), parts.batches, views, parts.schedule, # type: ignore[arg-type]
+        torch.device('cpu'), DTYPES[dtype], parts.clip_norm)
+    hook.remove()
     return step.loss is not None
 
 def trace_step(
@@ -499,7 +472,7 @@ def memory(
     batch:int|None=None, videos:int=9537,
     ahead:bool=True, # is the next batch there during the step? On a GPU it is
 )->StepMemory:
-    "The memory of a training step at its worst moment, without what is set aside by `room_for_tensors`."
+    "The memory of a training step at its worst moment, without what `room_for_tensors` sets aside."
     trace = trace_step(recipe, dtype, activation_checkpointing, batch, videos)
     worst = StepMemory({k: int(v[trace.total.argmax()]) for k,v in trace.alive.items()})
     if not ahead: worst['inputs'] -= trace.raw # it is there all the time: the worst moment stays
@@ -513,7 +486,7 @@ def room_for_tensors(
 )->float: # bytes
     "What is left of a GPU for the tensors of a step. Assumed, not measured."
     # a context with loaded kernels takes a few hundred MB, cuBLAS and cuDNN some more; workspaces grow with the
-    # tensors, and an allocator that rounds to 2 MiB blocks and is given the same sizes in every step loses little
+    # tensors; an allocator that is given the same sizes in every step loses little
     return max(0., size - 10**9)/1.1
 
 def largest_batch(
@@ -546,8 +519,9 @@ def roofline(
     return np.maximum(trace.flops/gpu[dtype], trace.traffic/gpu['bandwidth'])
 
 # to train on, by the dataset of a recipe: split 1 of UCF101; Kinetics-400 as far as it can still be downloaded,
-# about; the training part of Something-Something V2 and of the two larger toys
-VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720, 'toyfull': 7200}
+# about; the training parts of Something-Something V2 and of the two larger toys
+VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720,
+    'toyfull': 7200}
 
 @dataclass(frozen=True)
 class Plan:
@@ -560,7 +534,8 @@ class Plan:
     recomputed:float # GB with recomputation
     batches:dict[str,tuple[int,int]] # for each of GPUS the largest batch, without and with recomputation
     bound:float # seconds of a step on an A100, by its roofline
-    hours:float|None # of the training, at FRACTION of the bound; None where the videos are not known
+    steps:int|None # of the training; None where the videos are not known
+    hours:float|None # likewise, at FRACTION of the bound
 
 def plan(
     recipe:Recipe,
@@ -569,15 +544,14 @@ def plan(
 )->Plan:
     "What a recipe takes; two traces, so some seconds for S3D."
     known = videos or VIDEOS.get(recipe.dataset)
-    parts = build(recipe, n := known or 9537)
-    (_,T,S), trace = parts.batches.shape, trace_step(recipe, dtype, videos=n)
-    bound = float(roofline(trace, dtype).sum())
+    blank, trace = BlankBatches(recipe, n := known or 9537), trace_step(recipe, dtype, videos=n)
+    order, (_,T,S) = blank.batch_sampler, blank.shape
+    bound, steps = float(roofline(trace, dtype).sum()), order.total if known else None
     plain, twice = (memory(recipe, dtype, again, videos=n).total/1e9 for again in (False, True))
     fits: Any = {gpu: tuple(largest_batch(recipe, size, dtype, again, n) for again in (False, True))
         for gpu,size in GPUS.items()}
-    hours = known and batch_order(parts.batches).total*bound/FRACTION/3600
     return Plan(recipe.name, cost(create(recipe.backbone), (T, S, S)).flops/1e9, float(trace.flops.sum())/1e9,
-        trace.videos, plain, twice, fits, bound, hours)
+        order.batch, plain, twice, fits, bound, steps, steps and steps*bound/FRACTION/3600)
 
 CPU_GFLOP = 500 # of a step that is taken on a CPU to look at the clock: some ten seconds on two cores
 
@@ -589,26 +563,22 @@ def forecast(
     machine:Machine=Machine(),
 )->str: # a few lines
     "What a training will do and take. WrongDevice names the line that would fail on a GPU."
-    known = videos or VIDEOS.get(recipe.dataset)
-    walked = dry_run(recipe, dtype, activation_checkpointing, known or 9537)
-    p, order = plan(recipe, dtype, videos), batch_order(build(recipe, known or 9537).batches)
-    def whole(step): return f', {_duration(order.total*step)} in all' if known else ''
-    steps = f'{order.per_epoch:,} steps, {order.total:,} in all, on {known:,} videos' if known else \
-        'as many steps as the videos make'
+    n, clip, learning = videos or VIDEOS.get(recipe.dataset), recipe.clip, recipe.learning
+    first, p = dry_run(recipe, dtype, activation_checkpointing, n or 9537), plan(recipe, dtype, videos)
+    def seconds(step): return f'{step:.3g} s a step' + (f', {_duration(p.steps*step)} in all' if p.steps else '')
+    steps = (f'{p.steps//learning.epochs:,} steps, {p.steps:,} in all, on {n:,} videos' if p.steps
+        else 'as many steps as the videos make')
     fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p.batches.items())
-    clip, learning, step = recipe.clip, recipe.learning, p.bound/FRACTION
-    lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {order.batch*order.accumulate} to a step; '
+    lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {p.batch*learning.accumulate} to a step; '
         f'{recipe.sampling.clips} clips of {clip["length"]} frames (stride {clip["stride"]}) of {clip["size"]} px, '
-        f'{" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; {learning.optimizer}, learning '
-        f'rate {learning.lr:g}',
-        f'first steps: {walked}',
+        f'{" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; {learning.optimizer}, '
+        f'learning rate {learning.lr:g}', f'first steps: {first}',
         f'memory of a step in {dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with --activation-checkpointing; '
         f'largest batch: {fits}',
-        f'time on an A100: {step:.3f} s a step{whole(step)} (computed: {p.step:,.0f} GFLOP, at {FRACTION:.0%} of '
+        f'time on an A100: {seconds(p.bound/FRACTION)} (computed: {p.step:,.0f} GFLOP, at {FRACTION:.0%} of '
         'what its data sheet allows)']
     if manifest and (training_device(recipe, machine.device).type=='cuda' or p.step <= CPU_GFLOP):
-        here = seconds_per_step(recipe, manifest, machine, 4.)
-        lines.append(f'time here: {here:.3g} s a step{whole(here)} (measured)')
+        lines.append(f'time here: {seconds(seconds_per_step(recipe, manifest, machine, 4.))} (measured)')
     return '\n'.join(lines)
 
 def _duration(s:float)->str:
@@ -625,15 +595,13 @@ def describe_budget(
     batch, groups = recipe.learning.batch//processes, getattr(recipe.method, 'groups', None)
     one = override(recipe, batch=batch, **({'groups': max(1, groups//processes)} if groups else {}))
     cuda, options = machine.place().type=='cuda', (machine.dtype, machine.activation_checkpointing)
-    trace = trace_step(one, *options, videos=videos)
-    here = torch.cuda.get_device_properties(torch.cuda.current_device()) if cuda else None
-    sizes = {f'this {here.name}': here.total_memory} if here else GPUS
+    trace, sizes = trace_step(one, *options, videos=videos), GPUS
+    if cuda: sizes = {f'this {torch.cuda.get_device_name()}': torch.cuda.get_device_properties().total_memory}
     fits = ', '.join(f'{largest_batch(one, n, *options, videos)} ({gpu})' for gpu,n in sizes.items())
     again = 'with recomputation' if machine.activation_checkpointing else 'activations kept'
     lines = [f'memory of a step ({batch} videos, {machine.dtype}, {again}): '
         f'{memory(one, *options, videos=videos, ahead=cuda)}',
         f'largest batch: {fits}; {trace.flops.sum()/1e9:,.0f} GFLOP a step']
-    if machine.workers:
-        shared = shared_memory(trace.raw, machine.workers, batch).bytes
-        lines.append(f'shared memory of {machine.workers} workers: up to {_in_gb(shared)} in /dev/shm')
+    _, shared = shared_memory(trace.raw, machine.workers)
+    if shared: lines.append(f'shared memory of {machine.workers} workers: up to {_in_gb(shared)} in /dev/shm')
     return '\n'.join(lines)

@@ -23,6 +23,7 @@ from ..data.views import Views, streams, tvl1_live
 from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
 from ..names import error_in_words, load_object
 from ..nets.backbones import create
+from ..nets.heads import GaussianHead
 from ..training.loop import ResumableBatchSampler, TrainError, loader, make_optimizer, steps, warmup_cosine
 from ..training.machine import Machine, pick_device
 
@@ -84,6 +85,9 @@ def build(
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
         batches = BlankBatches(recipe, videos, classes or 101)
+        if getattr(recipe.method, 'mixture', 0) and not networks: # a Gaussian head that was trained before
+            encoder:Any = create(recipe.backbone)
+            networks = {'encoder': encoder, 'gaussian': GaussianHead(encoder.dim)}
         method = build_method(recipe, videos, videos, classes, networks)
     else:
         clips = training_clips(recipe, videos, machine.cache, rows)
