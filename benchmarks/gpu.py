@@ -30,11 +30,12 @@ def jobs(name: str, out: Path, scratch: Path) -> dict[str, tuple[Path, list]]:
     def file(job, kind='json'): return out/f'{job}-{name}.{kind}'
     script = [sys.executable]
     test = Path(sys.executable).with_name('nbdev_test')
-    cells = ['05_augment', '07_motion', '21_train']
+    cells = ['library/augmentation', 'lessons/02_motion', 'library/loop']
     return {
         'checks': (file('checks'), [*script, HERE/'gpu.py', '--checks', file('checks')]),
-        **{f'cells-{room}': (file(f'cells-{room}', 'txt'), [test, '--path', HERE.parent/'nbs'/f'{room}.ipynb',
-            '--flags', 'cuda', '--do_print', '--n_workers', '0']) for room in cells},
+        **{f'cells-{Path(page).name}': (file(f'cells-{Path(page).name}', 'txt'), [test, '--path',
+            HERE.parent/'nbs'/f'{page}.ipynb', '--flags', 'cuda', '--do_print', '--n_workers', '0'])
+            for page in cells},
         'step': (file('step'), [*script, HERE/'step.py', '--device', 'cuda', '--profile',
             '--out', file('step')]),
         'memory': (file('memory'), [*script, HERE/'memory.py', '--device', 'cuda', '--out', file('memory')]),
@@ -62,21 +63,18 @@ def do(job: str, file: Path, command: list, scratch: Path) -> bool:
 def two_steps(recipe, device: str, dtype: str):
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
-    from vssl_nb.runs.dry_run import recipe_batches
-    from vssl_nb.runs.parts import build_method, lr_schedule, training_views
-    from vssl_nb.training.machine import DTYPES
-    from vssl_nb.training.loop import make_optimizer
+    from vssl_nb.runs.parts import build
     from vssl_nb.training.loop import TrainingState, fit
-    batches, learning = recipe_batches(recipe), recipe.learning
-    g = torch.Generator().manual_seed(0)
+    from vssl_nb.training.machine import DTYPES
+    parts, g = build(recipe, 64, torch.device(device)), torch.Generator().manual_seed(0)
+    batches, order = parts.batches, parts.batches.batch_sampler
+    order.total = order.per_epoch = 2
     batches.frames = lambda shape: torch.randint(256, shape, generator=g, dtype=torch.uint8)
     batches.pin = torch.Tensor.pin_memory if device == 'cuda' else (lambda x: x)
-    run = TrainingState(build_method(recipe, 64), None)
-    run.method.to(device)
-    run.opt = make_optimizer(run.method, learning.optimizer, learning.lr, learning.weight_decay)
+    run = TrainingState(parts.method, parts.optimizer)
     results = []
     try:
-        for result in fit(run, batches, training_views(recipe), lr_schedule(recipe), device, DTYPES[dtype]):
+        for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
             if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
             results.append(result.read())
             # the first step sets up; in the second, making the CPU wait raises
@@ -90,8 +88,7 @@ def two_steps(recipe, device: str, dtype: str):
 def checks(out: Path):
     "Waits, numbers and memory of real steps, beside what was known without a GPU."
     import torch
-    from vssl_nb.runs.budget import memory
-    from vssl_nb.runs.dry_run import dry_run
+    from vssl_nb.runs.budget import dry_run, trace_step
     from vssl_nb.methods.recipes import find, override
     found: dict = {'what': 'benchmarks/gpu.py --checks', 'date': time.strftime('%Y-%m-%d'),
         'machine': machine('cuda'), 'recipes': {}}
@@ -101,11 +98,11 @@ def checks(out: Path):
         here, most = two_steps(recipe, 'cuda', 'float32')
         cpu, _ = two_steps(recipe, 'cpu', 'float32')
         half, _ = two_steps(recipe, 'cuda', 'bfloat16')
-        computed = memory(recipe, dtype='float32').total
+        computed = int(trace_step(recipe, 'float32').total.max())
         apart = max(abs(a[k] - b[k])/max(abs(b[k]), 1e-6) for a, b in zip(here, cpu) for k in b)
         found['recipes'][name] = {'batch': batch, 'cuda': here, 'cpu': cpu, 'bfloat16': half,
             'apart': apart, 'bytes': most, 'bytes_computed': computed,
-            'operations': dry_run(recipe).operations}
+            'waits': dry_run(recipe).waits}
         print(f'{name}: no wait in a step; {apart:.1e} from the CPU; {most/1e9:.2f} GB, '
             f'{computed/1e9:.2f} were computed')
     out.write_text(json.dumps(found, indent=1) + '\n')

@@ -24,7 +24,7 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from unittest import mock
@@ -53,20 +53,17 @@ def forget_peak() -> None: Path('/proc/self/clear_refs').write_text('5')
 def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     "Two steps of the loop itself."
     import torch
-    from vssl_nb.runs.dry_run import recipe_batches
-    from vssl_nb.runs.parts import build_method, lr_schedule, training_views
-    from vssl_nb.training.machine import DTYPES, checkpoint_activations
-    from vssl_nb.training.loop import make_optimizer
+    from vssl_nb.runs.parts import build
     from vssl_nb.training.loop import TrainingState, fit
-    how = recipe.learning
-    method = build_method(recipe, 100).to(device)
-    checkpoint_activations(method.encoder, again)
-    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay,
-        how.sgd_momentum))
-    batches = recipe_batches(recipe)
+    from vssl_nb.training.machine import DTYPES, checkpoint_activations
+    parts = build(recipe, 100, torch.device(device))
+    checkpoint_activations(parts.method.encoder, again)
+    batches, order = parts.batches, parts.batches.batch_sampler
+    order.total = order.per_epoch = 2
     batches.frames = lambda shape: torch.full(shape, 7, dtype=torch.uint8) # memory that is really used
     if device == 'cuda': batches.pin = lambda x: x.pin_memory()
-    for result in fit(run, batches, training_views(recipe), lr_schedule(recipe), device, DTYPES[dtype]):
+    run = TrainingState(parts.method, parts.optimizer)
+    for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
         result.read()
         after_step()
 
@@ -130,9 +127,10 @@ def measure(case: dict, way: str) -> dict:
 
 
 def computed(case: dict, device: str) -> int:
-    from vssl_nb.runs.budget import memory
+    from vssl_nb.runs.budget import trace_step
     gpu = device == 'cuda'
-    return memory(recipe_of(case), 'bfloat16' if gpu else 'float32', case['again'], ahead=gpu).total
+    trace = trace_step(recipe_of(case), 'bfloat16' if gpu else 'float32', case['again'])
+    return sum(trace.peak(gpu).values())
 
 
 def compare(device: str, cases: list[dict]) -> list[dict]:
@@ -148,26 +146,24 @@ def compare(device: str, cases: list[dict]) -> list[dict]:
     return rows
 
 
-def table() -> list[dict]:
-    "The plan of every recipe; those that differ in name, data or views of the same size take the same walks."
+def table(recipes: list) -> list[dict]:
+    "The plan of each (recipe, videos); those that differ in name, data or views of one size share traces."
     from vssl_nb.runs.budget import plan
-    from vssl_nb.methods.recipes import RECIPES
     rows = []
-    for recipe in RECIPES.values():
-        rows.append(asdict(plan(recipe)))
+    for recipe, videos in recipes:
+        rows.append(asdict(plan(recipe, videos=videos)))
         print(f"{recipe.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
     return rows
 
 
-def finetunings() -> list[dict]:
-    "The plan of every fine-tuning of an S3D on UCF101 split 1."
-    from vssl_nb.runs.dry_run import plan_finetuning
+def tables() -> dict[str, list[dict]]:
+    "Of every recipe, and of every fine-tuning of an S3D on UCF101 split 1."
+    from vssl_nb.methods.recipes import RECIPES, find
+    from vssl_nb.runs.budget import VIDEOS
     from vssl_nb.runs.finetuning import TRAININGS
-    rows = []
-    for how in TRAININGS.values():
-        rows.append(asdict(plan_finetuning(how)))
-        print(f"{how.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
-    return rows
+    s3d, n = find('infonce-ucf101-rgb'), VIDEOS['UCF101']
+    trainings = [(replace(t.recipe(s3d), name=t.name), t.learned(n)) for t in TRAININGS.values()]
+    return {'rows': table([(r, None) for r in RECIPES.values()]), 'finetunings': table(trainings)}
 
 
 def machine(device: str) -> dict:
@@ -193,7 +189,7 @@ def main():
         child(json.loads(a.child))
         return
     cases = [c for c in CASES if not a.only or c['backbone'] in a.only]
-    rows = {'rows': table(), 'finetunings': finetunings()} if a.table else {'rows': compare(a.device, cases)}
+    rows = tables() if a.table else {'rows': compare(a.device, cases)}
     if a.out:
         Path(a.out).write_text(json.dumps({'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
             'command': ' '.join(sys.argv), 'machine': machine(a.device)} | rows, indent=1) + '\n')

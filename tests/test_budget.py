@@ -1,19 +1,25 @@
-"Computed memory against processes that really train, and against real tensors with autograd's own engine."
+"""The budget of a step against processes that really train, torch's own counters and real tensors; every recipe
+and fine-tuning takes its first steps on a pretended GPU, where each mistake is found with its line."""
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
-from vssl_nb.training import loop
-from vssl_nb.runs.budget import GPUS, RESERVE, MemoryWatch, largest_batch, memory, plan, trace_of, trace_step
-from vssl_nb.runs.dry_run import plan_finetuning
-from vssl_nb.runs.finetuning import TRAININGS
-from vssl_nb.runs.pretended_gpu import PretendedGPU
+from vssl_nb import cli
+from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.methods.recipes import RECIPES, find, override
+from vssl_nb.nets.backbones import BACKBONES
+from vssl_nb.runs.budget import VIDEOS, MemoryWatch, PretendedGPU, WrongDevice, dry_run, forecast
+from vssl_nb.runs.budget import largest_batch, plan, trace_step
+from vssl_nb.runs.finetuning import TRAININGS
+from vssl_nb.runs.parts import build
+from vssl_nb.ssl import memory
+from vssl_nb.training import loop
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))
@@ -41,15 +47,38 @@ def test_kept_results_are_within_15_percent(script):
 
 
 @pytest.mark.parametrize('name, again', (('infonce-toy-rgb', False), ('ubernce-toy-rgb', True)))
-def test_real_tensors_come_and_go_as_pretended_ones(script, monkeypatch, name, again):
-    "The loop itself, its second step, with the engine that is written in C++."
+def test_real_tensors_come_and_go_as_those_without_numbers(script, monkeypatch, name, again):
+    "The loop itself, its second step."
     recipe = override(find(name), batch=4, **({'queue': 8} if find(name).method.queue else {}))
     monkeypatch.setattr(loop, 'keep_memory', lambda: False)
     begin = []
-    with MemoryWatch('cpu') as watch:
+    with MemoryWatch(Tensor) as watch:
         script.train(recipe, again, 'cpu', 'float32', lambda: begin.append(len(watch.operations)))
-    real = trace_of(watch, begin[0]).total.max()
-    assert memory(recipe, 'float32', again, ahead=False).total == pytest.approx(real, rel=.02)
+    real = watch.trace(begin[0]).total.max()
+    computed = trace_step(recipe, 'float32', again).peak(ahead=False)
+    assert sum(computed.values()) == pytest.approx(real, rel=.02)
+
+
+def test_flops_are_those_of_torchs_own_counter():
+    from torch.utils.flop_counter import FlopCounterMode
+    recipe = override(find('infonce-toy-rgb'), batch=4)
+    method = build(recipe, 100).method
+    shape = (4, 2, 3, recipe.sampling.length, recipe.size, recipe.size)
+    ids = torch.arange(4)
+    with FlopCounterMode(display=False) as counted:
+        loss, _ = method({'rgb': torch.rand(shape, generator=torch.Generator().manual_seed(0)), 'label': ids,
+            'source': ids, 'row': ids, 'step': 0, 'progress': 0.})
+        loss.backward()
+    seen = trace_step(recipe, 'float32')
+    trained = seen.flops[(seen.parts == 'forward') | (seen.parts == 'backward')].sum()
+    assert trained == pytest.approx(counted.get_total_flops(), rel=1e-6)
+
+
+def test_half_precision_halves_what_is_kept():
+    "Activations of a GPU's autocast: convolutions, BatchNorm, ReLU and pooling in bfloat16."
+    recipe = override(find('infonce-ucf101-rgb'), backbone='tiny', batch=8, groups=2)
+    half, whole = (trace_step(recipe, dtype).peak()['activations'] for dtype in ('bfloat16', 'float32'))
+    assert .5*whole <= half < .6*whole # of each feature map; masks and statistics are as large as ever
 
 
 def test_waiting_for_a_gpu(script):
@@ -62,12 +91,13 @@ def test_waiting_for_a_gpu(script):
         assert script.on_gpu({'again': False}) == {'measured': 7, 'reserved': 9}
 
 
-def test_largest_batch_of_a_published_recipe():
-    "One walk says it, and a walk with that batch agrees."
-    recipe = find('infonce-ucf101-rgb')
-    n = largest_batch(recipe, GPUS['80 GB'])
-    assert n % recipe.method.groups == 0 and n >= recipe.learning.batch
-    assert memory(recipe, batch=n).total == pytest.approx(RESERVE.left(GPUS['80 GB']), rel=.02)
+def test_largest_batch_fills_the_gpu():
+    "One trace gives it, and a trace with that batch agrees."
+    recipe = override(find('infonce-ucf101-rgb'), backbone='tiny')
+    n = largest_batch(recipe, 10e9)
+    assert n % recipe.method.groups == 0 and n > recipe.learning.batch
+    assert trace_step(recipe, batch=n).total.max() == pytest.approx((10e9 - 1e9)/1.1, rel=.02)
+    assert largest_batch(recipe, 1e12) == recipe.method.queue and not largest_batch(recipe, 1e9)
 
 
 def test_the_kept_table_is_of_these_recipes():
@@ -82,23 +112,137 @@ def test_the_kept_table_is_of_these_recipes():
 def test_the_kept_table_has_every_fine_tuning():
     rows = {r['name']: r for r in json.loads((ROOT/'results/budget.json').read_text())['finetunings']}
     assert list(rows) == list(TRAININGS), 'python benchmarks/memory.py --table --out results/budget.json'
-    now = asdict(plan_finetuning(TRAININGS['clean_linear']))
-    assert now.pop('memory') == pytest.approx(rows['clean_linear']['memory'], rel=.01)
+    training = TRAININGS['clean_linear']
+    now = asdict(plan(training.recipe(find('infonce-ucf101-rgb')), videos=training.learned(VIDEOS['UCF101'])))
+    assert now['memory'] == pytest.approx(rows['clean_linear']['memory'], rel=.01)
     assert now['batches'] == {k: tuple(v) for k, v in rows['clean_linear']['batches'].items()}
     assert now['hours'] == pytest.approx(rows['clean_linear']['hours'], rel=.01)
 
 
-def test_flops_are_those_of_torchs_own_counter():
-    from torch.utils.flop_counter import FlopCounterMode
-    from vssl_nb.runs.parts import build_method
-    recipe = override(find('infonce-toy-rgb'), batch=4)
-    method = build_method(recipe, 100)
-    shape = (4, 2, 3, recipe.sampling.length, recipe.size, recipe.size)
-    ids = torch.arange(4)
-    with FlopCounterMode(display=False) as counted:
-        loss, _ = method({'rgb': torch.rand(shape, generator=torch.Generator().manual_seed(0)), 'label': ids,
-            'source': ids, 'row': ids, 'step': 0, 'progress': 0.})
-        loss.backward()
-    seen = trace_step(recipe, 'float32')
-    sums = seen.sums(seen.flops)
-    assert sums['forward'] + sums['backward'] == pytest.approx(counted.get_total_flops(), rel=1e-6)
+def different():
+    "Recipes that differ in what they do in a step, not only in name, data, backbone, batch, length or rate."
+    seen = {}
+    for r in RECIPES.values():
+        calm = replace(r.learning, epochs=1, lr=0., drops=(), warmup=0., schedule='steps', batch=1)
+        same = replace(r, name='', about='', dataset='', learning=calm, test_clips=1, backbone='tiny')
+        calm = {'temperature': 1., 'momentum': .5, 'bank_momentum': .5}
+        method = replace(r.method, **{k: v for k, v in calm.items() if hasattr(r.method, k)})
+        # the length of a queue, the rows drawn from a bank and how many are mined change no operation
+        if getattr(method, 'queue', 0): method = replace(method, queue=1)
+        if hasattr(method, 'negatives'): method = replace(method, negatives=1, topk=method.topk[:1])
+        if getattr(method, 'miner', '')=='cascade': # nor do the numbers of a cascade
+            kept = tuple(o for o in method.miner_options if not o.startswith(('stages=', 'ratio=')))
+            method = replace(method, miner_options=kept)
+        seen.setdefault(astuple(replace(same, method=method)) + (type(r.method).__name__,), r.name)
+    return list(seen.values())
+
+
+@pytest.mark.parametrize('name', different())
+def test_recipes(name):
+    "Their own method, clips, augmentation and optimizer; the networks in the next test."
+    seen = dry_run(override(find(name), backbone='tiny'))
+    waits = getattr(find(name).method, 'until_full', '') == 'wait'
+    assert seen.learned == (not waits, True) and not seen.waits
+
+
+@pytest.mark.parametrize('name', sorted({r.backbone for r in RECIPES.values()} - {'tiny'}))
+def test_their_networks(name):
+    recipe = next(r for r in RECIPES.values() if r.backbone == name and r.method.name != 'coclr')
+    assert name in BACKBONES and not dry_run(override(recipe, batch=8)).waits
+
+
+def test_float32_and_live_flow():
+    recipe = override(find('coclr-ucf101-flow-cycle1'), backbone='tiny')
+    assert dry_run(recipe, 'float32').learned == (False, True)
+    recipe = override(find('infonce-ucf101-flow'), backbone='tiny', flow='live', batch=4, groups=2)
+    assert dry_run(recipe).learned == (True, True)
+
+
+def test_recomputation_is_computed_twice():
+    "As the budget sees it: more FLOP, fewer activations; the dry run goes on."
+    recipe = override(find('infonce-ucf101-rgb'), backbone='tiny')
+    whole, again = (trace_step(recipe, activation_checkpointing=a) for a in (False, True))
+    assert 1.1*whole.flops.sum() < again.flops.sum() < 1.5*whole.flops.sum()
+    assert again.peak()['activations'] < .8*whole.peak()['activations']
+    assert dry_run(recipe, activation_checkpointing=True).learned == (True, True)
+
+
+@pytest.mark.parametrize('name', TRAININGS)
+def test_finetuning(name):
+    seen = dry_run(TRAININGS[name].recipe(override(find('infonce-ucf101-rgb'), backbone='tiny')))
+    assert seen.learned == (True, True) and not seen.waits
+
+
+def item(x): return x + float(x.sum().item())*0
+def condition(x): return x if bool((x > 2).any()) else x*1
+def cpu_index(x): return x[torch.arange(len(x))]
+def pageable(x): return x*torch.ones(1, 1).to(x.device)
+def not_pinned(x): return x*torch.ones(1, 1).to(x.device, non_blocking=True)
+def mask(x): return x + x[x > 0].sum()*0
+def unpinned(x): return x + torch.zeros(x.shape[1:])
+def listed(x): return x + sum(x[0].tolist()[:1])*0
+
+
+def first_line(recipe):
+    "Of what the dry run complains about."
+    try: return next(iter(dry_run(recipe).waits), '')
+    except WrongDevice as e: return str(e)
+
+
+@pytest.mark.parametrize('mistake',
+    [item, condition, cpu_index, pageable, not_pinned, mask, unpinned, listed])
+@pytest.mark.parametrize('where', [
+    (infonce, 'with_queue', 'infonce-laptop-rgb'), (infonce, 'in_batch', 'infonce-toy-residual'),
+    (ubernce, 'with_labels', 'ubernce-toy-rgb'), (coclr, 'with_mined', 'coclr-laptop-rgb-cycle1'),
+    (simclr, 'nt_xent_pairs', 'simclr-toy-rgb'),
+    (memory, 'l2_normalize', 'infonce-laptop-rgb')])
+def test_mistakes_are_found(where, mistake):
+    "Each is put into the step of a method, by its place in the code, and nothing else is changed."
+    room, function, name = where
+    recipe = override(find(name), batch=4, backbone='tiny')
+    real = getattr(room, function)
+
+    def spoiled(*args, **kwargs):
+        made = real(*args, **kwargs)
+        return (mistake(made[0]), *made[1:]) if isinstance(made, tuple) else mistake(made)
+    with mock.patch.object(room, function, spoiled): line = first_line(recipe)
+    assert f'test_budget.py, line {mistake.__code__.co_firstlineno}' in line
+
+
+@pytest.mark.parametrize('change', [
+    ('memory.Queue.full', property(lambda queue: bool(queue.filled == queue.size))),
+    ('loop.step_optimizer', lambda opt, clip_norm:
+        torch.tensor(float(opt.param_groups[0]['params'][0].detach().sum()))),
+    ('loop.to_device', lambda batch, device: {k: v.to(device) if isinstance(v, torch.Tensor) else v
+        for k, v in batch.items()}),
+    ('loop.average_running', lambda method: next(method.buffers()).cpu())])
+def test_mistakes_in_the_loop_are_found(change):
+    where, new = change
+    room, *path = where.split('.')
+    owner = {'memory': memory, 'loop': loop}[room]
+    for name in path[:-1]: owner = getattr(owner, name)
+    recipe = override(find('coclr-laptop-rgb-cycle1'), batch=4, backbone='tiny')
+    with mock.patch.object(owner, path[-1], new): assert 'test_budget.py' in first_line(recipe)
+
+
+def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
+    "A wait takes time and is no mistake: exit code 0. A tensor of the CPU is one: exit code 2."
+    real, command = infonce.with_queue, ['dry-run', 'infonce-laptop-rgb', '--set', 'backbone=tiny', 'batch=4']
+
+    def spoiled(mistake):
+        return mock.patch.object(infonce, 'with_queue', lambda *a: (mistake(real(*a)[0]), *real(*a)[1:]))
+    with spoiled(item): assert not cli.main(command)
+    out = capsys.readouterr().out
+    assert f'test_budget.py, line {item.__code__.co_firstlineno}' in out and 'warning: the CPU waits' in out
+    assert 'memory of a step' in out and 'time on an A100' in out
+    with spoiled(unpinned): assert cli.main(command) == 2
+    assert f'test_budget.py, line {unpinned.__code__.co_firstlineno}' in capsys.readouterr().err
+
+
+def test_the_dataset_is_that_of_the_recipe():
+    "And not the second word of its name."
+    small = dict(backbone='tiny', size=32, length=8, batch=8)
+    text = forecast(override(find('coclr-cpr-ucf101-rgb-cycle1'), **small))
+    assert 'as many steps as the videos make' in forecast(override(find('infonce-laptop-rgb'), **small))
+    assert f'on {VIDEOS["UCF101"]:,} videos' in text and ' in all (computed' in text
+    assert {r.dataset for r in RECIPES.values()} == {*VIDEOS, 'any'}

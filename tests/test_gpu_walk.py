@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vssl_nb.runs.pretended_gpu import PretendedGPU
+from vssl_nb.runs.budget import PretendedGPU, WaitForDevice
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))
@@ -130,7 +130,6 @@ def test_checks_hear_a_wait(tmp_path, monkeypatch):
     "Torch's alarm is on in the second step; here the pretended GPU answers it."
     import gpu
 
-    from vssl_nb.runs import pretended_gpu
     from vssl_nb.methods import recipes
     from vssl_nb.methods import infonce
     recipe = recipes.override(recipes.find('infonce-laptop-rgb'), backbone='tiny', size=32, length=8, batch=4)
@@ -139,7 +138,7 @@ def test_checks_hear_a_wait(tmp_path, monkeypatch):
         sim, match = real(*args)
         return sim + sim.sum().item()*0, match
     with mock.patch.object(infonce, 'with_queue', asks), PretendedGPU(strict=False):
-        with pytest.raises(pretended_gpu.WaitForDevice): gpu.two_steps(recipe, 'cuda', 'float32')
+        with pytest.raises(WaitForDevice): gpu.two_steps(recipe, 'cuda', 'float32')
 
 
 def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
@@ -153,7 +152,7 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, 'do', job)
     args = ('--out', done, '--scratch', tmp_path/'s')
     assert run_main(gpu, *args) == 1
-    everything = ['checks', 'cells-05_augment', 'cells-07_motion', 'cells-21_train', 'step', 'memory',
+    everything = ['checks', 'cells-augmentation', 'cells-02_motion', 'cells-loop', 'step', 'memory',
         'flow', 'toyfull', 'cotrain']
     assert asked == everything
     assert run_main(gpu, *args, '--only', 'step', 'flow') == 1 and asked == [*everything, 'flow']
@@ -194,30 +193,37 @@ class WithoutComparisons(ast.NodeTransformer):
         return node
 
 
-def rooms_with_cuda_cells():
-    return [p.stem for p in sorted((ROOT/'nbs').glob('*.ipynb')) if '"#| cuda\\n' in p.read_text()]
+def pages_with_cuda_cells():
+    return [p for p in sorted((ROOT/'nbs').rglob('*.ipynb')) if '"#| cuda\\n' in p.read_text()]
 
 
-@pytest.mark.parametrize('room', rooms_with_cuda_cells())
-def test_cuda_cells(room, monkeypatch):
+def test_every_page_with_cuda_cells_has_a_job(tmp_path):
+    import gpu
+    jobs = gpu.jobs('x', tmp_path, tmp_path)
+    assert {p for _, command in jobs.values() for p in command if str(p).endswith('.ipynb')} == {
+        *pages_with_cuda_cells()}
+
+
+@pytest.mark.parametrize('page', pages_with_cuda_cells(), ids=lambda page: page.stem)
+def test_cuda_cells(page, monkeypatch):
     "The cells before run as they are; those of the GPU on the pretended one, without their comparisons."
     monkeypatch.chdir(ROOT/'nbs')
     monkeypatch.setenv('IN_TEST', '1')
     monkeypatch.setenv('MPLBACKEND', 'agg')
-    cells = json.loads(Path(f'{room}.ipynb').read_text())['cells']
+    cells = json.loads(page.read_text())['cells']
     here, walked = {'__name__': '__main__', 'show': None}, 0
     for i, cell in enumerate(cells):
         source = ''.join(cell['source'])
         if cell['cell_type'] != 'code' or source.startswith(('#| eval', '#| slow')): continue
         if '#| cuda' not in source:
-            exec(compile(source, f'{room}, cell {i}', 'exec'), here)
+            exec(compile(source, f'{page.stem}, cell {i}', 'exec'), here)
             continue
         tree = ast.fix_missing_locations(WithoutComparisons().visit(ast.parse(source)))
         identity = lambda f=None, **kw: f or identity
         if 'tvl1' in here: here['tvl1'] = replace(here['tvl1'], scales=2, warps=1, outer=1, inner=6)
         with PretendedGPU(strict=False), mock.patch('torch.compile', identity), \
                 mock.patch('torch.nn.Module.compile', lambda net, **kw: None):
-            exec(compile(tree, f'{room}, cell {i}', 'exec'), here)
+            exec(compile(tree, f'{page.stem}, cell {i}', 'exec'), here)
         walked += 1
         if not any('#| cuda' in ''.join(c['source']) for c in cells[i+1:]): break
     assert walked

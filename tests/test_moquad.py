@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import torch
@@ -15,9 +16,9 @@ from vssl_nb.training.checkpoints import load
 from vssl_nb.training.distributed import run_distributed
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.parts import build_method, training_clips
-from vssl_nb.runs.budget import trace_step
-from vssl_nb.runs.dry_run import dry_run
+from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.data.manifest import read
+from vssl_nb.methods import moquad
 from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, difference
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
@@ -156,10 +157,11 @@ pixels = SimpleNamespace(draw=draw, apply=apply)
 
 
 def test_a_dry_run_walks_both_stages():
-    seen = dry_run(find('moquad-toy'))
-    assert seen.learned == (True, True)
-    never = dry_run(override(find('moquad-toy'), appearance_task=0.)) # quadruples only: hard negatives, ranks
-    assert seen.operations[0] < never.operations[0] and seen.operations[1] == never.operations[1]
+    with mock.patch.object(moquad, 'quadruple_loss', wraps=moquad.quadruple_loss) as loss:
+        seen = dry_run(find('moquad-toy'))
+    assert seen.learned == (True, True) and not seen.waits
+    appearance, quadruples = ((call.args[2], call.args[5] > 0) for call in loss.call_args_list)
+    assert (appearance, quadruples) == (('n', False), ('p', True)) # the positive; are there hard negatives?
     assert {'top1', 'rank_positive', 'rank_n', 'rank_nn'} <= {*seen.logs}
 
 

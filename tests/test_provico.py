@@ -9,10 +9,9 @@ import pytest
 import torch
 from house import NBS, cells
 
-from vssl_nb.runs.budget import trace_step
+from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.training.checkpoints import load, read_encoder, read_heads
 from vssl_nb.cli import parse
-from vssl_nb.runs.dry_run import dry_run
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit

@@ -15,7 +15,7 @@ from vssl_nb.measure import features
 from vssl_nb.papers import published
 from vssl_nb.nets.backbones import BACKBONES, create
 from vssl_nb.training.distributed import GroupBatchNorm, group_batchnorm
-from vssl_nb.runs.dry_run import dry_run, dry_run_finetuning
+from vssl_nb.runs.budget import dry_run
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
@@ -136,13 +136,14 @@ def at_its_size(name): # a recipe of the paper with this network and the clips i
 @pytest.mark.parametrize('name', ['r3d18', 'r3d50_cvrl'])
 def test_a_recipe_takes_them(name):
     "Two steps on the pretended GPU; the CPU never waits, everything learns."
-    assert dry_run(at_its_size(name), activation_checkpointing=name == 'r3d18').learned == (True, True)
+    seen = dry_run(at_its_size(name), activation_checkpointing=name == 'r3d18')
+    assert seen.learned == (True, True) and not seen.waits
 
 
 def test_recomputation_pays_in_a_step():
     "What the budget says of a step, beside what the network keeps by shapes alone."
     recipe, net = at_its_size('r2plus1d_iic'), BACKBONES['r2plus1d_iic'].shapes()
-    whole, again = (budget.memory(recipe, activation_checkpointing=a).total for a in (False, True))
+    whole, again = (budget.trace_step(recipe, activation_checkpointing=a).total.max() for a in (False, True))
     kept = backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved
     net.activation_checkpointing = True
     saved = 8*(kept - backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved)/2 # eight clips in bfloat16
@@ -150,8 +151,9 @@ def test_recomputation_pays_in_a_step():
 
 
 def test_a_finetuning_takes_them():
-    how = TRAININGS['cpr_finetune']
-    assert dry_run_finetuning(how, 'c3d', activation_checkpointing=True).learned == (True, True)
+    recipe = TRAININGS['cpr_finetune'].recipe(override(find('infonce-ucf101-rgb'), backbone='c3d'))
+    seen = dry_run(recipe, activation_checkpointing=True)
+    assert seen.learned == (True, True) and not seen.waits
 
 
 def test_published_numbers_know_them():

@@ -16,7 +16,7 @@ import threading
 import time
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -117,16 +117,21 @@ class DryRunCommand:
     activation_checkpointing:bool=False # compute activations twice instead of keeping them
 
     def run(self):
-        recipe, fields = find(self.recipe_name), changes(self.set)
-        from .runs.dry_run import forecast, forecast_finetuning
+        recipe, fields, videos = find(self.recipe_name), changes(self.set), None
+        from .runs.budget import VIDEOS
         from .runs.finetuning import preset
-        from .runs.pretended_gpu import WaitForDevice, WrongDevice
-        try:
-            if self.finetune:
-                print(forecast_finetuning(preset(self.finetune, **fields), recipe.backbone, self.dtype,
-                    activation_checkpointing=self.activation_checkpointing))
-            else: print(forecast(override(recipe, **fields), self.dtype, self.activation_checkpointing))
-        except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{self.recipe_name}: {e}') from None
+        if self.finetune:
+            training = preset(self.finetune, **fields)
+            recipe = replace(training.recipe(recipe), name=training.name)
+            videos = training.learned(VIDEOS['UCF101'])
+        else: recipe = override(recipe, **fields)
+        print_forecast(recipe, self.dtype, self.activation_checkpointing, videos)
+
+def print_forecast(recipe:Recipe, *options, **named)->None: # of `runs.budget.forecast`
+    "Print what a training will do and take; `Mistake` names the line that would fail on a GPU."
+    from .runs.budget import WrongDevice, forecast
+    try: print(forecast(recipe, *options, **named))
+    except WrongDevice as e: raise Mistake(f'{recipe.name}: {e}') from None
 
 TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
@@ -282,16 +287,12 @@ def manifest_there(data:Path)->Any: # the `manifest.Manifest`
 def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
     "Print what training a recipe on a manifest will do and take."
     from .methods.recipes import refuse_unfit
-    from .runs.dry_run import forecast, with_clock
     from .runs.parts import training_videos
     from .runs.pretraining import views_ready
-    from .runs.pretended_gpu import WaitForDevice, WrongDevice
     refuse_unfit(recipe, training_videos(recipe, manifest))
     views_ready(recipe, manifest, options.device)
-    n = len(manifest.select('train', recipe.split))
-    try: plan = forecast(recipe, options.dtype, options.activation_checkpointing, n)
-    except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{recipe.name}: {e}') from None
-    print(with_clock(plan, recipe, manifest, options.machine()))
+    print_forecast(recipe, options.dtype, options.activation_checkpointing,
+        len(manifest.select('train', recipe.split)), manifest, options.machine())
 
 def try_pretraining(options:Pretrain, out:Path)->None:
     "Print what `pretrain` will do and take."
@@ -515,16 +516,12 @@ def try_finetuning(options:Finetune)->None:
     "Print what `finetune` will do and take."
     if not is_first(): return
     if options.data: manifest_there(options.data)
-    from .runs.dry_run import forecast_finetuning
     from .runs.finetuning import networks_of, starting_point
-    from .runs.pretended_gpu import WaitForDevice, WrongDevice
     t, training = starting_point(options.source, options.preset, options.data, options.split,
         changes(options.set))
     networks_of(t, training) # refuses a run without a Gaussian head
-    m = t.manifest
-    try: print(forecast_finetuning(training, t.about['backbone'], options.dtype, len(m.labels),
-        options.activation_checkpointing, len(m.select('train', t.split))))
-    except (WaitForDevice, WrongDevice) as e: raise Mistake(f'{options.source}: {e}') from None
+    print_forecast(replace(training.recipe(t.recipe), name=training.name), options.dtype,
+        options.activation_checkpointing, training.learned(len(t.manifest.select('train', t.split))))
 
 @dataclass(kw_only=True)
 class Predict(ReadingOptions):

@@ -51,11 +51,13 @@ class BlankBatches:
     )->dict[str,Any]: # as a loader gives it
         "One batch, as if it lay in pinned memory."
         ids = torch.tensor([position for _,position in keys])
-        B, (V,T,S), rng = len(ids), self.shape, np.random.default_rng(ids.tolist())
+        B, (V,T,S), few = len(ids), self.shape, min(len(ids), 128) # more videos are augmented as these are
+        rng = np.random.default_rng(ids[:few].tolist())
         shapes = {'clips': (B,V,T,S,S,3), 'flow': (B,V,T,S,S,3), 'pair': (B,V,2,T,S,S)}
         tensors = {s: self.frames(shapes[s]) for s in self.load} | {'label': ids % self.classes} | {
             k: ids.clone() for k in ('source', 'row', 'index')}
-        augment = default_collate([self.draw(rng, V, T, *FRAME) for _ in range(B)])
+        drawn = default_collate([self.draw(rng, V, T, *FRAME) for _ in range(few)])
+        augment = {k: x[torch.arange(B) % few] for k,x in drawn.items()}
         return {k: self.pin(x) for k,x in tensors.items()} | {'augment': augment, 'bad': []}
 
 FRAME = (240, 320) # height and width of the videos that blank clips are cut from, pixels
@@ -74,8 +76,9 @@ class Parts:
 
 def build(
     recipe:Recipe,
-    videos:Manifest|int, # the dataset; or a number of training videos that need not exist: then clips are blank
-    device:torch.device=torch.device('cpu'), # batches for a GPU lie in page-locked memory
+    videos:Manifest|int, # the dataset; or a number of training videos that need not exist: blank clips
+    # batches for a GPU lie in page-locked memory; where clips are blank, the method is moved there
+    device:torch.device=torch.device('cpu'),
     machine:Machine=Machine(), # workers and cache are read here
     networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
     rows:Sequence[int]|None=None, # of the manifest to train on; None: the training part of the recipe's split
@@ -84,11 +87,9 @@ def build(
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
-        batches = BlankBatches(recipe, videos, classes or 101)
-        if getattr(recipe.method, 'mixture', 0) and not networks: # a Gaussian head that was trained before
-            encoder:Any = create(recipe.backbone)
-            networks = {'encoder': encoder, 'gaussian': GaussianHead(encoder.dim)}
-        method = build_method(recipe, videos, videos, classes, networks)
+        batches:Any = BlankBatches(recipe, videos, classes or 101)
+        networks = networks or blank_networks(recipe)
+        method = build_method(recipe, videos, videos, classes or 101, networks).to(device)
     else:
         clips = training_clips(recipe, videos, machine.cache, rows)
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
@@ -99,6 +100,14 @@ def build(
         learning.sgd_momentum, learning.decay_bias)
     return Parts(recipe, clips, batches, training_views(recipe), method, optimizer, lr_schedule(recipe),
         learning.clip_norm)
+
+def blank_networks(recipe:Recipe)->dict[str,nn.Module]: # argument of the method -> network
+    "Networks of a recipe before any training, with a Gaussian head where its method takes one from a run."
+    networks:dict[str,Any] = {name: create(recipe.backbone, seed=recipe.seed) for name in recipe.networks}
+    method = load_object(recipe.method.method, f'the method {recipe.method.name}')
+    if 'gaussian' in inspect.signature(method).parameters:
+        networks['gaussian'] = GaussianHead(networks['encoder'].dim)
+    return networks
 
 def training_clips(
     recipe:Recipe,
