@@ -71,46 +71,28 @@ class InfoNCESettings(QueueSettings):
 _toy_rgb = Recipe(
     name='infonce-toy-rgb',
     about='InfoNCE in the batch on the frames of the toy videos; about a minute on one core',
-    dataset='toy', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored',
-    flow_flip='negate', flow_colour='none',
-    backbone='tiny', size=32, test_clips=5, seed=0,
+    dataset='toy', view='rgb', backbone='tiny', size=32, test_clips=5,
     sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
-    augment=Augment(colour='all', area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8,
-        brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
-        grey=0.2, grey_mode='clip', permute=0.5, blur=0., sigma=(0.1, 2.)),
-    method=InfoNCESettings(dim_hidden=None, dim=128, queue=0, momentum=0.99, momentum_schedule='fixed',
-        temperature=0.1, bn='sync', groups=None),
-    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, sgd_momentum=0.9,
-        batch=32, accumulate=1, epochs=14, schedule='cosine', drops=(), gamma=0.1, warmup=1.),
-)
-_toy_residual = replace(_toy_rgb, name='infonce-toy-residual', view='residual',
-    about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core',
-    learning=replace(_toy_rgb.learning, epochs=8))
-_toy_flow = replace(_toy_rgb, name='infonce-toy-flow', view='flow',
-    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core',
-    learning=replace(_toy_rgb.learning, epochs=4))
-_toy_longer = replace(_toy_rgb, name='infonce-toy-rgb-longer',
+    augment=Augment(area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8,
+        brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, grey=0.2, permute=0.5, blur=0.),
+    method=InfoNCESettings(queue=0, momentum=0.99, temperature=0.1),
+    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, batch=32, epochs=14, schedule='cosine',
+        warmup=1.))
+_toy_residual = override(_toy_rgb, name='infonce-toy-residual', view='residual', epochs=8,
+    about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core')
+_toy_flow = override(_toy_rgb, name='infonce-toy-flow', view='flow', epochs=4,
+    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core')
+_toy_longer = override(_toy_rgb, name='infonce-toy-rgb-longer', epochs=28, warmup=0.,
     about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
-        'begin with --init-from infonce-toy-rgb',
-    learning=replace(_toy_rgb.learning, epochs=28, warmup=0.))
+        'begin with --init-from infonce-toy-rgb')
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a002
-_laptop_rgb = Recipe(
-    name='infonce-laptop-rgb',
+_laptop_rgb = override(_toy_rgb, name='infonce-laptop-rgb',
     about='InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU',
-    dataset='any', split=1, view='rgb', residual='plain', residual_scale=0.1, flow='stored',
-    flow_flip='negate', flow_colour='none',
-    backbone='small', size=64, test_clips=10, seed=0,
-    sampling=Sampling(clips=2, length=16, stride=2, pad='first', last='all', same=0.),
-    augment=Augment(colour='all', area=(0.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0.5, # b8
-        jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
-        grey=0.2, grey_mode='clip', # b8; grey per clip, as the authors describe it
-        permute=0., blur=0.5, sigma=(0.1, 2.)),
-    method=InfoNCESettings(dim_hidden=None, dim=128, queue=512, momentum=0.99, # b2: dim 128
-        momentum_schedule='fixed', temperature=0.07, bn='sync', groups=None), # b2: T 0.07
-    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, # b9: Adam, 1e-3, 1e-5
-        batch=16, accumulate=1, epochs=30, schedule='cosine', drops=(), gamma=0.1, warmup=1.),
-)
+    dataset='any', backbone='small', size=64, test_clips=10, stride=2,
+    area=(0.2, 1.), flip=0.5, permute=0., blur=0.5, # b8, with grey per clip as the authors describe it
+    queue=512, temperature=0.07, # b2: dim 128, T 0.07
+    lr=1e-3, batch=16, epochs=30) # b9: Adam, 1e-3, weight decay 1e-5
 _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
 OWN_VIDEOS = 'own-videos'
@@ -123,9 +105,7 @@ _own_videos = replace(_laptop_rgb, name=OWN_VIDEOS, test_clips=5,
 _ucf101_rgb = Recipe(
     name='infonce-ucf101-rgb',
     about='InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1',
-    dataset='UCF101', split=1, seed=0, test_clips=10, # b9: split 1, seed 0
-    view='rgb', residual='plain', residual_scale=0.1,
-    flow='stored', flow_flip='negate', flow_colour='none', # not used by this view
+    dataset='UCF101', split=1, seed=0, test_clips=10, view='rgb', # b9: split 1, seed 0
     backbone='s3d', size=128, # supplement 1.1; released code: --net s3d --img_dim 128
     sampling=Sampling(clips=2, length=32, stride=1, # released code: --seq_len 32 --ds 1
         pad='first', last='released', # released code, b7
@@ -133,35 +113,29 @@ _ucf101_rgb = Recipe(
     augment=Augment(colour='released', # b8: each of two clips with 0.3, one of two equal clips always
         area=(0.2, 1.), aspect=(3/4, 4/3), crop='released', flip=0.5, # b8: RandomSizedCrop, bottom_area 0.2
         jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
-        grey=0.2, grey_mode='flicker', permute=0., blur=0.5, sigma=(0.1, 2.)), # b8
-    method=InfoNCESettings(dim_hidden=None, dim=128, # supplement, Table 1: FC-1024, ReLU, FC-128
-        queue=2048, momentum=0.999, momentum_schedule='fixed', temperature=0.07, # supplement 1.3
+        grey=0.2, grey_mode='flicker', blur=0.5, sigma=(0.1, 2.)), # b8
+    method=InfoNCESettings(dim=128, # supplement, Table 1: FC-1024, ReLU, FC-128
+        queue=2048, momentum=0.999, temperature=0.07, # supplement 1.3
         bn='shuffle', groups=2), # released code, b2: shuffled between 2 GPUs
-    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, sgd_momentum=0.9, # b9
-        batch=64, accumulate=1, # README: 2 GPUs x 32
-        epochs=300, schedule='steps', drops=(250., 280.), # README: --epochs 300 --schedule 250 280
-        gamma=0.1, warmup=0.),
-)
-_k400_rgb = replace(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
+    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, # b9
+        batch=64, # README: 2 GPUs x 32
+        epochs=300, schedule='steps', drops=(250., 280.), gamma=.1)) # README: --epochs 300 --schedule 250 280
+_k400_rgb = override(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
     about='InfoNCE of CoCLR on the frames of Kinetics-400 (released code)',
-    method=replace(_ucf101_rgb.method, queue=16384, groups=4), # supplement 1.3; README: 4 GPUs
-    learning=replace(_ucf101_rgb.learning, batch=128)) # README: 4 GPUs x 32; 300 epochs, drops 250 and 280
+    queue=16384, groups=4, batch=128) # supplement 1.3; README: 4 GPUs x 32; 300 epochs, drops 250 and 280
 # the same script, network, augmentation and schedule (b8, b9)
 _ucf101_flow = replace(_ucf101_rgb, name='infonce-ucf101-flow', view='flow',
     # b6: TV-L1 at the size of the video; b8: u keeps its sign, colours change as those of RGB
-    flow='stored', flow_flip='released', flow_colour='released',
+    flow_flip='released', flow_colour='released',
     about='InfoNCE of CoCLR on the optical flow of UCF101 (released code); '
         'the released weights reach 45.2 % R@1') # b10
 _k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewise
-    flow='stored', flow_flip='released', flow_colour='released', # b6, b8
+    flow_flip='released', flow_colour='released', # b6, b8
     about='InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)')
-_toyfull_rgb = replace(_ucf101_rgb, name='infonce-toyfull-rgb', dataset='toyfull', seed=0,
-    test_clips=3,
-    about='InfoNCE with S3D on the frames of the full-size toy; for a GPU',
-    sampling=replace(_ucf101_rgb.sampling, last='all', same=0.),
-    augment=replace(_toy_rgb.augment, area=(0.5, 1.)),
-    method=replace(_ucf101_rgb.method, temperature=0.1, groups=4),
-    learning=replace(_ucf101_rgb.learning, epochs=20, schedule='cosine', drops=(), warmup=1.))
+_toyfull_rgb = override(replace(_ucf101_rgb, augment=_toy_rgb.augment), name='infonce-toyfull-rgb',
+    about='InfoNCE with S3D on the frames of the full-size toy; for a GPU', dataset='toyfull',
+    test_clips=3, last='all', same=0., area=(0.5, 1.), temperature=0.1, groups=4, epochs=20,
+    schedule='cosine', drops=(), warmup=1.)
 _toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
     about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
 _toyfull_flow = replace(_toyfull_rgb, name='infonce-toyfull-flow', view='flow',
@@ -194,25 +168,22 @@ _toy_simclr = replace(find('infonce-toy-rgb'), name='simclr-toy-rgb',
 _ucf101_simclr = Recipe(
     name='simclr-ucf101-r3d18',
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %", # Table 4
-    dataset='UCF101', split=1, seed=0, test_clips=10, # ours
-    view='rgb', residual='plain', residual_scale=0.1, # residual: not used by this view
+    dataset='UCF101', test_clips=10, view='rgb', # ours
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
     sampling=Sampling(clips=2, length=16, stride=1, # MoQuad 4.1: 16 frames; stride: open, as in its recipes
         pad='loop', last='all', same=0.), # CVRL's code repeats a short video
-    augment=Augment(colour='all', area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
+    augment=Augment(area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
         jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, # CVRL's code, strength 1
-        grey=0.2, grey_mode='clip', permute=0., blur=0.5, sigma=(0.1, 2.)), # CVRL; its blur: 1 and 0.1
-    method=SimCLRSettings(dim_hidden=None, dim=128, temperature=0.1), # head: open; T: CVRL's code
+        grey=0.2, blur=0.5), # CVRL; its blur of 1 for one clip and 0.1 for the other is 0.5 for both here
+    method=SimCLRSettings(dim=128, temperature=0.1), # head: open; T: CVRL's code
     learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
         weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
-        schedule='cosine', drops=(), gamma=0.1, warmup=5., accumulate=1), # 4.1; warm-up: open, CVRL's
-)
-_k400_simclr = replace(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
-    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
-    learning=replace(_ucf101_simclr.learning, epochs=200)) # MoQuad 4.1
-publish(SimCLRSettings, _toy_simclr, replace(_toy_simclr, name='simclr-toy-residual', view='residual',
-    about='SimCLR on the frame differences of the toy videos; less than a minute on one core',
-    learning=find('infonce-toy-residual').learning), _ucf101_simclr, _k400_simclr)
+        schedule='cosine', warmup=5.)) # 4.1; warm-up: open, CVRL's
+_k400_simclr = override(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
+    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs", epochs=200) # MoQuad 4.1
+publish(SimCLRSettings, _toy_simclr, override(_toy_simclr, name='simclr-toy-residual', view='residual',
+    about='SimCLR on the frame differences of the toy videos; less than a minute on one core', epochs=8),
+    _ucf101_simclr, _k400_simclr)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e70001
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +198,8 @@ class UberNCESettings(QueueSettings):
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e7a001
 def _uber(base:str, name:str, about:str, method:dict[str,Any]={}, **learning)->Recipe: # from one of InfoNCE
     r = find(base)
-    settings = UberNCESettings(**dict(form='mean_log') | vars(r.method) | method) # b3: mean of logs
-    return replace(r, name=name, about=about, method=settings, learning=replace(r.learning, **learning))
+    r = replace(r, method=UberNCESettings(**vars(r.method) | method))
+    return override(r, name=name, about=about, **learning)
 
 publish(UberNCESettings,
     _uber('infonce-ucf101-rgb', 'ubernce-ucf101-rgb', # b3: no command is given; InfoNCE's
@@ -281,9 +252,8 @@ def coclr_recipe(
     **learning, # likewise
 )->Recipe:
     "A phase of co-training that begins where InfoNCE ends."
-    released = dict(topk=5, same_source='positive', until_full='wait', drop_own=0.9) # b4
-    settings = CoCLRSettings(**released | vars(base.method) | dict(mining_view=mining_view) | method)
-    return replace(base, name=name, about=about, method=settings, learning=replace(base.learning, **learning))
+    settings = CoCLRSettings(**vars(base.method) | dict(mining_view=mining_view) | method)
+    return override(replace(base, method=settings), name=name, about=about, **learning)
 
 def coclr_phases(
     data:str, # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
@@ -409,23 +379,19 @@ IIC_CROP = 112*112/(128*171) # b11: a random square of 112 px from frames of 128
 _ucf101_iic = Recipe(
     name='iic-ucf101-residual',
     about='IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1',
-    dataset='UCF101', split=1, seed=0, test_clips=10, # README: 10 clips of a video
-    view='rgb', residual='wrapped', residual_scale=0.1, normalisation='none', # b11; the scale is not used
-    flow='stored', flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
+    dataset='UCF101', test_clips=10, # README: 10 clips of a video
+    view='rgb', residual='wrapped', normalisation='none', # b11
+    flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
     backbone='r3d18_iic', size=112, # b11
     sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='all', same=0.), # b11: 16 frames
-    augment=Augment(colour='all', area=(IIC_CROP,)*2, aspect=(1., 1.), crop='torchvision', # b11
-        flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., # b11: no colour
-        grey=0., grey_mode='clip', permute=0., blur=0., sigma=(0.1, 2.)), # b11
-    method=IICSettings(second_view='residual', intra='shuffle', negatives=1024, temperature=0.07, # b11
-        bank_momentum=0.5, bank_start='uniform', normalise=False, intra_gradient=False, # b11
-        mask_own=False, miner=None, head=None, bn='sync', groups=None), # b11
+    augment=Augment(area=(IIC_CROP,)*2, aspect=(1., 1.), crop='torchvision', # b11
+        flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., grey=0., blur=0.), # no colour
+    method=IICSettings(), # b11, as each of its fields
     learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16, # b11
-        accumulate=1, epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2, warmup=0.)) # b11
+        epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2)) # b11
 
-def _iic(name:str, about:str, base:Recipe=_ucf101_iic, learning:dict[str,Any]|None=None, **method)->Recipe:
-    return replace(base, name=name, about=about, method=replace(base.method, **method),
-        learning=replace(base.learning, **(learning or {})))
+def _iic(name:str, about:str, base:Recipe=_ucf101_iic, **fields)->Recipe:
+    return override(base, name=name, about=about, **fields)
 
 _IIC = [_ucf101_iic,
     _iic('iic-ucf101-residual-repeat', 'IIC on UCF101: frames, their differences, frozen clips (released '
@@ -440,17 +406,15 @@ _IIC = [_ucf101_iic,
 # %% ../../nbs/lessons/14_iic.ipynb #14e7a002
 _CYCLES = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; their length is ours: that of IIC's training
 _CASCADE = cascade_options(7, .5) # section 4.2: 7 stages, ratio 0.5
-_toy_iic = replace(find('infonce-toy-rgb'), name='iic-toy',
+_toy_iic = override(find('infonce-toy-rgb'), name='iic-toy', clips=1,
     about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',
-    sampling=replace(find('infonce-toy-rgb').sampling, clips=1),
     method=IICSettings(negatives=256, temperature=0.1, normalise=True,
-        intra_gradient=True, mask_own=True), # as released it learns nothing here
-    learning=replace(find('infonce-toy-rgb').learning, epochs=14))
+        intra_gradient=True, mask_own=True)) # as released it learns nothing here
 _IIC += [
     _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; '
-        'paper: 46.2 % R@1', learning=_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
+        'paper: 46.2 % R@1', **_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
     _iic('iic-cpr-ucf101-residual-fixed', 'CPR on IIC: as long, 5 positives throughout; '
-        'paper: 36.2 % R@1', learning=_CYCLES, topk=(5,), **_CASCADE),
+        'paper: 36.2 % R@1', **_CYCLES, topk=(5,), **_CASCADE),
     _toy_iic, _iic('iic-cpr-toy', 'CPR on IIC on the toy videos: 1 to 5 positives', _toy_iic,
         topk=(1, 2, 3, 4, 5), **cascade_options(3, .5))]
 publish(IICSettings, *_IIC)
@@ -516,12 +480,11 @@ def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), distu
     **learning)->Recipe: # `disturbed`: has the positive another appearance?
     settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
     looks = (1,)*disturbed + tuple(i for i,n in enumerate(settings.clips) if n=='nn')
-    return replace(r, name=name, about=about, method=settings,
-        sampling=replace(r.sampling, clips=len(settings.clips), motion='speed' if own else 'none',
-            motion_clips=tuple(range(2, len(settings.clips))), speeds=(1, 2)), # RSPNet: 1 and 2
-        augment=replace(r.augment, appearance='rad_inter' if looks else 'none', appearance_clips=looks,
-            windows=5, strength=strength), # section 4.1
-        learning=replace(r.learning, **learning))
+    return override(r, name=name, about=about, method=settings, clips=len(settings.clips),
+        motion='speed' if own else 'none', motion_clips=tuple(range(2, len(settings.clips))),
+        speeds=(1, 2), # RSPNet: 1 and 2
+        appearance='rad_inter' if looks else 'none', appearance_clips=looks, windows=5, # section 4.1
+        strength=strength, **learning)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a002
 _MOQUAD_ROWS = {('ucf101', 'R3D-18'): 'tables 1, 3 to 6', ('ucf101', 'S3D-G'): 'table 1',
@@ -538,15 +501,8 @@ _MOQUAD += [_moquad(find('infonce-toy-rgb'), f'moquad-toy-rung{i}',
     f'Ladder of MoQuad on the toy videos, rung {i}: {words}', own, disturbed, _PLAIN, strength=(.3, .7),
     epochs=24, lr=2e-3 if disturbed else 1e-3)
     for i,(words,own,disturbed) in enumerate(_RUNGS)]
-_ucf101_base = find('infonce-ucf101-rgb')
-_MOQUAD_PAPER = replace(_ucf101_base, size=224, # section 4.1
-    # section 4.1; stride open; CVRL repeats a short video: one that stands still would have no speed
-    sampling=replace(_ucf101_base.sampling, length=16, stride=1, pad='loop', last='all', same=0.),
-    # CVRL (its released code); its blur of 1 for one clip and 0.1 for the other is 0.5 for all here
-    augment=replace(_ucf101_base.augment, colour='all', crop='torchvision', area=(.3, 1.), aspect=(.5, 2.),
-        brightness=.8, contrast=.8, saturation=.8, hue=.2, grey_mode='clip'),
-    learning=replace(_ucf101_base.learning, optimizer='lars', lr=3.2, batch=256, schedule='cosine', drops=(),
-        warmup=5., weight_decay=1e-6)) # section 4.1; CVRL: 5 epochs of warm-up, weight decay 1e-6
+# its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still had no speed)
+_MOQUAD_PAPER = find('simclr-ucf101-r3d18')
 _MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
     f'moquad-{short}-{net.removesuffix("_cvrl")}', f'MoQuad on {dataset} with {words} (paper, {row})',
     epochs=epochs)
@@ -590,15 +546,13 @@ class ProViCoSettings(Settings):
         refuse_batches(recipe)
 
 # %% ../../nbs/lessons/17_provico.ipynb #17e7a001
-_provico_base = find('infonce-ucf101-rgb')
-_PROVICO_PAPER = replace(_provico_base, backbone='r3d18', size=112, # section 4.2
-    sampling=replace(_provico_base.sampling, length=16, stride=1, last='all', same=0.), # section 4.2
+_PROVICO_PAPER = override(find('infonce-ucf101-rgb'), method=ProViCoSettings(),
+    backbone='r3d18', size=112, length=16, stride=1, last='all', same=0., # section 4.2
     # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
-    augment=replace(_provico_base.augment, area=(IIC_CROP,)*2, aspect=(1., 1.), colour='all',
-        crop='torchvision', flip=0., jitter=0., grey=0., grey_mode='clip', blur=0.),
-    method=ProViCoSettings(),
-    learning=replace(_provico_base.learning, lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(),
-        warmup=20., weight_decay=0.)) # section 4.2; weight decay: none is said
+    area=(IIC_CROP,)*2, aspect=(1., 1.), colour='all', crop='torchvision', flip=0., jitter=0., grey=0.,
+    grey_mode='clip', blur=0.,
+    lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(), warmup=20., # section 4.2
+    weight_decay=0.) # none is said
 _PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_cvrl")}', dataset=dataset,
     about=f'ProViCo on {dataset} with {words} (paper, {row})', backbone=net)
     for short,dataset,net,words,row in (
@@ -606,14 +560,12 @@ _PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_c
         ('ucf101', 'UCF101', 'r2plus1d18', 'R(2+1)D-18', 'table 2, appendix tables 1 to 3'),
         ('k400', 'Kinetics-400', 'r3d18', 'R3D-18', 'tables 1 to 3'),
         ('k400', 'Kinetics-400', 'r2plus1d18', 'R(2+1)D-18', 'tables 1 and 2'))]
-_PROVICO += [replace(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224, # table 2
-    about='ProViCo on UCF101 with R3D-50 (paper, table 2)',
-    augment=replace(_PROVICO_PAPER.augment, area=(224*224/(256*342),)*2), # the same share; open
-    learning=replace(_PROVICO_PAPER.learning, batch=512)), # table 2
-    replace(find('infonce-toy-residual'), name='provico-toy', # numbers: ours
+_PROVICO += [override(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224, # table 2
+    about='ProViCo on UCF101 with R3D-50 (paper, table 2)', batch=512, # table 2
+    area=(224*224/(256*342),)*2), # the same share; open
+    override(find('infonce-toy-residual'), name='provico-toy', epochs=12, weight_decay=0., # numbers: ours
     about='ProViCo on the frame differences of the toy videos; two minutes on one core',
-    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.),
-    learning=replace(find('infonce-toy-residual').learning, epochs=12, weight_decay=0.))]
+    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.))]
 publish(ProViCoSettings, *_PROVICO)
 
 # %% ../../nbs/library/supervised.ipynb #5a000006
