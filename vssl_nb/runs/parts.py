@@ -121,8 +121,9 @@ def training_clips(
         return partial(random_clips, **sampling), training_draw(group), group.size
     if rows is None: rows = manifest.select('train', recipe.split)
     groups = {name: part(group) for name,group in recipe.groups.items()}
-    return TrainClips(manifest, rows, *groups.pop(''), recipe.seed, cache=cache, same=recipe.sampling.same,
-        load=training_streams(recipe), groups=groups)
+    sample, draw, size = groups.pop('')
+    return TrainClips(manifest, rows, sample, draw, size, recipe.seed, cache=cache,
+        same=recipe.sampling.same, load=training_streams(recipe), groups=groups)
 
 def training_streams(recipe:Recipe)->tuple[str,...]: # of `data.datasets.STREAMS`
     "The streams that a worker decodes."
