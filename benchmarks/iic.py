@@ -60,8 +60,8 @@ def measured(encoder, manifest, recipe, cache) -> dict:
     "R@1 on each view, and on both side by side."
     def see(view, part):
         found = extract(encoder.eval(), manifest, part, recipe.split, view,
-            encoder_protocol(encoder_about(recipe), clips=3), machine=Machine('cpu', cache=cache, progress=False),
-            **view_options(recipe))
+            encoder_protocol(encoder_about(recipe), clips=3),
+            machine=Machine('cpu', cache=cache, progress=False), **view_options(recipe))
         return replace(found, x=F.normalize(found.x, dim=1))
     seen = {v: [see(v, part) for part in ('test', 'train')] for v in VIEWS}
     seen['both'] = [replace(a, x=torch.cat([a.x, b.x], 1)) for a, b in zip(*seen.values())]

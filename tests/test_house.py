@@ -15,6 +15,7 @@ from house import (CLOSED, COLLAPSED, EXPORT, LIBRARY, NBS, ROOT, cells, closes,
     folds, is_exported, moves, name_of, notebooks, places, readme, section, sections, small, stored,
     typed_numbers, unfolded, without_places)
 
+from vssl_nb import show
 from vssl_nb.papers.published import CLAIMS
 
 BIN = Path(sys.executable).parent
@@ -138,12 +139,18 @@ def test_checks_do_not_stand_between_idea_and_result():
     assert not wrong, '\n'.join(['fold them, or begin with #| hide:', *wrong])
 
 
+def makes_a_picture(name):
+    "Does this function of `show` return one, rather than draw on a `Diagram` or save a file?"
+    function = getattr(show, name)
+    return name != 'save_picture' and show.Diagram not in getattr(function, '__annotations__', {}).values()
+
+
 def lost_pictures(source):
     "Calls of `show.…` as a statement of their own that is not the last: Jupyter shows only the last."
     body = ast.parse(re.sub(r'^[%!].*$', '', source, flags=re.M)).body
     lines = [n.value for n in body[:-1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
     called = [ast.unparse(n.func) for n in lines]
-    return [name for name in called if name.startswith('show.') and name != 'show.save_picture']
+    return [m[0] for name in called if (m := re.match(r'show\.(\w+)', name)) and makes_a_picture(m[1])]
 
 
 def test_no_picture_is_lost():
@@ -151,7 +158,7 @@ def test_no_picture_is_lost():
         if c['cell_type'] == 'code' for name in lost_pictures(c['source'])]
     assert not lost, f'give them to display(), or to a cell of their own: {lost}'
     assert lost_pictures('show.bars(x)\nprint(1)') == ['show.bars']
-    assert not lost_pictures('a = 1\nshow.bars(x)')
+    assert not lost_pictures('a = 1\nshow.bars(x)') and not lost_pictures('show.box(d, 1, 2, 3, 4)\nprint(1)')
 
 
 def test_the_question_stands_before_the_code():

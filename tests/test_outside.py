@@ -56,7 +56,8 @@ class Mirror(nn.Module):
         agree = sum(F.cosine_similarity(a.float(), b.float()).mean() for a, b in zip(p, t))/2
         return 2 - 2*agree, {'agree': agree.detach()}
 
-    def after_step(self, batch): ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
+    def after_step(self, batch):
+        ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
 ''',
     'parts.py': '''
 import torch
@@ -172,7 +173,8 @@ def test_their_miner_and_view_in_our_method(lab):
 
 
 @pytest.mark.parametrize('args, words', [
-    (['--method', 'lab.settings:Mirror'], ["'lab.settings:Mirror': lab.settings", "has no 'Mirror'", "did you mean 'MirrorSettings'?"]),
+    (['--method', 'lab.settings:Mirror'],
+        ["'lab.settings:Mirror': lab.settings", "has no 'Mirror'", "did you mean 'MirrorSettings'?"]),
     (['--method', 'nowhere:Settings'], ["there is no module 'nowhere'"]),
     (['--view', 'lab.parts:gradiant'], ["did you mean 'gradient'?"]),
     (['--view', 'residul'], ["did you mean 'residual'?"]),

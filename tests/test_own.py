@@ -179,11 +179,13 @@ NUMBERS = {'videos': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'foun
     (dict(one_frame=.95), 'That is usual for short trainings on plain frames', 'yes'),
     (dict(one_frame=.95), 'train a second run with --view residual', 'yes'),
     (dict(one_frame=.75), 'Most of what it calls alike', 'yes'),
-    (dict(one_frame=.5), 'Some of what it calls alike, 50 %, it would call alike from one frozen frame as well '
+    (dict(one_frame=.5),
+        'Some of what it calls alike, 50 %, it would call alike from one frozen frame as well '
         '(random weights: 90 %)', 'yes'),
     (dict(one_frame=.1), 'Hardly any of what it calls alike', 'yes'),
     (dict(one_frame=None), 'The colours alone explain 10 % of its similarities.', 'yes'),
-    (dict(siblings=12, sibling_r1=.9, sibling_r1_random=.5), 'one of the same source for 90 % of the 12', 'yes'),
+    (dict(siblings=12, sibling_r1=.9, sibling_r1_random=.5),
+        'one of the same source for 90 % of the 12', 'yes'),
     (dict(label_r1=.5, label_r1_random=.4, label_chance=.1), 'probe RUN.', 'yes'),
     (dict(label_r1=.5, label_r1_random=.4, label_chance=.1, test_videos=0), 'they need a test part', 'yes')])
 def test_words(changed, words, learned):

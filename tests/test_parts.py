@@ -1,4 +1,4 @@
-"A recipe becomes objects once: fields meet the functions that take them, and a method from outside finds its place."
+"A recipe becomes objects once: fields meet the functions that take them, also in a method from outside."
 import inspect
 from dataclasses import fields
 
@@ -48,7 +48,8 @@ def test_parts_for_videos_that_need_not_exist():
     parts = build(override(find('iic-toy'), batch=8), 1000)
     batch = parts.views(next(iter(parts.batches)))
     assert parts.clips is None and len(batch['label']) == 8 and parts.method(batch)[0].isfinite()
-    assert any(1000 in t.shape for t in parts.method.state_dict().values()), 'a bank with a row for each video'
+    shapes = [t.shape for t in parts.method.state_dict().values()]
+    assert any(1000 in shape for shape in shapes), 'a bank with a row for each video'
 
 
 def test_parts_refuse_what_does_not_fit(manifest):
@@ -56,4 +57,5 @@ def test_parts_refuse_what_does_not_fit(manifest):
         build(override(find('infonce-toy-rgb'), batch=5000), manifest)
     with pytest.raises(RecipeError, match='smaller than batch'):
         build(override(find('infonce-toy-rgb'), batch=8, queue=4), manifest)
-    with pytest.raises(ValueError, match='did you mean'): build_method(override(find('infonce-toy-rgb'), backbone='tinny'))
+    with pytest.raises(ValueError, match='did you mean'):
+        build_method(override(find('infonce-toy-rgb'), backbone='tinny'))

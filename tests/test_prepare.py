@@ -596,7 +596,8 @@ def test_what_official_lists_hold(tmp_path):
         'A_b_wave_f_nm_np1_fr_med_1.avi 2 \r\nC_wave_u_cm_np10_ba_bad_2.avi 0 \r\n')
     assert [e['split1'] for e in prepare._hmdb51([official], 'val').entries.values()] == ['train', 'test', '']
     names = ('A_b_wave_f_nm_np1_fr_med_0', 'C_wave_u_cm_np10_ba_bad_2', 'other')
-    assert [prepare._hmdb51_source(f'wave/{n}.avi', 'wave') for n in names] == ['wave/A_b', 'wave/C', 'wave/other']
+    sources = [prepare._hmdb51_source(f'wave/{n}.avi', 'wave') for n in names]
+    assert sources == ['wave/A_b', 'wave/C', 'wave/other']
     sheet = put(tmp_path/'val.csv',
         'label,youtube_id,time_start,time_end,split\nair drumming,-_a-Bc_dE0_,10,20,val\n')
     for video in ('x/-_a-Bc_dE0_.mp4', '-_a-Bc_dE0__000010_000020.mp4'): # the same entry by either name
@@ -619,7 +620,8 @@ def test_a_dataset_with_a_broken_file_again_and_again(tmp_path):
     for name,t in names.items(): encode(tmp_path/f'wave/{name}.mp4', walk(t))
     put(tmp_path/'wave/B_wave_u_cm_np1_ba_bad_0.avi', 'this was a video')
     put(tmp_path/'lists/wave_test_split1.txt', '\n'.join(f'{n}.avi {part}' for n,part in
-        {**dict.fromkeys([*names][:2], 1), 'B_wave_u_cm_np1_ba_bad_0': 2, 'C_wave_u_cm_np1_ba_bad_0': 2}.items()))
+        {**dict.fromkeys([*names][:2], 1), 'B_wave_u_cm_np1_ba_bad_0': 2,
+            'C_wave_u_cm_np1_ba_bad_0': 2}.items()))
     done = prepare_dataset('hmdb51', tmp_path, progress=False)
     first,log = (tmp_path/'manifest.csv').read_bytes(),(tmp_path/'.prepare/probes.jsonl').read_text().split()
     assert (done.missing, done.extra) == (['wave/c_wave_u_cm_np1_ba_bad_0'], ['wave/new.mp4'])
@@ -646,14 +648,17 @@ def test_copies(tmp_path, monkeypatch, caplog):
     given = (('a/long.avi', 20, 'ok'), ('b/other.avi', 9, 'ok'), ('a/broken.avi', 0, 'is not a video'))
     rows = [Row(v, frames=n, fps=25., width=96, height=64, status=s) for v,n,s in given]
     made,remark = make_copies(tmp_path, rows, 32, progress=False)
-    assert [(r.video, r.frames, r.width, r.height) for r in made] == [('copies_short32/a/long.mp4', 20, 48, 32),
-        ('copies_short32/b/other.mp4', 9, 48, 32), ('a/broken.avi', 0, 96, 64)]
+    assert [(r.video, r.frames, r.width, r.height) for r in made] == [
+        ('copies_short32/a/long.mp4', 20, 48, 32), ('copies_short32/b/other.mp4', 9, 48, 32),
+        ('a/broken.avi', 0, 96, 64)]
     assert remark.startswith('2 copies of short side 32 px: ')
-    assert make_copies(tmp_path, [replace(rows[0], frames=21)], 32, progress=False)[0][0].video == 'a/long.avi'
+    other = make_copies(tmp_path, [replace(rows[0], frames=21)], 32, progress=False)[0][0]
+    assert other.video == 'a/long.avi'
     assert 'its copy has 20 frames and it has 21; remove copies_short32/a/long.mp4' in caplog.text
     monkeypatch.setattr(manifest, 'probe', None)
     monkeypatch.setattr(prepare, 'transcode', None)
-    assert make_copies(tmp_path, rows, 32, progress=False) == (made, remark) # nothing is made or decoded again
+    # nothing is made or decoded again
+    assert make_copies(tmp_path, rows, 32, progress=False) == (made, remark)
 
 
 # a folder of one's own, again and again
@@ -705,8 +710,8 @@ def test_what_was_filled_in_stays_and_what_is_new_is_added(films, decoded):
     rows = {r.video: r for r in second.rows}
     assert (second.added, second.renewed, second.moved, second.gone) == (['day4_a.mp4'], ['day1_b.mp4'],
         {'day3_b.mp4': 'indoors/day3_b.mp4'}, ['day2_a.mp4'])
-    assert [rows[v].label for v in ('day1_b.mp4', 'day2_a.mp4', 'indoors/day3_b.mp4', 'day4_a.mp4')] == ['walk',
-        'stand', 'walk', '']
+    videos = ('day1_b.mp4', 'day2_a.mp4', 'indoors/day3_b.mp4', 'day4_a.mp4')
+    assert [rows[v].label for v in videos] == ['walk', 'stand', 'walk', '']
     assert (rows['day1_b.mp4'].frames, rows['day2_a.mp4'].status) == (20, GONE)
     assert (films/'manifest.csv').read_text().splitlines()[1].endswith(',seen by A')
     decoded.clear()
@@ -776,8 +781,8 @@ def test_a_split_by_source():
     assert {r.split1 for r in more if r.source == 'run/b'} == {'test'} and not shared(more)
     late = Row('run/b9.mp4', 'run', 'run/b', frames=9, width=8, height=8)
     assert cut_split([*more, late], .2)[0] == [*more, replace(late, split1='test')]
-    assert cut_split(more, .5)[1][0] == ('split 1 is filled already and stays as it is; empty the column to cut '
-        'another')
+    assert cut_split(more, .5)[1] == [
+        'split 1 is filled already and stays as it is; empty the column to cut another']
     bad = [replace(r, status='is broken') if r.source == 'run/a' else r for r in TABLE]
     assert 2 <= sum(r.split1 == 'test' and r.status == 'ok' for r in cut_split(bad, .2)[0]) <= 6
     tiny = [Row(f'{c}/{i}.mp4', c, f'{c}/{i}', frames=9, width=8, height=8) for c in 'xy' for i in range(2)]
