@@ -686,10 +686,10 @@ class TrainClips(Dataset):
     )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
         "The clips of one row; what is loaded does not change what is drawn."
         r, item = self.manifest.rows[row], _names(self.manifest, row)
-        own = {'': (self.sample, self.draw, self.size)} # drawn first: further groups do not change it
-        for name,(sample,draw,size) in (own | self.groups).items():
+        first = {'': (self.sample, self.draw, self.size)} # drawn first: further groups do not change it
+        for name,(sample,augmented,size) in (first | self.groups).items():
             numbers, how = _one_window(sample(r.frames, rng), 0. if name else self.same, rng)
-            augment = draw(rng, *numbers.shape, r.height, r.width, **how)
+            augment = augmented(rng, *numbers.shape, r.height, r.width, **how)
             check_drawn(augment, len(numbers))
             made = self._videos.read(row, numbers, augment['box'], size, self.load) | {'augment': augment}
             item |= {f'{k}_{name}' if name else k: v for k,v in made.items()}

@@ -8,7 +8,8 @@ __all__ = ['LEVELS_MIXED', 'SHARES_MASKED', 'mixed_clips', 'masked_clips', 'vide
 # %% ../../nbs/lessons/18_uncertainty.ipynb #e8b89650
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from tqdm.auto import tqdm
 from ..data.manifest import Manifest
 from ..data.views import Views
 from .features import ProtocolClips, check_suffix, clips_together, encoder_protocol, frozen
-from .features import open_encoder, read_items, trusted, videos_of, write_csv
-from .protocols import PROTOCOLS, Protocol
-from ..nets.heads import draw_gaussian, log_uncertainty, mixture_moments
+from .features import extract_clips, open_encoder, read_items, trusted, videos_of, write_csv
+from .protocols import PROTOCOLS, Protocol, counted
+from .retrieval import Neighbours, check_labels, find_neighbours
+from ..nets.heads import draw_gaussian, log_uncertainty, match_log_probability, mixture_moments
 from ..training.checkpoints import read_heads
 from ..training.machine import Machine
 

@@ -9,7 +9,7 @@ __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'k
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from ..data.clips import one_of, positive
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
+from .classify import Linear
 from .features import Features, ProtocolClips, device_of, evaluating, extract, on_device
 from .features import on_its_way, read_items
 from .protocols import PROTOCOLS, Protocol
-from .retrieval import chance, retrieval_recall
+from .retrieval import chance, compare_features, retrieval_recall
 from ..training.distributed import is_main
 from ..training.loop import StepLog, StepResult
 from ..training.machine import Machine
