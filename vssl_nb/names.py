@@ -88,9 +88,7 @@ def resolve(
     raise PluginError(f"there is no {kind.split(' ', 1)[-1]} {name!r}; {did_you_mean(name, known)} "
         "(or one's own, as 'package.module:name')")
 
-def full_name(
-    part:Any, # a class or a function at the top of a module
-)->str: # 'package.module:name'
+def full_name(part:Any)->str: # a class or a function at the top of a module -> 'package.module:name'
     "The name by which `load_object` finds a part again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
     if module=='__main__' or not name or '<' in name:
@@ -113,9 +111,7 @@ def path_missing(
     seen = '' if path.is_absolute() else f', seen from {Path.cwd()}'
     return PathError(f'{path}: there is no such file or folder{seen}{hint}; {remedy}')
 
-def expect_manifest(
-    data:str|Path, # manifest.csv, a folder, or 'package.module:name'
-)->None:
+def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.module:name'
     "Raise PathError where this cannot be the data of a training."
     path = Path(data)
     if not path.exists() and re.fullmatch(r'[^\W\d][\w.]*:[^\W\d][\w.]*', os.fspath(data)): return
@@ -126,9 +122,7 @@ def expect_manifest(
     if not os.access(path, os.R_OK): raise PathError(f'{path}: you may not read this; ask its owner, or '
         'take a copy')
 
-def expect_run(
-    folder:str|Path, # a run folder
-)->None:
+def expect_run(folder:str|Path)->None: # a run folder
     "Raise PathError where this is no run folder."
     path = Path(folder)
     if not path.exists(): raise path_missing(path, 'name a run folder, such as runs/mine')
@@ -160,9 +154,7 @@ def expect_writable(
     raise PathError(f'{target}: cannot be written, {why}{"" if last==target else f" ({last})"}; '
         f'choose another {option}')
 
-def write_remedy(
-    e:BaseException, # raised by a write
-)->str: # the beginning of a sentence
+def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of a sentence
     "What helps where something could not be written."
     number = getattr(e, 'errno', None)
     if number in (errno.EACCES, errno.EPERM, errno.EROFS): return 'Get the right to write there'

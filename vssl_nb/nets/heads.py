@@ -121,15 +121,11 @@ def jensen_shannon(
     "What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys divergence."
     return (kl(squared, s1, s2, constant) + kl(squared.T, s2, s1, constant).T)/2
 
-def wasserstein(
-    squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
-)->Tensor: # (B, M) squared
+def wasserstein(squared:Tensor, s1:Tensor, s2:Tensor)->Tensor: # as `bhattacharyya` -> (B, M) squared
     "The squared 2-Wasserstein distance (appendix Eq. 8, whose last square is misprinted)."
     return squared + ((s1/2).exp()[:,None] - (s2/2).exp()).pow(2)
 
-def euclidean(
-    squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
-)->Tensor: # (B, M) squared
+def euclidean(squared:Tensor, s1:Tensor, s2:Tensor)->Tensor: # as `bhattacharyya` -> (B, M) squared
     "The squared distance itself: what is left without variances (appendix Eq. 5)."
     return squared
 

@@ -47,9 +47,7 @@ def supcon(
     return each.masked_fill(many==0, torch.inf).mean() # 0/0 would be nan
 
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
-def check_match(
-    match:Tensor, # (B, N) bool, `True` where the candidate is a match
-)->None:
+def check_match(match:Tensor)->None: # (B, N) bool, `True` where the candidate is a match
     "Refuse rows without a match with ValueError; this waits for the device, so not at every step on a GPU."
     none = (~match.any(1)).nonzero()[:,0].tolist()
     if none:

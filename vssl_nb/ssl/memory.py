@@ -43,9 +43,7 @@ def l2_normalize(
     "L2-normalise each row, in float32."
     return F.normalize(z.float())
 
-def momentum_copy(
-    *parts:nn.Module, # encoder and projection
-)->nn.Sequential:
+def momentum_copy(*parts:nn.Module)->nn.Sequential: # encoder and projection
     "A copy with the same weights that gets no gradient."
     return copy.deepcopy(nn.Sequential(*parts)).requires_grad_(False)
 
@@ -175,7 +173,7 @@ class Queue(Memory):
     @torch.no_grad()
     def push(self,
         keys:Tensor|Mapping[str,Tensor], # (B, D) the newest keys, L2-normalised; of several views by name
-        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given; index is not used
+        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given; no index
     )->None:
         "Overwrite the oldest keys; B need not divide the size."
         new = rows_to_write(self, keys, columns)

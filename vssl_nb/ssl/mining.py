@@ -4,15 +4,14 @@
 
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
-           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits',
-           'mining_recall', 'share_per_class', 'ClassMiningRecall']
+           'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits', 'mining_recall',
+           'share_per_class', 'ClassMiningRecall']
 
 # %% ../../nbs/lessons/11_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -84,16 +83,6 @@ def stage_sizes(
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
-def largest(
-    sim:Tensor, # (B, N) any floats
-    n:int, # 1 to N
-)->Tensor: # (B, n) long, in no order; of equal ones any
-    "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
-    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended one has no numbers
-    if not plain or sim.dtype not in (torch.float32, torch.float64):
-        return sim.topk(n, 1, sorted=False).indices
-    return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
-
 def stage_views(
     order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
     stages:int, # at least 1
@@ -147,7 +136,7 @@ class Cascade:
             sim = sims[view] if left is None else sims[view].gather(1, left)
             if i==0 or self.siblings!='first':
                 sim = sim.masked_fill(excluded if left is None else excluded.gather(1, left), -torch.inf)
-            best = largest(sim, n)
+            best = sim.topk(n, 1, sorted=False).indices
             left = best if left is None else left.gather(1, best)
             yield left
 
@@ -271,13 +260,10 @@ def share_per_class(
     of, none = torch.where(of < 0, N, of), hit.new_zeros(N+1, dtype=torch.float)
     return (none.index_add(0, of, took.float())/none.index_add(0, of, torch.ones_like(none[:-1])))[:-1]
 
-# %% ../../nbs/lessons/11_mining.ipynb #88a39db3
 class ClassMiningRecall(nn.Module):
     "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
     label:Tensor; source:Tensor; hit:Tensor; taken:Tensor; right:Tensor; epoch:Tensor
-    def __init__(self,
-        rows:int, # of the manifest: what `row` of a batch and of a memory counts
-    ):
+    def __init__(self, rows:int): # of the manifest: what `row` of a batch and of a memory counts
         super().__init__()
         for name in ('label', 'source'): # of each video; the last row stands for none
             self.register_buffer(name, torch.full((rows+1,), -1))

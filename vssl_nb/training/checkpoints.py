@@ -98,9 +98,7 @@ def load(
     return state
 
 # %% ../../nbs/library/checkpoints.ipynb #6ac4a70d
-def digest(
-    state:dict[str,Tensor], # a state_dict
-)->str: # 64 hexadecimal digits
+def digest(state:dict[str,Tensor])->str: # a state_dict -> 64 hexadecimal digits
     "SHA-256 over names, shapes, types and bytes of all tensors."
     h = hashlib.sha256()
     for name,x in sorted(state.items()):
@@ -130,7 +128,6 @@ def export_encoder(
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
     return write_whole(path, lambda f: f.write(to_bytes(state, {'vssl_nb': json.dumps(about)})))
 
-# %% ../../nbs/library/checkpoints.ipynb #1992c6a2
 def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
     "What is in an encoder's file; raises CheckpointError where it is not whole, or names code of others."
     if not path.is_file():
@@ -154,7 +151,6 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
             'open its run folder, or pass outside=True if you trust whoever made the file')
     return state, about
 
-# %% ../../nbs/library/checkpoints.ipynb #5dae41ef
 def read_encoder(
     path, # written by `export_encoder`
     outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported

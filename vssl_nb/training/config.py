@@ -75,9 +75,7 @@ def _field_types(cls:type)->dict[str,tuple[Any,str]]: # field -> type without it
 
 Part = TypeVar('Part')
 
-def checked(
-    part:Part, # a frozen dataclass: a recipe, or a part of one
-)->Part: # the same
+def checked(part:Part)->Part: # a frozen dataclass: a recipe, or a part of one -> the same
     "Refuse a value that is not of the type of its field, or outside its range. `RecipeError`."
     types_ = _field_types(type(part)) # type: ignore[arg-type]
     for f in fields(part): # type: ignore[arg-type]
@@ -376,9 +374,7 @@ def flat_fields(
         flat |= vars(value) if is_dataclass(value) and f.name not in _whole(part) else {f.name: value}
     return flat
 
-def difference(
-    a:Recipe, b:Recipe,
-)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
+def difference(a:Recipe, b:Recipe)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
     "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
     x, y = ({'method': r.method.name} | flat_fields(r) for r in (a, b))
     return {k: (x.get(k), y.get(k)) for k in {**x, **y}
@@ -422,9 +418,7 @@ def _exchanged(
         for f in fields(base)}
     return cls(**{name: getattr(old, name) for name in shared})
 
-def to_dict(
-    recipe:Recipe,
-)->dict[str,Any]: # plain data for recipe.json
+def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
     "A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the settings."
     cls = type(recipe.method)
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)

@@ -149,9 +149,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     def extra_repr(self): return f'{super().extra_repr()}, bn={self.bn!r}, groups={self.groups}'
     def _check_input_dim(self, x): pass
 
-    def forward(self,
-        x:Tensor, # (B, C, ...)
-    )->Tensor: # same shape
+    def forward(self, x:Tensor)->Tensor: # (B, C, ...) -> same shape
         "Normalise; in evaluation by the running statistics, as torch does."
         groups = groups_here(self.groups if self.bn=='split' else 1) if self.training else 1
         if groups==1: return super().forward(x)
@@ -244,9 +242,7 @@ def group_batchnorm(
     return module
 
 # %% ../../nbs/library/distributed.ipynb #f6581760
-def average_running(
-    module:nn.Module, # its split BatchNorm layers are changed in place
-)->None:
+def average_running(module:nn.Module)->None: # its split BatchNorm layers are changed in place
     "Set the running statistics of split BatchNorm to their mean over processes; nothing to do alone."
     if world_size()==1: return
     layers: list[Any] = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
@@ -285,9 +281,7 @@ class DistributedError(ValueError):
 class FirstFailed(DistributedError):
     "The first process failed at what it did for all; it says why itself."
 
-def gather_objects(
-    value:Any, # plain data of this process
-)->list[Any]: # of all processes, in rank order
+def gather_objects(value:Any)->list[Any]: # plain data of this process -> of all processes, in rank order
     "Collect plain data."
     values = [value]*world_size()
     if world_size()>1: dist.all_gather_object(values, value)
@@ -317,15 +311,11 @@ class Place:
     address:str='' # the machine where all meet
     port:int=0
 
-def first_host(
-    nodes:str, # SLURM's list of machines, e.g. 'gpu[07-09,12],big1'
-)->str: # e.g. 'gpu07'
+def first_host(nodes:str)->str: # SLURM's list of machines, e.g. 'gpu[07-09,12],big1' -> e.g. 'gpu07'
     "The first machine of a list in SLURM's short form."
     return re.sub(r'\[(\w+)[^\]]*\]', r'\1', re.split(r',(?![^\[]*\])', nodes)[0])
 
-def process_place(
-    environ:Mapping[str,str], # `os.environ`
-)->Place:
+def process_place(environ:Mapping[str,str])->Place: # `os.environ`
     "What torchrun or srun says about this process; alone if nobody says anything. Raises DistributedError."
     at = environ.get
     try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -172,15 +172,11 @@ class Metrics:
 
 class Clock:
     "Adds up how long the parts of a step take, on the device."
-    def __init__(self,
-        device:torch.device, # whose time
-    ):
+    def __init__(self, device:torch.device): # whose time
         self.cuda, self.marks = device.type=='cuda', list[tuple[str,Any]]()
         self.mark('')
 
-    def mark(self,
-        part:str, # what has just ended, one of `STEP_PARTS`
-    )->None:
+    def mark(self, part:str)->None: # what has just ended, one of `STEP_PARTS`
         "The time since the last mark belongs to `part`."
         now: Any = torch.cuda.Event(enable_timing=True) if self.cuda else time.perf_counter()
         if self.cuda: now.record()
@@ -217,13 +213,12 @@ class StepResult:
     def logs(self)->dict[str,Tensor]: # what the method reported, on the device
         return {k: v for k,v in self.numbers.device.items() if k not in RESERVED_LOGS}
 
-    # `step`, `epoch`, `lr`, `loss`, `grad_norm` and the logs; the same in all processes
-    def read(self)->dict[str,float]:
+    def read(self)->dict[str,float]: # step, epoch, lr, loss, grad_norm, logs; the same in all processes
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
         numbers = self.numbers.read()
         if numbers.pop('finite')!=1: raise _not_finite(self.step)
-        own = {'step': self.step, 'epoch': self.epoch, 'lr': self.lr}
-        return own | {k: v for k,v in numbers.items() if k not in VOTES}
+        time = {'step': self.step, 'epoch': self.epoch, 'lr': self.lr}
+        return time | {k: v for k,v in numbers.items() if k not in VOTES}
 
     def votes(self)->set[str]: # of VOTES; the same in all processes
         "What any process wanted when this step began: no exchange of its own, and no waiting for one."
@@ -292,30 +287,17 @@ class LARS(torch.optim.Optimizer):
     def step(self, closure:Any=None)->None: # type: ignore[override]
         "One step of all layers; never waits for a GPU, and computes no loss again."
         for group in self.param_groups:
-            learn = [p for p in group['params'] if p.grad is not None]
-            if not learn: continue
-            steps = self._steps(learn, group)
-            for p in learn:
+            for p in (p for p in group['params'] if p.grad is not None):
+                slope = p.grad
+                if p.ndim > 1:
+                    w, g, decay = p.norm(), p.grad.norm(), group['weight_decay']
+                    rate = group['trust']*w/(g + decay*w + group['eps'])
+                    # weights of length 0 take a plain step; without a gradient, decay alone would be one
+                    rate = torch.where(g > 0, torch.where(w > 0, rate, 1.), 0.)
+                    slope = rate*p.grad.add(p, alpha=decay)
                 if not self.state[p]: self.state[p]['momentum_buffer'] = torch.zeros_like(p)
-            v: list[Tensor] = [self.state[p]['momentum_buffer'] for p in learn]
-            torch._foreach_mul_(v, group['momentum'])
-            torch._foreach_add_(v, steps)
-            torch._foreach_add_(learn, v, alpha=-group['lr'])
-
-    @staticmethod
-    def _steps(learn:list[Tensor], group:dict[str,Any])->list[Tensor]: # r (g + λ w); g for biases and norms
-        grads: list[Any] = [p.grad for p in learn]
-        layers = [i for i,p in enumerate(learn) if p.ndim > 1]
-        if not layers: return grads
-        weights, slopes = [learn[i] for i in layers], [grads[i] for i in layers]
-        w, g = (torch.stack(torch._foreach_norm(x)) for x in (weights, slopes))
-        rate = group['trust']*w/(g + group['weight_decay']*w + group['eps'])
-        # weights of length 0 take a plain step; without a gradient the decay alone would be a full one
-        rate = torch.where(g > 0, torch.where(w > 0, rate, 1.), 0.)
-        scaled = torch._foreach_add(slopes, weights, alpha=group['weight_decay']) # gradients stay as they are
-        torch._foreach_mul_(scaled, list(rate.unbind()))
-        for i,d in zip(layers, scaled): grads[i] = d
-        return grads
+                v = self.state[p]['momentum_buffer'].mul_(group['momentum']).add_(slope)
+                p.add_(v, alpha=-group['lr'])
 
 # %% ../../nbs/library/loop.ipynb #0b387e63
 OPTIMIZERS = {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW, 'sgd': torch.optim.SGD, 'lars': LARS}
@@ -370,27 +352,26 @@ def fit(
     lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate
     device:str|torch.device='cpu', # 'cpu', 'cuda' or 'auto'
     dtype:torch.dtype=torch.float32, # of the forward pass; bfloat16 runs under autocast
-    channels_last:bool=True, # memory layout of 3-D convolutions; faster, same mathematics
     compile:bool=False, # torch.compile the networks of the method
     clip_norm:float=0., # longest gradient (L2 norm over all parameters); 0: any
 )->Iterator[StepResult]: # after every optimizer step
     "Train from `run.step` to the end of `batches`, handing back control after every optimizer step."
     order, dev = batch_order(batches), pick_device(device)
-    model = prepare(run, dev, channels_last, compile)
-    order.start = run.step
-    source, whole, learned = iter(batches), run.step==0, False
-    on_device = prefetch(source, dev)
+    model = prepare(run, dev, compile=compile)
+    order.start, learned = run.step, run.step > 0
+    loaded = iter(batches)
+    source = prefetch(loaded, dev)
     try:
         while run.step < order.total:
-            result = take_step(run, model, on_device, batches, views, lr_at, dev, dtype, clip_norm)
+            result = take_step(run, model, source, batches, views, lr_at, dev, dtype, clip_norm)
             learned = learned or result.loss is not None
             yield result
-        if whole and not learned: raise never_learned(run)
+        if not learned: raise never_learned(run)
     except StopIteration as e: # inside a generator Python would turn it into a RuntimeError without a name
         raise TrainError(f'an iterator ended (StopIteration) inside {type(run.method).__name__} or its views '
             f'at step {run.step + 1}; give `next` a default, or raise what is wrong') from e
     # workers do not listen to signals: a forgotten traceback would keep them, and them this process
-    finally: getattr(source, '_shutdown_workers', lambda: None)()
+    finally: getattr(loaded, '_shutdown_workers', lambda: None)()
 
 def take_step(
     run:TrainingState, # advanced in place
@@ -403,36 +384,34 @@ def take_step(
 )->StepResult:
     "One optimizer step: as many batches as it accumulates, then the update."
     method: Any = run.method
-    data: Any = batches.dataset
+    no_sync = getattr(model, 'no_sync', nullcontext)
     order, clock = batch_order(batches), Clock(device)
     epoch, place = divmod(run.step, order.per_epoch)
     lr = set_lr(run.opt, lr_at(run.step/order.per_epoch))
     method.train() # the caller may have evaluated in between
-    losses, reports, clips = [], [], 0
+    losses, reports, clips = list[Tensor](), [], 0
     for part in range(order.accumulate):
-        raw = next_batch(source, data, f'step {run.step + 1} of {order.total}')
-        if bad := raw.pop('bad', []): data.note(bad)
+        raw = next_batch(source, batches.dataset, f'step {run.step + 1} of {order.total}')
         clock.mark('data')
         batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
             'progress': run.step/order.total})
         clock.mark('views')
-        more = part+1 < order.accumulate and isinstance(model, DistributedDataParallel)
-        with cast(Any, model).no_sync() if more else nullcontext(): # gradients are averaged once a step
+        with no_sync() if part+1 < order.accumulate else nullcontext(): # DDP averages once a step
             with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
                 loss, logs = loss_and_logs(method, model(batch))
             clock.mark('forward')
             if loss is not None: (loss/order.accumulate).backward()
         clock.mark('backward')
-        losses += [] if loss is None else [loss.detach()]
+        if loss is not None: losses.append(loss.detach())
         reports.append(logs)
         clips += len(batch['row'])*world_size()
-    if losses and len(losses) < order.accumulate:
-        raise TrainError(
-            'this method gave a loss for some batches of a step and none for others; use accumulate=1')
     numbers: dict[str,Any] = {}
     if losses:
-        numbers = {'loss': torch.stack(losses).mean(), 'grad_norm': step_optimizer(run.opt, clip_norm)}
-        run.finite &= numbers['loss'].isfinite()
+        if len(losses) < order.accumulate: raise TrainError('this method gave a loss for some batches of a '
+            'step and none for others; use accumulate=1')
+        loss = torch.stack(losses).mean()
+        run.finite &= loss.isfinite()
+        numbers = {'loss': loss, 'grad_norm': step_optimizer(run.opt, clip_norm)}
     method.after_step(batch)
     average_running(method)
     run.step += 1
@@ -441,24 +420,22 @@ def take_step(
     clock.mark('update')
     return StepResult(run.step, epoch, place+1==order.per_epoch, lr, clips, metrics, clock)
 
-# %% ../../nbs/library/loop.ipynb #cd21acc6
 class Batch(dict):
     "A batch on the device; asked for an entry that it lacks, it says which ones there are."
     def __missing__(self, key):
         raise TrainError(f'the batch has no {key!r}, only {", ".join(map(repr, self))}; '
             'name the view in Views, or let the dataset give it')
 
-def batch_order(batches:DataLoader)->'ResumableBatchSampler':
+def batch_order(batches:DataLoader)->ResumableBatchSampler:
     "The order of a loader's batches; raises TrainError for a loader that was not made here."
     order = getattr(batches, 'batch_sampler', None)
     if isinstance(order, ResumableBatchSampler): return order
-    raise TrainError(
-        f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked for, and '
-        'cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
+    raise TrainError(f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked '
+        'for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
 
 def next_batch(
     source:Iterator[dict[str,Any]], # from `prefetch`
-    data:Any, # the dataset, for messages
+    data:Any, # the dataset; hears which videos could not be read
     when:str, # for messages
 )->dict[str,Any]:
     "The next batch on the device; raises TrainError where there is none, or where it is not one."
@@ -466,10 +443,11 @@ def next_batch(
     if raw is None: # for a loader, StopIteration means its end
         raise TrainError(f'the batches ended before {when}: {name} raised StopIteration; '
             'give `next` a default there, or raise what is wrong')
-    if 'row' in raw: return raw
-    raise TrainError(f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item "
-        f"one, "
-        'as those of TrainClips have it')
+    if 'row' not in raw:
+        raise TrainError(f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item "
+            'one, as those of TrainClips have it')
+    if bad := raw.pop('bad', []): data.note(bad)
+    return raw
 
 def loss_and_logs(
     method:nn.Module, # for messages
@@ -478,22 +456,21 @@ def loss_and_logs(
     "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
     name = f'{type(method).__name__}.forward'
     def kind(x): return f'of shape {tuple(x.shape)}' if isinstance(x, Tensor) else f'a {type(x).__name__}'
+    def scalar(x): return isinstance(x, Tensor) and x.numel()==1
     if not isinstance(output, (tuple, list)) or len(output)!=2:
-        given = f'a tuple of {len(output)}' if isinstance(output, tuple) else f'a {type(output).__name__}'
-        raise TrainError(
-            f'{name} returned {given}; return (loss, logs): a scalar or None, and a dict of numbers')
+        size = f' of {len(output)}' if isinstance(output, tuple) else ''
+        raise TrainError(f'{name} returned a {type(output).__name__}{size}; return (loss, logs): '
+            'a scalar or None, and a dict of numbers')
     loss, logs = output
-    if loss is not None and not (isinstance(loss, Tensor) and loss.numel()==1):
-        raise TrainError(
-            f'{name}: the loss is {kind(loss)}, not a scalar tensor; take its mean, or return None')
+    if loss is not None and not scalar(loss): raise TrainError(
+        f'{name}: the loss is {kind(loss)}, not a scalar tensor; take its mean, or return None')
     if not isinstance(logs, Mapping):
         raise TrainError(f'{name}: the logs are {kind(logs)}, not a dict of numbers; return {{}} for none')
     for k,v in logs.items():
         if k in RESERVED_LOGS:
             raise TrainError(f'{name}: a log is called {k!r}, as a column of the loop; rename it')
-        if not isinstance(v, (int, float, np.number)) and not (isinstance(v, Tensor) and v.numel()==1):
-            raise TrainError(
-                f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
+        if not isinstance(v, (int, float, np.number)) and not scalar(v): raise TrainError(
+            f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
     return loss, logs
 
 def mean_logs(
@@ -504,25 +481,23 @@ def mean_logs(
         if any(k not in r for r in reports):
             raise TrainError(f'the log {k!r} is there for some batches of a step and not for others; '
                 'report it for all, or use accumulate=1')
-    def mean(k):
-        values = [r[k] for r in reports]
+    def mean(values):
         if not any(isinstance(v, Tensor) for v in values): return sum(values)/len(values)
         return torch.stack([torch.as_tensor(v).reshape(()) for v in values]).float().mean()
-    return {k: mean(k) for k in reports[0]}
+    return {k: mean([r[k] for r in reports]) for k in reports[0]}
 
-# %% ../../nbs/library/loop.ipynb #944e1921
 def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
-)->dict[str,Any]: # `clips`, `flow` and numbers on the device; `augment` stays on the CPU, where it is read
+)->dict[str,Any]: # tensors on the device; `augment`, a dict, stays on the CPU, where it is read
     "Move what the device computes with."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
 def prepare(
     run:TrainingState, # method, optimizer state and `finite` are moved in place
     device:torch.device, # where to train
-    channels_last:bool, # memory layout of 3-D convolutions
-    compile:bool, # compile the networks
+    channels_last:bool=True, # memory layout of 3-D convolutions; faster, same mathematics
+    compile:bool=False, # torch.compile the networks
 )->nn.Module: # what to call with a batch: the method itself, or DDP around it
     "Put a run where it is to train."
     # events and streams belong to the current one
@@ -628,9 +603,7 @@ class StepLog:
         writer.writerows(self.rows)
         write_whole(self.path, lambda f: f.write(text.getvalue().encode()))
 
-    def write(self,
-        numbers:dict[str,float], # with `step`
-    )->None:
+    def write(self, numbers:dict[str,float])->None: # with `step`
         "Append one line, or a new column for a new number; raises CheckpointError if the disk refuses."
         self.rows.append({k: repr(v) for k,v in numbers.items()})
         new = [k for k in numbers if k not in self.columns]
@@ -668,9 +641,7 @@ class RunLog:
         self.loss, self.speed, self.since = '', 0., time.monotonic()
         self.votes = set[str]() # of all processes, in the step that was read last
 
-    def note(self,
-        result:StepResult, # of the step just taken
-    )->str: # the latest numbers, for people
+    def note(self, result:StepResult)->str: # of the step just taken -> the latest numbers, for people
         "Log the step before this one; raises TrainError if its loss was not finite."
         now = time.monotonic()
         speed = result.clips/max(now - self.since, 1e-9)
@@ -791,9 +762,7 @@ def explain_failures(
 
 # %% ../../nbs/library/run_folder.ipynb #74d23a3d
 @contextmanager
-def run_folder(
-    out, # the run folder; it need not exist
-)->Iterator[None]:
+def run_folder(out)->Iterator[None]: # the run folder; it need not exist
     "Keep a run folder to oneself, in all processes together; TrainError if another command trains in it."
     with ExitStack() as held:
         on_main(lambda: _lock(Path(out), held))

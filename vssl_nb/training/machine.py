@@ -103,9 +103,7 @@ def keep_memory()->bool: # False where the C library is not glibc
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
-def init_worker(
-    worker:int, # its number; `DataLoader` gives it
-)->None:
+def init_worker(worker:int)->None: # its number; `DataLoader` gives it
     "What a process that decodes does first: the main process alone answers Ctrl-C and SIGTERM."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
     keep_memory()
@@ -124,9 +122,7 @@ def compile_parts(
     for part in called_parts(method): part.compile(dynamic=False)
     return True
 
-def called_parts(
-    method:nn.Module, # a method, or a part of it
-)->Iterator[nn.Module]:
+def called_parts(method:nn.Module)->Iterator[nn.Module]: # a method, or a part of it
     "The outermost modules inside of it that have parameters and are called."
     # not the whole method: its Python counters and lists would make it compile again and again
     for part in method.children():
