@@ -120,7 +120,7 @@ def disk(place):
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip('mounting a small disk needs root; run the tests as root to try full and read-only disks')
     yield there
-    subprocess.run(['umount', there], check=True)
+    subprocess.run(['umount', '-l', there], check=True) # this process may still hold a log
 
 
 def remount(disk, how): subprocess.run(['mount', '-o', f'remount,{how}', disk], check=True)

@@ -108,8 +108,8 @@ def path_missing(
     except OSError: names = []
     near = get_close_matches(lost, names, 1)
     hint = f' (did you mean {str(last/near[0])!r}?)' if near else ''
-    seen = '' if path.is_absolute() else f', seen from {Path.cwd()}'
-    return PathError(f'{path}: there is no such file or folder{seen}{hint}; {remedy}')
+    place = '' if path.is_absolute() else f', seen from {Path.cwd()}'
+    return PathError(f'{path}: there is no such file or folder{place}{hint}; {remedy}')
 
 def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.module:name'
     "Raise PathError where this cannot be the data of a training."
@@ -155,7 +155,7 @@ def expect_writable(
         f'choose another {option}')
 
 def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of a sentence
-    "What helps where something could not be written."
+    "The remedy where something could not be written."
     number = getattr(e, 'errno', None)
     if number in (errno.EACCES, errno.EPERM, errno.EROFS): return 'Get the right to write there'
     if number in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG): return 'Take another name'

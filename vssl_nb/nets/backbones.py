@@ -88,7 +88,7 @@ def check_clip(
     x:Tensor, # input of a backbone
     least:tuple[int,int,int], # (T, H, W) the smallest clip it can work with
 )->None:
-    "Refuse what is not a batch of clips, in one sentence."
+    "Refuse, in one sentence, a tensor that is not a batch of clips."
     rule = 'a backbone takes float clips (B, 3, T, H, W)'
     if x.ndim!=5 or x.shape[1]!=3: raise ValueError(f'{rule}, not a tensor of shape {tuple(x.shape)}')
     if not x.is_floating_point():
@@ -317,8 +317,8 @@ def call_factory(
             'nothing global')
     try: takes.bind(*args, **kw)
     except TypeError as e:
-        given = ', '.join([*map(repr, args), *(f'{k}=' for k in kw)])
-        raise ValueError(f'{kind} {name!r} takes {takes} and was called with ({given}): {e}') from None
+        call = ', '.join([*map(repr, args), *(f'{k}=' for k in kw)])
+        raise ValueError(f'{kind} {name!r} takes {takes} and was called with ({call}): {e}') from None
     net = factory(*args, **kw)
     if not isinstance(net, nn.Module):
         raise ValueError(f'{kind} {name!r} made a {type(net).__name__}, not an nn.Module')

@@ -207,5 +207,5 @@ def make_head(
 )->nn.Module: # (B, dim_in) -> (B, dim), with `.dim`
     "A head by its name. PluginError or ValueError where there is none."
     net:Any = call_factory(name, 'head', resolve(name, HEADS, 'a head'), dim_in, dim_hidden, dim, seed)
-    net.made_by = (name, dim_in, dim_hidden, dim) # so that a file of weights can say how to make it again
+    net.made_by = (name, dim_in, dim_hidden, dim) # kept in files of weights, to make it again
     return net

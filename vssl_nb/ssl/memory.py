@@ -153,7 +153,7 @@ class Queue(Memory):
     def __init__(self, dim:int, size:int, seed:int=0, views:tuple[str,...]=('keys',)): # as `Memory`
         super().__init__(dim, size, seed, views)
         for number in ('pointer', 'filled'): self.register_buffer(number, torch.tensor(0))
-        self.came:int|None = 0 # `filled`, counted on the CPU; None after loading: ask the device once
+        self.came:int|None = 0 # `filled`, counted on the CPU; None after loading: read from the device once
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
@@ -166,7 +166,7 @@ class Queue(Memory):
 
     @property
     def full(self)->bool:
-        "Has every random key been overwritten? The CPU counts along, so a GPU need not be asked."
+        "Has every random key been overwritten? The CPU counts along, so a GPU need not wait."
         if self.came is None: self.came = int(self.filled)
         return self.came >= self.size
 

@@ -154,10 +154,10 @@ def make_miner(
     options:tuple[str,...]=(), # further arguments, as words: 'view=flow', 'stages=7'
 )->Callable: # (sims, excluded) -> (B, N) bool
     "A miner by its name; raises ValueError for an option that it does not have."
-    given = dict(o.split('=', 1) for o in options if '=' in o)
-    if len(given)!=len(options):
+    named = dict(o.split('=', 1) for o in options if '=' in o)
+    if len(named)!=len(options):
         raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
-    try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in given.items()})
+    try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in named.items()})
     except TypeError as e:
         raise ValueError(f'miner {name!r} does not take these options ({e}); '
             'it is called with k and miner_options') from e
@@ -207,11 +207,10 @@ def mine(
 
 def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
-        given = f'a {type(topk).__name__}'
-        if isinstance(topk, Tensor): given = f'{topk.dtype} {tuple(topk.shape)}'
+        kind = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
         name = getattr(miner, '__name__', type(miner).__name__)
         raise ValueError(f'the miner {name} must give a boolean tensor '
-            f'{tuple(excluded.shape)} (queries, candidates), not {given}')
+            f'{tuple(excluded.shape)} (queries, candidates), not {kind}')
     return topk & ~excluded # no answer of a miner brings an excluded candidate back
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7

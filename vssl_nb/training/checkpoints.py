@@ -68,7 +68,7 @@ def save(
     "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
     return write_whole(path, lambda f: torch.save(_on_cpu(state), f))
 
-def _on_cpu(x:Any)->Any: # so that a file does not say which GPU a run had; what is on the CPU stays itself
+def _on_cpu(x:Any)->Any: # a file names no GPU; a tensor on the CPU stays itself
     if isinstance(x, Tensor): return x.cpu()
     if isinstance(x, dict): return type(x)((k, _on_cpu(v)) for k,v in x.items())
     return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
@@ -129,7 +129,7 @@ def export_encoder(
     return write_whole(path, lambda f: f.write(to_bytes(state, {'vssl_nb': json.dumps(about)})))
 
 def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
-    "What is in an encoder's file; raises CheckpointError where it is not whole, or names code of others."
+    "Weights and description of a file; CheckpointError where it is damaged, or names code of others."
     if not path.is_file():
         raise CheckpointError(f'{path}: there is no such file; give an encoder.safetensors from a run folder')
     try:

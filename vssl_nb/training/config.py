@@ -228,11 +228,11 @@ class Recipe(Settings):
     def networks(self)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
         "The networks that the method is built from."
         if not hasattr(self.method, 'networks'): return {'encoder': self.view}
-        given = self.method.networks(self.view)
-        if not isinstance(given, dict) or 'encoder' not in given:
-            raise RecipeError(f'{self.method.name}: networks(view) gave {given!r}, '
+        networks = self.method.networks(self.view)
+        if not isinstance(networks, dict) or 'encoder' not in networks:
+            raise RecipeError(f'{self.method.name}: networks(view) gave {networks!r}, '
                 "not a dict of argument -> view with 'encoder' in it")
-        return given
+        return networks
 
     @property
     def views(self)->tuple[str,...]: # names for `data.views.Views`, that of the encoder first

@@ -66,7 +66,7 @@ def _enter(i, f, n, folder, args):
             timeout=timedelta(seconds=60))
         dist.barrier() # everyone is connected before anyone may fail
         torch.save(f(*args), f'{folder}/{i}.pt')
-        dist.barrier() # nobody leaves while another still waits for an answer
+        dist.barrier() # all wait until the last has its answer
     except Exception:
         Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(
             f'process {i} of {n}:\n{traceback.format_exc()}')
@@ -110,13 +110,13 @@ def gather(
 def all_pairs(
     anchors:Tensor, # (B, A, D) A clips of each of the B videos of this process; unit length
     candidates:Tensor|None=None, # (B, V, D) clips of the same videos to compare with; None: the anchors
-)->tuple[Tensor, Tensor]: # sim (B, A, world*B, V); own (B, 1, world*B, 1), is the candidate of that video?
+)->tuple[Tensor, Tensor]: # sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
     "Compare clips of this process with the clips of all processes; the gradient goes into both (SimCLR)."
     keys = gather(anchors if candidates is None else candidates)
     sim = anchors.flatten(0, 1) @ keys.flatten(0, 1).T
     place = torch.arange(len(anchors), device=sim.device) + rank()*len(anchors)
-    own = place[:,None] == torch.arange(len(keys), device=sim.device)
-    return sim.view(*anchors.shape[:2], *keys.shape[:2]), own[:,None,:,None]
+    same_video = place[:,None] == torch.arange(len(keys), device=sim.device)
+    return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
 def groups_here(
@@ -186,9 +186,9 @@ class _Sync(torch.autograd.Function):
         dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*peers, x.to(weight.dtype)
         mean = full.mean(dims)
         # torch.var_mean takes several times as long on a CPU
-        own = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean])
-        each = [torch.empty_like(own) for _ in range(peers)]
-        dist.all_gather(each, own, _peers(peers, dist.group.WORLD))
+        moments = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean])
+        each = [torch.empty_like(moments) for _ in range(peers)]
+        dist.all_gather(each, moments, _peers(peers, dist.group.WORLD))
         vars, means = torch.stack(each).unbind(1)
         mean = means.mean(0)
         var = vars.mean(0) + (means - mean).square().mean(0)
@@ -264,22 +264,22 @@ def permute_across_ranks(
         raise ValueError(f'an order of {len(order)} places for {world_size()} x {len(x)} rows: give one '
             'place per row of the whole batch')
     if world_size()==1: return x.detach()[send_to(order, x.device)]
-    wanted = order.view(world_size(), len(x)) # by each process
-    holder = wanted//len(x)
-    send = torch.cat([(w - rank()*len(x))[h==rank()] for w,h in zip(wanted, holder)])
-    came = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    place_of_arrival = holder[rank()].argsort(stable=True).argsort() # they come sorted by holder
+    rows = order.view(world_size(), len(x)) # for each process
+    holder = rows//len(x)
+    send = torch.cat([(r - rank()*len(x))[h==rank()] for r,h in zip(rows, holder)])
+    received = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    arrival = holder[rank()].argsort(stable=True).argsort() # they come sorted by holder
     with torch.no_grad():
-        dist.all_to_all_single(came, x[send_to(send, x.device)].contiguous(),
+        dist.all_to_all_single(received, x[send_to(send, x.device)].contiguous(),
             holder[rank()].bincount(minlength=world_size()).tolist(), (holder==rank()).sum(1).tolist())
-        return came[send_to(place_of_arrival, x.device)]
+        return received[send_to(arrival, x.device)]
 
 # %% ../../nbs/library/distributed.ipynb #ea8c9d7f
 class DistributedError(ValueError):
     "Another process of this run failed or vanished."
 
 class FirstFailed(DistributedError):
-    "The first process failed at what it did for all; it says why itself."
+    "The first process failed at work for all; it prints the reason itself."
 
 def gather_objects(value:Any)->list[Any]: # plain data of this process -> of all processes, in rank order
     "Collect plain data."
@@ -316,7 +316,7 @@ def first_host(nodes:str)->str: # SLURM's list of machines, e.g. 'gpu[07-09,12],
     return re.sub(r'\[(\w+)[^\]]*\]', r'\1', re.split(r',(?![^\[]*\])', nodes)[0])
 
 def process_place(environ:Mapping[str,str])->Place: # `os.environ`
-    "What torchrun or srun says about this process; alone if nobody says anything. Raises DistributedError."
+    "The place of this process as torchrun or srun set it; alone without them. Raises DistributedError."
     at = environ.get
     try:
         if 'RANK' in environ:
@@ -345,26 +345,26 @@ class Heartbeat(threading.Thread):
         super().__init__(daemon=True)
         self.store, self.rank, self.world_size, self.patience = store, rank, world_size, patience
         self.every, self.over, self.checked = min(2., patience/10), threading.Event(), time.monotonic()
-        self.heard: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
+        self.signs: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
 
     def fail(self, why:str)->bool: # False if another process was first
-        "Tell the others why this process ends."
+        "Leave the reason for the others."
         return self.store.compare_set('failed', '', mine := f'rank {self.rank}: {why}').decode()==mine
 
-    def look(self)->str|None: # why to end; '' if that was said already; None: all is well
+    def look(self)->str|None: # why to end; '' if another has the reason; None: all is well
         "Give a sign, and look for those of the others."
         self.store.set(f'sign{self.rank}', repr(time.monotonic()))
         if self.store.check(['failed']): return ''
         now = time.monotonic()
-        if now - self.checked > self.patience/2: self.heard.clear() # this process slept, and perhaps all did
+        if now - self.checked > self.patience/2: self.signs.clear() # this process slept, and perhaps all did
         self.checked = now
         for r in range(self.world_size):
             sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
-            if r not in self.heard or self.heard[r][0]!=sign: self.heard[r] = sign, now
-        silent = [r for r,(_,when) in self.heard.items() if now - when > self.patience]
+            if r not in self.signs or self.signs[r][0]!=sign: self.signs[r] = sign, now
+        silent = [r for r,(_,when) in self.signs.items() if now - when > self.patience]
         if not silent: return None
         why = f'rank {silent[0]} has given no sign of life for {self.patience:.0f} s'
-        if self.fail(why): self.end(why) # said even if this process is ending already: no other will
+        if self.fail(why): self.end(why) # printed even if this process is ending already: no other will
         return ''
 
     def run(self)->None:
@@ -428,7 +428,7 @@ def start(
     try:
         try: yield place
         except Stopped as e: stopped = e # all of them, and there is nothing to report
-        dist.barrier() # nobody leaves while another still waits for an answer
+        dist.barrier() # all wait until the last has its answer
     except BaseException as e:
         watch.over.set()
         if isinstance(e, FirstFailed): watch.end()

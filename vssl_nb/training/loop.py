@@ -31,7 +31,7 @@ from .machine import compile_parts, init_worker, keep_memory, pick_device
 
 # %% ../../nbs/library/loop.ipynb #0ed8898b
 class TrainError(ValueError):
-    "A training that cannot start or go on; the message says what to change."
+    "A training that cannot start or go on; the message has the remedy."
 
 @dataclass
 class TrainingState:
@@ -40,10 +40,10 @@ class TrainingState:
     opt:torch.optim.Optimizer # over the parameters of `method` that learn
     step:int=0 # optimizer steps taken so far
     finite:Tensor=field(default_factory=lambda: torch.tensor(True)) # were all losses numbers? on the device
-    votes:dict[str,bool]=field(default_factory=dict) # of VOTES: what this process wants all of them to do
+    votes:dict[str,bool]=field(default_factory=dict) # by names of VOTES: of this process, for all of them
 
     def state(self)->dict[str,Any]: # nested dict for `checkpoints.save`
-        "What `load` needs to go on; TrainError where a loss that is no number has spoiled the weights."
+        "The state for `load`; TrainError where a loss that is no number has spoiled the weights."
         if not self.finite: raise _not_finite(self.step)
         return {'method': self.method.state_dict(), 'opt': self.opt.state_dict(), 'step': self.step}
 
@@ -114,7 +114,7 @@ def shared_memory(
     workers:int, # processes that decode
     bound:int=SHARED_BYTES, # bytes; one batch per worker may exceed it
 )->tuple[int,int]: # batches per worker, 1 to 4, or 0 without workers; bytes in all
-    "How many batches workers may have ready, and what these take, with one in use and one on its way."
+    "How many batches workers may have ready, and their bytes, with one in use and one on its way."
     if not workers: return 0, 0
     ahead = next((n for n in (4, 3, 2) if batch_bytes*(workers*n + 2) <= bound), 1)
     return ahead, batch_bytes*(workers*ahead + 2)
@@ -221,7 +221,7 @@ class StepResult:
         return time | {k: v for k,v in numbers.items() if k not in VOTES}
 
     def votes(self)->set[str]: # of VOTES; the same in all processes
-        "What any process wanted when this step began: no exchange of its own, and no waiting for one."
+        "The votes of all processes when this step began; they came with its numbers, without an exchange."
         return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
@@ -331,8 +331,8 @@ def parameter_groups(
     decay_bias:bool=True, # as of `make_optimizer`
 )->list[dict[str,Any]]: # without frozen parameters; first, the parameters that are in no named group
     "The parameter groups of an optimizer."
-    given: list[dict[str,Any]] = getattr(method, 'parameter_groups', list)()
-    named = [group | {'params': list(group['params'])} for group in given]
+    named: list[dict[str,Any]] = [group | {'params': list(group['params'])}
+        for group in getattr(method, 'parameter_groups', list)()]
     for group in named:
         if 'lr_factor' in group: group['lr'] = group.pop('lr_factor')*lr
     taken = {id(p) for group in named for p in group['params']}
@@ -421,7 +421,7 @@ def take_step(
     return StepResult(run.step, epoch, place+1==order.per_epoch, lr, clips, metrics, clock)
 
 class Batch(dict):
-    "A batch on the device; asked for an entry that it lacks, it says which ones there are."
+    "A batch on the device; a missing entry is refused with the names of those there are."
     def __missing__(self, key):
         raise TrainError(f'the batch has no {key!r}, only {", ".join(map(repr, self))}; '
             'name the view in Views, or let the dataset give it')
@@ -435,7 +435,7 @@ def batch_order(batches:DataLoader)->ResumableBatchSampler:
 
 def next_batch(
     source:Iterator[dict[str,Any]], # from `prefetch`
-    data:Any, # the dataset; hears which videos could not be read
+    data:Any, # the dataset; its `note` counts videos that could not be read
     when:str, # for messages
 )->dict[str,Any]:
     "The next batch on the device; raises TrainError where there is none, or where it is not one."
@@ -490,7 +490,7 @@ def to_device(
     batch:dict[str,Any], # from a loader
     device:torch.device, # target
 )->dict[str,Any]: # tensors on the device; `augment`, a dict, stays on the CPU, where it is read
-    "Move what the device computes with."
+    "Move the tensors of a batch."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
 def prepare(
@@ -591,7 +591,7 @@ class StepLog:
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
         from torch.utils.tensorboard import SummaryWriter # takes a second to import
-        # a folder for each: what a resumed log hides, it hides of all that lies in its folder
+        # a folder for each: a resumed log hides later steps of all logs in its folder
         self.board = SummaryWriter(str(Path(folder)/'tb'/self.path.stem), purge_step=step+1)
         self.hook = threading.excepthook
         threading.excepthook = self._unless_full
@@ -668,7 +668,7 @@ def machine_card(
     machine:Machine,
     device:torch.device, # that it came to
 )->dict[str,Any]: # plain data for card.json
-    "What a run is computed with (versions, device, command), and that it has not begun."
+    "Versions, device and command of a run that has not begun."
     gpu = device.type=='cuda'
     return {
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
@@ -708,7 +708,7 @@ class Checkpointer:
     run:TrainingState
     out:Path # the run folder
     card:dict[str,Any] # brought up to date: step, seconds, finished, unreadable
-    batches:DataLoader # knows the number of steps, and which videos could not be read
+    batches:DataLoader # has the number of steps, and the videos that could not be read
     log:RunLog # brought up to date before a checkpoint
     minutes:float # between two checkpoints
     state:Callable[[],dict[str,Any]]|None=None # what `last.pt` holds; None: the state of the run
@@ -720,11 +720,11 @@ class Checkpointer:
     def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
 
     def agreed(self,
-        **wanted:bool, # of VOTES, by this process, now
+        **votes:bool, # by names of VOTES, of this process, now
     )->set[str]: # of VOTES; the same in all processes
-        "What is to be done: what this process wants if alone; else what any wanted two steps ago."
-        if world_size()==1: return {k for k,v in wanted.items() if v}
-        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in wanted.items()} # and waits
+        "Votes to act on: alone those of this process, else those of all, from two steps ago."
+        if world_size()==1: return {k for k,v in votes.items() if v}
+        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in votes.items()} # and waits
         return self.log.votes
 
     def save(self)->None:

@@ -21,7 +21,7 @@ DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 MATMUL_PRECISIONS = ('highest', 'high', 'medium') # `torch.set_float32_matmul_precision`
 
 class MachineError(ValueError):
-    "Something was asked for that this machine does not have; the message says what to ask for instead."
+    "A device or setting that this machine does not have; the message has the remedy."
 
 @dataclass(frozen=True)
 class Machine:
@@ -104,7 +104,7 @@ def keep_memory()->bool: # False where the C library is not glibc
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
 def init_worker(worker:int)->None: # its number; `DataLoader` gives it
-    "What a process that decodes does first: the main process alone answers Ctrl-C and SIGTERM."
+    "Prepare a process that decodes: the main process alone answers Ctrl-C and SIGTERM."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
     keep_memory()
 
