@@ -151,6 +151,12 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
             'open its run folder, or pass outside=True if you trust whoever made the file')
     return state, about
 
+def _filled(net:nn.Module, weights:dict[str,Tensor], path, name:str)->nn.Module: # in eval mode
+    try: net.load_state_dict(weights)
+    except RuntimeError as e:
+        raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
+    return net.eval()
+
 def read_encoder(
     path, # written by `export_encoder`
     outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported
@@ -159,11 +165,7 @@ def read_encoder(
     state, about = _exported(Path(path), outside)
     encoder = create(about['backbone'], **about.get('backbone_args', {}))
     weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
-    try: encoder.load_state_dict(weights)
-    except RuntimeError as e:
-        raise CheckpointError(
-            f"{path}: its weights do not fit backbone {about['backbone']!r} of this version") from e
-    return encoder.eval().requires_grad_(False), about
+    return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(False), about
 
 def read_heads(
     path, # written by `export_encoder`
@@ -171,14 +173,9 @@ def read_heads(
 )->dict[str,nn.Module]: # name -> head in eval mode; empty if there are none
     "Read the heads that were exported with an encoder; raises `CheckpointError`."
     state, about = _exported(Path(path), outside)
-    heads = {name: make_head(*made).eval() for name,made in about.get('heads', {}).items()}
-    for name,head in heads.items():
-        prefix = f'heads.{name}.'
-        weights = {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
-        try: head.load_state_dict(weights)
-        except RuntimeError as e:
-            raise CheckpointError(f'{path}: its weights do not fit the head {name!r} of this version') from e
-    return heads
+    def weights(prefix): return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
+    return {name: _filled(make_head(*made), weights(f'heads.{name}.'), path, f'the head {name!r}')
+        for name,made in about.get('heads', {}).items()}
 
 def read_tensors(
     path, # written by `export_encoder`

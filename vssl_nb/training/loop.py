@@ -257,14 +257,13 @@ def steps(
 def warmup_cosine(
     epochs:float, # E, the length of the training
     warmup:float=0, # w, epochs of linear climb
-    floor:float=0., # the factor never falls below this after the warm-up
 )->Callable[[float],float]: # epoch -> factor of the base rate
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
     if warmup >= epochs:
         raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
     def factor(epoch:float)->float:
         if epoch < warmup: return epoch/warmup
-        return max(floor, (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2)
+        return (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2
     return factor
 
 # %% ../../nbs/library/loop.ipynb #34cc4e6a
