@@ -309,7 +309,7 @@ def make_optimizer(
     momentum:float=0.9, # of sgd and lars
     decay_bias:bool=True, # False: none for parameters of at most one axis (biases, BatchNorm, LayerNorm)
 )->torch.optim.Optimizer: # over the parameters that learn
-    "The optimizers of the papers by name, all tensors in a few calls; raises ValueError for another name."
+    "The optimizers of the papers by name, fused where torch has that; raises ValueError for another name."
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer={name!r} is unknown; use 'adam', 'adamw', 'sgd' or 'lars'")
     options: dict[str,Any] = dict(lr=lr, weight_decay=weight_decay)
