@@ -201,16 +201,12 @@ class StepResult:
     numbers:Metrics # loss, grad_norm, what the method reported, and whether every loss so far was finite
     clock:Clock # where the time went
 
-    @property
-    def loss(self)->Tensor|None: # scalar on the device; None when no step was taken (a queue still filling)
-        return self.numbers.device.get('loss')
-
-    @property
-    def grad_norm(self)->Tensor|None: # L2 norm over all gradients before clipping, on the device
-        return self.numbers.device.get('grad_norm')
-
-    @property
-    def logs(self)->dict[str,Tensor]: # what the method reported, on the device
+    @property # scalar on the device; None when no step was taken (a queue still filling)
+    def loss(self)->Tensor|None: return self.numbers.device.get('loss')
+    @property # L2 norm over all gradients before clipping, on the device
+    def grad_norm(self)->Tensor|None: return self.numbers.device.get('grad_norm')
+    @property # numbers of the method, on the device
+    def logs(self)->dict[str,Tensor]:
         return {k: v for k,v in self.numbers.device.items() if k not in RESERVED_LOGS}
 
     def read(self)->dict[str,float]: # step, epoch, lr, loss, grad_norm, logs; the same in all processes

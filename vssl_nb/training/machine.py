@@ -51,7 +51,6 @@ class Machine:
             raise MachineError(f'save_minutes={self.save_minutes} must be 0 (after every step) or more')
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
-        "The device to compute on; raises MachineError if it is not there."
         return pick_device(self.device, local)
 
 def pick_device(
