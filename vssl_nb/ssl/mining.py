@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
-           'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits', 'mining_recall',
-           'share_per_class', 'ClassMiningRecall']
+           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits',
+           'mining_recall', 'share_per_class', 'ClassMiningRecall']
 
 # %% ../../nbs/lessons/11_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,6 +84,16 @@ def stage_sizes(
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
+def largest(
+    sim:Tensor, # (B, N) any floats
+    n:int, # 1 to N
+)->Tensor: # (B, n) long, in no order; of equal ones any
+    "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
+    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended one has no numbers
+    if not plain or sim.dtype not in (torch.float32, torch.float64):
+        return sim.topk(n, 1, sorted=False).indices
+    return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
+
 def stage_views(
     order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
     stages:int, # at least 1
@@ -136,7 +147,7 @@ class Cascade:
             sim = sims[view] if left is None else sims[view].gather(1, left)
             if i==0 or self.siblings!='first':
                 sim = sim.masked_fill(excluded if left is None else excluded.gather(1, left), -torch.inf)
-            best = sim.topk(n, 1, sorted=False).indices
+            best = largest(sim, n)
             left = best if left is None else left.gather(1, best)
             yield left
 
