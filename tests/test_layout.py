@@ -114,7 +114,6 @@ def recipe_reads(tree):
     return visit(tree, {'recipe'})
 
 
-@not_yet
 def test_recipes_become_objects_in_one_place():
     "Outside the modules that define recipes and the one that makes objects of them, few read one."
     reads = {dotted(p): recipe_reads(ast.parse(source(p))) for p in modules()}

@@ -937,8 +937,9 @@ def default_recipe(
     words = [w for w in rest if not w.startswith('-')]
     recipe = find(next((w for w in words if w in RECIPES or ':' in w), [*words, 'infonce-toy-rgb'][0]))
     if 'method' in values: recipe = override(recipe, method=values['method'])
-    if taken := [f for f in vars(recipe.method) if f in Pretrain.__dataclass_fields__]:
-        raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, '
+    settings = recipe.method
+    if taken := [f for f in vars(settings) if f in Pretrain.__dataclass_fields__]:
+        raise Mistake(f'the settings of {settings.name} have a field {taken[0]!r}, '
             'which is an option of pretrain; call it otherwise')
     return recipe
 

@@ -329,11 +329,12 @@ def plan_table(
     return plan
 
 def _refuse_data(manifest:Manifest, recipe:Recipe)->None: # of another dataset
-    n = {k: len(manifest.select(k, recipe.split)) for k in ('train', 'test')}
-    there = dataset_of(n | {'split': recipe.split})
-    if there!=recipe.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
-        f"{n['test']:,} test videos in split {recipe.split}, like {there or 'no published dataset'}; "
-        f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data toy")
+    split, dataset = recipe.split, recipe.dataset
+    n = {k: len(manifest.select(k, split)) for k in ('train', 'test')}
+    there = dataset_of(n | {'split': split})
+    if there!=dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
+        f"{n['test']:,} test videos in split {split}, like {there or 'no published dataset'}; "
+        f"and {recipe.name} was trained on {dataset}; name its manifest, or --data toy")
 
 def _refuse_changes(rows:Sequence[TableRow], small:bool, changes:Mapping[str,Any], seeds:Sequence[int])->None:
     fields = {f for row in rows for r in row.needs(small) for f in flat_fields(r.made())}

@@ -385,8 +385,9 @@ def largest_batch(
     dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `trace_step`
 )->int: # 0: not even the smallest fits
     "The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and the videos."
-    learning, groups = recipe.learning, getattr(recipe.method, 'groups', None) or 1
-    most = min(getattr(recipe.method, 'queue', 0) or videos, videos//learning.accumulate)
+    method, learning = recipe.method, recipe.learning
+    groups = getattr(method, 'groups', None) or 1
+    most = min(getattr(method, 'queue', 0) or videos, videos//learning.accumulate)
     room = max(0., size - 10**9)/1.1 # assumed: kernels take 1 GB; workspaces and holes grow with the tensors
     def fitting(batch): # of every operation it is known for how many videos it leaves room
         trace = trace_step(recipe, dtype, activation_checkpointing, videos, batch)
