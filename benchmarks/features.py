@@ -42,10 +42,11 @@ class OneByOne:
 
     def __getitem__(self, i):
         from vssl_nb.data.clips import centre
-        from vssl_nb.measure.protocols import clip_frames
+        from vssl_nb.measure.protocols import clip_frames, crop_boxes
         r, p = self.manifest.rows[self.rows[i]], self.p
         numbers = clip_frames(p, r.frames, self.rows[i])
-        augment = centre(len(numbers), p.length, r.height, r.width, size=p.size, crop=p.crop)
+        augment = centre(len(numbers), p.length, r.height, r.width, size=p.size)
+        augment['box'] = crop_boxes(p, r.height, r.width)[0].repeat(len(numbers), 1)
         found = self.videos.read(self.rows[i], numbers, augment['box'], p.size)
         return {'clips': found['clips'][:, None], 'augment': {k: v[:, None] for k, v in augment.items()}}
 

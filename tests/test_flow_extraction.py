@@ -313,14 +313,12 @@ def test_videos_that_have_no_flow(place):
 def test_mistakes_are_one_sentence(place, whole, tmp_path):
     assert call(place, *QUICK).returncode == 0
     sentence(call(tmp_path/'nowhere', *QUICK), 'nowhere', 'no such file')
-    sentence(call(place, '--method', 'farneback'), 'flow.json', "'dis' there, 'farneback' here", '--out')
+    sentence(call(place, '--method', 'tvl1-opencv'), 'flow.json', "'dis' there, 'tvl1-opencv' here", '--out')
     sentence(call(place, *QUICK, '--codec', 'small'), 'flow.json', "'exact' there, 'small' here")
     sentence(call(place, *QUICK, '--out', tmp_path/'elsewhere'), 'elsewhere', 'does not lie in')
     sentence(call(place, *QUICK, '--out', manifest.read(place).rows[0].label), 'did not write')
     sentence(call(place, '--device', 'cuda:77'), 'cuda:77', '--device cpu')
     sentence(call(place, '--method', 'dis', '--device', 'cuda'), 'CPU only')
-    sentence(call(place, '--method', 'raft'), '--weights')
-    sentence(call(place, '--method', 'raft', '--weights', tmp_path/'none.pth'), 'none.pth', 'cannot be read')
     sentence(call(place, *QUICK, '--workers', '0'), 'at least 1')
     assert files(place) == files(whole)
 

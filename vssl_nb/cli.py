@@ -77,12 +77,10 @@ class MakeManifest:
 class Flow:
     "Compute and store the optical flow of every video of a manifest; again does what is missing."
     data:Path = word('DATA') # manifest.csv, or the folder that holds it
-    # tvl1-opencv: what made the released flow; dis and farneback are quick and rough
-    method:Literal['tvl1','raft','tvl1-opencv','dis','farneback']='tvl1'
+    method:Literal['tvl1','tvl1-opencv','dis']='tvl1' # tvl1-opencv: what made the released flow; dis: quick and rough
     out:Path=Path('flow') # folder for the flow, below that of the manifest
-    codec:Literal['exact','small','ffv1']='exact' # small: half the size, and up to 4 of 255 levels off
+    codec:Literal['exact','small']='exact' # small: half the size, and up to 4 of 255 levels off
     device:str='auto' # auto, cpu, cuda or cuda:1
-    weights:Path|None=None # raft: the file of its weights; nothing is downloaded
     workers:int|None=None # videos at a time; none: one per core
     compile:bool=True # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
     manifest:str|None=None # manifest to write beside the other one; none: that one gets its column flow
@@ -94,8 +92,8 @@ class Flow:
             # where all is done already, nothing needs to be written
             if not (place/self.out).exists(): check_paths(folder=place/self.out)
         from .data import flow
-        done = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.weights,
-            self.workers, self.manifest, self.compile).run()
+        done = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.workers,
+            self.manifest, self.compile).run()
         if done.written or is_first(): print(done)
 
 @dataclass(kw_only=True)
