@@ -31,7 +31,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from . import views
-from .manifest import Manifest, further_columns, open_data, write
+from .manifest import Manifest, claim_folder, further_columns, open_data, write
 from .video import VideoError, iter_frames, write_frames
 
 # %% ../../nbs/library/flow.ipynb #e734efca
@@ -201,30 +201,6 @@ def flow_paths(
 def _write_text(path:Path, text:str):
     with _placed(path) as part: part.write_text(text, encoding='utf-8')
 
-def _claim(
-    folder:Path, # for flow videos
-    settings:dict[str, Any], # of method and codec
-):
-    "Make the folder ours, or find that it is: the same settings. `FlowError`."
-    text,file = json.dumps(settings, indent=1)+'\n',folder/FLOW_STATE
-    # looked for first: others write only after flow.json
-    try: foreign = any(not p.name.startswith('.') for p in folder.iterdir()) if folder.exists() else False
-    except OSError as e:
-        raise FlowError(f'{folder}: cannot be used ({e.strerror}); name another folder with --out') from None
-    if not file.exists():
-        if foreign and not file.exists():
-            raise FlowError(f'{folder}: holds files that this program did not write; name another '
-                'folder with --out')
-        _write_text(file, text) # two that begin together write the same, or one finds the other's below
-    try: there = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        raise FlowError(f'{file}: is damaged; remove the folder, or name another one with --out') from None
-    if there == settings: return
-    differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings})
-        if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
-    raise FlowError(f'{file}: this folder was made with other settings ({"; ".join(differ)}); name another '
-        'folder with --out, or remove this one')
-
 @dataclass
 class ExtractionResult:
     "What a run came to."
@@ -283,7 +259,9 @@ class ExtractionJob:
     def run(self)->ExtractionResult:
         "Do what is missing of the share, then see whether all is done. `FlowError`."
         began,threads = time.monotonic(),cv2.getNumThreads()
-        _claim(self.folder, self.settings)
+        try: claim_folder(self.folder/FLOW_STATE, self.settings, FlowError, 'name another folder with --out')
+        except OSError as e:
+            raise FlowError(f'{self.folder}: cannot be used ({e.strerror}); name another folder with --out') from None
         _sweep(self.folder)
         try:
             # the workers are the threads; it is a setting of the whole process, so it is put back

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'KEYFRAMES', 'SCAN_LOG', 'PREPARE_STATE', 'GONE', 'ManifestError', 'Row', 'file_stamp', 'KeyframeTable',
-           'write_keyframes', 'Manifest', 'has_split', 'with_rows', 'read', 'write', 'further_columns', 'find_videos',
-           'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'VideoNames', 'in_threads', 'read_probes',
-           'probe_videos', 'probed', 'scan', 'count_rows', 'one_at_a_time', 'refuse_prepared', 'open_data',
-           'test_videos']
+           'write_keyframes', 'claim_folder', 'Manifest', 'has_split', 'with_rows', 'read', 'write', 'further_columns',
+           'find_videos', 'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'VideoNames', 'in_threads',
+           'read_probes', 'probe_videos', 'probed', 'scan', 'count_rows', 'one_at_a_time', 'refuse_prepared',
+           'open_data', 'test_videos']
 
 # %% ../../nbs/library/manifest.ipynb #4f3b98ff
 import copy
@@ -189,6 +189,31 @@ def _replace(path:Path, data:bytes):
         os.replace(part, path)
     except OSError as e: raise ManifestError(f'{path}: cannot be written ({e.strerror})') from None
     finally: part.unlink(missing_ok=True)
+
+def claim_folder(
+    file:Path, # in the folder; holds the settings, as JSON
+    settings:dict[str, Any], # of all files that a program writes there
+    error:type[ValueError], # raised where it holds files of another program, or of other settings
+    remedy:str, # part of the sentence
+):
+    "Make a folder the program's own, or see that it is. OSError, `ManifestError` where it cannot be written."
+    folder = file.parent
+    # looked for first: other processes write only after the settings are there
+    names = sorted(p.name for p in folder.iterdir() if not p.name.startswith('.')) if folder.exists() else []
+    if not file.exists():
+        if names and not file.exists():
+            raise error(f'{folder}: holds other files ({", ".join(names[:3])}{", …"*(len(names) > 3)}), which this '
+                f'program did not write, and no {file.name}; {remedy}')
+        folder.mkdir(parents=True, exist_ok=True)
+        # two that begin together write the same, or one finds the other's below
+        _replace(file, (json.dumps(settings, indent=1)+'\n').encode())
+    try: there = json.loads(file.read_text(encoding='utf-8'))
+    except (OSError, ValueError): raise error(f'{file}: is damaged; {remedy}, or delete this one') from None
+    if there == settings: return
+    differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings})
+        if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
+    raise error(f'{file}: this folder was made with other settings ({"; ".join(differ)}); {remedy}, or delete '
+        'this one')
 
 # %% ../../nbs/library/manifest.ipynb #395d59cb
 class _Texts(Sequence[str]):

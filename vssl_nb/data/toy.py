@@ -8,7 +8,6 @@ __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADI
            'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'make']
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
-import json
 import math
 import multiprocessing
 import os
@@ -24,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-from .manifest import ManifestError,Row,write
+from .manifest import ManifestError,Row,claim_folder,write
 from .video import VideoError,encode,probe
 
 # %% ../../nbs/lessons/01_toy.ipynb #45ea2ef1
@@ -303,28 +302,6 @@ def _check(seed, contrast, bias, drift, distractors, workers,
     ):
         if not ok: raise ToyError(f'{name}={value}: {name} {want}')
 
-def _claim(folder:Path, settings:dict)->None: # the folder is ours, made with these settings, or it is refused
-    file = folder/'toy.json'
-    if file.exists():
-        try: old = json.loads(file.read_text(encoding='utf-8'))
-        except ValueError:
-            raise ToyError(f'{file}: is damaged; give another folder, or delete this one') from None
-        other = ([f'{k}={old.get(k)!r}' for k in settings if old.get(k) != settings[k]]
-            if isinstance(old, dict) else ['no settings at all'])
-        if other:
-            raise ToyError(f'{folder}: holds toy videos of other settings ({", ".join(other)}); give another '
-                'folder, or delete this one')
-        return
-    if (folder.exists() and (found := sorted(p.name for p in folder.iterdir()
-        if not p.name.startswith('.toy.json')))):
-        raise ToyError(f'{folder}: holds other files '
-            f'({", ".join(found[:3])}{", ..." if len(found) > 3 else ""}) and no toy.json; give a new or '
-            'empty folder')
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder/f'.toy.json.{os.getpid()}'
-    part.write_text(json.dumps(settings, indent=1)+'\n', encoding='utf-8')
-    os.replace(part, file)
-
 # %% ../../nbs/lessons/01_toy.ipynb #b5c33d55
 def make(
     folder:str|Path, # new, empty, or one that an earlier call with the same settings began
@@ -346,7 +323,7 @@ def make(
     jobs,manifest = plan_toy(settings),folder/'manifest.csv'
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
-        _claim(folder, settings)
+        claim_folder(folder/'toy.json', settings, ToyError, 'give another folder')
         if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
         for motion in MOTIONS: (folder/motion).mkdir(exist_ok=True)
         for part in folder.glob('*/.*.mp4'): part.unlink() # what a killed call left behind

@@ -7,7 +7,6 @@ __all__ = ['RESIDUALS', 'tvl1', 'tvl1_live', 'FLOW_BOUND', 'frame_residual', 'gr
 
 # %% ../../nbs/lessons/02_motion.ipynb #0cc8d9f9
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -242,18 +241,18 @@ def _freeze(u:Tensor, p:Tensor, rows:Tensor|None, into:tuple[Tensor,Tensor])->tu
     into[0][rows], into[1][rows] = u, p
     return into
 
-def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], how:'TVL1', parts)->tuple[Tensor,Tensor]:
+def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->tuple[Tensor,Tensor]:
     "The flow and its dual after one warp: iterations until every pair has stopped."
     step, columns, middle = parts
     whole, rows, moving = (u, p), None, torch.ones(len(u), dtype=torch.bool, device=u.device)
     every = 1 if u.device.type=='cpu' else 5 # asking a GPU how many still move makes the CPU wait
-    for k in range(how.outer*how.inner):
-        if how.median and k%how.inner==0:
+    for k in range(solver.outer*solver.inner):
+        if solver.median and k%solver.inner==0:
             u = torch.where(moving[:,None,None,None], middle(columns(F.pad(u, (2,2,2,2), mode='replicate'))),
                 u)
-        u, p, change = step(u, p, *data, moving, how.lam*how.theta, how.theta, how.tau/how.theta)
-        if not how.epsilon: continue
-        moving = moving & (change > how.epsilon**2)
+        u, p, change = step(u, p, *data, moving, solver.lam*solver.theta, solver.theta, solver.tau/solver.theta)
+        if not solver.epsilon: continue
+        moving = moving & (change > solver.epsilon**2)
         if (k+1)%every: continue
         left = int(moving.sum())
         if left == 0: break
@@ -263,14 +262,14 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], how:'TVL1', parts)->tupl
             u, p, data, moving = u[moving], p[moving], tuple(x[moving] for x in data), moving[moving]
     return _freeze(u, p, rows, whole)
 
-def _pairs(a:Tensor, b:Tensor, how:'TVL1', parts)->Tensor: # (N, H, W) 0 to 255 -> (N, 2, H, W) px
+def _pairs(a:Tensor, b:Tensor, solver:'TVL1', parts)->Tensor: # (N, H, W) 0 to 255 -> (N, 2, H, W) px
     "From the coarsest picture of the pyramid to the finest."
-    scales = list(zip(*(_pyramid(x, how.scales, how.factor) for x in (a, b))))[::-1]
+    scales = list(zip(*(_pyramid(x, solver.scales, solver.factor) for x in (a, b))))[::-1]
     u = a.new_zeros(len(a), 2, *scales[0][0].shape[1:])
     for I0,I1 in scales:
-        if u.shape[2:] != I0.shape[1:]: u = _resize(u, *I0.shape[1:])/how.factor
+        if u.shape[2:] != I0.shape[1:]: u = _resize(u, *I0.shape[1:])/solver.factor
         p, stack = u.new_zeros(len(u), 2, *u.shape[1:]), torch.cat([I1[:,None], gradient(I1)], 1)
-        for _ in range(how.warps): u, p = _warped(u, p, _linear(stack, I0, u), how, parts)
+        for _ in range(solver.warps): u, p = _warped(u, p, _linear(stack, I0, u), solver, parts)
     return u
 
 # %% ../../nbs/lessons/02_motion.ipynb #01880634
@@ -287,15 +286,6 @@ class TVL1:
     inner:int=30 # iterations between two medians, at most
     epsilon:float=.01 # px: a pair stops when its flow moves less (root mean square); 0 never stops early
     median:bool=True # filter the flow by 5 × 5 medians
-
-    def __post_init__(self):
-        for name in ('lam', 'theta', 'tau'):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f'{name} must be above 0, not {getattr(self, name)!r}.')
-        for name in ('scales', 'warps', 'outer', 'inner'):
-            if (n := getattr(self, name)) < 1: raise ValueError(f'{name} must be at least 1, not {n!r}.')
-        if not 0 < self.factor < 1: raise ValueError(f'factor must be between 0 and 1, not {self.factor!r}.')
-        if not self.epsilon >= 0: raise ValueError(f'epsilon must be 0 or more, not {self.epsilon!r}.')
 
     def __call__(self,
         a:Tensor, b:Tensor, # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
@@ -319,36 +309,32 @@ tvl1_live = TVL1(outer=2, inner=10, epsilon=0.)
 FLOW_BOUND = 20. # px, of the released pipeline (b6)
 
 def quantise_flow(
-    flow:Tensor, # any shape, px
-    bound:float=FLOW_BOUND, # px; what is farther is cut
+    flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
 )->Tensor: # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
-    if flow.device.type!='cpu': flow = flow.nan_to_num(0., bound, -bound) # looking would make the CPU wait
+    if flow.device.type!='cpu': flow = flow.nan_to_num(0., FLOW_BOUND, -FLOW_BOUND) # looking would make the CPU wait
     elif not flow.isfinite().all():
         raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
-    return flow.float().clamp(-bound, bound).add(bound).mul(255/(2*bound)).round().byte()
+    return flow.float().clamp(-FLOW_BOUND, FLOW_BOUND).add(FLOW_BOUND).mul(255/(2*FLOW_BOUND)).round().byte()
 
 def dequantise_flow(
     stored:Tensor, # any shape, uint8
-    bound:float=FLOW_BOUND, # px, as in `quantise_flow`
 )->Tensor: # same shape, float32 px
     "Bytes back to flow, half a level off at most."
-    return stored.float().mul(2*bound/255).sub(bound)
+    return stored.float().mul(2*FLOW_BOUND/255).sub(FLOW_BOUND)
 
 def flow_to_image(
     flow:Tensor, # (..., 2, H, W) px
-    bound:float=FLOW_BOUND, # px
 )->Tensor: # (..., H, W, 3) uint8, channels (128, v, u)
     "Flow as the picture that the released networks saw (b6)."
-    u, v = quantise_flow(flow, bound).unbind(-3)
+    u, v = quantise_flow(flow).unbind(-3)
     return torch.stack([torch.full_like(u, 128), v, u], -1)
 
 def image_to_flow(
     stored:Tensor, # (..., H, W, 3) uint8, channels (128, v, u)
-    bound:float=FLOW_BOUND, # px
 )->Tensor: # (..., 2, H, W) px
     "A stored picture back to flow."
-    return dequantise_flow(stored[...,[2,1]], bound).movedim(-1, -3)
+    return dequantise_flow(stored[...,[2,1]]).movedim(-1, -3)
 
 # %% ../../nbs/lessons/03_views.ipynb #819607c9
 import inspect
@@ -427,13 +413,13 @@ class View:
     options:tuple[str,...] # of OPTIONS
 
 def _options(name:str, make:Callable)->tuple[str,...]: # of Views, that the function asks for by keyword
-    try: asked = [p for p in inspect.signature(make).parameters.values() if p.kind==p.KEYWORD_ONLY]
+    try: keywords = [p for p in inspect.signature(make).parameters.values() if p.kind==p.KEYWORD_ONLY]
     except ValueError: return () # a function written in C
-    foreign = [p.name for p in asked if p.name not in OPTIONS and p.default is p.empty]
+    foreign = [p.name for p in keywords if p.name not in OPTIONS and p.default is p.empty]
     if foreign:
         raise ValueError(f"view {name!r} asks for an option {foreign[0]!r} that Views does not have "
             f"({did_you_mean(foreign[0], OPTIONS)}); give it a default.")
-    return tuple(p.name for p in asked if p.name in OPTIONS)
+    return tuple(p.name for p in keywords if p.name in OPTIONS)
 
 def find_view(
     name:str, # a key of VIEWS, or 'package.module:name'
