@@ -31,7 +31,7 @@ def pairs_of(files, short):
     "Grey pairs (N, H, W), first and second frames, of the most frequent size."
     import torch
     from vssl_nb.data.clips import grey
-    from vssl_nb.data.video import VideoError, decode, probe
+    from vssl_nb.data.video import VideoError, crop_resize, decode, probe
     by_size = {}
     for f in files:
         try: seen = probe(f)
@@ -39,7 +39,7 @@ def pairs_of(files, short):
         if seen.frames < 3: continue
         s, mid = short/min(seen.height, seen.width), seen.frames//2
         size = round(seen.height*s), round(seen.width*s)
-        by_size.setdefault(size, []).append(grey(decode(f, [mid, mid+1], size=size)))
+        by_size.setdefault(size, []).append(grey(crop_resize(decode(f, [mid, mid+1]), size=size)))
     most = max(by_size.values(), key=len)
     return torch.stack([p[0] for p in most]), torch.stack([p[1] for p in most])
 

@@ -6,7 +6,7 @@ import torch
 from vssl_nb.data import manifest
 from vssl_nb.data.clips import grey
 from vssl_nb.data.views import quantise_flow, tvl1, warp
-from vssl_nb.data.video import decode, probe
+from vssl_nb.data.video import crop_resize, decode, probe
 
 cv2 = pytest.importorskip('cv2', reason='OpenCV is not installed')
 if not hasattr(cv2, 'optflow'):
@@ -28,7 +28,7 @@ def pair(found, short, gap):
     "Two grey frames from the middle of a clip, (1, 1, H, W) uint8 each."
     path, seen = found
     s, mid = short/min(seen.height, seen.width), seen.frames//2
-    return grey(decode(path, [mid, mid+gap], size=(round(seen.height*s), round(seen.width*s))))[:, None, None]
+    return grey(crop_resize(decode(path, [mid, mid+gap]), size=(round(seen.height*s), round(seen.width*s))))[:, None, None]
 
 
 def opencv(a, b, **settings):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from vssl_nb.data import manifest
-from vssl_nb.data.video import VideoError, decode, encode, probe
+from vssl_nb.data.video import VideoError, crop_resize, decode, encode, probe
 
 VIDEOS = manifest.test_videos()
 COPIES,PROCESSES,SLOW = 100, 2, 20. # of each film; children; s that a case may take
@@ -57,7 +57,7 @@ def outcome(path: Path) -> dict:
     start = time.monotonic()
     try:
         p = probe(path)
-        clip = decode(path, [0, p.frames//2, p.frames-1], None, (24, 32), seek=p)
+        clip = crop_resize(decode(path, [0, p.frames//2, p.frames-1], seek=p), None, (24, 32))
         assert tuple(clip.shape) == (3, 24, 32, 3) and p.frames > 0 and p.width > 0
         said = {'frames': p.frames, 'damage': p.damage}
     except VideoError as e:

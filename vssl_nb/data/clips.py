@@ -72,7 +72,6 @@ def _chosen(rng, clips, same): # (V, 1) bool: the clips that the released code c
     u = rng.random((clips, 1)) # as much chance in both cases
     return np.arange(clips)[:,None]==u.argmin() if same else u < BASE_PROBABILITY
 
-# %% ../../nbs/library/augmentation.ipynb #0002fdb1
 def draw(
     rng:Generator, # the only source of chance
     clips:int, frames:int, # V, T
@@ -114,7 +113,6 @@ def draw(
         hue=np.where(jitters[:,0], turn, 0.), grey=np.where(greys, tint, -1),
         permute=np.where(permutes, channels, np.arange(3)), sigma=np.where(blurs[:,0], width_px, 0.))
 
-# %% ../../nbs/library/augmentation.ipynb #0d2059de
 def centre(
     clips:int, frames:int, # V, T
     height:int, width:int, # frame as decoded, px
@@ -286,7 +284,6 @@ def _by_pieces(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,
             planes = [plane.reshape(-1, W) for plane in out[i,:,first:first+frames]]
             cv2.mixChannels([_rows(x)], planes, np.column_stack([order, range(3)]).ravel().tolist())
 
-# %% ../../nbs/library/augmentation.ipynb #fcf8739b
 def apply(
     clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
     # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone
@@ -343,7 +340,6 @@ def repeated(
     small = nn.functional.adaptive_avg_pool2d(image, (-(-H//k), -(-W//k)))
     return small.repeat(1, 1, k, k)[...,:H,:W]
 
-# %% ../../nbs/library/augmentation.ipynb #441302b7
 def disturb_appearance(
     x:Tensor, # (B, V, 3, T, H, W) in [0,1]; changed in place
     params:Mapping[str,Tensor], # `mix`, `donor`, `frame`, `windows` of `draw_appearance`, (B, V), on the CPU
@@ -395,7 +391,8 @@ def find_augmentation(
     augmentation = resolve(name, AUGMENTATIONS, 'an augmentation')
     for part in ('draw', 'apply'):
         if not callable(getattr(augmentation, part, None)):
-            raise ValueError(f"augmentation {name!r} has no function {part!r}; give it both `draw` and `apply`.")
+            raise ValueError(f"augmentation {name!r} has no function {part!r}; give it both `draw` "
+                "and `apply`.")
     return augmentation
 
 def check_drawn(
@@ -413,8 +410,8 @@ def check_drawn(
                 f"{k!r} is {value}.")
     box = params['box']
     if box.shape!=(clips, 4) or box.is_floating_point():
-        raise ValueError(f"draw must return 'box' as whole numbers ({clips}, 4): top, left, height, width, px; "
-            f"not {box.dtype} {tuple(box.shape)}.")
+        raise ValueError(f"draw must return 'box' as whole numbers ({clips}, 4): top, left, height, width, "
+            f"px; not {box.dtype} {tuple(box.shape)}.")
 
 # %% ../../nbs/library/dataset.ipynb #0d549b87
 import logging
@@ -486,9 +483,9 @@ def _names(manifest:Manifest, row:int)->dict[str,int]:
 
 def _decoded(manifest:Manifest, row:int, numbers:Sequence[int], stream:str)->Tensor: # (F, H, W, 3) uint8
     frames = _flow_frames(manifest, row, numbers) if stream=='flow' else manifest.decode(row, numbers, stream)
-    n, fits = len(numbers), isinstance(frames, Tensor) and frames.dtype==torch.uint8 and frames.ndim==4
-    if not fits or frames.shape[::3]!=(n, 3):
-        value = f'{frames.dtype} {tuple(frames.shape)}' if isinstance(frames, Tensor) else type(frames).__name__
+    n, tensor = len(numbers), isinstance(frames, Tensor)
+    if not (tensor and frames.dtype==torch.uint8 and frames.ndim==4 and frames.shape[::3]==(n, 3)):
+        value = f'{frames.dtype} {tuple(frames.shape)}' if tensor else type(frames).__name__
         raise ValueError(f'{type(manifest).__name__}.decode must give a uint8 tensor ({n}, H, W, 3) '
             f'for {n} frames of {manifest.rows[row].video}, not {value}.')
     return frames
@@ -546,7 +543,8 @@ class VideoCache:
         first = _starts(numbers, r.frames)
         if 'flow' in load:
             frames, at = self._frames(row, 'flow', first)
-            out['flow'] = cut_clips(frames, at, _in_proportion(boxes, (r.height, r.width), frames.shape[1:3]), size)
+            scaled = _in_proportion(boxes, (r.height, r.width), frames.shape[1:3])
+            out['flow'] = cut_clips(frames, at, scaled, size)
         wanted = [numbers]*('clips' in load) + [first, np.minimum(first+1, r.frames-1)]*('pair' in load)
         if wanted:
             frames, where = self._frames(row, 'clips', np.stack(wanted, 1))
@@ -617,7 +615,7 @@ class TrainClips(Dataset):
         cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; or those kept already
         same:float=0., # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
         load:Sequence[str]=('clips',), # what an item holds, of STREAMS
-        # further clips of each video, such as `clips_small` and `augment_small`: 'small' -> sample, draw, size
+        # further clips of each video: 'small' -> sample, draw, size of `clips_small` and `augment_small`
         groups:Mapping[str,tuple[Callable,Callable,int]]={},
     ):
         if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 to 1')
@@ -641,7 +639,7 @@ class TrainClips(Dataset):
         r, item = self.manifest.rows[row], _names(self.manifest, row)
         for name,(sample,draw,size) in {'': (self.sample, self.draw, self.size), **self.groups}.items():
             numbers, options = sample(r.frames, rng), {}
-            if self.same and not name: # else no coin: crops and colours stay those of a run without the option
+            if self.same and not name: # else no coin: all is drawn as in a run without the option
                 coin, which = rng.random() < self.same, rng.integers(len(numbers))
                 numbers, options = numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
             augment = draw(rng, *numbers.shape, r.height, r.width, **options)
@@ -667,9 +665,9 @@ class TrainClips(Dataset):
             _log.warning('unreadable, replaced by another video: %s: %s', videos[row].video, reason)
         if len(self.bad) > self.max_bad*len(self.rows):
             names = ', '.join(videos[r].video for r in sorted(self.bad)[:10])
-            raise VideoError(self.manifest.path, f'{len(self.bad)} of {len(self.rows)} training videos cannot '
-                f'be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb manifest` again to '
-                'mark them')
+            raise VideoError(self.manifest.path, f'{len(self.bad)} of {len(self.rows)} training videos '
+                f'cannot be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb manifest` '
+                'again to mark them')
 
 # %% ../../nbs/library/dataset.ipynb #f6c5f2d0
 def collate(
@@ -699,7 +697,7 @@ class TestClips(Dataset):
         self.items = [(i, n) for i in range(len(self.rows)) for n in range(clips)]
 
     def __len__(self): return len(self.items)
-    def __getitem__(self, i:int)->dict[str,Any]: # streams uint8 (1,T,size,size,3); a video that fails is `bad`
+    def __getitem__(self, i:int)->dict[str,Any]: # streams uint8 (1,T,size,size,3); or only `bad`
         i, n = self.items[i]
         row, numbers = self.rows[i], self.numbers[i][n:n+1]
         r = self.manifest.rows[row]
@@ -779,7 +777,7 @@ def random_clips(
     for n in strides: positive(stride=n)
     for n in speeds if motion=='speed' else (): positive(speed=n)
     d, disturbed = np.array(strides), np.isin(np.arange(clips), motion_clips)
-    if motion=='speed': d = d*np.array(speeds)[disturbed ^ rng.integers(2)] # a coin: which speed is right here
+    if motion=='speed': d = d*np.array(speeds)[disturbed ^ rng.integers(2)] # a coin: the right speed here
     starts = frames - length*d if last=='released' else frames - _span(length, d) + 1
     # starts of a video that is too short
     phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames)

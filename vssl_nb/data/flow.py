@@ -43,21 +43,23 @@ FLOW_METHODS = ('tvl1', 'tvl1-opencv', 'dis')
 @dataclass(frozen=True)
 class FlowMethod:
     "A way to compute flow."
-    compute:Callable[[Tensor, Tensor], Tensor] # two (N, H, W) uint8 grey, CPU -> (N, 2, H, W) float32 px, anywhere
+    # two (N, H, W) uint8 grey on the CPU -> (N, 2, H, W) float32 px, anywhere
+    compute:Callable[[Tensor, Tensor], Tensor]
     settings:dict[str, Any] # all that decides what comes out
     device:torch.device=torch.device('cpu') # where it runs
     parallel:bool=False # one thread for each call, many calls at a time; else one call at a time
 
 def _opencv(name:str)->Callable[[Tensor, Tensor], Tensor]: # as `FlowMethod.compute`
-    "A solver of OpenCV; DIS refuses pictures below 12 px, so smaller ones than 16 px are enlarged by their edge."
+    "A solver of OpenCV. DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px."
     def compute(a:Tensor, b:Tensor)->Tensor:
         before = [max(16-n, 0)//2 for n in a.shape[1:]]
         y,x = (torch.arange(-m, max(n, 16)-m).clamp(0, n-1) for n,m in zip(a.shape[1:], before))
         out = []
         for pair in zip(*(p[:, y[:, None], x].numpy() for p in (a, b))):
             # an object of its own for each call, because it is not safe to share
-            solver = (cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) # type: ignore[attr-defined]
-                if name == 'dis' else cv2.optflow.DualTVL1OpticalFlow_create()) # type: ignore[attr-defined]
+            kinds:Any = cv2 # its stubs lack both
+            solver = (kinds.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) if name == 'dis'
+                else kinds.optflow.DualTVL1OpticalFlow_create())
             out.append(solver.calc(*pair, None).transpose(2, 0, 1))
         (top, left),(h, w) = before,a.shape[1:]
         return torch.from_numpy(np.stack(out))[..., top:top+h, left:left+w]
@@ -261,7 +263,8 @@ class ExtractionJob:
         began,threads = time.monotonic(),cv2.getNumThreads()
         try: claim_folder(self.folder/FLOW_STATE, self.settings, FlowError, 'name another folder with --out')
         except OSError as e:
-            raise FlowError(f'{self.folder}: cannot be used ({e.strerror}); name another folder with --out') from None
+            raise FlowError(f'{self.folder}: cannot be used ({e.strerror}); name another folder with '
+                '--out') from None
         _sweep(self.folder)
         try:
             # the workers are the threads; it is a setting of the whole process, so it is put back
@@ -354,7 +357,6 @@ class ExtractionJob:
         return ExtractionResult(self.path, not missing, len(rows)-len(failed)-missing-unusable, self.pairs,
             seconds, missing, unusable, failed)
 
-# %% ../../nbs/library/flow.ipynb #e302354e
 def _place(environ:Mapping[str, str])->tuple[int, int, int]: # rank, processes, number on this machine
     "What torchrun or srun tells a process; alone otherwise. `FlowError`."
     if 'RANK' in environ: names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK'
@@ -395,9 +397,9 @@ def plan_extraction(
     method = flow_method(name, device, local, compiled)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     settings = json.loads(json.dumps(dict(format=1, bound=views.FLOW_BOUND, codec=codec) | method.settings))
-    return ExtractionJob(table, flow_paths(table, inside), table.root/(to or table.path.name), table.root/inside,
-        method, codec, settings, rank, many, workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1))),
-        progress)
+    workers = workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1)))
+    return ExtractionJob(table, flow_paths(table, inside), table.root/(to or table.path.name),
+        table.root/inside, method, codec, settings, rank, many, workers, progress)
 
 def extract_flow(
     data:str|os.PathLike, # manifest.csv, or its folder

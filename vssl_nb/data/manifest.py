@@ -162,12 +162,12 @@ class KeyframeTable:
 
 def write_keyframes(
     folder:Path, # of the manifest
-    found:Mapping[str, tuple[int, int, Keyframes]], # video, relative to the folder -> its stamp and keyframes
+    keyframes:Mapping[str, tuple[int, int, Keyframes]], # video -> its `file_stamp` and keyframes
 ):
     "Add to the table of a folder what full decodes have found. `ManifestError`."
     rows = [(video.encode(errors='surrogatepass'), size, time,
         zlib.compress(np.array(keys, np.int64).reshape(-1, 2).T.tobytes()))
-        for video,(size,time,keys) in found.items()]
+        for video,(size,time,keys) in keyframes.items()]
     with tempfile.TemporaryDirectory() as place: # made elsewhere, and put into its place whole
         copy = Path(place)/KEYFRAMES
         for known in (True, False): # what is there is kept, unless it is damaged
@@ -202,8 +202,9 @@ def claim_folder(
     names = sorted(p.name for p in folder.iterdir() if not p.name.startswith('.')) if folder.exists() else []
     if not file.exists():
         if names and not file.exists():
-            raise error(f'{folder}: holds other files ({", ".join(names[:3])}{", …"*(len(names) > 3)}), which this '
-                f'program did not write, and no {file.name}; {remedy}')
+            some = ', '.join(names[:3]) + ', …'*(len(names) > 3)
+            raise error(f'{folder}: holds other files ({some}), which this program did not write, and no '
+                f'{file.name}; {remedy}')
         folder.mkdir(parents=True, exist_ok=True)
         # two that begin together write the same, or one finds the other's below
         _replace(file, (json.dumps(settings, indent=1)+'\n').encode())
@@ -212,8 +213,8 @@ def claim_folder(
     if there == settings: return
     differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings})
         if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
-    raise error(f'{file}: this folder was made with other settings ({"; ".join(differ)}); {remedy}, or delete '
-        'this one')
+    raise error(f'{file}: this folder was made with other settings ({"; ".join(differ)}); {remedy}, or '
+        'delete this one')
 
 # %% ../../nbs/library/manifest.ipynb #395d59cb
 class _Texts(Sequence[str]):
@@ -307,12 +308,12 @@ class Manifest:
     def decode(self,
         row:int, # position in `rows`
         numbers:Iterable[int], # (F,) frame numbers in any order, each below `frames` of the row
-        what:str='clips', # clips: RGB; flow: the pictures of the stored flow
+        stream:str='clips', # clips: RGB; flow: the pictures of the stored flow
     )->Tensor: # (F, H, W, 3) uint8
         "The frames of a video; a dataset without video files overrides this. `VideoError`."
         r = self.rows[row]
-        keys = self._table.find(r.video, self.root/r.video) if what != 'flow' else None
-        return decode(self.root/(r.flow if what == 'flow' else r.video), list(numbers), seek=keys)
+        if stream == 'flow': return decode(self.root/r.flow, list(numbers))
+        return decode(self.root/r.video, list(numbers), self._table.find(r.video, self.root/r.video))
 
 def has_split(m:Manifest)->bool:
     "Does any row name train or test, in any of the splits?"
@@ -339,11 +340,11 @@ def _checked(
     "Lines as rows. `ManifestError` with everything that is wrong with any of them."
     values,bad = _convert(columns, places)
     reasons = {**wrong, **{places[i]: '; '.join(bad[i]) for i in sorted(bad)}}
-    said = [f'{place}: {why}' for place,why in reasons.items()]
-    if len(said) == 1: raise ManifestError(f'{path}: {said[0]}')
-    if said:
-        raise ManifestError('\n  '.join([f'{path}: {len(said)} lines are wrong', *said[:10]]
-            + [f'… and {len(said)-10} more']*(len(said) > 10)))
+    errors = [f'{place}: {reason}' for place,reason in reasons.items()]
+    if len(errors) == 1: raise ManifestError(f'{path}: {errors[0]}')
+    if errors:
+        raise ManifestError('\n  '.join([f'{path}: {len(errors)} lines are wrong', *errors[:10]]
+            + [f'… and {len(errors)-10} more']*(len(errors) > 10)))
     if not places: raise ManifestError(f'{path}: has no videos')
     return _Rows(values)
 
@@ -397,7 +398,6 @@ def read(
         raise ManifestError(f'{path}: is not a table of comma-separated values ({e})') from None
     return Manifest(path, rows, hashlib.sha256(raw).hexdigest())
 
-# %% ../../nbs/library/manifest.ipynb #641ce950
 def _read_object(name:str)->Manifest: # 'package.module:name'
     "The manifest that a function outside this library makes, checked like a file."
     try: make = load_object(name, 'a manifest')
@@ -444,7 +444,7 @@ def find_videos(
     "Every video file in and below a folder. `ManifestError` where there is none."
     if not folder.exists(): raise ManifestError(f'{folder}: there is no such folder')
     if not folder.is_dir(): raise ManifestError(f'{folder}: is a file; name the folder that holds the videos')
-    found,others,seen = [],0,set()
+    paths,others,seen = [],0,set()
     def stop(e): raise ManifestError(f'{e.filename}: cannot be read ({e.strerror})')
     for where,dirs,files in os.walk(folder, followlinks=True, onerror=stop):
         dirs[:] = [d for d in dirs if not d.startswith('.')]
@@ -456,16 +456,16 @@ def find_videos(
             dirs.clear() # pictures of motion that `vssl-nb flow` made of the videos
             continue
         videos = [f for f in files if f.lower().endswith(VIDEO_SUFFIXES) and not f.startswith('.')]
-        found += [(Path(where)/f).relative_to(folder).as_posix() for f in videos]
+        paths += [(Path(where)/f).relative_to(folder).as_posix() for f in videos]
         others += len(files) - len(videos)
-    if not found:
+    if not paths:
         raise ManifestError(f'{folder}: holds no video ({others} other files; videos end in '
             f'{", ".join(VIDEO_SUFFIXES)})')
-    foreign = [f for f in found if f != f.encode('utf-8', 'replace').decode()]
+    foreign = [f for f in paths if f != f.encode('utf-8', 'replace').decode()]
     if foreign:
         warnings.warn(f'{folder}: {len(foreign)} videos are left out because their names are not UTF-8, '
             f'such as {foreign[0]!r}; rename them', stacklevel=3)
-    return sorted(set(found) - set(foreign))
+    return sorted(set(paths) - set(foreign))
 
 def read_ucf101_lists(
     folder:Path, # with the official lists
@@ -490,7 +490,6 @@ def read_ucf101_lists(
         if (folder/'classInd.txt').is_file() else [])
     return parts, {name.casefold(): name for name in names}
 
-# %% ../../nbs/library/manifest.ipynb #c1788df2
 def name_source(
     video:str, # relative path
     label:str, # its class, or empty
@@ -537,21 +536,20 @@ class VideoNames:
 
     def mismatches(self, folder:Path, rows:Sequence[Row])->list[str]: # sentences
         "What does not fit together in lists, sources and files. `ManifestError` where nothing does."
-        absent,said = sorted(set(self.parts) - {self.key(r.video) for r in rows}),[]
+        absent,notes = sorted(set(self.parts) - {self.key(r.video) for r in rows}),[]
         if absent and len(absent) == len(self.parts):
             raise ManifestError(f'{folder}: holds none of the {len(absent)} videos of the lists, such as '
                 f'{absent[0]}; is it the folder that holds the folders of the classes?')
         if absent:
-            said.append(f'{len(absent)} of the {len(self.parts)} videos of the lists are not there, such as '
+            notes.append(f'{len(absent)} of the {len(self.parts)} videos of the lists are not there, such as '
                 f'{absent[0]}')
         labels = defaultdict(set)
         for r in rows: labels[r.source].add(r.label)
         if (shared := [source for source,classes in labels.items() if len(classes - {''}) > 1]):
-            said.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
+            notes.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
                 "are different recordings, let the pattern catch the class too")
-        return said
+        return notes
 
-# %% ../../nbs/library/manifest.ipynb #ebdeba59
 _log = logging.getLogger(__name__)
 SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
 PREPARE_STATE = '.prepare' # folder of what the scripts of data_scripts/ keep beside a manifest
@@ -587,7 +585,7 @@ def probe_videos(
     videos:Sequence[str], # paths below it
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show a bar
-    log:Path|None=None, # remembers what was found; then the keyframes go into the table of the folder
+    log:Path|None=None, # keeps the probes; then the keyframes go into the table of the folder
 )->list[dict]: # per video: status, and frames, fps, width, height, damage, keyframes where it can be read
     "Decode every video once; with a log, go on where a killed run was."
     known,lock = read_probes(log) if log else {},threading.Lock()
@@ -606,22 +604,20 @@ def probe_videos(
         return p
     if log:
         with open(log, 'a') as f: f.write('\n'*bool(f.tell())) # ends a line that was cut short
-    try: found = in_threads(one, videos, workers, progress and bool(videos))
+    try: probes = in_threads(one, videos, workers, progress and bool(videos))
     except KeyboardInterrupt:
         if log: print(f'{folder}: stopped; the same command goes on from there', file=sys.stderr)
         raise
-    for p in found:
+    for p in probes:
         if p.get('damage'): _log.warning('damaged, used as far as it goes: %s %s', p['video'], p['damage'])
-    keys = {p['video']: (p['size'], p['mtime'], p['keyframes']) for p in found if p.get('keyframes')}
+    keys = {p['video']: (p['size'], p['mtime'], p['keyframes']) for p in probes if p.get('keyframes')}
     if log and keys: write_keyframes(folder, keys)
-    return found
+    return probes
 
-def probed(row:Row, found:dict)->Row: # of `probe_videos`
+def probed(row:Row, p:dict)->Row: # of `probe_videos`
     "The row with what its file tells."
-    return replace(row, **{name: found[name] for name in ('status', 'frames', 'fps', 'width', 'height')
-        if name in found})
+    return replace(row, **{k: p[k] for k in ('status', 'frames', 'fps', 'width', 'height') if k in p})
 
-# %% ../../nbs/library/manifest.ipynb #8bd09337
 def scan(
     folder:str|os.PathLike, # of folders of classes, or of videos without classes
     lists:str|os.PathLike|None=None, # folder with the official UCF101 lists
@@ -634,8 +630,7 @@ def scan(
     folder,names = Path(folder),VideoNames(lists, source_pattern)
     rows = [names.row(video) for video in find_videos(folder)]
     for sentence in names.mismatches(folder, rows): warnings.warn(f'{folder}: {sentence}', stacklevel=2)
-    found = probe_videos(folder, [r.video for r in rows], workers, progress, log)
-    rows = [probed(row, p) for row,p in zip(rows, found)]
+    rows = [*map(probed, rows, probe_videos(folder, [r.video for r in rows], workers, progress, log))]
     if not any(r.status == 'ok' for r in rows):
         raise ManifestError(f'{folder}: none of the {len(rows)} videos can be used; the first: '
             f'{rows[0].video} {rows[0].status}')

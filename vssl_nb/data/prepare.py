@@ -236,35 +236,37 @@ def _ucf101(files:list[Path], test:str)->Lists:
 def _hmdb51(files:list[Path], test:str)->Lists:
     "The official files, one per class and split; or one list per part, as for UCF101."
     if '_test_split' not in files[0].stem: return _ucf101(files, test)
-    found = Lists({})
+    lists = Lists({})
     for file in files:
         label,_,n = file.stem.rpartition('_test_split')
-        found.labels[label.casefold()] = label
-        for i,line in enumerate(_text(file).splitlines(), 1):
-            if not line.strip(): continue
-            name,_,part = line.strip().rpartition(' ')
+        lists.labels[label.casefold()] = label
+        for i,line in enumerate(map(str.strip, _text(file).splitlines()), 1):
+            if not line: continue
+            name,_,part = line.rpartition(' ')
             if part not in ('0', '1', '2') or not name:
-                raise PrepareError(f"{file}: line {i} is '{line.strip()}', not a file name and 0, 1 or 2; "
+                raise PrepareError(f"{file}: line {i} is '{line}', not a file name and 0, 1 or 2; "
                     "take the list from the owners")
-            entry = found.entries.setdefault(f'{label}/{PurePosixPath(name.strip()).stem}'.casefold(), {})
+            entry = lists.entries.setdefault(f'{label}/{PurePosixPath(name.strip()).stem}'.casefold(), {})
             entry[f'split{n}'] = ('', 'train', 'test')[int(part)]
-    return found
+    return lists
 
 def _part(file:Path, name:str, test:str)->str: # train, test or empty
-    "The part that the owners call `name`."
+    "The part that the owners call `name`; where that is empty, the last that the name of the file says."
+    name = name or (re.findall('train|val|test', file.stem) or [file.stem])[-1]
     name = 'val' if name.startswith('val') else name
     if name not in ('train', 'val', 'test'):
         raise PrepareError(f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
             "or name the file after its part")
     return 'train' if name == 'train' else 'test' if name == test else ''
 
-def _part_in_name(file:Path)->str: # the last that is named; empty where none is
-    "The part that the name of a file says."
-    return (re.findall('train|val|test', file.stem) or [''])[-1]
+def _enter(lists:Lists, key:str, label:str, part:str, place:str):
+    "Add a video to the lists. `PrepareError` where it is in another part already."
+    if lists.entries.setdefault(key, dict(label=label, split1=part))['split1'] != part:
+        raise PrepareError(f'{place}, {key}, is in another part too; name the lists of one release only')
 
 def _kinetics(files:list[Path], test:str)->Lists:
     "CSV files with youtube_id, time_start, time_end, and label and split where they are known."
-    found = Lists({})
+    lists = Lists({})
     for file in files:
         reader = csv.DictReader(io.StringIO(_text(file), newline=''))
         absent = [c for c in ('youtube_id', 'time_start', 'time_end') if c not in (reader.fieldnames or ())]
@@ -278,32 +280,26 @@ def _kinetics(files:list[Path], test:str)->Lists:
             except (TypeError, ValueError):
                 raise PrepareError(f'{file}: line {reader.line_num} has no times in seconds; take the list '
                     'from the owners') from None
-            entry = dict(label=line.get('label') or '',
-                split1=_part(file, line.get('split') or _part_in_name(file), test))
-            if found.entries.setdefault(key, entry)['split1'] != entry['split1']:
-                raise PrepareError(f'{file}: line {reader.line_num}, {key}, is in another part too; name the '
-                    'lists of one release only')
-            found.alias.setdefault(line['youtube_id'], key)
-    return found
+            part = _part(file, line.get('split') or '', test)
+            _enter(lists, key, line.get('label') or '', part, f'{file}: line {reader.line_num}')
+            lists.alias.setdefault(line['youtube_id'], key)
+    return lists
 
 def _ssv2(files:list[Path], test:str)->Lists:
     "JSON files with the videos of a part, and labels.json."
-    found = Lists({})
+    lists = Lists({})
     for file in files:
         try: data = json.loads(_text(file))
-        except ValueError as e:
-            if isinstance(e, PrepareError): raise
+        except json.JSONDecodeError as e:
             raise PrepareError(f'{file}: is not JSON ({e}); download it again') from None
         if isinstance(data, dict): continue # labels.json, the official numbers of the classes
-        part = _part(file, _part_in_name(file) or file.stem, test)
+        part = _part(file, '', test)
         for i,video in enumerate(data):
             if not isinstance(video, dict) or 'id' not in video:
                 raise PrepareError(f'{file}: its entry {i} has no id; take the list from the owners')
-            entry = dict(label=re.sub(r'\[(.*?)\]', r'\1', video.get('template', '')), split1=part)
-            if found.entries.setdefault(str(video['id']), entry)['split1'] != part:
-                raise PrepareError(f"{file}: its entry {i}, {video['id']}, is in another part too; name the "
-                    "lists of one release only")
-    return found
+            label = re.sub(r'\[(.*?)\]', r'\1', video.get('template', ''))
+            _enter(lists, str(video['id']), label, part, f'{file}: its entry {i}')
+    return lists
 
 def _hmdb51_source(video:str, label:str)->str:
     "The originating video of an HMDB51 clip, within its class."
@@ -313,7 +309,7 @@ def _hmdb51_source(video:str, label:str)->str:
     return f'{label}/{hit[1]}' if hit else str(path.with_suffix(''))
 
 def _ucf101_source(video:str, label:str)->str: return name_source(video, label, None) # UCF101's groups
-def _own_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
+def _path_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
 def _stem(video:str)->str: return PurePosixPath(video).stem
 
 def _class_and_name(video:str)->str: # class/name
@@ -339,8 +335,8 @@ PREPARED_DATASETS = {
         ((9537, 3783), (9586, 3734), (9624, 3696)), 1),
     'hmdb51': Dataset('HMDB51', ('*_test_split[123].txt', 'trainlist0*.txt'), _hmdb51, _class_and_name,
         _hmdb51_source, 6766, 51, ((3570, 1530),)*3, 1),
-    'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _own_source, 0, 400, (), 2),
-    'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _own_source, 220847, 174),
+    'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _path_source, 0, 400, (), 2),
+    'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _path_source, 220847, 174),
     'folder': Dataset('your own folder', (), None, _class_and_name, _ucf101_source)}
 
 def count_and_first(
@@ -410,9 +406,9 @@ def read_lists(
             where[i] = home/'lists'
             extract_archive(p, where[i], progress)
     for pattern in kind.lists:
-        found = [f for w in where for f in ([w] if w.is_file() else sorted(w.rglob(pattern)))
+        files = [f for w in where for f in ([w] if w.is_file() else sorted(w.rglob(pattern)))
             if PREPARE_STATE not in f.parts and f.name != 'manifest.csv']
-        if found: return kind.read(list(dict.fromkeys(found)), test) # type: ignore[misc]
+        if files: return kind.read(list(dict.fromkeys(files)), test) # type: ignore[misc]
     raise PrepareError(f'{", ".join(map(str, where))}: holds no lists of {kind.title} '
         f'({" or ".join(kind.lists)}); name the file or folder that does')
 
@@ -433,18 +429,6 @@ _log = logging.getLogger(__name__)
 
 def _copies_folder(side): return f'copies_short{side}' # folder beside the videos
 
-def _make_copy(home:Path, row:Row, side:int)->str: # path of the copy; empty where there is none
-    "Make the copy of a video, unless it is there."
-    if row.status != 'ok': return ''
-    out = home/_copies_folder(side)/PurePosixPath(row.video).with_suffix('.mp4')
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not out.exists(): transcode(home/row.video, out, side)
-    except VideoError as e:
-        _log.warning('not copied: %s: %s', row.video, e.reason)
-        return ''
-    return out.relative_to(home).as_posix()
-
 def make_copies(
     home:Path, # folder of the dataset
     rows:list[Row], # of the manifest
@@ -453,24 +437,37 @@ def make_copies(
     progress:bool=True, # show a bar
 )->tuple[list[Row], str]: # rows that name the copies, and a line about them
     "Make a small copy of every usable video; go on where a killed run was."
-    made,bytes_were,bytes_are = [],0,0
-    paths = in_threads(lambda row: _make_copy(home, row, side), rows, workers, progress, 'copies')
+    def copied(row)->str: # path of the copy; empty where there is none
+        if row.status != 'ok': return ''
+        out = home/_copies_folder(side)/PurePosixPath(row.video).with_suffix('.mp4')
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not out.exists(): transcode(home/row.video, out, side)
+        except VideoError as e:
+            _log.warning('not copied: %s: %s', row.video, e.reason)
+            return ''
+        return out.relative_to(home).as_posix()
+    paths = in_threads(copied, rows, workers, progress, 'copies')
     (home/PREPARE_STATE).mkdir(exist_ok=True)
     copies = [p for p in paths if p]
+<<<<<<< HEAD
     found = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBE_LOG)))
+=======
+    probes = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBES)))
+    made,sizes = [],[]
+>>>>>>> 7dcbed9 (Data: frames are decoded whole; cells that belong together)
     for row,path in zip(rows, paths):
-        p = found.get(path, {})
+        p = probes.get(path, {})
         if path and p.get('frames') == row.frames:
-            bytes_were,bytes_are = (n + (home/v).stat().st_size
-                for n,v in ((bytes_were, row.video), (bytes_are, path)))
+            sizes.append([(home/video).stat().st_size/1e6 for video in (path, row.video)])
             row = replace(row, video=path, **{k: p[k] for k in ('fps', 'width', 'height')})
         elif path:
             _log.warning('not copied: %s: its copy has %s frames and it has %s; remove %s', row.video,
                 p.get('frames', 'no'), row.frames, path)
         made.append(row)
-    n = sum(a.video != b.video for a,b in zip(rows, made))
-    return made, (f'{n:,} copies of short side {side} px: {bytes_are/1e6:,.1f} MB instead of '
-        f'{bytes_were/1e6:,.1f} MB')
+    copy,original = map(sum, zip(*sizes)) if sizes else (0, 0)
+    return made, (f'{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of '
+        f'{original:,.1f} MB')
 
 def _list_rows(kind:Dataset, folder:Path, prefix:str, lists:Lists, pattern:str|None,
 )->tuple[list[Row], set[str], list[str]]: # rows, keys found, videos not in the lists
@@ -481,7 +478,7 @@ def _list_rows(kind:Dataset, folder:Path, prefix:str, lists:Lists, pattern:str|N
         key = lists.alias.get(kind.key(video), kind.key(video))
         entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
-        if kind.source is _own_source: label = entry.get('label', '')
+        if kind.source is _path_source: label = entry.get('label', '')
         source = name_source(video, label, catch) if catch else kind.source(video, label)
         rows.append(Row(**{**entry, 'video': str(PurePosixPath(prefix, video)), 'label': label,
             'source': source}))
@@ -505,8 +502,13 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
+<<<<<<< HEAD
     found = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
     rows,notes = [drop(probed(row, p)) for row,p in zip(rows, found)],[]
+=======
+    probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBES)
+    rows,notes = [drop(probed(row, p)) for row,p in zip(rows, probes)],[]
+>>>>>>> 7dcbed9 (Data: frames are decoded whole; cells that belong together)
     if side:
         rows,note = make_copies(home, rows, side, workers, progress)
         notes.append(note)
@@ -514,7 +516,7 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
-    short = [p['video'] for p in found if p.get('damage')]
+    short = [p['video'] for p in probes if p.get('damage')]
     result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, notes)
     for name in ('missing', 'extra', 'short'):
         (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
@@ -635,13 +637,14 @@ def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:VideoNames, wor
         with suppress(OSError): return old[i].status != GONE and stamp(video) == file_stamp(folder/video)
         return False
     again = [i for i in range(len(old)) if not same(i)]
-    found = probe_videos(folder, [kept[i].video for i in again] + u.added, workers, progress, folder/SCAN_LOG)
-    for i,p in zip(again, found): kept[i] = probed(kept[i], p)
+    look = [kept[i].video for i in again] + u.added
+    probes = probe_videos(folder, look, workers, progress, folder/SCAN_LOG)
+    for i,p in zip(again, probes): kept[i] = probed(kept[i], p)
     u.renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in u.moved]
     u.missing = [r.video for r in kept if r.video not in here]
     u.gone = [r.video for r in kept if r.video not in here and r.status != GONE]
     u.rows = [replace(r, status=GONE) if r.video not in here else r for r in kept]
-    u.rows += [probed(names.row(v), p) for v,p in zip(u.added, found[len(again):])]
+    u.rows += [probed(names.row(v), p) for v,p in zip(u.added, probes[len(again):])]
     if not any(r.status == 'ok' for r in u.rows):
         raise ManifestError(f'{folder}: none of the {len(u.rows)} videos can be used; the first: '
             f'{u.rows[0].video} {u.rows[0].status}')

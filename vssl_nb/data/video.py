@@ -173,11 +173,11 @@ class _Seen:
     end:float=0. # s, of the last packet of any stream
     stopped:str='' # why decoding ended before the file did
 
-    def add(self, packet, own:bool): # `own`: of the stream that is decoded
+    def add(self, packet, decoded:bool): # is it of the stream that is decoded?
         if not packet.size: return # the last call, not a packet
         if packet.pts is not None:
             self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
-        if own:
+        if decoded:
             self.pictures,self.slots = self.pictures+1,max(self.slots, 1+(packet.dts or 0))
             self.blank += packet.size < 16 or packet.is_discard
             self.broken += packet.is_corrupt
@@ -188,9 +188,9 @@ def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
     try:
         for packet in container.demux() if seen else container.demux(stream):
             # `packet.stream_index` is 0 in the last packet of every stream
-            own = not seen or packet.stream.index == stream.index
-            if seen: seen.add(packet, own)
-            for frame in packet.decode() if own else ():
+            decoded = not seen or packet.stream.index == stream.index
+            if seen: seen.add(packet, decoded)
+            for frame in packet.decode() if decoded else ():
                 if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
                     raise VideoError(path, f'changes its size at frame {n} from {first[0]}x{first[1]} to '
                         f'{frame.width}x{frame.height}; re-encode it to one size')
@@ -202,7 +202,6 @@ def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
         if seen: seen.stopped = why
     if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
 
-# %% ../../nbs/library/video.ipynb #fb041c2e
 def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path
     return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
 
@@ -387,12 +386,9 @@ def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int,
         else: return
     with _open(path, threads) as (container, stream): yield from enumerate(_frames(path, container, stream))
 
-# %% ../../nbs/library/video.ipynb #9740ba96
 def decode(
     path:str|os.PathLike, # a video file, or an entry of a released LMDB
     index:Any=None, # (T,) frame numbers in any order, repeats allowed; None is all of them
-    box:Sequence[int]|None=None, # (top, left, height, width) px of the upright frame
-    size:Sequence[int]|None=None, # (height, width) px to scale to
     seek:Probe|Keyframes|None=None, # from `probe` of the same file, or its keyframes: jump to them
     threads:int=1, # of the decoder
 )->Tensor: # (T, H, W, 3) uint8 RGB
@@ -403,11 +399,10 @@ def decode(
         raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
     need,at = (None, None) if want is None else np.unique(want, return_inverse=True)
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
-    got = _pick(path, need if need is None else need.tolist(), box, size, keys, threads)
+    got = _pick(path, need if need is None else need.tolist(), keys, threads)
     return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
-def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int,
-)->Tensor: # (len(need), H, W, 3), in ascending order
+def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (len(need), H, W, 3), ascending
     got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
     entry,missing,room = _is_entry(path),next(left, None),None
     with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
@@ -416,21 +411,16 @@ def _pick(path, need:list[int]|None, box, size, keys:Keyframes, threads:int,
             # the next one that is still missing: after a jump that failed, all come again
             if need is not None and n != missing: continue
             x = frame if entry else _rgb(frame, reformatter)
-            try:
-                if box is not None or size is not None:
-                    x = crop_resize(torch.from_numpy(x)[None], box, size)[0].numpy()
-            except ValueError as e: raise VideoError(path, f'cannot be cropped and scaled: {e}') from None
             if got and x.shape != got[0].shape:
-                raise VideoError(path,
-                    f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after one of '
-                    f'{got[0].shape[1]}x{got[0].shape[0]}; pack it again')
+                raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after '
+                    f'one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again')
             if need is not None and room is None: room = np.empty((len(need), *x.shape), np.uint8)
             # copied to its place while it is warm
             if room is not None: room[len(got)] = x
             got.append(x.copy() if room is None else room[len(got)])
             if need is not None and (missing := next(left, None)) is None: break
     if missing is None: return torch.from_numpy(np.stack(got) if room is None else room)
-    if keys and not entry: return _pick(path, need, box, size, (), threads)
+    if keys and not entry: return _pick(path, need, (), threads)
     raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
 def iter_frames(

@@ -250,7 +250,8 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->t
         if solver.median and k%solver.inner==0:
             u = torch.where(moving[:,None,None,None], middle(columns(F.pad(u, (2,2,2,2), mode='replicate'))),
                 u)
-        u, p, change = step(u, p, *data, moving, solver.lam*solver.theta, solver.theta, solver.tau/solver.theta)
+        u, p, change = step(u, p, *data, moving, solver.lam*solver.theta, solver.theta,
+            solver.tau/solver.theta)
         if not solver.epsilon: continue
         moving = moving & (change > solver.epsilon**2)
         if (k+1)%every: continue
@@ -312,7 +313,8 @@ def quantise_flow(
     flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
 )->Tensor: # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
-    if flow.device.type!='cpu': flow = flow.nan_to_num(0., FLOW_BOUND, -FLOW_BOUND) # looking would make the CPU wait
+    # looking for NaN would make the CPU wait for a GPU
+    if flow.device.type!='cpu': flow = flow.nan_to_num(0., FLOW_BOUND, -FLOW_BOUND)
     elif not flow.isfinite().all():
         raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
     return flow.float().clamp(-FLOW_BOUND, FLOW_BOUND).add(FLOW_BOUND).mul(255/(2*FLOW_BOUND)).round().byte()

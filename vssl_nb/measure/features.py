@@ -546,8 +546,8 @@ class _Listed(Manifest):
         super().__init__(Path('own videos'), rows)
         self.frames = frames # row -> (F, H, W, 3) uint8
 
-    def decode(self, row, numbers, what='clips'):
-        if row not in self.frames: return super().decode(row, numbers, what)
+    def decode(self, row, numbers, stream='clips'):
+        if row not in self.frames: return super().decode(row, numbers, stream)
         return self.frames[row][torch.as_tensor(list(numbers))]
 
 def _probed(video:Any, i:int)->Row: # a path, or frames; its position
