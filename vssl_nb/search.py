@@ -399,7 +399,7 @@ def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile,
     spans = [span_frames(q, r.frames, r.fps) for q,r in zip(queries, table.rows)]
     class Spans(Manifest): # frame 0 of a row is the first of its span
         def decode(self, row, numbers, stream='clips'):
-            return super().decode(row, [int(i) + spans[row][0] for i in numbers], what)
+            return super().decode(row, [int(i) + spans[row][0] for i in numbers], stream)
     rows = [replace(r, frames=n) for r,(_,n) in zip(table.rows, spans)]
     network,code = encoder.network
     _check_code(index, code, encoder)
