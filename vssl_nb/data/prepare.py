@@ -450,12 +450,8 @@ def make_copies(
     paths = in_threads(copied, rows, workers, progress, 'copies')
     (home/PREPARE_STATE).mkdir(exist_ok=True)
     copies = [p for p in paths if p]
-<<<<<<< HEAD
-    found = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBE_LOG)))
-=======
-    probes = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBES)))
+    probes = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBE_LOG)))
     made,sizes = [],[]
->>>>>>> 7dcbed9 (Data: frames are decoded whole; cells that belong together)
     for row,path in zip(rows, paths):
         p = probes.get(path, {})
         if path and p.get('frames') == row.frames:
@@ -502,13 +498,8 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
-<<<<<<< HEAD
-    found = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
-    rows,notes = [drop(probed(row, p)) for row,p in zip(rows, found)],[]
-=======
-    probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBES)
+    probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
     rows,notes = [drop(probed(row, p)) for row,p in zip(rows, probes)],[]
->>>>>>> 7dcbed9 (Data: frames are decoded whole; cells that belong together)
     if side:
         rows,note = make_copies(home, rows, side, workers, progress)
         notes.append(note)
