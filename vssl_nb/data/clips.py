@@ -637,12 +637,12 @@ class TrainClips(Dataset):
     )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
         "The clips of one row; neither what is loaded nor further groups change what is drawn."
         r, item = self.manifest.rows[row], _names(self.manifest, row)
-        for name,(sample,draw,size) in {'': (self.sample, self.draw, self.size), **self.groups}.items():
+        for name,(sample,augmented,size) in {'': (self.sample, self.draw, self.size), **self.groups}.items():
             numbers, options = sample(r.frames, rng), {}
             if self.same and not name: # else no coin: all is drawn as in a run without the option
                 coin, which = rng.random() < self.same, rng.integers(len(numbers))
                 numbers, options = numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
-            augment = draw(rng, *numbers.shape, r.height, r.width, **options)
+            augment = augmented(rng, *numbers.shape, r.height, r.width, **options)
             check_drawn(augment, len(numbers))
             streams = self._videos.read(row, numbers, augment['box'], size, self.load)
             item |= {f'{k}_{name}' if name else k: v for k,v in {**streams, 'augment': augment}.items()}
