@@ -28,7 +28,8 @@ def pair(found, short, gap):
     "Two grey frames from the middle of a clip, (1, 1, H, W) uint8 each."
     path, seen = found
     s, mid = short/min(seen.height, seen.width), seen.frames//2
-    return grey(crop_resize(decode(path, [mid, mid+gap]), size=(round(seen.height*s), round(seen.width*s))))[:, None, None]
+    return grey(crop_resize(decode(path, [mid, mid+gap]),
+        size=(round(seen.height*s), round(seen.width*s))))[:, None, None]
 
 
 def opencv(a, b, **settings):

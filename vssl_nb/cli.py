@@ -77,7 +77,8 @@ class MakeManifest:
 class Flow:
     "Compute and store the optical flow of every video of a manifest; again does what is missing."
     data:Path = word('DATA') # manifest.csv, or the folder that holds it
-    method:Literal['tvl1','tvl1-opencv','dis']='tvl1' # tvl1-opencv: what made the released flow; dis: quick and rough
+    # tvl1-opencv: what made the released flow; dis: quick and rough
+    method:Literal['tvl1','tvl1-opencv','dis']='tvl1'
     out:Path=Path('flow') # folder for the flow, below that of the manifest
     codec:Literal['exact','small']='exact' # small: half the size, and up to 4 of 255 levels off
     device:str='auto' # auto, cpu, cuda or cuda:1

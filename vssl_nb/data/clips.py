@@ -530,7 +530,7 @@ class VideoCache:
                 self.budget -= self.kept[key].nbytes
         if key in self.kept: return self.kept[key], numbers
         wanted, where = np.unique(numbers, return_inverse=True)
-        return _decoded(self.manifest, row, wanted, stream), where.reshape(numbers.shape)
+        return _decoded(self.manifest, row, wanted.tolist(), stream), where.reshape(numbers.shape)
 
     def read(self,
         row:int, numbers:np.ndarray, # of the manifest; (V, T) frame numbers

@@ -440,7 +440,8 @@ _IIC = [_ucf101_iic,
         second_view='flow_v')]
 
 # %% ../../nbs/lessons/14_iic.ipynb #14e7a002
-_CYCLES:dict[str,Any] = dict(epochs=5*240, cycles=5) # table 3: 5 cycles; their length is ours: that of IIC's training
+# table 3: 5 cycles; their length is ours: that of IIC's training
+_CYCLES:dict[str,Any] = dict(epochs=5*240, cycles=5)
 _CASCADE:dict[str,Any] = cascade_options(7, .5) # section 4.2: 7 stages, ratio 0.5
 _toy_iic = override(find('infonce-toy-rgb'), name='iic-toy', clips=1,
     about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',

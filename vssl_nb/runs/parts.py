@@ -205,8 +205,8 @@ def encoder_about(recipe:Recipe)->dict[str,Any]: # plain values
     "Metadata of an encoder's file: what it is, and what it was trained to see."
     options = {k: v for k,v in view_options(recipe).items() if k!='live'}
     return {'backbone': recipe.backbone, 'view': recipe.view, **options, 'flow': recipe.flow, **recipe.clip,
-        'clips': recipe.test_clips, 'recipe': recipe.name, 'method': recipe.method.name, 'split': recipe.split,
-        'seed': recipe.seed}
+        'clips': recipe.test_clips, 'recipe': recipe.name, 'method': recipe.method.name,
+        'split': recipe.split, 'seed': recipe.seed}
 
 def views_of_encoder(recipe:Recipe)->tuple[str,...]: # that of the recipe first
     "The views that the encoder looks at: all that no further network has to itself."

@@ -25,8 +25,9 @@ from ..data.manifest import Manifest, Row, has_split, open_data
 from ..measure.health import HealthLog, HealthMonitor
 from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
 from .released import continued_state, load_released, recipe_within, released_weights
-from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about, flow_is_live
-from .parts import lr_schedule, training_clips, training_device, training_views, view_options
+from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
+from .parts import flow_is_live, lr_schedule, training_clips, training_device
+from .parts import training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load, save
 from ..training.distributed import gather_objects, is_main, on_main, rank, start, world_size
 from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
