@@ -18,10 +18,11 @@ from vssl_nb.data.manifest import read
 from vssl_nb.measure.features import Features
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.cotraining import compare_miners, measure_mining, mining_networks
+from vssl_nb.runs.cotraining import compare_miners, contrastive_network, measure_mining, mining_networks
 from vssl_nb.runs.cotraining import quality_rows, write_quality
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.ssl.mining import Cascade, TopK
+from vssl_nb.training.checkpoints import load
 from vssl_nb.training.machine import Machine
 
 QUIET = Machine('cpu', workers=0, progress=False)
@@ -55,6 +56,15 @@ def test_miners_are_compared(place):
     assert found[0]['pmr'] == found[1]['pmr'] and found[0]['class_cmr'] == found[1]['class_cmr']
     assert mine(place, 'rgb', '--out', 'found.csv').returncode == 0 # alone, it mines for itself
     assert len((place/'found.csv').read_text().splitlines()) == 1 + len(found[0]['class_cmr'])
+
+
+def test_the_network_that_mines_is_the_trained_one(place):
+    for view in ('rgb', 'residual'):
+        kept, network = load(place/view/'last.pt')['method'], contrastive_network(place/view)
+        for name, part in zip(('encoder', 'projection'), network):
+            learned = {k.partition(f'{name}.')[2]: v for k, v in kept.items() if f'pair.{name}.' in k}
+            assert learned.keys() == part.state_dict().keys()
+            assert all(torch.equal(v, learned[k]) for k, v in part.state_dict().items())
 
 
 def features(x, label, source):

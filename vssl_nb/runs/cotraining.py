@@ -65,7 +65,10 @@ def contrastive_network(
     "The network whose outputs the loss of a run compared, and which mines where the run is the sampler."
     t = open_trained(run, data)
     method:Any = build_method(t.recipe, len(t.manifest.select('train', t.split)), len(t.manifest))
-    method.load_state_dict(read_weights(run, t.recipe, 'encoder'), strict=False)
+    state = read_weights(run, t.recipe, 'encoder')
+    for name in ('encoder', 'projection'):
+        weights = {k.removeprefix(f'{name}.'): v for k,v in state.items() if k.startswith(f'{name}.')}
+        getattr(method, name).load_state_dict(weights)
     return nn.Sequential(method.encoder, method.projection).eval()
 
 def mining_candidates(
