@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
@@ -200,57 +201,6 @@ def call(args, cwd, env=None, **how):
     return subprocess.run([*VSSL, *args], cwd=cwd, env=env, capture_output=True, timeout=120, **how)
 
 
-# imports everything once; then each command gets a process and a session of its own, as from a terminal
-WARM = '''
-import importlib, json, os, pkgutil, sys, vssl_nb
-from vssl_nb import cli
-for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
-import tensorboard, tqdm.auto # what they import when they are used
-for line in sys.stdin:
-    args, place, errors = json.loads(line)
-    pid = os.fork()
-    if not pid:
-        os.setsid()
-        os.chdir(place)
-        for fd, path in ((0, os.devnull), (1, os.devnull), (2, errors)): os.dup2(os.open(path, os.O_RDWR), fd)
-        sys.argv[1:] = args
-        sys.exit(cli.main())
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-'''
-
-
-class Command:
-    "A command at work, begun by a process that has imported everything."
-    def __init__(self, warm, args, place):
-        self.warm, self.errors = warm, Path(place).with_name(f'{Path(place).name}.errors')
-        self.errors.write_text('')
-        print(json.dumps([args, str(place), str(self.errors)]), file=warm.stdin, flush=True)
-        self.pid = int(warm.stdout.readline())
-
-    def over(self):
-        try: os.kill(self.pid, 0)
-        except ProcessLookupError: return True
-        return False
-
-    def wait(self): # -> exit code
-        until = time.monotonic() + 100
-        while not self.over() and time.monotonic() < until: time.sleep(.01)
-        assert self.over(), 'it does not end'
-        return int(self.warm.stdout.readline())
-
-    @property
-    def stderr(self): return self.errors.read_text()
-
-
-@pytest.fixture(scope='module')
-def warm():
-    with subprocess.Popen([sys.executable, '-c', WARM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
-        yield p
-        p.stdin.close()
-
-
 def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
     "No command needs PyTorch, av or numpy to say that something is not there."
     wrong = [['recipes', 'x'], ['pretrain', 'x'], ['pretrain', 'infonce-toy-rgb', '--data', 'x'],
@@ -352,17 +302,17 @@ BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['Ctrl-C', 'SIGTERM'])
 @pytest.mark.parametrize('name', BUSY)
-def test_an_interruption_ends_everything(name, number, workshop, tmp_path, warm, unbroken):
+def test_an_interruption_ends_everything(name, number, workshop, tmp_path, unbroken):
     "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
     for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
     if name == 'manifest': many(tmp_path)
     args, sign = BUSY[name]
-    command, until = Command(warm, args, tmp_path), time.monotonic() + 100
+    command, until = warm.Command(args, tmp_path), time.monotonic() + 100
     def busy():
         file = tmp_path/sign
         return sign in command.stderr or file.exists() and file.stat().st_size > 0
-    while not busy() and not command.over() and time.monotonic() < until: time.sleep(.005)
-    assert not command.over(), f'over before it was interrupted: {command.stderr}'
+    while not busy() and command.poll() is None and time.monotonic() < until: time.sleep(.005)
+    assert command.poll() is None, f'over before it was interrupted: {command.stderr}'
     (os.killpg if number == signal.SIGINT else os.kill)(command.pid, number)
     code, said = command.wait(), command.stderr
     assert code == 128 + number and 'Traceback' not in said, (code, said)
@@ -371,7 +321,7 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path, warm,
     assert not alive, alive
     half = [f for f in tmp_path.rglob('.*') if f.is_file() and f.name[-5:] not in ('jsonl', '.lock')]
     assert not half, f'half-written: {half}'
-    if name in AFTERWARDS: AFTERWARDS[name](tmp_path, warm, unbroken)
+    if name in AFTERWARDS: AFTERWARDS[name](tmp_path, unbroken)
 
 
 def many(place: Path):
@@ -382,7 +332,7 @@ def many(place: Path):
             os.link(f, place/'many'/f'{f.parent.name} {f.stem} {i}.mp4')
 
 
-def goes_on_scanning(place: Path, warm, unbroken):
+def goes_on_scanning(place: Path, unbroken):
     "What a stopped scan has found is used: a lie that is written into it is believed."
     from vssl_nb.data.manifest import SCAN_LOG
     log = place/'many'/SCAN_LOG
@@ -390,16 +340,16 @@ def goes_on_scanning(place: Path, warm, unbroken):
     found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith('}')]
     assert 0 < len(found) < 640
     log.write_text('\n'.join(json.dumps(r | {'frames': 7777}) for r in found))
-    done = Command(warm, ['manifest', 'many'], place)
+    done = warm.Command(['manifest', 'many'], place)
     assert done.wait() == 0, done.stderr
     rows = manifest.read(place/'many').rows
     assert len(rows) == 640 and not log.exists()
     assert sorted(r.video for r in rows if r.frames == 7777) == sorted(r['video'] for r in found)
 
 
-def probed(warm, place): # the row and the classifier of a probe of place/run
+def probed(place): # the row and the classifier of a probe of place/run
     from safetensors.numpy import load_file
-    done = Command(warm, BUSY['probe'][0], place)
+    done = warm.Command(BUSY['probe'][0], place)
     assert done.wait() == 0, done.stderr
     row, = json.loads((place/'run'/'results.json').read_text())
     return {k: v for k, v in row.items() if k not in ('seconds', 'probe_seconds', 'date')}, \
@@ -407,20 +357,20 @@ def probed(warm, place): # the row and the classifier of a probe of place/run
 
 
 @pytest.fixture(scope='module')
-def unbroken(workshop, warm, tmp_path_factory):
+def unbroken(workshop, tmp_path_factory):
     "What a probe makes that nobody stops; made when it is first wanted."
     @cache
     def make():
         place = tmp_path_factory.mktemp('unbroken')
         for part in ('videos', 'run'): shutil.copytree(workshop/part, place/part)
-        return probed(warm, place)
+        return probed(place)
     return make
 
 
-def goes_on_probing(place: Path, warm, unbroken):
+def goes_on_probing(place: Path, unbroken):
     "The row and the classifier are those of a probe that nobody stopped."
     assert not (place/'run'/'results.json').exists() and not (place/'run'/'classifier.safetensors').exists()
-    (row, a), (other, b) = probed(warm, place), unbroken()
+    (row, a), (other, b) = probed(place), unbroken()
     assert row == other
     assert a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)
 

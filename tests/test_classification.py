@@ -6,9 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import get_context
@@ -22,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones, heads
@@ -273,12 +271,8 @@ def test_workers_do_not_change_a_training(clips, train):
 
 # --- the command line, and several processes
 
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 PRESET = ['--set', 'epochs=2', 'batch=8', 'drops=1,', 'optimizer=sgd', 'lr=1e-3', 'lr_encoder=1e-3']
 SHORT = ['--device', 'cpu', '--cache', '64', '--workers', '0']
-
-
-ONE_THREAD = os.environ | {'OMP_NUM_THREADS': '1'} # as in this process: bits are compared
 
 
 def call(*args, cwd):
@@ -291,14 +285,10 @@ def call(*args, cwd):
     return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
-def torchrun(n, *args, cwd):
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = s.getsockname()[1]
-    command = [sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}', '--master-port',
-        str(port)]
-    return subprocess.run([*command, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
-        capture_output=True, env=ONE_THREAD)
+def in_processes(n, *args, cwd):
+    ranks = warm.launch(n, args, cwd)
+    said = [rank.communicate()[1] for rank in ranks]
+    return SimpleNamespace(returncode=max(abs(rank.returncode) for rank in ranks), stderr=''.join(said))
 
 
 def call_in(cwd, args):
@@ -348,7 +338,7 @@ def test_two_processes_end_where_one_ends(place, preset):
         assert done.returncode == 0, done.stderr
     one, two = place/('one' if preset == 'clean_finetune' else 'one-linear'), place/f'two-{preset}'
     if preset == 'clean_finetune':
-        done = torchrun(2, *finetune(preset=preset, out=two.name), cwd=place)
+        done = in_processes(2, *finetune(preset=preset, out=two.name), cwd=place)
         assert done.returncode == 0 and done.stdout.count('top-1') == 1, done.stderr
     else: run_distributed(call_in, 2, place, finetune(preset=preset, out=two.name)) # without a launcher
     a, b = load(one/'last.pt'), load(two/'last.pt')
@@ -391,8 +381,7 @@ def test_killed_and_resumed_is_unbroken(place):
 
 def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     out = place/'asked'
-    process = subprocess.Popen([*VSSL, *finetune('--workers', '1', out='asked')], cwd=place,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=ONE_THREAD)
+    process = warm.Command(finetune('--workers', '1', out='asked'), place)
     until(out, 3, lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGTERM)
     told, said = process.communicate(timeout=60)

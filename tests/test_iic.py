@@ -1,12 +1,11 @@
 "IIC from the outside: trained, killed and resumed, measured, mined with, walked at full size."
 import csv
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
@@ -24,8 +23,7 @@ SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20',
 
 
 def run(place, *words):
-    return subprocess.run([sys.executable, '-m', 'vssl_nb.cli', *map(str, words)], cwd=place, text=True,
-        capture_output=True, timeout=240)
+    return warm.run(words, cwd=place)
 
 
 def log(folder):

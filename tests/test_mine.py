@@ -3,8 +3,6 @@ import csv
 import json
 import math
 import statistics
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import read
@@ -39,8 +38,7 @@ def place(tmp_path_factory):
 
 
 def mine(place, *args):
-    return subprocess.run([sys.executable, '-m', 'vssl_nb.cli', 'mine', *map(str, args), '--device', 'cpu',
-        '--workers', '0'], cwd=place, text=True, capture_output=True, timeout=120)
+    return warm.run(['mine', *args, '--device', 'cpu', '--workers', '0'], cwd=place)
 
 
 def test_miners_are_compared(place):

@@ -3,12 +3,11 @@ import csv
 import json
 import re
 import shlex
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
 import torch
+import warm
 from house import NBS, cells
 
 from vssl_nb.cli import parse
@@ -23,14 +22,13 @@ from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, differ
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--workers', '0',
     '--device', 'cpu', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
 
 def call(*args, cwd):
-    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+    return warm.run(args, cwd)
 
 
 def options_of_the_page():

@@ -1,14 +1,12 @@
 """Somebody else's package: their own method, miner, view, backbone and recipe; none of our files changes."""
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
+import warm
 from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import read_json
@@ -94,7 +92,6 @@ mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.s
     warmup=0.5, length=8, test_clips=1)
 ''',
 }
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 
 
 @pytest.fixture(scope='module')
@@ -108,11 +105,8 @@ def lab(tmp_path_factory):
 
 
 def vssl(lab, *args, code=0):
-    env = {k: v for k, v in os.environ.items() if k != 'IN_TEST'}
-    root = str(Path(__file__).parent.parent)
-    program = [sys.executable, '-P', '-m', 'vssl_nb.cli'] if sys.version_info >= (3, 11) else VSSL
-    done = subprocess.run([*program, *map(str, args)],
-        cwd=lab, env=env | {'PYTHONPATH': root}, text=True, capture_output=True, timeout=300)
+    "A command that starts in their folder, which is nowhere else on Python's path."
+    done = warm.run(args, lab, {k: v for k, v in os.environ.items() if k != 'IN_TEST'})
     assert done.returncode == code, done.stdout + done.stderr
     assert 'Traceback' not in done.stderr, done.stderr
     return done.stdout + done.stderr
@@ -134,9 +128,7 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
         '--cache', '64']
     vssl(lab, *train, '--out', 'runs/whole')
     out = lab/'runs'/'killed'
-    life = subprocess.Popen([*VSSL, *train, '--out', 'runs/killed', '--save-minutes', '0'], cwd=lab,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {'PYTHONPATH': f'{Path(__file__).parent.parent}{os.pathsep}{lab}'})
+    life = warm.Command([*train, '--out', 'runs/killed', '--save-minutes', '0'], lab)
     until = time.monotonic() + 200
     def begun(): return (out/'last.pt').exists() and steps(out) >= 2
     while not begun() and life.poll() is None and time.monotonic() < until: time.sleep(.01)

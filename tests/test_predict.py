@@ -6,14 +6,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import warm
 from vssl_nb.runs import evaluation
 from vssl_nb.data import manifest, toy
 from vssl_nb.data.video import decode
@@ -28,7 +27,6 @@ from vssl_nb.measure.features import (ProtocolClips, all_clips, as_manifest, cli
     open_encoder, videos_of)
 from vssl_nb.training.machine import Machine
 
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
     '--workers', '0', '--device', 'cpu', '--cache', '64']
 SHORT = ['--set', 'epochs=2', 'batch=8', 'drops=(1,)', '--workers', '0', '--device', 'cpu', '--cache', '64']
@@ -37,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def process(*args, cwd):
-    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+    return warm.run(args, cwd)
 
 
 def call(*args, cwd):

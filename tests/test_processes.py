@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from vssl_nb.training import distributed
 from vssl_nb.data import manifest
 from vssl_nb.training.checkpoints import load
 
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
     '--workers', '0', '--device', 'cpu', '--cache', '64']
 
 
-def call(*args, cwd, **kw):
-    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, **kw)
+def call(*args, cwd):
+    return warm.run(args, cwd)
 
 
 def same(a, b):
@@ -54,8 +54,7 @@ def test_simclr_with_lars_is_killed_and_goes_on(place):
     kept = json.loads((place/'simclr'/'recipe.json').read_text())
     assert (kept['method']['name'], kept['learning']['optimizer']) == ('simclr', 'lars')
     out = place/'simclr-killed'
-    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    process = subprocess.Popen([*VSSL, *small, '--out', out.name], cwd=place, **quiet)
+    process = warm.Command([*small, '--out', out.name], place)
     until = time.monotonic() + 120
     while lines(out).count('\n') <= 3 and process.poll() is None and time.monotonic() < until:
         time.sleep(.005)
@@ -73,8 +72,7 @@ def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
     "Killed without warning after so many logged steps, with a checkpoint at every step."
     out = place/f'killed{after}'
     command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--save-minutes', '0']
-    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL)
+    process = warm.Command(command, place)
     until = time.monotonic() + 120
     while lines(out).count('\n') <= after and process.poll() is None and time.monotonic() < until:
         time.sleep(0.005)
@@ -93,8 +91,7 @@ def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
 def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
     out = place/f'asked{number}'
     command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--workers', '1']
-    process = subprocess.Popen([*VSSL, *command], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True)
+    process = warm.Command(command, place)
     until = time.monotonic() + 120
     while lines(out).count('\n') < 3 and process.poll() is None and time.monotonic() < until: time.sleep(0.01)
     os.killpg(process.pid, number) # as a terminal does: the workers hear it too

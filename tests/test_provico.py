@@ -2,11 +2,10 @@
 import csv
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 import torch
+import warm
 from house import NBS, cells
 
 from vssl_nb.runs.budget import dry_run, trace_step
@@ -16,14 +15,13 @@ from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
-VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',
     '--device', 'cpu', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
 
 def call(*args, cwd):
-    return subprocess.run([*VSSL, *map(str, args)], cwd=cwd, text=True, capture_output=True, timeout=300)
+    return warm.run(args, cwd)
 
 
 @pytest.fixture(scope='module')

@@ -8,8 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from vssl_nb.data import manifest, video
 
 ROOT = Path(__file__).parent.parent
@@ -88,11 +87,11 @@ class Shell:
         self.env = os.environ | {'PYTHONPATH': str(ROOT), 'CUDA_VISIBLE_DEVICES': ''}
 
     def start(self, args):
-        return subprocess.Popen([sys.executable, '-m', 'vssl_nb.cli', *args], cwd=self.home, env=self.env,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        return warm.Command(args, self.home, self.env)
 
     def run(self, args, code=0):
-        with self.start(args) as p: said, errors = p.communicate(timeout=280)
+        p = self.start(args)
+        said, errors = p.communicate(timeout=280)
         assert p.returncode == code, f'{args}: {p.returncode}\n{said}\n{errors}'
         assert 'Traceback' not in errors, errors
         assert nobody_left(p.pid), f'{args}: left processes behind'
@@ -100,12 +99,12 @@ class Shell:
 
     def interrupt(self, args, number, ready) -> bool: # False: it was over before
         "Send a signal to all processes of a command as soon as `ready()`."
-        with self.start(args) as p:
-            until = time.monotonic() + 200
-            while not ready() and p.poll() is None and time.monotonic() < until: time.sleep(.01)
-            over = p.poll() is not None
-            if not over: os.killpg(p.pid, number)
-            said, errors = p.communicate(timeout=120)
+        p = self.start(args)
+        until = time.monotonic() + 200
+        while not ready() and p.poll() is None and time.monotonic() < until: time.sleep(.01)
+        over = p.poll() is not None
+        if not over: os.killpg(p.pid, number)
+        said, errors = p.communicate(timeout=120)
         if over:
             assert p.returncode == 0, f'{args}: {p.returncode}\n{said}\n{errors}'
             return False

@@ -3,13 +3,12 @@ import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import toy
 from vssl_nb.papers.reproduce import PAPER_TABLES, Run, beside_paper, find_rows, pairs_alike, reproduce
@@ -24,8 +23,7 @@ RUNS = 3 # InfoNCE on frames and on differences, and the cascade between them
 
 def command(folder, *args):
     "In a process group of its own, so that it can be killed with those it starts."
-    return subprocess.Popen([sys.executable, '-m', 'vssl_nb.cli', 'reproduce', *args], cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    return warm.Command(['reproduce', *args], folder)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 from vssl_nb import search
 from vssl_nb.nets import backbones
 from vssl_nb.training import checkpoints
@@ -30,9 +31,8 @@ ABOUT = {'backbone': 'tiny', 'view': 'residual', 'residual': 'plain', 'residual_
     'stride': 1, 'size': 32}
 
 
-def vssl(*args, cwd, code=0, **more):
-    done = subprocess.run([sys.executable, '-m', 'vssl_nb.cli', *map(str, args)], cwd=cwd, text=True,
-        capture_output=True, timeout=300, env=os.environ | {'PYTHONPATH': str(ROOT)}, **more)
+def vssl(*args, cwd, code=0):
+    done = warm.run(args, cwd)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from vssl_nb.training import checkpoints
 
 from vssl_nb.methods import recipes
@@ -21,7 +22,7 @@ from vssl_nb.runs.pretraining import pretrain
 
 SMALL = ['infonce-toy-residual', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu',
     '--cache', '64', '--data', 'videos']
-VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'pretrain', *SMALL]
+PRETRAIN = ['pretrain', *SMALL]
 
 
 def same(a, b):
@@ -129,9 +130,8 @@ def said_in_passing(line):
     return 'step/s' in line or not line.strip() or line.startswith(plan)
 
 
-def run(*more, cwd, **kw):
-    return subprocess.run([*VSSL, '--epochs', '4', '--workers', '0', *map(str, more)], cwd=cwd, text=True,
-        capture_output=True, **kw)
+def run(*more, cwd, env=None):
+    return warm.run([*PRETRAIN, '--epochs', '4', '--workers', '0', *more], cwd, env)
 
 
 def sentence(done, *words):
@@ -163,8 +163,7 @@ def test_a_disk_that_is_full(place, whole, disk):
 
 def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
     "Not even a line of the log fits any more."
-    process = subprocess.Popen([*VSSL, '--epochs', '40', '--workers', '0', '--out', 'disk/log'], cwd=place,
-        stderr=subprocess.PIPE, text=True)
+    process = warm.Command([*PRETRAIN, '--epochs', '40', '--workers', '0', '--out', 'disk/log'], place)
     assert wait_for(lambda: steps(disk/'log') >= 2, process)
     filler = disk/'filler'
     with pytest.raises(OSError), filler.open('wb', buffering=0) as f:
@@ -181,8 +180,8 @@ def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
 
 def test_a_folder_that_becomes_read_only(place, whole, disk):
     "One sentence, the last checkpoint intact; nothing can be started there either."
-    process = subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'disk/ro',
-        '--save-minutes', '0'], cwd=place, stderr=subprocess.PIPE, text=True)
+    process = warm.Command([*PRETRAIN, '--epochs', '4', '--workers', '0', '--out', 'disk/ro',
+        '--save-minutes', '0'], place)
     assert wait_for(lambda: (disk/'ro'/'last.pt').exists() and steps(disk/'ro') >= 2, process)
     for _ in range(200): # busy while a file is open for writing
         if subprocess.run(['mount', '-o', 'remount,ro', disk], capture_output=True).returncode == 0: break
@@ -276,9 +275,8 @@ def test_the_variables_of_srun_start_a_run(place, whole):
     "Two tasks of a SLURM step, without SLURM; what only the job says (sbatch) starts nothing."
     step = {'SLURM_STEP_NUM_TASKS': '2', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_JOB_ID': str(free_port()),
         'MASTER_PORT': str(free_port()), 'SLURM_NTASKS': '2'}
-    tasks = [subprocess.Popen([*VSSL, '--epochs', '4', '--workers', '0', '--out', 'slurm'], cwd=place,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | step | {'SLURM_PROCID': str(r), 'SLURM_LOCALID': str(r)}) for r in range(2)]
+    tasks = [warm.Command([*PRETRAIN, '--epochs', '4', '--workers', '0', '--out', 'slurm'], place,
+        os.environ | step | {'SLURM_PROCID': str(r), 'SLURM_LOCALID': str(r)}) for r in range(2)]
     told = [t.communicate(timeout=120) for t in tasks]
     assert [t.returncode for t in tasks] == [0, 0], told
     assert [out for out, _ in told] == ['slurm\n', ''] and 'step/s' in told[0][1] and not told[1][1]

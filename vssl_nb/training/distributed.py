@@ -80,6 +80,7 @@ def run_distributed(
     *args, # of `f`
 )->list[Any]: # what each process returned, in rank order: tensors and plain data
     "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
+    import torch._dynamo # here once; else in each process, where an optimizer or `sync` needs it: two seconds
     with tempfile.TemporaryDirectory() as folder:
         try: mp.start_processes(_enter, (f, n, folder, args), nprocs=n, start_method='fork')
         # often not the first to fail, but one that lost its connection to the first

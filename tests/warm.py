@@ -1,0 +1,137 @@
+"""Commands in processes of their own that begin at once.
+
+A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each command gets its
+session, folder, environment and files for its output, as from a terminal. What a library reads while it is
+imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python."""
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def serve():
+    "Fork for each line of stdin, in the first process."
+    import importlib
+    import pkgutil
+
+    # what PyTorch and the library import when they use it first: two seconds of every training
+    import tensorboard  # noqa: F401
+    import torch._dynamo
+    import torch.utils.tensorboard  # noqa: F401
+    import tqdm.auto  # noqa: F401
+
+    import vssl_nb
+    from vssl_nb import cli
+    from vssl_nb.methods.recipes import find
+    from vssl_nb.runs.budget import describe_budget
+    from vssl_nb.training.machine import Machine
+    for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
+    describe_budget(find('infonce-toy-rgb'), Machine('cpu'), 1, 32) # without numbers: it starts no thread
+    for line in sys.stdin:
+        verb, *more = json.loads(line)
+        if verb == 'wait':
+            pid, flags = more
+            ended, status = os.waitpid(pid, flags)
+            print(json.dumps(os.waitstatus_to_exitcode(status) if ended else None), flush=True)
+            continue
+        pid = os.fork()
+        if pid: print(pid, flush=True)
+        else: begin(cli, *more)
+
+
+def begin(cli, args, cwd, env, out, err):
+    "What a command's process does first."
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for fd, path in ((0, os.devnull), (1, out), (2, err)): os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), fd)
+    sys.argv[:] = ['vssl-nb', *args]
+    sys.exit(cli.main())
+
+
+@cache
+def server() -> subprocess.Popen:
+    env = os.environ | {'PYTHONPATH': str(ROOT)}
+    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=env)
+    atexit.register(process.communicate) # the end of its input ends it
+    return process
+
+
+def tell(*words):
+    "The server's answer to one line."
+    process = server()
+    print(json.dumps(words), file=process.stdin, flush=True)
+    return json.loads(process.stdout.readline())
+
+
+class Command:
+    "A command at work, much like `subprocess.Popen` with text pipes that were read to their end."
+    def __init__(self, args, cwd='.', env=None):
+        self.args, self.returncode = [str(a) for a in args], None
+        self.files = [tempfile.NamedTemporaryFile('r', encoding='utf-8', errors='surrogateescape') for _ in range(2)]
+        environment = dict(os.environ if env is None else env)
+        self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment, *[f.name for f in self.files])
+
+    def poll(self) -> int | None:
+        if self.returncode is None: self.returncode = tell('wait', self.pid, os.WNOHANG)
+        return self.returncode
+
+    def wait(self, timeout=120) -> int: # exit code
+        until = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until: raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(.005)
+        return self.returncode
+
+    def communicate(self, timeout=120) -> tuple[str, str]:
+        self.wait(timeout)
+        return self.stdout, self.stderr
+
+    def send_signal(self, number):
+        if self.poll() is None: os.kill(self.pid, number)
+
+    def kill(self): self.send_signal(signal.SIGKILL)
+
+    def terminate(self): self.send_signal(signal.SIGTERM)
+
+    @property
+    def stdout(self) -> str: return Path(self.files[0].name).read_text('utf-8', 'surrogateescape')
+
+    @property
+    def stderr(self) -> str: return Path(self.files[1].name).read_text('utf-8', 'surrogateescape')
+
+
+def run(args, cwd='.', env=None, timeout=300) -> subprocess.CompletedProcess:
+    "A command from its begin to its end; killed when it takes longer than `timeout` seconds."
+    command = Command(args, cwd, env)
+    try: command.wait(timeout)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        raise
+    return subprocess.CompletedProcess(command.args, command.returncode, command.stdout, command.stderr)
+
+
+def launch(n, args, cwd='.', env=None) -> list[Command]:
+    "The processes that `torchrun --nproc-per-node n` would start."
+    import socket
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        port = s.getsockname()[1]
+    shared = {'WORLD_SIZE': n, 'LOCAL_WORLD_SIZE': n, 'GROUP_RANK': 0, 'MASTER_ADDR': '127.0.0.1',
+        'MASTER_PORT': port, 'TORCHELASTIC_RUN_ID': 'tests'}
+    def of(rank): return {k: str(v) for k, v in (shared | {'RANK': rank, 'LOCAL_RANK': rank}).items()}
+    return [Command(args, cwd, dict(os.environ if env is None else env) | of(rank)) for rank in range(n)]
+
+
+if __name__ == '__main__': serve()
