@@ -6,14 +6,15 @@ import math
 import os
 import signal
 import statistics
-import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 
+import warm
 from vssl_nb.data import toy
 from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.training.machine import Machine
@@ -26,8 +27,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def script(name, *args, cwd):
-    return subprocess.run([sys.executable, ROOT/'benchmarks'/name, *map(str, args)], cwd=cwd, text=True,
-        capture_output=True, timeout=300)
+    return warm.run(args, cwd, script=ROOT/'benchmarks'/name)
 
 
 def test_step(tmp_path):
@@ -557,12 +557,10 @@ def test_evidence(tmp_path, monkeypatch, capsys):
         (folder/'measured.json').write_text(json.dumps(random))
     how = ['--data', 'toy', '--seeds', 0, 1, '--folder', 'ev', '--changes', json.dumps(EVIDENCE)]
     whole = [*how, '--minutes', 60, '--out', 'out.json']
-    command = [sys.executable, ROOT/'benchmarks'/'evidence.py', *map(str, whole)]
-    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    for line in first.stdout:
-        if 'coclr, seed 0' in line: break
+    first = warm.Command(whole, tmp_path, script=ROOT/'benchmarks'/'evidence.py')
+    while 'coclr, seed 0' not in first.stdout and first.poll() is None: time.sleep(.02)
     os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    first.wait()
     assert not (tmp_path/'out.json').exists()
     monkeypatch.chdir(tmp_path)
     here = dict(monkeypatch=monkeypatch, capsys=capsys)

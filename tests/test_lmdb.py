@@ -3,8 +3,6 @@ import importlib.util
 import io
 import os
 import random
-import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
+import warm
 from vssl_nb.data import manifest
 from vssl_nb.data.clips import TrainClips, collate, draw, random_clips
 from vssl_nb.data.prepare import prepare_dataset
@@ -70,8 +69,7 @@ def released(folder, videos, old, seed, lengths=(), spoilt=()):
 
 
 def script(*args):
-    return subprocess.run([sys.executable, SCRIPT, *map(str, args), '--quiet'], capture_output=True,
-        text=True, timeout=50)
+    return warm.run([*args, '--quiet'], script=SCRIPT)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 from vssl_nb.data import manifest, prepare
 from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, probe_videos, read, write
 from vssl_nb.data.prepare import PrepareError, cut_split, extract_archive, make_copies, prepare_dataset
@@ -36,8 +37,7 @@ rar = pytest.mark.skipif(not RAR_TOOLS, reason='no program that reads rar is ins
 
 
 def script(name, *args):
-    return subprocess.run([sys.executable, SCRIPTS/f'prepare_{name}.py', *map(str, args)],
-        capture_output=True, text=True, timeout=50)
+    return warm.run(args, script=SCRIPTS/f'prepare_{name}.py')
 
 
 @pytest.fixture(scope='session')

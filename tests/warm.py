@@ -6,6 +6,7 @@ imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves sta
 import atexit
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -47,16 +48,19 @@ def serve():
         else: begin(cli, *more)
 
 
-def begin(cli, args, cwd, env, out, err):
-    "What a command's process does first."
+def begin(cli, args, cwd, env, out, err, script):
+    "What a command's process does first, and then the command or the script."
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd, path in ((0, os.devnull), (1, out), (2, err)): os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), fd)
-    sys.argv[:] = ['vssl-nb', *args]
-    sys.exit(cli.main())
+    sys.argv[:] = [script or 'vssl-nb', *args]
+    if not script: sys.exit(cli.main())
+    sys.path[0] = str(Path(script).parent)
+    runpy.run_path(script, run_name='__main__')
+    sys.exit()
 
 
 @cache
@@ -77,11 +81,12 @@ def tell(*words):
 
 class Command:
     "A command at work, much like `subprocess.Popen` with text pipes that were read to their end."
-    def __init__(self, args, cwd='.', env=None):
+    def __init__(self, args, cwd='.', env=None, script=''):
         self.args, self.returncode = [str(a) for a in args], None
         self.files = [tempfile.NamedTemporaryFile('r', encoding='utf-8', errors='surrogateescape') for _ in range(2)]
         environment = dict(os.environ if env is None else env)
-        self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment, *[f.name for f in self.files])
+        self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment, *[f.name for f in self.files],
+            str(script))
 
     def poll(self) -> int | None:
         if self.returncode is None: self.returncode = tell('wait', self.pid, os.WNOHANG)
@@ -112,9 +117,9 @@ class Command:
     def stderr(self) -> str: return Path(self.files[1].name).read_text('utf-8', 'surrogateescape')
 
 
-def run(args, cwd='.', env=None, timeout=300) -> subprocess.CompletedProcess:
-    "A command from its begin to its end; killed when it takes longer than `timeout` seconds."
-    command = Command(args, cwd, env)
+def run(args, cwd='.', env=None, timeout=300, script='') -> subprocess.CompletedProcess:
+    "A command, or a Python script, from its begin to its end; killed after `timeout` seconds."
+    command = Command(args, cwd, env, script)
     try: command.wait(timeout)
     except subprocess.TimeoutExpired:
         command.kill()
