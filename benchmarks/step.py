@@ -39,9 +39,10 @@ import argparse
 import json
 import os
 import platform
-import subprocess
+import multiprocessing
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ALL = {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True}
@@ -317,13 +318,12 @@ def bound(o: dict, speed: dict) -> dict:
 
 
 def child(what: str, o: dict) -> dict:
-    "Run `what` in a process of its own."
-    command = [sys.executable, __file__, '--child', json.dumps({'what': what} | o)]
-    done = subprocess.run(command, text=True, capture_output=True)
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return {'failed': said[-1][:200] if said else f'exit code {done.returncode}'}
-    return json.loads(done.stdout.splitlines()[-1])
+    "Run `what` in a process of its own, which has imported PyTorch and nothing else has run in."
+    fresh = multiprocessing.get_context('forkserver')
+    fresh.set_forkserver_preload(['torch._dynamo', 'vssl_nb.runs.pretraining'])
+    with ProcessPoolExecutor(1, mp_context=fresh) as pool:
+        try: return pool.submit(globals()[what], o).result()
+        except Exception as e: return {'failed': f'{type(e).__name__}: {e}'[:200]}
 
 
 def machine(device: str) -> dict:
@@ -373,13 +373,7 @@ def main():
     p.add_argument('--distributions', action='store_true', help='the fifth table alone')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
     p.add_argument('--out', help='a .json file for the results')
-    p.add_argument('--child', help=argparse.SUPPRESS)
     a = p.parse_args()
-    if a.child:
-        o = json.loads(a.child)
-        print(json.dumps({'measure': measure, 'speeds': speeds, 'quadruples': quadruples,
-            'distributions': distributions}[o.pop('what')](o)))
-        return
     import torch
     device = ('cuda' if torch.cuda.is_available() else 'cpu') if a.device == 'auto' else a.device
     gpu = device == 'cuda'

@@ -3,8 +3,6 @@ import argparse
 import importlib
 import json
 import math
-import os
-import signal
 import statistics
 import sys
 import time
@@ -559,8 +557,7 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     whole = [*how, '--minutes', 60, '--out', 'out.json']
     first = warm.Command(whole, tmp_path, script=ROOT/'benchmarks'/'evidence.py')
     while 'coclr, seed 0' not in first.stdout and first.poll() is None: time.sleep(.02)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    first.kill_all()
     assert not (tmp_path/'out.json').exists()
     monkeypatch.chdir(tmp_path)
     here = dict(monkeypatch=monkeypatch, capsys=capsys)

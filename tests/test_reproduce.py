@@ -1,7 +1,5 @@
 "`vssl-nb reproduce` as a reader meets it: a table through the command line, killed twice; what it refuses."
 import json
-import os
-import signal
 import statistics
 import time
 from dataclasses import replace
@@ -58,8 +56,7 @@ def test_a_row_that_is_killed_twice_ends_as_one_that_is_not(place, here):
         while steps(cut) < share*steps(home) and process.poll() is None and time.monotonic() < until:
             time.sleep(.02)
         assert process.poll() is None, process.communicate()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.kill_all()
     code, again, err = here(ROW, '--data', 'toy', '--out', 'cut', *SMALL)
     assert code == 0, err
     assert weights(cut) == weights(home)

@@ -110,6 +110,17 @@ class Command:
 
     def terminate(self): self.send_signal(signal.SIGTERM)
 
+    def kill_all(self):
+        "Kill this process and those that it has started; return when all are gone."
+        os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try: os.killpg(self.pid, 0)
+            except ProcessLookupError: return
+            time.sleep(.01)
+        raise TimeoutError(f'{self.args}: left processes behind')
+
     @property
     def stdout(self) -> str: return Path(self.files[0].name).read_text('utf-8', 'surrogateescape')
 
