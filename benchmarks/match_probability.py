@@ -81,7 +81,8 @@ def _peak(name, Q, N, a, pipe):
 
 def peak_bytes(name: str, Q: int, N: int, a) -> int:
     "Memory on top of the Gaussians, in a process of its own."
-    context = multiprocessing.get_context('spawn')
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['vssl_nb.measure.gaussian'])
     here, there = context.Pipe(False)
     p = context.Process(target=_peak, args=(name, Q, N, a, there))
     p.start()

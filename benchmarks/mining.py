@@ -88,8 +88,10 @@ def _kib(what):
 
 def peak_bytes(which, miner, B: int, D: int, K: int) -> int:
     "Memory that mining once takes on top, in a process of its own."
-    ours, theirs = multiprocessing.get_context('spawn').Pipe(False)
-    p = multiprocessing.get_context('spawn').Process(target=_peak, args=(which, miner, B, D, K, theirs))
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['vssl_nb.ssl.mining'])
+    ours, theirs = context.Pipe(False)
+    p = context.Process(target=_peak, args=(which, miner, B, D, K, theirs))
     p.start()
     p.join()
     if p.exitcode: raise SystemExit('the process that measures memory failed')

@@ -4,19 +4,18 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+import warm
 from vssl_nb.papers.reproduce import BESIDE, Task, at_once, demo, print_new
 from vssl_nb.runs.cotraining import cotraining_phases
 from vssl_nb.training.checkpoints import digest, load
 from vssl_nb.training.config import RecipeError
 from vssl_nb.training.loop import read_json
 
-SHORT = dict(epochs=1, batch=8, queue=16, topk=5, test_clips=1, warmup=.5)
+SHORT = dict(epochs=1, batch=16, length=4, queue=16, topk=5, test_clips=1, warmup=.5)
 PROGRAM = f'''
 import sys
 from vssl_nb.cli import main
@@ -27,10 +26,9 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 '''
 
 
-def command(folder, out, processes, **kw):
+def command(folder, out, processes):
     (folder/'program.py').write_text(PROGRAM)
-    return subprocess.Popen([sys.executable, 'program.py', out, str(processes)], cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    return warm.Command([out, processes], folder, script=folder/'program.py')
 
 
 def weights(out): return {p.parent.name: digest(load(p)['method']) for p in sorted(out.glob('*/last.pt'))}
@@ -64,7 +62,7 @@ def test_rows_figures_and_page(alone):
 
 def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
     there, said, _ = alone
-    process = command(there, 'two', 2, start_new_session=True)
+    process = command(there, 'two', 2)
     until = time.monotonic() + 200
     while lines(there/'two') < 12 and process.poll() is None and time.monotonic() < until: time.sleep(.02)
     os.killpg(process.pid, signal.SIGINT) # as a terminal does: all hear it

@@ -69,7 +69,7 @@ def quick_flow(monkeypatch):
     "One iteration of the solver is like the next."
     from vssl_nb.data import views
     monkeypatch.setattr(views, 'can_compile', lambda kind: False)
-    monkeypatch.setattr(views, 'tvl1', views.TVL1(scales=2, warps=1, outer=1, inner=6))
+    monkeypatch.setattr(views, 'tvl1', views.TVL1(scales=1, warps=1, outer=1, inner=1))
 
 
 def test_flow(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_flow(tmp_path, monkeypatch):
     assert 'ours, GPU' in ways and 'ours, compiled, GPU' in ways
 
 
-SMALL = ['backbone="tiny"', 'size=32', 'length=8', 'batch=16', 'test_clips=1']
+SMALL = ['backbone="tiny"', 'size=32', 'length=4', 'batch=16', 'test_clips=1']
 
 
 def test_toy_full(tmp_path):
@@ -91,7 +91,7 @@ def test_toy_full(tmp_path):
     out = tmp_path/'out.json'
     run_main(toy_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r', '--minutes', 60,
         '--every', .01, '--share', 1, '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'queue=32', 'epochs=11')
+        '--set', *SMALL, 'queue=32', 'epochs=7')
     found = json.loads(out.read_text())
     assert found['card']['device'] == 'a pretended GPU' and found['card']['finished']
     assert found['card']['dtype'] == 'bfloat16' and found['curve']
@@ -103,7 +103,7 @@ def test_cotrain_full(tmp_path, monkeypatch):
     out = tmp_path/'out.json'
     run_main(cotrain_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r',
         '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'queue=32', 'topk=5', 'groups=1', 'epochs=2')
+        '--set', *SMALL, 'queue=32', 'topk=5', 'groups=1', 'epochs=1')
     rows = json.loads(out.read_text())['rows']
     assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
         ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]

@@ -1,4 +1,6 @@
 "What only whole processes can show: kills, signals, the command line, and what importing costs."
+import contextlib
+import io
 import json
 import os
 import pickle
@@ -13,12 +15,13 @@ import pytest
 import torch
 
 import warm
+from vssl_nb import cli
 from vssl_nb.training import distributed
 from vssl_nb.data import manifest
 from vssl_nb.training.checkpoints import load
 
 SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
-    '--workers', '0', '--device', 'cpu', '--cache', '64']
+    '--workers', '0', '--device', 'cpu', '--cache', '64', '--length', '4']
 
 
 def call(*args, cwd):
@@ -104,12 +107,11 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
 
 
 def test_the_global_random_state_changes_nothing(place):
-    program = ('import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); '
-        'random.seed(99); '
-               'from vssl_nb.cli import main; sys.exit(main())')
-    done = subprocess.run([sys.executable, '-c', program, 'pretrain', *SMALL, '--data', 'videos', '--out',
-        'seeded', '--workers', '2'], cwd=place,
-        capture_output=True, text=True)
+    program = place/'seeded.py'
+    program.write_text('import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); '
+        'random.seed(99); from vssl_nb.cli import main; sys.exit(main())')
+    done = warm.run(['pretrain', *SMALL, '--data', 'videos', '--out', 'seeded', '--workers', '2'], place,
+        script=program)
     assert done.returncode == 0, done.stderr
     assert same(load(place/'seeded'/'last.pt'), load(place/'whole'/'last.pt'))
 
@@ -215,7 +217,7 @@ MISTAKES = {
         'videos', '--out', 'bad', '--sampler', 'whole'], ['--sampler whole', "view='residual'",
         "needs 'rgb'"]),
     'a miner of another backbone': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--backbone',
-        'small'], ['--sampler whole', "backbone='tiny'"]),
+        'small', '--length', '8'], ['--sampler whole', "backbone='tiny'"]),
     'a miner of another size': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--size', '48'],
         ['--sampler whole', 'size=32']),
     'a miner of other features': (None, [*MINED, '--out', 'bad', '--sampler', 'whole', '--dim', '64'],
@@ -245,25 +247,14 @@ MISTAKES = {
 
 @pytest.fixture(scope='module')
 def told(place):
-    "All mistakes in one process (importing torch is slow): name -> (code, stderr)."
-    program = '''
-import contextlib, io, json, sys
-from vssl_nb.cli import main
-answers = {}
-for name,args in json.load(open('mistakes.json')).items():
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said): code = main(args)
-    answers[name] = [code, said.getvalue()]
-json.dump(answers, open('answers.json', 'w'))
-'''
+    "All mistakes, one after another: name -> (code, stderr)."
     for prepare, *_ in MISTAKES.values():
         if prepare: prepare(place)
     before = snapshot(place)
-    (place/'mistakes.json').write_text(json.dumps({name: args for name, (_, args, _) in MISTAKES.items()}))
-    done = subprocess.run([sys.executable, '-c', program], cwd=place, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    answers = json.loads((place/'answers.json').read_text())
-    for name in ('mistakes.json', 'answers.json'): (place/name).unlink()
+    answers = {}
+    with contextlib.chdir(place):
+        for name, (_, args, _) in MISTAKES.items():
+            with contextlib.redirect_stderr(io.StringIO()) as said: answers[name] = cli.main(args), said.getvalue()
     assert snapshot(place) == before, 'a mistake left something behind or changed something'
     return answers
 

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from functools import cache
 from pathlib import Path
 
@@ -57,10 +59,22 @@ def begin(cli, args, cwd, env, out, err, script):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd, path in ((0, os.devnull), (1, out), (2, err)): os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), fd)
     sys.argv[:] = [script or 'vssl-nb', *args]
-    if not script: sys.exit(cli.main())
-    sys.path[0] = str(Path(script).parent)
-    runpy.run_path(script, run_name='__main__')
-    sys.exit()
+    code: object = 1
+    try:
+        if script:
+            sys.path.insert(0, str(Path(script).parent))
+            runpy.run_path(script, run_name='__main__')
+            code = 0
+        else: code = cli.main()
+    except SystemExit as e: code = e.code
+    except BaseException: traceback.print_exc()
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    if isinstance(code, str): print(code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Python would take apart all that was imported, for more than a second
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 @cache
@@ -150,4 +164,6 @@ def launch(n, args, cwd='.', env=None) -> list[Command]:
     return [Command(args, cwd, dict(os.environ if env is None else env) | of(rank)) for rank in range(n)]
 
 
-if __name__ == '__main__': serve()
+if __name__ == '__main__':
+    sys.path.pop(0) # this folder, which a command does not know
+    serve()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import statistics
 import tempfile
 import time
@@ -79,7 +80,9 @@ def at_once(
             look(done)
         return done
     waiting, running = dict(tasks), dict[Future[Any],str]()
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context('spawn'), _alone)
+    context = multiprocessing.get_context('forkserver' if sys.platform=='linux' else 'spawn')
+    context.set_forkserver_preload(['torch._dynamo', __name__]) # once, and not for seconds in every process
+    pool = ProcessPoolExecutor(processes, context, _alone)
     with pool, tqdm(total=total, desc='training', unit='step', disable=not progress) as bar:
         try:
             while waiting or running:
