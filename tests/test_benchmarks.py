@@ -533,10 +533,8 @@ def main_of(name, *args, monkeypatch, capsys):
     module = importlib.import_module(name)
     monkeypatch.setattr(module, 'at_once', lambda tasks, n, *more, **kw: at_once(tasks, 1, *more, **kw))
     monkeypatch.setattr(sys, 'argv', [name, *map(str, args)])
-    threads = torch.get_num_threads()
     try: code = module.main() or 0
     except SystemExit as e: code = e.code
-    finally: torch.set_num_threads(threads) # other tests of this process compare weights to the bit
     return code, *capsys.readouterr()
 
 

@@ -66,10 +66,10 @@ def gradient(clips): # (B, V, 3, T, H, W) in [0, 1]: horizontal and vertical edg
     x, y = grey.diff(dim=-1, append=grey[..., -1:]), grey.diff(dim=-2, append=grey[..., -1:, :])
     return torch.stack([x, y, grey - .5], 2)*4
 
-def r3d_18(seed):
+def mc3_18(seed):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = video.r3d_18(weights=None)
+        net = video.mc3_18(weights=None)
     net.fc, net.dim = torch.nn.Identity(), 512
     return net
 
@@ -88,8 +88,8 @@ class MutualNearest:
 from vssl_nb.methods.recipes import find, override
 
 mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.settings:MirrorSettings',
-    view='lab.parts:gradient', backbone='lab.parts:r3d_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
-    warmup=0.5, length=8, test_clips=1)
+    view='lab.parts:gradient', backbone='lab.parts:mc3_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
+    warmup=0.5, length=8, size=16, test_clips=1)
 ''',
 }
 
@@ -123,7 +123,7 @@ def equal(a, b):
 
 
 def test_their_method_is_killed_resumed_measured_and_reported(lab):
-    "Mirror on edges with torchvision's r3d_18: run folder, card, resume, retrieval and report like ours."
+    "Mirror on edges with torchvision's mc3_18: run folder, card, resume, retrieval and report like ours."
     train = ['pretrain', 'lab.recipes:mirror', '--data', 'videos', '--device', 'cpu', '--workers', '0',
         '--cache', '64']
     vssl(lab, *train, '--out', 'runs/whole')
