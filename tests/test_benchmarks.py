@@ -507,7 +507,7 @@ def test_claims_of_provico(tmp_path):
     assert rows[27]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began
 
 
-EVIDENCE = dict(backbone='tiny', size=32, length=8, batch=8, queue=48, test_clips=1, negatives=16)
+EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=16, queue=48, test_clips=1, negatives=16)
 
 
 def evidence_plan(folder, data, monkeypatch):
