@@ -287,8 +287,8 @@ def call(*args, cwd):
 
 def in_processes(n, *args, cwd):
     ranks = warm.launch(n, args, cwd)
-    said = [rank.communicate()[1] for rank in ranks]
-    return SimpleNamespace(returncode=max(abs(rank.returncode) for rank in ranks), stderr=''.join(said))
+    out, err = (''.join(texts) for texts in zip(*(rank.communicate() for rank in ranks)))
+    return SimpleNamespace(returncode=max(abs(rank.returncode) for rank in ranks), stdout=out, stderr=err)
 
 
 def call_in(cwd, args):

@@ -67,6 +67,7 @@ def leg(place, out, slow):
 
 def test_twenty_kills_at_random_moments(place):
     "SIGKILL at 20 random moments, some during a checkpoint; the end is that of an unbroken run, to the bit."
+    import torch._dynamo # here; else every life does, for two seconds
     fork, rng = get_context('fork'), random.Random(0)
     whole, out = place/'whole', place/'killed'
     unbroken = fork.Process(target=leg, args=(place, whole, False))
@@ -208,6 +209,18 @@ def torchrun(n, *more, cwd, program=('-m', 'vssl_nb.cli')):
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
+def together(*more, cwd):
+    """Two processes without a launcher's own imports: their exit codes, stdout and stderr.
+
+    As torchrun does: when one has failed, the other is ended."""
+    both = warm.launch(2, [*PRETRAIN, '--workers', '1', *more], cwd)
+    while any(p.poll() is None for p in both) and not any(p.poll() for p in both): time.sleep(.01)
+    if any(p.poll() for p in both):
+        for p in both: p.terminate()
+    said = [p.communicate() for p in both]
+    return [p.returncode for p in both], *(''.join(texts) for texts in zip(*said))
+
+
 def free_port():
     import socket
     with socket.socket() as s:
@@ -258,9 +271,8 @@ def test_one_process_dies_and_the_others_end(place):
 
 def test_two_processes_write_one_run(place, whole):
     "Only the first process writes; both halves of a batch count; the end is near that of one process."
-    process = torchrun(2, '--epochs', 4, '--out', 'two', cwd=place)
-    out, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    codes, out, said = together('--epochs', 4, '--out', 'two', cwd=place)
+    assert codes == [0, 0], said
     assert out.splitlines() == ['two'] and not ours(said)
     assert sorted(p.name for p in (place/'two').iterdir()) == sorted(p.name for p in whole.iterdir())
     one, two = (list(csv.DictReader((f/'steps.csv').open())) for f in (whole, place/'two'))
@@ -290,9 +302,8 @@ def test_a_mistake_of_many_processes_is_said_once(place, whole):
     for more, word in ((['--out', 'four'], 'holds a run already'),
         (['--out', 'bad', '--lr', 'fast'], '--lr fast: is not a number'),
         (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
-        process = torchrun(2, '--epochs', 4, *more, cwd=place)
-        said = process.communicate(timeout=120)[1]
-        assert process.returncode and len(ours(said)) == 1 and word in ours(said)[0], said
+        codes, _, said = together('--epochs', 4, *more, cwd=place)
+        assert codes[0] == 2 and len(ours(said)) == 1 and word in ours(said)[0], said
     assert not (place/'bad').exists()
 
 
