@@ -67,7 +67,7 @@ def leg(place, out, slow):
 
 def test_twenty_kills_at_random_moments(place):
     "SIGKILL at 20 random moments, some during a checkpoint; the end is that of an unbroken run, to the bit."
-    import torch._dynamo # here; else every life does, for two seconds
+    import torch._dynamo  # noqa: F401  here; else every life does, for two seconds
     fork, rng = get_context('fork'), random.Random(0)
     whole, out = place/'whole', place/'killed'
     unbroken = fork.Process(target=leg, args=(place, whole, False))
