@@ -254,7 +254,8 @@ def told(place):
     answers = {}
     with contextlib.chdir(place):
         for name, (_, args, _) in MISTAKES.items():
-            with contextlib.redirect_stderr(io.StringIO()) as said: answers[name] = cli.main(args), said.getvalue()
+            with contextlib.redirect_stderr(io.StringIO()) as said: code = cli.main(args)
+            answers[name] = code, said.getvalue()
     assert snapshot(place) == before, 'a mistake left something behind or changed something'
     return answers
 

@@ -20,8 +20,8 @@ from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import pretrain
 
-SMALL = ['infonce-toy-residual', '--length', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--device', 'cpu',
-    '--cache', '64', '--data', 'videos']
+SMALL = ['infonce-toy-residual', '--length', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
+    '--device', 'cpu', '--cache', '64', '--data', 'videos']
 PRETRAIN = ['pretrain', *SMALL]
 
 

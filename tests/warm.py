@@ -80,8 +80,8 @@ def begin(cli, args, cwd, env, out, err, script):
 @cache
 def server() -> subprocess.Popen:
     env = os.environ | {'PYTHONPATH': str(ROOT)}
-    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=env)
+    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, env=env)
     atexit.register(process.communicate) # the end of its input ends it
     return process
 
@@ -97,10 +97,10 @@ class Command:
     "A command at work, much like `subprocess.Popen` with text pipes that were read to their end."
     def __init__(self, args, cwd='.', env=None, script=''):
         self.args, self.returncode = [str(a) for a in args], None
-        self.files = [tempfile.NamedTemporaryFile('r', encoding='utf-8', errors='surrogateescape') for _ in range(2)]
+        self.files = [tempfile.NamedTemporaryFile() for _ in range(2)] # of its output, removed with this
         environment = dict(os.environ if env is None else env)
-        self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment, *[f.name for f in self.files],
-            str(script))
+        self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment,
+            *[f.name for f in self.files], str(script))
 
     def poll(self) -> int | None:
         if self.returncode is None: self.returncode = tell('wait', self.pid, os.WNOHANG)
