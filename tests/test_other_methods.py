@@ -17,6 +17,7 @@ from vssl_nb.data.clips import stream
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.recipes import RecipeError, find, from_dict, override, settings_class, to_dict
 from vssl_nb.nets.heads import Projection
+from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.runs.evaluation import open_trained, retrieve
 from vssl_nb.runs.parts import build
 from vssl_nb.runs.pretraining import pretrain
@@ -59,8 +60,9 @@ class LeJEPA(nn.Module):
     def sigreg(self, z, step): # (V, B, D): how far the B embeddings of each clip are from N(0, I)
         "Epps and Pulley's distance of characteristic functions, on random directions."
         drawn = stream('noise', self.seed, step).standard_normal((z.shape[2], self.directions))
-        t = torch.linspace(-5, 5, 17)
-        seen = (z @ F.normalize(torch.from_numpy(drawn).float(), dim=0))[..., None]*t # (V, B, directions, 17)
+        t = torch.linspace(-5, 5, 17, device=z.device)
+        directions = F.normalize(torch.from_numpy(drawn).float(), dim=0).to(z.device, non_blocking=True)
+        seen = (z @ directions)[..., None]*t # (V, B, directions, 17)
         target = (-t*t/2).exp() # of the Gaussian, and the weight of t
         error = (seen.cos().mean(1) - target)**2 + seen.sin().mean(1)**2
         return torch.trapezoid(error*target, t).mean()*z.shape[1]
@@ -171,6 +173,17 @@ def test_clips_of_two_sizes_arrive(manifest):
     assert one_batch(more)['residual_local'].shape[1] == 5, 'a field of the method, hence of the command line'
     kept = from_dict(to_dict(lejepa))
     assert kept == lejepa and kept.groups['local'].size == 16 and 'local' not in alone.recipe.groups
+
+
+def test_blank_clips_of_two_sizes_arrive():
+    "A budget and a dry run see every group, as the loader gives them."
+    parts = build(override(lejepa, backbone='tiny'), 32)
+    raw = next(iter(parts.batches))
+    assert raw['clips'].shape == (16, 2, 8, 32, 32, 3) and raw['clips_local'].shape == (16, 3, 4, 16, 16, 3)
+    assert {'augment', 'augment_local'} < raw.keys()
+    assert dry_run(lejepa).learned == (True, True)
+    memory = [trace_step(override(lejepa, local_clips=n), videos=64).total.max() for n in (2, 6)]
+    assert memory[0] < memory[1], 'the local clips take memory'
 
 
 @dataclass(frozen=True)

@@ -436,16 +436,17 @@ def forecast(
     manifest:Manifest|None=None, machine:Machine=Machine(), # then steps are taken, unless they are too large
 )->str: # a few lines
     "What a training will do and take. WrongDevice names the line that would fail on a GPU."
-    n, clip, learning = videos or VIDEOS.get(recipe.dataset), recipe.clip, recipe.learning
+    n, learning = videos or VIDEOS.get(recipe.dataset), recipe.learning
     first, p = dry_run(recipe, dtype, activation_checkpointing, n or 9537), plan(recipe, dtype, videos)
     def duration(s): return f'{s:.3g} s' if s < 100 else f'{s/3600:,.3g} hours'
     def seconds(s): return f'{s:.3g} s a step' + (f', {duration(p.steps*s)} in all' if p.steps else '')
     steps = ('as many steps as the videos make' if p.steps is None else
         f'{p.steps//learning.epochs:,} steps, {p.steps:,} in all, on {n:,} videos')
     fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p.batches.items())
+    clips = ' and '.join(f'{group.sampling.clips} clips of {group.sampling.length} frames (stride '
+        f'{group.sampling.stride}) of {group.size} px' for group in recipe.groups.values())
     lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {p.batch*learning.accumulate} to a step; '
-        f'{recipe.sampling.clips} clips of {clip["length"]} frames (stride {clip["stride"]}) of '
-        f'{clip["size"]} px, {" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; '
+        f'{clips}, {" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; '
         f'{learning.optimizer}, learning rate {learning.lr:g}',
         f'first steps: {first}',
         f'memory of a step in {dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with '

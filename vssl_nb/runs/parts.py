@@ -35,8 +35,10 @@ class BlankBatches:
         classes:int=101, # of the labels
     ):
         learning = recipe.learning
-        self.load, self.draw, self.classes = training_streams(recipe), training_draw(recipe), classes
-        self.shape = recipe.sampling.clips, recipe.sampling.length, recipe.size # V, T and side of the clips
+        self.load, self.classes = training_streams(recipe), classes
+        # ending of the names of a group -> its augmentation, and V, T and side of its clips
+        self.groups = {f'_{name}' if name else '': (training_draw(group), group.sampling.clips,
+            group.sampling.length, group.size) for name,group in recipe.groups.items()}
         self.batch_sampler = ResumableBatchSampler(videos, learning.batch, learning.epochs, recipe.seed,
             learning.accumulate)
         self.dataset, self.pin = self, lambda x: x
@@ -51,14 +53,16 @@ class BlankBatches:
     )->dict[str,Any]: # as a loader gives it
         "One batch, as if it lay in pinned memory."
         ids = torch.tensor([position for _,position in keys])
-        B, (V,T,S), few = len(ids), self.shape, min(len(ids), 128) # more videos are augmented as these are
-        rng = np.random.default_rng(ids[:few].tolist())
-        shapes = {'clips': (B,V,T,S,S,3), 'flow': (B,V,T,S,S,3), 'pair': (B,V,2,T,S,S)}
-        tensors = {s: self.frames(shapes[s]) for s in self.load} | {'label': ids % self.classes} | {
-            k: ids.clone() for k in ('source', 'row', 'index')}
-        drawn = default_collate([self.draw(rng, V, T, *FRAME) for _ in range(few)])
-        augment = {k: x[torch.arange(B) % few] for k,x in drawn.items()}
-        return {k: self.pin(x) for k,x in tensors.items()} | {'augment': augment, 'bad': []}
+        B, few = len(ids), min(len(ids), 128) # more videos are augmented as these are
+        rng, tensors = np.random.default_rng(ids[:few].tolist()), {'label': ids % self.classes}
+        tensors |= {k: ids.clone() for k in ('source', 'row', 'index')}
+        augments = {}
+        for name,(draw,V,T,S) in self.groups.items():
+            shapes = {'clips': (B,V,T,S,S,3), 'flow': (B,V,T,S,S,3), 'pair': (B,V,2,T,S,S)}
+            tensors |= {s + name: self.frames(shapes[s]) for s in self.load}
+            drawn = default_collate([draw(rng, V, T, *FRAME) for _ in range(few)])
+            augments[f'augment{name}'] = {k: x[torch.arange(B) % few] for k,x in drawn.items()}
+        return {k: self.pin(x) for k,x in tensors.items()} | augments | {'bad': []}
 
 FRAME = (240, 320) # height and width of the videos that blank clips are cut from, pixels
 
