@@ -917,7 +917,9 @@ def parse(
         if missing := {n: o for n,o in options.items() if o.default is MISSING and n not in values}:
             raise Mistake(f'vssl-nb {command} also needs ' + ' and '.join(
                 f'{o.word or f"--{dashed(n)} {metavar(o.kind)}"} ({o.about})' for n,o in missing.items()))
-    except Mistake as e: raise Mistake(f'{e}; see vssl-nb {command} --help') from None
+    except Mistake as e:
+        see = ' See' if str(e).endswith('?') else '; see'
+        raise Mistake(f'{e}{see} vssl-nb {command} --help') from None
     made = kind(**{n: v for n,v in values.items() if n in options})
     if recipe:
         made.given = frozenset(values) - options.keys()
