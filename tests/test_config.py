@@ -48,6 +48,20 @@ def test_published_recipes_agree_with_themselves():
     grouped = [r for r in RECIPES.values() if getattr(r.method, 'groups', None)]
     eq([r.learning.batch % r.method.groups for r in grouped], [0]*len(grouped))
 
+def test_numbers_of_the_released_commands():
+    "CoCLR's README:42-88 and main_coclr.py:448-475, CPR's README:116-120."
+    big = [r for r in RECIPES.values() if r.method.name=='coclr' and r.dataset in ('UCF101', 'Kinetics-400')]
+    eq(len(big), 19)
+    for r in big: # one draw for both views, of which one is flow
+        eq((r.name, r.flow_flip, r.flow_colour), (r.name, 'released', 'released'))
+        assert {'rgb', 'flow'}=={r.view, r.method.mining_view}
+    k400 = [r for r in big if r.dataset=='Kinetics-400']
+    eq({(r.learning.batch, r.method.groups, r.method.queue) for r in k400}, {(64, 2, 16384)})
+    for view in ('rgb', 'flow'):
+        r = RECIPES[f'ubernce-ucf101-{view}']
+        eq((r.learning.batch, r.method.groups, r.learning.epochs, r.learning.drops, r.method.queue),
+            (32, 2, 300, (240.,), 2048))
+
 def test_ladder_names_its_clips():
     ladder = [RECIPES[f'moquad-toy-rung{i}'] for i in range(4)]
     eq([r.method.clips for r in ladder], [('a', 'p')]*2 + [('a', 'p', 'n'), ('a', 'p', 'n', 'nn')])
