@@ -232,16 +232,16 @@ def test_infonce(tmp_path):
 
 def test_simclr(tmp_path):
     how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, length=4, warmup=.5)), '--batches', 16, 8,
-        24, '--out', 'out.json']
+        32, '--out', 'out.json']
     done = script('simclr.py', '--seeds', 1, *how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
     rows = {(r['name'], r['view'], r['batch']): r for r in out['seeds'][0]['rows']}
-    assert [b for name, view, b in rows if (name, view) == ('simclr', 'residual')] == [16, 8, 24]
+    assert [b for name, view, b in rows if (name, view) == ('simclr', 'residual')] == [16, 8, 32]
     steps = {b: r['steps'] for (name, _, b), r in rows.items() if name == 'simclr'}
-    assert steps[8] == 2*steps[16] == 3*steps[24] > 0 # as many clips, fewer steps
+    assert steps[8] >= 2*steps[16] >= 4*steps[32] > 0 # as many clips, fewer steps
     rates = {name: r['learning']['lr'] for name, r in out['recipes'].items()}
-    assert rates['simclr residual 24'] > rates['simclr residual 16'] > rates['simclr residual 8']
+    assert rates['simclr residual 32'] == 2*rates['simclr residual 8']
     assert out['recipes']['infonce-one residual 16']['method']['momentum'] is None
     assert script('simclr.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())

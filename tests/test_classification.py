@@ -332,7 +332,7 @@ def place(clips, tmp_path_factory):
 
 @pytest.mark.parametrize('preset', ['clean_finetune', 'clean_linear'])
 def test_two_processes_end_where_one_ends(place, preset):
-    "torchrun: weights, running statistics and validations within 1e-4 of one process; one folder, one row."
+    "Weights, running statistics and validations within 1e-4 of one process; one folder, one row."
     if preset == 'clean_linear':
         done = call(*finetune(preset=preset, out='one-linear'), cwd=place)
         assert done.returncode == 0, done.stderr
