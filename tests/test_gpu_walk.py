@@ -71,7 +71,7 @@ def quick_flow(monkeypatch):
     "One iteration of the solver is like the next."
     from vssl_nb.data import views
     monkeypatch.setattr(views, 'can_compile', lambda kind: False)
-    monkeypatch.setattr(views, 'tvl1', views.TVL1(scales=1, warps=1, outer=1, inner=1))
+    monkeypatch.setattr(views, 'tvl1', views.TVL1(scales=2, warps=1, outer=1, inner=1))
 
 
 def test_flow(tmp_path, monkeypatch):
