@@ -1,12 +1,14 @@
 "Device, precision, memory, compiler and signals, on GPUs that are pretended where there are none."
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from unittest import mock
 
 import pytest
 import torch
+import warm
 from torch import nn
 
 from vssl_nb.training import machine
@@ -87,12 +89,37 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def test_workers_leave_signals_to_the_main_process(monkeypatch):
     kept = mock.Mock()
     monkeypatch.setattr(machine, 'keep_memory', kept)
+    monkeypatch.setattr(sys, 'excepthook', sys.excepthook)
     before = [signal.getsignal(s) for s in STOPS]
     try:
         init_worker(3)
         assert [signal.getsignal(s) for s in STOPS]==[signal.SIG_IGN]*2 and kept.called
     finally:
         for s, handler in zip(STOPS, before): signal.signal(s, handler)
+
+
+DESERTED = """
+import os, socket, sys, time
+from multiprocessing import resource_sharer
+from vssl_nb.training.machine import init_worker
+
+init_worker(0)
+duplicate = resource_sharer.DupFd(os.open(os.devnull, os.O_RDONLY)) # as a worker sends a tensor
+main = socket.socket(socket.AF_UNIX)
+main.connect(duplicate._id[0])
+main.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\\1\\0\\0\\0\\0\\0\\0\\0')
+main.close() # the main process ended before it took the tensor
+time.sleep(.3)
+if len(sys.argv) > 1: sys.excepthook(ValueError, ValueError('of another kind'), None)
+"""
+
+
+def test_a_worker_whose_main_process_left_is_silent(tmp_path):
+    script = tmp_path/'deserted.py'
+    script.write_text(DESERTED)
+    assert warm.run([], script=str(script)).stderr == ''
+    assert 'of another kind' in warm.run(['report'], script=str(script)).stderr
+
 
 
 def test_parts_that_have_parameters_are_compiled(monkeypatch, capsys):

@@ -105,7 +105,12 @@ def keep_memory()->bool: # False where the C library is not glibc
 def init_worker(worker:int)->None: # its number; `DataLoader` gives it
     "Prepare a process that decodes: the main process alone answers Ctrl-C and SIGTERM."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
+    sys.excepthook = unless_deserted
     keep_memory()
+
+def unless_deserted(kind:type, error:BaseException, trace:Any)->None: # as `sys.excepthook` gets them
+    "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
+    if not issubclass(kind, (ConnectionError, EOFError)): sys.__excepthook__(kind, error, trace)
 
 def compile_parts(
     method:nn.Module, # its networks are compiled in place; names in the state_dict stay
