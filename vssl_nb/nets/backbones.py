@@ -6,8 +6,7 @@
 __all__ = ['INCEPTION_WIDTHS', 'BACKBONES', 'initialise', 'in_memory', 'Separable', 'check_clip', 'frozen_buffers', 'checkpointed', 'BlockNet', 'SeparableNet', 'Cost', 'cost', 'pointwise', 'spacetime', 'Gate', 'Inception', 'S3D', 'Backbone', 'call_factory', 'create', 'r3d18', 'r2plus1d18', 'r3d18_iic', 'r2plus1d_iic', 'r3d50_cvrl', 'r3d18_slow', 'channels_between', 'full_conv', 'factored_conv', 'Residual', 'c3d', 'SlowBlock']
 
 # %% ../../nbs/library/backbones.ipynb #e5958ff9
-import inspect
-import math
+import inspect, math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,8 +25,7 @@ from ..names import resolve
 # %% ../../nbs/library/backbones.ipynb #641a6d7f
 _M = TypeVar('_M', bound=nn.Module)
 
-def initialise(
-    module:nn.Module, # filled in place; its layers may be uninitialised memory
+def initialise(module:nn.Module, # filled in place; its layers may be uninitialised memory
     generator:torch.Generator, # the only source of randomness
     # 'kaiming' (fan out, ReLU), 'normal' (standard deviation 0.01: released code b1) or 'truncated' (the
     # same, cut at 0.02: S3D in TensorFlow)
@@ -56,8 +54,7 @@ def initialise(
                 f'{type(layer).__name__}: give it a rule')
     return module
 
-def in_memory(
-    module:_M, # built on the meta device; changed in place, and no parameter in two places
+def in_memory(module:_M, # built on the meta device; changed in place, and no parameter in two places
 )->_M: # the same module, on the CPU; what its memory holds is not defined
     "Memory for a module that has shapes alone."
     # `Module.to_empty` does this too, but for meta tensors it imports sympy: most of a second
@@ -84,8 +81,7 @@ class Separable(nn.Sequential):
             nn.ReLU(inplace=True))
 
 # %% ../../nbs/library/backbones.ipynb #7b23917a
-def check_clip(
-    x:Tensor, # input of a backbone
+def check_clip(x:Tensor, # input of a backbone
     least:tuple[int,int,int], # (T, H, W) the smallest clip it can work with
 )->None:
     "Refuse, in one sentence, a tensor that is not a batch of clips."
@@ -98,8 +94,7 @@ def check_clip(
 
 # %% ../../nbs/library/backbones.ipynb #39303047
 @contextmanager
-def frozen_buffers(
-    block:nn.Module, # any layers: BatchNorm of whatever kind, anything with buffers
+def frozen_buffers(block:nn.Module, # any layers: BatchNorm of whatever kind, anything with buffers
 )->Iterator[None]: # inside, `block` works on copies of its buffers
     "Forget what forward passes write into buffers."
     buffers = [(layer, name, x) for layer in block.modules() for name,x in layer.named_buffers(recurse=False)]
@@ -110,8 +105,7 @@ def frozen_buffers(
     finally:
         for layer,name,x in buffers: setattr(layer, name, x)
 
-def checkpointed(
-    block:nn.Module, # without randomness of its own (no dropout)
+def checkpointed(block:nn.Module, # without randomness of its own (no dropout)
     x:Tensor, # its input, the one thing that is kept
 )->Tensor: # block(x)
     "Apply `block` and compute its activations again in the backward pass; its buffers move once."
@@ -176,8 +170,7 @@ class Cost:
     # itself counted)
     saved:int
 
-def cost(
-    net:nn.Module, # takes a clip (1, 3, T, H, W); not changed
+def cost(net:nn.Module, # takes a clip (1, 3, T, H, W); not changed
     clip:tuple[int,int,int], # (T, H, W)
 )->Cost: # of one clip in training
     "Count on the meta device, where tensors have shapes but no memory: nothing is computed."
@@ -196,16 +189,14 @@ def cost(
         sum(x.untyped_storage().nbytes() for x in kept.values()))
 
 # %% ../../nbs/library/backbones.ipynb #4bc4a8db
-def pointwise(
-    dim_in:int, dim_out:int, # channels in and out
+def pointwise(dim_in:int, dim_out:int, # channels in and out
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
 )->nn.Sequential: # `conv`, `bn`: the released names (released code b1)
     "A 1 x 1 x 1 convolution: mixes channels, sees one position."
     return nn.Sequential(OrderedDict(conv=nn.Conv3d(dim_in, dim_out, 1, bias=False), bn=norm(dim_out),
         relu=nn.ReLU(inplace=True)))
 
-def spacetime(
-    dim_in:int, dim_out:int, # channels in and out
+def spacetime(dim_in:int, dim_out:int, # channels in and out
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
     k:int=3, # side of both kernels
     stride:tuple[int,int]=(1,1), # of time and of space
@@ -301,8 +292,7 @@ BACKBONES = dict(
 )
 
 # %% ../../nbs/library/backbones.ipynb #c53ccb06
-def call_factory(
-    name:str, # for messages
+def call_factory(name:str, # for messages
     kind:str, # 'backbone' or 'head'
     factory:Any, # makes it
     *args, **kw, # given to the factory
@@ -329,8 +319,7 @@ def call_factory(
             '(net.dim = 512)')
     return net
 
-def create(
-    name:str, # a key of BACKBONES, or 'package.module:name'
+def create(name:str, # a key of BACKBONES, or 'package.module:name'
     seed:int=0, # of the weights
     init:str|None=None, # rule of `initialise`; that of the row if None
     **kw, # settings of that backbone
@@ -356,15 +345,13 @@ r3d18 = partial(_torchvision, 'r3d_18') # two blocks a stage, full 3 x 3 x 3 ker
 r2plus1d18 = partial(_torchvision, 'r2plus1d_18') # every kernel in two, first space, then time (the same)
 
 # %% ../../nbs/library/resnets.ipynb #b981c3d1
-def channels_between(
-    dim_in:int, dim_out:int, # channels in and out
+def channels_between(dim_in:int, dim_out:int, # channels in and out
     t:int, k:int, # frames of the kernel, and its side in pixels
 )->int: # M
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
-def full_conv(
-    dim_in:int, dim_out:int, # channels in and out
+def full_conv(dim_in:int, dim_out:int, # channels in and out
     kernel:tuple[int,int]=(3,3), # frames and pixels
     stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `temporal_spatial_conv` (released code b11)
@@ -373,8 +360,7 @@ def full_conv(
     return nn.Sequential(OrderedDict(temporal_spatial_conv=nn.Conv3d(dim_in, dim_out, (t,k,k),
         (time,space,space), (t//2,k//2,k//2), bias=False)))
 
-def factored_conv(
-    dim_in:int, dim_out:int, # channels in and out
+def factored_conv(dim_in:int, dim_out:int, # channels in and out
     kernel:tuple[int,int]=(3,3), # frames and pixels
     stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `spatial_conv`, `bn`, `temporal_conv`
@@ -463,8 +449,7 @@ class SlowBlock(nn.Module):
         "The input plus F(x)."
         return (self.body(x) + self.shortcut(x)).relu()
 
-def _slow(
-    repeats:tuple[int,...], # blocks of each stage
+def _slow(repeats:tuple[int,...], # blocks of each stage
     bottleneck:bool, # as of `SlowBlock`
     stem:tuple[int,int], # frames of its kernel, and its stride in time
     eps:float=1e-5, momentum:float=.1, # of BatchNorm; TensorFlow: eps 1e-3

@@ -49,28 +49,24 @@ class GaussianHead(nn.Module):
             return torch.stack([F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2)
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #5941b947
-def mixture_moments(
-    mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
+def mixture_moments(mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
 )->tuple[Tensor, Tensor]: # (..., D) mean and log-variance of their mixture
     "One Gaussian with the moments of the mixture (ProViCo, Eq. 3 and appendix A)."
     return mu.mean(-2), (s.exp().mean(-2) + mu.var(-2, correction=0)).log()
 
-def log_uncertainty(
-    s:Tensor, # (..., D) log-variance
+def log_uncertainty(s:Tensor, # (..., D) log-variance
 )->Tensor: # (...) log of the geometric mean of the variance
     "The uncertainty of a video as ProViCo measures it, in logs (appendix A)."
     return s.mean(-1)
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #12431f95
-def draw_gaussian(
-    mu:Tensor, s:Tensor, # (..., D) mean and log-variance
+def draw_gaussian(mu:Tensor, s:Tensor, # (..., D) mean and log-variance
     noise:Tensor, # (..., K, D) standard normal: reparameterisation, so that the caller draws
 )->Tensor: # (..., K, D)
     "K samples of each Gaussian, with gradient into mean and log-variance (Eq. 4)."
     return mu.unsqueeze(-2) + (s/2).exp().unsqueeze(-2)*noise
 
-def draw_mixture(
-    mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
+def draw_mixture(mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
     noise:Tensor, # (..., K, D) standard normal
     clip:Tensor, # (..., K) long, 0 .. N-1: of which clip each sample is
 )->Tensor: # (..., K, D)
@@ -79,8 +75,7 @@ def draw_mixture(
     return mu.gather(-2, at) + (s/2).exp().gather(-2, at)*noise
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #f69ec028
-def squared_distances(
-    z1:Tensor, # (B, K, D) K samples of each of B distributions; K = 1: their means
+def squared_distances(z1:Tensor, # (B, K, D) K samples of each of B distributions; K = 1: their means
     z2:Tensor, # (M, K', D)
     same:Tensor|None=None, # (B, M) bool: the same samples (of K = K' > 1), which no sample has with itself
 )->Tensor: # (B, M) mean over pairs of samples; at least float32
@@ -93,8 +88,7 @@ def squared_distances(
     K = z1.shape[1] # the K pairs k = k' are zero and are not counted
     return torch.where(same, squared*(K/(K-1)), squared)
 
-def bhattacharyya(
-    squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
+def bhattacharyya(squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
     s1:Tensor, # (B,) log-variances
     s2:Tensor, # (M,)
     scale:float=1., # lambda of Eq. 5; ProViCo: 1/(4 D)
@@ -106,16 +100,14 @@ def bhattacharyya(
     return (overlap + scale*squared*(-torch.logaddexp(s1[:,None], s2)).exp())/4
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #e2d6af35
-def kl(
-    squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
+def kl(squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
     constant:float=-1., # 0 as the appendix prints it: then two equal Gaussians are 0.5 apart
 )->Tensor: # (B, M)
     "Kullback-Leibler divergence of the second from the first (appendix Eq. 6)."
     d = s1[:,None] - s2
     return (d.exp() - d + squared*(-s2).exp() + constant)/2
 
-def jensen_shannon(
-    squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
+def jensen_shannon(squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
     constant:float=-1., # as `kl`
 )->Tensor: # (B, M)
     "What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys divergence."
@@ -134,8 +126,7 @@ def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) 
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
     return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
 
-def _log_mean(
-    x:Tensor, # (B, K, M, K') logits
+def _log_mean(x:Tensor, # (B, K, M, K') logits
     same:Tensor|None, # (B, M) bool
 )->Tensor: # (B, M)
     "Log of the mean of sigmoid(x) over the pairs of samples of two videos; K of one with itself: k != k'."
@@ -146,8 +137,7 @@ def _log_mean(
         x, pairs = x.masked_fill(itself, -torch.inf), pairs.masked_fill(same, K*(K-1))
     return x.logsumexp((1, 3)) - pairs.log()
 
-def match_log_probabilities(
-    z1:Tensor, # (B, K, D) samples
+def match_log_probabilities(z1:Tensor, # (B, K, D) samples
     z2:Tensor, # (M, K', D)
     a:Tensor|float, b:Tensor|float, # of `GaussianHead`
     same:Tensor|None=None, # (B, M) bool: the same samples (K = K' > 1); no sample is compared with itself
@@ -156,8 +146,7 @@ def match_log_probabilities(
     far = _sample_distances(z1, z2)
     return _log_mean(b - a*far, same), _log_mean(a*far - b, same)
 
-def match_log_probability(
-    z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float, # as `match_log_probabilities`
+def match_log_probability(z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float, # as `match_log_probabilities`
 )->Tensor: # (B, M) log p; at least float32
     "How likely two sets of samples match (Eq. 9): the first of both, at half the price."
     return _log_mean(b - a*_sample_distances(z1, z2), None)

@@ -8,8 +8,7 @@ __all__ = ['COLUMNS_OF_A_KEY', 'BANK_STARTS', 'PAIR_NETWORKS', 'named_clips', 'l
            'EncoderPair', 'PairMethod']
 
 # %% ../../nbs/lessons/07_memory.ipynb #3f16b81a
-import copy
-import math
+import copy, math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +22,7 @@ from ..training.distributed import gather, group_batchnorm, permute_across_ranks
 from ..data.clips import one_of, stream
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
-def named_clips(
-    batch:Mapping[str,Any], # from `Views`
+def named_clips(batch:Mapping[str,Any], # from `Views`
     view:str, # which entry, (B, V, 3, T, H, W)
     names:tuple[str,...]=('q', 'k'), # what the V clips of a video are called, in their order
 )->tuple[Tensor,...]: # V times (B, 3, T, H, W)
@@ -37,8 +35,7 @@ def named_clips(
             f'(B, {len(names)}, 3, T, H, W), not {tuple(x.shape)}: sample clips={len(names)}')
     return x.unbind(1)
 
-def l2_normalize(
-    z:Tensor, # (B, D) what a projection returns, any float type
+def l2_normalize(z:Tensor, # (B, D) what a projection returns, any float type
 )->Tensor: # (B, D) float32, unit length
     "L2-normalise each row, in float32."
     return F.normalize(z.float())
@@ -49,8 +46,7 @@ def momentum_copy(*parts:nn.Module)->nn.Sequential: # encoder and projection
 
 # %% ../../nbs/lessons/07_memory.ipynb #f250ad9f
 @torch.no_grad()
-def ema_update(
-    momentum_encoder:nn.Module, # changed in place
+def ema_update(momentum_encoder:nn.Module, # changed in place
     encoder:nn.Module, # the one that learns; the same architecture
     m:float, # 1 leaves the momentum encoder as it is, 0 copies the encoder
 )->None:
@@ -63,8 +59,7 @@ def ema_update(
     torch._foreach_lerp_(slow, fast, 1-m) # all tensors at once: one kernel instead of hundreds
 
 # %% ../../nbs/lessons/07_memory.ipynb #614f6d2d
-def momentum_at(
-    m:float, # at the start of training, 0 .. 1
+def momentum_at(m:float, # at the start of training, 0 .. 1
     progress:float, # 0 at the first step, 1 after the last
     schedule:str='fixed', # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
 )->float: # m to use now
@@ -118,8 +113,7 @@ class Memory(nn.Module):
         self.waiting.clear()
 
 # %% ../../nbs/lessons/07_memory.ipynb #a9ed5fde
-def rows_to_write(
-    memory:Memory,
+def rows_to_write(memory:Memory,
     keys:Tensor|Mapping[str,Tensor], # (B, D); of several views by name
     columns:Mapping[str,Tensor], # label, source, row; -1 where one is not given
 )->dict[str,Tensor]: # buffer -> the rows for it
@@ -226,8 +220,7 @@ class Bank(Memory):
         self.valid[index] = True
 
 # %% ../../nbs/lessons/07_memory.ipynb #695df2f4
-def key_order(
-    n:int, # keys of the whole batch, over all processes
+def key_order(n:int, # keys of the whole batch, over all processes
     seed:int, step:int, # the same in all processes
     part:int=0, # number of the batch within the step, with gradient accumulation
 )->Tensor: # (n,) a permutation, on the CPU
@@ -235,8 +228,7 @@ def key_order(
     return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
 
 @torch.no_grad()
-def encode_shuffled(
-    encoder:nn.Module, # the momentum encoder
+def encode_shuffled(encoder:nn.Module, # the momentum encoder
     x:Tensor, # (B, ...) this process's clips
     order:Tensor, # (world*B,) from `key_order`
 )->Tensor: # (B, D) their keys, in the order of `x`
@@ -244,8 +236,7 @@ def encode_shuffled(
     return permute_across_ranks(encoder(permute_across_ranks(x, order)), order.argsort())
 
 @torch.no_grad()
-def momentum_keys(
-    net:nn.Module, # momentum encoder and projection
+def momentum_keys(net:nn.Module, # momentum encoder and projection
     x:Tensor, # (B, 3, T, H, W) this process's clips
     order:Tensor|None=None, # (world*B,) from `key_order`; None: they stay where they are
 )->Tensor: # (B, D) float32, unit length

@@ -23,16 +23,14 @@ from ..data.clips import one_of
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ('positive', 'negative', 'ignored')
 
-def is_same_source(
-    source:Tensor, # (B,) source id of each query; -1 is unknown
+def is_same_source(source:Tensor, # (B,) source id of each query; -1 is unknown
     sources:Tensor, # (N,) of each candidate; -1 is unknown or not filled yet
 )->Tensor: # (B, N) bool
     "Which candidates were cut from the recording of the query, itself included."
     return (source[:,None] == sources) & (source[:,None] >= 0)
 
 # %% ../../nbs/lessons/11_mining.ipynb #4273cc0a
-def topk_mask(
-    sim:Tensor, # (B, N) similarity in the other view
+def topk_mask(sim:Tensor, # (B, N) similarity in the other view
     k:int, # how many to take
     excluded:Tensor|None=None, # (B, N) bool: never taken
 )->Tensor: # (B, N) bool
@@ -65,8 +63,7 @@ class TopK:
 CASCADE_ORDERS = ('released', 'paper')
 CASCADE_SIBLINGS = ('first', 'every', 'none')
 
-def stage_sizes(
-    size:int, # N, candidates in the memory
+def stage_sizes(size:int, # N, candidates in the memory
     stages:int, # of the cascade, at least 1
     ratio:float, # r, share that a stage keeps, between 0 and 1
     k:int, # what the last stage takes
@@ -84,8 +81,7 @@ def stage_sizes(
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
-def largest(
-    sim:Tensor, # (B, N) any floats
+def largest(sim:Tensor, # (B, N) any floats
     n:int, # 1 to N
 )->Tensor: # (B, n) long, in no order; of equal ones any
     "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
@@ -94,8 +90,7 @@ def largest(
         return sim.topk(n, 1, sorted=False).indices
     return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
 
-def stage_views(
-    order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
+def stage_views(order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
     stages:int, # at least 1
     names:tuple[str,...], # of the similarities there are, the mining view first, then the trained one
 )->tuple[str,...]: # one for each stage
@@ -159,8 +154,7 @@ class Cascade:
 # %% ../../nbs/lessons/11_mining.ipynb #521267ed
 MINERS:dict[str,Callable] = {'topk': TopK, 'cascade': Cascade}
 
-def make_miner(
-    name:str, # a key of MINERS, or 'package.module:name' of one's own
+def make_miner(name:str, # a key of MINERS, or 'package.module:name' of one's own
     k:int=5, # positives to mine for each query
     options:tuple[str,...]=(), # further arguments, as words: 'view=flow', 'stages=7'
 )->Callable: # (sims, excluded) -> (B, N) bool
@@ -197,8 +191,7 @@ class Mined:
         "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
         return self.topk & ~self.excluded
 
-def mine(
-    miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK`
+def mine(miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK`
     sims:Mapping[str,Tensor], # view -> (B, N) similarity, the mining view first
     source:Tensor, # (B,) source of each query; -1 is unknown
     sources:Tensor, # (N,) of each candidate
@@ -229,8 +222,7 @@ def _labelled(topk:Tensor, label:Tensor, labels:Tensor)->tuple[Tensor,Tensor]: #
     known = topk & (label[:,None] >= 0) & (labels >= 0)
     return known, known & (label[:,None]==labels)
 
-def mining_precision(
-    topk:Tensor, # (B, N) bool, from mining: `Mined.others`
+def mining_precision(topk:Tensor, # (B, N) bool, from mining: `Mined.others`
     label:Tensor, # (B,) class ids, -1 unlabelled
     labels:Tensor, # (N,) of the candidates
 )->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
@@ -238,15 +230,13 @@ def mining_precision(
     known, right = _labelled(topk, label, labels)
     return right.sum() / known.sum()
 
-def mining_hits(
-    topk:Tensor, label:Tensor, labels:Tensor, # as `mining_precision`
+def mining_hits(topk:Tensor, label:Tensor, labels:Tensor, # as `mining_precision`
 )->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
     "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
     known, right = _labelled(topk, label, labels)
     return right.any(1).sum() / known.any(1).sum()
 
-def mining_recall(
-    sim:Tensor, # (B, N) similarity in the other view
+def mining_recall(sim:Tensor, # (B, N) similarity in the other view
     excluded:Tensor, # (B, N) bool: not searched
     label:Tensor, # (B,) class ids, -1 unlabelled
     labels:Tensor, # (N,) of the candidates
@@ -257,8 +247,7 @@ def mining_recall(
     return (known & (labels[first]==label)).sum() / known.sum()
 
 # %% ../../nbs/lessons/11_mining.ipynb #29ab180d
-def share_per_class(
-    label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
+def share_per_class(label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
     group:Tensor, # (N,) which instance each belongs to, smaller than N; -1 unknown
     hit:Tensor, # (N,) bool: was it mined rightly?
 )->Tensor: # (N,) for each class id the share of its instances with a hit; NaN for ids that no video has

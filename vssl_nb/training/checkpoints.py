@@ -7,12 +7,7 @@ __all__ = ['CheckpointError', 'write_whole', 'save', 'load', 'digest', 'export_e
            'read_tensors']
 
 # %% ../../nbs/library/checkpoints.ipynb #3c711d1d
-import hashlib
-import json
-import os
-import pickle
-import secrets
-import zipfile
+import hashlib, json, os, pickle, secrets, zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +26,7 @@ from ..names import write_remedy
 class CheckpointError(ValueError):
     "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
 
-def write_whole(
-    path, # the file to make or replace
+def write_whole(path, # the file to make or replace
     write, # called with an open binary file
 )->Path: # the path
     "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
@@ -61,8 +55,7 @@ def _first_line(e:BaseException)->str:
     return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
 
 # %% ../../nbs/library/checkpoints.ipynb #91c55d2f
-def save(
-    path, # e.g. `runs/mine/last.pt`
+def save(path, # e.g. `runs/mine/last.pt`
     state:dict[str,Any], # nested dicts and lists of tensors, numbers and strings
 )->Path: # the path
     "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
@@ -73,8 +66,7 @@ def _on_cpu(x:Any)->Any: # a file names no GPU; a tensor on the CPU stays itself
     if isinstance(x, dict): return type(x)((k, _on_cpu(v)) for k,v in x.items())
     return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
 
-def load(
-    path, # written by `save`
+def load(path, # written by `save`
     device:str='cpu', # where the tensors go
 )->dict[str,Any]: # the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
@@ -106,8 +98,7 @@ def digest(state:dict[str,Tensor])->str: # a state_dict -> 64 hexadecimal digits
         h.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return h.hexdigest()
 
-def export_encoder(
-    path, # e.g. `runs/mine/encoder.safetensors`
+def export_encoder(path, # e.g. `runs/mine/encoder.safetensors`
     encoder:nn.Module, # from `backbones.create`
     about:dict[str,Any], # at least `backbone`; plain values only
     # from `heads.make_head`: what evaluation needs besides, by name
@@ -157,8 +148,7 @@ def _filled(net:nn.Module, weights:dict[str,Tensor], path, name:str)->nn.Module:
         raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
     return net.eval()
 
-def read_encoder(
-    path, # written by `export_encoder`
+def read_encoder(path, # written by `export_encoder`
     outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported
 )->tuple[nn.Module,dict[str,Any]]: # the encoder in eval mode, without gradient, and its description
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
@@ -167,8 +157,7 @@ def read_encoder(
     weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
     return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(False), about
 
-def read_heads(
-    path, # written by `export_encoder`
+def read_heads(path, # written by `export_encoder`
     outside:bool=False, # as in `read_encoder`
 )->dict[str,nn.Module]: # name -> head in eval mode; empty if there are none
     "Read the heads that were exported with an encoder; raises `CheckpointError`."
@@ -177,8 +166,7 @@ def read_heads(
     return {name: _filled(make_head(*made), weights(f'heads.{name}.'), path, f'the head {name!r}')
         for name,made in about.get('heads', {}).items()}
 
-def read_tensors(
-    path, # written by `export_encoder`
+def read_tensors(path, # written by `export_encoder`
     outside:bool=False, # as in `read_encoder`
 )->dict[str,Tensor]: # name -> tensor; empty if there are none
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."

@@ -3,10 +3,7 @@
 A recipe is everything that decides a training, except the files. Only `runs.parts` turns one into objects.
 This module imports neither torch nor any method: `methods.recipes` publishes the settings and recipes.
 """
-import json
-import math
-import re
-import types
+import json, math, re, types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
@@ -30,8 +27,7 @@ def in_words(kind:Any)->str:
     plain = isinstance(kind, type) and not get_args(kind)
     return f'a value of type {kind.__name__ if plain else kind}'
 
-def fits(
-    value:Any,
+def fits(value:Any,
     kind:Any, # a type annotation
 )->bool:
     "Is the value of that type? An int is a float, a bool is not a number."
@@ -53,8 +49,7 @@ def interval(kind:Any)->str: # '[0, 1)'; '' where the type has none
     if get_origin(kind) is Annotated: return next((m for m in kind.__metadata__ if isinstance(m, str)), '')
     return next((x for x in map(interval, get_args(kind)) if x), '')
 
-def out_of_range(
-    value:Any,
+def out_of_range(value:Any,
     limits:str, # an interval: '[0, 1)' is 0 or more, and below 1; '': any finite number
 )->str: # 'must be 0 or more and below 1'; '' if it is inside, or no number
     "The range that a number misses, in words."
@@ -253,8 +248,7 @@ class TrainingVideos:
     label:tuple[int,...] # class ids, -1 for unlabelled
     source:tuple[int,...] # ids of the recordings
 
-def refuse_unfit(
-    recipe:Recipe,
+def refuse_unfit(recipe:Recipe,
     videos:TrainingVideos, # that the method would be trained on
 )->None:
     "Refuse, before anything is computed, what cannot work. `RecipeError`."
@@ -280,8 +274,7 @@ METHODS:dict[str,type] = {} # settings of our methods by name
 RECIPES:dict[str,Recipe] = {} # published experiments by name
 COTRAININGS:dict[str,tuple[Phase,...]] = {}
 
-def publish(
-    method:type|None, # the settings of a method; None: recipes alone
+def publish(method:type|None, # the settings of a method; None: recipes alone
     *recipes:Recipe,
     cotrainings:Mapping[str,tuple[Phase,...]]={},
 )->None:
@@ -290,8 +283,7 @@ def publish(
     RECIPES.update({r.name: r for r in recipes})
     COTRAININGS.update(cotrainings)
 
-def settings_class(
-    name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
+def settings_class(name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
 )->type: # a frozen dataclass
     "The settings of a method by name; RecipeError if they lack what a run needs of them."
     if name in METHODS: return METHODS[name]
@@ -341,8 +333,7 @@ def _refuse_unusable(cls:Any, where:str)->None:
         raise RecipeError(f'{where}: its defaults are not the same when they are read back from recipe.json; '
             'use numbers, words, None and tuples of them')
 
-def find(
-    name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'package.module:name' of one's own
+def find(name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'package.module:name' of one's own
 )->Recipe:
     "The recipe of that name; RecipeError naming the nearest."
     if name in RECIPES: return RECIPES[name]
@@ -362,8 +353,7 @@ def find(
 def _whole(part:Any)->tuple[str,...]: # names of parts that are exchanged as a whole
     return getattr(part, 'whole', ())
 
-def flat_fields(
-    part:Any, # a recipe, or another dataclass whose parts are dataclasses
+def flat_fields(part:Any, # a recipe, or another dataclass whose parts are dataclasses
 )->dict[str,Any]: # field -> value
     "All fields, those of its parts included, by their own names."
     flat:dict[str,Any] = {}
@@ -378,8 +368,7 @@ def difference(a:Recipe, b:Recipe)->dict[str,tuple[Any,Any]]: # field -> (value 
     return {k: (x.get(k), y.get(k)) for k in {**x, **y}
         if x.get(k)!=y.get(k) and k not in ('about', 'reasons')}
 
-def override(
-    recipe:Part,
+def override(recipe:Part,
     **changes, # field -> value, a list for a tuple; method='package.module:Settings' exchanges the method
 )->Part: # another recipe
     "The recipe with some fields changed; RecipeError for an unknown field or a wrong value."
@@ -397,16 +386,14 @@ def override(
             for k,v in inside.items()})
     return checked(changed(new))
 
-def override_known(
-    recipe:Recipe,
+def override_known(recipe:Recipe,
     changes:Mapping[str,Any]|None, # field -> value; None: nothing changes
 )->Recipe: # another recipe
     "The recipe with those of the changes whose field it has."
     known = flat_fields(recipe)
     return override(recipe, **{k: v for k,v in (changes or {}).items() if k in known})
 
-def _exchanged(
-    old:Any, # settings of a method
+def _exchanged(old:Any, # settings of a method
     new:Any, # settings of another, or their name
 )->Any:
     "The new settings; of a name alone, with the old values of fields that both have from one base class."
@@ -422,8 +409,7 @@ def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)
     return asdict(recipe) | {'method': {'name': name} | asdict(recipe.method)} # type: ignore[call-overload]
 
-def part_from_dict(
-    cls:Any, # a dataclass
+def part_from_dict(cls:Any, # a dataclass
     data:Any, # that is to become one
     name:str, where:str, # of the part and of the file, for messages
 )->Any:
@@ -444,8 +430,7 @@ def part_from_dict(
         return tuple(v) if isinstance(v, list) else v
     return cls(**{k: value(k, v) for k,v in data.items()})
 
-def from_dict(
-    data:Any, # from `to_dict`, e.g. read from recipe.json
+def from_dict(data:Any, # from `to_dict`, e.g. read from recipe.json
     where:str='recipe', # the file, for messages
 )->Recipe:
     "A recipe from plain data; RecipeError for missing, unknown or wrong fields."

@@ -9,13 +9,7 @@ __all__ = ['BN', 'STORE_GONE', 'apart', 'rank', 'world_size', 'is_main', 'run_di
            'Heartbeat', 'Stopped', 'start']
 
 # %% ../../nbs/library/distributed.ipynb #3aade2af
-import os
-import re
-import sys
-import tempfile
-import threading
-import time
-import traceback
+import os, re, sys, tempfile, threading, time, traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -74,8 +68,7 @@ def _enter(i, f, n, folder, args):
     finally:
         if _started(): dist.destroy_process_group()
 
-def run_distributed(
-    f:Callable, # runs once in each process
+def run_distributed(f:Callable, # runs once in each process
     n:int=2, # processes
     *args, # of `f`
 )->list[Any]: # what each process returned, in rank order: tensors and plain data
@@ -102,14 +95,12 @@ class _Gather(torch.autograd.Function): # torch's own is deprecated, and the pla
         dist.all_reduce(grad)
         return grad.chunk(world_size())[rank()]
 
-def gather(
-    x:Tensor, # (B, ...) this process's rows; B is the same in all processes
+def gather(x:Tensor, # (B, ...) this process's rows; B is the same in all processes
 )->Tensor: # (world_size*B, ...) all rows, in rank order
     "Concatenate `x` across processes; the gradient of a row is the sum of its gradients in all processes."
     return _Gather.apply(x.contiguous()) if world_size()>1 else x
 
-def all_pairs(
-    anchors:Tensor, # (B, A, D) A clips of each of the B videos of this process; unit length
+def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of this process; unit length
     candidates:Tensor|None=None, # (B, V, D) clips of the same videos to compare with; None: the anchors
 )->tuple[Tensor, Tensor]: # sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
     "Compare clips of this process with the clips of all processes; the gradient goes into both (SimCLR)."
@@ -120,8 +111,7 @@ def all_pairs(
     return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
-def groups_here(
-    groups:int|None, # over all processes; None: one in each process
+def groups_here(groups:int|None, # over all processes; None: one in each process
 )->float: # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
@@ -226,8 +216,7 @@ def hide_from_compiler()->None:
 # %% ../../nbs/library/distributed.ipynb #a895e6d9
 BN = ('shuffle', 'sync', 'split')
 
-def group_batchnorm(
-    module:nn.Module, # changed in place
+def group_batchnorm(module:nn.Module, # changed in place
     bn:str='sync', # of BN; 'shuffle' is 'split' here: the keys are dealt by `memory.encode_shuffled`
     groups:int|None=None, # over all processes; None: one in each process
 )->nn.Module: # the same module; a new one if it is a BatchNorm layer itself
@@ -255,8 +244,7 @@ def average_running(module:nn.Module)->None: # its split BatchNorm layers are ch
     torch._foreach_copy_(buffers, list((flat/world_size()).split([len(b) for b in buffers])))
 
 # %% ../../nbs/library/distributed.ipynb #d4724bc3
-def permute_across_ranks(
-    x:Tensor, # (B, ...) this process's rows of the whole batch
+def permute_across_ranks(x:Tensor, # (B, ...) this process's rows of the whole batch
     # (world_size*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
     order:Tensor,
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
@@ -288,9 +276,7 @@ def gather_objects(value:Any)->list[Any]: # plain data of this process -> of all
     if world_size()>1: dist.all_gather_object(values, value)
     return values
 
-def on_main(
-    f:Callable[[], Any], # called in the main process only
-)->Any: # what it returned, in all processes
+def on_main(f:Callable[[], Any])->Any: # called in the main process only -> what it returned, in all processes
     "Let the main process do it for all; if it raises there, the others raise FirstFailed."
     if world_size()==1: return f()
     error, shared = None, [None, None] # the result, and why there is none
@@ -406,8 +392,7 @@ def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another proces
     return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
 @contextmanager
-def start(
-    environ:Mapping[str,str]=os.environ, # of the launcher
+def start(environ:Mapping[str,str]=os.environ, # of the launcher
     patience:float=30., # seconds of silence after which another process is taken for dead
 )->Iterator[Place]:
     "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."

@@ -6,11 +6,7 @@
 __all__ = ['SHARED_BYTES', 'VOTES', 'RESERVED_LOGS', 'STEP_PARTS', 'OPTIMIZERS', 'TrainError', 'TrainingState', 'never_learned', 'ResumableBatchSampler', 'shared_memory', 'loader', 'Metrics', 'Clock', 'StepResult', 'prefetch', 'steps', 'warmup_cosine', 'LARS', 'make_optimizer', 'parameter_groups', 'fit', 'take_step', 'Batch', 'batch_order', 'next_batch', 'loss_and_logs', 'mean_logs', 'to_device', 'prepare', 'set_lr', 'step_optimizer', 'move_state', 'StepLog', 'RunLog', 'machine_card', 'write_json', 'read_json', 'Checkpointer', 'explain_failures', 'run_folder', 'drive']
 
 # %% ../../nbs/library/loop.ipynb #c918872f
-import math
-import os
-import shutil
-import time
-import warnings
+import math, os, shutil, time, warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -109,8 +105,7 @@ class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
 # %% ../../nbs/library/loop.ipynb #0a1ae939
 SHARED_BYTES = 4*2**30 # of shared memory that the batches of one process may take
 
-def shared_memory(
-    batch_bytes:int, # of a batch of this process, all of its streams
+def shared_memory(batch_bytes:int, # of a batch of this process, all of its streams
     workers:int, # processes that decode
     bound:int=SHARED_BYTES, # bytes; one batch per worker may exceed it
 )->tuple[int,int]: # batches per worker, 1 to 4, or 0 without workers; bytes in all
@@ -119,8 +114,7 @@ def shared_memory(
     ahead = next((n for n in (4, 3, 2) if batch_bytes*(workers*n + 2) <= bound), 1)
     return ahead, batch_bytes*(workers*ahead + 2)
 
-def loader(
-    data:TrainClips, # the training clips
+def loader(data:TrainClips, # the training clips
     batch:int, # rows of one batch, over all processes
     epochs:int, # passes over the data
     seed:int=0, # of the order
@@ -221,8 +215,7 @@ class StepResult:
         return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
-def prefetch(
-    batches:Iterable[dict[str,Any]], # raw, from a loader
+def prefetch(batches:Iterable[dict[str,Any]], # raw, from a loader
     device:torch.device, # target
 )->Iterator[dict[str,Any]]: # the same batches on the device
     "Batches on the device; on a GPU the next one is already on its way."
@@ -243,15 +236,13 @@ def prefetch(
         yield here
 
 # %% ../../nbs/library/loop.ipynb #36cc82f6
-def steps(
-    drops:Sequence[float], # epochs at which the rate is multiplied by `gamma`
+def steps(drops:Sequence[float], # epochs at which the rate is multiplied by `gamma`
     gamma:float=0.1, # the factor of each drop
 )->Callable[[float],float]: # epoch -> factor of the base rate
     "Piecewise constant: the released CoCLR schedule."
     return lambda epoch: gamma**sum(epoch >= d for d in drops)
 
-def warmup_cosine(
-    epochs:float, # E, the length of the training
+def warmup_cosine(epochs:float, # E, the length of the training
     warmup:float=0, # w, epochs of linear climb
 )->Callable[[float],float]: # epoch -> factor of the base rate
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
@@ -297,8 +288,7 @@ class LARS(torch.optim.Optimizer):
 # %% ../../nbs/library/loop.ipynb #0b387e63
 OPTIMIZERS = {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW, 'sgd': torch.optim.SGD, 'lars': LARS}
 
-def make_optimizer(
-    method:nn.Module, # its parameters that require a gradient learn; see `parameter_groups`
+def make_optimizer(method:nn.Module, # its parameters that require a gradient learn; see `parameter_groups`
     name:str='adam', # of OPTIMIZERS
     lr:float=1e-3, # base learning rate; `fit` multiplies it by the schedule
     weight_decay:float=1e-5, # L2 for adam, sgd and lars, decoupled for adamw
@@ -340,8 +330,7 @@ def parameter_groups(
     return [group for group in groups if group['params']]
 
 # %% ../../nbs/library/loop.ipynb #8b9c60c8
-def fit(
-    run:TrainingState, # advanced in place
+def fit(run:TrainingState, # advanced in place
     batches:DataLoader, # from `loader`
     views:Callable, # raw batch on the device -> batch of float views, `views.Views`
     lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate
@@ -368,8 +357,7 @@ def fit(
     # workers do not listen to signals: a forgotten traceback would keep them, and them this process
     finally: getattr(loaded, '_shutdown_workers', lambda: None)()
 
-def take_step(
-    run:TrainingState, # advanced in place
+def take_step(run:TrainingState, # advanced in place
     model:nn.Module, # from `prepare`: the method, or DDP around it
     source:Iterator[dict[str,Any]], # from `prefetch`
     batches:DataLoader, # what `source` goes through
@@ -428,8 +416,7 @@ def batch_order(batches:DataLoader)->ResumableBatchSampler:
     raise TrainError(f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked '
         'for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
 
-def next_batch(
-    source:Iterator[dict[str,Any]], # from `prefetch`
+def next_batch(source:Iterator[dict[str,Any]], # from `prefetch`
     data:Any, # the dataset; its `note` counts videos that could not be read
     when:str, # for messages
 )->dict[str,Any]:
@@ -444,8 +431,7 @@ def next_batch(
     if bad := raw.pop('bad', []): data.note(bad)
     return raw
 
-def loss_and_logs(
-    method:nn.Module, # for messages
+def loss_and_logs(method:nn.Module, # for messages
     output:Any, # of its forward
 )->tuple[Tensor|None,Mapping[str,Any]]:
     "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
@@ -468,8 +454,7 @@ def loss_and_logs(
             f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
     return loss, logs
 
-def mean_logs(
-    reports:Sequence[Mapping[str,Any]], # the logs of each batch: scalars
+def mean_logs(reports:Sequence[Mapping[str,Any]], # the logs of each batch: scalars
 )->dict[str,Tensor|float]: # the logs of the step
     "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
     for k in {k for r in reports for k in r}:
@@ -481,15 +466,13 @@ def mean_logs(
         return torch.stack([torch.as_tensor(v).reshape(()) for v in values]).float().mean()
     return {k: mean([r[k] for r in reports]) for k in reports[0]}
 
-def to_device(
-    batch:dict[str,Any], # from a loader
+def to_device(batch:dict[str,Any], # from a loader
     device:torch.device, # target
 )->dict[str,Any]: # tensors on the device; `augment`, a dict, stays on the CPU, where it is read
     "Move the tensors of a batch."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
-def prepare(
-    run:TrainingState, # method, optimizer state and `finite` are moved in place
+def prepare(run:TrainingState, # method, optimizer state and `finite` are moved in place
     device:torch.device, # where to train
     channels_last:bool=True, # memory layout of 3-D convolutions; faster, same mathematics
     compile:bool=False, # torch.compile the networks
@@ -512,16 +495,14 @@ def prepare(
         return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None,
             broadcast_buffers=False, gradient_as_bucket_view=True)
 
-def set_lr(
-    opt:torch.optim.Optimizer, # whose groups remember their base rate as `initial_lr`
+def set_lr(opt:torch.optim.Optimizer, # whose groups remember their base rate as `initial_lr`
     factor:float, # of the base rate
 )->float: # the rate of the first group
     "Set every group's learning rate to `factor` times its base rate."
     for group in opt.param_groups: group['lr'] = group.setdefault('initial_lr', group['lr'])*factor
     return opt.param_groups[0]['lr']
 
-def step_optimizer(
-    opt:torch.optim.Optimizer, # with gradients in place
+def step_optimizer(opt:torch.optim.Optimizer, # with gradients in place
     clip_norm:float=0., # longest gradient; 0: any
 )->Tensor: # L2 norm over all gradients, before clipping
     "Step, clear the gradients, and report how large they were."
@@ -532,8 +513,7 @@ def step_optimizer(
     opt.zero_grad()
     return norm
 
-def move_state(
-    opt:torch.optim.Optimizer, # changed in place
+def move_state(opt:torch.optim.Optimizer, # changed in place
     device:torch.device, # where its parameters are
 )->None:
     "Optimizer state to where the parameters are, in their memory layout."
@@ -548,14 +528,7 @@ def move_state(
                 elif k!='step' or group.get('fused'): opt.state[p][k] = v.to(device)
 
 # %% ../../nbs/library/run_folder.ipynb #6df803dc
-import csv
-import fcntl
-import io
-import json
-import platform
-import sys
-import tempfile
-import threading
+import csv, fcntl, io, json, platform, sys, tempfile, threading
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -659,8 +632,7 @@ class RunLog:
         for log in reversed(self.logs): log.__exit__(*error)
 
 # %% ../../nbs/library/run_folder.ipynb #f7d282c2
-def machine_card(
-    machine:Machine,
+def machine_card(machine:Machine,
     device:torch.device, # that it came to
 )->dict[str,Any]: # plain data for card.json
     "Versions, device and command of a run that has not begun."
@@ -675,16 +647,14 @@ def machine_card(
         'matmul_precision': machine.matmul_precision, 'deterministic': machine.deterministic,
         'command': ' '.join(sys.argv), 'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {}}
 
-def write_json(
-    path, # of the file
+def write_json(path, # of the file
     data:Any, # plain data
 )->Path:
     "Write plain data as JSON, whole or not at all."
     text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n'
     return write_whole(path, lambda f: f.write(text.encode()))
 
-def read_json(
-    path, # of a file in a run folder
+def read_json(path, # of a file in a run folder
     folder:str, # what its folder should be, for the message: 'a run', ...
 )->Any:
     "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
@@ -739,8 +709,7 @@ class Checkpointer:
 
 # %% ../../nbs/library/run_folder.ipynb #1daea8d2
 @contextmanager
-def explain_failures(
-    out:Path, # the run folder
+def explain_failures(out:Path, # the run folder
     run:TrainingState,
 )->Iterator[None]:
     "One sentence for what can go wrong in the middle of a step; nothing is saved then."
@@ -794,8 +763,7 @@ def _lock(out:Path, held:ExitStack)->None:
     held.callback(_locks.discard, lock)
 
 # %% ../../nbs/library/run_folder.ipynb #2f9ec1ab
-def drive(
-    run:TrainingState, # trained in place
+def drive(run:TrainingState, # trained in place
     batches:DataLoader, # from `loader`
     views:Callable, # raw batch on the device -> batch of float views
     lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate

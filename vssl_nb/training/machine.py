@@ -1,11 +1,6 @@
 "The machine of a run: device, precision, processes that decode, memory, compiler, and how it is stopped."
 
-import ctypes
-import os
-import signal
-import sys
-import threading
-import time
+import ctypes, os, signal, sys, threading, time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,8 +72,7 @@ def pick_device(
         'start one process per GPU, or use --device cpu')
 
 @contextmanager
-def backend_settings(
-    machine:Machine, # whose cudnn_benchmark, matmul_precision and deterministic count
+def backend_settings(machine:Machine, # whose cudnn_benchmark, matmul_precision and deterministic count
 )->Iterator[None]:
     "Torch's own global switches as the machine has them, inside; afterwards as before."
     cudnn, fixed = torch.backends.cudnn, machine.deterministic
@@ -112,8 +106,7 @@ def unless_deserted(kind:type, error:BaseException, trace:Any)->None: # as `sys.
     "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
     if not issubclass(kind, (ConnectionError, EOFError)): sys.__excepthook__(kind, error, trace)
 
-def compile_parts(
-    method:nn.Module, # its networks are compiled in place; names in the state_dict stay
+def compile_parts(method:nn.Module, # its networks are compiled in place; names in the state_dict stay
     device:torch.device, # where it runs
 )->bool: # False where nothing can be compiled
     "`torch.compile` every part of a method that has parameters; one sentence if this machine cannot."
