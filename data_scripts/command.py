@@ -29,9 +29,6 @@ def arguments(dataset, about):
             'released CoCLR code drops: videos that are too short for it')
         p.add_argument('--length', type=int, default=32, help='frames of a clip for that rule (32)')
         p.add_argument('--stride', type=int, default=1, help='stride of a clip for that rule (1)')
-    if dataset == 'kinetics400':
-        p.add_argument('--test', choices=['val', 'test'], default='val', help='the official part that '
-            'becomes the test part of the manifest (val)')
     if dataset == 'folder':
         p.add_argument('--source-pattern', help='regular expression with one group: what it finds in a path '
             'is the source')
@@ -44,8 +41,7 @@ def arguments(dataset, about):
 
 def work(dataset, a):
     "Prepare, sum up."
-    options = {name: getattr(a, name) for name in ('drop', 'length', 'stride', 'test', 'source_pattern',
-        'lists') if hasattr(a, name)}
+    options = {name: getattr(a, name) for name in ('drop', 'length', 'stride', 'source_pattern', 'lists') if hasattr(a, name)}
     done = prepare_dataset(dataset, a.source, out=a.out, transcode=a.transcode, workers=a.workers,
         progress=not a.quiet, **options)
     print(done)

@@ -3,7 +3,7 @@
   python prepare_kinetics400.py data/k400/videos --lists train.csv val.csv --out data/k400
 
 Videos are <id>.mp4 or <id>_000010_000020.mp4, in folders or flat. The official val part
-becomes test; --test test takes the other.
+becomes test; videos of the official test part are in neither.
 The listed videos that are not there are in .prepare/missing.txt.
 """
 from command import main

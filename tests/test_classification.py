@@ -22,6 +22,7 @@ from torch.nn.functional import interpolate, normalize
 import warm
 from vssl_nb import cli
 from vssl_nb.data import manifest, toy, clips as augment
+from vssl_nb.data.prepare import prepare_dataset
 from vssl_nb.nets import backbones, heads
 from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.methods import supervised
@@ -452,8 +453,7 @@ def test_training_clips_are_those_of_the_preset(clips):
 def test_probe_on_the_colours_of_real_clips(tmp_path):
     "Four classes of UCF101: end to end, with the sources of the official groups."
     for c in sorted((VIDEOS/'ucf101').glob('*/'))[2::2]: shutil.copytree(c, tmp_path/c.name)
-    m = manifest.Manifest(tmp_path/'manifest.csv',
-        manifest.scan(tmp_path, VIDEOS/'ucfTrainTestlist', progress=False), '0')
+    m = prepare_dataset('ucf101', tmp_path, VIDEOS/'ucfTrainTestlist', progress=False).manifest
     assert len(m.labels) == 4
     train, val = hold_out_rows(m, 1)
     assert not {m.rows[r].source for r in train} & {m.rows[r].source for r in val}

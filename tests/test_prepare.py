@@ -21,9 +21,9 @@ import torch
 
 import warm
 from vssl_nb.data import manifest, prepare
-from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, probe_videos, read, write
-from vssl_nb.data.prepare import PrepareError, cut_split, extract_archive, make_copies, prepare_dataset
-from vssl_nb.data.prepare import update_manifest
+from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split, probe_videos
+from vssl_nb.data.manifest import read, update_manifest, write
+from vssl_nb.data.prepare import PrepareError, extract_archive, make_copies, prepare_dataset
 from vssl_nb.data.video import encode, probe
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
@@ -478,10 +478,10 @@ def test_kinetics_in_folders_or_flat_with_videos_missing(tmp_path, clip):
         and done.extra == ['unknown/AAAAAAAAAAA_000003_000013.mp4'])
     assert ('2 classes instead of 400' in str(done) and 'in the lists, not on disk: 1, such as '
         'aaaaaaaaaaa_000005_000015' in str(done))
-    other = prepare_dataset('kinetics400', tmp_path/'v', tmp_path/'l', tmp_path, test='test', drop='released',
+    other = prepare_dataset('kinetics400', tmp_path/'v', tmp_path/'l', tmp_path, drop='released',
         progress=False)
-    assert [(r.split1, r.status == 'ok') for r in other.manifest.rows] == [('train', True), ('test', True),
-        ('train', False), ('', True), ('', True)]
+    assert [(r.split1, r.status == 'ok') for r in other.manifest.rows] == [('train', True), ('', True),
+        ('train', False), ('', True), ('test', True)]
 
 
 def test_ssv2_from_pieces_and_templates(tmp_path, clip):
@@ -594,7 +594,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
 def test_what_official_lists_hold(tmp_path):
     official = put(tmp_path/'wave_test_split1.txt', 'A_b_wave_f_nm_np1_fr_med_0.avi 1 \r\n'
         'A_b_wave_f_nm_np1_fr_med_1.avi 2 \r\nC_wave_u_cm_np10_ba_bad_2.avi 0 \r\n')
-    assert [e['split1'] for e in prepare._hmdb51([official], 'val').entries.values()] == ['train', 'test', '']
+    assert [e['split1'] for e in prepare._hmdb51([official]).entries.values()] == ['train', 'test', '']
     names = ('A_b_wave_f_nm_np1_fr_med_0', 'C_wave_u_cm_np10_ba_bad_2', 'other')
     sources = [prepare._hmdb51_source(f'wave/{n}.avi', 'wave') for n in names]
     assert sources == ['wave/A_b', 'wave/C', 'wave/other']
@@ -602,14 +602,13 @@ def test_what_official_lists_hold(tmp_path):
         'label,youtube_id,time_start,time_end,split\nair drumming,-_a-Bc_dE0_,10,20,val\n')
     for video in ('x/-_a-Bc_dE0_.mp4', '-_a-Bc_dE0__000010_000020.mp4'): # the same entry by either name
         stem = prepare._stem(video)
-        assert prepare._kinetics([sheet], 'val').alias.get(stem, stem) == '-_a-Bc_dE0__000010_000020'
-    assert [prepare._kinetics([sheet], part).entries['-_a-Bc_dE0__000010_000020']['split1']
-        for part in ('val', 'test')] == ['test', '']
+        assert prepare._kinetics([sheet]).alias.get(stem, stem) == '-_a-Bc_dE0__000010_000020'
+    assert prepare._kinetics([sheet]).entries['-_a-Bc_dE0__000010_000020']['split1'] == 'test'
     both = put(tmp_path/'train.csv', sheet.read_text().replace(',val', ',train'))
-    with pytest.raises(PrepareError, match='is in another part too'): prepare._kinetics([sheet, both], 'val')
+    with pytest.raises(PrepareError, match='is in another part too'): prepare._kinetics([sheet, both])
     part = put(tmp_path/'validation.json',
         '[{"id": "7", "label": "holding potato", "template": "Holding [something]"}]')
-    assert prepare._ssv2([part], 'val').entries == {'7': {'label': 'Holding something', 'split1': 'test'}}
+    assert prepare._ssv2([part]).entries == {'7': {'label': 'Holding something', 'split1': 'test'}}
 
 
 def test_a_dataset_with_a_broken_file_again_and_again(tmp_path):
@@ -773,7 +772,7 @@ def test_a_split_by_source():
     assert not shared(made) and 'cut by source, class by class' in notes[0]
     assert cut_split(TABLE[::-1], .2)[0][::-1] == made # names decide, not the order
     assert len({str(cut_split(TABLE, .2, seed)[0]) for seed in range(5)}) > 1
-    dealt = [prepare._deal(SIZES, {}, .2, np.random.default_rng(seed)) for seed in range(200)]
+    dealt = [manifest._deal(SIZES, {}, .2, np.random.default_rng(seed)) for seed in range(200)]
     tested = [sum(SIZES[s] for s,part in d.items() if part == 'test') for d in dealt]
     assert {1, 2, 3} >= set(tested) and 1.8 < np.mean(tested) < 2.2 and {'test'} < set(dealt[0].values())
     some = [replace(r, split1='test' if r.source == 'run/b' else '') for r in TABLE]

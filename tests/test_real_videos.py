@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-import warnings
 from collections import Counter
 from fractions import Fraction
 
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 from vssl_nb.data import manifest
+from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset, read_lists
 from vssl_nb.data.video import Probe, VideoError, crop_resize, decode, encode, probe, transcode
 from vssl_nb.names import VIDEO_SUFFIXES
 
@@ -338,12 +338,11 @@ def test_ffmpeg_says_nothing_on_stderr():
 
 
 @real
-def test_scan_of_ucf101_with_the_official_lists(tmp_path):
-    with pytest.warns(UserWarning, match='13050 of the 13320 videos of the lists are not there'):
-        rows = manifest.scan(VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', progress=False)
-    folder = tmp_path/'manifest.csv'
-    m = manifest.read(manifest.write(folder, rows))
-    assert m.rows == rows and len(m) == 270 and len(m.labels) == 9
+def test_ucf101_with_the_official_lists(tmp_path):
+    done = prepare_dataset('ucf101', VIDEOS/'ucf101', VIDEOS/'ucfTrainTestlist', tmp_path, progress=False)
+    assert len(done.missing) == 13050 and not done.extra
+    m,rows = done.manifest,[*done.manifest.rows]
+    assert manifest.read(tmp_path).rows == rows and len(m) == 270 and len(m.labels) == 9
     assert [(len(m.select('train', n)), len(m.select('test', n))) for n in (1, 2, 3)] == [(189, 81),
         (180, 90), (207, 63)]
     sources = {label: {r.source for r in rows if r.label == label} for label in m.labels}
@@ -352,19 +351,19 @@ def test_scan_of_ucf101_with_the_official_lists(tmp_path):
     for n in (1, 2, 3):
         train,test = ({m.rows[i].source for i in m.select(part, n)} for part in ('train', 'test'))
         assert not train & test
-    expected = {row['path'].removeprefix('ucf101/'): int(row['decoded_frames']) for row in listed()
+    expected = {row['path']: int(row['decoded_frames']) for row in listed()
         if row['path'].startswith('ucf101/')}
     assert {r.video: r.frames for r in rows} == expected
-    with warnings.catch_warnings():
-        warnings.simplefilter('error') # the cut lists name just what is there
-        cut = manifest.read_ucf101_lists(VIDEOS/'ucfTrainTestlist_subset270')[0]
-    assert {f'{r.label}/{r.video.split("/")[1][:-4]}'.casefold(): {f'split{n}': getattr(r, f'split{n}')
+    # the cut lists name just what is there
+    cut = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist_subset270'], tmp_path).entries
+    assert {f'{r.label}/{r.video.split("/")[2][:-4]}'.casefold(): {f'split{n}': getattr(r, f'split{n}')
         for n in (1, 2, 3)} for r in rows} == cut
 
 
 @real
-def test_both_spellings_of_handstand_pushups_are_one_class():
-    parts,names = manifest.read_ucf101_lists(VIDEOS/'ucfTrainTestlist')
+def test_both_spellings_of_handstand_pushups_are_one_class(tmp_path):
+    lists = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist'], tmp_path)
+    parts,names = lists.entries,lists.labels
     assert len(parts) == 13320 and len(names) == 101
     assert {len(split) for split in parts.values()} == {3}
     assert names['handstandpushups'] == 'HandstandPushups'

@@ -61,14 +61,13 @@ class MakeManifest:
     folder:Path = word('FOLDER') # folder of class folders, or of unlabelled videos
     split:float|None=None # share of the videos to keep for testing (split 1), cut by source; none: no split
     seed:int=0 # of that split
-    lists:Path|None=None # folder with the official UCF101 lists (trainlist01.txt …), for the splits
     source_pattern:str|None=None # regular expression with one group: what it finds in a path is the source
     workers:int|None=None # threads; none: one per core
     overwrite:bool=False # forget the manifest.csv that is there (it is kept as manifest.csv.old)
 
     def run(self):
-        from .data.prepare import update_manifest
-        done = update_manifest(self.folder, self.lists, self.source_pattern, self.workers, share=self.split,
+        from .data.manifest import update_manifest
+        done = update_manifest(self.folder, self.source_pattern, self.workers, share=self.split,
             seed=self.seed, anew=self.overwrite)
         for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
         print(done)

@@ -5,30 +5,18 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'KEYFRAMES', 'SCAN_LOG', 'PREPARE_STATE', 'GONE', 'ManifestError', 'Row', 'file_stamp', 'KeyframeTable',
            'write_keyframes', 'claim_folder', 'Manifest', 'has_split', 'with_rows', 'read', 'write', 'further_columns',
-           'find_videos', 'read_ucf101_lists', 'name_source', 'compile_source_pattern', 'VideoNames', 'in_threads',
-           'read_probes', 'probe_videos', 'probed', 'scan', 'count_rows', 'one_at_a_time', 'refuse_prepared',
-           'open_data', 'test_videos']
+           'find_videos', 'name_source', 'compile_source_pattern', 'in_threads', 'read_probes', 'probe_videos',
+           'probed', 'count_rows', 'count_splits', 'one_at_a_time', 'FolderUpdate', 'scan', 'update_manifest',
+           'open_data', 'cut_split', 'test_videos']
 
 # %% ../../nbs/library/manifest.ipynb #4f3b98ff
-import copy
-import csv
-import hashlib
-import io
-import json
-import logging
-import os
-import re
-import sqlite3
-import sys
-import tempfile
-import threading
-import warnings
-import zlib
+import copy, csv, hashlib, io, json, logging, math, os, re, shutil, sqlite3
+import sys, tempfile, threading, warnings, zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, index
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -73,7 +61,6 @@ def _as_text(rows:Iterable[Row], more:Mapping[str, Sequence[str]]={})->str:
     csv.writer(text, lineterminator='\n').writerows([[*COLUMNS, *more], *lines])
     return text.getvalue()
 
-# %% ../../nbs/library/manifest.ipynb #f3c66086
 _NUMBERS:dict[str, type] = {'frames': int, 'fps': float, 'width': int, 'height': int}
 _ODD = re.compile(r'(?:^|/)\.{0,2}(?:/|$)|\0') # a path with an empty part, . or ..
 
@@ -95,9 +82,7 @@ def _value(name:str, text:str, ok:bool)->tuple[Any, str]: # value, and what is w
     return 0, (f"{name} is '{text}', not a {'whole ' if kind is int else ''}number "
         f"{'above' if least else 'from'} 0")
 
-def _convert(
-    columns:Mapping[str, Sequence[str]], # of COLUMNS, as they are written
-    places:Sequence[str], # where each line is, for messages
+def _convert(columns:Mapping[str, Sequence[str]], places:Sequence[str],
 )->tuple[dict[str, Sequence], dict[int, list[str]]]: # values by column; what is wrong, by line
     "Check and convert a table, each different text of a column once."
     values,bad,ok = dict[str, Any](),defaultdict(list),[s.strip() == 'ok' for s in columns['status']]
@@ -120,25 +105,20 @@ def _convert(
 # %% ../../nbs/library/manifest.ipynb #d056ab12
 KEYFRAMES = 'keyframes.sqlite' # beside the manifest
 
-def file_stamp(
-    file:str|os.PathLike,
-)->tuple[int, int]: # bytes, and nanoseconds
+def file_stamp(file:str|os.PathLike)->tuple[int, int]: # bytes, and nanoseconds
     "What changes with a file: its size, and when it was written. OSError."
     s = os.stat(file)
     return s.st_size, s.st_mtime_ns
 
 class KeyframeTable:
     "Where decoding of the videos of a folder can start, as far as it is known."
-    def __init__(self,
-        folder:Path, # of the manifest
-    ):
+    def __init__(self, folder:Path): # of the manifest
         self.file = Path(folder).absolute()/KEYFRAMES
         self._opened:tuple[int, Any] = (0, None) # process and its connection: a fork needs one of its own
 
     def __getstate__(self): return self.__dict__ | {'_opened': (0, None)}
 
-    def entry(self,
-        video:str, # as the manifest names it
+    def entry(self, video:str, # as the manifest names it
     )->tuple[tuple[int, int], list[tuple[int, int]]]|None: # None where it is not known
         "`file_stamp` of the file that was decoded, and (frame, pts) of its keyframes."
         try: # immutable: no locks, which network disks may lack; a torn table is the same as none
@@ -152,16 +132,14 @@ class KeyframeTable:
             return (size, time), [*zip(numbers, ticks)]
         except (sqlite3.Error, TypeError, ValueError, zlib.error): return None
 
-    def find(self,
-        video:str, file:Path, # as the manifest names it; where it is
+    def find(self, video:str, file:Path, # as the manifest names it; where it is
     )->list[tuple[int, int]]: # none where they are not known, or the file is another one
         "The keyframes of a video."
         known = self.entry(video)
         try: return known[1] if known and file_stamp(file) == known[0] else []
         except (OSError, ValueError): return [] # `decode` tells what is wrong
 
-def write_keyframes(
-    folder:Path, # of the manifest
+def write_keyframes(folder:Path, # of the manifest
     keyframes:Mapping[str, tuple[int, int, Keyframes]], # video -> its `file_stamp` and keyframes
 ):
     "Add to the table of a folder what full decodes have found. `ManifestError`."
@@ -190,8 +168,7 @@ def _replace(path:Path, data:bytes):
     except OSError as e: raise ManifestError(f'{path}: cannot be written ({e.strerror})') from None
     finally: part.unlink(missing_ok=True)
 
-def claim_folder(
-    file:Path, # in the folder; holds the settings, as JSON
+def claim_folder(file:Path, # in the folder; holds the settings, as JSON
     settings:dict[str, Any], # of all files that a program writes there
     error:type[ValueError], # raised where it holds files of another program, or of other settings
     remedy:str, # part of the sentence
@@ -251,8 +228,7 @@ class _Rows(Sequence[Row]):
 
 class Manifest:
     "A checked table of videos, and the frames of each."
-    def __init__(self,
-        path:Path, # of manifest.csv; videos are relative to its folder
+    def __init__(self, path:Path, # of manifest.csv; videos are relative to its folder
         rows:Sequence[Row], # one per video
         sha256:str='', # of the file; empty: of the file that `write` would make of the rows
     ):
@@ -286,8 +262,7 @@ class Manifest:
         here = columns['status'].same('ok')
         return np.flatnonzero(here if part == 'all' else here & columns[f'split{split}'].same(part)).tolist()
 
-    def select(self,
-        part:str='all', # train, test or all
+    def select(self, part:str='all', # train, test or all
         split:int=1, # 1, 2 or 3; says nothing for all
     )->list[int]: # positions in `rows`
         "The usable videos of a part of a split; where no split is filled, all are `train`. `ManifestError`."
@@ -305,8 +280,7 @@ class Manifest:
         raise ManifestError(f"{self.path}: no usable video has '{part}' in split{split}; fill that column, "
             f"{cut}")
 
-    def decode(self,
-        row:int, # position in `rows`
+    def decode(self, row:int, # position in `rows`
         numbers:Iterable[int], # (F,) frame numbers in any order, each below `frames` of the row
         stream:str='clips', # clips: RGB; flow: the pictures of the stored flow
     )->Tensor: # (F, H, W, 3) uint8
@@ -319,8 +293,7 @@ def has_split(m:Manifest)->bool:
     "Does any row name train or test, in any of the splits?"
     return any(m.rows.columns[f'split{n}'].same(part).any() for n in (1, 2, 3) for part in ('train', 'test'))
 
-def with_rows(
-    manifest:Manifest, # any, also one of another class
+def with_rows(manifest:Manifest, # any, also one of another class
     rows:Sequence[Row], # instead of its rows
     sha256:str='', # of the new one; empty: of the rows
 )->Manifest: # of the same class, in the same place
@@ -331,12 +304,8 @@ def with_rows(
     return made
 
 # %% ../../nbs/library/manifest.ipynb #ab257245
-def _checked(
-    path, # for messages
-    columns:Mapping[str, Sequence[str]], # of COLUMNS, as they are written
-    places:Sequence[str], # where each line is
-    wrong:Mapping[str, str]={}, # further lines, which are wrong altogether: place -> why
-)->_Rows:
+def _checked(path, columns:Mapping[str, Sequence[str]], places:Sequence[str], wrong:Mapping[str, str]={},
+)->_Rows: # `wrong`: lines that are wrong altogether, and why
     "Lines as rows. `ManifestError` with everything that is wrong with any of them."
     values,bad = _convert(columns, places)
     reasons = {**wrong, **{places[i]: '; '.join(bad[i]) for i in sorted(bad)}}
@@ -372,8 +341,7 @@ def _table(path, text:str)->_Rows:
         for column,cell in zip(columns, line): column.append(cell)
     return _checked(path, dict(zip(header, columns)), places, wrong)
 
-def read(
-    data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
+def read(data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
 )->Manifest: # with the rows checked
     "Read and check a whole manifest. `ManifestError`."
     path = Path(data)
@@ -416,8 +384,7 @@ def _read_object(name:str)->Manifest: # 'package.module:name'
     made.path = Path(name)
     return made
 
-def write(
-    path:str|os.PathLike, # manifest.csv, or an existing folder to write it into
+def write(path:str|os.PathLike, # manifest.csv, or an existing folder to write it into
     rows:Iterable[Row], # one per video
     more:Mapping[str, Sequence[str]]={}, # further columns: name -> a text for each row
 )->Path: # of the file
@@ -428,8 +395,7 @@ def write(
     _replace(path, _as_text(rows, more).encode())
     return path
 
-def further_columns(
-    path:Path, # of a manifest that could be read
+def further_columns(path:Path, # of a manifest that could be read
 )->dict[str, list[str]]: # name -> a text for each row
     "The columns of a manifest that this library does not know."
     lines = csv.reader(io.StringIO(path.read_bytes().decode('utf-8-sig'), newline=''))
@@ -438,8 +404,12 @@ def further_columns(
     return {name: [line[i] for line in cells] for i,name in enumerate(header) if name not in COLUMNS}
 
 # %% ../../nbs/library/manifest.ipynb #fd5ff3d4
-def find_videos(
-    folder:Path, # to look in; hidden folders and those of stored flow are left out
+_log = logging.getLogger(__name__)
+SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
+PREPARE_STATE = '.prepare' # folder of what the scripts of data_scripts/ keep beside a manifest
+GONE = 'is gone' # status of a row whose file is not there
+
+def find_videos(folder:Path, # to look in; hidden folders and those of stored flow are left out
 )->list[str]: # relative paths with /, sorted
     "Every video file in and below a folder. `ManifestError` where there is none."
     if not folder.exists(): raise ManifestError(f'{folder}: there is no such folder')
@@ -448,13 +418,10 @@ def find_videos(
     def stop(e): raise ManifestError(f'{e.filename}: cannot be read ({e.strerror})')
     for where,dirs,files in os.walk(folder, followlinks=True, onerror=stop):
         dirs[:] = [d for d in dirs if not d.startswith('.')]
-        if os.path.realpath(where) in seen:
+        if (real := os.path.realpath(where)) in seen or 'flow.json' in files: # a circle; pictures of motion
             dirs.clear()
             continue
-        seen.add(os.path.realpath(where))
-        if 'flow.json' in files:
-            dirs.clear() # pictures of motion that `vssl-nb flow` made of the videos
-            continue
+        seen.add(real)
         videos = [f for f in files if f.lower().endswith(VIDEO_SUFFIXES) and not f.startswith('.')]
         paths += [(Path(where)/f).relative_to(folder).as_posix() for f in videos]
         others += len(files) - len(videos)
@@ -467,33 +434,9 @@ def find_videos(
             f'such as {foreign[0]!r}; rename them', stacklevel=3)
     return sorted(set(paths) - set(foreign))
 
-def read_ucf101_lists(
-    folder:Path, # with the official lists
-)->tuple[dict[str, dict[str, Any]], dict[str, str]]: # class/stem -> {split: part}; class -> as it is written
-    "Read UCF101's lists; the keys are in lower case. `ManifestError`."
-    def entries(file):
-        return [line.strip() for line in file.read_text(encoding='utf-8', errors='replace').splitlines()
-            if line.strip()]
-    files = {(n, part): folder/f'{part}list0{n}.txt' for n in (1, 2, 3) for part in ('train', 'test')}
-    there = {key for key,file in files.items() if file.is_file()}
-    if not there: raise ManifestError(f'{folder}: holds none of the lists trainlist01.txt … testlist03.txt')
-    parts:dict[str, dict[str, Any]] = defaultdict(dict)
-    for n,part in sorted(there):
-        if len(there & {(n, 'train'), (n, 'test')}) == 1:
-            raise ManifestError(f'{folder}: split {n} has only its {part}list0{n}.txt')
-        for entry in entries(files[n, part]):
-            name = re.sub(r'\s+\d+$', '', entry) # training lists end their lines with the number of the class
-            split = parts[str(PurePosixPath(name).with_suffix('')).casefold()]
-            if split.setdefault(f'split{n}', part) != part:
-                raise ManifestError(f'{folder}: {name} is in both lists of split {n}')
-    names = ([re.sub(r'^\d+\s+', '', entry) for entry in entries(folder/'classInd.txt')]
-        if (folder/'classInd.txt').is_file() else [])
-    return parts, {name.casefold(): name for name in names}
-
-def name_source(
-    video:str, # relative path
+def name_source(video:str, # relative path
     label:str, # its class, or empty
-    pattern:re.Pattern|None, # whose one group finds the source; None: UCF101's names
+    pattern:re.Pattern|None=None, # whose one group finds the source; None: UCF101's names
 )->str: # the path without its suffix where the name says nothing
     "The recording that a video was cut from, by its name."
     path = PurePosixPath(video)
@@ -502,8 +445,7 @@ def name_source(
     if not hit: return str(path.with_suffix(''))
     return hit[1] if pattern else f'{label or hit["label"]}/g{hit["group"]}'
 
-def compile_source_pattern(
-    text:str|None, # regular expression with one group
+def compile_source_pattern(text:str|None, # regular expression with one group
 )->re.Pattern|None: # None where nothing was given
     "Check and compile a source pattern. `ManifestError`."
     try: pattern = re.compile(text) if text else None
@@ -514,49 +456,7 @@ def compile_source_pattern(
             "names the recording")
     return pattern
 
-class VideoNames:
-    "What the name of a video tells: its class and source, and its splits by the official lists of UCF101."
-    def __init__(self,
-        lists:str|os.PathLike|None=None, # folder with the lists
-        source_pattern:str|None=None, # regular expression whose one group finds the source in the path
-    ):
-        self.pattern = compile_source_pattern(source_pattern)
-        # class/stem -> split: part; class -> as the lists write it
-        self.parts,self.classes = read_ucf101_lists(Path(lists)) if lists is not None else ({}, {})
-
-    def key(self, video:str)->str: # in the lists
-        path = PurePosixPath(video)
-        return str(PurePosixPath(path.parent.name, path.stem)).casefold()
-
-    def row(self, video:str)->Row: # without what only the file tells
-        label = PurePosixPath(video).parent.name
-        label = self.classes.get(label.casefold(), label)
-        source = name_source(video, label, self.pattern)
-        return Row(video, label, source, **self.parts.get(self.key(video), {}))
-
-    def mismatches(self, folder:Path, rows:Sequence[Row])->list[str]: # sentences
-        "What does not fit together in lists, sources and files. `ManifestError` where nothing does."
-        absent,notes = sorted(set(self.parts) - {self.key(r.video) for r in rows}),[]
-        if absent and len(absent) == len(self.parts):
-            raise ManifestError(f'{folder}: holds none of the {len(absent)} videos of the lists, such as '
-                f'{absent[0]}; is it the folder that holds the folders of the classes?')
-        if absent:
-            notes.append(f'{len(absent)} of the {len(self.parts)} videos of the lists are not there, such as '
-                f'{absent[0]}')
-        labels = defaultdict(set)
-        for r in rows: labels[r.source].add(r.label)
-        if (shared := [source for source,classes in labels.items() if len(classes - {''}) > 1]):
-            notes.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
-                "are different recordings, let the pattern catch the class too")
-        return notes
-
-_log = logging.getLogger(__name__)
-SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
-PREPARE_STATE = '.prepare' # folder of what the scripts of data_scripts/ keep beside a manifest
-GONE = 'is gone' # status of a row whose file is not there
-
-def in_threads(
-    f:Callable, items:Sequence, # what to do, and with what
+def in_threads(f:Callable, items:Sequence, # what to do, and with what
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, title:str='videos', # show a bar; what it counts
 )->list: # what `f` returned, in the order of the items
@@ -569,8 +469,7 @@ def in_threads(
             pool.shutdown(cancel_futures=True)
             raise
 
-def read_probes(
-    log:Path, # of `probe_videos`
+def read_probes(log:Path, # of `probe_videos`
 )->dict[tuple, dict]: # (video, size, time of change) -> what its probe found
     "The probes of earlier runs; a line that a kill cut short is left out."
     known = {}
@@ -580,8 +479,7 @@ def read_probes(
             known[r['video'], r['size'], r['mtime']] = r
     return known
 
-def probe_videos(
-    folder:Path, # of the manifest
+def probe_videos(folder:Path, # of the manifest
     videos:Sequence[str], # paths below it
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show a bar
@@ -598,9 +496,8 @@ def probe_videos(
             p |= dict(frames=seen.frames, fps=round(seen.fps, 4), width=seen.width, height=seen.height,
                 damage=seen.damage, keyframes=seen.keyframes, status='ok')
         except VideoError as e: p['status'] = ' '.join(e.reason.split())
-        with lock:
-            if log:
-                with open(log, 'a', encoding='utf-8') as f: print(json.dumps(p), file=f)
+        if log:
+            with lock, open(log, 'a', encoding='utf-8') as f: print(json.dumps(p), file=f)
         return p
     if log:
         with open(log, 'a') as f: f.write('\n'*bool(f.tell())) # ends a line that was cut short
@@ -618,43 +515,27 @@ def probed(row:Row, p:dict)->Row: # of `probe_videos`
     "The row with what its file tells."
     return replace(row, **{k: p[k] for k in ('status', 'frames', 'fps', 'width', 'height') if k in p})
 
-def scan(
-    folder:str|os.PathLike, # of folders of classes, or of videos without classes
-    lists:str|os.PathLike|None=None, # folder with the official UCF101 lists
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    log:Path|None=None, # as of `probe_videos`; None: nothing is written
-)->list[Row]: # one per video, sorted by path
-    "Find and decode every video of a folder once. `ManifestError`."
-    folder,names = Path(folder),VideoNames(lists, source_pattern)
-    rows = [names.row(video) for video in find_videos(folder)]
-    for sentence in names.mismatches(folder, rows): warnings.warn(f'{folder}: {sentence}', stacklevel=2)
-    rows = [*map(probed, rows, probe_videos(folder, [r.video for r in rows], workers, progress, log))]
-    if not any(r.status == 'ok' for r in rows):
-        raise ManifestError(f'{folder}: none of the {len(rows)} videos can be used; the first: '
-            f'{rows[0].video} {rows[0].status}')
-    return rows
-
-def count_rows(
-    rows:Sequence[Row],
-)->Iterator[str]: # sentences
+def count_rows(rows:Sequence[Row])->Iterator[str]: # sentences
     "How many videos, classes, sources and unreadable files there are, and how many in each split."
     ok = [r for r in rows if r.status == 'ok']
     unreadable = sum(r.status not in ('ok', GONE) for r in rows)
     yield (f'{len(rows)} videos, {len({r.label for r in ok if r.label})} classes, '
         f'{len({r.source for r in ok})} sources, {unreadable} unreadable')
-    for n in (1, 2, 3):
-        c = Counter(getattr(r, f'split{n}') for r in ok)
-        if c['train'] or c['test']:
-            yield f"split {n}: {c['train']} train, {c['test']} test, {c['']} in neither"
+    yield from count_splits(ok)
     if len({r.source for r in ok}) == len(ok) > 1:
         yield ('every video counts as a recording of its own; if some were cut from one film, tell by '
             '--source-pattern or in the column source')
 
+def count_splits(rows:Iterable[Row])->Iterator[str]: # sentences
+    "How many usable videos each part of each split has."
+    ok = [r for r in rows if r.status == 'ok']
+    for n in (1, 2, 3):
+        c = Counter(getattr(r, f'split{n}') for r in ok)
+        if c['train'] or c['test']:
+            yield f"split {n}: {c['train']:,} train, {c['test']:,} test, {c['']:,} in neither"
+
 @contextmanager
-def one_at_a_time(
-    file:Path, # in the folder that is worked in; it is made
+def one_at_a_time(file:Path, # in the folder that is worked in; it is made
 )->Iterator[None]:
     "One process works in a folder; another waits. `ManifestError` where it cannot be written to."
     try:
@@ -667,31 +548,229 @@ def one_at_a_time(
         raise ManifestError(f'{e.filename or file.parent}: cannot be written ({e.strerror}); manifest.csv '
             'has to lie beside the videos: make a folder of links to them where you may write') from None
 
-def refuse_prepared(folder:Path):
-    "`ManifestError` for the folder of a dataset that a script makes the manifest of."
+# a folder of videos whose manifest keeps up with it: what is new is added, what was filled in stays
+
+@dataclass
+class FolderUpdate:
+    "What looking at a folder has changed in its manifest."
+    path:Path # of the manifest
+    rows:list[Row]
+    added:list[str] # new videos
+    renewed:list[str] # their files have changed, or are back
+    moved:dict[str, str] # old path -> new path
+    missing:list[str] # all that are not there
+    gone:list[str] # those that were there last time
+    began:bool=False # was there no manifest before?
+    changed:bool=False # was it written?
+    notes:list[str]=field(default_factory=list) # sentences about splits, sources, what was replaced
+
+    @property
+    def unreadable(self)->list[Row]: return [r for r in self.rows if r.status not in ('ok', GONE)]
+
+    def __str__(self)->str:
+        lines = [str(self.path)]
+        if not self.began:
+            changes = {'added': self.added, 'looked at again, their files are other ones': self.renewed,
+                'moved': [f'{a} → {b}' for a,b in self.moved.items()]}
+            lines += [f'{len(names)} {change}: {_some(names)}' for change,names in changes.items() if names]
+            if not self.changed: lines.append('nothing has changed')
+        if self.missing:
+            since = f', {len(self.gone)} since last time' if self.gone else ''
+            lines.append(f'{len(self.missing)} are gone{since}: {_some(self.gone or self.missing)}; their '
+                'rows are kept and not used (delete them to forget them)')
+        return '\n'.join([*lines, *self.notes, *count_rows(self.rows)])
+
+def _some(names:Sequence[str])->str: # at most three of them
+    return ', '.join(names[:3]) + (f' and {len(names)-3} more' if len(names) > 3 else '')
+
+def _named(video:str, pattern:re.Pattern|None)->Row: # with what the path tells
+    label = PurePosixPath(video).parent.name
+    return Row(video, label, name_source(video, label, pattern))
+
+def _move(old:Row, video:str, pattern:re.Pattern|None)->Row:
+    "A row under the new path of its file; what came from the old path comes from the new one."
+    was,now = _named(old.video, pattern),_named(video, pattern)
+    return replace(old, video=video, label=now.label if old.label in (was.label, '') else old.label,
+        source=now.source if old.source == was.source else old.source)
+
+def _moves(gone:Sequence[str], new:Sequence[str], stamps:Mapping[str, Any], folder:Path)->dict[str, str]:
+    "Which gone file is which new one: the only two of that size and time of change."
+    before,after = defaultdict(list),defaultdict(list)
+    for video in gone: before[stamps.get(video)].append(video)
+    for video in new:
+        with suppress(OSError): after[file_stamp(folder/video)].append(video)
+    return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
+
+def _scan(folder:Path, old:Sequence[Row], pattern:re.Pattern|None, workers:int|None, progress:bool,
+    log:Path|None)->FolderUpdate:
+    "Decode what is new or has changed since `old`; those rows in their order, then the new ones."
+    table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
+    here,fresh = set(videos),[v for v in videos if v not in known]
+    stamps = {r.video: entry[0] for r in old if (entry := table.entry(r.video))}
+    moved = _moves([r.video for r in old if r.video not in here], fresh, stamps, folder)
+    kept = [_move(r, moved[r.video], pattern) if r.video in moved else r for r in old]
+    def same(i): # is it the file that was decoded for the row?
+        video = kept[i].video
+        if video not in here: return True
+        with suppress(OSError): return old[i].status != GONE and stamps.get(video) == file_stamp(folder/video)
+        return False
+    again,added = [i for i in range(len(old)) if not same(i)],[v for v in fresh if v not in moved.values()]
+    probes = probe_videos(folder, [kept[i].video for i in again] + added, workers, progress, log)
+    for i,p in zip(again, probes): kept[i] = probed(kept[i], p)
+    rows = [r if r.video in here else replace(r, status=GONE) for r in kept]
+    rows += [probed(_named(v, pattern), p) for v,p in zip(added, probes[len(again):])]
+    if not any(r.status == 'ok' for r in rows):
+        raise ManifestError(f'{folder}: none of the {len(rows)} videos can be used; the first: '
+            f'{rows[0].video} {rows[0].status}')
+    return FolderUpdate(folder/'manifest.csv', rows, added,
+        [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in moved], moved,
+        [r.video for r in kept if r.video not in here],
+        [r.video for r in kept if r.video not in here and r.status != GONE])
+
+def scan(folder:str|os.PathLike, # of folders of classes, or of videos without classes
+    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
+    workers:int|None=None, # threads; None is one per core
+    progress:bool=True, # show a bar
+    log:Path|None=None, # as of `probe_videos`; None: nothing is written
+)->list[Row]: # one per video, sorted by path
+    "Find and decode every video of a folder once. `ManifestError`."
+    return _scan(Path(folder), [], compile_source_pattern(source_pattern), workers, progress, log).rows
+
+def _lost(rows:Sequence[Row], old:Sequence[Row], columns:Iterable[str])->str: # '' where nothing is
+    "What a table that is made anew does not hold any more."
+    now,lost = {r.video: r for r in rows},[]
+    for c in ('label', 'source', 'split1', 'split2', 'split3', 'flow'):
+        n = sum(bool(getattr(r, c)) and getattr(now.get(r.video, Row('')), c) != getattr(r, c) for r in old)
+        if n: lost.append(f'{c} of {n} rows')
+    return ', '.join([*lost, *(f'the column {c}' for c in columns)])
+
+@contextmanager
+def _updating(folder:Path)->Iterator[None]:
+    "One process makes the manifest of a folder; what was decoded for it is forgotten when it is there."
+    find_videos(folder) # before anything is written into a wrong folder
     if (folder/PREPARE_STATE).exists():
         raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
             'that again instead, it knows which files belong to it')
+    with one_at_a_time(folder/SCAN_LOG): yield
+    (folder/SCAN_LOG).unlink(missing_ok=True)
 
-def open_data(
-    data:str|os.PathLike, # a manifest, or its folder; a folder of videos gets one; or 'package.module:name'
+def update_manifest(folder:str|os.PathLike, # of folders of classes, or of videos without classes
+    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
+    workers:int|None=None, # threads; None is one per core
+    progress:bool=True, # show a bar
+    *,
+    share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
+    seed:int=0, # of that split
+    anew:bool=False, # forget the table that is there; it is kept as manifest.csv.old
+)->FolderUpdate:
+    "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
+    folder,target,pattern = Path(folder),Path(folder)/'manifest.csv',compile_source_pattern(source_pattern)
+    if share is not None: _check_share(share, seed)
+    with _updating(folder):
+        before = [*read(target).rows] if target.exists() else []
+        columns = further_columns(target) if before else {}
+        u = _scan(folder, [] if anew else before, pattern, workers, progress, folder/SCAN_LOG)
+        u.began = not before or anew
+        if pattern: # holds for old rows as well
+            sources = [name_source(r.video, r.label, pattern) for r in u.rows]
+            other = [r.video for r,source in zip(u.rows, sources) if r.source != source]
+            u.rows = [replace(r, source=source) for r,source in zip(u.rows, sources)]
+            if other: u.notes.append(f'source of {len(other)} rows was another one, as with {other[0]}')
+        labels = defaultdict(set)
+        for r in u.rows: labels[r.source].add(r.label)
+        if (shared := [source for source,classes in labels.items() if len(classes - {''}) > 1]):
+            u.notes.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
+                "are different recordings, let the pattern catch the class too")
+        if share is not None:
+            u.rows,notes = cut_split(u.rows, share, seed)
+            u.notes += notes
+        u.changed = before != u.rows
+        if anew and before:
+            shutil.copyfile(target, target.with_name('manifest.csv.old'))
+            lost = _lost(u.rows, before, columns)
+            u.notes.append('the table from before is kept as manifest.csv.old'
+                + (f'; not in the new one: {lost}' if lost else ''))
+        if u.changed: # the same table is the same dataset for a run
+            more = {} if anew else {c: texts + ['']*len(u.added) for c,texts in columns.items()}
+            write(target, u.rows, more)
+    return u
+
+def open_data(data:str|os.PathLike, # a manifest, its folder, a folder that gets one, or 'package.module:name'
     progress:bool=True, # show a bar
 )->Manifest:
     "Open a manifest as `read` does; make it first where a folder has none. `ManifestError`."
     folder = Path(data)
     if folder.is_dir() and not (folder/'manifest.csv').exists():
-        find_videos(folder) # before anything is written into a wrong folder
-        refuse_prepared(folder)
-        with one_at_a_time(folder/SCAN_LOG):
+        with _updating(folder):
             if not (folder/'manifest.csv').exists(): # another process may have been making it
                 print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
                 rows = scan(folder, progress=progress, log=folder/SCAN_LOG)
-                path = write(folder, rows)
-                print('\n'.join([str(path), *count_rows(rows)]), file=sys.stderr)
-        (folder/SCAN_LOG).unlink(missing_ok=True)
+                print('\n'.join([str(write(folder, rows)), *count_rows(rows)]), file=sys.stderr)
     return read(data)
 
-# %% ../../nbs/library/manifest.ipynb #c8d7e274
+def _check_share(share:float, seed:int=0):
+    if not (math.isfinite(share) and 0 < share < 1):
+        raise ManifestError(f'--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the '
+            'videos test videos')
+    if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
+
+def _deal(sizes:dict[str, int], known:dict[str, str], share:float, rng:np.random.Generator)->dict[str, str]:
+    """Deal the sources of one class to train and test, at least one on either side where there are two.
+
+    `sizes`: source -> usable videos; `known`: source -> train or test, where that stands."""
+    free = sorted(s for s in sizes if s not in known)
+    free = [free[i] for i in rng.permutation(len(free))]
+    parts,want = dict(known) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
+    have = sum(n for s,n in sizes.items() if known.get(s) == 'test')
+    for s in free:
+        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9: # nearer to what is wanted
+            parts[s],have = 'test',have + sizes[s]
+    usable = [s for s in free if sizes[s]]
+    for part,other in (('test', 'train'), ('train', 'test')):
+        lacks = not any(parts[s] == part for s in sizes if sizes[s])
+        if lacks and len(usable) > (other not in known.values()):
+            parts[min(usable, key=lambda s: sizes[s])] = part
+    return parts
+
+def cut_split(rows:Sequence[Row],
+    share:float, # of the videos of each class that become test videos, between 0 and 1
+    seed:int=0,
+)->tuple[list[Row], list[str]]: # the rows with split1 filled, and sentences about it
+    "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
+    _check_share(share, seed)
+    of,known = defaultdict(list),defaultdict(set)
+    for r in rows:
+        of[r.source].append(r)
+        if r.split1: known[r.source].add(r.split1)
+    torn = sorted(s for s,parts in known.items() if len(parts) > 1)
+    if torn: raise ManifestError(f'source {torn[0]!r} has videos on both sides of split 1; mend the column '
+        'split1 or the column source')
+    if all(r.split1 for r in rows):
+        return [*rows], ['split 1 is filled already and stays as it is; empty the column to cut another']
+    classes = defaultdict(list)
+    for s,siblings in of.items():
+        count = Counter(r.label for r in siblings)
+        classes[min(count, key=lambda label: (-count[label], label))].append(s)
+    parts,alone = dict[str, str](),[]
+    for label,sources in classes.items():
+        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
+        sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
+        parts |= _deal(sizes, {s: min(known[s]) for s in sources if s in known}, share,
+            np.random.default_rng((seed, key)))
+        if sum(map(bool, sizes.values())) == 1: alone.append(label)
+    made = [replace(r, split1=parts[r.source]) for r in rows]
+    count = Counter(r.split1 for r in made if r.status == 'ok')
+    if len(count) < 2:
+        raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
+            f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
+            'recordings, tell by --source-pattern or in the column source')
+    n,ok = count['test'],sum(count.values())
+    notes = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
+        + (', class by class' if len(classes) > 1 else '')]
+    if alone: notes.append(f'{len(alone)} classes have one source only and are on one side: '
+        f'{_some(sorted(alone))}')
+    return made, notes
+
 def test_videos()->Path|None: # None where there are none
     "The folder of real clips for tests: `VSSL_TEST_VIDEOS`, else `../shared/videos` beside the repository."
     given = os.environ.get('VSSL_TEST_VIDEOS')

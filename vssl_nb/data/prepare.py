@@ -1,37 +1,17 @@
 "From what the owners of a dataset hand out (archives, lists, spreadsheets) to one manifest."
-
-import bz2
-import csv
-import gzip
-import hashlib
-import io
-import json
-import logging
-import lzma
-import math
-import os
-import re
-import shutil
-import stat
-import subprocess
-import tarfile
-import tempfile
-import zipfile
-import zlib
+import bz2, csv, gzip, io, json, logging, lzma, os, re
+import shutil, stat, subprocess, tarfile, tempfile, zipfile, zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-import numpy as np
 from tqdm.auto import tqdm
 
-from .manifest import (GONE, PREPARE_STATE, SCAN_LOG, KeyframeTable, Manifest, ManifestError, Row,
-    VideoNames, compile_source_pattern, count_rows, file_stamp, find_videos, further_columns, in_threads,
-    name_source, one_at_a_time, probe_videos, probed, read, read_ucf101_lists, refuse_prepared, write)
+from .manifest import (PREPARE_STATE, Manifest, ManifestError, Row, compile_source_pattern, count_splits,
+    find_videos, in_threads, name_source, one_at_a_time, probe_videos, probed, read, write)
 from .video import VideoError, transcode
 
 class PrepareError(ValueError):
@@ -40,6 +20,7 @@ class PrepareError(ValueError):
 # archives: each is extracted into a folder of its own, and moved to its place when all of it is there
 
 ARCHIVE_SUFFIXES = ('.zip', '.rar', '.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tbz2', '.tar.xz', '.txz')
+OPENERS:dict[bytes, Callable] = {b'\x1f\x8b': gzip.open, b'BZh': bz2.open, b'\xfd7zXZ\0': lzma.open}
 _PIECE = re.compile(r'(20bn-.+)-(\d\d)') # 20bn-something-something-v2-00
 RAR = { # program -> how it lists a file, and how it extracts it into a folder
     'unar': ('lsar -j {file}', 'unar -q -D -f -o {folder} {file}'),
@@ -47,13 +28,9 @@ RAR = { # program -> how it lists a file, and how it extracts it into a folder
     '7z': ('7z l -ba -slt -p {file}', '7z x -bd -y -p -o{folder} {file}'),
     'bsdtar': ('bsdtar -tf {file}', 'bsdtar -xf {file} -C {folder}')} # last: it compares no checksums
 
-def is_archive(
-    name:str, # name or path of a file
-)->bool: # by its name: the file is not opened
-    "Is this an archive that `extract_archive` takes, or a piece of one?"
-    return name.lower().endswith(ARCHIVE_SUFFIXES) or _PIECE.fullmatch(PurePosixPath(name).name) is not None
+def _is_archive(name:str)->bool: return name.lower().endswith(ARCHIVE_SUFFIXES) # the file is not opened
 
-def as_paths(given)->list[Path]: # a path, or several
+def _as_paths(given)->list[Path]: # a path, or several
     return [Path(g) for g in ([given] if isinstance(given, (str, os.PathLike)) else given)]
 
 def _safe_path(archive:str, name:str)->PurePosixPath:
@@ -72,20 +49,6 @@ def _twice(archive:str, path)->PrepareError:
 def _not_a_file(archive:str, name:str)->PrepareError:
     return PrepareError(f'{archive}: its member {name!r} is a link or a device, which is never extracted; '
         'take the archive from its owners')
-
-class _JoinedFiles(io.RawIOBase):
-    "Several files read as one: an archive in pieces."
-    def __init__(self, paths:Sequence[Path]):
-        self.left,self.file = list(paths[1:]),open(paths[0], 'rb', buffering=0)
-    def readable(self): return True
-    def readinto(self, b):
-        while not (n := self.file.readinto(b)) and self.left:
-            self.file.close()
-            self.file = open(self.left.pop(0), 'rb', buffering=0)
-        return n
-    def close(self):
-        self.file.close()
-        super().close()
 
 def _write_member(archive:str, name:str, source:IO[bytes], folder:Path):
     path = _safe_path(archive, name)
@@ -133,32 +96,31 @@ def _extract_rar(archive:str, path:Path, folder:Path):
         if n > 1: raise _twice(archive, name)
     if run(RAR[tool][1]).returncode: raise EOFError(f'{tool} cannot extract it')
 
-def _extract(archive:str, paths:Sequence[Path], folder:Path):
-    "All files of an archive, in one piece or several. `PrepareError`."
-    with io.BufferedReader(_JoinedFiles(paths), 1 << 20) as f:
-        start = f.peek(512)[:512]
-        try:
-            if start[:4] == b'Rar!': _extract_rar(archive, paths[0], folder)
-            elif start[:4] in (b'PK\3\4', b'PK\5\6'): _extract_zip(archive, paths[0], folder)
-            elif start[:2] == b'\x1f\x8b': _extract_tar(archive, gzip.GzipFile(fileobj=f), folder)
-            elif start[:3] == b'BZh': _extract_tar(archive, bz2.BZ2File(f), folder)
-            elif start[:6] == b'\xfd7zXZ\0': _extract_tar(archive, lzma.LZMAFile(f), folder)
-            elif start[257:262] == b'ustar': _extract_tar(archive, f, folder)
-            else:
-                raise PrepareError(f'{archive}: is no zip, rar or tar '
-                    f'({f"it starts with {start[:12]!r}" if start else "it is empty"}); download it again, '
-                    'and look into it if it is small: servers send pages of text for errors')
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
-            RuntimeError, NotImplementedError) as e:
-            if isinstance(e, OSError) and e.errno:
-                raise PrepareError(f'{archive}: {e.filename or "extraction"}: {e.strerror}') from None
-            raise PrepareError(f'{archive}: ends early or is damaged ({" ".join(str(e).split())}); download '
-                'it again and run this again, nothing of it is kept') from None
+def _extract(archive:str, path:Path, folder:Path):
+    "All files of an archive. `PrepareError`."
+    with open(path, 'rb') as f: start = f.read(512)
+    opener = next((o for magic,o in OPENERS.items() if start.startswith(magic)), None)
+    if start[257:262] == b'ustar': opener = open
+    try:
+        if start[:4] == b'Rar!': _extract_rar(archive, path, folder)
+        elif start[:4] in (b'PK\3\4', b'PK\5\6'): _extract_zip(archive, path, folder)
+        elif opener:
+            with opener(path, 'rb') as stream: _extract_tar(archive, stream, folder)
+        else:
+            raise PrepareError(f'{archive}: is no zip, rar or tar '
+                f'({f"it starts with {start[:12]!r}" if start else "it is empty"}); download it again, '
+                'and look into it if it is small: servers send pages of text for errors')
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
+        RuntimeError, NotImplementedError) as e:
+        if isinstance(e, OSError) and e.errno:
+            raise PrepareError(f'{archive}: {e.filename or "extraction"}: {e.strerror}') from None
+        raise PrepareError(f'{archive}: ends early or is damaged ({" ".join(str(e).split())}); download '
+            'it again and run this again, nothing of it is kept') from None
 
-def _unpack(title:str, paths:Sequence[Path], base:PurePosixPath, room:Path, pieces:dict)->dict[str, Path]:
+def _unpack(title:str, path:Path, base:PurePosixPath, room:Path, pieces:dict)->dict[str, Path]:
     "Extract an archive and those in it: path below the target -> where the file is now."
     folder,files = Path(tempfile.mkdtemp(dir=room)),dict[str, Path]()
-    _extract(title, paths, folder)
+    _extract(title, path, folder)
     for f in sorted(p for p in folder.rglob('*') if p.is_symlink() or not p.is_dir()):
         name = f.relative_to(folder).as_posix()
         if f.is_symlink() or not f.is_file(): raise _not_a_file(title, name)
@@ -166,7 +128,7 @@ def _unpack(title:str, paths:Sequence[Path], base:PurePosixPath, room:Path, piec
             pieces[str((base/name).with_name(piece[1]))][int(piece[2])] = f
             continue
         inner = {str(base/name): f}
-        if is_archive(f.name): inner = _unpack(f'{title}/{name}', [f], (base/name).parent, room, pieces)
+        if _is_archive(f.name): inner = _unpack(f'{title}/{name}', f, (base/name).parent, room, pieces)
         if (both := sorted(inner.keys() & files)): raise _twice(title, both[0])
         files |= inner
     return files
@@ -185,13 +147,12 @@ def _place(title:str, files:dict[str, Path], out:Path):
         (out/name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, out/name)
 
-def extract_archive(
-    archives:Any, # path of a zip, tar or rar, or several, or all pieces of one
+def extract_archive(archives:Any, # path of a zip, tar or rar, or several, or all pieces of one
     out:str|os.PathLike, # folder to extract into
     progress:bool=True, # show a bar
 ):
     "Extract archives and those in them; what was extracted before is left out. `PrepareError`."
-    paths,out = as_paths(archives),Path(out)
+    paths,out = _as_paths(archives),Path(out)
     for p in paths:
         if not p.is_file(): raise PrepareError(f'{p}: there is no such archive; check the path')
     pieces,room = defaultdict[str, dict[int, Path]](dict),out/PREPARE_STATE/'unpacked'
@@ -201,15 +162,17 @@ def extract_archive(
     for folder in (room, out/PREPARE_STATE/'done'): folder.mkdir(parents=True, exist_ok=True)
     for p in tqdm(paths, disable=not progress, desc='extracted', unit='archive'):
         if (piece := _PIECE.fullmatch(p.name)): pieces[piece[1]][int(piece[2])] = p
-        else: _place(p.name, _unpack(p.name, [p], PurePosixPath(), room, pieces), out)
+        else: _place(p.name, _unpack(p.name, p, PurePosixPath(), room, pieces), out)
         if not pieces: marks[p].touch() # pieces are done when they are joined
     for name,parts in list(pieces.items()):
         absent = [f'{name}-{i:02}' for i in range(max(parts)) if i not in parts]
         if absent:
             raise PrepareError(f'{name}: its pieces {", ".join(absent)} are not there; name them all, or the '
                 'folder that holds them')
-        joined = [parts[i] for i in sorted(parts)]
-        _place(name, _unpack(name, joined, PurePosixPath(name).parent, room, pieces), out)
+        with open(room/'joined', 'wb') as f:
+            for i in sorted(parts):
+                with open(parts[i], 'rb') as part: shutil.copyfileobj(part, f, 1 << 20)
+        _place(name, _unpack(name, room/'joined', PurePosixPath(name).parent, room, pieces), out)
     for p in paths: marks[p].touch()
     shutil.rmtree(room)
 
@@ -229,13 +192,28 @@ def _text(file:Path)->str:
         raise PrepareError(f'{file}: cannot be read as text '
             f'({getattr(e, "strerror", None) or "it is not UTF-8"})') from None
 
-def _ucf101(files:list[Path], test:str)->Lists:
-    "The six text files, and classInd.txt."
-    return Lists(*read_ucf101_lists(files[0].parent))
+def _lines(file:Path)->list[str]: return [line.strip() for line in _text(file).splitlines() if line.strip()]
 
-def _hmdb51(files:list[Path], test:str)->Lists:
+def _ucf101(files:list[Path])->Lists:
+    "The text files of up to three splits, and classInd.txt, which has the spelling of the classes."
+    folder,lists = files[0].parent,Lists({})
+    for n in (1, 2, 3):
+        there = {p: f for p in ('train', 'test') if (f := folder/f'{p}list0{n}.txt').is_file()}
+        if len(there) == 1: raise PrepareError(f'{folder}: split {n} has only its {[*there][0]}list0{n}.txt')
+        for part,file in there.items():
+            for line in _lines(file):
+                name = re.sub(r'\s+\d+$', '', line) # training lists end with the number of the class
+                entry = lists.entries.setdefault(str(PurePosixPath(name).with_suffix('')).casefold(), {})
+                if entry.setdefault(f'split{n}', part) != part:
+                    raise PrepareError(f'{folder}: {name} is in both lists of split {n}')
+    if (folder/'classInd.txt').is_file():
+        names = [re.sub(r'^\d+\s+', '', line) for line in _lines(folder/'classInd.txt')]
+        lists.labels = {name.casefold(): name for name in names}
+    return lists
+
+def _hmdb51(files:list[Path])->Lists:
     "The official files, one per class and split; or one list per part, as for UCF101."
-    if '_test_split' not in files[0].stem: return _ucf101(files, test)
+    if '_test_split' not in files[0].stem: return _ucf101(files)
     lists = Lists({})
     for file in files:
         label,_,n = file.stem.rpartition('_test_split')
@@ -250,21 +228,20 @@ def _hmdb51(files:list[Path], test:str)->Lists:
             entry[f'split{n}'] = ('', 'train', 'test')[int(part)]
     return lists
 
-def _part(file:Path, name:str, test:str)->str: # train, test or empty
+def _part(file:Path, name:str)->str: # train, test (the official val) or empty (the official test)
     "The part that the owners call `name`; where that is empty, the last that the name of the file says."
     name = name or (re.findall('train|val|test', file.stem) or [file.stem])[-1]
-    name = 'val' if name.startswith('val') else name
-    if name not in ('train', 'val', 'test'):
-        raise PrepareError(f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
-            "or name the file after its part")
-    return 'train' if name == 'train' else 'test' if name == test else ''
+    parts = {'train': 'train', 'val': 'test', 'test': ''}
+    if (part := 'val' if name.startswith('val') else name) in parts: return parts[part]
+    raise PrepareError(f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
+        "or name the file after its part")
 
 def _enter(lists:Lists, key:str, label:str, part:str, place:str):
     "Add a video to the lists. `PrepareError` where it is in another part already."
     if lists.entries.setdefault(key, dict(label=label, split1=part))['split1'] != part:
         raise PrepareError(f'{place}, {key}, is in another part too; name the lists of one release only')
 
-def _kinetics(files:list[Path], test:str)->Lists:
+def _kinetics(files:list[Path])->Lists:
     "CSV files with youtube_id, time_start, time_end, and label and split where they are known."
     lists = Lists({})
     for file in files:
@@ -280,12 +257,12 @@ def _kinetics(files:list[Path], test:str)->Lists:
             except (TypeError, ValueError):
                 raise PrepareError(f'{file}: line {reader.line_num} has no times in seconds; take the list '
                     'from the owners') from None
-            part = _part(file, line.get('split') or '', test)
+            part = _part(file, line.get('split') or '')
             _enter(lists, key, line.get('label') or '', part, f'{file}: line {reader.line_num}')
             lists.alias.setdefault(line['youtube_id'], key)
     return lists
 
-def _ssv2(files:list[Path], test:str)->Lists:
+def _ssv2(files:list[Path])->Lists:
     "JSON files with the videos of a part, and labels.json."
     lists = Lists({})
     for file in files:
@@ -293,7 +270,7 @@ def _ssv2(files:list[Path], test:str)->Lists:
         except json.JSONDecodeError as e:
             raise PrepareError(f'{file}: is not JSON ({e}); download it again') from None
         if isinstance(data, dict): continue # labels.json, the official numbers of the classes
-        part = _part(file, '', test)
+        part = _part(file, '')
         for i,video in enumerate(data):
             if not isinstance(video, dict) or 'id' not in video:
                 raise PrepareError(f'{file}: its entry {i} has no id; take the list from the owners')
@@ -308,7 +285,6 @@ def _hmdb51_source(video:str, label:str)->str:
         path.stem, re.I)
     return f'{label}/{hit[1]}' if hit else str(path.with_suffix(''))
 
-def _ucf101_source(video:str, label:str)->str: return name_source(video, label, None) # UCF101's groups
 def _path_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
 def _stem(video:str)->str: return PurePosixPath(video).stem
 
@@ -322,7 +298,7 @@ class Dataset:
     "How one dataset is handed out."
     title:str # as people write it
     lists:tuple[str, ...] # patterns of the names of its lists; the first that is found is taken
-    read:Callable[[list[Path], str], Lists]|None # list files, official part that becomes `test` -> lists
+    read:Callable[[list[Path]], Lists]|None # list files -> lists
     key:Callable[[str], str] # path of a video -> its key in the lists
     source:Callable[[str, str], str] # path of a video, label -> source
     videos:int=0 # official number of videos; 0: no fixed number
@@ -331,19 +307,16 @@ class Dataset:
     halves:int=0 # released drop rule: up to so many half clips, and one frame, is too short; 0: no rule
 
 PREPARED_DATASETS = {
-    'ucf101': Dataset('UCF101', ('trainlist0*.txt',), _ucf101, _class_and_name, _ucf101_source, 13320, 101,
+    'ucf101': Dataset('UCF101', ('trainlist0*.txt',), _ucf101, _class_and_name, name_source, 13320, 101,
         ((9537, 3783), (9586, 3734), (9624, 3696)), 1),
     'hmdb51': Dataset('HMDB51', ('*_test_split[123].txt', 'trainlist0*.txt'), _hmdb51, _class_and_name,
         _hmdb51_source, 6766, 51, ((3570, 1530),)*3, 1),
     'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _path_source, 0, 400, (), 2),
     'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _path_source, 220847, 174),
-    'folder': Dataset('your own folder', (), None, _class_and_name, _ucf101_source)}
+    'folder': Dataset('your own folder', (), None, _class_and_name, name_source)}
 
-def count_and_first(
-    names:Sequence[str], # at least one
-    file:Any='', # where all of them are listed
-)->str: # a part of a sentence
-    "How many there are, and the first of them."
+def count_and_first(names:Sequence[str], file:Any='')->str: # a part of a sentence
+    "How many names there are, and the first of them; all are listed in the file."
     return f'{len(names):,}, such as {names[0]}' + (f'; all in {file}' if file else '')
 
 @dataclass
@@ -368,12 +341,8 @@ class Prepared:
 
     def __str__(self): # the summary of a run
         m,why,home = self.manifest,defaultdict(list),self.manifest.root/PREPARE_STATE
-        lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources']
-        for i in (1, 2, 3):
-            count = Counter(getattr(r, f'split{i}') for r in m.rows if r.status == 'ok')
-            if count['train'] or count['test']:
-                lines.append(f"split {i}: {count['train']:,} train, {count['test']:,} test, "
-                    f"{count['']:,} in neither")
+        lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources',
+            *count_splits(m.rows)]
         for r in m.rows: why[r.status].append(r.video)
         lines += [f'not used: {count_and_first(names)}: {status}' for status,names in why.items()
             if status != 'ok']
@@ -390,11 +359,9 @@ class Prepared:
 
 PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
 
-def read_lists(
-    kind:Dataset, # whose lists
+def read_lists(kind:Dataset, # whose lists
     given:Sequence[Path], # files, folders to look in, or archives
     home:Path, # folder of the dataset
-    test:str='val', # official part that becomes `test`, where there are two
     progress:bool=True, # show a bar
 )->Lists:
     "The official lists of a dataset, extracted first where they are packed. `PrepareError`."
@@ -402,18 +369,17 @@ def read_lists(
     for i,p in enumerate(where):
         if not p.exists():
             raise PrepareError(f'{p}: there is no such file or folder of lists; check the path')
-        if p.is_file() and is_archive(p.name):
+        if p.is_file() and (_is_archive(p.name) or _PIECE.fullmatch(p.name)):
             where[i] = home/'lists'
             extract_archive(p, where[i], progress)
     for pattern in kind.lists:
         files = [f for w in where for f in ([w] if w.is_file() else sorted(w.rglob(pattern)))
             if PREPARE_STATE not in f.parts and f.name != 'manifest.csv']
-        if files: return kind.read(list(dict.fromkeys(files)), test) # type: ignore[misc]
+        if files: return kind.read(list(dict.fromkeys(files))) # type: ignore[misc]
     raise PrepareError(f'{", ".join(map(str, where))}: holds no lists of {kind.title} '
         f'({" or ".join(kind.lists)}); name the file or folder that does')
 
-def link_into(
-    folder:Path, # of videos, anywhere
+def link_into(folder:Path, # of videos, anywhere
     out:Path, # folder of the manifest, which names only what lies below it
 )->Path: # the folder as seen from `out`
     "Link a folder into the folder of the manifest, unless it lies there. `PrepareError`."
@@ -429,8 +395,7 @@ _log = logging.getLogger(__name__)
 
 def _copies_folder(side): return f'copies_short{side}' # folder beside the videos
 
-def make_copies(
-    home:Path, # folder of the dataset
+def make_copies(home:Path, # folder of the dataset
     rows:list[Row], # of the manifest
     side:int, # px of the shorter side of a copy
     workers:int|None=None, # threads; None is one per core
@@ -465,41 +430,30 @@ def make_copies(
     return made, (f'{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of '
         f'{original:,.1f} MB')
 
-def _list_rows(kind:Dataset, folder:Path, prefix:str, lists:Lists, pattern:str|None,
-)->tuple[list[Row], set[str], list[str]]: # rows, keys found, videos not in the lists
-    "One row per video on disk, with what the lists say about it."
-    rows,used,extra,catch = [],set[str](),[],compile_source_pattern(pattern)
+def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None, least:int,
+    side:int|None, workers:int|None, progress:bool)->Prepared:
+    "From a folder of videos and lists to the manifest; videos of less than `least` frames are marked."
+    rows,used,extra,notes = list[Row](),set[str](),list[str](),list[str]()
+    prefix = '' if folder == home else folder.relative_to(home).as_posix()
     for video in find_videos(folder):
         if re.fullmatch(_copies_folder(r'\d+'), PurePosixPath(prefix, video).parts[0]): continue
         key = lists.alias.get(kind.key(video), kind.key(video))
         entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
         if kind.source is _path_source: label = entry.get('label', '')
-        source = name_source(video, label, catch) if catch else kind.source(video, label)
+        source = name_source(video, label, pattern) if pattern else kind.source(video, label)
         rows.append(Row(**{**entry, 'video': str(PurePosixPath(prefix, video)), 'label': label,
             'source': source}))
         if key in lists.entries: used.add(key)
         elif kind.read: extra.append(video)
-    return rows, used, extra
-
-def _released_rule(kind:Dataset, row:Row, length:int, stride:int)->Row:
-    "The drop rule of the released CoCLR code (dataset/lmdb_dataset.py, lines 103 and 594)."
-    most = (length//2 if kind.halves == 1 else length)*stride + 1
-    if row.status != 'ok' or row.frames > most: return row
-    return replace(row, status=f'dropped by the released rule: has at most {most} frames')
-
-def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, pattern:str|None,
-    drop:Callable[[Row], Row], side:int|None, workers:int|None, progress:bool)->Prepared:
-    "From a folder of videos and lists to the manifest."
-    rows,used,extra = _list_rows(kind, folder, '' if folder == home else folder.relative_to(home).as_posix(),
-        official, pattern)
-    missing = sorted(set(official.entries)-used)
+    missing = sorted(set(lists.entries)-used)
     if kind.read and not used:
         raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
     probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
-    rows,notes = [drop(probed(row, p)) for row,p in zip(rows, probes)],[]
+    rows = [replace(r, status=f'dropped by the released rule: has at most {least-1} frames')
+        if r.status == 'ok' and r.frames < least else r for r in map(probed, rows, probes)]
     if side:
         rows,note = make_copies(home, rows, side, workers, progress)
         notes.append(note)
@@ -514,15 +468,13 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, official:Lists, patter
             encoding='utf-8')
     return result
 
-def prepare_dataset(
-    dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
+def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
     source:Any, # folder of videos; or an archive, or several
     lists:Any=None, # official lists: files, folders or an archive; None looks beside the videos
     out:str|os.PathLike|None=None, # folder of the dataset; None writes beside the videos
     drop:str='', # '' keeps all; released: the rule of the released CoCLR code
     length:int=32, # frames of a clip, for the rule
     stride:int=1, # of a clip, for the rule
-    test:str='val', # official part that becomes `test`, where there are two: val or test
     source_pattern:str|None=None, # regular expression whose one group finds the source in the path
     transcode:int|None=None, # shorter side of copies, px, which the manifest then names; None: the originals
     workers:int|None=None, # threads; None is one per core
@@ -531,12 +483,11 @@ def prepare_dataset(
     "Make the manifest; again gives the same. `PrepareError`, `ManifestError`."
     if dataset not in PREPARED_DATASETS:
         raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
-    kind,where = PREPARED_DATASETS[dataset],as_paths(source)
+    kind,where = PREPARED_DATASETS[dataset],_as_paths(source)
     if not where: raise PrepareError('no archive and no folder is named; name what the videos are in')
     if drop not in ('', 'released') or drop and not kind.halves:
         raise PrepareError(f"drop is '{drop}', which {kind.title} has no rule for; leave it "
             f"out{', or take released'*bool(kind.halves)}")
-    if test not in ('val', 'test'): raise PrepareError(f"test is '{test}'; take val or test")
     for name,value in dict(length=length, stride=stride, workers=workers, transcode=transcode).items():
         if value is not None and value < 1: raise PrepareError(f'{name} is {value}; take at least 1')
     for w in where:
@@ -555,213 +506,8 @@ def prepare_dataset(
         beside = folder.resolve() if not packed and folder != home else home
         official = Lists({})
         if kind.read:
-            official = read_lists(kind, [beside] if lists is None else as_paths(lists), home, test, progress)
-        rule = partial(_released_rule, kind, length=length, stride=stride) if drop else lambda row: row
-        return _write_manifest(kind, home, folder, official, source_pattern, rule, transcode, workers,
-            progress)
-
-# a folder of videos whose manifest keeps up with it: what is new is added, what was filled in stays
-
-@dataclass
-class FolderUpdate:
-    "What looking at a folder has changed in its manifest."
-    path:Path # of the manifest
-    rows:list[Row]=field(default_factory=list)
-    began:bool=False # was there none before?
-    changed:bool=False # was it written?
-    added:list[str]=field(default_factory=list) # new videos
-    renewed:list[str]=field(default_factory=list) # their files have changed, or are back
-    moved:dict[str, str]=field(default_factory=dict) # old path -> new path
-    gone:list[str]=field(default_factory=list) # files that are not there any more, since this time
-    missing:list[str]=field(default_factory=list) # all that are not there
-    notes:list[str]=field(default_factory=list) # sentences about splits, lists, what was replaced
-
-    @property
-    def unreadable(self)->list[Row]: return [r for r in self.rows if r.status not in ('ok', GONE)]
-
-    def __str__(self)->str:
-        lines = [str(self.path)]
-        if not self.began:
-            if self.added: lines.append(f'{len(self.added)} added: {_some(self.added)}')
-            if self.renewed:
-                lines.append(f'{len(self.renewed)} looked at again, their files are other ones: '
-                    f'{_some(self.renewed)}')
-            if self.moved:
-                pairs = [f'{a} → {b}' for a,b in self.moved.items()]
-                lines.append(f'{len(pairs)} moved: {_some(pairs)}')
-            if not self.changed: lines.append('nothing has changed')
-        if self.missing:
-            since = f', {len(self.gone)} since last time' if self.gone else ''
-            lines.append(f'{len(self.missing)} are gone{since}: {_some(self.gone or self.missing)}; their '
-                'rows are kept and not used (delete them to forget them)')
-        return '\n'.join([*lines, *self.notes, *count_rows(self.rows)])
-
-def _some(names:Sequence[str])->str: # at most three of them
-    return ', '.join(names[:3]) + (f' and {len(names)-3} more' if len(names) > 3 else '')
-
-def _move(old:Row, video:str, names:VideoNames)->Row:
-    "A row under the new path of its file; what came from the old path comes from the new one."
-    was,now = names.row(old.video),names.row(video)
-    label = now.label if old.label in (was.label, '') else old.label
-    return replace(old, video=video, label=label,
-        source=now.source if old.source == was.source else old.source)
-
-def _moves(gone:Sequence[str], new:Sequence[str], stamp:Callable[[str], Any], folder:Path)->dict[str, str]:
-    "Which gone file is which new one: the only two of that size and time of change."
-    before,after = defaultdict(list),defaultdict(list)
-    for video in gone: before[stamp(video)].append(video)
-    for video in new:
-        with suppress(OSError): after[file_stamp(folder/video)].append(video)
-    return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
-
-def _merge(u:FolderUpdate, folder:Path, old:Sequence[Row], names:VideoNames, workers:int|None, progress:bool):
-    "Fill in the rows of an update: what was there, in its order, then what is new."
-    table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
-    here,fresh = set(videos),[v for v in videos if v not in known]
-    def stamp(video): return entry[0] if (entry := table.entry(video)) else None
-    u.moved = _moves([r.video for r in old if r.video not in here], fresh, stamp, folder)
-    u.added = [v for v in fresh if v not in u.moved.values()]
-    kept = [_move(r, u.moved[r.video], names) if r.video in u.moved else r for r in old]
-    def same(i): # is it the file that was decoded for the row?
-        video = kept[i].video
-        if video not in here: return True
-        with suppress(OSError): return old[i].status != GONE and stamp(video) == file_stamp(folder/video)
-        return False
-    again = [i for i in range(len(old)) if not same(i)]
-    look = [kept[i].video for i in again] + u.added
-    probes = probe_videos(folder, look, workers, progress, folder/SCAN_LOG)
-    for i,p in zip(again, probes): kept[i] = probed(kept[i], p)
-    u.renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in u.moved]
-    u.missing = [r.video for r in kept if r.video not in here]
-    u.gone = [r.video for r in kept if r.video not in here and r.status != GONE]
-    u.rows = [replace(r, status=GONE) if r.video not in here else r for r in kept]
-    u.rows += [probed(names.row(v), p) for v,p in zip(u.added, probes[len(again):])]
-    if not any(r.status == 'ok' for r in u.rows):
-        raise ManifestError(f'{folder}: none of the {len(u.rows)} videos can be used; the first: '
-            f'{u.rows[0].video} {u.rows[0].status}')
-
-def _apply_lists(u:FolderUpdate, names:VideoNames):
-    "What lists, or a pattern of sources, were named for holds for old rows as well."
-    made = [names.row(r.video) for r in u.rows]
-    columns = ['source']*(names.pattern is not None) + ['split1', 'split2', 'split3']*bool(names.parts)
-    for column in columns:
-        other = [i for i,(r,m) in enumerate(zip(u.rows, made)) if getattr(m, column)
-            and getattr(r, column) != getattr(m, column)]
-        filled = [u.rows[i].video for i in other if getattr(u.rows[i], column)]
-        for i in other: u.rows[i] = replace(u.rows[i], **{column: getattr(made[i], column)})
-        if filled: u.notes.append(f'{column} of {len(filled)} rows was another one, as with {filled[0]}')
-
-def _lost(rows:Sequence[Row], old:Sequence[Row], columns:Iterable[str])->str: # '' where nothing is
-    "What a table that is made anew does not hold any more."
-    now,lost = {r.video: r for r in rows},[]
-    for c in ('label', 'source', 'split1', 'split2', 'split3', 'flow'):
-        n = sum(bool(getattr(r, c)) and getattr(now.get(r.video, Row('')), c) != getattr(r, c) for r in old)
-        if n: lost.append(f'{c} of {n} rows')
-    return ', '.join([*lost, *(f'the column {c}' for c in columns)])
-
-def update_manifest(
-    folder:str|os.PathLike, # of folders of classes, or of videos without classes
-    lists:str|os.PathLike|None=None, # folder with the official UCF101 lists
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    *,
-    share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
-    seed:int=0, # of that split
-    anew:bool=False, # forget the table that is there; it is kept as manifest.csv.old
-)->FolderUpdate:
-    "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
-    folder,target = Path(folder),Path(folder)/'manifest.csv'
-    if share is not None: check_share(share, seed)
-    names = VideoNames(lists, source_pattern)
-    find_videos(folder) # before anything is written into a wrong folder
-    refuse_prepared(folder)
-    with one_at_a_time(folder/SCAN_LOG):
-        before = [*read(target).rows] if target.exists() else []
-        columns = further_columns(target) if before else {}
-        u = FolderUpdate(target, began=not before or anew)
-        old = [] if anew else before
-        _merge(u, folder, old, names, workers, progress)
-        if old: _apply_lists(u, names)
-        u.notes += names.mismatches(folder, u.rows)
-        if share is not None:
-            u.rows,notes = cut_split(u.rows, share, seed)
-            u.notes += notes
-        u.changed = before != u.rows
-        if anew and before:
-            shutil.copyfile(target, target.with_name('manifest.csv.old'))
-            lost = _lost(u.rows, before, columns)
-            u.notes.append('the table from before is kept as manifest.csv.old'
-                + (f'; not in the new one: {lost}' if lost else ''))
-        if u.changed: # the same table is the same dataset for a run
-            more = {} if anew else {c: texts + ['']*len(u.added) for c,texts in columns.items()}
-            write(target, u.rows, more)
-    (folder/SCAN_LOG).unlink(missing_ok=True)
-    return u
-
-def check_share(share:float, seed:int=0):
-    "`ManifestError` for what is no share of the videos, or no seed."
-    if not (math.isfinite(share) and 0 < share < 1):
-        raise ManifestError(f'--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the '
-            'videos test videos')
-    if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
-
-def _deal(
-    sizes:dict[str, int], # source -> usable videos
-    known:dict[str, str], # source -> train or test, where that stands
-    share:float, rng:np.random.Generator,
-)->dict[str, str]: # source -> train or test
-    "Sources of one class, at least one on either side where there are two."
-    free = sorted(s for s in sizes if s not in known)
-    free = [free[i] for i in rng.permutation(len(free))]
-    parts,want = dict(known) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
-    have = sum(n for s,n in sizes.items() if known.get(s) == 'test')
-    for s in free:
-        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9: # nearer to what is wanted
-            parts[s],have = 'test',have + sizes[s]
-    usable = [s for s in free if sizes[s]]
-    for part,other in (('test', 'train'), ('train', 'test')):
-        lacks = not any(parts[s] == part for s in sizes if sizes[s])
-        if lacks and len(usable) > (other not in known.values()):
-            parts[min(usable, key=lambda s: sizes[s])] = part
-    return parts
-
-def cut_split(
-    rows:Sequence[Row],
-    share:float, # of the videos of each class that become test videos, between 0 and 1
-    seed:int=0,
-)->tuple[list[Row], list[str]]: # the rows with split1 filled, and sentences about it
-    "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
-    check_share(share, seed)
-    of,known = defaultdict(list),defaultdict(set)
-    for r in rows:
-        of[r.source].append(r)
-        if r.split1: known[r.source].add(r.split1)
-    torn = sorted(s for s,parts in known.items() if len(parts) > 1)
-    if torn: raise ManifestError(f'source {torn[0]!r} has videos on both sides of split 1; mend the column '
-        'split1 or the column source')
-    if all(r.split1 for r in rows):
-        return [*rows], ['split 1 is filled already and stays as it is; empty the column to cut another']
-    classes = defaultdict(list)
-    for s,siblings in of.items():
-        count = Counter(r.label for r in siblings)
-        classes[min(count, key=lambda label: (-count[label], label))].append(s)
-    parts,alone = dict[str, str](),[]
-    for label,sources in classes.items():
-        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
-        sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
-        parts |= _deal(sizes, {s: min(known[s]) for s in sources if s in known}, share,
-            np.random.default_rng((seed, key)))
-        if sum(map(bool, sizes.values())) == 1: alone.append(label)
-    made = [replace(r, split1=parts[r.source]) for r in rows]
-    count = Counter(r.split1 for r in made if r.status == 'ok')
-    if len(count) < 2:
-        raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
-            f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
-            'recordings, tell by --source-pattern or in the column source')
-    n,ok = count['test'],sum(count.values())
-    notes = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
-        + (', class by class' if len(classes) > 1 else '')]
-    if alone: notes.append(f'{len(alone)} classes have one source only and are on one side: '
-        f'{_some(sorted(alone))}')
-    return made, notes
+            official = read_lists(kind, [beside] if lists is None else _as_paths(lists), home, progress)
+        # the rule of the released CoCLR code (dataset/lmdb_dataset.py, lines 103 and 594)
+        least = (length//2 if kind.halves == 1 else length)*stride + 2 if drop else 0
+        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern), least,
+            transcode, workers, progress)
