@@ -5,18 +5,11 @@
 # %% auto #0
 __all__ = ['SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TABLE_COLUMNS', 'TEX', 'TABLE_FORMS', 'VARIES', 'DATASET_SIZES', 'HEAD',
            'cell', 'tex', 'table', 'read_verdicts', 'read_runs', 'dataset_of', 'task_of', 'against', 'summary', 'sheet',
-           'confusion_figure', 'phases', 'few_label', 'flat_rows', 'html', 'page']
+           'confusion_figure', 'flat_rows', 'html', 'page']
 
 # %% ../../nbs/library/report.ipynb #fce0d341
-import base64
-import csv
+import base64, csv, io, json, math, re, statistics, tempfile
 import html as markup
-import io
-import json
-import math
-import re
-import statistics
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from .. import show
+from ..methods.recipes import RECIPES, RecipeError, difference, from_dict
+from .published import TASKS, Published, match, parts
+from ..runs.cotraining import column
 from ..runs.evaluation import BASELINES
 from ..training.checkpoints import write_whole
-from .published import TASKS, Published, match, parts
-from ..methods.recipes import RECIPES, RecipeError, difference, from_dict
 
 # %% ../../nbs/library/report.ipynb #593b2269
 # kept as shares, shown in percent
@@ -43,11 +37,9 @@ TABLE_COLUMNS = {'name': 'name', 'method': 'method', 'view': 'view', 'task': 'ta
     'top5': 'top-5 %', 'mean_class': 'mean class %', 'seconds': 'seconds', 'run': 'run',
     'source': 'published in', 'notes': 'notes'}
 
-def _missing(value:Any)->bool:
-    return value is None or value == '' or (isinstance(value, float) and math.isnan(value))
+def _missing(value:Any)->bool: return value is None or value=='' or value!=value # NaN
 
-def _protocol(value:Any)->str:
-    return str(value.get('name', 'unnamed') if isinstance(value, Mapping) else value)
+def _protocol(value:Any)->str: return str(value.get('name', 'unnamed') if isinstance(value, dict) else value)
 
 def _wrong(column:str, value:Any)->str: # what is wrong with a share, or nothing
     if _missing(value) or (type(value) in (int, float) and 0 <= value <= 1): return ''
@@ -70,32 +62,8 @@ def cell(
     return ' '.join(str(value).split())
 
 # %% ../../nbs/library/report.ipynb #5f54a2b5
-# a form takes headings, cells, which columns are numbers, and the (line, column) that are marked
-_Marks = set[tuple[int,int]]
-
 def _plain(text:str)->str: # that markdown shows as it is
     return re.sub(r'([\\`*_|\[\]~#])', r'\\\1', markup.escape(text, quote=False))
-
-def _markdown(heads:list[str], cells:list[list[str]], numbers:list[bool], marks:_Marks)->str:
-    lines = [[_plain(h) for h in heads], ['---:' if n else ':---' for n in numbers]]
-    lines += [[f'**{v}**' if (i, j) in marks else _plain(v) for j,v in enumerate(line)]
-        for i,line in enumerate(cells)]
-    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
-
-def _text(heads:list[str], cells:list[list[str]], numbers:list[bool], marks:_Marks)->str:
-    lines = [heads] + [[v + '*'*((i, j) in marks) for j,v in enumerate(line)] for i,line in enumerate(cells)]
-    wide = [max(map(len, column)) for column in zip(*lines)]
-    return '\n'.join('  '.join(v.rjust(w) if n else v.ljust(w)
-        for v,w,n in zip(line, wide, numbers)).rstrip() for line in lines)
-
-def _html(heads:list[str], cells:list[list[str]], numbers:list[bool], marks:_Marks)->str:
-    def row(tag, line, i=-1):
-        texts = (f'<b>{markup.escape(v)}</b>' if (i, j) in marks else markup.escape(v)
-            for j,v in enumerate(line))
-        kinds = (' class="n"' if n else '' for n in numbers)
-        return '<tr>' + ''.join(f'<{tag}{kind}>{v}</{tag}>' for v,kind in zip(texts, kinds)) + '</tr>'
-    body = '\n'.join(row('td', line, i) for i,line in enumerate(cells))
-    return f'<table>\n<thead>{row("th", heads)}</thead>\n<tbody>\n{body}\n</tbody>\n</table>'
 
 TEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '<': r'\textless{}',
     '>': r'\textgreater{}', '|': r'\textbar{}', '"': "''", '–': '--', '±': r'$\pm$', '†': r'\dag{}',
@@ -103,18 +71,34 @@ TEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciici
 
 def tex(text:str)->str:
     "Text as LaTeX prints it; control characters are dropped."
-    return ''.join(TEX.get(c, c) for c in text if c.isprintable())
+    text = re.sub(r'^-(?=\d)', '$-$', ''.join(TEX.get(c, c) for c in text if c.isprintable()))
+    return '{[}' + text[1:] if text.startswith('[') else text # after \\ or \item a [ begins an option
 
-def _latex(heads:list[str], cells:list[list[str]], numbers:list[bool], marks:_Marks)->str:
-    def shown(v, i, j):
-        text = tex(v)
-        if numbers[j] and text.startswith('-') and text != '--': text = '$-$' + text[1:]
-        return rf'\textbf{{{text}}}' if (i, j) in marks else text
-    lines = [[tex(h) for h in heads]]
-    lines += [[shown(v, i, j) for j,v in enumerate(line)] for i,line in enumerate(cells)]
-    # a line that began with [ would be read as the length of the \\ before it
-    head,*body = (' & '.join('{[}' + v[1:] if v.startswith('[') else v for v in line) + r' \\'
-        for line in lines)
+# form -> what escapes a text, the mark of the highest, a paragraph, a list of notes and a line of it
+_FORMS:dict[str,tuple[Callable[[str],str],str,str,str,str]] = {
+    'text': (str, '{}*', '\n\n{}', '\n\n{}', '{1}) {0}'),
+    'markdown': (_plain, '**{}**', '\n\n{}', '\n\n{}', '{1}. {0}'),
+    'html': (markup.escape, '<b>{}</b>', '\n<p class="small">{}</p>', '\n<ol class="small">\n{}\n</ol>',
+        '<li>{}</li>'),
+    'latex': (tex, r'\textbf{{{}}}', '\n\n{}', '\n\\begin{{enumerate}}\n{}\n\\end{{enumerate}}',
+        '\\item {}')}
+TABLE_FORMS = (*_FORMS, 'csv')
+
+def _lay_out(form:str, lines:list[list[str]], numbers:list[bool])->str:
+    "Escaped cells, headings first, as a table; columns of numbers are aligned on the right."
+    if form=='text':
+        wide = [max(map(len, texts)) for texts in zip(*lines)]
+        return '\n'.join('  '.join(v.rjust(w) if n else v.ljust(w)
+            for v,w,n in zip(line, wide, numbers)).rstrip() for line in lines)
+    if form=='markdown':
+        rule = ['---:' if n else ':---' for n in numbers]
+        return '\n'.join('| ' + ' | '.join(line) + ' |' for line in (lines[0], rule, *lines[1:]))
+    if form=='html':
+        kinds = [' class="n"' if n else '' for n in numbers]
+        def row(tag, line): return ''.join(f'<{tag}{kind}>{v}</{tag}>' for v,kind in zip(line, kinds))
+        return '\n'.join([f'<table>\n<thead><tr>{row("th", lines[0])}</tr></thead>\n<tbody>',
+            *(f'<tr>{row("td", line)}</tr>' for line in lines[1:]), '</tbody>\n</table>'])
+    head,*body = (' & '.join(line) + r' \\' for line in lines)
     return '\n'.join([rf'\begin{{tabular}}{{{"".join("r" if n else "l" for n in numbers)}}}',
         r'\toprule', head, r'\midrule', *body, r'\bottomrule', r'\end{tabular}'])
 
@@ -124,13 +108,8 @@ def _csv(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->str: # the val
         if _missing(v): return ''
         return _protocol(v) if k=='protocol' else '; '.join(v) if isinstance(v, (list, tuple)) else v
     out = io.StringIO()
-    lines = [[value(k, r.get(k)) for k in keys] for r in rows]
-    csv.writer(out, lineterminator='\n').writerows([keys, *lines])
+    csv.writer(out, lineterminator='\n').writerows([keys, *([value(k, r.get(k)) for k in keys] for r in rows)])
     return out.getvalue()
-
-# %% ../../nbs/library/report.ipynb #7ac2b535
-_WRITERS = {'markdown': _markdown, 'text': _text, 'html': _html, 'latex': _latex}
-TABLE_FORMS = (*_WRITERS, 'csv')
 
 def _block(row:Mapping[str,Any])->str: # rows of one block may be compared
     return json.dumps([row.get(k) for k in ('task', 'protocol', 'split', 'manifest_sha256', 'selection',
@@ -140,11 +119,12 @@ def _best(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->set[tuple[int
     "(row, column) of the highest shares of each block, ties included; nothing where a row is alone."
     best:set[tuple[int,str]] = set()
     some = any(not _missing(r.get('protocol')) for r in rows) # name their protocol: the others cannot compete
-    for block in {_block(r) for r in rows}:
-        mine = [i for i,r in enumerate(rows) if _block(r)==block
-            and not (some and _missing(r.get('protocol')))]
+    blocks:dict[str,list[int]] = {}
+    for i,r in enumerate(rows):
+        if not (some and _missing(r.get('protocol'))): blocks.setdefault(_block(r), []).append(i)
+    for block in blocks.values():
         for c in set(columns) & set(SHARE_COLUMNS):
-            values = {i: rows[i][c] for i in mine if not _missing(rows[i].get(c))}
+            values = {i: rows[i][c] for i in block if not _missing(rows[i].get(c))}
             if len(values) > 1: best |= {(i, c) for i,v in values.items() if v == max(values.values())}
     return best
 
@@ -159,35 +139,36 @@ def table(
     if not rows: raise ValueError('there are no results to put in a table')
     columns = columns or {c: h for c,h in TABLE_COLUMNS.items() if any(not _missing(r.get(c)) for r in rows)}
     if form=='csv': return _csv(rows, columns)
-    def shown(c, row):
-        spread = row.get(f'{c}_sd')
-        return cell(c, row.get(c)) + ('' if _missing(spread) else f' ± {100*spread:.1f}')
-    at = {c: j for j,c in enumerate(columns)}
-    return _WRITERS[form](list(columns.values()), [[shown(c, r) for c in columns] for r in rows],
-        [c in NUMBERS for c in columns], {(i, at[c]) for i,c in _best(rows, columns)} if best else set())
+    escape, mark, *_ = _FORMS[form]
+    marked = _best(rows, columns) if best else set()
+    def shown(i, c):
+        spread = rows[i].get(f'{c}_sd')
+        text = escape(cell(c, rows[i].get(c)) + ('' if _missing(spread) else f' ± {100*spread:.1f}'))
+        return mark.format(text) if (i, c) in marked else text
+    return _lay_out(form, [[escape(h) for h in columns.values()], *([shown(i, c) for c in columns]
+        for i in range(len(rows)))], [c in NUMBERS for c in columns])
 
 # %% ../../nbs/library/report.ipynb #236e55fb
-def _json(path:Path, kind:type=dict, content:str='one object')->Any:
+def _json(path:Path, kind:type=dict)->Any:
     "The content of a JSON file; nothing where a file that holds an object is not there."
     if kind is dict and not path.exists(): return {}
     try: value = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+    except (OSError, ValueError) as e:
         raise ValueError(f'{path}: is not readable as JSON ({e}); make it again with `vssl-nb '
             'retrieve`') from None
-    if isinstance(value, kind): return value
-    raise ValueError(f'{path}: must hold {content}, not a {type(value).__name__}')
+    rows = value if isinstance(value, list) else [value]
+    if isinstance(value, kind) and all(isinstance(r, dict) for r in rows): return value
+    raise ValueError(f'{path}: must hold {"one object" if kind is dict else "a list of results"}; make it '
+        'again with `vssl-nb retrieve`')
 
 def _rows(file:Path)->list[dict[str,Any]]:
     "The rows of one results.json, completed from the card and the recipe beside it."
-    folder, rows = file.parent, _json(file, list, 'a list of results')
-    if not all(isinstance(r, dict) for r in rows):
-        raise ValueError(f'{file}: must hold a list of results; make it again with `vssl-nb retrieve`')
+    folder, rows = file.parent, _json(file, list)
     if not rows: raise ValueError(f'{file}: holds no result; measure the run with `vssl-nb retrieve`')
     for i,r in enumerate(rows, 1):
-        if wrong := next(filter(None, (_wrong(c, r.get(c)) for c in SHARE_COLUMNS + ('share',))), ''):
-            raise ValueError(f'{file}: row {i}: {wrong}')
-    card = _json(folder/'card.json', content='one run card')
-    recipe = _json(folder/'recipe.json', content='one recipe')
+        for c in (*SHARE_COLUMNS, 'share'):
+            if wrong := _wrong(c, r.get(c)): raise ValueError(f'{file}: row {i}: {wrong}')
+    card, recipe = _json(folder/'card.json'), _json(folder/'recipe.json')
     given:dict[str,Any] = {'name': folder.name}
     if card: given |= {'run': folder.name, 'seconds': card.get('seconds')}
     if recipe:
@@ -275,18 +256,15 @@ def dataset_of(
     row:Mapping[str,Any], # with `queries` and `gallery`, or `test` and `train`, and perhaps `split`
 )->str: # '' where no dataset has these sizes
     "Which published dataset a row was measured on, by the number of its videos."
-    counts,split = _counts(row),row.get('split')
-    if counts is None: return ''
-    return next((d for d,splits in DATASET_SIZES.items() for s,(a,b) in splits.items()
-        if (split==s or split not in (1, 2, 3) or s==1==len(splits))
-        and counts[0] in a and counts[1] in b), '')
+    (train, test), split = _counts(row) or (0, 0), row.get('split')
+    return next((d for d,splits in DATASET_SIZES.items() for s,(a,b) in splits.items() if train in a
+        and test in b and (split==s or split not in (1, 2, 3) or s==1==len(splits))), '')
 
 def task_of(row:Mapping[str,Any])->str: # '' where a row does not tell
     "What a row measures."
     if not _missing(row.get('task')): return TASKS.get(str(row['task']).lower(), '')
     if any(not _missing(row.get(f'r{k}')) for k in (1, 5, 10, 20, 50)): return 'retrieval'
     return next((TASKS[w] for w in TASKS if w in _protocol(row.get('protocol', '')).lower()), '')
-
 
 def against(
     line:Mapping[str,Any], # a row of results, or a line of `summary`
@@ -371,21 +349,18 @@ def summary(
             line['notes'].append('chosen by its accuracy on the test videos')
         if line.get('seen_in_training'): line['notes'].append(f"{line['seen_in_training']} of its test "
             'videos were trained on, without their labels')
-        if isinstance(split, int): split = f'split {split}'
-        if split is not None: protocol = ', '.join(filter(None, (protocol, split)))
-        if protocol: line['protocol'] = protocol
+        split = f'split {split}' if isinstance(split, int) else split or ''
+        if protocol or split: line['protocol'] = ', '.join(filter(None, (protocol, split)))
     return lines
 
 def _lacking(lines:Sequence[Mapping[str,Any]])->str: # '' where nothing is lacking
     "How to get what a recall should stand beside, where it is not in the table."
     def where(line): return line.get('manifest_sha256'), str(line.get('split'))
     there = {where(line) for line in lines if line.get('method') in BASELINES}
-    bare = [r for r in lines if r.get('manifest_sha256') and not _missing(r.get('r1'))
-        and where(r) not in there]
-    if not bare: return ''
-    return ('Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve '
-        f"{bare[0].get('recipe') or bare[0].get('name')} --data {bare[0].get('manifest') or 'DATA'} "
-        'measures them; report the folder that holds both.')
+    return next(('Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve '
+        f"{r.get('recipe') or r.get('name')} --data {r.get('manifest') or 'DATA'} "
+        'measures them; report the folder that holds both.' for r in lines
+        if r.get('manifest_sha256') and not _missing(r.get('r1')) and where(r) not in there), '')
 
 def _order(line:Mapping[str,Any])->list[str]:
     "Dataset, task, protocol; in each the baselines first."
@@ -393,12 +368,6 @@ def _order(line:Mapping[str,Any])->list[str]:
     texts = {k: str(line.get(k) or '') for k in keys}
     return [*(texts | {'protocol': _protocol(line.get('protocol') or ''),
         '': str(line.get('method') not in BASELINES), 'share': f'{line.get("share") or 1:.6f}'}).values()]
-
-_NOTES:dict[str,tuple[Callable[[str],str],str,str,str]] = { # form -> escape, paragraph, list, its line
-    'text': (str, '\n\n{}', '\n\n{}', '{1}) {0}'),
-    'markdown': (_plain, '\n\n{}', '\n\n{}', '{1}. {0}'),
-    'html': (markup.escape, '\n<p class="small">{}</p>', '\n<ol class="small">\n{}\n</ol>', '<li>{}</li>'),
-    'latex': (tex, '\n\n{}', '\n\\begin{{enumerate}}\n{}\n\\end{{enumerate}}', '\\item {}')}
 
 def sheet(
     lines:Sequence[Mapping[str,Any]], # of `summary`; rows of `read_runs` work as well
@@ -416,7 +385,7 @@ def sheet(
     numbered = [{**line, 'notes': ', '.join(str(notes.index(n) + 1) for n in line.get('notes') or ())}
         for line in lines]
     text, lacks = table(numbered, form, columns, best), _lacking(lines)
-    escape, paragraph, listing, item = _NOTES[form]
+    escape, _, paragraph, listing, item = _FORMS[form]
     if lacks: text += paragraph.format(escape(lacks))
     if notes: text += listing.format('\n'.join(item.format(escape(n), i) for i,n in enumerate(notes, 1)))
     return text
@@ -427,58 +396,18 @@ def confusion_figure(
     classes:Sequence[str]|None=None, # names; shown up to 25
 ): # Figure
     "A confusion matrix in percent of each row."
-    n = np.asarray(counts.tolist() if hasattr(counts, 'tolist') else counts, dtype=float)
-    if n.ndim != 2 or n.shape[0] != n.shape[1] or not (n >= 0).all():
-        raise ValueError(f'confusion: counts of shape {n.shape}; give a square table of counts, none below 0')
-    if classes is not None and len(classes) != len(n):
-        raise ValueError(f'confusion: {len(classes)} names for {len(n)} classes; give one for each')
+    n = np.asarray(counts, dtype=float)
+    if n.ndim != 2 or n.shape != (len(n if classes is None else classes),)*2 or not (n >= 0).all():
+        raise ValueError(f'confusion: counts of shape {n.shape}; give a square table of counts, none below 0, '
+            'and a name for each class')
     of = n.sum(1, keepdims=True)
-    share = np.divide(100*n, of, out=np.full_like(n, np.nan), where=of > 0)
+    share = 100*n/np.where(of > 0, of, np.nan)
     names = list(classes) if classes is not None and len(n) <= 25 else None
     figure = show.matrix(share, f'% of a class; {100*np.trace(n)/max(n.sum(), 1):.1f} % of '
         f'{n.sum():.0f} right', names, names, '.0f' if len(n) <= 12 else None)
     figure.set_size_inches(max(4.5, figure.get_figwidth()), max(3., figure.get_figheight()))
     figure.axes[0].tick_params(axis='x', rotation=60)
     figure.axes[0].set(xlabel='taken for', ylabel='is')
-    return figure
-
-def _series(run:Path, column:str)->dict[str,tuple[list[float],list[float]]]: # log -> steps and values
-    series:dict[str,tuple[list[float],list[float]]] = {}
-    for file in sorted(run.glob('*.csv')):
-        with file.open(newline='', encoding='utf-8', errors='replace') as f:
-            try: rows = list(csv.DictReader(f))
-            except csv.Error: continue
-        for r in rows:
-            try: at, value = float(r['step']), float(r[column])
-            except (KeyError, TypeError, ValueError): continue # another file, or a line that a kill cut
-            x, y = series.setdefault('pretraining' if file.stem=='steps' else file.stem, ([], []))
-            x.append(at)
-            y.append(value)
-    return series
-
-def phases(run:str|Path, column:str='loss', smooth:int=20): # Figure
-    "A column of the logs of a run folder over the steps, a line per phase."
-    series = _series(Path(run), column)
-    if not series: raise ValueError(f'{run}: no log with the columns step and {column}; train a run first')
-    # a short log is shown as it is
-    return show.curves(series, 'step', column, smooth=min(smooth, min(len(x) for x,_ in series.values())//4))
-
-def few_label(rows:Iterable[Mapping[str,Any]], metric:str='top1'): # Figure
-    "Accuracy over the share of labels, a line per experiment; rows with `share`."
-    series:dict[str,dict[float,tuple[float,float]]] = {}
-    for r in summary([r for r in rows if not _missing(r.get('share')) and not _missing(r.get(metric))]):
-        name = ', '.join(str(r[k]) for k in ('name', 'view', 'protocol') if r.get(k))
-        series.setdefault(name, {})[100*r['share']] = (100*r[metric], 100*r.get(f'{metric}_sd', 0.))
-    if not series:
-        raise ValueError(f'few_label: no row with share and {metric}; measure with some of the labels first')
-    lines = {name: (sorted(v), *zip(*(v[s] for s in sorted(v)))) for name,v in series.items()}
-    figure = show.curves({n: (x, y) for n,(x,y,_) in lines.items()}, 'labels used, %',
-        TABLE_COLUMNS.get(metric, metric))
-    ax, ticks = figure.axes[0], sorted({s for v in series.values() for s in v})
-    for x,y,spread in lines.values(): ax.errorbar(x, y, spread, fmt='ko', ms=3, lw=1)
-    ax.set_xscale('log')
-    ax.set_xticks(ticks, [f'{s:g}' for s in ticks], minor=False)
-    ax.minorticks_off()
     return figure
 
 # %% ../../nbs/library/report.ipynb #5a56d2d1
@@ -522,7 +451,6 @@ def flat_rows(
     return {k: v for key,value in settings.items()
         for k,v in flat_rows(value, f'{name}.{key}' if name else str(key)).items()}
 
-# %% ../../nbs/library/report.ipynb #9f0887b3
 def _pairs(values:Mapping[str,Any])->str: # names and values as a small table
     escape = markup.escape
     lines = ''.join(f'<tr><td>{escape(str(k))}</td><td><code>{escape(str(v))}</code></td></tr>\n'
@@ -581,16 +509,14 @@ def page(
             figures[caption] = show.save_picture(figure, Path(drawn)/f'{len(figures)}.png')
         for run in runs:
             versions = versions or _json(run/'card.json').get('versions') or {}
-            if any(len(x) > 1 for x,_ in _series(run, 'loss').values()):
-                keep(f'{run.name}: loss over the steps', phases(run))
+            steps, loss = column(run, 'loss') if (run/'steps.csv').exists() else ([], [])
+            if len(steps) > 1: # a short log is shown as it is
+                keep(f'{run.name}: loss over the steps', show.curves({'pretraining': (steps, loss)}, 'step',
+                    'loss', smooth=min(20, len(steps)//4)))
             figures |= {f'{run.name}: {f.stem}': f for f in sorted((run/'figures').glob('*.png'))}
         for r in rows:
             if r.get('confusion'):
                 keep(f'{r.get("run") or r["name"]}, {_protocol(r.get("protocol") or task_of(r))}: confusion',
                     confusion_figure(r['confusion'], r.get('classes')))
-        for metric in ('top1', 'r1'):
-            few = [r for r in rows if not _missing(r.get('share')) and not _missing(r.get(metric))]
-            if len({r['share'] for r in few}) > 1:
-                keep(f'{TABLE_COLUMNS[metric]} with few labels', few_label(few, metric))
         return html(summary(rows), figures, recipes, path or folder/'report.html', versions=versions,
             verdicts=read_verdicts(folder))

@@ -2,16 +2,8 @@
 
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
-import multiprocessing
-import os
-import re
-import shutil
-import signal
-import sys
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -27,8 +19,8 @@ from ..data.clips import TestClips, VideoCache
 from ..data.flow import extract_flow
 from ..data.manifest import Manifest, open_data, read
 from ..data.views import image_to_flow
-from ..methods.recipes import COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit
-from ..methods.recipes import to_dict
+from ..methods.recipes import (COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit,
+    to_dict)
 from ..names import did_you_mean
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
 from ..runs.evaluation import baselines, measure_probe, retrieve
@@ -59,8 +51,7 @@ def _submit(pool:ProcessPoolExecutor, task:Task)->Future[Any]:
     finally: signal.signal(signal.SIGINT, listens)
 
 def _logged_steps(run:Path)->int:
-    log = run/'steps.csv'
-    return max(0, len(log.read_bytes().splitlines())-1) if log.exists() else 0
+    return max(0, len(log.read_bytes().splitlines())-1) if (log := run/'steps.csv').exists() else 0
 
 def at_once(
     tasks:Mapping[str,Task], # the first that are ready are begun first; none stands before one of its `after`
@@ -102,7 +93,8 @@ def _silent(work:Callable, data:Path, machine:Machine, **given:Any)->Any: # a ta
     machine = replace(machine, progress=False, cache=_decoded(m.path, m.sha256))
     return work(data=data, machine=machine, **given)
 
-def _trained(recipe:Recipe, data:Path, machine:Machine, folder:Path, begin:Path|None, miner:Path|None)->Path:
+def _trained(recipe:Recipe, data:Path, machine:Machine, folder:Path, begin:Path|None=None,
+    miner:Path|None=None)->Path:
     pretrain(recipe, data, folder, (folder/'recipe.json').exists(), machine, init_from=begin, sampler=miner)
     if run_state(folder)!='finished': raise TrainError(f'{folder}: was stopped; the same command goes on')
     return folder
@@ -181,7 +173,7 @@ def _stages(method:str, setting:str, stages:int, ratio:float=.5, name:str='')->T
         replace(_TOY_COCLR, changes=cascade if stages > 1 else ()), setting)
 
 def _of(name:str, method:str, recipe:str, small:str|None, setting:str='', **changes:Any)->TableRow:
-    changed = tuple(changes.items()) # of a recipe and of its toy
+    changed = tuple(changes.items()) # of the recipe, and of its toy
     return TableRow(name, method, Run(recipe, changed), Run(small, changed) if small else None, setting)
 
 _MQ, _SIMCLR, _MQ_TOY = 'moquad-ucf101-r3d18', 'simclr-ucf101-r3d18', 'moquad-toy-rung3'
@@ -298,11 +290,10 @@ class Planned:
 
 def _step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine)->float:
     "Of one optimizer step here; of large networks on a CPU from a step with fewer videos."
-    learning, few = recipe.learning, 4
-    on_cpu = machine.place().type=='cpu' and recipe.backbone not in ('tiny', 'small')
-    if not on_cpu or learning.batch <= few: return seconds_per_step(recipe, manifest, machine, .5)
-    quick = override(recipe, batch=few, accumulate=1)
-    return seconds_per_step(quick, manifest, machine, .5)*learning.batch*learning.accumulate/few
+    videos, factor = recipe.learning.batch, 1.
+    if machine.place().type=='cpu' and recipe.backbone not in ('tiny', 'small') and videos > 4:
+        recipe, factor = override(recipe, batch=4, accumulate=1), videos*recipe.learning.accumulate/4
+    return seconds_per_step(recipe, manifest, machine, .5)*factor
 
 def plan_table(
     rows:Sequence[TableRow], small:bool, # on toy videos?
@@ -339,14 +330,6 @@ def _refuse_data(manifest:Manifest, recipe:Recipe)->None: # of another dataset
         f"{n['test']:,} test videos in split {split}, like {there or 'no published dataset'}; "
         f"and {recipe.name} was trained on {dataset}; name its manifest, or --data toy")
 
-def _refuse_changes(rows:Sequence[TableRow], small:bool, changes:Mapping[str,Any], seeds:Sequence[int])->None:
-    fields = {f for row in rows for r in row.needs(small) for f in flat_fields(r.made())}
-    for k in changes:
-        if k not in fields:
-            raise RecipeError(f'--set {k}: no recipe of this table has that field; {did_you_mean(k, fields)}')
-    if not seeds or len({*seeds})!=len(seeds): raise RecipeError(f"--seeds {' '.join(map(str, seeds))}: "
-        'name one or more, each once')
-
 def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # 'retrieval r1' -> percent
     row = retrieve(folder, data=data, machine=machine, walls=0)[0]
     recalls = {f'retrieval r{k}': 100*row[f'r{k}'] for k in (1, 5, 10)}
@@ -355,16 +338,15 @@ def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # '
 def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
 )->dict[str,float]: # 'finetune top1' -> percent
     "What the paper measured on this dataset, under its protocols."
-    values:dict[str,float] = {}
+    values, row = dict[str,float](), dict[str,Any]()
     for r in {(r.task, r.protocol): r for r in printed}.values():
         if r.task=='retrieval':
             row = retrieve(folder, r.protocol or 'clean', data=data, machine=machine, walls=0)[0]
         elif r.task in ('linear', 'finetune'):
             preset = r.protocol if r.protocol in TRAININGS else f'clean_{r.task}'
             out = folder.with_name(f'{folder.name}-{preset}')
-            tuned = finetune(folder, preset, out=out, resume=(out/'card.json').exists(), machine=machine)
-            if tuned is None: raise TrainError(f'{out}: was stopped; the same command goes on')
-            row = tuned
+            row = finetune(folder, preset, out=out, resume=(out/'card.json').exists(), machine=machine) or {}
+            if not row: raise TrainError(f'{out}: was stopped; the same command goes on')
         else: continue
         values |= {f'{r.task} {m.metric}': 100*row[m.metric] for m in printed if m.task==r.task
             and m.metric in row}
@@ -419,7 +401,11 @@ def reproduce(
         if not rows: raise RecipeError(f'{name}: asks what the toy videos do not have; name the data of its '
             'paper with --data, or choose another row')
         if lacking and machine.progress: print('not on the toy:', *lacking)
-    _refuse_changes(rows, small, changes or {}, seeds)
+    fields = {f for row in rows for r in row.needs(small) for f in flat_fields(r.made())}
+    if unknown := [k for k in changes or {} if k not in fields]: raise RecipeError(f'--set {unknown[0]}: no '
+        f'recipe of this table has that field; {did_you_mean(unknown[0], fields)}')
+    if not seeds or len({*seeds})!=len(seeds): raise RecipeError(f"--seeds {' '.join(map(str, seeds))}: "
+        'name one or more, each once')
     out = Path(out)/(f'toy-{key}' if small else key)
     with tempfile.TemporaryDirectory() as scratch: # a dry run writes nothing that stays
         home = Path(scratch) if dry else out
@@ -475,34 +461,19 @@ def _train_table(
 
 SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %',
     'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
-_WIDTHS = (25, 13, 27, *(max(len(h), 6) for h in [*SHOWN.values()][3:]))
 BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
     'infonce-toy-flow': ''} # recipe -> run that gives the first weights
 
-def print_new(rows:Iterable[Mapping[str,Any]], printed:set[tuple[str,...]])->None:
-    "Print the rows of results that are not printed yet, in columns whose width is known beforehand."
-    def line(cells):
-        padded = (c.ljust(w) if i < 3 else c.rjust(w) for i,(c,w) in enumerate(zip(cells, _WIDTHS)))
-        tqdm.write('  '.join(padded).rstrip())
-    for row in rows:
-        cells = [cell(c, row.get(c)) for c in SHOWN]
-        if tuple(cells[:3]) in printed: continue
-        if not printed: line(SHOWN.values())
-        printed.add(tuple(cells[:3]))
-        line(cells)
-
-def classes_figure(manifest:Manifest, flow:bool=False): # Figure
-    "A training video of each class: eight frames, 64 pixels wide; with its stored flow below it."
+def classes_figure(manifest:Manifest): # Figure
+    "A training video of each class, eight frames, 64 pixels wide, and below it its stored flow."
     first = {manifest.rows[i].label: i for i in reversed(manifest.select('train'))}
     names = [label for label in manifest.labels if label in first]
     clips = TestClips(manifest, [first[n] for n in names], clips=1, length=8, stride=2, size=64,
-        load=('clips', 'flow') if flow else ('clips',))
+        load=('clips', 'flow'))
     items = [clips[i] for i in range(len(names))]
-    frames = [c['clips'][0] for c in items]
-    if not flow: return show.strips(frames, names)
     flows = [image_to_flow(c['flow'][0]) for c in items] # (T, 2, H, W) pixels
     most = max((float(f.norm(dim=1).max()) for f in flows), default=0) or 1. # in full colour
-    return show.strips([x for clip,f in zip(frames, flows) for x in (clip, show.flow_colour(f, most))],
+    return show.strips([x for c,f in zip(items, flows) for x in (c['clips'][0], show.flow_colour(f, most))],
         [title for name in names for title in (name, 'flow')])
 
 def _untrained(recipe:Recipe, data:Path, machine:Machine)->list[dict[str,Any]]: # one row
@@ -519,14 +490,13 @@ def demo(
     progress:bool=True, # show bars
 )->list[dict[str,Any]]: # the rows of results.json
     "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
-    out, began, printed = Path(out), time.monotonic(), set[tuple[str,...]]()
+    out, began = Path(out), time.monotonic()
     changes, machine = dict(changes or {}) | {'seed': seed}, Machine('cpu', progress=False)
     phases = [r for _,r in cotraining_phases('coclr-toy', changes)]
     beside = {override_known(find(n), changes): start for n,start in BESIDE.items()}
     recipes = [*phases, *beside]
     data = toy.make(out/'toy', size, seed, progress=progress)
     floor = baselines(phases[0], read(data), which=('chance', 'histogram'), machine=machine)
-    print_new(floor, printed)
     extract_flow(data, 'dis', codec='small', progress=progress)
     manifest = read(data)
     # in the order of urgency: what fills the gaps comes last
@@ -535,7 +505,7 @@ def demo(
         tasks[task] = Task(partial(_silent, work, data=data, machine=machine, **given), (), after)
     def train(r, start=''):
         add(r.name, (start,) if start else (), _trained, recipe=r, folder=out/r.name,
-            begin=out/start if start else None, miner=None)
+            begin=out/start if start else None)
     alone = phases[:2] # InfoNCE on both views
     for r in alone: train(r)
     add('cotrained', tuple(tasks), cotrain, name='coclr-toy', out=out, changes=changes) # measures them, too
@@ -544,34 +514,31 @@ def demo(
     for name,r in compared.items(): add(name, (r.name,), retrieve, source=out/r.name)
     fresh = {f'{r.view}, untrained': r for r in (*alone, *(r for r,start in beside.items() if not start))}
     for name,r in fresh.items(): add(name, (), _untrained, recipe=r)
-    def rows_of(done, names): return [row for n in names for row in done.get(n, ())]
-    def look(done): # what is known by now; a phase when its miner is measured, too
-        print_new(rows_of(done, fresh), printed)
-        for f in (out/r.name/'results.json' for r in phases):
-            if f.exists(): print_new([row for row in read_json(f, 'a run') if 'mined' in row], printed)
-        print_new(rows_of(done, ('cotrained', *compared)), printed)
+    printed:list[dict[str,Any]] = []
+    def look(done): # rows as they become known; a task that trains returns its folder
+        for row in [row for rows in done.values() if isinstance(rows, list) for row in rows][len(printed):]:
+            tqdm.write(f"R@1 {cell('r1', row['r1']):>5} %  {row['name']}, {row['view']}")
+            printed.append(row)
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     results = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps,
         progress, look)
     _decoded.cache_clear() # where this process has done the work itself
-    rows = floor + rows_of(results, (*fresh, 'cotrained', *compared))
+    rows = floor + [row for name in (*fresh, 'cotrained', *compared) for row in results[name]]
     write_json(out/'results.json', rows)
     _demo_page(out, rows, manifest, phases, recipes)
     print('', table(rows, 'text', SHOWN), '', story(rows),
         f'{out/"report.html"}, {time.monotonic()-began:.0f} s in all', sep='\n')
     return rows
 
-def _demo_page(
-    out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest,
-    phases:Sequence[Recipe], recipes:Sequence[Recipe],
-)->None:
+def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases:Sequence[Recipe],
+    recipes:Sequence[Recipe])->None:
     "Write figures and report.html."
-    infonce = [r.name for r in recipes if r.name.startswith('infonce')]
     def curves(log): # a column of steps.csv
-        return show.curves({n: column(out/n, log) for n in infonce}, 'step', log, smooth=20)
+        return show.curves({r.name: column(out/r.name, log) for r in recipes if r.name.startswith('infonce')},
+            'step', log, smooth=20)
     pictures = (
-        ('classes', 'One video per class: only the motion tells them apart.', classes_figure(manifest)),
-        ('flow', 'The same videos and their stored optical flow.', classes_figure(manifest, flow=True)),
+        ('classes', 'One video per class: only the motion, below as stored optical flow, tells them apart.',
+            classes_figure(manifest)),
         ('loss', 'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).', curves('loss')),
         ('top1', 'Pretext accuracy: how often a query finds its own key first.', curves('top1')),
         ('phases', 'Co-training: how well each phase retrieves, and how many of the mined positives '
@@ -589,18 +556,15 @@ def story(
     rows:Sequence[dict[str,Any]], # of results.json
 )->str: # a paragraph
     "The table in words."
-    def of(name): return next(r['r1'] for r in rows if r['name']==name)
-    def by(method, view):
-        return next(r['r1'] for r in rows if r['method']==method and r['view'] in ('', view))
-    sentences = [f'Guessing finds a video of the same motion in {by("chance", ""):.1%} of cases, '
-        f'a colour histogram in {by("histogram", "rgb"):.1%}.']
+    def by(**row): return next(r['r1'] for r in rows if row.items() <= r.items())
+    sentences = [f'Guessing finds a video of the same motion in {by(method="chance"):.1%} of cases, '
+        f'a colour histogram in {by(method="histogram"):.1%}.']
     for view,words in (('flow', 'optical flow'), ('residual', 'frame differences'), ('rgb', 'frames')):
-        sentences.append(f'InfoNCE on {words} reaches {of(f"infonce-toy-{view}"):.1%} '
-            f'({by("random", view):.1%} before training).')
+        sentences.append(f'InfoNCE on {words} reaches {by(name=f"infonce-toy-{view}"):.1%} '
+            f'({by(method="random", view=view):.1%} before training).')
     coclr = {r['view']: r['r1'] for r in rows if r['method']=='coclr'} # of the last cycle
-    sentences.append(f'Frames that learn from what frame differences find alike (CoCLR) reach '
-        f'{coclr["rgb"]:.1%}, where InfoNCE comes to {of("infonce-toy-rgb-longer"):.1%} in as many steps, '
-        f'and labels in the place of the other view (UberNCE) to {of("ubernce-toy-rgb"):.1%}.')
-    sentences.append(f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} '
-        f'(frame differences alone {coclr["residual"]:.1%}).')
-    return ' '.join(sentences)
+    return ' '.join([*sentences, 'Frames that learn from what frame differences find alike (CoCLR) reach '
+        f'{coclr["rgb"]:.1%}, where InfoNCE comes to {by(name="infonce-toy-rgb-longer"):.1%} in as many '
+        f'steps, and labels in the place of the other view (UberNCE) to {by(name="ubernce-toy-rgb"):.1%}.',
+        f'Both streams of CoCLR together: {coclr["rgb+residual"]:.1%} '
+        f'(frame differences alone {coclr["residual"]:.1%}).'])
