@@ -140,7 +140,7 @@ def test_the_small_codec_keeps_its_word(place, whole):
         x, y = decode(whole/a.flow).int(), decode(place/b.flow).int()
         worst = max(worst, (x-y).abs().max().item())
         size.append((place/b.flow).stat().st_size/(whole/a.flow).stat().st_size)
-    assert worst <= flow.CODECS['small'].error and np.mean(size) < .95, (worst, size)
+    assert worst <= flow.CODEC_ERRORS['small'] and np.mean(size) < .95, (worst, size)
     assert not any(r.flow for r in manifest.read(place).rows), 'the other manifest was to stay as it was'
 
 

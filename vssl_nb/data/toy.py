@@ -8,23 +8,16 @@ __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADI
            'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'make']
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
-import math
-import multiprocessing
-import os
-import sys
-import threading
-import time
+import math, multiprocessing, os, sys, threading, time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor,as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict,dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
 import numpy as np
 from tqdm.auto import tqdm
-
-from .manifest import ManifestError,Row,claim_folder,write
-from .video import VideoError,encode,probe
+from .manifest import ManifestError, Row, claim_folder, write
+from .video import VideoError, encode, probe
 
 # %% ../../nbs/lessons/01_toy.ipynb #45ea2ef1
 MOTIONS = ('shake_x', 'shake_y', 'circle_cw', 'circle_ccw', 'spin', 'pulse', 'bounce', 'diagonal')
@@ -55,18 +48,15 @@ class Take:
     reach:float # radius of the sphere, in sides of the frame
     turn:int # +1 or -1: which way its fast dial turns
 
-def draw_take(
-    rng:np.random.Generator,
-)->Take:
+def draw_take(rng:np.random.Generator)->Take:
     "Settings, place, speed and amplitude of one take."
     dot,axis = rng.normal(size=(2, 3))
     slow = rng.choice((-1, 1), 4)/rng.uniform(*SLOW, 4)
     return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow,
-        rng.uniform(.5-WANDER, .5+WANDER, 2),
-                rng.uniform(*PERIOD), rng.uniform(*REACH), int(rng.choice((-1, 1))))
+        rng.uniform(.5-WANDER, .5+WANDER, 2), rng.uniform(*PERIOD), rng.uniform(*REACH),
+        int(rng.choice((-1, 1))))
 
-def rotate(
-    points:np.ndarray, # (..., 3)
+def rotate(points:np.ndarray, # (..., 3)
     axis:np.ndarray, # (3,) of length 1
     turns:np.ndarray, # (T,) broadcasts against the points
 )->np.ndarray: # (T, 3)
@@ -74,13 +64,10 @@ def rotate(
     a = 2*np.pi*np.asarray(turns)[:, None]
     return points*np.cos(a) + np.cross(axis, points)*np.sin(a) + axis*(points@axis)[..., None]*(1 - np.cos(a))
 
-# %% ../../nbs/lessons/01_toy.ipynb #be9da782
-def pose(
-    motion:str, # one of MOTIONS
+def pose(motion:str, # one of MOTIONS
     take:Take, # where and how fast, of one source
     t:np.ndarray, # (T,) frame numbers
-)->tuple[np.ndarray,np.ndarray,
-    np.ndarray]: # (T, 2) x and y, sides of the frame; (T,) angle, rad; (T,) size, factor
+)->tuple[np.ndarray,np.ndarray,np.ndarray]: # (T, 2) x, y, sides of the frame; (T,) rad; (T,) factor of size
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
     if motion not in MOTIONS: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
     fast = t/take.period
@@ -93,8 +80,7 @@ def pose(
     return place, 2*np.pi*angle, np.exp(SWELL*np.sin(2*np.pi*size))
 
 # %% ../../nbs/lessons/01_toy.ipynb #282ce506
-def outline(
-    shape:str, # one of SHAPES
+def outline(shape:str, # one of SHAPES
     u:np.ndarray, # (...) across, in radii of the sprite
     v:np.ndarray, # (...) along
 )->np.ndarray: # (...) distance to the edge in radii, negative inside
@@ -109,32 +95,26 @@ def outline(
 @dataclass(frozen=True)
 class Sprite:
     "What moves."
-    shape:str
+    shape:str # one of SHAPES
     radius:float # in sides of the frame
     colours:np.ndarray # (2, 3) the two colours of its stripes, 0-255
     stripes:float # cycles per radius
     slant:float # direction of the stripes on the sprite, in radians
 
-# %% ../../nbs/lessons/01_toy.ipynb #fbf348bc
-def tint(
-    level:float, # mean of the three channels, 0-255
+def tint(level:float, # mean of the three channels, 0-255
     strength:float, # how far the channels part from it
     hue:float, # in turns
 )->np.ndarray: # (3,)
     "A colour by lightness, colourfulness and hue."
     return level + strength*np.cos(2*np.pi*(hue - np.arange(3)/3))
 
-def draw_sprite(
-    rng:np.random.Generator,
-    size:float=1., # factor of the radius
-)->Sprite:
+def draw_sprite(rng:np.random.Generator, size:float=1.)->Sprite: # factor of the radius
     "Shape, size, colours and texture of a sprite; a dark and a bright end show how it is turned."
     shape,hue = str(rng.choice(SHAPES)),rng.random()
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
     return Sprite(shape, size*rng.uniform(*RADIUS), colours, rng.uniform(.22, .38), 2*np.pi*rng.random())
 
-def scenery(
-    rng:np.random.Generator,
+def scenery(rng:np.random.Generator,
     size:int, # side in pixels
     contrast:float=.25, # of the pattern, see `video`
     kind:float|None=None, # 0-1: sets hue and orientation together; None = both drawn
@@ -142,10 +122,8 @@ def scenery(
     "A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is high."
     level,hue,way = rng.uniform(70, 150),rng.random(),rng.random()/2
     if kind is not None: hue,way = kind,kind/2
-    count = 4 + round(24*max(0, contrast - .25))
-    grid = 2*np.pi*np.arange(size)/size
-    pattern = np.zeros((size, size))
-    for i in range(count):
+    grid,pattern = 2*np.pi*np.arange(size)/size,np.zeros((size, size))
+    for i in range(4 + round(24*max(0, contrast - .25))):
         far,bend = rng.uniform(1, 3.2) + (i >= 4)*rng.uniform(0, size/6),rng.normal(0, .06)
         start,weight = 2*np.pi*rng.random(),rng.uniform(.5, 1)
         kx,ky = np.rint(far*np.cos(2*np.pi*(way+bend))),np.rint(far*np.sin(2*np.pi*(way+bend)))
@@ -153,9 +131,7 @@ def scenery(
     pattern *= 127.5*contrast/max(abs(pattern).max(), 1e-6)
     return np.clip(tint(level, 25, hue) + pattern[..., None], 0, 255)
 
-# %% ../../nbs/lessons/01_toy.ipynb #ddef42e7
-def shift(
-    picture:np.ndarray, # (S, S, C) float, periodic
+def shift(picture:np.ndarray, # (S, S, C) float, periodic
     by:np.ndarray, # (T, 2) x and y in pixels, fractions allowed
 )->np.ndarray: # (T, S, S, C)
     "The same periodic picture, moved: exact for whole pixels, smooth between them."
@@ -165,8 +141,7 @@ def shift(
         + by[:, None, None, 1:]*k[None, :, None, None]))
     return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1))*turn, axes=(1, 2)).real
 
-def paint(
-    frames:np.ndarray, # (T, S, S, 3) float, drawn over in place
+def paint(frames:np.ndarray, # (T, S, S, 3) float, drawn over in place
     sprite:Sprite,
     place:np.ndarray, # (T, 2) x and y of its centre, in sides of the frame; wraps around
     angle:np.ndarray, # (T,) radians
@@ -187,16 +162,13 @@ def paint(
     t,i,j = np.arange(T)[:, None, None],pixel[:, :, None, 1] % S,pixel[:, None, :, 0] % S
     frames[t, i, j] += cover*(colour - frames[t, i, j])
 
-def _rng(what:int, seed:int|Sequence[int], *more:int,
-)->np.random.Generator: # one stream per purpose, source and take
+def _rng(purpose:int, seed:int|Sequence[int], *more:int)->np.random.Generator: # a stream each, also per take
     seed = [seed] if isinstance(seed, int) else list(seed)
     if min(seed) < 0: raise ValueError(f'a seed is 0 or larger, not {seed}')
-    # a list that ends in 0 would seed like the shorter one
-    return np.random.default_rng([what, len(seed), *seed, *more, 1])
+    return np.random.default_rng([purpose, len(seed), *seed, *more, 1]) # a 0 at the end would change nothing
 
 # %% ../../nbs/lessons/01_toy.ipynb #436ae511
-def video(
-    motion:str, # one of MOTIONS: the class
+def video(motion:str, # one of MOTIONS: the class
     seed:int|Sequence[int], # the source: same seed = same background and sprite
     take:int=0, # another take of the source: other place, phase, speed, amplitude
     frames:int=32, # T
@@ -238,22 +210,21 @@ DRAWING = 1 # raised whenever the same settings would give other frames
 FPS = 25. # frames per second of the files
 DEFAULTS = dict(contrast=.25, bias=0., drift=0., distractors=0)
 
-def plan_toy(
-    settings:dict, # as `make` stores them in toy.json
+def plan_toy(settings:dict, # as `make` stores them in toy.json
 )->list[tuple[Row,dict]]: # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     size,seed,jobs = Size(**settings['shape']),settings['seed'],[]
     # so that other settings give other names, and another sha256 of the manifest
-    made = (f's{seed}' + ''.join(f'{short}{settings[k]:g}' for k,short in zip(DEFAULTS, ('c', 'b', 'd', 'x'))
-        if settings[k] != DEFAULTS[k]))
+    made = f's{seed}' + ''.join(f'{short}{settings[k]:g}' for k,short in zip(DEFAULTS, 'cbdx')
+        if settings[k] != DEFAULTS[k])
     look = {k:settings[k] for k in ('contrast', 'drift', 'distractors')}
     for c,motion in enumerate(MOTIONS):
         for g in range(size.sources):
             tests = [g % FOLDS == (0 if settings['bias'] else k) for k in range(3)]
             parts = ['test' if test else 'train' for test in tests]
             rng = _rng(5, (seed, c, g))
-            tied = ((c + rng.uniform(.25, .75))/len(MOTIONS) if rng.random() < settings['bias']
-                and not tests[0] else None)
+            biased = rng.random() < settings['bias'] and not tests[0]
+            tied = (c + rng.uniform(.25, .75))/len(MOTIONS) if biased else None
             for take in range(size.takes):
                 name = f'{motion}/{made}g{g+1:03}'
                 row = Row(f'{name}_t{take+1:02}.mp4', motion, name, parts[0], parts[1], parts[2],
@@ -275,8 +246,7 @@ def _leave_with(parent:int)->None: # a worker ends when its parent is gone, kill
     threading.Thread(target=watch, daemon=True).start()
 
 def _write_videos(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None:
-    bar = tqdm(total=len(jobs), desc='toy videos', unit='video', disable=not progress)
-    with bar:
+    with tqdm(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
         if workers == 1:
             for job in jobs: _write_video(*job); bar.update()
             return
@@ -288,23 +258,7 @@ def _write_videos(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None
                 one.result(); bar.update()
         finally: pool.shutdown(cancel_futures=True)
 
-# %% ../../nbs/lessons/01_toy.ipynb #2f69e3b2
-def _check(seed, contrast, bias, drift, distractors, workers,
-)->None: # every argument of `make` that is a number
-    for name,value,ok,want in (
-        ('seed', seed, isinstance(seed, int) and seed >= 0, 'is a whole number, 0 or larger'),
-        ('contrast', contrast, math.isfinite(contrast) and contrast >= 0, 'is 0 or larger'),
-        ('bias', bias, 0 <= bias <= 1, 'is a probability, between 0 and 1'),
-        ('drift', drift, math.isfinite(drift), 'is a number of pixels per frame'),
-        ('distractors', distractors, isinstance(distractors, int) and distractors >= 0, 'is a whole number, '
-            '0 or larger'),
-        ('workers', workers, workers is None or workers >= 1, 'is a number of processes, at least 1'),
-    ):
-        if not ok: raise ToyError(f'{name}={value}: {name} {want}')
-
-# %% ../../nbs/lessons/01_toy.ipynb #b5c33d55
-def make(
-    folder:str|Path, # new, empty, or one that an earlier call with the same settings began
+def make(folder:str|Path, # new, empty, or one that an earlier call with the same settings began
     size:str='tiny', # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
     seed:int=0, # another seed gives other sources
     contrast:float|None=None, # of the background, see `video`; None = .25
@@ -317,7 +271,15 @@ def make(
     "Write a toy dataset; a call that was killed goes on where it stopped. `ToyError`."
     if size not in SIZES: raise ToyError(f'unknown size {size!r}; there are {", ".join(SIZES)}')
     folder,contrast = Path(folder),DEFAULTS['contrast'] if contrast is None else contrast
-    _check(seed, contrast, bias, drift, distractors, workers)
+    for name,value,ok,kind in (
+        ('seed', seed, isinstance(seed, int) and seed >= 0, 'a whole number, 0 or larger'),
+        ('contrast', contrast, math.isfinite(contrast) and contrast >= 0, '0 or larger'),
+        ('bias', bias, 0 <= bias <= 1, 'a probability, between 0 and 1'),
+        ('drift', drift, math.isfinite(drift), 'a number of pixels per frame'),
+        ('distractors', distractors, isinstance(distractors, int) and distractors >= 0,
+            'a whole number, 0 or larger'),
+        ('workers', workers, workers is None or workers >= 1, 'a number of processes, at least 1')):
+        if not ok: raise ToyError(f'{name}={value}: {name} is {kind}')
     settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed,
         contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
     jobs,manifest = plan_toy(settings),folder/'manifest.csv'

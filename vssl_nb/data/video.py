@@ -7,11 +7,7 @@ __all__ = ['Keyframes', 'VideoError', 'write_frames', 'encode', 'lmdb_entries', 
            'iter_frames', 'transcode']
 
 # %% ../../nbs/library/video.ipynb #5627c7c1
-import io
-import math
-import os
-import stat
-import threading
+import io, math, os, stat, threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -20,32 +16,23 @@ from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import av
-import lmdb
-import msgpack
+import av, lmdb, msgpack, torch
 import numpy as np
-import torch
 import torch.nn.functional as F
 from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
 
-# %% ../../nbs/library/video.ipynb #1c247b1c
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
-    def __init__(self,
-        path:Any, # the file
-        reason:str, # what is wrong, and what to do where something can be done
-    ):
-        # both arguments, so that it survives pickling on its way out of a worker
-        super().__init__(path, reason)
+    def __init__(self, path:Any, reason:str): # the file; what is wrong, and the remedy where there is one
+        super().__init__(path, reason) # both, so that it survives pickling on its way out of a worker
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
 
 # %% ../../nbs/library/video.ipynb #014cd34e
-# older PyAV has no such argument and converts in one thread anyway
+# PyAV 16 has no such argument and converts in one thread anyway
 _ONE_THREAD:dict[str, Any] = {'threads': 1} if int(av.__version__.split('.')[0]) >= 17 else {}
 
 def _why(e:Exception)->str: return getattr(e, 'strerror', None) or str(e) or type(e).__name__
@@ -74,12 +61,10 @@ def _whole(path:Path)->Iterator[Path]:
         raise VideoError(path, f'cannot be written ({_why(e)})') from None
     finally: part.unlink(missing_ok=True)
 
-def write_frames(
-    path:Path, # file to write; the suffix chooses the container
+def write_frames(path:Path, # file to write; the suffix chooses the container
     frames:Iterator[np.ndarray], # (H, W, 3) uint8 RGB
     fps:float, # frames per second
-    codec:str, # FFmpeg's name of the encoder
-    options:Mapping[str, str], # of the encoder
+    codec:str, options:Mapping[str, str], # FFmpeg's name of the encoder, and its options
     pixels:str='yuv420p', # or 'rgb24': nothing is converted
 )->int: # frames written
     "Encode frames in one thread, so that the same frames give the same bytes. What PyAV raises."
@@ -98,12 +83,11 @@ def write_frames(
         container.mux(stream.encode())
     return n
 
-# x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
 def _options(crf:int, gop:int|None, **more:str)->dict[str, str]:
+    # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
     return {'crf': str(crf), 'mbtree': '0', **({'g': str(gop)} if gop else {}), **more}
 
-def encode(
-    path:str|os.PathLike, # file to write; the suffix chooses the container
+def encode(path:str|os.PathLike, # file to write; the suffix chooses the container
     frames:Any, # (T, H, W, 3) uint8 RGB, array or tensor, H and W even
     fps:float=25., # frames per second
     crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst
@@ -122,7 +106,7 @@ def encode(
     with _whole(path) as part: write_frames(part, iter(x), fps, codec, _options(crf, gop))
     return path
 
-# %% ../../nbs/library/video.ipynb #9257d350
+# %% ../../nbs/library/video.ipynb #97836256
 def _check_file(path):
     "Refuse what is not a readable file with something in it."
     try: info = os.stat(path)
@@ -187,8 +171,7 @@ def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
     n,first,why = 0,None,''
     try:
         for packet in container.demux() if seen else container.demux(stream):
-            # `packet.stream_index` is 0 in the last packet of every stream
-            decoded = not seen or packet.stream.index == stream.index
+            decoded = not seen or packet.stream.index == stream.index # `stream_index` is 0 in the last packet
             if seen: seen.add(packet, decoded)
             for frame in packet.decode() if decoded else ():
                 if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
@@ -229,8 +212,7 @@ def _value(folder, key:str)->bytes:
         raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
     return value
 
-def lmdb_entries(
-    folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
+def lmdb_entries(folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
 )->dict[str,tuple[str,int]]: # name, `Class/video` -> (entry, frames as the file lists them)
     "The videos of a released LMDB. `VideoError`."
     try:
@@ -242,8 +224,8 @@ def lmdb_entries(
         raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: '
             f'{str(e)[:80]})') from None
 
-def _entry_frames(path, need:set[int]|None,
-)->Generator[tuple[int, Any], None, None]: # number, (H, W, 3) uint8; None for a frame that is not needed
+def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]:
+    "Number and (H, W, 3) uint8 of each frame of an entry; None for a frame that is not needed."
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31-1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
@@ -257,7 +239,6 @@ def _entry_frames(path, need:set[int]|None,
     except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
         raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
 
-# %% ../../nbs/library/video.ipynb #97836256
 @dataclass(frozen=True)
 class Probe:
     "What one full decode of a file tells."
@@ -268,10 +249,8 @@ class Probe:
     declared:int # frames the file says it has; 0 where it does not say
     codec:str # FFmpeg's name of the codec
     rotation:int # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
-    # (frame number, pts) from which decoding can start; the pts is a label, not a time
-    keyframes:tuple[tuple[int, int], ...]
-    # what is wrong in an otherwise readable file, as a sentence without its subject; '' where nothing is
-    damage:str=''
+    keyframes:tuple[tuple[int, int], ...] # (frame number, pts), where decoding can start; pts is but a label
+    damage:str='' # what is wrong in an otherwise readable file, a sentence without subject; '' for nothing
 
 def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float)->str: # '' for none
     "Compare what a file declares with what is in it."
@@ -281,16 +260,14 @@ def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duratio
     elif stored < declared: damage.append(f'holds {stored} of the {declared} frames it declares')
     elif declared and (lost := seen.pictures-seen.blank-frames) > 0:
         damage.append(f'holds frames that do not decode ({lost})')
-    # Matroska counts no frames but knows how long it should be
-    early = 'matroska' in kind and duration-seen.end > max(.25, .02*duration)
-    if early: damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
+    if 'matroska' in kind and duration-seen.end > max(.25, .02*duration): # counts no frames, knows its length
+        damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
     if corrupt or seen.broken: damage.append(f'has damaged frames ({max(corrupt, seen.broken)})')
     return ', '.join(damage)
 
 def _rotation(frame)->int: return round(frame.rotation/90)%4*90
 
-def probe(
-    path:str|os.PathLike, # a video file, or an entry of a released LMDB
+def probe(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Probe: # of its first video stream
     "Decode a whole file once: what is really in it. `VideoError`."
     if _is_entry(path): # a list of pictures has no frame rate, and each of them is a keyframe
@@ -302,13 +279,13 @@ def probe(
         for n,frame in enumerate(_frames(path, container, stream, seen)):
             corrupt += frame.is_corrupt
             if frame.key_frame and frame.pts is not None: keys.append((n, frame.pts))
-        fps,declared,codec = (stream.average_rate or stream.guessed_rate or 0, stream.frames,
-            stream.codec.canonical_name)
+        fps,declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
+        codec = stream.codec.canonical_name
         damage = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
     # a damaged file is decoded from its start: what is invented for lost data depends on what came before
     if damage: keys = keys[:1]
-    w,h,turn = frame.width,frame.height,_rotation(frame)
-    if turn%180: w,h = h,w
+    turn = _rotation(frame)
+    w,h = (frame.height, frame.width) if turn%180 else (frame.width, frame.height)
     return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), damage)
 
 # %% ../../nbs/library/video.ipynb #55b35f87
@@ -325,8 +302,7 @@ def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
     return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
 
 # %% ../../nbs/library/video.ipynb #abcc2a98
-def crop_resize(
-    frames:Tensor, # (T, H, W, 3) uint8, on the CPU
+def crop_resize(frames:Tensor, # (T, H, W, 3) uint8, on the CPU
     box:Sequence[int]|None=None, # (top, left, height, width) px of what to keep; None keeps all
     size:Sequence[int]|None=None, # (height, width) px to scale to; None keeps the size
 )->Tensor: # (T, h, w, 3) uint8
@@ -343,8 +319,7 @@ def crop_resize(
         raise ValueError(f'the size {tuple(size)} is not a height and a width of at least 1')
     h,w = (int(v) for v in size)
     if (h, w) == tuple(frames.shape[1:3]): return frames
-    # the memory stays as it is: torch has a fast path for bytes laid out like this
-    x = frames.permute(0, 3, 1, 2)
+    x = frames.permute(0, 3, 1, 2) # torch has a fast path for bytes laid out like this
     return F.interpolate(x, (h, w), mode='bilinear', antialias=True, align_corners=False).permute(0, 2, 3, 1)
 
 # %% ../../nbs/library/video.ipynb #0e5fe0ff
@@ -360,8 +335,8 @@ def _runs(need:Sequence[int], marks:Sequence[int])->list[tuple[int, int]]: # fir
         else: runs[-1] = (runs[-1][0], n)
     return [run for run in runs if run[1] >= 0]
 
-def _jump(path, container, stream, to:int, labels:dict[int, int],
-)->Iterator[tuple[int, Any]]|None: # (number, frame) from a keyframe at or before `to` on; None where it fails
+def _jump(path, container, stream, to:int, labels:dict[int, int])->Iterator[tuple[int, Any]]|None:
+    "(number, frame) from a keyframe at or before `to` on; None where it fails."
     try:
         container.seek(next(pts for pts,n in labels.items() if n == to), stream=stream)
         rest = _frames(path, container, stream)
@@ -370,8 +345,7 @@ def _jump(path, container, stream, to:int, labels:dict[int, int],
     number = labels.get(head.pts) if head.key_frame else None
     return None if number is None or number > to else enumerate(chain([head], rest), number)
 
-def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int,
-)->Generator[tuple[int, Any], None, None]:
+def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int)->Generator:
     "(number, frame) of the frames `need`, of all for None, and of those decoded on the way."
     labels = {pts: n for n,pts in keys} # two frames with one label: no telling where a jump would lead
     runs = _runs(need, [n for n,_ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
@@ -386,8 +360,7 @@ def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int,
         else: return
     with _open(path, threads) as (container, stream): yield from enumerate(_frames(path, container, stream))
 
-def decode(
-    path:str|os.PathLike, # a video file, or an entry of a released LMDB
+def decode(path:str|os.PathLike, # a video file, or an entry of a released LMDB
     index:Any=None, # (T,) frame numbers in any order, repeats allowed; None is all of them
     seek:Probe|Keyframes|None=None, # from `probe` of the same file, or its keyframes: jump to them
     threads:int=1, # of the decoder
@@ -405,26 +378,24 @@ def decode(
 def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (len(need), H, W, 3), ascending
     got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
     entry,missing,room = _is_entry(path),next(left, None),None
-    with closing(_entry_frames(path, set(need) if need else None) if entry else _numbered(path, need, keys,
-        threads)) as numbered:
+    wanted = set(need) if need else None
+    source = _entry_frames(path, wanted) if entry else _numbered(path, need, keys, threads)
+    with closing(source) as numbered:
         for n,frame in numbered:
-            # the next one that is still missing: after a jump that failed, all come again
-            if need is not None and n != missing: continue
+            if need is not None and n != missing: continue # after a jump that failed, all come again
             x = frame if entry else _rgb(frame, reformatter)
             if got and x.shape != got[0].shape:
                 raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after '
                     f'one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again')
             if need is not None and room is None: room = np.empty((len(need), *x.shape), np.uint8)
-            # copied to its place while it is warm
-            if room is not None: room[len(got)] = x
+            if room is not None: room[len(got)] = x # copied to its place while it is warm
             got.append(x.copy() if room is None else room[len(got)])
             if need is not None and (missing := next(left, None)) is None: break
     if missing is None: return torch.from_numpy(np.stack(got) if room is None else room)
     if keys and not entry: return _pick(path, need, (), threads)
     raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
-def iter_frames(
-    path:str|os.PathLike, # a video file, or an entry of a released LMDB
+def iter_frames(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
     reformatter = VideoReformatter()
@@ -438,15 +409,13 @@ def _copy_size(H:int, W:int, short_side:int|None)->tuple[int, int]: # even, not 
     return h,w
 
 def _copy_frames(path, short_side:int|None)->Iterator[np.ndarray]: # (h, w, 3) uint8
-    for frame in iter_frames(path):
-        x = torch.from_numpy(frame)[None]
-        h,w = _copy_size(x.shape[1], x.shape[2], short_side)
-        # an odd size that is not scaled loses its last row or column
-        if (h, w) == (x.shape[1]//2*2, x.shape[2]//2*2): x = x[:, :h, :w]
-        yield crop_resize(x, None, (h, w))[0].numpy()
+    for x in iter_frames(path):
+        H,W = x.shape[:2]
+        h,w = _copy_size(H, W, short_side)
+        if (h, w) == (H//2*2, W//2*2): x = x[:h, :w] # odd, not scaled: the last row or column goes
+        yield crop_resize(torch.from_numpy(x)[None], None, (h, w))[0].numpy()
 
-def transcode(
-    path:str|os.PathLike, # a video file
+def transcode(path:str|os.PathLike, # a video file
     out:str|os.PathLike, # file to write; the suffix chooses the container
     short_side:int|None=None, # px of the shorter side, made even, never enlarged; None keeps the size
     crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst

@@ -6,25 +6,26 @@
 __all__ = ['RESIDUALS', 'tvl1', 'tvl1_live', 'FLOW_BOUND', 'frame_residual', 'gradient', 'warp', 'forward_gradient', 'divergence', 'median5', 'can_compile', 'in_chunks', 'TVL1', 'quantise_flow', 'dequantise_flow', 'flow_to_image', 'image_to_flow', 'VIEWS', 'FLOW_FLIPS', 'FLOW_COLOURS', 'OPTIONS', 'LIVE_PIXELS', 'from_streams', 'rgb_view', 'residual_view', 'flow_view', 'flow_u_view', 'flow_v_view', 'View', 'find_view', 'streams', 'Views', 'negate_u', 'live_flow']
 
 # %% ../../nbs/lessons/02_motion.ipynb #0cc8d9f9
-import logging
+import inspect, logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from itertools import product
 from typing import Any
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from .clips import one_of
+from vssl_nb.data.clips import (IMAGENET_MEAN, IMAGENET_STD, STREAMS, apply, find_augmentation, normalise,
+    one_of, send_to)
+from ..names import did_you_mean, resolve
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
 RESIDUALS = ('plain', 'rescaled', 'wrapped')
 
-def frame_residual(
-    x:Tensor, # (..., 3, T, H, W) float in [0,1]
+def frame_residual(x:Tensor, # (..., 3, T, H, W) float in [0,1]
     form:str='plain', # 'plain', 'rescaled', or 'wrapped' (IIC, b11)
 )->Tensor: # same shape; plain in [-1,1], the others in [0,1]
     "The difference of neighbouring frames."
@@ -38,15 +39,13 @@ def frame_residual(
     return d.add_(1).div_(2) if form=='rescaled' else d
 
 # %% ../../nbs/lessons/02_motion.ipynb #4beab3bc
-def gradient(
-    x:Tensor, # (N, H, W) grey frames
+def gradient(x:Tensor, # (N, H, W) grey frames
 )->Tensor: # (N, 2, H, W) change per px to the right, and down
     "Central differences, with the border repeated."
     p = F.pad(x[:,None], (1,1,1,1), mode='replicate')[:,0]
     return torch.stack([p[:,1:-1,2:]-p[:,1:-1,:-2], p[:,2:,1:-1]-p[:,:-2,1:-1]], 1)/2
 
-def warp(
-    x:Tensor, # (N, C, H, W)
+def warp(x:Tensor, # (N, C, H, W)
     u:Tensor, # (N, 2, H, W) px: to the right, down
 )->Tensor: # (N, C, H, W), `x` read at each pixel's place plus `u`
     "Pull a picture back by a flow: bicubic (A = -0.75), 0 outside."
@@ -59,8 +58,7 @@ def warp(
         align_corners=True)
 
 # %% ../../nbs/lessons/02_motion.ipynb #4600fc4e
-def forward_gradient(
-    u:Tensor, # (N, C, H, W)
+def forward_gradient(u:Tensor, # (N, C, H, W)
 )->Tensor: # (N, C, 2, H, W) difference to the right neighbour and to the one below, 0 at the border
     "Forward differences."
     return torch.stack([F.pad(u[...,1:]-u[...,:-1], (0,1)), F.pad(u[...,1:,:]-u[...,:-1,:], (0,0,0,1))], 2)
@@ -73,12 +71,10 @@ def divergence(
     return x - F.pad(x[...,:-1], (1,0)) + y - F.pad(y[...,:-1,:], (0,0,1,0))
 
 # %% ../../nbs/lessons/02_motion.ipynb #11674f87
-# (N,3,H,W) second frame and its gradient, (N,H,W), (N,2,H,W) -> g (N,2,H,W), r and 1/|g|² (N,1,H,W)
-def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]:
-    "The data term around the flow `u`."
+def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]: # g (N,2,H,W), r, 1/|g|²
+    "The data term around the flow `u` (N,2,H,W); `stack` (N,3,H,W) is the second frame and its gradient."
     w = warp(stack, u)
-    # always laid out alike, so that it is compiled once
-    g = w[:,1:].clone(memory_format=torch.contiguous_format)
+    g = w[:,1:].clone(memory_format=torch.contiguous_format) # always laid out alike: it is compiled once
     # where nothing can be seen g is 0, and so is the step
     return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12)
 
@@ -107,8 +103,7 @@ def _batcher(n:int)->list[tuple[int,int]]: # pairs (i, j), i < j: put the smalle
         p //= 2
     return pairs
 
-# (i, j, is the minimum needed, is the maximum needed)
-def _median_of_columns()->list[tuple[int,int,bool,bool]]:
+def _median_of_columns()->list[tuple[int,int,bool,bool]]: # i, j, is the minimum needed, is the maximum needed
     "What is left to compare for the median of five sorted columns of five."
     wires = np.array([sum(c, ()) for c in product([(0,)*(5-k)+(1,)*k for k in range(6)], repeat=5)],
         bool).T.copy()
@@ -122,7 +117,6 @@ def _median_of_columns()->list[tuple[int,int,bool,bool]]:
 
 _SORT, _MEDIAN = _batcher(5), _median_of_columns()
 
-# %% ../../nbs/lessons/02_motion.ipynb #26d68fe9
 def _columns(x:Tensor)->Tensor: # (..., H+4, W) -> (5, ..., H, W), ascending
     "Sort the five neighbours above one another."
     w = [x[...,i:i+x.shape[-2]-4,:] for i in range(5)]
@@ -138,22 +132,20 @@ def _middle(x:Tensor)->Tensor: # (5, ..., H, W+4) sorted columns -> (..., H, W)
         if high: w[j] = torch.maximum(a, b)
     return w[12]
 
-def median5(
-    x:Tensor, # (N, C, H, W)
+def median5(x:Tensor, # (N, C, H, W)
 )->Tensor: # same shape
     "The median of 5 × 5 neighbours, with the border repeated."
     return _middle(_columns(F.pad(x, (2,2,2,2), mode='replicate')))
 
 # %% ../../nbs/lessons/02_motion.ipynb #a9c8e90c
-# for each of m places: the two of n it lies between, and how far on
 def _lines(n:int, m:int, scale:float, device)->tuple[Tensor,Tensor,Tensor]:
+    "For each of m places: the two of n it lies between, and how far on."
     at = (torch.arange(m, dtype=torch.float64, device=device)+.5)*scale - .5
     low = at.floor().long()
     return low.clamp(0, n-1), (low+1).clamp(0, n-1), (at-low).float()
 
-# (..., H, W) -> (..., h, w); `scale` = old pixels per new one, where it is not exactly the ratio of the sizes
-def _resize(x:Tensor, h:int, w:int, scale:float|None=None)->Tensor:
-    "Bilinear without antialiasing, as OpenCV's INTER_LINEAR."
+def _resize(x:Tensor, h:int, w:int, scale:float|None=None)->Tensor: # (..., H, W) -> (..., h, w)
+    "As OpenCV's INTER_LINEAR; `scale`: old pixels per new one, where that is not the ratio of the sizes."
     i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2]/h, x.device)
     x = torch.lerp(x[...,i,:], x[...,j,:], f[:,None])
     i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1]/w, x.device)
@@ -171,15 +163,11 @@ def _pyramid(x:Tensor, scales:int, factor:float)->list[Tensor]: # (N, H, W) -> f
 _log = logging.getLogger(__name__)
 
 @cache
-def _parts(compiled:bool)->tuple[Any,Any,Any]: # step, columns, middle
-    if not compiled: return _step, _columns, _middle
-    return torch.compile(_step, dynamic=True), torch.compile(_columns, dynamic=True), torch.compile(_middle,
-        dynamic=True)
+def _parts(compiled:bool)->tuple[Any,...]: # step, columns, middle
+    return tuple(torch.compile(f, dynamic=True) if compiled else f for f in (_step, _columns, _middle))
 
 @cache
-def can_compile(
-    kind:str, # of device: 'cpu' or 'cuda'
-)->bool:
+def can_compile(kind:str)->bool: # of device: 'cpu' or 'cuda'
     "Does `torch.compile` work there? Tried once; where not, said once."
     try: return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
     except Exception as e:
@@ -187,7 +175,6 @@ def can_compile(
             'uncompiled', type(e).__name__)
     return False
 
-# %% ../../nbs/lessons/02_motion.ipynb #7b557851
 def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given -> (N, H, W) float, 0 to 255
     for name,x in (('first', a), ('second', b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
@@ -200,32 +187,28 @@ def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given 
         raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs "
             "of one size.")
     a, b = a[:,0], b[:,0]
-    # any byte will do, and a GPU need not be asked
-    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float()
+    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float() # any byte will do: a GPU need not wait
     a, b = (x.float() if x.dtype==torch.uint8 else x.float()*255 for x in (a, b))
     known = (a.isfinite()&b.isfinite()).all(-1).all(-1)[:,None,None]
-    # nothing can be said about a frame that holds NaN: no motion
-    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.)
+    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.) # no motion in a frame that holds NaN
     if a.device.type!='cpu' or not len(a): return a, b # looking would make the CPU wait
     if max(a.max(), b.max()) > 255.5 or min(a.min(), b.min()) < -.5:
         raise ValueError("the frames are floats outside [0,1]; divide them by 255, or give uint8.")
     return a, b
 
-# %% ../../nbs/lessons/02_motion.ipynb #5e261ac7
-def in_chunks(
-    f:Callable[[Tensor,Tensor],Tensor], # of two tensors with the same leading dimension
+def in_chunks(f:Callable[[Tensor,Tensor],Tensor], # of two tensors with the same leading dimension
     a:Tensor, b:Tensor, # (N, ...)
     n:int, # rows at a time
 )->Tensor: # (N, ...)
     "`f` of a few rows at a time; where the memory of the GPU is too small, of half as many (said once)."
     i, out = 0, []
     while i < len(a):
-        try: out.append(f(a[i:i+n], b[i:i+n]))
-        except torch.OutOfMemoryError:
-            if n == 1: raise
-        else:
+        try:
+            out.append(f(a[i:i+n], b[i:i+n]))
             i += n
             continue
+        except torch.OutOfMemoryError:
+            if n == 1: raise
         n = min(n, len(a)-i)//2 or 1 # outside the handler, whose traceback would keep the memory
         _say_smaller(n)
     return torch.cat(out)
@@ -235,8 +218,8 @@ def _say_smaller(n:int):
     _log.warning('the GPU has too little memory for such chunks; going on with %d pairs at a time', n)
 
 # %% ../../nbs/lessons/02_motion.ipynb #75ff683c
-# the whole chunk, with what `rows` have reached
 def _freeze(u:Tensor, p:Tensor, rows:Tensor|None, into:tuple[Tensor,Tensor])->tuple[Tensor,Tensor]:
+    "The whole chunk, with what `rows` have reached."
     if rows is None: return u, p
     into[0][rows], into[1][rows] = u, p
     return into
@@ -246,12 +229,12 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->t
     step, columns, middle = parts
     whole, rows, moving = (u, p), None, torch.ones(len(u), dtype=torch.bool, device=u.device)
     every = 1 if u.device.type=='cpu' else 5 # asking a GPU how many still move makes the CPU wait
+    weights = solver.lam*solver.theta, solver.theta, solver.tau/solver.theta
     for k in range(solver.outer*solver.inner):
         if solver.median and k%solver.inner==0:
-            u = torch.where(moving[:,None,None,None], middle(columns(F.pad(u, (2,2,2,2), mode='replicate'))),
-                u)
-        u, p, change = step(u, p, *data, moving, solver.lam*solver.theta, solver.theta,
-            solver.tau/solver.theta)
+            filtered = middle(columns(F.pad(u, (2,2,2,2), mode='replicate')))
+            u = torch.where(moving[:,None,None,None], filtered, u)
+        u, p, change = step(u, p, *data, moving, *weights)
         if not solver.epsilon: continue
         moving = moving & (change > solver.epsilon**2)
         if (k+1)%every: continue
@@ -273,7 +256,6 @@ def _pairs(a:Tensor, b:Tensor, solver:'TVL1', parts)->Tensor: # (N, H, W) 0 to 2
         for _ in range(solver.warps): u, p = _warped(u, p, _linear(stack, I0, u), solver, parts)
     return u
 
-# %% ../../nbs/lessons/02_motion.ipynb #01880634
 @dataclass(frozen=True)
 class TVL1:
     "TV-L1 optical flow (Zach, Pock and Bischof 2007), set as OpenCV's `DualTVL1OpticalFlow`."
@@ -309,8 +291,7 @@ tvl1_live = TVL1(outer=2, inner=10, epsilon=0.)
 # %% ../../nbs/lessons/02_motion.ipynb #878edcd5
 FLOW_BOUND = 20. # px, of the released pipeline (b6)
 
-def quantise_flow(
-    flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
+def quantise_flow(flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
 )->Tensor: # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
     # looking for NaN would make the CPU wait for a GPU
@@ -319,37 +300,24 @@ def quantise_flow(
         raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
     return flow.float().clamp(-FLOW_BOUND, FLOW_BOUND).add(FLOW_BOUND).mul(255/(2*FLOW_BOUND)).round().byte()
 
-def dequantise_flow(
-    stored:Tensor, # any shape, uint8
+def dequantise_flow(stored:Tensor, # any shape, uint8
 )->Tensor: # same shape, float32 px
     "Bytes back to flow, half a level off at most."
     return stored.float().mul(2*FLOW_BOUND/255).sub(FLOW_BOUND)
 
-def flow_to_image(
-    flow:Tensor, # (..., 2, H, W) px
+def flow_to_image(flow:Tensor, # (..., 2, H, W) px
 )->Tensor: # (..., H, W, 3) uint8, channels (128, v, u)
     "Flow as the picture that the released networks saw (b6)."
     u, v = quantise_flow(flow).unbind(-3)
     return torch.stack([torch.full_like(u, 128), v, u], -1)
 
-def image_to_flow(
-    stored:Tensor, # (..., H, W, 3) uint8, channels (128, v, u)
+def image_to_flow(stored:Tensor, # (..., H, W, 3) uint8, channels (128, v, u)
 )->Tensor: # (..., 2, H, W) px
     "A stored picture back to flow."
     return dequantise_flow(stored[...,[2,1]]).movedim(-1, -3)
 
-# %% ../../nbs/lessons/03_views.ipynb #819607c9
-import inspect
-from contextlib import suppress
-from hashlib import sha256
-
-from vssl_nb.data.clips import (IMAGENET_MEAN, IMAGENET_STD, STREAMS, apply, find_augmentation, normalise,
-    send_to)
-from ..names import did_you_mean, resolve
-
 # %% ../../nbs/lessons/03_views.ipynb #f3f20ed6
-def from_streams(
-    *names:str, # of `clips.STREAMS`
+def from_streams(*names:str, # of `clips.STREAMS`
 )->Callable: # a decorator
     "Say which streams a view is made of; without it, of the clips."
     def mark(f):
@@ -357,16 +325,14 @@ def from_streams(
         return f
     return mark
 
-def rgb_view(
-    clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+def rgb_view(clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
     *,
     mean:tuple[float,...], std:tuple[float,...], # per channel
 )->Tensor: # same shape
     "The clips, normalised."
     return normalise(clips, mean, std)
 
-def residual_view(
-    clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+def residual_view(clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
     *,
     residual:str, residual_scale:float, # a form of `frame_residual`; what the plain one is divided by
 )->Tensor: # same shape
@@ -375,8 +341,7 @@ def residual_view(
     return d.div_(residual_scale) if residual=='plain' else d
 
 @from_streams('flow')
-def flow_view(
-    flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
+def flow_view(flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
     *,
     mean:tuple[float,...], std:tuple[float,...], # per channel
 )->Tensor: # same shape
@@ -384,16 +349,12 @@ def flow_view(
     return normalise(flow, mean, std)
 
 @from_streams('flow')
-def flow_u_view(
-    flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
-    *,
-    mean:tuple[float,...], std:tuple[float,...], # per channel
-)->Tensor: # same shape
+def flow_u_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
     "Horizontal flow alone, the same in all three channels (IIC, b11)."
     return normalise(flow[:,:,2:].expand_as(flow), mean, std)
 
 @from_streams('flow')
-def flow_v_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_u_view`
+def flow_v_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
     "Vertical flow alone, the same in all three channels (IIC, b11)."
     return normalise(flow[:,:,1:2].expand_as(flow), mean, std)
 
@@ -401,42 +362,36 @@ VIEWS:dict[str,Callable[...,Tensor]] = {'rgb': rgb_view, 'flow': flow_view, 'res
     'flow_u': flow_u_view, 'flow_v': flow_v_view}
 
 # %% ../../nbs/lessons/03_views.ipynb #f5ddf7b7
-FLOW_FLIPS = ('negate', 'released')
-FLOW_COLOURS = ('released', 'none')
+FLOW_FLIPS, FLOW_COLOURS = ('negate', 'released'), ('released', 'none')
 OPTIONS = ('mean', 'std', 'residual', 'residual_scale') # of `Views`, that a view may ask for
 
 @dataclass(frozen=True)
 class View:
     "A view, and what it needs."
     name:str # that it was asked for by
-    # one float tensor for each of `streams`, and the options by name -> (B, V, C, T, H, W)
-    make:Callable[...,Tensor]
+    make:Callable[...,Tensor] # a float tensor of each of `streams`, options by name -> (B, V, C, T, H, W)
     streams:tuple[str,...] # of `clips.STREAMS`
     options:tuple[str,...] # of OPTIONS
 
-def _options(name:str, make:Callable)->tuple[str,...]: # of Views, that the function asks for by keyword
-    try: keywords = [p for p in inspect.signature(make).parameters.values() if p.kind==p.KEYWORD_ONLY]
-    except ValueError: return () # a function written in C
-    foreign = [p.name for p in keywords if p.name not in OPTIONS and p.default is p.empty]
-    if foreign:
-        raise ValueError(f"view {name!r} asks for an option {foreign[0]!r} that Views does not have "
-            f"({did_you_mean(foreign[0], OPTIONS)}); give it a default.")
-    return tuple(p.name for p in keywords if p.name in OPTIONS)
-
-def find_view(
-    name:str, # a key of VIEWS, or 'package.module:name'
+def find_view(name:str, # a key of VIEWS, or 'package.module:name'
 )->View:
     "A view by its name. PluginError (a ValueError) where there is none; ValueError where it is not one."
     make = resolve(name, VIEWS, 'a view')
     if not callable(make) or isinstance(make, type):
-        raise ValueError(f"{name!r} is {'a class' if isinstance(make, type) else f'a {type(make).__name__}'} "
-            "and not a view: "
-            "name a function of float clips (B,V,3,T,H,W), or an object that can be called like one.")
+        kind = 'class' if isinstance(make, type) else type(make).__name__
+        raise ValueError(f"{name!r} is a {kind} and not a view: name a function of float clips "
+            "(B,V,3,T,H,W), or an object that can be called like one.")
     streams = getattr(make, 'streams', ('clips',))
     if not isinstance(streams, (tuple, list)) or not streams or set(streams) - set(STREAMS):
         raise ValueError(f"view {name!r}: its streams must be a tuple of {', '.join(STREAMS)}, not "
             f"{streams!r}.")
-    return View(name, make, tuple(streams), _options(name, make))
+    try: keywords = [p for p in inspect.signature(make).parameters.values() if p.kind==p.KEYWORD_ONLY]
+    except ValueError: keywords = [] # a function written in C
+    foreign = [p.name for p in keywords if p.name not in OPTIONS and p.default is p.empty]
+    if foreign:
+        raise ValueError(f"view {name!r} asks for an option {foreign[0]!r} that Views does not have "
+            f"({did_you_mean(foreign[0], OPTIONS)}); give it a default.")
+    return View(name, make, tuple(streams), tuple(p.name for p in keywords if p.name in OPTIONS))
 
 # %% ../../nbs/lessons/03_views.ipynb #931b1f61
 def _views(names)->list[View]: # refuses names that lead nowhere
@@ -444,16 +399,12 @@ def _views(names)->list[View]: # refuses names that lead nowhere
     if not names: raise ValueError(f"names is empty; ask for at least one of {', '.join(VIEWS)}.")
     return [find_view(n) for n in names]
 
-def _loaded(views:list[View], live:bool)->tuple[str,...]: # of STREAMS, in their order
-    wanted = {'pair' if live and s=='flow' else s for v in views for s in v.streams}
-    return tuple(s for s in STREAMS if s in wanted)
-
-def streams(
-    names:tuple[str,...]|str, # of the views
+def streams(names:tuple[str,...]|str, # of the views
     live:bool=False, # is flow computed on the device?
-)->tuple[str,...]: # of `clips.STREAMS`
+)->tuple[str,...]: # of `clips.STREAMS`, in their order
     "What the loader must deliver for these views."
-    return _loaded(_views(names), live)
+    wanted = {'pair' if live and s=='flow' else s for v in _views(names) for s in v.streams}
+    return tuple(s for s in STREAMS if s in wanted)
 
 # %% ../../nbs/lessons/03_views.ipynb #57a3efea
 class Views:
@@ -473,9 +424,8 @@ class Views:
         if not residual_scale > 0: raise ValueError(f'residual_scale must be above 0, not {residual_scale}.')
         views, change = _views(names), find_augmentation(augmentation)
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in views), mean, std, dtype
-        self.residual, self.residual_scale = residual, residual_scale
-        self.flow_flip, self.flow_colour = flow_flip, flow_colour
-        self.live, self.augmentation = live, augmentation
+        self.residual, self.residual_scale, self.flow_flip = residual, residual_scale, flow_flip
+        self.flow_colour, self.live, self.augmentation = flow_colour, live, augmentation
         parts = {v.name: v.make for v in views} | {augmentation: change} # those outside this library:
         self.sources = {name: _digest(part) for name,part in parts.items() if ':' in name}
 
@@ -492,9 +442,7 @@ class Views:
         groups = ['', *(k.removeprefix('augment') for k in batch if k.startswith('augment_'))]
         parts = {g: {k: batch[k+g] for k in (*STREAMS, 'augment') if k+g in batch} for g in groups}
         out = {k: v for k,v in batch.items() if not any(k==part+g for g in groups for part in parts[g])}
-        for group,part in parts.items():
-            out |= {name+group: x for name,x in self._make(part).items()}
-        return out
+        return out | {name+g: x for g,part in parts.items() for name,x in self._make(part).items()}
 
     def from_floats(self,
         clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
@@ -528,7 +476,7 @@ class Views:
 
     def _refuse(self, views:list[View], batch:dict, params:dict): # a batch without what the views need
         live = self.live is not None
-        need, name = _loaded(views, live), next((v.name for v in views if 'flow' in v.streams), '')
+        need, name = streams(self.names, live), next((v.name for v in views if 'flow' in v.streams), '')
         if 'clips' in need and 'clips' not in batch:
             raise ValueError("the batch has no 'clips'; give the batch of a loader, before any Views.")
         if 'flow' in need and 'flow' not in batch:
@@ -541,8 +489,7 @@ class Views:
 
     def _derive(self, views:list[View], floats:dict[str,Tensor])->dict[str,Tensor]: # stream -> name
         out: dict[str,Tensor] = {}
-        # torch counts the changes in place, except in inference mode
-        def versions(xs): return [0 if x.is_inference() else x._version for x in xs]
+        def versions(xs): return [0 if x.is_inference() else x._version for x in xs] # counts changes in place
         for v in views:
             given = [floats[s] for s in v.streams]
             before, (B, V) = versions(given), given[0].shape[:2]
@@ -564,30 +511,25 @@ def _digest(part:Any)->str: # of the text that a part from elsewhere was read fr
     return ''
 
 # %% ../../nbs/lessons/03_views.ipynb #9e1d7f0e
-def negate_u(
-    flow:Tensor, # (B, V, T, H, W, 3) uint8, channels (128, v, u)
+def negate_u(flow:Tensor, # (B, V, T, H, W, 3) uint8, channels (128, v, u)
     flip:Tensor, # (B, V) bool, on the CPU
 )->Tensor: # the same where the flip is not set, a copy with the other sign of u where it is
     "The flow of a mirrored clip has the opposite horizontal motion: byte -> 255 - byte."
     if not flip.any(): return flow
-    out = flow.clone()
-    # 255 - x turns all eight bits
+    out = flow.clone() # 255 - x turns all eight bits
     out[...,2].bitwise_xor_(send_to(flip.byte()*255, flow.device).view(*flip.shape, 1, 1, 1))
     return out
 
 # %% ../../nbs/lessons/03_views.ipynb #5fdffec6
 LIVE_PIXELS = 2**24 # of the frames whose flow is computed at one time: bounds the memory of live flow
 
-def live_flow(
-    pair:Tensor, # (B, V, 2, T, H, W) uint8: the grey frames that each flow picture lies between
+def live_flow(pair:Tensor, # (B, V, 2, T, H, W) uint8: the grey frames that each flow picture lies between
     box:Tensor, # (B, V, 4) top, left, height, width of the crops in the original frames, pixels, on the CPU
-    # two (N, 1, H, W) -> (N, 2, H, W), u and v in pixels of the crop: `tvl1`
-    solver:Callable[[Tensor,Tensor],Tensor],
+    solver:Callable[[Tensor,Tensor],Tensor], # two (N, 1, H, W) -> (N, 2, H, W), u, v in pixels of the crop
 )->Tensor: # (B, V, T, H, W, 3) uint8, channels (128, v, u), in pixels of the original frames
     "Flow computed here and now, in float32, as pictures like the stored ones."
     B,V,_,T,H,W = pair.shape
-    # original pixels in one pixel of the crop: across, down
-    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H])
+    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H]) # original pixels in one of the crop
     scale = send_to(scale.repeat_interleave(T, 0), pair.device)[:,:,None,None]
     a, b = (x.reshape(-1, 1, H, W) for x in pair.unbind(2))
     out, n = torch.empty(len(a), H, W, 3, dtype=torch.uint8, device=pair.device), max(LIVE_PIXELS//(H*W), 1)
