@@ -403,15 +403,11 @@ def iter_frames(path:str|os.PathLike, # a video file, or an entry of a released 
     else: yield from (_rgb(frame, reformatter) for _,frame in _numbered(path, None, (), 1))
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
-def _copy_size(H:int, W:int, short_side:int|None)->tuple[int, int]: # even, not enlarged
-    scale = min(1., short_side/min(H, W)) if short_side else 1.
-    h,w = (max(2, 2*(v//2 if scale == 1 else round(v*scale/2))) for v in (H, W))
-    return h,w
-
-def _copy_frames(path, short_side:int|None)->Iterator[np.ndarray]: # (h, w, 3) uint8
+def _copy_frames(path, short_side:int|None)->Iterator[np.ndarray]: # (h, w, 3) uint8, even, not enlarged
     for x in iter_frames(path):
         H,W = x.shape[:2]
-        h,w = _copy_size(H, W, short_side)
+        scale = min(1., short_side/min(H, W)) if short_side else 1.
+        h,w = (max(2, 2*(v//2 if scale == 1 else round(v*scale/2))) for v in (H, W))
         if (h, w) == (H//2*2, W//2*2): x = x[:h, :w] # odd, not scaled: the last row or column goes
         yield crop_resize(torch.from_numpy(x)[None], None, (h, w))[0].numpy()
 
