@@ -29,7 +29,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from vssl_nb.nets.heads import match_log_probability  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
-from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, match_chunk, match_rows  # noqa: E402
+from vssl_nb.measure.gaussian import MATCH_CHUNK, VideoGaussians, draw_videos, match_rows  # noqa: E402
 
 AB = torch.tensor(15.), torch.tensor(15.)
 
@@ -93,7 +93,7 @@ def peak_bytes(name: str, Q: int, N: int, a) -> int:
 
 def computed_bytes(Q: int, N: int, a, device) -> int:
     "The formula of page 24, without the Gaussians themselves."
-    c, points = match_chunk(device), a.mixtures*a.points
+    c, points = MATCH_CHUNK[device.type], a.mixtures*a.points
     rows = min(16*c, Q)
     return 4*(points*a.dim*(rows + c) + 5*(min(c, Q)*points)*(min(c, N)*points) + rows*N + Q*N)
 

@@ -27,12 +27,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
+from scipy.stats import spearmanr  # noqa: E402
+
 from vssl_nb.data import toy # noqa: E402
 from vssl_nb.runs.evaluation import baselines, open_trained  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.measure.gaussian import (accuracy_by_bin, area_under_risk, corrupted_uncertainty,  # noqa: E402
-    gaussian_pairs, match_neighbours, mean_neighbours, spearman, video_uncertainty)
+    gaussian_pairs, match_neighbours, mean_neighbours, video_uncertainty)
 from vssl_nb.methods.recipes import find, override  # noqa: E402
 from vssl_nb.measure.retrieval import retrieval_recall  # noqa: E402
 
@@ -97,7 +99,7 @@ def measured(out: Path, how: Machine, whole: bool) -> dict:
     _, changed = corrupted_uncertainty(t.encoder, head, t.manifest, [int(r) for r in query.row], t.view,
         protocol=p, machine=how, **views)
     return line | {'bins': [round(b['accuracy'], 5) for b in accuracy_by_bin(u, hit, BINS, 'count')],
-        'spearman': round(spearman(u, hit), 4), 'risk': area_under_risk(u, hit),
+        'spearman': round(float(spearmanr(u, hit).statistic), 4), 'risk': area_under_risk(u, hit),
         **{kind: {str(k): round(v.log().mean().item(), 4) for k, v in some.items()}
             for kind, some in changed.items()}}
 

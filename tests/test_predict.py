@@ -152,7 +152,7 @@ def test_report_shows_the_place(place):
     (['predict', 'runs/rgb/encoder.safetensors', 'text.mp4'], 'is an encoder, without a classifier'),
     (['predict', 'runs/tuned', 'text.mp4'], 'text.mp4: '),
     (['predict', 'runs/tuned', 'none.mp4'], 'none.mp4: '),
-    (['predict', 'runs/tuned', 'text.mp4', '--out', 'x.txt'], 'neither .csv nor .json'),
+    (['predict', 'runs/tuned', 'text.mp4', '--out', 'x.txt'], 'does not end in .csv'),
     (['predict', 'runs/tuned', 'text.mp4', '--top', '0'], '--top 0'),
     (['predict', 'runs/tuned', 'none.mp4', '--data', 'videos'], "has no video 'none.mp4'"),
     (['predict', 'text.mp4', 'text.mp4'], 'text.mp4: not a safetensors file'),
@@ -265,17 +265,13 @@ def test_answers_of_files_frames_and_workers_are_the_same(kept):
     two = predict_videos(c, kept.mine, machine=Machine('cpu', workers=1, progress=False))
     assert torch.equal(two.p, guess.p[:3])
     names = [Path(p).name for p in kept.mine] + ['notes.avi', 'frames']
-    write_predictions(kept.folder/'mine.json', guess, names)
     write_predictions(kept.folder/'mine.csv', guess, names)
     rows = list(csv.DictReader((kept.folder/'mine.csv').open()))
-    back = json.loads((kept.folder/'mine.json').read_text())
-    assert [r['predicted'] for r in rows[:3]] == [r['predicted'] for r in back[:3]] == [
-        kept.m.labels[i] for i in guess.p[:3].argmax(1)]
-    p = list(back[0]['probabilities'].values())
-    assert [float(rows[0][k]) for k in kept.m.labels] == pytest.approx(p, abs=1e-6)
-    assert 'predicted' not in back[3] and rows[3]['predicted'] == ''
-    assert rows[3]['status'] == back[3]['status']
-    refused('neither .csv nor .json', write_predictions, 'x.txt', guess, names)
+    assert [r['predicted'] for r in rows[:3]] == [kept.m.labels[i] for i in guess.p[:3].argmax(1)]
+    assert [float(rows[0][k]) for k in kept.m.labels] == pytest.approx(guess.p[0].tolist(), abs=1e-6)
+    assert [r['status'] == 'ok' for r in rows] == [True, True, True, False, True]
+    assert rows[3]['predicted'] == '' and rows[3]['status'] == guess.dropped[3]
+    refused('does not end in .csv', write_predictions, 'x.txt', guess, names)
 
 
 def test_ten_crops_are_averaged_as_by_a_loop(kept):

@@ -528,7 +528,7 @@ class Predict(ReadingOptions):
     videos:tuple[Path,...] = word('[VIDEO ...]', ()) # files; with --data: names in it
     data:Path|None=None # folder of videos, or a manifest: all of it, or the videos that are named
     top:int=5 # most probable classes to print
-    out:Path|None=None # .csv or .json: the probabilities of all classes
+    out:Path|None=None # .csv: the probabilities of all classes
     flow:Literal['','stored','live']='' # where a classifier sees it: named by the manifest, or computed
     outside:bool=False # the file may name a backbone or view of somebody's own: that code is run
     batch:int=64 # clips at a time on a GPU
@@ -545,7 +545,7 @@ class Predict(ReadingOptions):
             raise Mistake(f'{self.source}: no video was named; give files, or a folder with --data')
         from .measure import classify
         from .measure.features import as_manifest, check_suffix, videos_of
-        if self.out: check_suffix(self.out, *classify.PREDICTION_FILES)
+        if self.out: check_suffix(self.out, '.csv')
         classifier = classify.load_classifier(self.source, self.outside)
         table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
         predicted = classify.predict_videos(classifier, table, flow=self.flow, batch=self.batch,

@@ -10,21 +10,14 @@ __all__ = ['CLIPS_READ', 'Clip', 'SAVE_SECONDS', 'VIEW_OPTIONS', 'Features', 'co
            'as_manifest', 'videos_of', 'encoder_views', 'encoder_protocol', 'Preprocess', 'trusted', 'open_encoder']
 
 # %% ../../nbs/library/features.ipynb #182b1f01
-import csv
-import dataclasses
-import hashlib
-import inspect
-import io
-import json
-import linecache
-import shutil
-import time
+import csv, dataclasses, hashlib, inspect, io, json, linecache, shutil, time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -45,9 +38,8 @@ from ..training.distributed import DistributedError, gather_objects, on_main, ra
 from ..training.machine import DTYPES, Machine, init_worker, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
-from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted
-from .protocols import crop_boxes, protocol
 from ..data.video import VideoError, probe
+from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted, crop_boxes, protocol
 
 # %% ../../nbs/library/features.ipynb #ec2e1eaf
 @dataclass
@@ -64,8 +56,7 @@ class Features:
     def __len__(self)->int: return len(self.x)
     def __repr__(self)->str:
         lost = f', {len(self.dropped)} unreadable left out'*bool(self.dropped)
-        size = f'{len(self)} videos, {self.x.shape[1]} numbers each'
-        return f'Features({size}, protocol {self.protocol.name}{lost})'
+        return f'Features({len(self)} videos, {self.x.shape[1]} numbers each, protocol {self.protocol.name}{lost})'
 
     def take(self, at:Any)->'Features': # positions, a mask or a slice
         "Some of the videos."
@@ -119,12 +110,11 @@ def clips_together(device:str|torch.device, protocol:Protocol, batch:int=64)->in
     return min(batch, max(room//(4*3*protocol.length*protocol.size**2), 2))
 
 def _role(part:str, role:str|None)->str: # 'query' or 'gallery': the side of a comparison that a part is on
-    if role not in (None, 'query', 'gallery'):
-        raise ValueError(f"role must be 'query' or 'gallery', not {role!r}")
-    return role or ('gallery' if part=='train' else 'query')
+    role = role or ('gallery' if part=='train' else 'query')
+    one_of(('query', 'gallery'), role=role)
+    return role
 
-def feature_key(
-    encoder:nn.Module|str, # a network, or the name of a baseline
+def feature_key(encoder:nn.Module|str, # a network, or the name of a baseline
     manifest:Manifest, part:str, split:int, view:str, protocol:Protocol, role:str|None=None, # of `extract`
     device:str|torch.device='cpu', # its kind decides the last digits
     name:str='', batch:int=64, **views, # of `extract`
@@ -266,16 +256,9 @@ def _ahead(items:Iterator)->Iterator:
 Clip = tuple[dict[str,Any],int|None] # an item of `ProtocolClips`, and one of its clips; None: unreadable
 
 def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
-    "The clips of all items, `size` at a time, whichever video they are of; an unreadable one takes no place."
-    now,n = list[Clip](),0
-    for item in items:
-        for clip in [None] if 'bad' in item else range(len(item['at'])):
-            now.append((item, clip))
-            n += clip is not None
-            if n==size:
-                yield now
-                now,n = [],0
-    if now: yield now
+    "The clips of all items, `size` at a time, whichever video they are of; of an unreadable one None."
+    clips = ((item, i) for item in items for i in ([None] if 'bad' in item else range(len(item['at']))))
+    while now := list(islice(clips, size)): yield now
 
 def clip_batch(clips:Sequence[Clip], size:int=0)->dict[str,Any]: # (n, 1, T, H, W, 3), as `Views` takes it
     "Readable clips as a batch; the last one is repeated until there are `size`."
@@ -310,16 +293,7 @@ def on_its_way(y:Tensor)->Callable[[], Tensor]: # on any device -> gives it in f
         return here
     return read
 
-def _late(items:Iterator)->Iterator:
-    "Each item when the next one has been made."
-    before = next(items, None)
-    for item in items:
-        yield before
-        before = item
-    if before is not None: yield before
-
-def extract_clips(
-    encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
+def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest, rows:Sequence[int], # of the manifest
     view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `extract`
     *,
@@ -342,7 +316,7 @@ def extract_clips(
     with frozen(encoder, device), bar:
         features,bad = list[Tensor](),''
         passes = _passes((on_device(i, device, live) for i in items), size)
-        for clips,read in _late(map(started, passes)):
+        for (clips,read),_ in pairwise(chain(map(started, passes), [None])): # when the next one is made
             x = iter(read())
             for item,i in clips:
                 if i is None: bad = bad or item['bad']
@@ -357,8 +331,7 @@ def mean_of_clips(clips:Tensor, clip_norm:bool=False)->Tensor: # (n, D) float32 
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
-def collect_features(
-    manifest:Manifest, rows:Sequence[int], # of the manifest, in order
+def collect_features(manifest:Manifest, rows:Sequence[int], # of the manifest, in order
     mean:dict[int,Tensor], bad:dict[int,str], # row -> (D,); row -> why it could not be read
     protocol:Protocol, key:dict[str,str], # of `feature_key`
 )->Features:
@@ -372,8 +345,7 @@ def collect_features(
     return Features(torch.stack([mean[r] for r in good]), label, torch.tensor(good), source, protocol, key,
         dict(sorted(bad.items())))
 
-def _extract_missing(
-    rows:list[int], # of the manifest
+def _extract_missing(rows:list[int], # of the manifest
     make:Callable[[list[int]], Iterator[tuple[int,Tensor|str]]], # as `extract_clips`
     clip_norm:bool, kept:'FeatureStore|None', shared:bool,
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (D,), row -> why it could not be read
@@ -400,8 +372,7 @@ def _extract_missing(
     bad = joined(bad)
     return kept.done() if kept else joined(mean),bad
 
-def extract(
-    encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
+def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
     view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
     protocol:Protocol=PROTOCOLS['clean'],
@@ -435,12 +406,10 @@ def extract(
     return features
 
 # %% ../../nbs/library/features.ipynb #590c3110
-def check_suffix(path:str|Path, *suffixes:str)->Path:
-    "ValueError for a kind of file that is not known."
-    if Path(path).suffix in suffixes: return Path(path)
-    kinds = f"ends in neither {' nor '.join(suffixes)}" if len(suffixes) > 1 else \
-        f'does not end in {suffixes[0]}'
-    raise ValueError(f'{path}: {kinds}; name a file that does')
+def check_suffix(path:str|Path, suffix:str)->Path: # such as '.csv'
+    "The path of a file to write; ValueError where its name ends in something else."
+    if Path(path).suffix==suffix: return Path(path)
+    raise ValueError(f'{path}: does not end in {suffix}; name a file that does')
 
 def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
     "Write rows as .csv, whole or not at all."
@@ -448,8 +417,7 @@ def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
     csv.writer(text, lineterminator='\n').writerows(rows)
     return write_whole(path, lambda f: f.write(text.getvalue().encode()))
 
-def write_record(
-    path:str|Path, # a .safetensors file; its folder is made when missing
+def write_record(path:str|Path, # a .safetensors file; its folder is made when missing
     data:dict[str,Tensor], about:dict[str,Any], # on the CPU; plain values
     kind:str='features', # of what is in it
 )->Path:
@@ -458,8 +426,7 @@ def write_record(
     header = {f'vssl_nb.{kind}': json.dumps(about | {'sha256': digest(data)})}
     return write_whole(path, lambda f: f.write(to_bytes(data, header)))
 
-def read_record(
-    path:str|Path, # written by `write_record`
+def read_record(path:str|Path, # written by `write_record`
     kind:str='features', verb:str='extract', # of what is in it; what makes it again
 )->tuple[dict[str,Tensor],dict[str,Any]]:
     "Read them back; ValueError where the file is missing, foreign or damaged."
@@ -520,8 +487,7 @@ class FeatureStore:
         save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
 
-def restrict(
-    features:Features, # of part 'all'
+def restrict(features:Features, # of part 'all'
     manifest:Manifest, part:str, split:int=1, # of `extract`
 )->Features: # as `extract` would make them, with the dropped videos of this part alone
     "The features of a part of a split, from those of all videos; ValueError where some are missing."
@@ -567,8 +533,7 @@ def as_manifest(videos:Sequence[Any])->Manifest: # paths, or frames (F, H, W, 3)
     with ThreadPoolExecutor() as pool: rows = list(pool.map(_probed, videos, range(len(videos))))
     return _Listed(rows, {i: v for i,v in enumerate(videos) if isinstance(v, Tensor)})
 
-def videos_of(
-    data, # a manifest.csv, the folder that holds one, or any folder of videos
+def videos_of(data, # a manifest.csv, the folder that holds one, or any folder of videos
     names:Sequence[str|Path]=(), # of videos in it; none: all
 )->Manifest:
     "A folder of videos as a table: its manifest if it has one, else what is in it. ManifestError."
@@ -585,8 +550,7 @@ def videos_of(
 # of `Views`, as a file names them
 VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
 
-def encoder_views(
-    about:Mapping[str,Any], # metadata of an encoder's file, see `checkpoints.read_encoder`
+def encoder_views(about:Mapping[str,Any], # metadata of an encoder's file, see `checkpoints.read_encoder`
     flow:str='', # 'stored' or 'live'; '': as in training
 )->dict[str,Any]: # arguments of `Views`, besides its name; with `live` where flow is to be solved for
     "How the view of an encoder is made."
@@ -595,8 +559,7 @@ def encoder_views(
     live = {'live': tvl1_live} if flow=='live' and 'flow' in streams(about['view']) else {}
     return {k: about[k] for k in VIEW_OPTIONS if k in about} | live
 
-def encoder_protocol(
-    about:Mapping[str,Any], # metadata of an encoder's file
+def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
     name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
     **fields, # what to change
 )->Protocol:
@@ -634,8 +597,7 @@ def trusted(path:Path)->bool: # a run folder, or a file
     except (OSError, ValueError): return False
     return any(':' in str(recipe.get(k, '')) for k in ('view', 'backbone'))
 
-def open_encoder(
-    source, # an encoder.safetensors, or the run folder that holds it
+def open_encoder(source, # an encoder.safetensors, or the run folder that holds it
     flow:str='', # 'stored' or 'live', see `encoder_views`; '': as in training
     clips:int|None=None, # windows of a video; None: as the training was measured
     outside:bool=False, # as in `checkpoints.read_encoder`

@@ -134,8 +134,7 @@ PROTOCOLS = {p.name: p for p in (
     # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
 
-def protocol(
-    name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
+def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
     **fields, # what to change: length, stride, size, ...
 )->Protocol:
     "A protocol by name, with some of its fields changed; ValueError names the nearest."
@@ -151,8 +150,7 @@ def protocol(
     if name not in PROTOCOLS and p.name in PROTOCOLS: p = dataclasses.replace(p, name=name)
     return dataclasses.replace(p, **fields)
 
-def clip_frames(
-    protocol:Protocol,
+def clip_frames(protocol:Protocol,
     frames:int, # of the video
     row:int=0, # of the manifest: a random clip depends on it
     role:str='query', # or 'gallery'
@@ -169,8 +167,7 @@ def clip_frames(
         return windows(np.maximum(start, 0), frames, **clip)
     return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **clip)
 
-def crop_boxes(
-    protocol:Protocol,
+def crop_boxes(protocol:Protocol,
     height:int, width:int, # of the video, pixels
 )->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
     "The squares that every window is cut into, in the released order; ValueError where they do not fit."
@@ -188,8 +185,7 @@ def crop_boxes(
     places = places*(SQUARES[p.crops]//len(places))
     return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
 
-def colour_change(
-    protocol:Protocol,
+def colour_change(protocol:Protocol,
     row:int, clip:int, # of the manifest; its number within the video
     height:int, width:int, # of the video, pixels
 )->dict[str,Tensor]: # parameters for `clips.apply`, with a leading axis of 1
@@ -199,8 +195,7 @@ def colour_change(
         contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
-def counted(
-    manifest:Manifest,
+def counted(manifest:Manifest,
     part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
     protocol:Protocol=PROTOCOLS['clean'],
 )->tuple[list[int],dict[int,str]]: # manifest rows that count, in order; row -> why it does not

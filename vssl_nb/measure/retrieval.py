@@ -38,8 +38,7 @@ def _check_ks(ks:Sequence[int], gallery:int)->None:
             f'videos; k must be from 1 to {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
-def nearest_neighbours(
-    query:Tensor, # (Q, D) features, of any length
+def nearest_neighbours(query:Tensor, # (Q, D) features, of any length
     gallery:Tensor, # (N, D)
     k:int=10,
     chunk:int=2048, # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
@@ -74,8 +73,7 @@ def within(ks:Sequence[int], gallery:int)->tuple[int,...]: # such as KS; how man
     "The k that a gallery of so many videos can answer."
     return tuple(k for k in ks if k <= gallery)
 
-def check_labels(
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids
+def check_labels(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids
     ks:Sequence[int]=(1,),
 )->None:
     "ValueError where recall has no meaning: a video without a label, or a k beyond the gallery."
@@ -103,8 +101,7 @@ class Neighbours:
         hits = torch.bincount(which, self.right[:, :k].any(1).double(), len(ids))
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
-def find_neighbours(
-    query:Tensor, gallery:Tensor, # (Q, D), (N, D)
+def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
     query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
     k:int=10,
 )->Neighbours: # on the device of the labels
@@ -128,8 +125,7 @@ def recall(
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
-def chance(
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
+def chance(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
     ks:Sequence[int]=(1,5,10),
 )->dict[int,float]: # k -> expected R@k
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
@@ -200,8 +196,7 @@ def _colour_histogram(frames:Tensor, bins:int)->Tensor: # (..., 3) uint8 -> (bin
     count = np.bincount(np.ravel(cell), minlength=bins**3)
     return torch.from_numpy(np.sqrt(count/count.sum())).float()
 
-def histogram(
-    manifest:Manifest, part:str='test', split:int=1, # of `features.extract`
+def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.extract`
     bins:int=8, frames:int=16, # levels per channel; evenly spread over the video
     machine:Machine=Machine(), # whether to show a bar
 )->Features: # x (N, bins**3), of length 1
@@ -216,8 +211,7 @@ def histogram(
     return collect_features(manifest, rows, x, bad, p, key)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
-def query_and_gallery(
-    encoder:nn.Module, manifest:Manifest,
+def query_and_gallery(encoder:nn.Module, manifest:Manifest,
     splits:Sequence[int]=(1,), # 1, 2 and 3
     view:str='rgb', protocol:Protocol=protocol(), **options, # of `features.extract`
 )->dict[int,tuple[Features,Features]]: # split -> query, gallery
@@ -233,8 +227,7 @@ def query_and_gallery(
 # %% ../../nbs/lessons/06_retrieval.ipynb #b01ccf6c
 JOINS = ('sum', 'concat')
 
-def join(
-    *streams:tuple[Features,Features], # query and gallery of each view
+def join(*streams:tuple[Features,Features], # query and gallery of each view
     joined:str='sum', # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side (IIC, b11)
 )->tuple[Tensor,Tensor,Tensor,Tensor]: # query (Q, D), gallery (N, D), their labels: what `recall` takes
     "Several streams as one, without the videos that one could not read. ValueError where they do not fit."

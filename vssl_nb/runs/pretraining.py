@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from ..data.clips import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
-from ..measure.health import HealthLog, HealthMonitor
+from ..measure.health import HealthMonitor, health_log
 from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
 from .released import continued_state, load_released, recipe_within, released_weights
 from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
@@ -272,7 +272,7 @@ def pretrain(
         open_folder(out, recipe, card)
         monitor = HealthMonitor(manifest, about['split'], about['view'], **recipe.clip, every=health_every,
             workers=machine.workers, **view_options(recipe)) if health_every else None
-        with (HealthLog(out, run.step, monitor, cast(nn.Module, run.method.encoder), device) as health,
+        with (health_log(out, run.step, monitor, cast(nn.Module, run.method.encoder), device) as health,
                 class_log(out, run.step, run.method, manifest.labels) as write_classes):
             drive(run, batches, parts.views, parts.schedule, out, card, device, machine, about['recipe'],
                 each=lambda step: write_classes(step) or health(step), max_steps=max_steps, until=until,
