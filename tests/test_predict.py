@@ -128,9 +128,10 @@ def test_command_line(place, tmp_path):
         assert [float(row[c]) for c in m.labels] == pytest.approx(r.tolist(), abs=1e-5)
     # a folder, a file of a classifier, one video of a manifest
     shutil.copytree(m.file(0).parent, tmp_path/'loose')
-    ok('predict', place/'runs'/'tuned'/'classifier.safetensors', '--data', 'loose', '--out', 'y.json',
+    ok('predict', place/'runs'/'tuned'/'classifier.safetensors', '--data', 'loose', '--out', 'y.csv',
         cwd=tmp_path)
-    assert len(json.loads((tmp_path/'y.json').read_text())) == len(list((tmp_path/'loose').glob('*.mp4')))
+    with (tmp_path/'y.csv').open(newline='') as f: rows = list(csv.DictReader(f))
+    assert len(rows) == len(list((tmp_path/'loose').glob('*.mp4')))
     assert names[4] in ok('predict', 'runs/rgb', names[4], '--data', 'videos', cwd=place)
 
 

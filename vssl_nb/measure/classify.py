@@ -27,7 +27,8 @@ from .features import Features, as_manifest, check_suffix, encoder_views, extrac
 from .features import read_record, trusted, write_csv, write_record
 from .gaussian import video_probabilities
 from .protocols import SQUARES, Protocol
-from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads, read_tensors
+from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads
+from ..training.checkpoints import read_tensors
 from ..training.distributed import gather_objects, rank, world_size
 from ..training.machine import Machine
 from ..training.loop import steps
@@ -64,8 +65,7 @@ def hold_out(label:Sequence[int], # class id of each video
         held -= {s for c in lost for s in homes[c]}
     return [i for i,s in enumerate(source) if s not in held],[i for i,s in enumerate(source) if s in held]
 
-def hold_out_rows(manifest:Manifest, split:int=1, # 1, 2 or 3
-    share:float=.2, seed:int=0, # of `hold_out`
+def hold_out_rows(manifest:Manifest, split:int=1, share:float=.2, seed:int=0, # 1, 2 or 3; of `hold_out`
 )->tuple[list[int],list[int]]: # rows of the manifest to train on and to validate on
     "Cut the training part by source; classes with one source stay in training, and a warning names them."
     rows = labelled_rows(manifest, 'train', split)
@@ -251,8 +251,7 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
 def folded(blank:Linear, # that knows how features are prepared before BatchNorm
     w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
     norm:nn.modules.batchnorm._BatchNorm|None, # of one process or of several
-    epochs:float, # that it took
-)->Linear:
+    epochs:float)->Linear: # that it took
     "Weights of this moment, with BatchNorm as in evaluation inside them."
     W,B = w.detach().double().clone(),b.detach().double().clone()
     if norm is None: return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
@@ -375,8 +374,7 @@ def classify(probe:Linear, test:Features, classes:Sequence[str])->Predictions: #
 # %% ../../nbs/library/classify.ipynb #f12b90ba
 class VideoClassifier(nn.Module):
     "Encoder and linear head, and how they look at a video."
-    def __init__(self,
-        encoder:nn.Module, # clips (B, 3, T, H, W) -> (B, D)
+    def __init__(self, encoder:nn.Module, # clips (B, 3, T, H, W) -> (B, D)
         linear:Linear, # features -> scores
         classes:Sequence[str], # names, in the order of their ids
         protocol:Protocol, # which clips of a video, and what is averaged over them
@@ -435,9 +433,8 @@ def predict_rows(classifier:VideoClassifier,
 
 def collect_predictions(manifest:Manifest, rows:Sequence[int], # of the manifest, in order
     p:Mapping[int,Tensor], bad:Mapping[int,str], # of `predict_rows`
-    classes:Sequence[str], key:dict[str,str], # everything that decided `p`
-)->Predictions: # label -1 where the class is none of these
-    "The answers for the videos that could be read. ValueError where not one can."
+    classes:Sequence[str], key:dict[str,str])->Predictions: # everything that decided `p`
+    "The answers for the videos that could be read; label -1 where the class is none of these. ValueError."
     good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
     if not good: raise ValueError(f'{manifest.rows[min(bad)].video}: {bad[min(bad)]}'
         + f' (and {len(bad)-1} others: not one can be read)'*(len(bad) > 1))
@@ -495,11 +492,10 @@ def load_classifier(
     except (KeyError, TypeError) as e:
         raise CheckpointError(f'{path}: the classifier in it is not one of this version ({e})') from e
 
-def write_predictions(path, # ends in .csv
-    pred:Predictions, videos:Sequence[str], # name of each row
-)->Path:
+def write_predictions(path, pred:Predictions, videos:Sequence[str])->Path: # ends in .csv; name of each row
     "Probabilities of all classes, and what could not be read, whole or not at all."
-    C,lines = pred.classes,{r: [videos[r], why, '', *['']*len(pred.classes)] for r,why in pred.dropped.items()}
+    C = pred.classes
+    lines = {r: [videos[r], why, '', *['']*len(C)] for r,why in pred.dropped.items()}
     for r,p in zip(pred.row.tolist(), pred.p.tolist()): # the first among equals
         lines[r] = [videos[r], 'ok', C[p.index(max(p))], *(f'{x:.6f}' for x in p)]
     rows = [lines[r] for r in sorted(lines)]

@@ -56,7 +56,8 @@ class Features:
     def __len__(self)->int: return len(self.x)
     def __repr__(self)->str:
         lost = f', {len(self.dropped)} unreadable left out'*bool(self.dropped)
-        return f'Features({len(self)} videos, {self.x.shape[1]} numbers each, protocol {self.protocol.name}{lost})'
+        size = f'{len(self)} videos, {self.x.shape[1]} numbers each'
+        return f'Features({size}, protocol {self.protocol.name}{lost})'
 
     def take(self, at:Any)->'Features': # positions, a mask or a slice
         "Some of the videos."
@@ -117,8 +118,7 @@ def _role(part:str, role:str|None)->str: # 'query' or 'gallery': the side of a c
 def feature_key(encoder:nn.Module|str, # a network, or the name of a baseline
     manifest:Manifest, part:str, split:int, view:str, protocol:Protocol, role:str|None=None, # of `extract`
     device:str|torch.device='cpu', # its kind decides the last digits
-    name:str='', batch:int=64, **views, # of `extract`
-)->dict[str,str]:
+    name:str='', batch:int=64, **views)->dict[str,str]: # of `extract`
     "Everything that decides features, as text: features may be used again when all of it is equal."
     fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
     if protocol.gallery=='random': fields['gallery'] = _role(part, role)
@@ -138,8 +138,7 @@ CLIPS_READ = 64 # clips of one video that are read at a time: bounds the memory 
 
 class ProtocolClips(Dataset):
     "The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ` clips an item."
-    def __init__(self,
-        manifest:Manifest, rows:Sequence[int], # of the manifest
+    def __init__(self, manifest:Manifest, rows:Sequence[int], # of the manifest
         protocol:Protocol, role:str='query', # or 'gallery'
         load:tuple[str,...]=('clips',), # of `clips.STREAMS`
         cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
@@ -333,8 +332,7 @@ def mean_of_clips(clips:Tensor, clip_norm:bool=False)->Tensor: # (n, D) float32 
 
 def collect_features(manifest:Manifest, rows:Sequence[int], # of the manifest, in order
     mean:dict[int,Tensor], bad:dict[int,str], # row -> (D,); row -> why it could not be read
-    protocol:Protocol, key:dict[str,str], # of `feature_key`
-)->Features:
+    protocol:Protocol, key:dict[str,str])->Features: # of `feature_key`
     "Features of the rows that could be read; those that could not are named."
     good,lost = [r for r in rows if r in mean],[r for r in rows if r not in mean and r not in bad]
     if lost: raise ValueError(f'{len(lost)} of {len(rows)} videos were finished by another process but '
@@ -345,10 +343,8 @@ def collect_features(manifest:Manifest, rows:Sequence[int], # of the manifest, i
     return Features(torch.stack([mean[r] for r in good]), label, torch.tensor(good), source, protocol, key,
         dict(sorted(bad.items())))
 
-def _extract_missing(rows:list[int], # of the manifest
-    make:Callable[[list[int]], Iterator[tuple[int,Tensor|str]]], # as `extract_clips`
-    clip_norm:bool, kept:'FeatureStore|None', shared:bool,
-)->tuple[dict[int,Tensor],dict[int,str]]: # row -> (D,), row -> why it could not be read
+def _extract_missing(rows:list[int], make:Callable[[list[int]],Iterator[tuple[int,Tensor|str]]],
+    clip_norm:bool, kept:'FeatureStore|None', shared:bool)->tuple[dict[int,Tensor],dict[int,str]]: # of each row
     "The features that are not kept yet, made by this process or by all of them together."
     mean,bad = kept.done() if kept else {},dict[int,str]()
     fresh,error,since = dict[int,Tensor](),None,time.monotonic()
@@ -418,17 +414,14 @@ def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
     return write_whole(path, lambda f: f.write(text.getvalue().encode()))
 
 def write_record(path:str|Path, # a .safetensors file; its folder is made when missing
-    data:dict[str,Tensor], about:dict[str,Any], # on the CPU; plain values
-    kind:str='features', # of what is in it
-)->Path:
+    data:dict[str,Tensor], about:dict[str,Any], kind:str='features')->Path: # on the CPU; plain values
     "Write tensors and what decided them, with a checksum, whole or not at all."
     data = {k: v.contiguous() for k,v in data.items()}
     header = {f'vssl_nb.{kind}': json.dumps(about | {'sha256': digest(data)})}
     return write_whole(path, lambda f: f.write(to_bytes(data, header)))
 
 def read_record(path:str|Path, # written by `write_record`
-    kind:str='features', verb:str='extract', # of what is in it; what makes it again
-)->tuple[dict[str,Tensor],dict[str,Any]]:
+    kind:str='features', verb:str='extract')->tuple[dict[str,Tensor],dict[str,Any]]: # what makes it again
     "Read them back; ValueError where the file is missing, foreign or damaged."
     try:
         with safe_open(path, 'pt') as f:
@@ -487,8 +480,7 @@ class FeatureStore:
         save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
 
-def restrict(features:Features, # of part 'all'
-    manifest:Manifest, part:str, split:int=1, # of `extract`
+def restrict(features:Features, manifest:Manifest, part:str, split:int=1, # of part 'all'; which to keep
 )->Features: # as `extract` would make them, with the dropped videos of this part alone
     "The features of a part of a split, from those of all videos; ValueError where some are missing."
     rows,left = counted(manifest, part, split, features.protocol)
@@ -534,8 +526,7 @@ def as_manifest(videos:Sequence[Any])->Manifest: # paths, or frames (F, H, W, 3)
     return _Listed(rows, {i: v for i,v in enumerate(videos) if isinstance(v, Tensor)})
 
 def videos_of(data, # a manifest.csv, the folder that holds one, or any folder of videos
-    names:Sequence[str|Path]=(), # of videos in it; none: all
-)->Manifest:
+    names:Sequence[str|Path]=())->Manifest: # of videos in it; none: all
     "A folder of videos as a table: its manifest if it has one, else what is in it. ManifestError."
     path = Path(data)
     if path.is_dir() and not (path/'manifest.csv').exists():
@@ -561,8 +552,7 @@ def encoder_views(about:Mapping[str,Any], # metadata of an encoder's file, see `
 
 def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
     name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
-    **fields, # what to change
-)->Protocol:
+    **fields)->Protocol: # what to change
     "A protocol by name, with the clip that an encoder was trained on: length, stride, size."
     if isinstance(name, Protocol): return protocol(name, **fields)
     lacks = [k for k in ('view', 'length', 'stride', 'size') if k not in about]
@@ -574,13 +564,10 @@ def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
 
 class Preprocess:
     "From a video to the clips that an encoder was trained to see."
-    def __init__(self,
-        about:Mapping[str,Any], # metadata of an encoder's file
-        flow:str='', clips:int|None=None, # of `open_encoder`
-    ):
+    def __init__(self, about:Mapping[str,Any], # metadata of an encoder's file
+        flow:str='', clips:int|None=None): # of `open_encoder`
         self.about,self.views = dict(about),encoder_views(about, flow)
-        changed:dict[str,Any] = {'clips': clips} if clips else {}
-        self.protocol = encoder_protocol(about, **changed)
+        self.protocol = encoder_protocol(about, **({'clips': clips} if clips else {}))
 
     def __call__(self, video:Any)->Tensor: # a path, or frames (F, H, W, 3) uint8
         "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."

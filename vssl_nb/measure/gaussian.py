@@ -29,8 +29,7 @@ from ..training.machine import Machine
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #8703baf0
 def mixed_clips(clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
-    level:int, # 1 leaves them alone; level l joins 2**(l-1) videos
-)->Tensor: # a new one of the same shape
+    level:int)->Tensor: # 1 leaves them alone; level l joins 2**(l-1) videos
     "Equal runs of consecutive frames of several videos (appendix E.3): of i, i+1, … in their own places."
     T,n = clips.shape[2],2**(level - 1) if level > 0 else 0
     if n < 1 or T % n: raise ValueError(f'level={level} cannot be mixed: {T} frames cannot be cut into '
@@ -41,8 +40,7 @@ def mixed_clips(clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
 
 def masked_clips(clips:Tensor, # (V, T, H, W, 3) uint8: the clips of one video
     share:float, # rho, 0 to 1, of the frames of each clip; rounded to whole frames
-    rng:np.random.Generator, # draws which frames, and the noise
-)->Tensor: # a new one of the same shape
+    rng:np.random.Generator)->Tensor: # draws which frames, and the noise
     "Some frames replaced by noise (appendix E.4): every pixel uniform over the 256 levels."
     if not 0 <= share <= 1: raise ValueError(f'share={share} of the frames cannot be masked; take 0 to 1')
     out,T = clips.clone(),clips.shape[1]
@@ -71,8 +69,8 @@ def ranks(x:Tensor)->Tensor: # (N,) -> (N,) float64 from 1; equal ones share the
 def _checked(x:Tensor, y:Tensor)->tuple[Tensor,Tensor]: # (N,) uncertainty, (N,) bool -> (N,) float64 each
     if x.ndim != 1 or x.shape != y.shape or not len(x): raise ValueError('uncertainty and right must be two '
         f'rows of numbers of one length, not {tuple(x.shape)} and {tuple(y.shape)}')
-    if not x.isfinite().all(): raise ValueError('some uncertainties hold NaN or infinity; look at the encoder '
-        'and the head that made them')
+    if not x.isfinite().all(): raise ValueError('some uncertainties hold NaN or infinity; look at the '
+        'encoder and the head that made them')
     return x.detach().cpu().double(),y.detach().cpu().double()
 
 def accuracy_by_bin(uncertainty:Tensor, right:Tensor, # (N,); (N,) bool
@@ -115,7 +113,7 @@ LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
 def _clip_groups(manifest:Manifest, rows:Sequence[int], protocol:Protocol, size:int, machine:Machine
-    )->Iterator[tuple[list[int],Tensor,dict[str,Tensor]]]: # rows, clips (G, V, T, H, W, 3), `augment` of `Views`
+    )->Iterator[tuple[list[int],Tensor,dict[str,Tensor]]]: # rows, clips (G, V, T, H, W, 3), `augment`
     "The clips of `size` videos at a time, in one random order; in the place of an unreadable one, another."
     if protocol.windows not in ('even', 'middle'): raise ValueError(f'protocol {protocol.name} takes '
         f"windows={protocol.windows!r}; clips are mixed and masked under windows='even'")
@@ -172,8 +170,7 @@ def rank_videos(g:'VideoGaussians', manifest:Manifest)->list[dict[str,Any]]:
         'uncertainty': float(u[i]), 'between': float(between[i])} for n,i in enumerate(order, 1)]
 
 def ranking_text(ranked:Sequence[dict[str,Any]], # of `rank_videos`
-    show:int=20, # lines: half of them the most doubtful, half the surest; 0: all
-)->str:
+    show:int=20)->str: # lines: half of them the most doubtful, half the surest; 0: all
     "A line for each video, and a line of dots for those that are left out."
     wide = max(len(r['video']) for r in ranked)
     lines = [f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100*r['between']:7.1f} %  {r['video']:{wide}}  "
@@ -184,8 +181,7 @@ def ranking_text(ranked:Sequence[dict[str,Any]], # of `rank_videos`
 
 def write_ranking(path:str|Path, # ends in .csv
     ranked:Sequence[dict[str,Any]], # of `rank_videos`
-    dropped:dict[str,str]={}, # video -> why it could not be read
-)->Path:
+    dropped:dict[str,str]={})->Path: # video -> why it could not be read
     "All videos, the most doubtful first, and those that could not be read; whole or not at all."
     columns = 'rank', 'video', 'label', 'uncertainty', 'between'
     return write_csv(check_suffix(path, '.csv'), [[*columns, 'status'],

@@ -20,7 +20,8 @@ from ..data.clips import one_of, positive
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
 from .classify import Linear
-from .features import Features, ProtocolClips, device_of, evaluating, extract, on_device, on_its_way, read_items
+from .features import Features, ProtocolClips, device_of, evaluating, extract, on_device, on_its_way
+from .features import read_items
 from .gaussian import ranks
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, compare_features, retrieval_recall
@@ -124,8 +125,7 @@ UNCHANGED:dict[str,Any] = dict(mean=(0., 0., 0.), std=(1., 1., 1.)) # for `Views
 
 def reorder(x:Tensor, # (B, 3, T, H, W) frames in [0,1]
     order:str, # one of ORDERS
-    seed:int=0, # of 'shuffled'
-)->Tensor: # same shape
+    seed:int=0)->Tensor: # of 'shuffled'; same shape
     "The frames of each clip in another order."
     one_of(tuple(ORDERS), order=order)
     T = x.shape[2]
@@ -139,8 +139,7 @@ def reorder(x:Tensor, # (B, 3, T, H, W) frames in [0,1]
 
 class Reordered(nn.Module):
     "An encoder whose clips lose their time: frames in [0,1] -> reordered -> view -> encoder."
-    def __init__(self,
-        encoder:nn.Module, # float clips of `view` (B, 3, T, H, W) -> (B, D)
+    def __init__(self, encoder:nn.Module, # float clips of `view` (B, 3, T, H, W) -> (B, D)
         order:str, # one of ORDERS
         view:str='rgb', # what the encoder sees: 'rgb' or 'residual'
         seed:int=0, # of 'shuffled'
@@ -209,8 +208,7 @@ def choose_videos(manifest:Manifest, split:int=1, part:str='train', # 1, 2 or 3;
 
 class FixedClips:
     "The clips of some videos under a protocol, decoded once and kept as bytes."
-    def __init__(self,
-        manifest:Manifest, rows:list[int], # of the manifest
+    def __init__(self, manifest:Manifest, rows:list[int], # of the manifest
         view:str, # what the encoder sees: 'rgb', 'flow' or 'residual'
         protocol:Protocol, # which clips, as many of every video
         batch:int=16, workers:int=0, # clips at a time; processes that decode, once
@@ -260,8 +258,7 @@ class FixedClips:
 # %% ../../nbs/lessons/19_health.ipynb #7bc30255
 class HealthMonitor:
     "A few training videos on which an encoder is measured now and then; none of the test part."
-    def __init__(self,
-        manifest:Manifest, split:int=1, # 1, 2 or 3
+    def __init__(self, manifest:Manifest, split:int=1, # 1, 2 or 3
         view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
         *,
         length:int=16, stride:int=1, size:int=112, pad:str='first', # as in a `Protocol`; the largest square
@@ -449,5 +446,6 @@ def gain_by_group(before:Mapping[str,float], after:Mapping[str,float], # class -
     for name in dict.fromkeys([*GROUPS, *group.values()]):
         numbers = {c: (before[c], after[c], after[c] - before[c]) for c in before if group[c]==name}
         if numbers: numbers[''] = tuple(sum(x)/len(numbers) for x in zip(*numbers.values()))
-        rows += [dict(zip(('group', 'class', 'before', 'after', 'gain'), (name, c, *x))) for c,x in numbers.items()]
+        rows += [{'group': name, 'class': c, 'before': x[0], 'after': x[1], 'gain': x[2]}
+            for c,x in numbers.items()]
     return rows

@@ -135,8 +135,7 @@ PROTOCOLS = {p.name: p for p in (
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
 
 def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
-    **fields, # what to change: length, stride, size, ...
-)->Protocol:
+    **fields)->Protocol: # what to change: length, stride, size, ...
     "A protocol by name, with some of its fields changed; ValueError names the nearest."
     known = [f.name for f in dataclasses.fields(Protocol)]
     for f in fields:
@@ -150,10 +149,8 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
     if name not in PROTOCOLS and p.name in PROTOCOLS: p = dataclasses.replace(p, name=name)
     return dataclasses.replace(p, **fields)
 
-def clip_frames(protocol:Protocol,
-    frames:int, # of the video
-    row:int=0, # of the manifest: a random clip depends on it
-    role:str='query', # or 'gallery'
+def clip_frames(protocol:Protocol, frames:int, # of the video
+    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
 )->np.ndarray: # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
     p = protocol
@@ -167,8 +164,7 @@ def clip_frames(protocol:Protocol,
         return windows(np.maximum(start, 0), frames, **clip)
     return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **clip)
 
-def crop_boxes(protocol:Protocol,
-    height:int, width:int, # of the video, pixels
+def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
 )->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
     "The squares that every window is cut into, in the released order; ValueError where they do not fit."
     p,short,share = protocol,min(height, width),protocol.side
@@ -185,8 +181,7 @@ def crop_boxes(protocol:Protocol,
     places = places*(SQUARES[p.crops]//len(places))
     return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
 
-def colour_change(protocol:Protocol,
-    row:int, clip:int, # of the manifest; its number within the video
+def colour_change(protocol:Protocol, row:int, clip:int, # of the manifest; its number within the video
     height:int, width:int, # of the video, pixels
 )->dict[str,Tensor]: # parameters for `clips.apply`, with a leading axis of 1
     "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
@@ -195,8 +190,7 @@ def colour_change(protocol:Protocol,
         contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
-def counted(manifest:Manifest,
-    part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
+def counted(manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
     protocol:Protocol=PROTOCOLS['clean'],
 )->tuple[list[int],dict[int,str]]: # manifest rows that count, in order; row -> why it does not
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."

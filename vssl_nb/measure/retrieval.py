@@ -38,9 +38,7 @@ def _check_ks(ks:Sequence[int], gallery:int)->None:
             f'videos; k must be from 1 to {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
-def nearest_neighbours(query:Tensor, # (Q, D) features, of any length
-    gallery:Tensor, # (N, D)
-    k:int=10,
+def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, D) features, of any length
     chunk:int=2048, # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
 )->tuple[Tensor,Tensor]: # (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
     "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
@@ -73,9 +71,7 @@ def within(ks:Sequence[int], gallery:int)->tuple[int,...]: # such as KS; how man
     "The k that a gallery of so many videos can answer."
     return tuple(k for k in ks if k <= gallery)
 
-def check_labels(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids
-    ks:Sequence[int]=(1,),
-)->None:
+def check_labels(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,))->None: # (Q,), (N,) ids
     "ValueError where recall has no meaning: a video without a label, or a k beyond the gallery."
     for name,label in (('query', query_label), ('gallery', gallery_label)):
         if bare := int((label < 0).sum()): raise ValueError(f'{bare} of {len(label)} {name} videos are '
@@ -102,8 +98,7 @@ class Neighbours:
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
 def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    k:int=10,
+    query_label:Tensor, gallery_label:Tensor, k:int=10, # (Q,), (N,) class ids, no -1
 )->Neighbours: # on the device of the labels
     "The k nearest of each query, and whether they have its class."
     for name,x,label in (('query', query, query_label), ('gallery', gallery, gallery_label)):
@@ -114,19 +109,16 @@ def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
     return Neighbours(near, gallery_label[near]==query_label[:, None], query_label)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
-def recall(
-    query:Tensor, # (Q, D) of the test videos, centred where the protocol does it: `centre_and_normalise`
+def recall(query:Tensor, # (Q, D) of the test videos, centred by the protocol, see `centre_and_normalise`
     gallery:Tensor, # (N, D) of the training videos
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    ks:Sequence[int]=(1,5,10),
+    query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10), # (Q,), (N,) class ids, no -1
 )->dict[int,float]: # k -> share of the queries, 0 to 1
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
     _check_ks(ks, len(gallery))
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
-def chance(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    ks:Sequence[int]=(1,5,10),
+def chance(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10), # (Q,), (N,) ids, no -1
 )->dict[int,float]: # k -> expected R@k
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
     check_labels(query_label, gallery_label, ks)
@@ -165,8 +157,7 @@ def _subtract(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D), (D,) -> 
         out[i:i+4096] = F.normalize(part, dim=1) if unit else part
     return out
 
-def centre_and_normalise(
-    query:Features, gallery:Features, # of the test and of the training videos, by one encoder and protocol
+def centre_and_normalise(query:Features, gallery:Features, # of test and training videos, by one encoder
     unit:bool=True, # bring every row to length 1
 )->tuple[Tensor,Tensor]: # (Q, D) and (N, D) float32
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
@@ -181,8 +172,7 @@ def compare_features(query:Features, gallery:Features, k:int=10)->Neighbours: # 
     "The neighbours of two sets of features, made comparable under their protocol."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
 
-def retrieval_recall(
-    query:Features, gallery:Features, ks:Sequence[int]=(1,5,10), # of test and training videos
+def retrieval_recall(query:Features, gallery:Features, ks:Sequence[int]=(1,5,10), # as `compare_features`
 )->dict[int,float]: # k -> R@k
     "R@k of two sets of features, made comparable under their protocol."
     _check_ks(ks, len(gallery))
