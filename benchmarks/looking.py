@@ -8,7 +8,7 @@ as reference.
 Class activation maps (Figure 5): a linear probe on frozen features of the training videos, maps of the class
 of the label on the test videos, the share of the positive map on what moves, beside its share of the area,
 the most that maps so coarse can reach, and a random encoder. Classes (Table 7): R@1 class by class, and what
-the reference keeps of each when clips stand still (`looking.need_of_motion`); a group that is empty on a
+the reference keeps of each when clips stand still (`health.need_of_motion`); a group that is empty on a
 toy has no gain. The reference is neither of the two that are compared."""
 import argparse
 import json
@@ -26,8 +26,7 @@ from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained  # noqa: E402
 from vssl_nb.runs.parts import view_options  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
-from vssl_nb.measure.health import FixedClips, frozen_by_class, gain_by_group  # noqa: E402
-from vssl_nb.measure.health import motion_focus, need_of_motion  # noqa: E402
+from vssl_nb.measure.health import FixedClips, frozen_by_class, motion_focus, need_of_motion  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 
 
@@ -43,6 +42,17 @@ def focus(t: EvaluatedEncoder, how: Machine, encoder=None) -> dict[str, float]:
     return {k: round(v, 5) for k, v in found.items()}
 
 
+def gains(before: dict[str, float], after: dict[str, float], groups: dict[str, str]) -> list[dict]:
+    "What each class gains, group by group; last in a group its mean, without a class."
+    rows = []
+    for name in dict.fromkeys(('motion', 'appearance', 'neither', *groups.values())):
+        numbers = {c: (before[c], after[c], after[c] - before[c]) for c in before if groups[c] == name}
+        if numbers: numbers[''] = tuple(sum(x)/len(numbers) for x in zip(*numbers.values()))
+        rows += [{'group': name, 'class': c} | dict(zip(('before', 'after', 'gain'), x))
+            for c, x in numbers.items()]
+    return rows
+
+
 def one_seed(root: Path, names: dict[str, str], how: Machine) -> dict:
     "The runs of a seed; `names`: SimCLR, MoQuad, reference -> name of a run of `benchmarks/moquad.py`."
     runs = {k: open_trained(root/folder(name), root/'toy') for k, name in names.items()}
@@ -51,7 +61,7 @@ def one_seed(root: Path, names: dict[str, str], how: Machine) -> dict:
     frozen = frozen_by_class(r.encoder, r.manifest, r.split, r.view, r.protocol('clean'), machine=how,
         **view_options(r.recipe))
     groups = need_of_motion(frozen)
-    rows = gain_by_group(told['SimCLR'], told['MoQuad'], groups)
+    rows = gains(told['SimCLR'], told['MoQuad'], groups)
     blank = create(r.recipe.backbone, seed=r.recipe.seed)
     return {'seed': r.recipe.seed, 'focus': {k: focus(runs[k], how) for k in ('SimCLR', 'MoQuad')}
             | {'random': focus(runs['SimCLR'], how, blank)},

@@ -39,8 +39,7 @@ _log = logging.getLogger(__name__)
 def hold_out(label:Sequence[int], # class id of each video
     source:Sequence[int], # id of the recording of each video
     share:float=.2, # of the videos of each class to hold out, above 0 and below 1
-    seed:int=0, # of the choice
-)->tuple[list[int],list[int]]: # positions to train on and to validate on, ascending
+    seed:int=0)->tuple[list[int],list[int]]: # of the choice; positions to train and to validate on, ascending
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
     if not 0 < share < 1: raise ValueError(f'share={share!r} of the training videos cannot be held out; use '
         'a number between 0 and 1, such as 0.2')
@@ -96,8 +95,7 @@ def labelled_rows(manifest:Manifest, part:str, split:int)->list[int]:
 def softmax_regression(x:Tensor, # (N, D) features
     y:Tensor, # (N,) long, 0 .. C-1, each present
     strength:float, # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
-    start:tuple[Tensor,Tensor]|None=None, # weights to walk from; zeros if None
-)->tuple[Tensor,Tensor]: # (C, D) and (C,) float64
+    start:tuple[Tensor,Tensor]|None=None)->tuple[Tensor,Tensor]: # weights to walk from; (C, D), (C,) float64
     "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
     if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0: without a penalty, '
         'classes that are apart have no best weights')
@@ -130,10 +128,8 @@ class LinearProbe:
     solver:str='lbfgs' # 'lbfgs' walks to the minimum for each strength; 'sgd' does as released (b10)
     centre:bool=True # subtract the mean of the training features
     normalise:bool=True # then bring each feature to length 1
-    # then bring each dimension to mean 0 and variance 1 over the training videos; for 'sgd' a BatchNorm layer
-    batchnorm:bool=False
-    # lbfgs: the penalties to choose from
-    strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+    batchnorm:bool=False # then each dimension to mean 0 and variance 1 over training; 'sgd': a layer of it
+    strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1) # lbfgs: penalties to choose from
     # sgd, as released (b10); the rate falls to a tenth at the epochs `drops`
     lr:float=1.
     weight_decay:float=1e-3
@@ -171,8 +167,7 @@ class LinearProbe:
 
 PROBES = {
     'clean_probe': LinearProbe(), # ours
-    # released code feature_linear_probe.py (b10 ii), which takes the best look on test; L2 and BatchNorm are
-    # options there
+    # released code feature_linear_probe.py (b10 ii), best look on test; L2 and BatchNorm are options there
     'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, batchnorm=True)}
 
 # %% ../../nbs/library/classify.ipynb #c46e62a0
@@ -280,8 +275,7 @@ def linear_probe(train:Features, # of the training videos
     settings:LinearProbe=PROBES['clean_probe'],
     test:Features|None=None, # only for selection='test', the official mode
     seed:int=0, # of the held-out sources, and of SGD
-    device:str|torch.device='cpu',
-)->Linear: # on the CPU; `chosen`, and `tried`: the accuracy of each candidate
+    device:str|torch.device='cpu')->Linear: # on the CPU; `chosen`, and `tried`: accuracy of each candidate
     "Train a linear classifier on features, chosen by `settings.selection`; ValueError where it cannot."
     s = settings
     _refuse_unusable(train, 'training')
@@ -475,9 +469,8 @@ def _classifier_file(path:Path)->Path: # CheckpointError where there is none
         else f'make one: `vssl-nb probe {path}` (seconds) or `vssl-nb finetune {path}`'
     raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
 
-def load_classifier(
-    source, outside:bool=False, # its file or the run folder that holds it; as in `checkpoints.read_encoder`
-)->VideoClassifier: # in eval mode, without gradient
+def load_classifier(source, # its file or the run folder that holds it
+    outside:bool=False)->VideoClassifier: # as in `checkpoints.read_encoder`; in eval mode, without gradient
     "A classifier from its file. CheckpointError."
     path,outside = _classifier_file(Path(source)),outside or trusted(Path(source))
     encoder,about = read_encoder(path, outside)
@@ -514,8 +507,7 @@ def load_predictions(path:str|Path)->Predictions: # written by `save_predictions
 
 def classification_row(pred:Predictions,
     settings:Any, # a LinearProbe, or those of a training: name, selection, and testing where it has one
-    **more, # name, method, view, split, seed, seconds, ...
-)->dict[str,Any]: # a flat row for results.json; shares, not percent
+    **more)->dict[str,Any]: # name, method, view, split, ...; a row for results.json; shares, not percent
     "The numbers and what they are worth: a row of the official mode carries its flag."
     official = settings.selection=='test'
     row = {'protocol': settings.name + ' (chosen on test)'*official, 'selection': settings.selection,

@@ -344,8 +344,8 @@ def collect_features(manifest:Manifest, rows:Sequence[int], # of the manifest, i
         dict(sorted(bad.items())))
 
 def _extract_missing(rows:list[int], make:Callable[[list[int]],Iterator[tuple[int,Tensor|str]]],
-    clip_norm:bool, kept:'FeatureStore|None', shared:bool)->tuple[dict[int,Tensor],dict[int,str]]: # of each row
-    "The features that are not kept yet, made by this process or by all of them together."
+    clip_norm:bool, kept:'FeatureStore|None', shared:bool)->tuple[dict[int,Tensor],dict[int,str]]:
+    "Row -> feature (D,), row -> why not: what is not kept yet is made by this process, or by all together."
     mean,bad = kept.done() if kept else {},dict[int,str]()
     fresh,error,since = dict[int,Tensor](),None,time.monotonic()
     if shared: gather_objects(None) # no part is added before all have seen which are there
@@ -538,8 +538,7 @@ def videos_of(data, # a manifest.csv, the folder that holds one, or any folder o
             'manifest does, or leave --data out')
     return with_rows(m, [rows[str(v)] for v in names]) if names else m
 
-# of `Views`, as a file names them
-VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
+VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std') # of `Views`
 
 def encoder_views(about:Mapping[str,Any], # metadata of an encoder's file, see `checkpoints.read_encoder`
     flow:str='', # 'stored' or 'live'; '': as in training
@@ -567,7 +566,7 @@ class Preprocess:
     def __init__(self, about:Mapping[str,Any], # metadata of an encoder's file
         flow:str='', clips:int|None=None): # of `open_encoder`
         self.about,self.views = dict(about),encoder_views(about, flow)
-        self.protocol = encoder_protocol(about, **({'clips': clips} if clips else {}))
+        self.protocol = encoder_protocol(about, **(dict[str,Any](clips=clips) if clips else {}))
 
     def __call__(self, video:Any)->Tensor: # a path, or frames (F, H, W, 3) uint8
         "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."
@@ -587,8 +586,7 @@ def trusted(path:Path)->bool: # a run folder, or a file
 def open_encoder(source, # an encoder.safetensors, or the run folder that holds it
     flow:str='', # 'stored' or 'live', see `encoder_views`; '': as in training
     clips:int|None=None, # windows of a video; None: as the training was measured
-    outside:bool=False, # as in `checkpoints.read_encoder`
-)->tuple[nn.Module,Preprocess]: # in eval mode, without gradient; video -> clips
+    outside:bool=False)->tuple[nn.Module,Preprocess]: # as in `checkpoints.read_encoder`; in eval mode
     "An encoder and what turns a video into its input. CheckpointError."
     path,outside = Path(source),outside or trusted(Path(source))
     if path.is_dir(): path = path/'encoder.safetensors'

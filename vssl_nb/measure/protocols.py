@@ -49,8 +49,7 @@ class Protocol:
     stride:int = 1 # frames from one frame of a clip to the next
     size:int = 112 # side of the square that the encoder sees, pixels
     crops:str = 'centre' # which squares of a frame
-    # side of a square: pixels, or a share of the shorter side; None: all of it, of 'five' and 'ten' 14/15
-    # (released code: 224 of 240)
+    # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10: 224/240)
     crop:int|float|None = None
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
@@ -63,8 +62,7 @@ class Protocol:
     short:str = 'pad' # what becomes of short videos
     batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
     seed:int = 0 # of the random clip, the colour changes and the points of a Gaussian
-    # of the encoder's forward pass; the published numbers are float32. 'bfloat16' also goes into the name
-    dtype:str = 'float32'
+    dtype:str = 'float32' # of the encoder's forward pass, as published; 'bfloat16' also goes into the name
 
     def __post_init__(self)->None:
         if isinstance(self.centre, bool):
@@ -150,8 +148,7 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
     return dataclasses.replace(p, **fields)
 
 def clip_frames(protocol:Protocol, frames:int, # of the video
-    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
-)->np.ndarray: # (n, T) frame numbers
+    row:int=0, role:str='query')->np.ndarray: # of the manifest, for random clips; or 'gallery'; (n, T)
     "Which frames the windows of a video take under a protocol."
     p = protocol
     clip:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
@@ -191,8 +188,7 @@ def colour_change(protocol:Protocol, row:int, clip:int, # of the manifest; its n
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
 def counted(manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
-    protocol:Protocol=PROTOCOLS['clean'],
-)->tuple[list[int],dict[int,str]]: # manifest rows that count, in order; row -> why it does not
+    protocol:Protocol=PROTOCOLS['clean'])->tuple[list[int],dict[int,str]]: # rows; row -> why not counted
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
     rows,p,left = manifest.select(part, split),protocol,dict[int,str]()
     if p.short=='drop': # b7

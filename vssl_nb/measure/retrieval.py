@@ -98,8 +98,7 @@ class Neighbours:
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
 def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
-    query_label:Tensor, gallery_label:Tensor, k:int=10, # (Q,), (N,) class ids, no -1
-)->Neighbours: # on the device of the labels
+    query_label:Tensor, gallery_label:Tensor, k:int=10)->Neighbours: # (Q,), (N,) class ids; on their device
     "The k nearest of each query, and whether they have its class."
     for name,x,label in (('query', query, query_label), ('gallery', gallery, gallery_label)):
         if label.shape != x.shape[:1]:
@@ -111,15 +110,13 @@ def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
 def recall(query:Tensor, # (Q, D) of the test videos, centred by the protocol, see `centre_and_normalise`
     gallery:Tensor, # (N, D) of the training videos
-    query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10), # (Q,), (N,) class ids, no -1
-)->dict[int,float]: # k -> share of the queries, 0 to 1
+    query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10))->dict[int,float]: # (Q,), (N,) ids
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
     _check_ks(ks, len(gallery))
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
-def chance(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10), # (Q,), (N,) ids, no -1
-)->dict[int,float]: # k -> expected R@k
+def chance(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10))->dict[int,float]: # (Q,), (N,)
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
     check_labels(query_label, gallery_label, ks)
     n = len(gallery_label)
@@ -158,8 +155,7 @@ def _subtract(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D), (D,) -> 
     return out
 
 def centre_and_normalise(query:Features, gallery:Features, # of test and training videos, by one encoder
-    unit:bool=True, # bring every row to length 1
-)->tuple[Tensor,Tensor]: # (Q, D) and (N, D) float32
+    unit:bool=True)->tuple[Tensor,Tensor]: # bring every row to length 1; (Q, D) and (N, D) float32
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
     _check_comparable(query, gallery)
     centre = gallery.protocol.centre
@@ -172,8 +168,7 @@ def compare_features(query:Features, gallery:Features, k:int=10)->Neighbours: # 
     "The neighbours of two sets of features, made comparable under their protocol."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
 
-def retrieval_recall(query:Features, gallery:Features, ks:Sequence[int]=(1,5,10), # as `compare_features`
-)->dict[int,float]: # k -> R@k
+def retrieval_recall(query:Features, gallery:Features, ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> R@k
     "R@k of two sets of features, made comparable under their protocol."
     _check_ks(ks, len(gallery))
     return compare_features(query, gallery, max(ks)).recall(ks)
@@ -188,8 +183,7 @@ def _colour_histogram(frames:Tensor, bins:int)->Tensor: # (..., 3) uint8 -> (bin
 
 def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.extract`
     bins:int=8, frames:int=16, # levels per channel; evenly spread over the video
-    machine:Machine=Machine(), # whether to show a bar
-)->Features: # x (N, bins**3), of length 1
+    machine:Machine=Machine())->Features: # whether to show a bar; x (N, bins**3), of length 1
     "The baseline that sees colours alone."
     p = Protocol('histogram', clips=frames, length=1, centre='none')
     rows,x,bad = manifest.select(part, split),dict[int,Tensor](),dict[int,str]()

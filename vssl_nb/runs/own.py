@@ -473,7 +473,7 @@ def give_verdict(
 )->Verdict:
     "What a run has learned; verdict.json, verdict.txt and a picture are kept in its folder. `ValueError`."
     began,folder,t = time.monotonic(),Path(run),open_trained(run, data)
-    rows = choose_videos(t.manifest, t.split, 'train', len(t.manifest.rows))
+    rows = choose_videos(t.manifest, t.split, len(t.manifest.rows))
     rows = [rows[i] for i in np.random.default_rng(t.about['seed']).permutation(len(rows))[:most]]
     rows,x = _encode_videos(t, rows, machine, seconds)
     verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
