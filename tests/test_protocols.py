@@ -163,7 +163,6 @@ def test_windows_and_colours_are_drawn_from_seed_row_and_clip():
     iic,official = protocol('iic_official'),protocol('coclr_official')
     assert clip_frames(iic, 9)[:, 0].tolist() == [0]*10 # shorter than a clip: ten times the same
     assert (clip_frames(protocol(windows='middle'), 187) == clip_frames(protocol(clips=1), 187)).all()
-    assert protocol(centre=True) == protocol() and protocol(centre=False).centre == 'none'
     def brightness(row, clip=2): return colour_change(official, row, clip, 9, 9)['brightness'].item()
     assert abs(np.mean([brightness(row) != 1 for row in range(1000)]) - .3) < .04
     assert brightness(7) == brightness(7) and len({brightness(r, c) for r in range(9) for c in range(9)}) > 9

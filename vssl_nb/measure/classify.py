@@ -41,8 +41,7 @@ def hold_out(label:Sequence[int], # class id of each video
     share:float=.2, # of the videos of each class to hold out, above 0 and below 1
     seed:int=0)->tuple[list[int],list[int]]: # of the choice; positions to train and to validate on, ascending
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
-    if not 0 < share < 1: raise ValueError(f'share={share!r} of the training videos cannot be held out; use '
-        'a number between 0 and 1, such as 0.2')
+    if not 0 < share < 1: raise ValueError(f'share={share!r} must be between 0 and 1, such as 0.2')
     size,of = Counter(source),Counter(zip(source, label))
     # of a source with several labels, the most frequent
     main = {s: min((-of[s,c], c) for c in set(label) if of[s,c])[1] for s in size}
@@ -64,15 +63,14 @@ def hold_out(label:Sequence[int], # class id of each video
         held -= {s for c in lost for s in homes[c]}
     return [i for i,s in enumerate(source) if s not in held],[i for i,s in enumerate(source) if s in held]
 
-def hold_out_rows(manifest:Manifest, split:int=1, share:float=.2, seed:int=0, # 1, 2 or 3; of `hold_out`
-)->tuple[list[int],list[int]]: # rows of the manifest to train on and to validate on
+def hold_out_rows(manifest:Manifest, split:int=1, # 1, 2 or 3
+    share:float=.2, seed:int=0)->tuple[list[int],list[int]]: # of `hold_out`; rows to train and to validate on
     "Cut the training part by source; classes with one source stay in training, and a warning names them."
     rows = labelled_rows(manifest, 'train', split)
     cut = hold_out([manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed)
     train,val = ([rows[i] for i in part] for part in cut)
     if not val: raise ValueError(f'{manifest.path}: no class has two sources in the training part of split '
-        f"{split}, so nothing can be held out; fill the column source, or use selection='last', which "
-        'chooses nothing')
+        f"{split}, so nothing can be held out; fill the column source, or use selection='last'")
     alone = sorted({manifest.rows[r].label for r in train} - {manifest.rows[r].label for r in val})
     if alone: _log.warning('%s: %d classes have a single source in the training part of split %d and are '
         'not validated: %s', manifest.path, len(alone), split, ', '.join(alone))
@@ -87,8 +85,7 @@ def labelled_rows(manifest:Manifest, part:str, split:int)->list[int]:
     trained = {manifest.rows[r].label for r in (manifest.select('train', split) if part=='test' else rows)}
     if lacking := sorted({manifest.rows[r].label for r in rows} - trained):
         raise ValueError(f'{manifest.path}: {len(lacking)} classes of the test part have no training video '
-            f'in split {split}, such as {lacking[0]!r}; a classifier cannot know them: take their videos out '
-            f'of split{split}, or train on some')
+            f'in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on some')
     return rows
 
 # %% ../../nbs/library/classify.ipynb #14a7cd4c
@@ -97,8 +94,7 @@ def softmax_regression(x:Tensor, # (N, D) features
     strength:float, # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
     start:tuple[Tensor,Tensor]|None=None)->tuple[Tensor,Tensor]: # weights to walk from; (C, D), (C,) float64
     "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
-    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0: without a penalty, '
-        'classes that are apart have no best weights')
+    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0') # else no minimum
     x,C = x.double(),int(y.max()) + 1
     w,b = (p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C)))
     opt = torch.optim.LBFGS([w, b], max_iter=1000, tolerance_grad=1e-7, tolerance_change=1e-14,
@@ -147,8 +143,7 @@ class LinearProbe:
         if not self.strengths or min(self.strengths) <= 0:
             raise ValueError(f'strengths={self.strengths!r} must be numbers above 0')
         if self.solver=='lbfgs' and self.selection=='last' and len(self.strengths) != 1: raise ValueError(
-            f"strengths holds {len(self.strengths)} numbers, but selection='last' chooses nothing; give one "
-            "strength, or use selection='validation'")
+            f"strengths={self.strengths}: selection='last' chooses nothing; give one strength")
 
     def __str__(self)->str:
         "What a probe does, a line for each step."
@@ -198,7 +193,6 @@ class Linear:
 
     def tensors(self)->dict[str,Tensor]: # weight, bias, ids, mean, shift, scale
         return {k: v for k,v in vars(self).items() if isinstance(v, Tensor)}
-
     def to(self, device:str|torch.device)->'Linear':
         moved:Any = {k: v.to(device) for k,v in self.tensors().items()}
         return dataclasses.replace(self, **moved)
@@ -271,8 +265,7 @@ def _refuse_unusable(f:Features, part:str)->None:
     if len(f.label.unique()) < 2:
         raise ValueError(f'label: all {len(f)} {part} features have one class; there is nothing to learn')
 
-def linear_probe(train:Features, # of the training videos
-    settings:LinearProbe=PROBES['clean_probe'],
+def linear_probe(train:Features, settings:LinearProbe=PROBES['clean_probe'], # of the training videos
     test:Features|None=None, # only for selection='test', the official mode
     seed:int=0, # of the held-out sources, and of SGD
     device:str|torch.device='cpu')->Linear: # on the CPU; `chosen`, and `tried`: accuracy of each candidate
@@ -339,12 +332,10 @@ def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RG
     "The mean of the probabilities (b10); ValueError where the streams do not belong together."
     first = parts[0]
     for other in parts:
-        if other.classes != first.classes:
-            raise ValueError('classes: the streams know different classes; train both on one manifest')
+        if other.classes != first.classes: raise ValueError('different classes; train both on one manifest')
         apart = set(other.row.tolist()) ^ set(first.row.tolist())
         if apart or not torch.equal(other.label, first.label): raise ValueError(f'row: {len(apart)} videos '
-            f'are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both '
-            'streams for the same part and split')
+            f'are in one stream only, such as {min(apart, default=-1)}, or labels differ; predict one part')
     key = {f'stream {i+1} {k}': v for i,s in enumerate(parts) for k,v in s.key.items()}
     return Predictions(torch.stack([s.p for s in parts]).mean(0), first.label, first.row, first.classes, key,
         {r: why for s in parts for r,why in s.dropped.items()})
@@ -360,8 +351,7 @@ def classify(probe:Linear, test:Features, classes:Sequence[str])->Predictions: #
         f'were trained on, such as row {min(both)} of the manifest; give features of the test part')
     if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())): raise ValueError('label: '
         f'{len(lacking)} classes of the test features have no training video, such as '
-        f'{classes[lacking[0]]!r}; train on features that have them, or leave their videos out of the test '
-        'part')
+        f'{classes[lacking[0]]!r}; train on features that have them, or leave their videos out')
     return Predictions(probe.logits(test.x, len(classes)).softmax(1), test.label, test.row, list(classes),
         test.key | {'probe': digest(probe.tensors())}, test.dropped)
 
@@ -405,10 +395,8 @@ class VideoClassifier(nn.Module):
             f"{a['backbone']} on {self.view}", f'  classes   {names}{more}', str(self.protocol)]
             + ['  !!! chosen on the test videos !!!']*(self.facts.get('selection')=='test'))
 
-def predict_rows(classifier:VideoClassifier,
-    manifest:Manifest, rows:Sequence[int], # of the manifest
-    *,
-    views:Mapping[str,Any]|None=None, # further arguments of `Views`; None: as the encoder's file has them
+def predict_rows(classifier:VideoClassifier, manifest:Manifest, rows:Sequence[int], # of the manifest
+    *, views:Mapping[str,Any]|None=None, # further arguments of `Views`; None: as the encoder's file has them
     batch:int=64, machine:Machine=Machine(progress=False), # clips at a time on a GPU
     shared:bool=False, # all processes call this together, and share the work
 )->tuple[dict[int,Tensor],dict[int,str]]: # row -> (C,) float64; row -> why it could not be read
@@ -436,8 +424,7 @@ def collect_predictions(manifest:Manifest, rows:Sequence[int], # of the manifest
     return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
         dict(sorted(bad.items())))
 
-def predict_videos(classifier:VideoClassifier,
-    videos, # a manifest, or a list of paths and of frames (F, H, W, 3) uint8
+def predict_videos(classifier:VideoClassifier, videos, # a manifest, or paths and frames (F, H, W, 3) uint8
     flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
     batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
 )->Predictions: # `row`: positions in the manifest or list; `dropped`: those that cannot be read, and why

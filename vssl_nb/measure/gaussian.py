@@ -187,8 +187,7 @@ def write_ranking(path:str|Path, # ends in .csv
 # %% ../../nbs/lessons/18_uncertainty.ipynb #127de93a
 def folder_gaussians(run, # a run folder whose encoder was exported with a Gaussian head
     data, # a Manifest, its file, or any folder of videos
-    clips:int=10, # of a video
-    of:int=2, batch:int=64, machine:Machine=Machine(), # of `video_gaussians`
+    clips:int=10, of:int=2, batch:int=64, machine:Machine=Machine(), # of a video; of `video_gaussians`
 )->tuple['VideoGaussians',Manifest]: # in the order of the manifest; what cannot be read is in `dropped`
     "The distributions of all videos of a folder. ValueError."
     refuse_grouping(clips, of)
@@ -243,8 +242,7 @@ def video_gaussians(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in
     head:nn.Module, # features (B, D_in) -> (B, 2, D) mean and log-variance, such as `GaussianHead`
     manifest:Manifest, rows:Sequence[int], # of the manifest
     view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `features.extract`
-    *,
-    of:int=2, # see `group_clips`
+    *, of:int=2, # see `group_clips`
     batch:int=64, machine:Machine=Machine(), **views)->VideoGaussians: # of `features.extract`
     "The distributions of the videos that can be read, by a frozen encoder and its Gaussian head. ValueError."
     place,good,bad = next(head.parameters()).device,dict[int,tuple[Tensor,Tensor]](),dict[int,str]()
@@ -254,9 +252,8 @@ def video_gaussians(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in
         else:
             mean,s = head(x.to(place)).float().cpu().unbind(1)
             good[r] = group_clips(mean, s, of)
-    if not good:
-        why = f'; the first: {next(iter(bad.values()))}' if bad else ''
-        raise ValueError(f'{manifest.path}: not one of {len(rows)} videos can be read{why}')
+    if not good: raise ValueError(f'{manifest.path}: not one of {len(rows)} videos can be read; the first: '
+        f'{next(iter(bad.values()), "none was named")}')
     mu,s = (torch.stack([g[i] for g in good.values()]) for i in (0, 1))
     wrong = int((~(mu.isfinite() & s.isfinite()).flatten(1).all(1)).sum())
     if wrong: raise ValueError(f'{wrong} of {len(mu)} videos have a distribution with NaN or infinity; '
@@ -334,8 +331,7 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
                 bar.update(len(some)*len(part))
             yield log_p
 
-def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, # of the test and of the training videos
-    a:Tensor|float, b:Tensor|float, # of the head
+def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, a:Tensor|float, b:Tensor|float, # of head
     top:int=10, **options, # neighbours of each query; k, seed, chunk, machine of `match_rows`
 )->Neighbours: # what `retrieval.find_neighbours` makes of cosines
     "The gallery videos of highest match probability; the earlier of equals first. ValueError."

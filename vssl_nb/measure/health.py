@@ -52,8 +52,7 @@ def std(x:Tensor)->float: # (N, D) features -> 0 (collapsed) to 1 (spread evenly
 
 def alignment(x:Tensor, y:Tensor)->float: # (N, D) features of two clips of each video -> 0 (alike) to 4
     "Mean squared distance between two clips of a video, on the sphere (Wang & Isola 2020)."
-    if x.shape != y.shape: raise ValueError(f'alignment compares row with row: x {tuple(x.shape)} and y '
-        f'{tuple(y.shape)} must have one shape')
+    if x.shape != y.shape: raise ValueError(f'x {tuple(x.shape)} and y {tuple(y.shape)} must have one shape')
     return (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1)).norm(dim=1).pow(2).mean().item()
 
 def uniformity(x:Tensor, # (N, D) features, of any length
@@ -107,16 +106,14 @@ def health(x:Tensor, # (N, D) features of videos, or (N, V, D) of V clips of eac
     if x.ndim not in (2, 3): raise ValueError(f'features must be (N, D) or (N, V, D), not {tuple(x.shape)}')
     if (label is None) != (source is None): raise ValueError('label and source go together: siblings are '
         'left out of the neighbours; give both or neither')
-    clips = x[:, None] if x.ndim==2 else x
-    measures:dict[str,Callable[[], float]] = {}
-    if label is not None and source is not None:
-        measures['knn_r1'] = lambda: knn_r1(clips.double().mean(1), label, source)
-    measures |= {'rankme': lambda: rankme(clips.flatten(0, 1)), 'std': lambda: std(clips.flatten(0, 1))}
-    if clips.shape[1] > 1: measures['alignment'] = lambda: alignment(clips[:, 0], clips[:, 1])
+    finite,row = x.isfinite().all(),dict[str,float]()
+    clips = (x if finite else torch.zeros_like(x)).reshape(len(x), -1, x.shape[-1]) # (N, V, D)
+    if label is not None and source is not None: row['knn_r1'] = knn_r1(clips.double().mean(1), label, source)
+    row |= {'rankme': rankme(clips.flatten(0, 1)), 'std': std(clips.flatten(0, 1))}
+    if clips.shape[1] > 1: row['alignment'] = alignment(clips[:, 0], clips[:, 1])
     # pairs of one video need not be apart
-    measures['uniformity'] = lambda: sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1]
-    if not clips.isfinite().all(): return dict.fromkeys(measures, math.nan)
-    return {k: f() for k,f in measures.items()}
+    row['uniformity'] = sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1]
+    return row if finite else dict.fromkeys(row, math.nan)
 
 # %% ../../nbs/lessons/19_health.ipynb #b53c67bb
 ORDERS = {'as-is': 'every frame in its place', 'static': 'the middle frame, T times',
@@ -146,20 +143,15 @@ class Reordered(nn.Module):
         **views, # further arguments of `Views`, as in pretraining
     ):
         super().__init__()
-        one_of(tuple(ORDERS), order=order)
-        if view=='flow': raise ValueError("view='flow': the flow of reordered frames is stored nowhere; "
-            "use the view 'rgb' or 'residual'")
+        if view=='flow': raise ValueError('the flow of reordered frames is stored nowhere; use rgb or residual')
         self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
 
     def extra_repr(self)->str:
         return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
-
     def _seen(self, x:Tensor)->Tensor: # what the encoder is given
         return self.views.from_floats(reorder(x, self.order, self.seed)[:, None])[self.view][:, 0]
-
     def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) in [0,1] -> (B, D)
         return self.encoder(self._seen(x))
-
     def maps(self, x:Tensor)->Tensor: # for protocols that read the last maps
         return getattr(self.encoder, 'maps')(self._seen(x))
 
@@ -214,8 +206,7 @@ class FixedClips:
     ):
         self._live = views.pop('live', None)
         self.manifest,self.rows,self.view,self.views = manifest,rows,view,Views(view, **views)
-        load = streams(view, self._live is not None)
-        self._clips = ProtocolClips(manifest, rows, protocol, load=load)
+        self._clips = ProtocolClips(manifest, rows, protocol, load=streams(view, self._live is not None))
         self._step,self._workers = max(batch//protocol.clips, 1),workers # videos at a time
         # 'clips' or 'flow' (B, V, T, H, W, 3) uint8, and the `rows` they are of; row -> why it cannot be read
         self.kept,self.dropped = list[dict[str,Any]](),dict[int,str]()
@@ -226,11 +217,10 @@ class FixedClips:
         if self.kept: return device
         name,videos = 'flow' if {'flow', 'pair'} & {*self._clips.load} else 'clips',list[tuple[int,Tensor]]()
         for item in read_items(self._clips, self._workers):
-            if 'bad' in item:
-                self.dropped[item['row']] = item['bad']
-                continue
-            if self._live: item = on_device(item, device, self._live)
-            videos.append((item['row'], item[name][item['at']].cpu()))
+            if 'bad' in item: self.dropped[item['row']] = item['bad']
+            else:
+                if self._live: item = on_device(item, device, self._live)
+                videos.append((item['row'], item[name][item['at']].cpu()))
         if len(videos) < 2:
             raise ValueError(f'{self.manifest.path}: fewer than two of {len(self.rows)} videos can be read '
                 f'({next(iter(self.dropped.values()), "")}); run `vssl-nb manifest` again to mark the others')
@@ -258,8 +248,7 @@ class HealthMonitor:
     "A few training videos on which an encoder is measured now and then; none of the test part."
     def __init__(self, manifest:Manifest, split:int=1, # 1, 2 or 3
         view:str='rgb', # what the encoder sees: 'rgb', 'flow' or 'residual'
-        *,
-        length:int=16, stride:int=1, size:int=112, pad:str='first', # as in a `Protocol`; the largest square
+        *, length:int=16, stride:int=1, size:int=112, pad:str='first', # as in `Protocol`; the largest square
         clips:int=2, # of each video, spread evenly
         videos:int=256, # at most, see `choose_videos`
         memory:int=512, # MiB that the clips may take; fewer videos where they would not fit
@@ -314,7 +303,7 @@ def health_log(out:Any, # the run folder
 
 # %% ../../nbs/lessons/20_looking.ipynb #c5d50a67
 @torch.no_grad()
-def class_activation(encoder:nn.Module, # `maps`: (B, 3, T, H, W) -> (B, D, t, h, w), its feature is their mean
+def class_activation(encoder:nn.Module, # `maps`: (B, 3, T, H, W) -> (B, D, t, h, w), of mean `feature`
     x:Tensor, # (B, 3, T, H, W) float clips as the encoder takes them, where the encoder is
     weight:Tensor|None=None, # (D,) or (B, D), of the class in a linear classifier; None: the centred feature
     mean:Tensor|None=None, # (D,) that the classifier subtracts from features; None: nothing
@@ -410,9 +399,8 @@ def frozen_by_class(encoder:nn.Module, manifest:Manifest, # as of `background`, 
     background(encoder, manifest, split, view, protocol, score=score, **options)
     return {manifest.labels[c]: (r, recalls[1][c], share[c]) for c,r in recalls[0].items()}
 
-def need_of_motion(recalls:Mapping[str,tuple[float,float,float]], # of `frozen_by_class`, of one reference
-)->dict[str,str]: # class -> 'motion', 'appearance' or 'neither'
-    "Split classes by whether a frozen frame keeps half of what is above chance; without any it is 'neither'."
+def need_of_motion(recalls:Mapping[str,tuple[float,float,float]])->dict[str,str]: # of `frozen_by_class`
+    "Class -> 'appearance' if a frozen frame keeps half of what is above chance, else 'motion' or 'neither'."
     def group(whole, still, guess): return 'neither' if whole <= guess else \
         'motion' if max(still - guess, 0) < (whole - guess)/2 else 'appearance'
     return {c: group(*numbers) for c,numbers in recalls.items()}

@@ -1,7 +1,6 @@
 "What a number was measured on, as an object that prints what it does"
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class Protocol:
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
     average:str = 'features' # what is averaged over clips; 'softmax' and 'logits' are of a classifier
-    centre:str = 'gallery' # which mean is subtracted; True: 'gallery', False: 'none'
+    centre:str = 'gallery' # which mean is subtracted
     metric:str = 'cosine' # how two videos are compared; 'match' needs a Gaussian head
     gallery:str = 'alike' # the clips of a gallery video
     jitter:float = 0. # probability, 0 to 1, that the colours of a clip are changed
@@ -65,8 +64,6 @@ class Protocol:
     dtype:str = 'float32' # of the encoder's forward pass, as published; 'bfloat16' also goes into the name
 
     def __post_init__(self)->None:
-        if isinstance(self.centre, bool):
-            object.__setattr__(self, 'centre', 'gallery' if self.centre else 'none')
         for name,known in CHOICES.items(): one_of(tuple(known), **{name: getattr(self, name)})
         positive(**{name: getattr(self, name) for name in ('clips', 'length', 'stride', 'size', 'batch_of')})
         def refuse(name, wanted): raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
@@ -78,9 +75,6 @@ class Protocol:
         if type(self.seed) is not int or self.seed < 0: refuse('seed', 'a whole number of at least 0')
         plain = self.name.removesuffix(', bfloat16') # in a table it must not pass for the protocol itself
         object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
-
-    @property
-    def random(self)->bool: return self.gallery=='random' or self.jitter > 0
 
     @property
     def side(self)->int|float: # of a square: pixels, or a share of the shorter side
@@ -135,17 +129,17 @@ PROTOCOLS = {p.name: p for p in (
 def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
     **fields)->Protocol: # what to change: length, stride, size, ...
     "A protocol by name, with some of its fields changed; ValueError names the nearest."
-    known = [f.name for f in dataclasses.fields(Protocol)]
+    known = [*Protocol.__dataclass_fields__]
     for f in fields:
         if f not in known: raise ValueError(f'{f!r} is not a field of a protocol; {did_you_mean(f, known)}')
-    if isinstance(name, Protocol): return dataclasses.replace(name, **fields)
+    if isinstance(name, Protocol): return replace(name, **fields)
     p = resolve(name, PROTOCOLS, 'a protocol')
     if not isinstance(p, Protocol) and callable(p): p = p()
     if not isinstance(p, Protocol):
         raise ValueError(f'{name}: is {type(p).__name__}, not a Protocol or a function that returns one')
     # one's own that took no name of its own must not pass for one of ours in a table
-    if name not in PROTOCOLS and p.name in PROTOCOLS: p = dataclasses.replace(p, name=name)
-    return dataclasses.replace(p, **fields)
+    if name not in PROTOCOLS and p.name in PROTOCOLS: p = replace(p, name=name)
+    return replace(p, **fields)
 
 def clip_frames(protocol:Protocol, frames:int, # of the video
     row:int=0, role:str='query')->np.ndarray: # of the manifest, for random clips; or 'gallery'; (n, T)
