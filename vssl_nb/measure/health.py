@@ -143,7 +143,7 @@ class Reordered(nn.Module):
         **views, # further arguments of `Views`, as in pretraining
     ):
         super().__init__()
-        if view=='flow': raise ValueError('the flow of reordered frames is stored nowhere; use rgb or residual')
+        if view=='flow': raise ValueError('flow of reordered frames is stored nowhere; use rgb or residual')
         self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
 
     def extra_repr(self)->str:

@@ -34,7 +34,7 @@ def _best(sim:Tensor, k:int)->Tensor: # (Q, n) float32 -> (Q, k) columns, the la
 
 def _check_ks(ks:Sequence[int], gallery:int)->None:
     for k in ks:
-        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} videos')
+        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
 def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, D) features, of any length
