@@ -120,7 +120,7 @@ def feature_key(encoder:nn.Module|str, # a network, or the name of a baseline
     device:str|torch.device='cpu', # its kind decides the last digits
     name:str='', batch:int=64, **views)->dict[str,str]: # of `extract`
     "Everything that decides features, as text: features may be used again when all of it is equal."
-    fields = asdict(protocol) | ({'seed': 0} if protocol.gallery=='alike' and not protocol.jitter else {})
+    fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
     if protocol.gallery=='random': fields['gallery'] = _role(part, role)
     flow = 'flow' in streams(view)
     options = {k: v for k,v in vars(Views((view,), **views)).items() # with the defaults, which may change

@@ -259,8 +259,7 @@ class HealthMonitor:
         fit = memory*2**20//(clips*length*size*size*3) # videos
         if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '
             f'{length}x{size}x{size}; allow more')
-        self.every = every
-        self.train = choose_videos(manifest, split, min(videos, fit))
+        self.every,self.train = every,choose_videos(manifest, split, min(videos, fit))
         p = Protocol(clips=clips, length=length, stride=stride, size=size, pad=pad)
         self.clips = FixedClips(manifest, self.train, view, p, **options)
         self.ids = {r: (manifest.label_id(r), manifest.source_id(r)) for r in self.train}
@@ -390,8 +389,7 @@ def frozen_by_class(encoder:nn.Module, manifest:Manifest, # as of `background`, 
     **options, # further arguments of `background`
 )->dict[str,tuple[float,float,float]]: # class -> R@1 with all frames, with one frame, by chance: shares
     "What each class is worth without its motion."
-    recalls:list[dict[int,float]] = []
-    share:dict[int,float] = {}
+    recalls,share = list[dict[int,float]](),dict[int,float]()
     def score(query, gallery):
         recalls.append(compare_features(query, gallery, 1).by_class())
         share.update({c: (gallery.label==c).double().mean().item() for c in recalls[-1]})

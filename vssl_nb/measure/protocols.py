@@ -77,6 +77,8 @@ class Protocol:
         object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
 
     @property
+    def random(self)->bool: return self.gallery=='random' or self.jitter > 0
+    @property
     def side(self)->int|float: # of a square: pixels, or a share of the shorter side
         return self.crop if self.crop is not None else 14/15 if self.crops in ('five', 'ten') else 1.
 
