@@ -258,7 +258,8 @@ def video_gaussians(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in
     wrong = int((~(mu.isfinite() & s.isfinite()).flatten(1).all(1)).sum())
     if wrong: raise ValueError(f'{wrong} of {len(mu)} videos have a distribution with NaN or infinity; '
         'look at the encoder and the head that made them')
-    return VideoGaussians(mu, s, torch.tensor([manifest.label_id(r) for r in good]), torch.tensor([*good]), bad)
+    label,row = torch.tensor([manifest.label_id(r) for r in good]),torch.tensor([*good])
+    return VideoGaussians(mu, s, label, row, bad)
 
 def gaussian_pairs(encoder:nn.Module, head:nn.Module, manifest:Manifest, # of `video_gaussians`
     splits:Sequence[int]=(1,), # 1, 2 and 3
