@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from ..data.clips import one_of
 from ..data.manifest import Manifest
-from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips, mean_of_clips
-from .features import read_record, trusted, write_csv, write_record
+from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips
+from .features import mean_of_clips, read_record, trusted, write_csv, write_record
 from .gaussian import video_probabilities
 from .protocols import SQUARES, Protocol
 from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads

@@ -39,7 +39,8 @@ from ..training.machine import DTYPES, Machine, init_worker, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
 from ..data.video import VideoError, probe
-from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted, crop_boxes, protocol
+from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted
+from .protocols import crop_boxes, protocol
 
 # %% ../../nbs/library/features.ipynb #ec2e1eaf
 @dataclass
@@ -533,9 +534,8 @@ def videos_of(data, names:Sequence[str|Path]=())->Manifest: # manifest.csv or an
 VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std') # of `Views`
 
 def encoder_views(about:Mapping[str,Any], # metadata of an encoder's file, see `checkpoints.read_encoder`
-    flow:str='', # 'stored' or 'live'; '': as in training
-)->dict[str,Any]: # arguments of `Views`, besides its name; with `live` where flow is to be solved for
-    "How the view of an encoder is made."
+    flow:str='')->dict[str,Any]: # 'stored' or 'live'; '': as in training
+    "How the view of an encoder is made: arguments of `Views`, with `live` where flow is to be solved for."
     flow = flow or about.get('flow', 'stored')
     one_of(('stored', 'live'), flow=flow)
     live = {'live': tvl1_live} if flow=='live' and 'flow' in streams(about['view']) else {}

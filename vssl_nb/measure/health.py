@@ -20,8 +20,8 @@ from ..data.clips import one_of, positive
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
 from .classify import Linear
-from .features import Features, ProtocolClips, device_of, evaluating, extract, on_device, on_its_way
-from .features import read_items
+from .features import Features, ProtocolClips, device_of, evaluating, extract
+from .features import on_device, on_its_way, read_items
 from .gaussian import ranks
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, compare_features, retrieval_recall
