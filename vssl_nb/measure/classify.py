@@ -364,8 +364,7 @@ class VideoClassifier(nn.Module):
         protocol:Protocol, # which clips of a video, and what is averaged over them
         about:Mapping[str,Any], # of the encoder's file: backbone, view and its options, length, ...
         gaussian:nn.Module|None=None, # where the head sees embeddings: features (B, D) -> (B, 2, D')
-        **facts, # what else its file says: name, run, split, selection; of a Gaussian `mixture`, `samples`
-    ):
+        **facts): # what else its file says: name, run, split, selection; of a Gaussian `mixture`, `samples`
         super().__init__()
         self.encoder,self.linear,self.gaussian = encoder,linear,gaussian
         self.classes,self.protocol,self.about,self.facts = list(classes),protocol,dict(about),facts

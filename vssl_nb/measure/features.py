@@ -143,8 +143,7 @@ class ProtocolClips(Dataset):
     def __init__(self, manifest:Manifest, rows:Sequence[int], # of the manifest
         protocol:Protocol, role:str='query', # or 'gallery'
         load:tuple[str,...]=('clips',), # of `clips.STREAMS`
-        cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
-    ):
+        cache:int|VideoCache=0): # MiB of decoded videos to keep, or those kept already
         self.manifest, self.protocol = manifest, protocol
         self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
         self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role) for r in rows}
@@ -377,9 +376,8 @@ def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     store:str|Path|None=None, # a folder of features: what is there is used, what is missing is made and kept
     shared:bool=False, # all processes of a run call this together and share the work, and the disk of `store`
     name:str='', # stands for the encoder's code, see `fingerprint`
-    **views, # further arguments of `Views`, as in pretraining: mean, std, residual, residual_scale, live, ...
-)->Features: # in the order of the manifest
-    "One feature per video from a frozen encoder, which gets back its mode and device. ValueError."
+    **views)->Features: # further arguments of `Views`, as in pretraining: mean, std, residual, live, ...
+    "One feature per video, in their order, from a frozen encoder, which stays as it was. ValueError."
     if protocol.average!='features': raise ValueError(f'protocol {protocol.name} averages '
         f"{protocol.average} of a classifier; take average='features' to compare features")
     rows,left = counted(manifest, part, split, protocol)

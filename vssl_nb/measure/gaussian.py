@@ -332,8 +332,7 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
             yield log_p
 
 def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, a:Tensor|float, b:Tensor|float, # of head
-    top:int=10, **options, # neighbours of each query; k, seed, chunk, machine of `match_rows`
-)->Neighbours: # what `retrieval.find_neighbours` makes of cosines
+    top:int=10, **options)->Neighbours: # of each query; k, seed, chunk, machine of `match_rows`
     "The gallery videos of highest match probability; the earlier of equals first. ValueError."
     check_labels(query.label, gallery.label, (top,))
     near = torch.cat([p.argsort(dim=1, descending=True, stable=True)[:, :top]

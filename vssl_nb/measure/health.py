@@ -140,8 +140,7 @@ class Reordered(nn.Module):
         order:str, # one of ORDERS
         view:str='rgb', # what the encoder sees: 'rgb' or 'residual'
         seed:int=0, # of 'shuffled'
-        **views, # further arguments of `Views`, as in pretraining
-    ):
+        **views): # further arguments of `Views`, as in pretraining
         super().__init__()
         if view=='flow': raise ValueError('flow of reordered frames is stored nowhere; use rgb or residual')
         self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
@@ -202,8 +201,7 @@ class FixedClips:
         view:str, # what the encoder sees: 'rgb', 'flow' or 'residual'
         protocol:Protocol, # which clips, as many of every video
         batch:int=16, workers:int=0, # clips at a time; processes that decode, once
-        **views, # further arguments of `Views`, as in pretraining
-    ):
+        **views): # further arguments of `Views`, as in pretraining
         self._live = views.pop('live', None)
         self.manifest,self.rows,self.view,self.views = manifest,rows,view,Views(view, **views)
         self._clips = ProtocolClips(manifest, rows, protocol, load=streams(view, self._live is not None))
@@ -253,8 +251,7 @@ class HealthMonitor:
         videos:int=256, # at most, see `choose_videos`
         memory:int=512, # MiB that the clips may take; fewer videos where they would not fit
         every:int=1, # epochs from one measurement to the next
-        **options, # of `FixedClips` and `Views`: batch, workers; residual, live, mean, std, ...
-    ):
+        **options): # of `FixedClips` and `Views`: batch, workers; residual, live, mean, std, ...
         positive(every=every)
         fit = memory*2**20//(clips*length*size*size*3) # videos
         if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '

@@ -175,8 +175,7 @@ def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
     return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
 
 def colour_change(protocol:Protocol, row:int, clip:int, # of the manifest; its number within the video
-    height:int, width:int, # of the video, pixels
-)->dict[str,Tensor]: # parameters for `clips.apply`, with a leading axis of 1
+    height:int, width:int)->dict[str,Tensor]: # pixels; for `clips.apply`, with a leading axis of 1
     "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
     p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, clip))
     drawn = draw(rng, 1, p.length, height, width, size=p.size, flip=0., jitter=p.jitter, brightness=.2,
