@@ -24,7 +24,7 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest import mock
@@ -151,7 +151,7 @@ def table(recipes: list) -> list[dict]:
     from vssl_nb.runs.budget import plan
     rows = []
     for recipe, videos in recipes:
-        rows.append(asdict(plan(recipe, videos=videos)))
+        rows.append(plan(recipe, videos=videos))
         print(f"{recipe.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
     return rows
 

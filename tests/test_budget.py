@@ -105,8 +105,8 @@ def test_the_kept_table_is_of_these_recipes():
     assert list(rows) == list(RECIPES), 'python benchmarks/memory.py --table --out results/budget.json'
     for name in ('infonce-toy-rgb', 'coclr-toy-rgb-cycle1'):
         now = plan(find(name))
-        assert now.memory == pytest.approx(rows[name]['memory'], rel=.01)
-        assert {k: list(v) for k, v in now.batches.items()} == rows[name]['batches']
+        assert now['memory'] == pytest.approx(rows[name]['memory'], rel=.01)
+        assert {k: list(v) for k, v in now['batches'].items()} == rows[name]['batches']
 
 
 def test_the_kept_table_has_every_fine_tuning():

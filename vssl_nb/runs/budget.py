@@ -4,11 +4,8 @@ A step is walked twice at its full size, with tensors that have a shape and no n
 backward pass on a pretended `cuda` device, which finds tensors on the wrong device and waits for the device.
 `trace_step`: the whole step on the CPU, backward by autograd itself; counts its bytes and its FLOP.
 """
-import copy
-import os
-import traceback
-import weakref
-from collections.abc import Iterable, Iterator
+import copy, os, traceback, weakref
+from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
@@ -18,7 +15,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -199,8 +195,7 @@ class DryRun:
         return '\n'.join([f'{len(self.learned)} steps, every tensor in its place, {waits}{quiet}; it reports '
             f'{", ".join(self.logs)}', *(f'warning: the CPU waits for the GPU: {w}' for w in self.waits)])
 
-def dry_run(
-    recipe:Recipe,
+def dry_run(recipe:Recipe,
     dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
     activation_checkpointing:bool=False, # compute activations twice instead of keeping them
     videos:int=9537, # to train on: the size of a memory bank (UCF101, split 1)
@@ -312,28 +307,44 @@ LENGTH = 100 # steps of a training whose last ones are traced: where there are s
 
 @lru_cache(64)
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
+    "Of one step; its views are made on the pretended GPU, for a CPU makes them in another way."
     parts, watch = _parts(recipe, videos, LENGTH, checkpointing), MemoryWatch()
-    raw = next(iter(parts.batches))
+    raw, seen = next(iter(parts.batches)), list[Any]()
     run = _state(parts, 'cpu', LENGTH - STEPS)
-    autocast:Any = {name: partial(_as_on_gpu, getattr(F, name), name in IN_FLOAT32)
+    def upload():
+        batch = _all_without_numbers(raw, 'cuda')
+        watch.holds(batch.values(), 'inputs')
+        return batch
+    def views(batch): # those on the GPU live as long as their copies on the CPU, which count for 0
+        watch.parts.append('inputs')
+        seen.append(parts.views(batch))
+        copies = _all_without_numbers(seen[0], 'cpu')
+        for x in copies.values():
+            if isinstance(x, Tensor): watch.storage(x).bytes = 0
+        return copies
+    def model(batch):
+        watch.parts.append('forward')
+        answer = run.method(batch)
+        watch.parts.append('backward')
+        return answer
+    network = cast(nn.Module, model)
+    autocast:Any = {name: partial(_as_on_gpu, getattr(nn.functional, name), name in IN_FLOAT32)
         for name in (*AS_GIVEN, *IN_FLOAT32)}
-    with mock.patch.multiple(F, **autocast), PretendedGPU(strict=False), watch:
+    with mock.patch.multiple(nn.functional, **autocast), PretendedGPU(strict=False), watch:
         _begin(run, watch)
-        def upload():
-            batch = _all_without_numbers(raw, 'cuda')
-            watch.holds(batch.values(), 'inputs')
-            return batch
         ahead = upload() # noqa: F841 (the next batch is there already)
         for _ in range(STEPS):
+            seen.clear()
             begin = len(watch.operations)
-            if _traced_step(run, watch, parts, iter(upload, None), DTYPES[dtype]):
+            step = take_step(run, network, iter(upload, None), parts.batches, views, parts.schedule,
+                torch.device('cpu'), DTYPES[dtype], parts.clip_norm)
+            if step.loss is not None:
                 return watch.trace(begin, sum(x.nbytes for x in raw.values() if isinstance(x, Tensor)))
     raise never_learned(run)
 
-def _learn(run:TrainingState)->list[Tensor]: return [p for g in run.opt.param_groups for p in g['params']]
-
 def _begin(run:TrainingState, watch:MemoryWatch)->None: # as after many steps; and what every tensor is for
-    for p in _learn(run): p.grad = torch.zeros_like(p)
+    learn = [p for g in run.opt.param_groups for p in g['params']]
+    for p in learn: p.grad = torch.zeros_like(p)
     run.opt.step() # makes the state of the optimizer
     run.opt.zero_grad()
     watch.holds((x for s in run.opt.state.values() for x in s.values()), 'optimizer')
@@ -344,31 +355,11 @@ def _begin(run:TrainingState, watch:MemoryWatch)->None: # as after many steps; a
             watch.holds((*m.buffers(False), *m.parameters(False)), 'weights')
         if isinstance(m, Queue): m.came = m.size # full
     def update(*_):
-        watch.holds((p.grad for p in _learn(run)), 'gradients')
+        watch.holds((p.grad for p in learn), 'gradients')
         watch.parts.append('update')
     run.opt.register_step_pre_hook(update)
 
-def _traced_step(run:TrainingState, watch:MemoryWatch, parts:Parts, raw:Iterator, dtype:torch.dtype)->bool:
-    "One step; its views are made on the pretended GPU, for a CPU makes them in another way. Has it a loss?"
-    seen:list[Any] = [None] # views on the GPU live as long as their copies on the CPU, which count for 0
-    def views(batch):
-        watch.parts.append('inputs')
-        seen[0] = parts.views(batch)
-        copies = _all_without_numbers(seen[0], 'cpu')
-        for x in copies.values():
-            if isinstance(x, Tensor): watch.storage(x).bytes = 0
-        return copies
-    def model(batch):
-        watch.parts.append('forward')
-        answer = run.method(batch)
-        watch.parts.append('backward')
-        return answer
-    device, network = torch.device('cpu'), cast(nn.Module, model)
-    step = take_step(run, network, raw, parts.batches, views, parts.schedule, device, dtype, parts.clip_norm)
-    return step.loss is not None
-
-def trace_step(
-    recipe:Recipe,
+def trace_step(recipe:Recipe,
     dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `dry_run`
     batch:int|None=None, # videos of a step; those of the recipe if None
 )->Trace:
@@ -379,8 +370,7 @@ def trace_step(
 # as their names say, in units of 10^9; what devices report is a little more
 GPUS = {'24 GB': 24*10**9, '40 GB': 40*10**9, '80 GB': 80*10**9, '141 GB': 141*10**9}
 
-def largest_batch(
-    recipe:Recipe,
+def largest_batch(recipe:Recipe,
     size:float, # bytes of the device, such as GPUS['24 GB']
     dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `trace_step`
 )->int: # 0: not even the smallest fits
@@ -402,35 +392,27 @@ FRACTION = .5 # of the bound that a training reaches; an assumption, to be repla
 VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720,
     'toyfull': 7200}
 
-@dataclass(frozen=True)
-class Plan:
-    "What a recipe takes."
-    name:str
-    step:float # GFLOP of one step, all networks forward and backward
-    batch:int # of the recipe
-    memory:float # GB of a step
-    recomputed:float # GB with recomputation
-    batches:dict[str,tuple[int,int]] # for each of GPUS the largest batch, without and with recomputation
-    seconds:float # of a step on an A100, at FRACTION of its bound
-    steps:int|None # of the training; None where the videos are not known
-    hours:float|None # likewise
-
-def plan(
-    recipe:Recipe, dtype:str='bfloat16', # of the forward pass
+def plan(recipe:Recipe, dtype:str='bfloat16', # of the forward pass
     videos:int|None=None, # to train on; None: as many as its dataset has
-)->Plan:
+)->dict[str,Any]: # plain values by name
     "What a recipe takes; two traces, so some seconds for S3D."
     known, learning = videos or VIDEOS.get(recipe.dataset), recipe.learning
     trace, again = (trace_step(recipe, dtype, a, known or 9537) for a in (False, True))
-    fits: Any = {gpu: tuple(largest_batch(recipe, size, dtype, a, known or 9537) for a in (False, True))
-        for gpu,size in GPUS.items()}
     seconds = trace.bound(dtype)/FRACTION
     steps = learning.epochs*(known//(learning.batch*learning.accumulate)) if known else None
-    return Plan(recipe.name, float(trace.flops.sum())/1e9, learning.batch, trace.total.max()/1e9,
-        again.total.max()/1e9, fits, seconds, steps, None if steps is None else steps*seconds/3600)
+    return {'name': recipe.name,
+        'step': float(trace.flops.sum())/1e9, # GFLOP of one step, all networks forward and backward
+        'batch': learning.batch,
+        'memory': trace.total.max()/1e9, # GB of a step
+        'recomputed': again.total.max()/1e9, # GB with recomputation
+        # for each of GPUS the largest batch, without and with recomputation
+        'batches': {gpu: tuple(largest_batch(recipe, size, dtype, a, known or 9537) for a in (False, True))
+            for gpu,size in GPUS.items()},
+        'seconds': seconds, # of a step on an A100, at FRACTION of its bound
+        'steps': steps, # of the training; None where the videos are not known
+        'hours': None if steps is None else steps*seconds/3600} # likewise
 
-def forecast(
-    recipe:Recipe,
+def forecast(recipe:Recipe,
     dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
     videos:int|None=None, # to learn from; None: as many as its dataset has
     manifest:Manifest|None=None, machine:Machine=Machine(), # then steps are taken, unless they are too large
@@ -438,28 +420,28 @@ def forecast(
     "What a training will do and take. WrongDevice names the line that would fail on a GPU."
     n, learning = videos or VIDEOS.get(recipe.dataset), recipe.learning
     first, p = dry_run(recipe, dtype, activation_checkpointing, n or 9537), plan(recipe, dtype, videos)
+    total = p['steps']
     def duration(s): return f'{s:.3g} s' if s < 100 else f'{s/3600:,.3g} hours'
-    def seconds(s): return f'{s:.3g} s a step' + (f', {duration(p.steps*s)} in all' if p.steps else '')
-    steps = ('as many steps as the videos make' if p.steps is None else
-        f'{p.steps//learning.epochs:,} steps, {p.steps:,} in all, on {n:,} videos')
-    fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p.batches.items())
+    def seconds(s): return f'{s:.3g} s a step' + (f', {duration(total*s)} in all' if total else '')
+    steps = ('as many steps as the videos make' if total is None else
+        f'{total//learning.epochs:,} steps, {total:,} in all, on {n:,} videos')
+    fits = ', '.join(f'{a}{f" or {b}"*(a!=b)} ({gpu})' for gpu,(a,b) in p['batches'].items())
     clips = ' and '.join(f'{group.sampling.clips} clips of {group.sampling.length} frames (stride '
         f'{group.sampling.stride}) of {group.size} px' for group in recipe.groups.values())
-    lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {p.batch*learning.accumulate} to a step; '
-        f'{clips}, {" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; '
+    lines = [f'{recipe.name}: {learning.epochs} epochs of {steps}, {learning.batch*learning.accumulate} to a '
+        f'step; {clips}, {" and ".join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; '
         f'{learning.optimizer}, learning rate {learning.lr:g}',
         f'first steps: {first}',
-        f'memory of a step in {dtype}: {p.memory:.2f} GB, {p.recomputed:.2f} with '
+        f'memory of a step in {dtype}: {p["memory"]:.2f} GB, {p["recomputed"]:.2f} with '
         f'--activation-checkpointing; largest batch: {fits}',
-        f'time on an A100: {seconds(p.seconds)} (computed: {p.step:,.0f} GFLOP, at {FRACTION:.0%} of what '
-        'its data sheet allows)']
+        f'time on an A100: {seconds(p["seconds"])} (computed: {p["step"]:,.0f} GFLOP, at {FRACTION:.0%} of '
+        'what its data sheet allows)']
     # a step of 500 GFLOP takes some ten seconds on two cores
-    if manifest and (p.step <= 500 or training_device(recipe, machine.device).type=='cuda'):
+    if manifest and (p['step'] <= 500 or training_device(recipe, machine.device).type=='cuda'):
         lines.append(f'time here: {seconds(seconds_per_step(recipe, manifest, machine, 4.))} (measured)')
     return '\n'.join(lines)
 
-def describe_budget(
-    recipe:Recipe,
+def describe_budget(recipe:Recipe,
     machine:Machine,
     processes:int=1, # that share the batch, one device each
     videos:int=9537, # to train on

@@ -1,11 +1,7 @@
 "Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
 
-import math
-import os
-import statistics
-import sys
-import time
-from collections.abc import Iterator, Sequence, Set
+import math, os, statistics, sys, time
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 
 from .. import show
@@ -46,9 +42,7 @@ class VideoFacts:
     still:float # share of the sampled videos in which nothing moves, 0 to 1
     similarity:float # of frames of different videos: 0 unlike, 1 as alike as frames of one video
 
-def moving_share(
-    frames:np.ndarray, # (T, H, W, 3) uint8
-)->float: # 0 (a still) to 1
+def moving_share(frames:np.ndarray)->float: # (T, H, W, 3) uint8 -> 0 (a still) to 1
     "Share of the pixels that change in the course of a clip."
     x = frames.astype(np.float32).mean(-1)
     return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
@@ -62,13 +56,9 @@ def _frame_similarity(videos:Sequence[np.ndarray])->float: # (T, 32, 32, 3) each
     if not (within and between): return 0.
     return min(1., float(np.median(within))/max(float(np.median(between)), 1e-9))
 
-def video_facts(
-    manifest:Manifest,
-    rows:Sequence[int], # the training videos
-    most:int=24, # videos to open, spread evenly
-)->VideoFacts:
-    "Length and size of all videos, motion and similarity of some."
-    at,sample = np.linspace(0, len(rows)-1, min(most, len(rows))).round().astype(int),list[np.ndarray]()
+def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the training videos
+    "Length and size of all videos, motion and similarity of 24, spread evenly."
+    at,sample = np.linspace(0, len(rows)-1, min(24, len(rows))).round().astype(int),list[np.ndarray]()
     for row in dict.fromkeys(rows[i] for i in at):
         n = manifest.rows[row].frames
         with suppress(VideoError):
@@ -81,9 +71,7 @@ def video_facts(
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), _frame_similarity(sample))
 
-def seconds_per_step(
-    recipe:Recipe, manifest:Manifest,
-    machine:Machine=Machine(),
+def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(),
     limit:float=8., # seconds to measure, after the first two steps
 )->float: # of one optimizer step, decoding included
     "The time of a few training steps, with networks that are thrown away."
@@ -158,16 +146,14 @@ TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for me
 ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
 MOST_EPOCHS = 1000
 
-def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machine, gpu:bool, seconds:float
-    )->float: # seconds of a step
-    "Backbone and size: on a CPU the largest pictures with which there is time for enough epochs."
+def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machine, gpu:bool, seconds:float):
+    "Backbone and size, on a CPU the largest with time for enough epochs; returns the seconds of a step."
     def measured(): return seconds_per_step(c.recipe, manifest, machine, min(8., seconds/30))
     c.choose('S3D, the network of the CoCLR paper: there is a GPU' if gpu else 'a small network, because '
         'there is no GPU', backbone='s3d' if gpu else 'small')
     first = max(32, min(112 if gpu else 64, facts.side//16*16))
-    per_epoch = max(1, facts.videos//c.rows)
     c.choose('', size=first)
-    step = measured()
+    step,per_epoch = measured(),max(1, facts.videos//c.rows)
     if gpu or 'size' in c.given:
         c.choose('what this network is meant for', size=first)
         return step
@@ -189,8 +175,7 @@ def verdict_seconds(minutes:float)->float:
     "What is kept of the minutes for the verdict at the end."
     return max(6*minutes, min(40., 15*minutes))
 
-def fit_recipe(
-    recipe:Recipe, # `own-videos`, perhaps with some fields changed
+def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
     manifest:Manifest,
     machine:Machine=Machine(),
     minutes:float=20., # for everything, to the verdict
@@ -225,20 +210,14 @@ def fit_recipe(
 
 def _cosines(x:Tensor, y:Tensor)->Tensor: # (N, D), (M, D) -> (N, M) float64, centred by the mean of y
     mean = y.double().mean(0)
-    return F.normalize(x.double() - mean, dim=1) @ F.normalize(y.double() - mean, dim=1).T
+    return normalize(x.double() - mean, dim=1) @ normalize(y.double() - mean, dim=1).T
 
-def instance_recall(
-    q:Tensor, # (N, D) features of one clip of each video
-    k:Tensor, # (N, D) of another clip of the same videos
-)->Tensor: # (N,) float64: 1 where no clip of another video is as near; a tie is lost
-    "Instance discrimination: is the nearest clip one of the same video?"
+def instance_recall(q:Tensor, k:Tensor)->Tensor: # (N, D) of one clip of each video, and of another -> (N,)
+    "Is the nearest clip one of the same video? 1 where no clip of another is as near; a tie is lost."
     sim = _cosines(q, k)
     return ((sim >= sim.diagonal()[:, None]).sum(1) == 1).double()
 
-def explained_by_colours(
-    x:Tensor, # (N, D) features of videos
-    frames:Tensor, # (N, H, W, 3) uint8, one of each
-)->float: # R², 0 (not at all) to 1 (entirely)
+def explained_by_colours(x:Tensor, frames:Tensor)->float: # (N, D), (N, H, W, 3) uint8 -> R², 0 to 1
     "The share of the variance of the similarities of pairs of videos that colour histograms explain."
     bins = (frames.long()//64 @ torch.tensor([16, 4, 1])).flatten(1) # (N, H*W), four levels a channel
     pairs = torch.triu_indices(len(x), len(x), 1).unbind()
@@ -247,24 +226,18 @@ def explained_by_colours(
     if similarity.var(1, correction=0).min() < 1e-12: return 0.
     return float(torch.corrcoef(similarity)[0, 1]**2)
 
-def neighbour_agreement(
-    x:Tensor, # (N, D) features of videos
-    y:Tensor, # (N, E) other features of the same videos
-    k:int=5,
-)->float: # 0 to 1
+def neighbour_agreement(x:Tensor, y:Tensor, k:int=5)->float: # (N, D), (N, E) of the same videos -> 0 to 1
     "Of the k nearest videos by one kind of feature, the share that is among those by the other."
     near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
     return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
 
-def frozen_share(
-    clips:Tensor, # (N, 2, D) two moments of each video
+def frozen_share(clips:Tensor, # (N, 2, D) two moments of each video
     frozen:Tensor, # (N, 2, D) one frame of each moment, T times
-    k:int=5, # neighbours; fewer where there are few videos
 )->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
     "How much of its nearest neighbours an encoder would find without motion."
     if clips.var(0).sum() < 1e-12: return None # all the same
     if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
-    k = max(1, min(k, (len(clips) - 1)//4))
+    k = max(1, min(5, (len(clips) - 1)//4)) # neighbours; fewer where there are few videos
     chance = k/(len(clips) - 1)
     moving = neighbour_agreement(clips[:, 0], clips[:, 1], k) - chance
     if moving < .1: return None
@@ -312,9 +285,7 @@ def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seco
         'few for a verdict')
     return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
 
-def measure_videos(
-    t:EvaluatedEncoder,
-    rows:Sequence[int], # of the manifest
+def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], # of the manifest
     x:dict[str,Tensor], # features of these videos, from `_encode_videos`
 )->dict[str,Any]: # of verdict.json; *_random: by networks with random weights
     "Everything that decides a verdict."
@@ -324,7 +295,7 @@ def measure_videos(
         return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
     recall = torch.stack([paired(z) for z in x['augmented'].unbind(1)]) # (networks, B)
     gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
-    unit = F.normalize(mean[0].double(), dim=1)
+    unit = normalize(mean[0].double(), dim=1)
     frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
         else [None]
     others = [v for v in frozen[1:] if v is not None]
@@ -371,101 +342,75 @@ class Verdict:
         return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
             *(f'  {s}' for s in self.advice)])
 
-def judge(
-    numbers:dict[str,Any], # of `measure_videos`
+def judge(numbers:dict[str,Any], # of `measure_videos`
     view:str, # of the encoder
     finished:bool=True, # has the training come to its end?
 )->Verdict:
     "From numbers to words."
-    n = numbers
+    n,p = numbers,{k: f'{100*v:.0f} %' for k,v in numbers.items() if isinstance(v, float)}
     # below a third of the spread of random weights, or one direction
     collapsed = n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5
     sure = n['gain'] > 2.6*n['gain_error'] # one in two hundred by chance
     learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
         n['gain'] >= LEARNED else 'a little'
     still,frame = n['still_videos'] >= MOSTLY_STILL,n['one_frame']
-    def percent(name): return f'{100*n[name]:.0f} %'
+    by_frame,only_motion = (frame or 0.) >= BY_A_FRAME and view=='rgb',frame==0 and view=='residual'
+    amount = next((word for least,word in ((.9, 'Nearly all'), (BY_A_FRAME, 'Most'), (.3, 'Some'),
+        (0., 'Hardly any')) if (frame or 0.) >= least))
+    result = {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
+        'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be told '
+        'whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9 else
+        'It did not learn: it is no better than random weights. '}[learned]
+    beside = '' if n['one_frame_random'] is None else ' (random weights: {p[one_frame_random]})'
+    colours = 'The colours alone explain {p[by_colours]} of its similarities.'
+    sentences = ((collapsed, 'IT HAS COLLAPSED: it gives nearly the same feature for every video (spread '
+            '{n[std]:.3f} of 1, random weights {n[std_random]:.3f}; mean cosine {n[mean_cosine]:.3f}). Do '
+            'not use this encoder.'),
+        (True, result*(not collapsed) + 'Of {n[videos]} videos, cut, recoloured and shown at another time '
+            'than in training, it finds {p[found_again]} again; random weights find {p[found_again_random]}, '
+            'guessing {p[chance]}.'),
+        (not collapsed, 'It has not collapsed: its features use about {n[rankme]:.0f} directions, spread '
+            '{n[std]:.2f}.'),
+        (not (collapsed or finished), 'It is not finished: this is step {n[step]}.'),
+        (still, 'In {p[still_videos]} of the videos nothing moves: whatever is learned here is about still '
+            'pictures, and nothing about motion.'),
+        (.2 < n['still_videos'] and not still, 'In {p[still_videos]} of the videos nothing moves.'),
+        (frame is None and not collapsed, colours),
+        (only_motion and not collapsed, 'It sees differences of frames, and a frozen frame has none: what it '
+            f'calls alike moves, though the outlines of what moves show things as well. {colours}'),
+        (frame is not None and not (only_motion or collapsed), f'{amount} of what it calls alike, '
+            '{p[one_frame]}, it would call alike from one frozen frame as well' + beside + ': by background, '
+            'things and poses, which this cannot tell apart; the rest takes motion. ' + colours),
+        (by_frame and not (still or collapsed), 'That is usual for short trainings on plain frames, and no '
+            'fault of these videos: it says that this encoder finds what looks alike, and not the same '
+            'movement in another place.'),
+        (n.get('siblings', 0) >= 10, 'The nearest other video is one of the same source for {p[sibling_r1]} '
+            'of the {n[siblings]} that have one (random weights: {p[sibling_r1_random]}).'),
+        ('label_r1' in n, 'The nearest video of another source has the same label for {p[label_r1]} (random '
+            'weights: {p[label_r1_random]}, guessing: {p[label_chance]}); labels were not used in training.'))
+    lively = not (collapsed or still)
+    shown = lively and learned in ('yes', 'a little')
+    advice = ((still and view=='residual', 'Differences of frames are empty where nothing moves: train with '
+            '--view rgb.'),
+        (still, 'For still pictures an encoder of images, made from millions of them, will serve you '
+            'better.'),
+        (collapsed and not still, 'Train again with the method and the numbers of `own-videos`: collapse '
+            'comes from a loss without negatives, a learning rate that is too high (try --lr 0.0003), or a '
+            'temperature far from 0.1.'),
+        (lively and not finished, 'Go on with --resume, with more --minutes.'),
+        (lively and learned in ('no', 'unclear'), 'Give it more time (--minutes 60) or more videos (there '
+            'were {n[trained_on]} here); a few hundred are a beginning, thousands are better.'),
+        (lively and learned=='a little', 'More --minutes, and above all more videos, will take it further.'),
+        (lively and by_frame, 'If you search for what happens, and not for where: train a second run with '
+            '--view residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).'),
+        (shown, 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'),
+        (shown and 'label_r1' in n, 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + ('.' if
+            n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 before '
+            'training).')))
+    def texts(rows): return tuple(text.format(n=n, p=p) for holds,text in rows if holds)
+    return Verdict(learned, collapsed, still, texts(sentences), texts(advice), n)
 
-    def on_learning()->Iterator[str]:
-        task = (f"Of {n['videos']} videos, cut, recoloured and shown at another time than in training, it "
-            f"finds {percent('found_again')} again; random weights find {percent('found_again_random')}, "
-            f"guessing {percent('chance')}.")
-        if collapsed:
-            yield ('IT HAS COLLAPSED: it gives nearly the same feature for every video '
-                f"(spread {n['std']:.3f} of 1, random weights {n['std_random']:.3f}; mean cosine "
-                f"{n['mean_cosine']:.3f}). Do not use this encoder.")
-            yield task
-            return
-        yield {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
-            'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be '
-            'told whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9
-            else 'It did not learn: it is no better than random weights. '}[learned] + task
-        yield (f"It has not collapsed: its features use about {n['rankme']:.0f} directions, "
-            f"spread {n['std']:.2f}.")
-        if not finished: yield f"It is not finished: this is step {n['step']}."
-
-    def on_motion()->Iterator[str]:
-        if still: yield (f"In {percent('still_videos')} of the videos nothing moves: whatever is learned "
-            'here is about still pictures, and nothing about motion.')
-        elif n['still_videos'] > .2: yield f"In {percent('still_videos')} of the videos nothing moves."
-        if collapsed: return
-        colours = f"The colours alone explain {percent('by_colours')} of its similarities."
-        if frame is None: yield colours
-        elif not frame and view=='residual':
-            yield ('It sees differences of frames, and a frozen frame has none: what it calls alike moves, '
-                f'though the outlines of what moves show things as well. {colours}')
-        else:
-            words = {.9: 'Nearly all', BY_A_FRAME: 'Most', .3: 'Some', -1.: 'Hardly any'}
-            amount = next(word for least,word in words.items() if frame >= least)
-            beside = ''
-            if n['one_frame_random'] is not None:
-                beside = f" (random weights: {percent('one_frame_random')})"
-            yield (f"{amount} of what it calls alike, {percent('one_frame')}, it would call alike from one "
-                f'frozen frame as well{beside}: by background, things and poses, which this cannot tell '
-                f'apart; the rest takes motion. {colours}')
-            if frame >= BY_A_FRAME and view=='rgb' and not still:
-                yield ('That is usual for short trainings on plain frames, and no fault of these videos: it '
-                    'says that this encoder finds what looks alike, and not the same movement in another '
-                    'place.')
-
-    def on_sources_and_labels()->Iterator[str]:
-        if n.get('siblings', 0) >= 10:
-            yield (f"The nearest other video is one of the same source for {percent('sibling_r1')} of the "
-                f"{n['siblings']} that have one (random weights: {percent('sibling_r1_random')}).")
-        if 'label_r1' in n:
-            yield (f"The nearest video of another source has the same label for {percent('label_r1')} "
-                f"(random weights: {percent('label_r1_random')}, guessing: {percent('label_chance')}); "
-                'labels were not used in training.')
-
-    def advice()->Iterator[str]:
-        if still:
-            if view=='residual':
-                yield 'Differences of frames are empty where nothing moves: train with --view rgb.'
-            yield ('For still pictures an encoder of images, made from millions of them, will serve you '
-                'better.')
-        elif collapsed:
-            yield ('Train again with the method and the numbers of `own-videos`: collapse comes from a loss '
-                'without negatives, a learning rate that is too high (try --lr 0.0003), or a temperature far '
-                'from 0.1.')
-        if collapsed or still: return
-        if not finished: yield 'Go on with --resume, with more --minutes.'
-        if learned in ('no', 'unclear'):
-            yield (f"Give it more time (--minutes 60) or more videos (there were {n['trained_on']} here); "
-                'a few hundred are a beginning, thousands are better.')
-        if learned=='a little': yield 'More --minutes, and above all more videos, will take it further.'
-        if (frame or 0.) >= BY_A_FRAME and view=='rgb':
-            yield ('If you search for what happens, and not for where: train a second run with --view '
-                'residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).')
-        if learned in ('yes', 'a little'):
-            yield 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'
-            if 'label_r1' in n: yield 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + (
-                '.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 '
-                'before training).')
-    return Verdict(learned, collapsed, still, (*on_learning(), *on_motion(), *on_sources_and_labels()),
-        tuple(advice()), n)
-
-def give_verdict(
-    run, # a run folder with an encoder
+def give_verdict(run, # a run folder with an encoder
     data=None, # a manifest or its folder; None: the one it was trained on
     machine:Machine=Machine(),
     most:int=128, # videos to encode
@@ -487,8 +432,7 @@ def give_verdict(
     show.save_picture(picture, folder/'figures'/'nearest-videos.png')
     return verdict
 
-def learn_own_videos(
-    recipe:Recipe, # `own-videos`, perhaps with fields changed
+def learn_own_videos(recipe:Recipe, # `own-videos`, perhaps with fields changed
     data, # a folder of videos, or a manifest
     out, # the run folder
     minutes:float=20., # for everything

@@ -1,13 +1,6 @@
 "Files of CoCLR, CPR and IIC: read without running them, checked key by key, written, and shared as encoders."
 
-import argparse
-import codecs
-import importlib
-import json
-import pickle
-import re
-import warnings
-import zipfile
+import argparse, codecs, importlib, json, pickle, re, warnings, zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
 from ..nets.backbones import BACKBONES, in_memory
@@ -33,16 +27,15 @@ _scalar = np.float64(0).__reduce__()[0] # how NumPy pickles a scalar, under the 
 HARMLESS: list[Any] = [argparse.Namespace, codecs.encode, np.dtype, (_scalar, 'numpy.core.multiarray.scalar'),
     (_scalar, 'numpy._core.multiarray.scalar'), *(type(np.dtype(t)) for t in ('?', 'i4', 'i8', 'f4', 'f8'))]
 
-def read_torch_file(
-    path, # written by `torch.save`, of any version since 0.4
+def read_torch_file(path, # written by `torch.save`, of any version since 0.4
 )->tuple[Any,bool]: # nested containers of tensors (on the CPU), numbers and words; were there checksums?
     "Read a file of weights without running anything in it, in memory of its size. `CheckpointError`."
     path = Path(path)
     if not path.is_file(): raise CheckpointError(f'{path}: there is no such file')
-    reason, size = '', path.stat().st_size
     try:
+        size = path.stat().st_size
         with path.open('rb') as f: checked = f.read(2)==b'PK'
-        if checked: reason = _archive_problem(path, size)
+        reason = _archive_problem(path, size) if checked else ''
         if not reason:
             # warnings: pickle protocols of other versions, storages with types
             with torch.serialization.safe_globals(HARMLESS), warnings.catch_warnings():
@@ -52,8 +45,8 @@ def read_torch_file(
             # a tensor of stride 0 has more numbers than memory, until somebody copies it
             large = [tuple(x.shape) for x in tensors if x.nbytes > x.untyped_storage().nbytes()]
             memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
-            if large: reason = f'a tensor {large[0]} reaches beyond its numbers'
-            elif sum(memory.values()) > size: reason = f'it has more numbers than its {size:,} bytes can hold'
+            reason = f'a tensor {large[0]} reaches beyond its numbers' if large else \
+                f'it has more numbers than its {size:,} bytes can hold' if sum(memory.values()) > size else ''
     except pickle.UnpicklingError as e:
         name = re.search(r'GLOBAL ([\w.]+)', str(e))
         reason = (f'it names {name[1][:80]}, which is' if name else 'its pickle holds what is') + \
@@ -141,25 +134,22 @@ def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
 
 # --- reading
 
+# what can stand against using a file: part of a sentence, which names of tensors follow
+PROBLEMS = LACKS, SHAPE, NOT_FINITE, DIFFERING = ('lacks', 'wrong shape:', 'NaN or infinity in',
+    'two names of one tensor with different numbers:')
+
 @dataclass
 class KeyReport:
     "The tensors of a released file, taken out by name, and what became of every key, as it stands there."
-    left:dict[str,Any] = field(default_factory=dict, repr=False, compare=False) # tensors that nobody took yet
+    left:dict[str,Any] = field(repr=False, compare=False) # tensors that nobody took yet
+    unused:list[str] # unknown here
     used:list[str] = field(default_factory=list)
     duplicated:list[str] = field(default_factory=list) # second names of what was used, with equal numbers
-    unused:list[str] = field(default_factory=list) # unknown here
-    missing:list[str] = field(default_factory=list)
-    wrong_shape:dict[str,str] = field(default_factory=dict) # name -> what it is and should be
-    not_finite:list[str] = field(default_factory=list) # with NaN or infinity
-    differing:list[str] = field(default_factory=list) # second names, with other numbers
+    wrong:dict[str,list[str]] = field(default_factory=lambda: {kind: [] for kind in PROBLEMS})
 
     def problems(self)->list[str]: # part of a sentence for each kind; unused keys are no problem
-        "What stands against using the file."
         def some(names): return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if names[3:] else '')
-        shapes = [f'{k} ({v})' for k,v in self.wrong_shape.items()]
-        kinds = {'lacks': self.missing, 'wrong shape:': shapes, 'NaN or infinity in': self.not_finite,
-            'two names of one tensor with different numbers:': self.differing}
-        return [f'{kind} {some(names)}' for kind,names in kinds.items() if names]
+        return [f'{kind} {some(names)}' for kind,names in self.wrong.items() if names]
 
     def __str__(self):
         counts = f'{len(self.used)} keys used, {len(self.duplicated)} second names, {len(self.unused)} unused'
@@ -169,20 +159,18 @@ class KeyReport:
     def take(self, names:list[str], shape:tuple[int,...]|None)->Tensor|None: # None: it cannot be used
         "A tensor of that shape (None: any) under one of its names."
         name, *others = [n for n in names if n in self.left] or ['']
-        if not name:
-            self.missing.append(names[0])
-            return None
-        x = self.left.pop(name)
+        x, wrong = self.left.pop(name, None), self.wrong
         for n in others:
             y = self.left.pop(n)
             shared = x.data_ptr()==y.data_ptr() and x.shape==y.shape
-            (self.duplicated if shared or torch.equal(x, y) else self.differing).append(n)
-        if shape is not None and tuple(x.shape)!=tuple(shape):
-            self.wrong_shape[name] = f'{tuple(x.shape)}, not {tuple(shape)}'
-            return None
-        if x.is_floating_point() and not x.isfinite().all(): self.not_finite.append(name)
-        self.used.append(name)
-        return x
+            (self.duplicated if shared or torch.equal(x, y) else wrong[DIFFERING]).append(n)
+        if x is None: wrong[LACKS].append(names[0])
+        elif shape not in (None, x.shape): wrong[SHAPE].append(f'{name} ({tuple(x.shape)}, not {shape})')
+        else:
+            if x.is_floating_point() and not x.isfinite().all(): wrong[NOT_FINITE].append(name)
+            self.used.append(name)
+            return x
+        return None
 
     def fill(self, net:Any, names:Callable[[str],list[str]])->Any: # nn.Module; None: not whole
         "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
@@ -215,7 +203,7 @@ class KeyReport:
         made = {n: self.take([n], shapes[n]) for n in names if n in self.left or n not in (*BANKS, 'params')}
         at = made.get('queue_ptr')
         if at is not None and not 0 <= int(at) < K:
-            self.wrong_shape['queue_ptr'] = f'{int(at)}, K is {K}'
+            self.wrong[SHAPE].append(f'queue_ptr ({int(at)}, K is {K})')
         return {k: v for k,v in made.items() if v is not None}
 
 def view_of(path)->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
@@ -255,10 +243,9 @@ class Released:
 
     def ask_view(self)->str: # 'rgb', 'flow' or 'residual'
         "The view, or a CheckpointError that asks for it."
-        if self.view is None:
-            raise CheckpointError(f'{self.path}: does not say which view it is of; say it with --view rgb, '
-                'flow or residual (view= in Python)')
-        return self.view
+        if self.view: return self.view
+        raise CheckpointError(f'{self.path}: does not say which view it is of; say it with --view rgb, '
+            'flow or residual (view= in Python)')
 
     def view_options(self)->dict[str,Any]: # arguments of `Views`, besides its names
         "What its network was shown: frames between 0 and 1, wrapped differences (b11); or the defaults (b8)."
@@ -268,8 +255,7 @@ class Released:
 
     def clip(self)->dict[str,Any]: # fields of a protocol, and of an encoder's file
         "The clip that its backbone is meant for."
-        length, size, _ = BACKBONES[self.backbone].clip
-        return {'length': length, 'size': size}
+        return dict(zip(('length', 'size'), BACKBONES[self.backbone].clip))
 
 def _method_of(state:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is none
     "Whose file this is, by its names."
@@ -290,8 +276,7 @@ def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside Dis
     inside = all(str(k).startswith('module.') for k in state)
     return {str(k).removeprefix('module.') if inside else str(k): v for k,v in state.items()}
 
-def load_released(
-    path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
+def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
     view:str|None=None, # 'rgb', 'flow' or 'residual'; None: by the file's name or options
     strict:bool=True, # refuse a file that is not whole; False: what is broken is None, see `report`
 )->Released: # on the CPU
@@ -316,7 +301,7 @@ def load_released(
     banks, options, opt, run = (x if isinstance(x, dict) else {} for x in entries)
     every = state | _strip(banks if method=='iic' else {})
     tensors = {k: v for k,v in every.items() if isinstance(v, Tensor)}
-    keys = KeyReport(tensors, unused=[k for k in every if k not in tensors])
+    keys = KeyReport(tensors, [k for k in every if k not in tensors])
     networks, heads = dict[str,Any](), dict[str,Any]()
     if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
@@ -362,12 +347,8 @@ def method_state(r:Released)->dict[str,Tensor]: # as `state_dict` of the method'
         if r.method=='ubernce': state['queue.label'] = q['queue_label'].clone()
     return state | {k: v for k,v in r.run.get('rest', {}).items() if isinstance(v, Tensor)}
 
-def optimizer_by_name(
-    opt:Mapping[str,Any], # `state_dict` of an optimizer
-    names:list[str], # of its parameters, in its order
-    path, # for the message
-)->dict[str,tuple[dict[str,Any],dict[str,Any]]]: # name -> settings of its group, its state
-    "The state of each parameter under its name; CheckpointError where there are more or fewer."
+def _optimizer_by_name(opt:Mapping[str,Any], names:list[str], path)->dict[str,tuple[dict,dict]]:
+    "Of each parameter, by its name: settings of its group, its state in the `state_dict` of an optimizer."
     try:
         flat = [(i, {k: v for k,v in g.items() if k!='params'}) for g in opt['param_groups']
             for i in g['params']]
@@ -378,10 +359,8 @@ def optimizer_by_name(
     except (KeyError, TypeError, AttributeError) as e:
         raise CheckpointError(f'{path}: its optimizer is none of PyTorch ({e}); load it without') from e
 
-def _shaped(
-    state:Mapping[str,Any], # of one parameter: `exp_avg`, `momentum_buffer`, `step`
-    shape:tuple[int,...], # of that parameter, where the state goes
-)->dict[str,Any]: # kernels of 1 become matrices, and back
+def _shaped(state:Mapping[str,Any], shape:tuple[int,...])->dict[str,Any]:
+    "The optimizer's state of one parameter for a parameter of that shape: kernels of 1 as matrices, or back."
     n = torch.Size(shape).numel()
     return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
         else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
@@ -391,23 +370,16 @@ def recipe_within(r:Released)->Recipe: # of a file that `save_released` made of 
     text = r.run.get('recipe')
     if not isinstance(text, str):
         raise RecipeError(f'{r.path}: carries no recipe; say which one with --recipe')
-    try: data = json.loads(text)
-    except ValueError as e:
+    try: words = tree_leaves((data := json.loads(text)) | {'about': ''})
+    except (ValueError, TypeError) as e:
         raise RecipeError(f'{r.path}: the recipe in it is damaged; say which one with --recipe') from e
-    def words(x):
-        if isinstance(x, dict): yield from (w for k,v in x.items() if k!='about' for w in words(v))
-        elif isinstance(x, list): yield from (w for v in x for w in words(v))
-        elif isinstance(x, str): yield x
-    if foreign := next((w for w in words(data) if ':' in w), None):
+    if foreign := next((w for w in words if isinstance(w, str) and ':' in w), None):
         raise RecipeError(f'{r.path}: its recipe names {foreign!r}, code that is not of this library; say '
             'which recipe to use with --recipe')
     return from_dict(data, str(r.path))
 
-def continued_state(
-    r:Released,
-    run:TrainingState, # as it begins
-    recipe:Recipe,
-    per_epoch:int, # optimizer steps of the recipe
+def continued_state(r:Released, run:TrainingState, # as it begins
+    recipe:Recipe, per_epoch:int, # optimizer steps of the recipe
 )->dict[str,Any]: # for `TrainingState.load`
     "Where the training of a file stands, in our names. `CheckpointError`; TrainError for another recipe."
     data = to_dict(recipe)
@@ -422,7 +394,7 @@ def continued_state(
     # whose rows a bank of theirs has is unknown: it begins anew
     if not r.run: state = {k: v for k,v in state.items() if not k.startswith('bank.')}
     if r.optimizer:
-        known = optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
+        known = _optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
         states = {state_name(n): s for n,(_,s) in known.items() if s}
         learn = [(n, p.shape) for n,p in run.method.named_parameters() if p.requires_grad]
         opt['state'] = {i: _shaped(states[n], shape) for i,(n,shape) in enumerate(learn) if n in states}
@@ -433,8 +405,7 @@ def continued_state(
     else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
     return {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
 
-def released_weights(
-    path, # of CoCLR, CPR or IIC
+def released_weights(path, # of CoCLR, CPR or IIC
     needs:Mapping[str,Any], # fields of the recipe that wants to begin with them; `view` of the network
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
     "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
@@ -475,12 +446,8 @@ def _doubled(state:Mapping[str,Tensor], prefix:str, backbone:str)->Iterator[tupl
         block = [n for layer in layers for n in names if n.startswith(f'{layer}.')]
         for i in (0, 1): yield from ((prefix + both_names(n)[i], state[n]) for n in block)
 
-def _file_state(
-    state:Mapping[str,Tensor], # of a method here
-    method:str, # a key of LAYOUTS
-    backbone:str,
-)->dict[str,Tensor]: # as the released class has it
-    "The networks of a released file."
+def _file_state(state:Mapping[str,Tensor], method:str, backbone:str)->dict[str,Tensor]:
+    "The networks of a method here, under the names of a released file; method: a key of LAYOUTS."
     if method=='iic': return dict(_doubled(_below(state, 'encoder.'), '', backbone))
     there = dict[str,Tensor]()
     for file,net,head in NETWORKS.values():
@@ -504,19 +471,6 @@ def _file_buffers(state:Mapping[str,Tensor], method:str, settings:Mapping[str,An
         'memory_index_record': torch.arange(K)}
     return {n: made[n] for n in names}
 
-def _layout_of(data:Mapping[str,Any], state:Mapping[str,Tensor], folder:Path)->str: # a key of LAYOUTS
-    "Which released file a run with this recipe becomes; CheckpointError where there is none."
-    name, reason = data['method']['name'], ''
-    head = {f"{NETWORKS['encoder'][2]}layers.{i}.bias" for i in (0, 2)}
-    if name not in LAYOUTS: reason = f'method {name!r}'
-    elif data['backbone'] not in BACKBONES: reason = f"backbone {data['backbone']!r}"
-    elif name=='iic': reason = 'a head' if _below(state, 'projection.') else ''
-    elif 'queue.keys' not in state: reason = 'no queue'
-    elif not head <= state.keys(): reason = 'another head'
-    if reason: raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
-        'encoder.safetensors can be given away')
-    return 'cpr' if data['method'].get('miner')=='cascade' else name
-
 def _from_run(folder:Path)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
     "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
@@ -524,7 +478,16 @@ def _from_run(folder:Path)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict
         'load_released returned') from e
     data, last = to_dict(from_dict(data, str(folder/'recipe.json'))), load(folder/'last.pt')
     state, step, second = last['method'], int(last['step']), data['method'].get('second_view', '')
-    method = _layout_of(data, state, folder)
+    name, backbone = data['method']['name'], data['backbone']
+    head = {f"{NETWORKS['encoder'][2]}layers.{i}.bias" for i in (0, 2)}
+    reasons = {f'method {name!r}': name not in LAYOUTS, f'backbone {backbone!r}': backbone not in BACKBONES,
+        'a head': name=='iic' and _below(state, 'projection.'),
+        'no queue': name!='iic' and 'queue.keys' not in state,
+        'another head': name!='iic' and not head <= state.keys()}
+    for reason in [text for text,holds in reasons.items() if holds]:
+        raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
+            'encoder.safetensors can be given away')
+    method = 'cpr' if data['method'].get('miner')=='cascade' else name
     that_learn = *NETWORKS['encoder'][1:], *ALONE['encoder'][1:]
     networks = [p for part in NETWORKS.values() for p in part[1:]]
     written = *that_learn, *networks, *QUEUES.values(), *BANKS.values()
@@ -534,11 +497,10 @@ def _from_run(folder:Path)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict
             'rest': {k: v for k,v in state.items() if not k.startswith(written)}}}
     names = {state_name(n): n for n in _parameters(_file_state(state, method, data['backbone']))}
     learn = [k for k in state if k in names and k.startswith(that_learn)]
-    known = {names[n]: s for n,s in optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
+    known = {names[n]: s for n,s in _optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
     return method, data['backbone'], state, _file_buffers(state, method, data['method']), entries, known
 
-def save_released(
-    run, # a run folder, or what `load_released` returned
+def save_released(run, # a run folder, or what `load_released` returned
     path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
     optimizer:bool=True, # its state, too, if there is one
 )->Path: # the path
@@ -549,7 +511,7 @@ def save_released(
         method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
         entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
             'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
-        known = optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
+        known = _optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
     else: method, backbone, ours, buffers, entries, known = _from_run(Path(run))
     state = _file_state(ours, method, backbone)
     if optimizer and known:
@@ -570,8 +532,7 @@ def save_released(
 RELEASED_FILES = ('.tar', '.pth', '.pt')
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.json', 'README.md'
 
-def save_pretrained(
-    folder, # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
+def save_pretrained(folder, # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
     encoder:nn.Module, # from `backbones.create`, or of a run
     about:dict[str,Any], # at least `backbone`; plain values only
     heads:dict[str,nn.Module]|None=None, # from `heads.make_head`
@@ -590,8 +551,7 @@ def save_pretrained(
         write_whole(folder/name, lambda f: f.write(text.encode()))
     return folder
 
-def from_pretrained(
-    name, # a folder, or 'owner/name' on the Hub, whose files are fetched
+def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files are fetched
     outside:bool=False, # may it name a backbone of somebody's own? that code is imported
 )->nn.Module: # (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and `.kept_heads`
     "An encoder that somebody shares. `CheckpointError`."
@@ -615,8 +575,7 @@ def from_pretrained(
     encoder.about, encoder.kept_heads = about, read_heads(folder/WEIGHTS, outside)
     return encoder
 
-def convert(
-    source, # a run folder or a released file
+def convert(source, # a run folder or a released file
     out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
     view:str|None=None, # of a released file; None: by its name or its options
     optimizer:bool=True, # write its state as well
