@@ -16,7 +16,7 @@ import threading
 import time
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -600,15 +600,15 @@ class Mine(RunOptions):
     topk:int=5 # videos to take for each
     memory:int|None=None # search so many videos, drawn once, as a queue would; none: all
     unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
-    out:Path|None=None # .csv: the recall of each class; .json: all numbers
+    out:Path|None=None # .json: all numbers, with the recall of each class
 
     def run(self):
-        if self.out and self.out.suffix not in ('.csv', '.json'):
-            raise Mistake(f'--out {self.out}: write a .csv or a .json file')
+        if self.out and self.out.suffix!='.json': raise Mistake(f'--out {self.out}: write a .json file')
         check_paths(self.data, self.folder, out=self.out)
         check_paths(run=self.mining)
         from .papers.report import table
         from .runs import cotraining
+        from .training.loop import write_json
         networks, labels = cotraining.mining_networks(self.folder, self.mining, self.data, self.machine())
         miners = self.miners or (('topk', 'cascade') if len(networks) > 1 else ('topk',))
         qualities = cotraining.compare_miners(networks, labels, miners, self.topk, memory=self.memory,
@@ -617,7 +617,7 @@ class Mine(RunOptions):
         columns = {k: heading for k,heading in cotraining.QUALITY_COLUMNS.items() if k in rows[-1]}
         print(f'{qualities[0].candidates} candidates; ' + ' mines for '.join(qualities[0].views),
             table(rows, 'text', columns), sep='\n')
-        if self.out: print(cotraining.write_quality(self.out, qualities))
+        if self.out: print(write_json(self.out, [asdict(q) for q in qualities]))
 
 @dataclass(kw_only=True)
 class Convert:

@@ -1,11 +1,6 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import errno
-import importlib
-import os
-import re
-import sys
-import traceback
+import errno, importlib, os, re, sys, traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,18 +15,13 @@ class PluginError(ValueError):
 class PathError(ValueError):
     "A file or folder that is not what it has to be."
 
-def did_you_mean(
-    name:Any, # a name that does not exist
-    known:Iterable, # names that exist
-)->str: # a sentence part
+def did_you_mean(name:Any, known:Iterable)->str: # a name that does not exist; those that do -> sentence part
     "The nearest of the known names, or all of them."
     names = [str(k) for k in known]
     near = get_close_matches(str(name), names, 1, 0.4)
     return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names)}'
 
-def error_in_words(
-    e:BaseException, # raised by code of a user
-)->str: # "KeyError: 'video' (my_methods.py, line 55)"
+def error_in_words(e:BaseException)->str: # of a user's code -> "KeyError: 'video' (my_methods.py, line 55)"
     "An error, and the last line of the user's code that ran."
     if isinstance(e, SyntaxError): return f'{e.msg} ({Path(e.filename or "?").name}, line {e.lineno})'
     text = str(e).strip().splitlines()[:1]
@@ -56,8 +46,7 @@ def _import(name:str, module:str, kind:str)->Any: # the module of `package.modul
         raise PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
             'mend it there, or install what it needs') from e
 
-def load_object(
-    name:str, # 'package.module:name' of something importable, also from the current folder
+def load_object(name:str, # 'package.module:name' of something importable, also from the current folder
     kind:str='a part', # what it has to be, for messages
 )->Any:
     "The object of that name; raises PluginError. This runs its module: name only code that you trust."
@@ -77,8 +66,7 @@ def load_object(
         part = getattr(part, attribute)
     return part
 
-def resolve(
-    name:str, # a key of `known`, or 'package.module:name'
+def resolve(name:str, # a key of `known`, or 'package.module:name'
     known:Mapping[str,Any], # the parts of this library by their short names
     kind:str, # what it has to be, for messages: 'a view'
 )->Any: # the entry of `known`, or what was imported
@@ -96,8 +84,7 @@ def full_name(part:Any)->str: # a class or a function at the top of a module -> 
             'process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
 
-def path_missing(
-    path:str|Path, # that does not exist
+def path_missing(path:str|Path, # that does not exist
     remedy:str, # what to do, after a semicolon
 )->PathError: # to be raised
     "An error that names the path and the nearest name in the last folder on its way that exists."
@@ -134,8 +121,7 @@ def expect_run(folder:str|Path)->None: # a run folder
     raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
         + (f'it holds runs: name one, such as {runs[0]}' if runs else 'name a run folder, such as runs/mine'))
 
-def expect_writable(
-    path:str|Path, # of what will be written; it need not exist
+def expect_writable(path:str|Path, # of what will be written; it need not exist
     option:str='--out', # that names it
     folder:bool=False, # a folder will be written, not a file
 )->None:

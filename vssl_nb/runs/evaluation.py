@@ -9,21 +9,15 @@ __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_colum
            'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
-import csv
-import dataclasses
-import hashlib
-import json
-import os
-import time
+import csv, hashlib, os, time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from .. import show
@@ -50,9 +44,7 @@ BASELINES = ('chance', 'histogram', 'random') # methods of rows that need no tra
 # rows that agree in these are one measurement
 IDENTITY = ('task', 'protocol', 'split', 'manifest_sha256', 'view', 'selection', 'share', 'name', 'seed')
 
-def result_row(
-    name:str, method:str, view:str,
-    manifest:Manifest, split:int|str,
+def result_row(name:str, method:str, view:str, manifest:Manifest, split:int|str,
     seconds:float|None=None, run:str='', # of training; its folder
     **more # R@k as r1, r5, …; shares, not percent
 )->dict[str,Any]: # a line of results.json
@@ -65,11 +57,8 @@ def recall_columns(recalls:Mapping[int,float])->dict[str,float]:
     "r1, r5, ... of R@k, to six digits."
     return {f'r{k}': round(v, 6) for k,v in recalls.items()}
 
-def keep_results(
-    folder:Path, # of a run
-    rows:Sequence[dict[str,Any]], # new results
-)->None:
-    "Add rows to results.json, in the place of those that measured the same."
+def keep_results(folder:Path, rows:Sequence[dict[str,Any]])->None: # of a run
+    "Add new rows to results.json, in the place of those that measured the same."
     def identity(r): return tuple(str(r.get(k)) for k in IDENTITY)
     file,new = folder/'results.json',{identity(r) for r in rows}
     old = [r for r in (read_json(file, 'a run') if file.exists() else []) if identity(r) not in new]
@@ -87,7 +76,6 @@ class EvaluatedEncoder:
     folder:Any=None # Path, for results.json and the features; None: nothing is kept
     views:Mapping[str,Any] = field(default_factory=dict) # further arguments of `Views`: mean, std, ...
     features:Features|None=None # of all videos, instead of an encoder
-    code:str='' # stands for the encoder's code in the key of its features, see `features.fingerprint`
     split:int=1 # where none is named
     seed:int|None=None
     about:dict[str,Any] = field(default_factory=dict) # metadata of the encoder's file; empty: of no run
@@ -103,13 +91,13 @@ class EvaluatedEncoder:
     def pairs(self, p:Protocol, splits:Sequence[int], batch:int=64, machine:Machine=Machine()
         )->dict[int,tuple[Features,Features]]: # split -> query, gallery
         "Features of every split, each video encoded once and kept in the folder; ManifestError."
-        if self.recipe: training_device(self.recipe, machine.device) # refuses flow that would take too long
         if self.features is not None:
-            every = dataclasses.replace(self.features, protocol=p)
+            every = replace(self.features, protocol=p)
             return {s: (restrict(every, self.manifest, 'test', s), restrict(every, self.manifest, 'train', s))
                 for s in splits}
+        if self.recipe: training_device(self.recipe, machine.device) # refuses flow that would take too long
         return retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
-            machine=machine, store=self.folder and self.folder/'features', name=self.code, **self.views)
+            machine=machine, store=self.folder and self.folder/'features', **self.views)
 
     def row(self, task:str, split:int, **more)->dict[str,Any]: # the beginning of a line of results.json
         "What was measured."
@@ -130,9 +118,7 @@ class EvaluatedEncoder:
         elif place and not place['split_filled'] and place['path']==os.path.abspath(m.path): trained = {*test}
         return [m.rows[i].video for i in test if i in trained]
 
-
-def run_manifest(
-    run:Path, place:Mapping[str,Any], # a run folder; where the manifest is, as its card has it
+def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the manifest is, as its card has it
 )->Manifest: # the one with the checksum of the card, where there is one
     "The manifest a run was trained on, from any working directory, also when both were moved together."
     near = dict.fromkeys((Path(place['path']), run.resolve()/place.get('relative', '')))
@@ -143,8 +129,7 @@ def run_manifest(
     same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest()==place['sha256'])
     return read(next(same, there[0]))
 
-def open_trained(
-    run, # a run folder; or an EvaluatedEncoder, which stays as it is
+def open_trained(run, # a run folder; or an EvaluatedEncoder, which stays as it is
     data=None, # a manifest or its folder; None: the one it was trained on
 )->EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
@@ -164,8 +149,7 @@ def open_trained(
         encoder_views(about), split=about['split'], seed=about['seed'], about=about,
         heads=read_heads(file, outside), recipe=recipe, card=card)
 
-def run_features(
-    encoder:nn.Module, manifest:Manifest, recipe:Recipe,
+def run_features(encoder:nn.Module, manifest:Manifest, recipe:Recipe,
     part:str, machine:Machine=Machine(), # 'train' or 'test' of the recipe's split; where to compute
 )->Features:
     "Features of videos under the clean protocol of a recipe."
@@ -175,19 +159,13 @@ def run_features(
         machine=machine, **encoder_views(about))
 
 # %% ../../nbs/library/evaluation.ipynb #b01a575a
-def refuse_leak(
-    t:EvaluatedEncoder, split:int,
-    name:str, # of a protocol or preset
-)->None:
+def refuse_leak(t:EvaluatedEncoder, split:int, name:str)->None: # of a protocol or preset
     "In a clean protocol no test video may have been trained on. `TrainError`."
     if not name.startswith('clean') or not (seen := t.seen_in_training(split)): return
-    if not t.card['manifest']['split_filled']:
-        raise TrainError(f'{t.folder}: was trained on all videos, before a split was cut, and {len(seen)} '
-            f'test videos of split {split} were among them, such as {seen[0]}; train again now that there '
-            f'is a split, or choose another protocol than {name}')
-    raise TrainError(f'{t.folder}: was trained on split {t.split}, and {len(seen)} test videos of split '
-        f'{split} were among its training videos, such as {seen[0]}; train on split {split} '
-        f'(--split {split}), or choose another protocol than {name}')
+    cut = f'split {t.split}' if t.card['manifest']['split_filled'] else 'all videos, before a split was cut'
+    raise TrainError(f'{t.folder}: was trained on {cut}, and {len(seen)} test videos of split {split} were '
+        f'among its training videos, such as {seen[0]}; train on split {split} (--split {split}), or choose '
+        f'another protocol than {name}')
 
 def refuse_classes(manifest:Manifest, splits:Sequence[int], p:Protocol)->None:
     "ValueError for videos by which nothing can be measured, before the first is encoded."
@@ -210,8 +188,7 @@ def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protoco
     refuse_classes(t.manifest, splits, p)
     return splits
 
-def neighbour_wall(
-    query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
+def neighbour_wall(query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
     n:int=8, k:int=5, # queries, spread evenly over the test part; neighbours of each
     near:Tensor|None=None, # (Q, k) positions in the gallery; None: by cosine, of `Features`
     protocol:Protocol|None=None, # the clip to show; None: that of the features
@@ -229,14 +206,12 @@ def _with_mean(rows:list[dict[str,Any]], numbers:Sequence[str])->list[dict[str,A
     "One row per split, and one for their mean."
     if len(rows) < 2: return rows
     mean = {k: round(sum(r[k] for r in rows)/len(rows), 6) for k in numbers if all(k in r for r in rows)}
-    alone = ('by_class', 'confusion', 'dropped')
-    row = {k: v for k,v in rows[0].items() if k not in alone} | mean
+    row = {k: v for k,v in rows[0].items() if k not in ('by_class', 'confusion', 'dropped')} | mean
     row['split'] = 'mean of splits ' + ', '.join(str(r['split']) for r in rows)
     if 'seen_in_training' in row: row['seen_in_training'] = sum(r['seen_in_training'] for r in rows)
     return [*rows, row]
 
-def _retrieval_rows(
-    t:EvaluatedEncoder, p:Protocol,
+def _retrieval_rows(t:EvaluatedEncoder, p:Protocol,
     pairs:Mapping[int,tuple[Any,Any]], # split -> query, gallery: `Features` or `VideoGaussians`
     neighbours:Callable[[Any,Any,int],Neighbours], # of query, gallery and k
     walls:int=0, # queries in the picture of neighbours; 0 draws none
@@ -262,14 +237,13 @@ def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int
     of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
     pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
         machine=machine, **t.views)
-    by_mean,by_match = (dataclasses.replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
+    by_mean,by_match = (replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
         (('cosine', 'cosine of means'), ('match', 'match probability')))
     def match(query, gallery, k): return match_neighbours(query, gallery, head.a, head.b, k, machine=machine)
     return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + \
         _retrieval_rows(t, p if p.metric=='match' else by_match, pairs, match, walls)
 
-def retrieve(
-    source, # a run folder, or an EvaluatedEncoder
+def retrieve(source, # a run folder, or an EvaluatedEncoder
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
     splits:Sequence[int]=(), # none: that of the recipe
     fields:Mapping[str,Any]|None=None, # what to change in the protocol
@@ -300,7 +274,7 @@ def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:S
     for method in which:
         if method not in names: raise ValueError(f"{method!r} is no baseline; there are {', '.join(names)}")
         began,(name,view) = time.monotonic(),names[method]
-        b = dataclasses.replace(t, name=name, method=method, view=view)
+        b = replace(t, name=name, method=method, view=view)
         if method=='chance':
             labels = {s: [torch.tensor([m.label_id(r) for r in counted(m, part, s)[0]]) for part in ('test',
                 'train')] for s in splits}
@@ -311,14 +285,12 @@ def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:S
         if method=='random': pairs,q = t.pairs(p, splits, batch, machine),p
         else:
             colours = histogram(m, 'all', machine=machine)
-            pairs = {s: (restrict(colours, m, 'test', s), restrict(colours, m, 'train', s)) for s in splits}
-            q = colours.protocol
+            pairs,q = replace(b, features=colours).pairs(colours.protocol, splits),colours.protocol
         rows += [r | {'seconds': round(time.monotonic() - began, 1)}
             for r in _retrieval_rows(b, q, pairs, compare_features)]
     return rows
 
-def untrained_encoder(
-    recipe:Recipe, # decides view, clips and backbone
+def untrained_encoder(recipe:Recipe, # decides view, clips and backbone
     data, # a manifest, its file or its folder
 )->EvaluatedEncoder:
     "The encoder of a recipe before any training."
@@ -326,8 +298,7 @@ def untrained_encoder(
     return EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, "
         f"{a['view']}", 'random', a['view'], views=encoder_views(a), split=a['split'], about=a, recipe=recipe)
 
-def baselines(
-    recipe:Recipe, # decides view, clips and the backbone whose untrained weights are tried
+def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrained weights are tried
     data, # a manifest, its file or its folder
     splits:Sequence[int]=(), # none: that of the recipe
     out=None, # folder for results.json, features and the recipe; None: nothing is kept
@@ -336,7 +307,7 @@ def baselines(
 )->list[dict[str,Any]]: # a row for each and split
     "What needs no training: the numbers to stand beside."
     folder = None if out is None else Path(out)
-    t = dataclasses.replace(untrained_encoder(recipe, data), folder=folder)
+    t = replace(untrained_encoder(recipe, data), folder=folder)
     p,splits = t.protocol(),tuple(splits) or (t.split,)
     refuse_classes(t.manifest, splits, p)
     rows = _baseline_rows(t, p, splits, which, batch, machine)
@@ -347,8 +318,7 @@ def baselines(
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #acd839fd
-def retrieve_two_streams(
-    first, second, # run folders, or EvaluatedEncoders, on the same manifest
+def retrieve_two_streams(first, second, # run folders, or EvaluatedEncoders, on the same manifest
     protocol:str|Protocol='clean', splits:Sequence[int]=(), # as in `retrieve`
     joined:str='sum', # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
     batch:int=64, machine:Machine=Machine(), # as in `retrieve`
@@ -374,8 +344,7 @@ def retrieve_two_streams(
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
-def measure_probe(
-    source, # a run folder, or an EvaluatedEncoder
+def measure_probe(source, # a run folder, or an EvaluatedEncoder
     preset:str='clean_probe', # of `classify.PROBES`
     splits:Sequence[int]=(), # none: that of the recipe
     selection:str|None=None, # 'test' is the official mode of the released code; None: as the preset has it
@@ -386,7 +355,7 @@ def measure_probe(
     "A linear classifier on frozen features; a run folder keeps it as classifier.safetensors."
     if preset not in PROBES: raise TrainError(f"there is no probe {preset!r}; there are {', '.join(PROBES)}")
     settings,t,rows = PROBES[preset],open_trained(source),[]
-    if selection is not None: settings = dataclasses.replace(settings, selection=selection)
+    if selection is not None: settings = replace(settings, selection=selection)
     p = t.protocol(protocol, **fields or {})
     splits = _usable_splits(t, splits, preset, p)
     for s,(query,gallery) in t.pairs(p, splits, batch, machine).items():
@@ -411,9 +380,7 @@ def measure_probe(
 # %% ../../nbs/library/evaluation.ipynb #a9e1d0e1
 class PerFrame(nn.Module):
     "An image model as an encoder of clips: the mean of its features over the frames."
-    def __init__(self,
-        model:nn.Module, # pictures (N, 3, H, W) -> (N, D)
-    ):
+    def __init__(self, model:nn.Module): # pictures (N, 3, H, W) -> (N, D)
         super().__init__()
         self.model = model
 
@@ -423,10 +390,8 @@ class PerFrame(nn.Module):
             'frames; features must be (frames, D): pool and flatten them')
         return y.unflatten(0, (x.shape[0], x.shape[2])).mean(1)
 
-def load_encoder(
-    name:str, # 'package.module:name' of an encoder, or of what makes one without arguments
-)->nn.Module:
-    "Somebody's encoder by its name; ValueError. This runs their code."
+def load_encoder(name:str)->nn.Module: # 'package.module:name'
+    "An encoder, or what makes one without arguments, by its name; ValueError. This runs somebody's code."
     encoder = load_object(name, 'an encoder')
     if not isinstance(encoder, nn.Module) and callable(encoder): encoder = encoder()
     if isinstance(encoder, nn.Module): return encoder
@@ -443,13 +408,9 @@ def _from_csv(path:Path)->tuple[list[str],Any]:
         raise ValueError(f'line {wrong + 2} has {len(rows[wrong])} columns, line 2 {len(rows[0])}')
     return [r[0] for r in rows],np.array([[float(v) for v in r[1:]] for r in rows])
 
-def _from_safetensors(path:Path)->tuple[list[str],Any]:
-    with safe_open(path, 'np') as f: return json.loads((f.metadata() or {})['video']),f.get_tensor('x')
+FEATURE_FILES = {'.npz': _from_npz, '.csv': _from_csv}
 
-FEATURE_FILES = {'.npz': _from_npz, '.csv': _from_csv, '.safetensors': _from_safetensors}
-
-def read_video_features(
-    path, # .npz, .csv or .safetensors
+def read_video_features(path, # .npz or .csv
     manifest:Manifest,
     splits:Sequence[int]=(1,), view:str='rgb', # whose videos must be there; what they were made of
 )->Features: # of the videos of these splits, in the order of the manifest
@@ -461,7 +422,7 @@ def read_video_features(
     try: names,x = FEATURE_FILES[path.suffix](path)
     except KeyError as e:
         raise ValueError(f"{path}: has no {e}; give the names as 'video' and the numbers as 'x'") from e
-    except (ValueError, TypeError, OSError, EOFError, SafetensorError) as e:
+    except (ValueError, TypeError, OSError, EOFError) as e:
         raise ValueError(f'{path}: cannot be read as features ({str(e).splitlines()[0][:160]})') from e
     def refuse(why): raise ValueError(f'{path}: {why}')
     x,known = np.asarray(x),{r.video: i for i,r in enumerate(manifest.rows)}
@@ -484,8 +445,7 @@ def read_video_features(
     label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
     return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
 
-def measure_encoder(
-    encoder:Any, # nn.Module, 'package.module:name' of one, a file of features, or a released file
+def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of features, or a released file
     data, # a manifest, its file or its folder
     name:str='', # what tables call it; '': its class or its file
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
@@ -496,7 +456,6 @@ def measure_encoder(
     probe_with:str='', # a preset of `classify.PROBES`: a linear classifier, too
     with_baselines:bool=True, # rows for chance, colour histogram and, beside a module, our random `tiny`
     walls:int=8, batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-    code:str='', # stands for the encoder's code, see `features.fingerprint`
     **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
@@ -512,7 +471,7 @@ def measure_encoder(
     if isinstance(encoder, nn.Module) or by_name and Path(encoder).suffix not in FEATURE_FILES:
         name = name or (str(encoder) if by_name else type(encoder).__name__)
         network = encoder if isinstance(encoder, nn.Module) else load_encoder(str(encoder))
-        t = EvaluatedEncoder(manifest, network, name, 'encoder', view, folder, views, code=code)
+        t = EvaluatedEncoder(manifest, network, name, 'encoder', view, folder, views)
     else: t = EvaluatedEncoder(manifest, None, name or Path(encoder).stem, 'features file', view, folder,
         features=read_video_features(encoder, manifest, splits, view))
     if folder: folder.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,7 @@ __all__ = ['TRAININGS', 'CLIP', 'FineTuning', 'preset', 'predict', 'as_video_cla
            'training_and_validation_rows', 'Session', 'open_session', 'starting_point', 'measure_finetuned', 'finetune']
 
 # %% ../../nbs/library/finetuning.ipynb #d6bcd846
-import json
-import logging
+import json, logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,10 +20,9 @@ from torch.utils.data import DataLoader
 import vssl_nb
 from ..data.clips import stream
 from ..data.manifest import Manifest
-from ..measure.classify import SELECTIONS, Linear, Predictions, VideoClassifier, accuracy
-from ..measure.classify import classification_row, collect_predictions, confusion_matrix
-from ..measure.classify import export_classifier
-from ..measure.classify import folded, hold_out_rows, labelled_rows, predict_rows, save_predictions
+from ..measure.classify import SELECTIONS, Linear, Predictions, VideoClassifier, accuracy, folded
+from ..measure.classify import classification_row, collect_predictions, confusion_matrix, predict_rows
+from ..measure.classify import export_classifier, hold_out_rows, labelled_rows, save_predictions
 from ..measure.features import fingerprint
 from ..measure.protocols import Protocol
 from ..methods.recipes import RECIPES, Augment, Learning, Recipe, RecipeError, Sampling, Settings
@@ -72,9 +70,7 @@ class FineTuning(Settings):
             raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
                 f'and averages probabilities; use clips={5*mixture}, or mixture=0')
 
-    def recipe(self,
-        pretrained:Recipe, # of the encoder
-    )->Recipe:
+    def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
         "The recipe of this fine-tuning: view and backbone are those of the encoder."
         return replace(pretrained, size=self.size, augment=self.augment, method=self.method,
             sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
@@ -93,7 +89,6 @@ class FineTuning(Settings):
         return '\n'.join([f'training {self.name}', *lines,
             f'  selection  {SELECTIONS[self.selection]}{chosen*(self.selection!="last")}', str(self.testing)])
 
-# %% ../../nbs/library/finetuning.ipynb #b23fd93e
 # b10: RandomSizedCrop 224 from area .2, then 128 (here in one step); colours .4 .4 .4 .1 with probability .3
 # (released code); one flip per batch there, one per clip here; ten crops of 224 from 240 in sliding windows:
 # set jitter=.3 in `testing` for the released colour jitter
@@ -122,12 +117,10 @@ TRAININGS = {t.name: t for t in (
     # CPR app. A.2: 16 on each of two GPUs; rates of head and encoder as CoCLR; "32 frames sampled uniformly"
     # may mean one clip per video, CoCLR's windows are taken here
     _training('cpr_finetune', **_COCLR_ALL, lr_encoder=1e-4),
-    # b11: 800 of UCF101's 9537 videos held out (by source here), rate from 1e-3 to 1e-5;
-    # 10 clips, mean of the logits
+    # b11: 800 of UCF101's 9537 videos held out (by source here), rate 1e-3 to 1e-5; 10 clips, mean of logits
     _training('iic_finetune', **_SQUARE, optimizer='sgd', lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4,
         sgd_momentum=.9, batch=16, epochs=150, schedule='plateau', patience=50, floor=.01, by='loss',
-        share=800/9537, testing=Protocol('mean of logits', clips=10,
-            average='logits')),
+        share=800/9537, testing=Protocol('mean of logits', clips=10, average='logits')),
     # MoQuad sec. 4.1; weight decay, dropout and pixels: open
     _training('moquad_finetune', **_SLOWFAST, length=16, stride=2, size=224, optimizer='lars', lr=.08,
         lr_encoder=.08, batch=32, epochs=100, schedule='cosine', weight_decay=1e-4),
@@ -136,11 +129,9 @@ TRAININGS = {t.name: t for t in (
         schedule='cosine', optimizer='sgd', lr=.1, weight_decay=0.),
     # ProViCo appendix C.2; open: optimizer, momentum, weight decay, schedule, pixels (as in its pretraining)
     _training('provico_finetune', **_SQUARE, mixture=2, samples=10, lr=.02, lr_encoder=.02, batch=96,
-        epochs=200,
-        optimizer='sgd', weight_decay=1e-4, schedule='cosine'))}
+        epochs=200, optimizer='sgd', weight_decay=1e-4, schedule='cosine'))}
 
-def preset(
-    name:str, # of TRAININGS, or a FineTuning of one's own as 'package.module:name'
+def preset(name:str, # of TRAININGS, or a FineTuning of one's own as 'package.module:name'
     **fields, # what to change: epochs, selection, size, ...
 )->FineTuning:
     "A training by name, with some of its fields changed; ValueError names the nearest."
@@ -154,9 +145,7 @@ def preset(
     return override(known, **fields)
 
 # %% ../../nbs/library/finetuning.ipynb #270e211c
-def predict(
-    classifier:Classifier,
-    manifest:Manifest,
+def predict(classifier:Classifier, manifest:Manifest,
     training:FineTuning, # its clip, and how it is tested
     split:int=1, # 1, 2 or 3
     rows:Sequence[int]|None=None, # of the manifest; None: the test part
@@ -176,8 +165,7 @@ def predict(
         vssl_nb=vssl_nb.__version__)
     return collect_predictions(manifest, videos, p, bad, manifest.labels, key)
 
-def as_video_classifier(
-    classifier:Classifier, training:FineTuning, classes:Sequence[str],
+def as_video_classifier(classifier:Classifier, training:FineTuning, classes:Sequence[str],
     seed:int=0, # of the official colour jitter, and of embeddings
     about:Mapping[str,Any]|None=None, # of the encoder, for its file
     **facts, # of the training, likewise
@@ -189,9 +177,7 @@ def as_video_classifier(
         replace(training.testing, seed=seed), about or {'view': classifier.view}, classifier.gaussian,
         **facts)
 
-def head_of(
-    classifier:Classifier,
-)->Linear: # the same scores in one layer
+def head_of(classifier:Classifier)->Linear: # the same scores in one layer
     "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
     fc, norm = classifier.fc, classifier.norm
     zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
@@ -199,11 +185,7 @@ def head_of(
     return folded(blank, w, b, None if isinstance(norm, nn.Identity) else norm, 0) # sync: no BatchNorm1d
 
 # %% ../../nbs/library/finetuning.ipynb #ed3092e1
-_log = logging.getLogger(__name__)
-
-def networks_of(
-    t:EvaluatedEncoder, # that a fine-tuning begins with
-    training:FineTuning,
+def networks_of(t:EvaluatedEncoder, training:FineTuning, # what it begins with
 )->dict[str,nn.Module]: # argument of the classifier -> network
     "The networks that a training begins with; TrainError where it draws from a head that there is not."
     if training.method.mixture and 'gaussian' not in t.heads:
@@ -211,16 +193,15 @@ def networks_of(
             'from one; name a finished run of ProViCo, or take another preset, such as clean_finetune')
     return {'encoder': t.encoder} | ({'gaussian': t.heads['gaussian']} if training.method.mixture else {})
 
-def training_and_validation_rows(
-    manifest:Manifest, training:FineTuning, split:int, seed:int,
-)->tuple[list[int],list[int]]:
+def training_and_validation_rows(manifest:Manifest, training:FineTuning, split:int, seed:int
+    )->tuple[list[int],list[int]]:
     "Rows to train on, and rows on which the epoch is chosen."
     tested = any(getattr(r, f'split{split}', '')=='test' and r.status=='ok' for r in manifest.rows)
     test = labelled_rows(manifest, 'test', split) if tested else [] # what cannot be tested is not trained
     if training.selection=='validation': return hold_out_rows(manifest, split, training.share, seed)
     train = labelled_rows(manifest, 'train', split)
     if training.selection=='last': return train, []
-    _log.warning('%s: %s', training.name, SELECTIONS['test'])
+    logging.getLogger(__name__).warning('%s: %s', training.name, SELECTIONS['test'])
     # released: pandas' sample(frac=.3, random_state=666) (b7)
     order = stream('validation', seed).permutation(len(test))
     return train, sorted(test[i] for i in order[:max(1, round(training.share*len(test)))])
@@ -241,8 +222,7 @@ class Session:
     @property
     def classifier(self)->Classifier: return cast(Classifier, self.parts.method)
 
-    def predict(self,
-        training:FineTuning, machine:Machine, # how it is tested, and where
+    def predict(self, training:FineTuning, machine:Machine, # how it is tested, and where
         rows:Sequence[int]|None=None, seed:int=0, # as of `predict`
     )->Predictions:
         "Class probabilities by the classifier as it is now; all processes call it together."
@@ -271,10 +251,8 @@ class Session:
             self.best = numbers | {'weights': weights}
         return numbers
 
-    def train(self,
-        out, device:torch.device, # the run folder; from `machine.place`
-        card:dict[str,Any]|None=None, # what card.json says; None: only the machine
-        max_steps:int|None=None, # stop after so many steps in all
+    def train(self, out, device:torch.device, # the run folder; from `machine.place`
+        card:dict[str,Any]|None=None, max_steps:int|None=None, # None: of the machine alone; to stop at, in all
     )->bool: # was the last step taken?
         "Train in a run folder: steps, validation, checkpoints."
         parts, machine = self.parts, self.machine
@@ -313,8 +291,7 @@ class Session:
         if isinstance(self.parts.schedule, Plateau): vars(self.parts.schedule).update(state['schedule'])
         return self
 
-def open_session(
-    t:EvaluatedEncoder, # of a run, or untrained; its networks are trained in place
+def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are trained in place
     training:FineTuning,
     seed:int=0, # of the held-out sources, the order, and everything drawn per clip
     machine:Machine=Machine(), # workers, cache and activation_checkpointing are read here
@@ -329,8 +306,7 @@ def open_session(
 # %% ../../nbs/library/finetuning.ipynb #ba90a737
 CLIP = ('length', 'stride', 'size', 'pad') # fields that an encoder's file, a training and its protocol share
 
-def starting_point(
-    source, # a run folder, or the name of a recipe: its backbone from scratch
+def starting_point(source, # a run folder, or the name of a recipe: its backbone from scratch
     name:str, # of the preset
     data=None, # a manifest or its folder; None: that of the run
     split:int=0, # 0: that of the recipe
@@ -340,22 +316,20 @@ def starting_point(
     if not Path(source).is_dir():
         recipe = find(str(source))
         if data is None:
-            raise TrainError(
-                f'{source}: from scratch there is no run that knows its data; name a manifest with --data')
+            raise TrainError(f'{source}: from scratch there is no run that knows its data; name a manifest '
+                'with --data')
         t = untrained_encoder(recipe, data)
     elif 'scratch' in name:
-        raise TrainError(
-            f'{source}: is a run, and {name} begins with random weights; name a recipe instead, such as '
-            f'{next(iter(RECIPES))}, or take a preset for fine-tuning')
+        raise TrainError(f'{source}: is a run, and {name} begins with random weights; name a recipe instead, '
+            f'such as {next(iter(RECIPES))}, or take a preset for fine-tuning')
     else:
         t = open_trained(source, data)
         refuse_leak(t, split or t.split, name)
     clip = {k: t.about[k] for k in CLIP}
     return replace(t, split=split or t.split), preset(name, **clip | dict(fields or {}))
 
-def measure_finetuned(
-    session:Session, out:Path, card:dict[str,Any], device:torch.device,
-)->dict[str,Any]: # the row of results.json
+def measure_finetuned(session:Session, out:Path, card:dict[str,Any], device:torch.device
+    )->dict[str,Any]: # the row of results.json
     "Test the best epoch, all processes together; classifier, predictions and row are kept in the folder."
     s, t, about, m = session, session.training, encoder_about(session.start.recipe), session.start.manifest
     scratch, split = not s.start.card, s.start.split
@@ -379,8 +353,7 @@ def measure_finetuned(
         return row
     return on_main(keep)
 
-def finetune(
-    source, # a run folder, or the name of a recipe: its backbone from scratch
+def finetune(source, # a run folder, or the name of a recipe: its backbone from scratch
     preset:str='clean_finetune', # of TRAININGS
     data=None, # a manifest or its folder; None: that of the run
     out=None, # folder; None: beside the run, named after the preset

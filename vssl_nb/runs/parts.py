@@ -3,9 +3,7 @@
 Pretraining, fine-tuning, fitting, budget and dry run take their objects from `build`, or one of them from the
 function that `build` calls.
 """
-import copy
-import inspect
-import math
+import copy, inspect, math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -29,13 +27,9 @@ from ..training.machine import Machine, pick_device
 
 class BlankBatches:
     "Batches of blank clips, of the size and with the augmentations of a training; `fit` goes through them."
-    def __init__(self,
-        recipe:Recipe,
-        videos:int, # to train on
-        classes:int=101, # of the labels
-    ):
+    def __init__(self, recipe:Recipe, videos:int, classes:int): # videos to train on, classes of their labels
         learning = recipe.learning
-        self.load, self.classes = training_streams(recipe), classes
+        self.load, self.classes = streams(recipe.views, flow_is_live(recipe)), classes
         # ending of the names of a group -> its augmentation, and V, T and side of its clips
         self.groups = {f'_{name}' if name else '': (training_draw(group), group.sampling.clips,
             group.sampling.length, group.size) for name,group in recipe.groups.items()}
@@ -48,10 +42,8 @@ class BlankBatches:
     def note(self, bad)->None: pass
     def __iter__(self)->Iterator[dict[str,Any]]: return map(self.batch, self.batch_sampler)
 
-    def batch(self,
-        keys:Sequence[tuple[int,int]], # epoch and position of its videos, of the sampler
-    )->dict[str,Any]: # as a loader gives it
-        "One batch, as if it lay in pinned memory."
+    def batch(self, keys:Sequence[tuple[int,int]])->dict[str,Any]: # epoch and position of videos, as sampled
+        "One batch as a loader gives it, as if it lay in pinned memory."
         ids = torch.tensor([position for _,position in keys])
         B, few = len(ids), min(len(ids), 128) # more videos are augmented as these are
         rng, tensors = np.random.default_rng(ids[:few].tolist()), {'label': ids % self.classes}
@@ -78,9 +70,7 @@ class Parts:
     schedule:Callable[[float],float] # time in epochs -> factor of the learning rate
     clip_norm:float # longest gradient; 0: any
 
-def build(
-    recipe:Recipe,
-    videos:Manifest|int, # the dataset; or a number of training videos that need not exist: blank clips
+def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need not exist: blank clips
     # batches for a GPU lie in page-locked memory; where clips are blank, the method is moved there
     device:torch.device=torch.device('cpu'),
     machine:Machine=Machine(), # workers and cache are read here
@@ -113,9 +103,7 @@ def blank_networks(recipe:Recipe)->dict[str,nn.Module]: # argument of the method
         networks['gaussian'] = GaussianHead(networks['encoder'].dim)
     return networks
 
-def training_clips(
-    recipe:Recipe,
-    manifest:Manifest,
+def training_clips(recipe:Recipe, manifest:Manifest,
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
     rows:Sequence[int]|None=None, # as of `build`
 )->TrainClips: # of the training part of the recipe's split
@@ -127,11 +115,7 @@ def training_clips(
     groups = {name: part(group) for name,group in recipe.groups.items()}
     sample, draw, size = groups.pop('')
     return TrainClips(manifest, rows, sample, draw, size, recipe.seed, cache=cache,
-        same=recipe.sampling.same, load=training_streams(recipe), groups=groups)
-
-def training_streams(recipe:Recipe)->tuple[str,...]: # of `data.datasets.STREAMS`
-    "The streams that a worker decodes."
-    return tuple(streams(recipe.views, flow_is_live(recipe)))
+        same=recipe.sampling.same, load=streams(recipe.views, flow_is_live(recipe)), groups=groups)
 
 def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, height, width) -> parameters
     "The augmentation parameters of a sample; an augmentation of one's own need not know of still images."
@@ -141,11 +125,8 @@ def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, 
     change = find_augmentation(pixels.pop('augmentation'))
     return partial(change.draw, size=recipe.size, **pixels)
 
-def training_videos(
-    recipe:Recipe, manifest:Manifest,
-    rows:Sequence[int]|None=None, # as of `build`
-)->TrainingVideos:
-    "What a method may know about its training videos before it begins."
+def training_videos(recipe:Recipe, manifest:Manifest, rows:Sequence[int]|None=None)->TrainingVideos:
+    "What a method may know about its training videos before it begins; rows as of `build`."
     if rows is None: rows = manifest.select('train', recipe.split)
     return TrainingVideos(str(manifest.path), tuple(manifest.rows[i].video for i in rows),
         tuple(map(manifest.label_id, rows)), tuple(map(manifest.source_id, rows)))
@@ -154,23 +135,17 @@ def flow_is_live(recipe:Recipe)->bool:
     "Is one of its views solved for on the device?"
     return recipe.flow=='live' and 'flow' in streams(recipe.views)
 
-def view_options(
-    recipe:Recipe,
-)->dict[str,Any]: # arguments of `Views`, besides its names
+def view_options(recipe:Recipe)->dict[str,Any]: # arguments of `Views`, besides its names
     "How the recipe makes its views."
     options = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
     if recipe.normalisation=='none': options |= {'mean': (0.,)*3, 'std': (1.,)*3}
     return options | ({'live': tvl1_live} if flow_is_live(recipe) else {})
 
-def training_views(
-    recipe:Recipe,
-    **options, # of `Views`, instead of the recipe's
-)->Views:
+def training_views(recipe:Recipe, **options)->Views: # options of `Views`, instead of the recipe's
     "The views that the loop makes of a raw batch; in measuring nothing is augmented."
     return Views(recipe.views, **view_options(recipe) | options, augmentation=recipe.augment.augmentation)
 
-def training_device(
-    recipe:Recipe,
+def training_device(recipe:Recipe,
     device:str, # 'auto', 'cpu' or 'cuda'
     local:int=0, # number of this process on this machine
 )->torch.device:
@@ -192,17 +167,15 @@ class Plateau:
         self.best, self.bad = (loss, 0) if better else (self.best, self.bad + 1)
         if self.bad > self.patience: self.factor, self.bad = max(self.factor*.1, self.floor), 0
 
-def lr_schedule(
-    recipe:Recipe,
-)->Callable[[float],float]: # time in epochs -> factor of the learning rate
+def lr_schedule(recipe:Recipe)->Callable[[float],float]: # time in epochs -> factor of the learning rate
     "The learning-rate schedule of a recipe."
     learning = recipe.learning
     if learning.schedule=='plateau': return Plateau(learning.patience, learning.floor)
     cycle, last = learning.epochs/learning.cycles, learning.cycles-1
     # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
     warmup = learning.warmup if learning.warmup < cycle else cycle/2
-    rate = (steps(learning.drops, learning.gamma) if learning.schedule=='steps'
-        else warmup_cosine(cycle, warmup))
+    stepped = learning.schedule=='steps'
+    rate = steps(learning.drops, learning.gamma) if stepped else warmup_cosine(cycle, warmup)
     return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
 def encoder_about(recipe:Recipe)->dict[str,Any]: # plain values
@@ -218,17 +191,14 @@ def views_of_encoder(recipe:Recipe)->tuple[str,...]: # that of the recipe first
     return tuple(v for v in recipe.views if v==recipe.view or v not in others)
 
 @contextmanager
-def blame(
-    part:str, # 'the backbone lab:net', for the message
-)->Iterator[None]:
+def blame(part:str)->Iterator[None]: # 'the backbone lab:net', for the message
     "Turn an error of somebody's part into one sentence. `TrainError`; a ValueError stays as it is."
     try: yield
     except (ValueError, OSError): raise
     except Exception as e:
         raise TrainError(f'{part} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
 
-def build_method(
-    recipe:Recipe,
+def build_method(recipe:Recipe,
     videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
     rows:int|None=None, # of the manifest, likewise (class mining recall)
     classes:int|None=None, # of the manifest, likewise (a classifier)
@@ -254,8 +224,7 @@ def build_method(
         raise TrainError(f'{settings.method} is not a method yet: {"; ".join(lacks)}')
     return method
 
-def check_method(
-    method:Any, # somebody's method
+def check_method(method:Any, # somebody's method
     batch:dict[str,Any]|None=None, # from `Views`: then one step of a copy is tried as well
 )->list[str]: # what of the contract is missing; empty if nothing is
     "What a method still lacks to be trained, resumed and measured, in plain words."
@@ -274,11 +243,8 @@ def check_method(
 
 GLOBAL_RNG = "forward draws from torch's global generator: a resumed run would end elsewhere"
 
-def check_step(
-    method:nn.Module, # stays as it is
-    batch:dict[str,Any], # from `Views`
-)->list[str]: # what is missing
-    "Try one step of a copy, without the optimizer."
+def check_step(method:nn.Module, batch:dict[str,Any])->list[str]: # from `Views`; what is missing
+    "Try one step of a copy, without the optimizer; the method stays as it is."
     before = torch.get_rng_state()
     batch = {'step': 0, 'part': 0, 'epoch': 0, 'progress': 0.} | batch
     try:

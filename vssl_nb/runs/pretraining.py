@@ -8,8 +8,7 @@ __all__ = ['short_videos', 'training_notes', 'manifest_place', 'run_card', 'earl
            'export_run', 'import_released']
 
 # %% ../../nbs/library/pretraining.ipynb #0d2a8e46
-import os
-import sys
+import os, sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -34,7 +33,7 @@ from ..training.loop import StepLog, drive, machine_card, read_json, run_folder,
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.machine import Machine, checkpoint_activations
 
-# %% ../../nbs/library/pretraining.ipynb #8d16fa6f
+# %% ../../nbs/library/pretraining.ipynb #650726e6
 def short_videos(parts:Parts)->list[Row]: # of the manifest
     "The training videos that are shorter than a clip."
     clips, span = cast(Any, parts.clips), parts.recipe.sampling.span
@@ -52,18 +51,14 @@ def training_notes(parts:Parts)->list[str]:
             f'such as {short[0].video} ({short[0].frames}); they are trained on, {filled[sampling.pad]}')
     return notes
 
-# %% ../../nbs/library/pretraining.ipynb #650726e6
-def manifest_place(
-    manifest:Manifest,
-    out, # the run folder
+def manifest_place(manifest:Manifest, out, # the run folder
 )->dict[str,str]: # `path`, and `relative` to the run folder; a name of Python stays as it is
     "The place of a manifest, from any working directory, and when it is moved together with the run."
     if not manifest.path.is_file(): return {'path': str(manifest.path)}
     path = os.path.abspath(manifest.path)
     return {'path': path, 'relative': os.path.relpath(path, os.path.abspath(out))}
 
-def run_card(
-    parts:Parts, machine:Machine, device:torch.device, # where it computes
+def run_card(parts:Parts, machine:Machine, device:torch.device, # where it computes
     out, # the run folder
 )->dict[str,Any]: # plain data for card.json
     "The run card: versions, device, manifest and effective schedule."
@@ -78,9 +73,7 @@ def run_card(
         'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch,
             'lr': [parts.recipe.learning.lr*parts.schedule(e) for e in range(order.epochs + 1)]}}
 
-# %% ../../nbs/library/pretraining.ipynb #83bd20e3
-def earlier_run(
-    out:Path, # the run folder
+def earlier_run(out:Path, # the run folder
     resume:bool, # go on with the run that is there
 )->tuple[dict[str,Any],dict[str,Any]|None]: # its card and its checkpoint; {} and None for a new run
     "What a run goes on from; TrainError where the folder holds one that cannot be resumed, or is not to be."
@@ -96,11 +89,8 @@ def earlier_run(
             'bring it back, or choose another --out and begin anew')
     return (card, load(out/'last.pt') if kept else None) if resume else ({}, None)
 
-def open_run(
-    recipe:Recipe, manifest:Manifest,
-    out:Path, # the run folder
-    resume:bool, # go on with what is there
-)->tuple[dict[str,Any],dict[str,Any]|None]: # as of `earlier_run`
+def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `earlier_run`
+)->tuple[dict[str,Any],dict[str,Any]|None]: # likewise
     "What a run goes on from; refused where the recipe, but for more epochs, or the manifest is another one."
     card, state = earlier_run(out, resume)
     if not resume: return card, state
@@ -123,8 +113,7 @@ def open_run(
     return card, state
 
 # %% ../../nbs/library/pretraining.ipynb #4bed9e2a
-def read_weights(
-    folder, # of a run; or a released file
+def read_weights(folder, # of a run; or a released file
     recipe:Recipe, # that wants to begin with them
     network:str, # which of its networks: 'encoder', 'sampler', …
 )->dict[str,Tensor]: # names below `encoder.` and `projection.`
@@ -143,8 +132,7 @@ def read_weights(
     state = {k.removeprefix('pair.'): v for k,v in load(folder/'last.pt')['method'].items()}
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
-def initialise_from(
-    recipe:Recipe, method:Any, # changed in place
+def initialise_from(recipe:Recipe, method:Any, # changed in place
     # network -> run folder or released file whose weights it begins with; 'encoder' may be left out
     runs:Mapping[str,Any],
 )->dict[str,dict[str,str]]: # for the run card: network -> folder and sha256 of its weights
@@ -202,9 +190,7 @@ def try_out(parts:Parts)->None:
         lacks.remove(GLOBAL_RNG)
     if lacks: raise TrainError(f'{name} cannot take a step: {"; ".join(lacks)}')
 
-def untrained(
-    parts:Parts,
-    machine:Machine, # activation_checkpointing is read here
+def untrained(parts:Parts, machine:Machine, # activation_checkpointing is read here
 )->TrainingState: # at step 0
     "The state of a training that can be begun: its parts fit, in all processes. `TrainError`."
     try_out(parts)
@@ -215,10 +201,7 @@ def untrained(
             'give every machine the same manifest')
     return TrainingState(parts.method, parts.optimizer)
 
-def begin(
-    recipe:Recipe, manifest:Manifest,
-    out:Path, resume:bool,
-    device:torch.device, machine:Machine,
+def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.device, machine:Machine,
     runs:Mapping[str,Any], # network -> run folder whose weights a new run begins with
 )->tuple[Parts, TrainingState, dict[str,Any]]: # the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
@@ -241,9 +224,7 @@ def begin(
             + ([{'epochs': before, 'step': run.step}] if longer else [])}
     return parts, run, card
 
-def pretrain(
-    recipe:Recipe,
-    data, # a manifest, or the folder that holds it
+def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
     out, # the run folder
     resume:bool=False, # go on with the run that is there
     machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
@@ -279,10 +260,8 @@ def pretrain(
                 clip_norm=parts.clip_norm, export=lambda: export_run(out, about, run, manifest))
     return out
 
-# %% ../../nbs/library/pretraining.ipynb #b7fb3499
 @contextmanager
-def class_log(
-    out:Path, # the run folder
+def class_log(out:Path, # the run folder
     step:int, # the run goes on from here; later lines are cut
     method:nn.Module, # with `class_logs()`, or nothing is written
     labels:list[str], # class names, in the order of their ids
@@ -296,11 +275,8 @@ def class_log(
                 for k,v in values().items() for name,x in zip(labels, v.tolist())})
         yield write
 
-def open_folder(
-    out:Path, # the run folder
-    recipe:Recipe, card:dict[str,Any],
-)->None:
-    "Write recipe and card of a run that is about to be trained; the first process alone."
+def open_folder(out:Path, recipe:Recipe, card:dict[str,Any])->None:
+    "Write recipe and card into the folder of a run that is about to be trained; the first process alone."
     if not is_main(): return
     for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv', 'last.pt',
             'encoder.safetensors', 'predictions.safetensors', 'classifier.safetensors'):
@@ -308,8 +284,7 @@ def open_folder(
     write_json(out/'recipe.json', to_dict(recipe))
     write_json(out/'card.json', card)
 
-def export_run(
-    out:Path, # the run folder
+def export_run(out:Path, # the run folder
     about:dict[str,Any], # of the encoder: `parts.encoder_about`
     run:TrainingState, manifest:Manifest,
 )->Path:
@@ -318,8 +293,7 @@ def export_run(
     return export_encoder(out/'encoder.safetensors', method.encoder, about | {'step': run.step,
         'manifest_sha256': manifest.sha256}, method.heads() if hasattr(method, 'heads') else None)
 
-def import_released(
-    path, # a released file, or one that `save_released` made of a run
+def import_released(path, # a released file, or one that `save_released` made of a run
     data, # a manifest, or the folder that holds it
     out, # the run folder to make
     recipe:Recipe|None=None, # None: the one that the file carries
