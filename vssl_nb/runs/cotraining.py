@@ -45,15 +45,12 @@ def contrastive_network(run, # a run folder
     "The network whose outputs the loss of a run compared, and which mines where the run is the sampler."
     t = open_trained(run, data)
     method:Any = build_method(t.recipe, len(t.manifest.select('train', t.split)), len(t.manifest))
-    state = read_weights(run, t.recipe, 'encoder')
-    for name in ('encoder', 'projection'):
-        weights = {k.removeprefix(f'{name}.'): v for k,v in state.items() if k.startswith(f'{name}.')}
-        getattr(method, name).load_state_dict(weights)
+    networks = nn.ModuleDict({k: getattr(method, k) for k in ('encoder', 'projection')})
+    networks.load_state_dict(read_weights(run, t.recipe, 'encoder'))
     return nn.Sequential(method.encoder, method.projection).eval()
 
 def mining_candidates(run, # a run folder
-    data=None, # a manifest or its folder; None: the one it was trained on
-    machine:Machine=Machine(), # where to compute
+    data=None, machine:Machine=Machine(), # a manifest or its folder, None: that of training; where to compute
     view:str|None=None, # that its network looks at; None: the view of its recipe
 )->Features: # of the training videos, one clip of each, unit length
     "The features among which a run would mine; kept in the run folder."
@@ -66,8 +63,7 @@ def mining_candidates(run, # a run folder
 
 def mining_networks(run, # folder of the run that learns
     mining=None, # folder of the run that mines; None: the one it was trained with, if any, else itself
-    data=None, # a manifest or its folder; None: the one it was trained on
-    machine:Machine=Machine(), # where to compute
+    data=None, machine:Machine=Machine(), # as of `mining_candidates`
 )->tuple[dict[str,Features],list[str]]: # view -> features of the same videos, mining view first; class names
     "The features that the networks of finished runs compare; kept in the run folders. `ValueError`."
     t = open_trained(run, data)
@@ -151,9 +147,8 @@ def compare_miners(networks:Mapping[str,Features], # of `mining_networks`
     "Measure several miners on the same features. `ValueError`."
     words = [m.split(',') for m in miners]
     made = [make_miner(name, k, tuple(options)) for name,*options in words] # refuses what is wrong at once
-    if not any((f.label >= 0).any() for f in networks.values()):
-        raise ValueError('no training video has a label, so nobody can say what was mined rightly; '
-            'fill in the column label of the manifest')
+    if not any((f.label >= 0).any() for f in networks.values()): raise ValueError('no training video has a '
+        'label, so nobody can say what was mined rightly; fill in the column label of the manifest')
     return [measure_mining(networks, miner, labels, name, **settings) for miner,name in zip(made, miners)]
 
 QUALITY_COLUMNS = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %',
@@ -181,9 +176,8 @@ def cotraining_phases(name:str, # of `recipes.COTRAININGS`, such as 'coclr-toy'
         raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
     phases = [(p, find(p.recipe)) for p in COTRAININGS[name]]
     known = {k for _,r in phases for k in flat_fields(r)} - {'view', 'mining_view', 'name'}
-    for k in changes or {}:
-        if k not in known:
-            raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
+    for k in (k for k in changes or {} if k not in known):
+        raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
     return [(p, override_known(r, changes)) for p,r in phases]
 
 def starting_files(words:Sequence[str], # 'rgb=FILE', or FILE where its name says its view

@@ -136,9 +136,8 @@ def preset(name:str, # of TRAININGS, or a FineTuning of one's own as 'package.mo
 )->FineTuning:
     "A training by name, with some of its fields changed; ValueError names the nearest."
     known = resolve(name, TRAININGS, 'a training')
-    if not isinstance(known, FineTuning):
-        raise ValueError(f'{name!r} is a {type(known).__name__}, not a finetuning.FineTuning; '
-            'make one with FineTuning(name=…)')
+    if not isinstance(known, FineTuning): raise ValueError(f'{name!r} is a {type(known).__name__}, not a '
+        'finetuning.FineTuning; make one with FineTuning(name=…)')
     names = flat_fields(known)
     for f in fields:
         if f not in names: raise ValueError(f'{f!r} is not a field of {name}; {did_you_mean(f, names)}')
@@ -252,7 +251,7 @@ class Session:
         return numbers
 
     def train(self, out, device:torch.device, # the run folder; from `machine.place`
-        card:dict[str,Any]|None=None, max_steps:int|None=None, # None: of the machine alone; to stop at, in all
+        card:dict[str,Any]|None=None, max_steps:int|None=None, # None: the machine alone; to stop at, in all
     )->bool: # was the last step taken?
         "Train in a run folder: steps, validation, checkpoints."
         parts, machine = self.parts, self.machine
@@ -283,9 +282,8 @@ class Session:
     def load(self, state:dict[str,Any])->'Session': # from `state`
         "Go on where the state was taken; ValueError if that was another training."
         for k,v in self.identity().items():
-            if state.get('identity', {}).get(k)!=v:
-                raise ValueError(f'{k}: the checkpoint was made with another {k}; '
-                    'resume with the same, or choose another --out')
+            if state.get('identity', {}).get(k)!=v: raise ValueError(f'{k}: the checkpoint was made with '
+                f'another {k}; resume with the same, or choose another --out')
         self.run.load(state['run'])
         self.best, self.history = state['best'], state['history']
         if isinstance(self.parts.schedule, Plateau): vars(self.parts.schedule).update(state['schedule'])
@@ -361,8 +359,7 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
     seed:int=0, # of head, held-out sources, order and clips
     fields:Mapping[str,Any]|None=None, # what to change in the preset
     resume:bool=False, # go on with what is in the folder
-    machine:Machine=Machine(),
-    max_steps:int|None=None, # stop after so many steps in all, as a signal would
+    machine:Machine=Machine(), max_steps:int|None=None, # stop after so many steps in all, as a signal would
 )->dict[str,Any]|None: # the row of results.json, in all processes; None where it was stopped before the end
     "Train a classifier end to end, in all processes that were started, and measure it on the test videos."
     with start() as place:

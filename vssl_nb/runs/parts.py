@@ -151,9 +151,8 @@ def training_device(recipe:Recipe,
 )->torch.device:
     "Where to compute; TrainError for live flow without a GPU, which would take minutes for each step."
     place = pick_device(device, local)
-    if flow_is_live(recipe) and place.type=='cpu':
-        raise TrainError(
-            "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored")
+    if flow_is_live(recipe) and place.type=='cpu': raise TrainError("flow='live' needs a GPU; store the flow "
+        'once with `vssl-nb flow` and use --flow stored')
     return place
 
 class Plateau:

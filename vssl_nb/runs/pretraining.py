@@ -81,12 +81,10 @@ def earlier_run(out:Path, # the run folder
     card = read_json(out/'card.json', 'a run that could be resumed') if resume or \
         (out/'card.json').exists() else {}
     # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
-    if not resume and (kept or card.get('step')):
-        raise TrainError(f'{out}: holds a run already; add --resume to go on with it, or choose another '
-            '--out')
-    if card.get('step') and not kept:
-        raise TrainError(f"{out}: was trained for {card['step']} steps, and its checkpoint last.pt is gone; "
-            'bring it back, or choose another --out and begin anew')
+    if not resume and (kept or card.get('step')): raise TrainError(f'{out}: holds a run already; add '
+        '--resume to go on with it, or choose another --out')
+    if card.get('step') and not kept: raise TrainError(f"{out}: was trained for {card['step']} steps, and "
+        'its checkpoint last.pt is gone; bring it back, or choose another --out and begin anew')
     return (card, load(out/'last.pt') if kept else None) if resume else ({}, None)
 
 def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `earlier_run`
@@ -102,9 +100,9 @@ def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `e
         raise RecipeError(f'{out}: was started with {field}={old!r}, not {new!r}; '
             'resume it with the same recipe, or choose another --out')
     if place['sha256']!=manifest.sha256:
-        raise TrainError(f"{manifest.path}: is not the manifest that {out} was started with "
-            f"({place['path']}, or its content has changed); "
-            'resume with the same manifest, or choose another --out')
+        raise TrainError(f'{manifest.path}: is not the manifest that {out} was started with '
+            f'({place["path"]}, or its content has changed); resume with the same manifest, or choose '
+            'another --out')
     if longer and state:
         before, after = (flat_fields(r)['lr']*lr_schedule(r)(was) for r in (kept, recipe))
         print(f'{out}: is finished after {was} epochs and goes on to {now}; the learning rate, which was '
@@ -139,9 +137,8 @@ def initialise_from(recipe:Recipe, method:Any, # changed in place
     "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
     known, given, title = recipe.networks, dict[str,dict[str,str]](), flat_fields(recipe)['name']
     for name,view in known.items():
-        if name!='encoder' and not runs.get(name):
-            raise TrainError(f'{title} needs --{name}, a run folder or released file on {view}; '
-                '`vssl-nb cotrain` makes both')
+        if name!='encoder' and not runs.get(name): raise TrainError(f'{title} needs --{name}, a run folder '
+            f'or released file on {view}; `vssl-nb cotrain` makes both')
     for name,folder in runs.items():
         if not folder: continue
         if name not in known:
@@ -180,9 +177,8 @@ def try_out(parts:Parts)->None:
         feature = method.encoder.eval()(batch[parts.recipe.view][:1,0])
     if not isinstance(feature, Tensor) or feature.shape!=(1, method.encoder.dim):
         given = tuple(feature.shape) if isinstance(feature, Tensor) else f'a {type(feature).__name__}'
-        raise TrainError(f'the encoder of {name} gave {given} for one clip, '
-            f'and not the feature (1, {method.encoder.dim}) that its .dim speaks of; '
-            'pool and flatten what it returns, or set .dim')
+        raise TrainError(f'the encoder of {name} gave {given} for one clip, and not the feature (1, '
+            f'{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
     if lacks and few < rows: lacks = check_method(method, samples(rows)) # perhaps it needs more rows
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
@@ -196,9 +192,8 @@ def untrained(parts:Parts, machine:Machine, # activation_checkpointing is read h
     try_out(parts)
     checkpoint_activations(cast(nn.Module, parts.method.encoder), machine.activation_checkpointing)
     manifest = cast(Any, parts.clips).manifest
-    if len(set(gather_objects(manifest.sha256))) > 1:
-        raise TrainError(f'{manifest.path}: is not the same file for all processes; '
-            'give every machine the same manifest')
+    if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same '
+        'file for all processes; give every machine the same manifest')
     return TrainingState(parts.method, parts.optimizer)
 
 def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.device, machine:Machine,
@@ -206,9 +201,8 @@ def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.
 )->tuple[Parts, TrainingState, dict[str,Any]]: # the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
     parts = build(recipe, manifest, device, machine)
-    if isinstance(parts.schedule, Plateau):
-        raise RecipeError("schedule='plateau' waits for a validation loss, and pretraining measures none; "
-            "use schedule='cosine' or 'steps'")
+    if isinstance(parts.schedule, Plateau): raise RecipeError("schedule='plateau' waits for a validation "
+        "loss, and pretraining measures none; use schedule='cosine' or 'steps'")
     run = untrained(parts, machine)
     # the folder is the first process's: the others may be on a machine that does not see it
     old, state = on_main(lambda: open_run(recipe, manifest, out, resume))
@@ -232,7 +226,6 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
     until:float=float('inf'), # time.monotonic() at which to stop, likewise
     init_from=None, # run folder or released file of the view whose weights to begin with; None: random ones
     sampler=None, # CoCLR: likewise, of the view that mines
-    networks_from:Mapping[str,Any]|None=None, # network of a method of one's own -> run folder
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
     # called once everything was accepted, before the first file: with the recipe and the number of videos
     accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None,
@@ -244,8 +237,8 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
     with start() as place, run_folder(out):
         manifest = open_data(data, machine.progress)
         device = training_device(recipe, machine.device, place.local)
-        runs = {'encoder': init_from, 'sampler': sampler} | dict(networks_from or {})
-        parts, run, card = begin(recipe, manifest, out, resume, device, machine, runs)
+        parts, run, card = begin(recipe, manifest, out, resume, device, machine,
+            {'encoder': init_from, 'sampler': sampler})
         batches = cast(DataLoader, parts.batches)
         if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
         accepted(recipe, len(cast(Any, parts.clips)))
@@ -297,8 +290,7 @@ def import_released(path, # a released file, or one that `save_released` made of
     data, # a manifest, or the folder that holds it
     out, # the run folder to make
     recipe:Recipe|None=None, # None: the one that the file carries
-    view:str|None=None, # None: by the file's name or options
-    machine:Machine=Machine(),
+    view:str|None=None, machine:Machine=Machine(), # None: by the file's name or options
 )->Path: # the run folder; `--resume` goes on with it
     "Make a run of a released file: networks, queue, optimizer and step. `ValueError`."
     out, r = Path(out), load_released(path, view)
