@@ -269,11 +269,8 @@ def far(s): s['queue_ptr'] = torch.tensor([K])
 def test_what_is_wrong_is_named(infonce, tmp_path, change, kind, name):
     path = rewritten(tmp_path/'x.tar', infonce[1], change)
     with pytest.raises(CheckpointError) as e: load_released(path)
-    assert name in str(e.value) and str(path) in str(e.value) and '\n' not in str(e.value)
-    r = load_released(path, strict=False)
-    assert [w.split(' ')[0] for w in r.report.wrong[kind]] == [name] and name in str(r.report)
-    lost = kind in (LACKS, SHAPE) and name==NAME
-    assert (r.encoder is None)==lost and r.momentum is not None
+    assert str(path) in str(e.value) and '\n' not in str(e.value)
+    assert f'{kind} {name}' in str(e.value)
 
 
 def test_what_is_too_much_is_named(infonce, tmp_path):

@@ -35,16 +35,13 @@ def _fake()->FakeTensorMode: # one: tensors outlive the walk that made them
     # autograd starts its threads now: one for a device that is pretended later would forbid forks
     torch.zeros(1, requires_grad=True).sum().backward()
     return FakeTensorMode(allow_non_fake_inputs=True)
-
 def without_numbers(x:Tensor, device:Any, **options)->Tensor: # device that need not exist; of `empty_like`
     "A tensor of this shape and these strides on a device, without numbers; takes no memory."
     like = torch.empty_like(x.detach(), device='meta', **options)
     with _fake(): made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
     return nn.Parameter(made, x.requires_grad) if isinstance(x, nn.Parameter) else made
-
 def _all_without_numbers(batch:dict[str,Any], device:str)->dict[str,Any]:
     return {k: without_numbers(x, device) if isinstance(x, Tensor) else x for k,x in batch.items()}
-
 def _by_ones(func, args, kwargs)->Any: # what comes out depends on numbers: let all of them be 1
     if func._schema.is_mutable: return args[0]
     def ones(x): return torch.ones((), dtype=x.dtype).expand(x.shape)
@@ -95,7 +92,6 @@ class PretendedGPU(TorchDispatchMode):
         self.strict, self.patches = strict, ExitStack()
         self.waits:dict[str,None] = {} # what made the CPU wait, with its line; in this order
         self.pinned:dict[int,Tensor] = {} # storage -> a tensor in it, which keeps the address taken
-
     def __enter__(self):
         def synchronize(device=None): self.wait('torch.cuda.synchronize')
         def debug(mode): self.strict = mode in ('error', 2) # torch's own switch for an error at a wait
@@ -153,13 +149,11 @@ class PretendedGPU(TorchDispatchMode):
         pin = kwargs.pop('pin_memory', None)
         made = func(*args, **kwargs)
         return self.pin(made) if pin else made
-
     def _copy(self, into:Tensor, x:Tensor, non_blocking:bool=False)->Tensor: # one of the two is of the CPU
         way, host = ('to', x) if isinstance(into, FakeTensor) else ('from', into)
         if not (non_blocking and host.untyped_storage()._cdata in self.pinned):
             self.wait(f'a copy {way} the GPU that is not from pinned memory and non_blocking')
         return into if way=='to' else into.fill_(1)
-
     def _move(self, x:Tensor, device, dtype=None, non_blocking=False, memory_format=None, **_)->Tensor:
         # from the GPU, torch makes the new tensor in pinned memory
         into = self.pin(torch.empty(x.shape, dtype=dtype or x.dtype)) if isinstance(x, FakeTensor) else \
@@ -195,8 +189,7 @@ class DryRun:
         return '\n'.join([f'{len(self.learned)} steps, every tensor in its place, {waits}{quiet}; it reports '
             f'{", ".join(self.logs)}', *(f'warning: the CPU waits for the GPU: {w}' for w in self.waits)])
 
-def dry_run(recipe:Recipe,
-    dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
+def dry_run(recipe:Recipe, dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
     activation_checkpointing:bool=False, # compute activations twice instead of keeping them
     videos:int=9537, # to train on: the size of a memory bank (UCF101, split 1)
 )->DryRun:
@@ -236,7 +229,6 @@ class Trace:
         "What is alive at the worst moment; with the next batch, which is there all the time on a GPU."
         worst = {k: int(v[self.total.argmax()]) for k,v in self.alive.items()}
         return worst | {'inputs': worst['inputs'] - (not ahead)*self.raw}
-
     def bound(self, dtype:str)->float: # of the products -> seconds
         "What an A100 takes at least: of every operation, the slower of computing and moving (roofline)."
         return float(np.maximum(self.flops/A100[dtype], self.traffic/A100['bandwidth']).sum())
@@ -264,7 +256,6 @@ class MemoryWatch(TorchDispatchMode):
         self.operations.append((len(self.parts) - 1, flop, traffic))
         for x in (*out, *given): self.storage(x)
         return made
-
     def storage(self, x:Tensor)->SimpleNamespace:
         "The memory of a tensor; from now on it is followed."
         at, now = x.untyped_storage(), (max(0, len(self.operations) - 1), len(self.parts) - 1)
@@ -276,12 +267,10 @@ class MemoryWatch(TorchDispatchMode):
             self.storages.append(new)
             self.alive[key] = new, weakref.ref(at, gone)
         return self.alive[key][0]
-
     def holds(self, tensors:Iterable[Any], held:str)->None: # one of HELD
         "Name what some tensors are for."
         for x in tensors:
             if isinstance(x, self.kind): self.storage(x).held = held
-
     def trace(self, begin:int=0, raw:int=0)->Trace: # the first operation of the step; as of `Trace`
         "What was recorded, by what it is for: as it was named, or as it outlived the part that made it."
         n, outlive = len(self.operations), {'inputs': 'inputs', 'forward': 'activations'}
@@ -295,9 +284,9 @@ class MemoryWatch(TorchDispatchMode):
         return Trace(np.array(self.parts)[[*parts]], np.array(flops, float), np.array(traffic, float),
             {k: v.cumsum()[begin:n] for k,v in change.items()}, raw)
 
-# what autocast leaves as it comes on a GPU and not on a CPU, in `torch.nn.functional`; and puts into float32
-AS_GIVEN = ('max_pool3d', 'avg_pool3d', 'adaptive_avg_pool3d', 'adaptive_max_pool3d')
-IN_FLOAT32 = ('layer_norm', 'group_norm', 'softmax', 'log_softmax')
+# of `torch.nn.functional`: what autocast treats otherwise on a GPU than on a CPU; puts it into float32?
+AUTOCAST = dict.fromkeys(('max_pool3d', 'avg_pool3d', 'adaptive_avg_pool3d', 'adaptive_max_pool3d'), False) \
+    | dict.fromkeys(('layer_norm', 'group_norm', 'softmax', 'log_softmax'), True)
 def _as_on_gpu(real, in_float32:bool, x:Tensor, *args, **kwargs)->Any:
     if not torch.is_autocast_enabled('cpu'): return real(x, *args, **kwargs)
     with torch.autocast('cpu', enabled=False): return real(x.float() if in_float32 else x, *args, **kwargs)
@@ -328,8 +317,7 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
         watch.parts.append('backward')
         return answer
     network = cast(nn.Module, model)
-    autocast:Any = {name: partial(_as_on_gpu, getattr(nn.functional, name), name in IN_FLOAT32)
-        for name in (*AS_GIVEN, *IN_FLOAT32)}
+    autocast:Any = {k: partial(_as_on_gpu, getattr(nn.functional, k), v) for k,v in AUTOCAST.items()}
     with mock.patch.multiple(nn.functional, **autocast), PretendedGPU(strict=False), watch:
         _begin(run, watch)
         ahead = upload() # noqa: F841 (the next batch is there already)
@@ -359,8 +347,8 @@ def _begin(run:TrainingState, watch:MemoryWatch)->None: # as after many steps; a
         watch.parts.append('update')
     run.opt.register_step_pre_hook(update)
 
-def trace_step(recipe:Recipe,
-    dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `dry_run`
+def trace_step(recipe:Recipe, dtype:str='bfloat16',
+    activation_checkpointing:bool=False, videos:int=9537, # as of `dry_run`
     batch:int|None=None, # videos of a step; those of the recipe if None
 )->Trace:
     "One step of a recipe at its full size; a few seconds, and nothing when asked again."
@@ -370,8 +358,7 @@ def trace_step(recipe:Recipe,
 # as their names say, in units of 10^9; what devices report is a little more
 GPUS = {'24 GB': 24*10**9, '40 GB': 40*10**9, '80 GB': 80*10**9, '141 GB': 141*10**9}
 
-def largest_batch(recipe:Recipe,
-    size:float, # bytes of the device, such as GPUS['24 GB']
+def largest_batch(recipe:Recipe, size:float, # bytes of the device, such as GPUS['24 GB']
     dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `trace_step`
 )->int: # 0: not even the smallest fits
     "The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and the videos."
@@ -412,8 +399,7 @@ def plan(recipe:Recipe, dtype:str='bfloat16', # of the forward pass
         'steps': steps, # of the training; None where the videos are not known
         'hours': None if steps is None else steps*seconds/3600} # likewise
 
-def forecast(recipe:Recipe,
-    dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
+def forecast(recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
     videos:int|None=None, # to learn from; None: as many as its dataset has
     manifest:Manifest|None=None, machine:Machine=Machine(), # then steps are taken, unless they are too large
 )->str: # a few lines
@@ -441,9 +427,7 @@ def forecast(recipe:Recipe,
         lines.append(f'time here: {seconds(seconds_per_step(recipe, manifest, machine, 4.))} (measured)')
     return '\n'.join(lines)
 
-def describe_budget(recipe:Recipe,
-    machine:Machine,
-    processes:int=1, # that share the batch, one device each
+def describe_budget(recipe:Recipe, machine:Machine, processes:int=1, # that share the batch, one device each
     videos:int=9537, # to train on
 )->str: # a few lines
     "What a step of one process will take. Call it before the processes have found each other."

@@ -71,10 +71,8 @@ def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the traini
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), _frame_similarity(sample))
 
-def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(),
-    limit:float=8., # seconds to measure, after the first two steps
-)->float: # of one optimizer step, decoding included
-    "The time of a few training steps, with networks that are thrown away."
+def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(), limit:float=8.)->float:
+    "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
     device,r = training_device(recipe, machine.device),flat_fields(recipe)
     videos = max(1, len(manifest.select('train', r['split'])))
     epochs = max(r['epochs'], math.ceil(40*r['batch']*r['accumulate']/videos) + 1) # 40 steps
@@ -95,14 +93,12 @@ class _Choices:
     def __init__(self, recipe:Recipe, given:Set[str]=frozenset()):
         self.base,self.given,self.fields = recipe,given,flat_fields(recipe)
         self.chosen,self.reasons = dict[str,Any](),list[str]()
-
     def __getitem__(self, name:str)->Any: return self.fields[name]
     def choose(self, reason:str, **fields): # reason '': a first guess
         fields = {k: v for k,v in fields.items() if k not in self.given}
         self.fields,self.chosen = self.fields | fields,self.chosen | fields
         names = ', '.join(f'{k}={v!r}' for k,v in fields.items())
         if names and reason: self.reasons.append(f'{names}: {reason}')
-
     @property
     def recipe(self)->Recipe: return override(self.base, **self.chosen)
     @property
@@ -176,11 +172,8 @@ def verdict_seconds(minutes:float)->float:
     return max(6*minutes, min(40., 15*minutes))
 
 def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
-    manifest:Manifest,
-    machine:Machine=Machine(),
-    minutes:float=20., # for everything, to the verdict
-    given:Set[str]=frozenset(), # fields that are to stay as they are
-    began:float|None=None, # time.monotonic() from which the minutes count; None: now
+    manifest:Manifest, machine:Machine=Machine(), minutes:float=20., # for everything, to the verdict
+    given:Set[str]=frozenset(), began:float|None=None, # as of `learn_own_videos`
 )->Recipe: # with `reasons`
     "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
@@ -231,10 +224,8 @@ def neighbour_agreement(x:Tensor, y:Tensor, k:int=5)->float: # (N, D), (N, E) of
     near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
     return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
 
-def frozen_share(clips:Tensor, # (N, 2, D) two moments of each video
-    frozen:Tensor, # (N, 2, D) one frame of each moment, T times
-)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
-    "How much of its nearest neighbours an encoder would find without motion."
+def frozen_share(clips:Tensor, frozen:Tensor)->float|None: # (N, 2, D): two moments; a frame of each, T times
+    "Share of its neighbours that an encoder finds without motion; None where two moments share none."
     if clips.var(0).sum() < 1e-12: return None # all the same
     if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
     k = max(1, min(5, (len(clips) - 1)//4)) # neighbours; fewer where there are few videos
@@ -285,10 +276,8 @@ def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seco
         'few for a verdict')
     return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
 
-def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], # of the manifest
-    x:dict[str,Tensor], # features of these videos, from `_encode_videos`
-)->dict[str,Any]: # of verdict.json; *_random: by networks with random weights
-    "Everything that decides a verdict."
+def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->dict[str,Any]:
+    "Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random weights."
     n,plain = len(rows),x['plain'][:, 0]
     def paired(z): # (B, 2R, D) -> (B,) mean over draws and directions
         pairs = list(zip(z[:, ::2].unbind(1), z[:, 1::2].unbind(1)))
@@ -342,11 +331,8 @@ class Verdict:
         return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
             *(f'  {s}' for s in self.advice)])
 
-def judge(numbers:dict[str,Any], # of `measure_videos`
-    view:str, # of the encoder
-    finished:bool=True, # has the training come to its end?
-)->Verdict:
-    "From numbers to words."
+def judge(numbers:dict[str,Any], view:str, finished:bool=True)->Verdict: # has the training come to its end?
+    "From the numbers of `measure_videos`, and the view of the encoder, to words."
     n,p = numbers,{k: f'{100*v:.0f} %' for k,v in numbers.items() if isinstance(v, float)}
     # below a third of the spread of random weights, or one direction
     collapsed = n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5
@@ -447,9 +433,8 @@ def learn_own_videos(recipe:Recipe, # `own-videos`, perhaps with fields changed
     began,out = began or time.monotonic(),Path(out)
     manifest = open_data(data, machine.progress)
     if resume:
-        stored = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'),
-            str(out/'recipe.json'))
-        fields = flat_fields(recipe)
+        file, fields = out/'recipe.json', flat_fields(recipe)
+        stored = from_dict(read_json(file, 'a run that could be resumed'), str(file))
         recipe = override(stored, **{k: fields[k] for k in given if k in fields})
     else:
         earlier_run(out, False) # refuses before anything is measured

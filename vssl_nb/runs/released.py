@@ -58,8 +58,7 @@ def read_torch_file(path, # written by `torch.save`, of any version since 0.4
     raise CheckpointError(f'{path}: was not loaded: {reason}; take the file from its authors again, or ask '
         'them for a plain state_dict')
 
-def _archive_problem(path:Path, size:int)->str: # '' where there is none
-    "Why an archive is not to be loaded, seen in memory of its size."
+def _archive_problem(path:Path, size:int)->str: # why it is not to be loaded; '': it is
     with zipfile.ZipFile(path) as z:
         files = z.infolist()
         if any(i.compress_type!=zipfile.ZIP_STORED or i.flag_bits & 1 for i in files):
@@ -109,26 +108,21 @@ def both_names(name:str)->list[str]: # 'Conv_2b.bn.weight' -> itself and 'block2
     "Under which names a tensor of a backbone stands in a released file: those of S3D have two."
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
-
 def state_name(name:str)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
     "What the state of a method here calls the parameter of that first name in a released file."
     for file,net,head in NETWORKS.values():
         place, _, rest = name.removeprefix(file).partition('.')
         if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
     return f"encoder.{name.removeprefix('backbone.')}"
-
 def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
     return f'{file}{int(name[7]) + 2}.{name[9:]}'
-
 def _first_names(names)->list[str]: # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
     again = re.compile(r'((encoder_q|encoder_k|sampler)\.0\.|backbone\.|)block\d\.\d+\.')
     return [n for n in names if not again.match(n)]
-
 def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order of the optimizer
     "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
     return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
         and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
-
 def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
     return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
 
@@ -146,11 +140,9 @@ class KeyReport:
     used:list[str] = field(default_factory=list)
     duplicated:list[str] = field(default_factory=list) # second names of what was used, with equal numbers
     wrong:dict[str,list[str]] = field(default_factory=lambda: {kind: [] for kind in PROBLEMS})
-
     def problems(self)->list[str]: # part of a sentence for each kind; unused keys are no problem
         def some(names): return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if names[3:] else '')
         return [f'{kind} {some(names)}' for kind,names in self.wrong.items() if names]
-
     def __str__(self):
         counts = f'{len(self.used)} keys used, {len(self.duplicated)} second names, {len(self.unused)} unused'
         unused = [f'unused: {", ".join(self.unused[:10])}'] if self.unused else []
@@ -172,21 +164,18 @@ class KeyReport:
             return x
         return None
 
-    def fill(self, net:Any, names:Callable[[str],list[str]])->Any: # nn.Module; None: not whole
+    def fill(self, net:Any, names:Callable[[str],list[str]])->nn.Module: # as it was if the file is not whole
         "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
         state = dict[str,Tensor]()
         for k,v in net.state_dict().items():
             kernel = (1, 1, 1) if k.startswith('layers.') and v.ndim==2 else ()
             x = self.take(names(k), (*v.shape, *kernel))
             if x is not None: state[k] = x.reshape(v.shape)
-        if state.keys()!=net.state_dict().keys(): return None
-        net.load_state_dict(state)
+        if state.keys()==net.state_dict().keys(): net.load_state_dict(state)
         return net.eval().requires_grad_(False)
-
-    def backbone(self, name:str, prefix:str)->Any: # as of `fill`
+    def backbone(self, name:str, prefix:str)->nn.Module: # as of `fill`
         return self.fill(in_memory(BACKBONES[name].shapes()), lambda k: [prefix + n for n in both_names(k)])
-
-    def projection(self, dim_in:int, prefix:str)->Any:
+    def projection(self, dim_in:int, prefix:str)->nn.Module:
         "The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers here."
         widths = [self.left.get(f'{prefix}{i}.weight') for i in (2, 4)]
         hidden, dim = (n if w is None or w.ndim!=5 else len(w) for w,n in zip(widths, (dim_in, 128)))
@@ -220,7 +209,7 @@ class Released:
     method:str # a key of LAYOUTS
     view:str|None # that `encoder` looks at; None: unknown
     backbone:str # of `backbones.BACKBONES`
-    encoder:nn.Module|None # None only with strict=False
+    encoder:nn.Module
     momentum:nn.Module|None # the slow copy
     sampler:nn.Module|None # of the other view, which mines
     heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128)
@@ -240,33 +229,28 @@ class Released:
         unsure = '' if self.checked else '; an old format without checksums: a flipped bit cannot be seen'
         return (f'{self.method}, {self.view or "view unknown"}, {self.backbone}, epoch {self.epoch}'
             f'{", with optimizer" if self.optimizer else ""}; {queue or "no queues"}; {self.report}{unsure}')
-
     def ask_view(self)->str: # 'rgb', 'flow' or 'residual'
         "The view, or a CheckpointError that asks for it."
         if self.view: return self.view
         raise CheckpointError(f'{self.path}: does not say which view it is of; say it with --view rgb, '
             'flow or residual (view= in Python)')
-
     def view_options(self)->dict[str,Any]: # arguments of `Views`, besides its names
         "What its network was shown: frames between 0 and 1, wrapped differences (b11); or the defaults (b8)."
         if self.method!='iic': return {}
         return {'residual': 'wrapped', 'residual_scale': .1, 'flow_flip': 'released', 'flow_colour': 'none',
             'mean': (0.,)*3, 'std': (1.,)*3}
-
     def clip(self)->dict[str,Any]: # fields of a protocol, and of an encoder's file
         "The clip that its backbone is meant for."
         return dict(zip(('length', 'size'), BACKBONES[self.backbone].clip))
 
-def _method_of(state:Mapping[str,Any])->str: # a key of LAYOUTS; '' if there is none
-    "Whose file this is, by its names."
+def _method_of(state:Mapping[str,Any])->str: # whose file it is, a key of LAYOUTS; '' if there is none
     if any(k.startswith('final_fc.') for k in state): return 'classifier'
     if not any(k.startswith('encoder_q.') for k in state): return ''
     if 'memory_index_record' in state: return 'cpr'
     if 'queue_second' in state or any(k.startswith('sampler.') for k in state): return 'coclr'
     return 'ubernce' if 'queue_label' in state else 'infonce'
 
-def _backbone_of(names:set[str])->str: # of a network's tensors, without prefix; '' if it is none of ours
-    "The backbone that has tensors of these names."
+def _backbone_of(names:set[str])->str: # that has tensors of these names; '' if it is none of ours
     present = {*_first_names(names)}
     def apart(name): return len(present ^ {*BACKBONES[name].shapes().state_dict()})
     near = min(BACKBONES, key=apart)
@@ -278,7 +262,6 @@ def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside Dis
 
 def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
     view:str|None=None, # 'rgb', 'flow' or 'residual'; None: by the file's name or options
-    strict:bool=True, # refuse a file that is not whole; False: what is broken is None, see `report`
 )->Released: # on the CPU
     "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
     path = Path(path)
@@ -302,7 +285,7 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
     every = state | _strip(banks if method=='iic' else {})
     tensors = {k: v for k,v in every.items() if isinstance(v, Tensor)}
     keys = KeyReport(tensors, [k for k in every if k not in tensors])
-    networks, heads = dict[str,Any](), dict[str,Any]()
+    networks, heads = dict[str,Any](dict.fromkeys(NETWORKS)), dict[str,nn.Module]()
     if prefix!='encoder_q.0.': networks['encoder'] = keys.backbone(backbone, prefix)
     else:
         dim = cast(Any, BACKBONES[backbone].shapes()).dim
@@ -312,18 +295,18 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
     queues = keys.buffers(LAYOUTS[method])
     keys.unused += [*keys.left]
     if outer is not inner: keys.unused += [k for k in map(str, outer) if k not in ENTRIES]
-    if strict and keys.problems(): raise CheckpointError(f'{path}: {"; ".join(keys.problems())}; take '
-        'the file from its authors again, or pass strict=False for what is whole')
+    if keys.problems():
+        raise CheckpointError(f'{path}: {"; ".join(keys.problems())}; take the file from its authors again')
     def number(k, kind):
         x = outer.get(k)
         plain = isinstance(x, (int, float, np.number)) or isinstance(x, Tensor) and x.numel()==1
         return kind(x) if plain else None
     # view 1 of IIC's one network is RGB (b11)
     view = view or run.get('view') or ('rgb' if options.get('modality') else view_of(path))
-    return Released(path, method, view, backbone, **dict.fromkeys(NETWORKS) | networks,
-        heads={k: v for k,v in heads.items() if v is not None}, queues=queues, report=keys,
-        epoch=number('epoch', int), iteration=number('iteration', int), best_acc=number('best_acc', float),
-        optimizer=opt, optimizer_names=_parameters(state), options=options, run=run, checked=checked)
+    return Released(path, method, view, backbone, **networks,
+        heads=heads, queues=queues, report=keys, epoch=number('epoch', int),
+        iteration=number('iteration', int), best_acc=number('best_acc', float), optimizer=opt,
+        optimizer_names=_parameters(state), options=options, run=run, checked=checked)
 
 # --- from their names to ours, and back
 
@@ -459,9 +442,8 @@ def _file_state(state:Mapping[str,Tensor], method:str, backbone:str)->dict[str,T
 def _file_buffers(state:Mapping[str,Tensor], method:str, settings:Mapping[str,Any])->dict[str,Tensor]:
     "Queues or banks of a run, in the released layout."
     if method=='iic': # b11
-        params = torch.tensor([settings['negatives'], settings['temperature'], -1, -1,
-            settings['bank_momentum']])
-        return {'params': params} | {n: state[k] for n,k in BANKS.items() if k in state}
+        params = [settings['negatives'], settings['temperature'], -1, -1, settings['bank_momentum']]
+        return {'params': torch.tensor(params)} | {n: state[k] for n,k in BANKS.items() if k in state}
     K, names = len(state['queue.keys']), LAYOUTS[method]
     made = {n: state[k].T.contiguous() for n,k in QUEUES.items() if n in names}
     # with two streams the labels are flags: has a key come? (b4)
@@ -506,8 +488,7 @@ def save_released(run, # a run folder, or what `load_released` returned
 )->Path: # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
     if isinstance(run, Released):
-        if run.encoder is None or run.method=='classifier':
-            raise CheckpointError(f'{run.path}: has no whole pretraining to save')
+        if run.method=='classifier': raise CheckpointError(f'{run.path}: has no whole pretraining to save')
         method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
         entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
             'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
@@ -595,5 +576,5 @@ def convert(source, # a run folder or a released file
             about = {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1, 'epoch': r.epoch,
                 'method': r.method, 'source': r.path.name, **r.view_options()}
             heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
-            write(out, cast(nn.Module, r.encoder), about, heads)
+            write(out, r.encoder, about, heads)
     return '' if r is None else str(r)
