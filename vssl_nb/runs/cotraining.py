@@ -84,7 +84,6 @@ def mining_networks(run, # folder of the run that learns
     read = torch.stack([torch.isin(rows, f.row) for f in features.values()]).all(0)
     return {v: f.take(read[f.row]) for v,f in features.items()}, t.manifest.labels
 
-# %% ../../nbs/library/cotraining.ipynb #a5d6fea0
 @dataclass(frozen=True)
 class MiningQuality:
     "What a miner took among the training videos, held against their labels. NaN without labels."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
            'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'neighbour_wall',
-           'retrieve', 'untrained_encoder', 'baselines', 'retrieve_two_streams', 'measure_probe', 'PerFrame',
+           'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines', 'measure_probe', 'PerFrame',
            'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
@@ -138,9 +138,8 @@ def open_trained(run, # a run folder; or an EvaluatedEncoder, which stays as it 
     recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
     card,file,outside = read_json(run/'card.json', 'a run'),run/'encoder.safetensors',trusted(run)
     manifest = open_data(data) if data is not None else run_manifest(run, card['manifest'])
-    if data is None and manifest.sha256 != card['manifest']['sha256']:
-        raise TrainError(f'{manifest.path}: has changed since {run} was trained on it; '
-            'say which manifest to measure on with --data')
+    if data is None and manifest.sha256 != card['manifest']['sha256']: raise TrainError(f'{manifest.path}: '
+        f'has changed since {run} was trained on it; say which manifest to measure on with --data')
     encoder,about = read_encoder(file, outside)
     if about['view'] != (view := encoder_about(recipe)['view']):
         raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of "
@@ -249,8 +248,7 @@ def retrieve(source, # a run folder, or an EvaluatedEncoder
     fields:Mapping[str,Any]|None=None, # what to change in the protocol
     data=None, # a manifest or its folder; None: the one the run was trained on
     walls:int=8, # queries in the picture of neighbours; 0 draws none
-    batch:int=64, # clips that go through the encoder together, at most: see `features.clips_together`
-    machine:Machine=Machine(),
+    batch:int=64, machine:Machine=Machine(), # clips at once, at most: see `features.clips_together`
 )->list[dict[str,Any]]: # the rows that results.json got
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = open_trained(source, data)
@@ -263,6 +261,30 @@ def retrieve(source, # a run folder, or an EvaluatedEncoder
     if head is not None and (p.feature=='pooled' or p.metric=='match'): # a head acts on pooled features
         rows += _gaussian_rows(t, head, p, splits, walls, batch, machine)
     if t.folder: keep_results(t.folder, rows)
+    return rows
+
+def retrieve_two_streams(first, second, # run folders, or EvaluatedEncoders, on the same manifest
+    protocol:str|Protocol='clean', splits:Sequence[int]=(), # as in `retrieve`
+    joined:str='sum', # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
+    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
+)->list[dict[str,Any]]: # the rows that the first run's results.json got
+    "Retrieval with two encoders together."
+    a,b = (open_trained(t) for t in (first, second))
+    if a.manifest.sha256 != b.manifest.sha256: raise TrainError(f'{a.folder} and {b.folder} are measured on '
+        'different manifests; name one for both with --data')
+    ps,splits = [t.protocol(protocol) for t in (a, b)],tuple(splits) or (a.split,)
+    for t,p in zip((a, b), ps): _usable_splits(t, splits, p.name, p)
+    if a.folder and b.folder and a.folder.resolve()==b.folder.resolve():
+        raise TrainError(f'{a.folder}: is named twice; the second stream is another run, of another view')
+    both,rows = [t.pairs(p, splits, batch, machine) for t,p in zip((a, b), ps)],[]
+    for s in splits:
+        query,gallery,label,labels = join(*(pairs[s] for pairs in both), joined=joined)
+        row = a.row('retrieval', s, protocol=f'{ps[0].name}, {joined} of two streams', selection='none',
+            queries=len(query), gallery=len(gallery), second=b.folder.name if b.folder else '')
+        rows.append(row | {'view': f'{a.view}+{b.view}'}
+            | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery)))))
+    rows = _with_mean(rows, [f'r{k}' for k in KS])
+    if a.folder: keep_results(a.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #d7f2f2ef
@@ -290,10 +312,8 @@ def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:S
             for r in _retrieval_rows(b, q, pairs, compare_features)]
     return rows
 
-def untrained_encoder(recipe:Recipe, # decides view, clips and backbone
-    data, # a manifest, its file or its folder
-)->EvaluatedEncoder:
-    "The encoder of a recipe before any training."
+def untrained_encoder(recipe:Recipe, data)->EvaluatedEncoder: # a manifest, its file or its folder
+    "The encoder of a recipe before any training; the recipe decides view, clips and backbone."
     a,manifest = encoder_about(recipe),data if isinstance(data, Manifest) else open_data(data)
     return EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, "
         f"{a['view']}", 'random', a['view'], views=encoder_views(a), split=a['split'], about=a, recipe=recipe)
@@ -315,32 +335,6 @@ def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrai
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder/'recipe.json', to_dict(recipe))
         keep_results(folder, rows)
-    return rows
-
-# %% ../../nbs/library/evaluation.ipynb #acd839fd
-def retrieve_two_streams(first, second, # run folders, or EvaluatedEncoders, on the same manifest
-    protocol:str|Protocol='clean', splits:Sequence[int]=(), # as in `retrieve`
-    joined:str='sum', # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
-    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-)->list[dict[str,Any]]: # the rows that the first run's results.json got
-    "Retrieval with two encoders together."
-    a,b = (open_trained(t) for t in (first, second))
-    if a.manifest.sha256 != b.manifest.sha256:
-        raise TrainError(f'{a.folder} and {b.folder} are measured on different manifests; '
-            'name one for both with --data')
-    ps,splits = [t.protocol(protocol) for t in (a, b)],tuple(splits) or (a.split,)
-    for t,p in zip((a, b), ps): _usable_splits(t, splits, p.name, p)
-    if a.folder and b.folder and a.folder.resolve()==b.folder.resolve():
-        raise TrainError(f'{a.folder}: is named twice; the second stream is another run, of another view')
-    both,rows = [t.pairs(p, splits, batch, machine) for t,p in zip((a, b), ps)],[]
-    for s in splits:
-        query,gallery,label,labels = join(*(pairs[s] for pairs in both), joined=joined)
-        row = a.row('retrieval', s, protocol=f'{ps[0].name}, {joined} of two streams', selection='none',
-            queries=len(query), gallery=len(gallery), second=b.folder.name if b.folder else '')
-        rows.append(row | {'view': f'{a.view}+{b.view}'}
-            | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery)))))
-    rows = _with_mean(rows, [f'r{k}' for k in KS])
-    if a.folder: keep_results(a.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
@@ -467,11 +461,11 @@ def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of f
         encoder = r.encoder
     p,view = protocols.protocol(protocol, **fields or {}),view or 'rgb'
     folder = None if out is None else Path(out)
-    by_name = not isinstance(encoder, nn.Module) and ':' in str(encoder)
-    if isinstance(encoder, nn.Module) or by_name and Path(encoder).suffix not in FEATURE_FILES:
-        name = name or (str(encoder) if by_name else type(encoder).__name__)
-        network = encoder if isinstance(encoder, nn.Module) else load_encoder(str(encoder))
-        t = EvaluatedEncoder(manifest, network, name, 'encoder', view, folder, views)
+    named = not isinstance(encoder, nn.Module) and ':' in str(encoder)
+    if named and Path(encoder).suffix not in FEATURE_FILES:
+        name,encoder = name or str(encoder),load_encoder(str(encoder))
+    if isinstance(encoder, nn.Module): t = EvaluatedEncoder(manifest, encoder,
+        name or type(encoder).__name__, 'encoder', view, folder, views)
     else: t = EvaluatedEncoder(manifest, None, name or Path(encoder).stem, 'features file', view, folder,
         features=read_video_features(encoder, manifest, splits, view))
     if folder: folder.mkdir(parents=True, exist_ok=True)

@@ -148,8 +148,7 @@ def predict(classifier:Classifier, manifest:Manifest,
     training:FineTuning, # its clip, and how it is tested
     split:int=1, # 1, 2 or 3
     rows:Sequence[int]|None=None, # of the manifest; None: the test part
-    batch:int=64, # clips at a time on a GPU
-    machine:Machine=Machine('cpu'), # device, processes that decode, bar
+    batch:int=64, machine:Machine=Machine('cpu'), # clips at a time on a GPU; device, decoding processes, bar
     seed:int=0, # of the official colour jitter, and of embeddings
     shared:bool=False, # all processes call this together, and share the work
     **views, # further arguments of `Views`, as in pretraining
@@ -274,10 +273,9 @@ class Session:
 
     def state(self)->dict[str,Any]:
         "What `checkpoints.save` keeps; refused once a loss was not finite."
-        schedule = self.parts.schedule
+        schedule = vars(self.parts.schedule).copy() if isinstance(self.parts.schedule, Plateau) else {}
         return {'run': self.run.state(), 'best': self.best, 'history': self.history,
-            'identity': self.identity(),
-            'schedule': vars(schedule).copy() if isinstance(schedule, Plateau) else {}}
+            'identity': self.identity(), 'schedule': schedule}
 
     def load(self, state:dict[str,Any])->'Session': # from `state`
         "Go on where the state was taken; ValueError if that was another training."
@@ -313,9 +311,8 @@ def starting_point(source, # a run folder, or the name of a recipe: its backbone
     "Encoder and data of a fine-tuning, and the preset with the encoder's clip. `ValueError`."
     if not Path(source).is_dir():
         recipe = find(str(source))
-        if data is None:
-            raise TrainError(f'{source}: from scratch there is no run that knows its data; name a manifest '
-                'with --data')
+        if data is None: raise TrainError(f'{source}: from scratch there is no run that knows its data; name '
+            'a manifest with --data')
         t = untrained_encoder(recipe, data)
     elif 'scratch' in name:
         raise TrainError(f'{source}: is a run, and {name} begins with random weights; name a recipe instead, '
@@ -370,9 +367,9 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
         out = Path(out) if out else home/f'{first}-{preset}-split{split}-seed{seed}'
         s = open_session(t, training, seed, machine, device)
         card = machine_card(machine, device) | {'training': asdict(training),
-            'given': str(source) if t.card else 'scratch',
-            'recipe': name, 'split': split, 'seed': seed, 'manifest': manifest_place(m, out) | {
-            'sha256': m.sha256, 'videos': len(m.rows), 'train': len(m.select('train', split))}}
+            'given': str(source) if t.card else 'scratch', 'recipe': name, 'split': split, 'seed': seed,
+            'manifest': manifest_place(m, out) | {'sha256': m.sha256, 'videos': len(m.rows),
+                'train': len(m.select('train', split))}}
         with run_folder(out):
             old, state = on_main(lambda: earlier_run(out, resume)) # only the first process sees the folder
             if state: s.load(state)

@@ -1,8 +1,5 @@
-"""A recipe becomes objects: clips, views, method, optimizer and schedule; only here.
+"A recipe becomes objects, only here: all trainings take clips, views, method and optimizer from `build`."
 
-Pretraining, fine-tuning, fitting, budget and dry run take their objects from `build`, or one of them from the
-function that `build` calls.
-"""
 import copy, inspect, math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
