@@ -18,7 +18,7 @@ def arguments(dataset, about):
     kind = PREPARED_DATASETS[dataset]
     p = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('source', nargs='*', type=Path, help='folder of videos; or one or more archives (zip, '
-        'tar, rar, pieces)')
+        'tar, rar)')
     if kind.read:
         p.add_argument('--lists', nargs='+', type=Path, help='official lists: files, folders or an archive '
             f'({" or ".join(kind.lists)}); else they are looked for beside the videos')

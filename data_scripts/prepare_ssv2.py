@@ -1,6 +1,7 @@
-"""Something-Something V2: pieces or a folder, and the JSON labels -> manifest.csv.
+"""Something-Something V2: an archive or a folder, and the JSON labels -> manifest.csv.
 
-  python prepare_ssv2.py 20bn-something-something-v2-?? --lists labels --out data/ssv2
+  cat 20bn-something-something-v2-?? > ssv2.tar.gz # its pieces make one archive
+  python prepare_ssv2.py ssv2.tar.gz --lists labels --out data/ssv2
   python prepare_ssv2.py data/20bn-something-something-v2 --lists train.json validation.json \\
     test.json labels.json --out data
 

@@ -99,7 +99,7 @@ def source(tmp_path_factory):
         if x.shape[1] < 200: x = x.repeat_interleave(8, 1).repeat_interleave(8, 2)
         encode(folder/f'{n}.mp4', torch.cat([x, x])[:16 + 4*n])
     shutil.rmtree(there/'.toy', ignore_errors=True)
-    manifest.write(there, manifest.scan(there, progress=False))
+    manifest.update_manifest(there, progress=False)
     return there
 
 

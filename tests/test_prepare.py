@@ -243,22 +243,6 @@ prepare.extract_archive(sys.argv[1:4], sys.argv[4], progress=False)'''
     assert {p.read_bytes() for p in (tmp_path/'out').glob('*/5.bin')} == {NOISE[5:]}
 
 
-@pytest.mark.parametrize('zips', [False, True])
-def test_an_archive_cut_into_numbered_pieces(tmp_path, zips):
-    whole = tarred([(f'20bn-something-something-v2/{i}.webm', NOISE[i:]) for i in range(3)], 'gz')
-    names = [f'20bn-something-something-v2-{i:02}' for i in range(4)]
-    step = -(-len(whole)//4)
-    parts = [put(tmp_path/'in'/(n+'.zip'*zips), zipped([(n, data)]) if zips else data)
-        for n,data in ((n, whole[i*step:(i+1)*step]) for i,n in enumerate(names))]
-    for _ in range(2):
-        extract_archive(parts[::-1], tmp_path/'out', progress=False)
-        assert files(tmp_path/'out') == [f'20bn-something-something-v2/{i}.webm' for i in range(3)]
-    with pytest.raises(PrepareError, match='-v2: its pieces .*-01 are not there'):
-        extract_archive([parts[0], *parts[2:]], tmp_path/'b', progress=False)
-    with pytest.raises(PrepareError, match='-v2: ends early'):
-        extract_archive(parts[:-1], tmp_path/'c', progress=False)
-
-
 @pytest.mark.parametrize('tool', RAR_TOOLS or ['none'])
 @rar
 def test_every_installed_program_reads_rar(tmp_path, monkeypatch, tool):
@@ -484,10 +468,9 @@ def test_kinetics_in_folders_or_flat_with_videos_missing(tmp_path, clip):
         ('train', False), ('', True), ('test', True)]
 
 
-def test_ssv2_from_pieces_and_templates(tmp_path, clip):
+def test_ssv2_from_an_archive_and_templates(tmp_path, clip):
     whole = tarred([(f'20bn-something-something-v2/{i}.webm', clip()) for i in (1, 2, 3)], 'gz')
-    for i,data in enumerate((whole[:900], whole[900:])):
-        put(tmp_path/f'in/20bn-something-something-v2-{i:02}', data)
+    archive = put(tmp_path/'in/20bn-something-something-v2.tar.gz', whole)
     entry = lambda i,template: dict(id=str(i), label=template.replace('[something]', 'a cup'),
         template=template, placeholders=['a cup'])
     put(tmp_path/'l/something-something-v2-train.json',
@@ -497,8 +480,7 @@ def test_ssv2_from_pieces_and_templates(tmp_path, clip):
     put(tmp_path/'l/something-something-v2-test.json', json.dumps([dict(id='3')]))
     labels = put(tmp_path/'l/labels.json',
         json.dumps({'Holding something': '1', 'Holding something next to something': '0'}))
-    pieces = sorted((tmp_path/'in').iterdir())
-    done = prepare_dataset('ssv2', pieces, tmp_path/'l', tmp_path/'out', progress=False)
+    done = prepare_dataset('ssv2', archive, tmp_path/'l', tmp_path/'out', progress=False)
     assert [(r.video, r.label, r.split1) for r in done.manifest.rows] == [
         (f'20bn-something-something-v2/{i}.webm', label, part) for i,label,part in (
         (1, 'Holding something next to something', 'train'), (2, 'Pushing something so it spins', 'test'),
@@ -506,7 +488,7 @@ def test_ssv2_from_pieces_and_templates(tmp_path, clip):
     assert done.missing == ['9'] and '3 videos instead of 220,847' in str(done)
     labels.write_text('[{')
     with pytest.raises(PrepareError, match='labels.json: is not JSON'):
-        prepare_dataset('ssv2', pieces, tmp_path/'l', tmp_path/'out', progress=False)
+        prepare_dataset('ssv2', archive, tmp_path/'l', tmp_path/'out', progress=False)
 
 
 def test_a_folder_of_ones_own(tmp_path, clip):
@@ -721,9 +703,6 @@ def test_what_was_filled_in_stays_and_what_is_new_is_added(films, decoded):
     back = update_manifest(films, progress=False)
     assert (back.renewed, back.missing) == (['day2_a.mp4'], [])
     assert {r.video: r.label for r in back.rows}['day2_a.mp4'] == 'stand'
-    anew = str(update_manifest(films, progress=False, anew=True))
-    assert (films/'manifest.csv.old').read_text().splitlines()[0].endswith(',remark')
-    assert 'label of 7 rows' not in anew and 'label of' in anew and 'the column remark' in anew
 
 
 def test_a_scan_that_is_stopped_goes_on(films, monkeypatch, capsys):

@@ -63,13 +63,13 @@ class MakeManifest:
     seed:int=0 # of that split
     source_pattern:str|None=None # regular expression with one group: what it finds in a path is the source
     workers:int|None=None # threads; none: one per core
-    overwrite:bool=False # forget the manifest.csv that is there (it is kept as manifest.csv.old)
 
     def run(self):
-        from .data.manifest import update_manifest
+        from .data.manifest import GONE, update_manifest
         done = update_manifest(self.folder, self.source_pattern, self.workers, share=self.split,
-            seed=self.seed, anew=self.overwrite)
-        for r in done.unreadable: print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
+            seed=self.seed)
+        for r in done.rows:
+            if r.status not in ('ok', GONE): print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
         print(done)
 
 @dataclass(kw_only=True)

@@ -6,12 +6,12 @@
 __all__ = ['COLUMNS', 'KEYFRAMES', 'SCAN_LOG', 'PREPARE_STATE', 'GONE', 'ManifestError', 'Row', 'file_stamp', 'KeyframeTable',
            'write_keyframes', 'claim_folder', 'Manifest', 'has_split', 'with_rows', 'read', 'write', 'further_columns',
            'find_videos', 'name_source', 'compile_source_pattern', 'in_threads', 'read_probes', 'probe_videos',
-           'probed', 'count_rows', 'count_splits', 'one_at_a_time', 'FolderUpdate', 'scan', 'update_manifest',
-           'open_data', 'cut_split', 'test_videos']
+           'probed', 'count_rows', 'count_splits', 'one_at_a_time', 'FolderUpdate', 'update_manifest', 'open_data',
+           'cut_split', 'test_videos']
 
 # %% ../../nbs/library/manifest.ipynb #4f3b98ff
-import copy, csv, hashlib, io, json, logging, math, os, re, shutil, sqlite3
-import sys, tempfile, threading, warnings, zlib
+import copy, csv, hashlib, io, json, logging, math, os, re, sqlite3, sys
+import tempfile, threading, warnings, zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -115,9 +115,7 @@ class KeyframeTable:
     def __init__(self, folder:Path): # of the manifest
         self.file = Path(folder).absolute()/KEYFRAMES
         self._opened:tuple[int, Any] = (0, None) # process and its connection: a fork needs one of its own
-
     def __getstate__(self): return self.__dict__ | {'_opened': (0, None)}
-
     def entry(self, video:str, # as the manifest names it
     )->tuple[tuple[int, int], list[tuple[int, int]]]|None: # None where it is not known
         "`file_stamp` of the file that was decoded, and (frame, pts) of its keyframes."
@@ -199,22 +197,18 @@ class _Texts(Sequence[str]):
     def __init__(self, texts:Sequence[str]):
         as_bytes = np.array([text.encode(errors='surrogatepass') for text in texts], 'S')
         self.table,self.codes = np.unique(as_bytes, return_inverse=True)
-
     def __len__(self)->int: return len(self.codes)
     def __getitem__(self, i): return self.table[self.codes[i]].decode(errors='surrogatepass')
     def names(self)->list[str]: return [name.decode(errors='surrogatepass') for name in self.table]
     def tolist(self)->list[str]: return [*map(self.names().__getitem__, self.codes)]
     def same(self, text:str)->np.ndarray: # (rows,) bool
-        "Which rows have this text?"
         return self.table[self.codes] == text.encode()
 
 class _Rows(Sequence[Row]):
     "Rows in columns, which forked processes share; a `Row` is made when it is asked for."
     def __init__(self, columns:Mapping[str, Sequence]):
-        kinds = {'frames': np.int64, 'fps': np.float64, 'width': np.int64, 'height': np.int64}
-        self.columns:dict[str, Any] = {name: np.array(columns[name], kinds[name]) if name in kinds
+        self.columns:dict[str, Any] = {name: np.array(columns[name], _NUMBERS[name]) if name in _NUMBERS
             else _Texts(columns[name]) for name in COLUMNS}
-
     def __len__(self)->int: return len(self.columns['frames'])
     def __iter__(self)->Iterator[Row]:
         return (Row(*cells) for cells in zip(*(column.tolist() for column in self.columns.values())))
@@ -239,16 +233,15 @@ class Manifest:
             else [()]*len(COLUMNS))))
         self._label,self._source = self.rows.columns['label'],self.rows.columns['source']
         self.labels:list[str] = [name for name in self._label.names() if name] # sorted
-        # 1 where a row has no label: the empty text comes first
-        self._unlabelled = len(self._label.table) - len(self.labels)
+        self._unlabelled = len(self._label.table) - len(self.labels) # 1 or 0: the empty text comes first
         self._table = KeyframeTable(self.root)
 
     def __len__(self)->int: return len(self.rows)
     def __repr__(self):
-        def count(part, split): return len(self._part(part, split))
-        splits = ', '.join(f"split {n}: {count('train', n)}/{count('test', n)}" for n in (1, 2, 3))
-        return (f'{self.path}: {len(self)} videos ({count("all", 1)} ok), {len(self.labels)} labels, '
-            f'{len(self._source.table)} sources; train/test in {splits}')
+        splits = ', '.join(f"split {n}: {len(self._part('train', n))}/{len(self._part('test', n))}"
+            for n in (1, 2, 3))
+        return (f'{self.path}: {len(self)} videos ({len(self._part("all", 1))} ok), '
+            f'{len(self.labels)} labels, {len(self._source.table)} sources; train/test in {splits}')
 
     def file(self, i:int)->Path: return self.root/self.rows[i].video
     def label_id(self, i:int)->int: return int(self._label.codes[i]) - self._unlabelled
@@ -395,13 +388,10 @@ def write(path:str|os.PathLike, # manifest.csv, or an existing folder to write i
     _replace(path, _as_text(rows, more).encode())
     return path
 
-def further_columns(path:Path, # of a manifest that could be read
-)->dict[str, list[str]]: # name -> a text for each row
+def further_columns(path:Path)->dict[str, list[str]]: # name -> a text for each row
     "The columns of a manifest that this library does not know."
-    lines = csv.reader(io.StringIO(path.read_bytes().decode('utf-8-sig'), newline=''))
-    header = [c.strip() for c in next(lines)]
-    cells = [line for line in lines if any(line)]
-    return {name: [line[i] for line in cells] for i,name in enumerate(header) if name not in COLUMNS}
+    with open(path, encoding='utf-8-sig', newline='') as f: rows = [*csv.DictReader(f)]
+    return {name.strip(): [r[name] for r in rows] for name in rows[0] if name.strip() not in COLUMNS}
 
 # %% ../../nbs/library/manifest.ipynb #fd5ff3d4
 _log = logging.getLogger(__name__)
@@ -440,13 +430,12 @@ def name_source(video:str, # relative path
 )->str: # the path without its suffix where the name says nothing
     "The recording that a video was cut from, by its name."
     path = PurePosixPath(video)
-    if pattern: hit = pattern.search(video)
-    else: hit = re.fullmatch(r'v_(?P<label>\w+)_g(?P<group>\d+)_c\d+', path.stem)
-    if not hit: return str(path.with_suffix(''))
-    return hit[1] if pattern else f'{label or hit["label"]}/g{hit["group"]}'
+    if pattern and (hit := pattern.search(video)): return hit[1]
+    if not pattern and (hit := re.fullmatch(r'v_(\w+)_g(\d+)_c\d+', path.stem)):
+        return f'{label or hit[1]}/g{hit[2]}'
+    return str(path.with_suffix(''))
 
-def compile_source_pattern(text:str|None, # regular expression with one group
-)->re.Pattern|None: # None where nothing was given
+def compile_source_pattern(text:str|None)->re.Pattern|None: # with one group; None where nothing was given
     "Check and compile a source pattern. `ManifestError`."
     try: pattern = re.compile(text) if text else None
     except re.error as e:
@@ -469,8 +458,7 @@ def in_threads(f:Callable, items:Sequence, # what to do, and with what
             pool.shutdown(cancel_futures=True)
             raise
 
-def read_probes(log:Path, # of `probe_videos`
-)->dict[tuple, dict]: # (video, size, time of change) -> what its probe found
+def read_probes(log:Path)->dict[tuple, dict]: # (video, size, time of change) -> what its probe found
     "The probes of earlier runs; a line that a kill cut short is left out."
     known = {}
     for line in log.read_text(encoding='utf-8', errors='replace').splitlines() if log.exists() else []:
@@ -526,17 +514,15 @@ def count_rows(rows:Sequence[Row])->Iterator[str]: # sentences
         yield ('every video counts as a recording of its own; if some were cut from one film, tell by '
             '--source-pattern or in the column source')
 
-def count_splits(rows:Iterable[Row])->Iterator[str]: # sentences
+def count_splits(rows:Sequence[Row])->Iterator[str]: # sentences
     "How many usable videos each part of each split has."
-    ok = [r for r in rows if r.status == 'ok']
     for n in (1, 2, 3):
-        c = Counter(getattr(r, f'split{n}') for r in ok)
+        c = Counter(getattr(r, f'split{n}') for r in rows if r.status == 'ok')
         if c['train'] or c['test']:
             yield f"split {n}: {c['train']:,} train, {c['test']:,} test, {c['']:,} in neither"
 
 @contextmanager
-def one_at_a_time(file:Path, # in the folder that is worked in; it is made
-)->Iterator[None]:
+def one_at_a_time(file:Path)->Iterator[None]: # in the folder that is worked in; it is made
     "One process works in a folder; another waits. `ManifestError` where it cannot be written to."
     try:
         with open(file, 'a') as f:
@@ -549,7 +535,6 @@ def one_at_a_time(file:Path, # in the folder that is worked in; it is made
             'has to lie beside the videos: make a folder of links to them where you may write') from None
 
 # a folder of videos whose manifest keeps up with it: what is new is added, what was filled in stays
-
 @dataclass
 class FolderUpdate:
     "What looking at a folder has changed in its manifest."
@@ -563,9 +548,6 @@ class FolderUpdate:
     began:bool=False # was there no manifest before?
     changed:bool=False # was it written?
     notes:list[str]=field(default_factory=list) # sentences about splits, sources, what was replaced
-
-    @property
-    def unreadable(self)->list[Row]: return [r for r in self.rows if r.status not in ('ok', GONE)]
 
     def __str__(self)->str:
         lines = [str(self.path)]
@@ -593,84 +575,54 @@ def _move(old:Row, video:str, pattern:re.Pattern|None)->Row:
     return replace(old, video=video, label=now.label if old.label in (was.label, '') else old.label,
         source=now.source if old.source == was.source else old.source)
 
-def _moves(gone:Sequence[str], new:Sequence[str], stamps:Mapping[str, Any], folder:Path)->dict[str, str]:
-    "Which gone file is which new one: the only two of that size and time of change."
-    before,after = defaultdict(list),defaultdict(list)
-    for video in gone: before[stamps.get(video)].append(video)
-    for video in new:
-        with suppress(OSError): after[file_stamp(folder/video)].append(video)
-    return {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
-
 def _scan(folder:Path, old:Sequence[Row], pattern:re.Pattern|None, workers:int|None, progress:bool,
-    log:Path|None)->FolderUpdate:
+)->FolderUpdate:
     "Decode what is new or has changed since `old`; those rows in their order, then the new ones."
     table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
     here,fresh = set(videos),[v for v in videos if v not in known]
     stamps = {r.video: entry[0] for r in old if (entry := table.entry(r.video))}
-    moved = _moves([r.video for r in old if r.video not in here], fresh, stamps, folder)
+    def now(video): # the stamp of a file, None where it cannot be had
+        with suppress(OSError): return file_stamp(folder/video)
+    # moved: the only two files, gone and new, of that size and time of change
+    before,after = defaultdict(list),defaultdict(list)
+    for r in old: before[stamps.get(r.video) if r.video not in here else None].append(r.video)
+    for video in fresh: after[now(video)].append(video)
+    moved = {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
     kept = [_move(r, moved[r.video], pattern) if r.video in moved else r for r in old]
-    def same(i): # is it the file that was decoded for the row?
-        video = kept[i].video
-        if video not in here: return True
-        with suppress(OSError): return old[i].status != GONE and stamps.get(video) == file_stamp(folder/video)
-        return False
-    again,added = [i for i in range(len(old)) if not same(i)],[v for v in fresh if v not in moved.values()]
-    probes = probe_videos(folder, [kept[i].video for i in again] + added, workers, progress, log)
+    again = [i for i,r in enumerate(kept) if r.video in here
+        and (old[i].status == GONE or stamps.get(r.video, ()) != now(r.video))]
+    added = [v for v in fresh if v not in moved.values()]
+    if not old: print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
+    probes = probe_videos(folder, [kept[i].video for i in again] + added, workers, progress, folder/SCAN_LOG)
     for i,p in zip(again, probes): kept[i] = probed(kept[i], p)
     rows = [r if r.video in here else replace(r, status=GONE) for r in kept]
     rows += [probed(_named(v, pattern), p) for v,p in zip(added, probes[len(again):])]
     if not any(r.status == 'ok' for r in rows):
         raise ManifestError(f'{folder}: none of the {len(rows)} videos can be used; the first: '
             f'{rows[0].video} {rows[0].status}')
-    return FolderUpdate(folder/'manifest.csv', rows, added,
-        [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in moved], moved,
-        [r.video for r in kept if r.video not in here],
-        [r.video for r in kept if r.video not in here and r.status != GONE])
-
-def scan(folder:str|os.PathLike, # of folders of classes, or of videos without classes
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    log:Path|None=None, # as of `probe_videos`; None: nothing is written
-)->list[Row]: # one per video, sorted by path
-    "Find and decode every video of a folder once. `ManifestError`."
-    return _scan(Path(folder), [], compile_source_pattern(source_pattern), workers, progress, log).rows
-
-def _lost(rows:Sequence[Row], old:Sequence[Row], columns:Iterable[str])->str: # '' where nothing is
-    "What a table that is made anew does not hold any more."
-    now,lost = {r.video: r for r in rows},[]
-    for c in ('label', 'source', 'split1', 'split2', 'split3', 'flow'):
-        n = sum(bool(getattr(r, c)) and getattr(now.get(r.video, Row('')), c) != getattr(r, c) for r in old)
-        if n: lost.append(f'{c} of {n} rows')
-    return ', '.join([*lost, *(f'the column {c}' for c in columns)])
-
-@contextmanager
-def _updating(folder:Path)->Iterator[None]:
-    "One process makes the manifest of a folder; what was decoded for it is forgotten when it is there."
-    find_videos(folder) # before anything is written into a wrong folder
-    if (folder/PREPARE_STATE).exists():
-        raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
-            'that again instead, it knows which files belong to it')
-    with one_at_a_time(folder/SCAN_LOG): yield
-    (folder/SCAN_LOG).unlink(missing_ok=True)
+    renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in moved]
+    missing = [r for r in kept if r.video not in here]
+    return FolderUpdate(folder/'manifest.csv', rows, added, renewed, moved, [r.video for r in missing],
+        [r.video for r in missing if r.status != GONE], began=not old)
 
 def update_manifest(folder:str|os.PathLike, # of folders of classes, or of videos without classes
     source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show a bar
-    *,
     share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
     seed:int=0, # of that split
-    anew:bool=False, # forget the table that is there; it is kept as manifest.csv.old
 )->FolderUpdate:
     "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
     folder,target,pattern = Path(folder),Path(folder)/'manifest.csv',compile_source_pattern(source_pattern)
     if share is not None: _check_share(share, seed)
-    with _updating(folder):
-        before = [*read(target).rows] if target.exists() else []
-        columns = further_columns(target) if before else {}
-        u = _scan(folder, [] if anew else before, pattern, workers, progress, folder/SCAN_LOG)
-        u.began = not before or anew
+    find_videos(folder) # before anything is written into a wrong folder
+    if (folder/PREPARE_STATE).exists():
+        raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
+            'that again instead, it knows which files belong to it')
+    with one_at_a_time(folder/SCAN_LOG):
+        old = [*read(target).rows] if target.exists() else []
+        columns = further_columns(target) if old else {}
+        u = _scan(folder, old, pattern, workers, progress)
         if pattern: # holds for old rows as well
             sources = [name_source(r.video, r.label, pattern) for r in u.rows]
             other = [r.video for r,source in zip(u.rows, sources) if r.source != source]
@@ -684,28 +636,19 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
         if share is not None:
             u.rows,notes = cut_split(u.rows, share, seed)
             u.notes += notes
-        u.changed = before != u.rows
-        if anew and before:
-            shutil.copyfile(target, target.with_name('manifest.csv.old'))
-            lost = _lost(u.rows, before, columns)
-            u.notes.append('the table from before is kept as manifest.csv.old'
-                + (f'; not in the new one: {lost}' if lost else ''))
+        u.changed = old != u.rows
         if u.changed: # the same table is the same dataset for a run
-            more = {} if anew else {c: texts + ['']*len(u.added) for c,texts in columns.items()}
-            write(target, u.rows, more)
+            write(target, u.rows, {c: texts + ['']*len(u.added) for c,texts in columns.items()})
+    (folder/SCAN_LOG).unlink(missing_ok=True)
     return u
 
 def open_data(data:str|os.PathLike, # a manifest, its folder, a folder that gets one, or 'package.module:name'
     progress:bool=True, # show a bar
 )->Manifest:
     "Open a manifest as `read` does; make it first where a folder has none. `ManifestError`."
-    folder = Path(data)
-    if folder.is_dir() and not (folder/'manifest.csv').exists():
-        with _updating(folder):
-            if not (folder/'manifest.csv').exists(): # another process may have been making it
-                print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
-                rows = scan(folder, progress=progress, log=folder/SCAN_LOG)
-                print('\n'.join([str(write(folder, rows)), *count_rows(rows)]), file=sys.stderr)
+    if Path(data).is_dir() and not (Path(data)/'manifest.csv').exists():
+        u = update_manifest(data, progress=progress)
+        if u.changed: print(u, file=sys.stderr) # else another process made it meanwhile
     return read(data)
 
 def _check_share(share:float, seed:int=0):
@@ -715,9 +658,7 @@ def _check_share(share:float, seed:int=0):
     if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
 
 def _deal(sizes:dict[str, int], known:dict[str, str], share:float, rng:np.random.Generator)->dict[str, str]:
-    """Deal the sources of one class to train and test, at least one on either side where there are two.
-
-    `sizes`: source -> usable videos; `known`: source -> train or test, where that stands."""
+    "Deal the sources of a class, of so many usable videos, to parts; of two and more, one to either part."
     free = sorted(s for s in sizes if s not in known)
     free = [free[i] for i in rng.permutation(len(free))]
     parts,want = dict(known) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
@@ -727,8 +668,7 @@ def _deal(sizes:dict[str, int], known:dict[str, str], share:float, rng:np.random
             parts[s],have = 'test',have + sizes[s]
     usable = [s for s in free if sizes[s]]
     for part,other in (('test', 'train'), ('train', 'test')):
-        lacks = not any(parts[s] == part for s in sizes if sizes[s])
-        if lacks and len(usable) > (other not in known.values()):
+        if len(usable) > (other not in known.values()) and part not in {parts[s] for s in sizes if sizes[s]}:
             parts[min(usable, key=lambda s: sizes[s])] = part
     return parts
 
@@ -751,13 +691,12 @@ def cut_split(rows:Sequence[Row],
     for s,siblings in of.items():
         count = Counter(r.label for r in siblings)
         classes[min(count, key=lambda label: (-count[label], label))].append(s)
-    parts,alone = dict[str, str](),[]
+    parts = dict[str, str]()
     for label,sources in classes.items():
         key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
         sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
         parts |= _deal(sizes, {s: min(known[s]) for s in sources if s in known}, share,
             np.random.default_rng((seed, key)))
-        if sum(map(bool, sizes.values())) == 1: alone.append(label)
     made = [replace(r, split1=parts[r.source]) for r in rows]
     count = Counter(r.split1 for r in made if r.status == 'ok')
     if len(count) < 2:
@@ -765,14 +704,11 @@ def cut_split(rows:Sequence[Row],
             f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
             'recordings, tell by --source-pattern or in the column source')
     n,ok = count['test'],sum(count.values())
-    notes = [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
+    return made, [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
         + (', class by class' if len(classes) > 1 else '')]
-    if alone: notes.append(f'{len(alone)} classes have one source only and are on one side: '
-        f'{_some(sorted(alone))}')
-    return made, notes
 
 def test_videos()->Path|None: # None where there are none
     "The folder of real clips for tests: `VSSL_TEST_VIDEOS`, else `../shared/videos` beside the repository."
-    given = os.environ.get('VSSL_TEST_VIDEOS')
-    folder = Path(given) if given else Path(vssl_nb.__file__ or '.').resolve().parents[2]/'shared'/'videos'
+    beside = Path(vssl_nb.__file__ or '.').resolve().parents[2]/'shared'/'videos'
+    folder = Path(os.environ.get('VSSL_TEST_VIDEOS') or beside)
     return folder if folder.is_dir() else None

@@ -2,7 +2,7 @@
 import bz2, csv, gzip, io, json, logging, lzma, os, re
 import shutil, stat, subprocess, tarfile, tempfile, zipfile, zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -18,17 +18,13 @@ class PrepareError(ValueError):
     "An archive, a list or a folder that a dataset cannot be prepared from, and what to do."
 
 # archives: each is extracted into a folder of its own, and moved to its place when all of it is there
-
 ARCHIVE_SUFFIXES = ('.zip', '.rar', '.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tbz2', '.tar.xz', '.txz')
 OPENERS:dict[bytes, Callable] = {b'\x1f\x8b': gzip.open, b'BZh': bz2.open, b'\xfd7zXZ\0': lzma.open}
-_PIECE = re.compile(r'(20bn-.+)-(\d\d)') # 20bn-something-something-v2-00
 RAR = { # program -> how it lists a file, and how it extracts it into a folder
     'unar': ('lsar -j {file}', 'unar -q -D -f -o {folder} {file}'),
     'unrar': ('unrar lb -p- {file}', 'unrar x -inul -y -p- {file} {folder}/'),
     '7z': ('7z l -ba -slt -p {file}', '7z x -bd -y -p -o{folder} {file}'),
     'bsdtar': ('bsdtar -tf {file}', 'bsdtar -xf {file} -C {folder}')} # last: it compares no checksums
-
-def _is_archive(name:str)->bool: return name.lower().endswith(ARCHIVE_SUFFIXES) # the file is not opened
 
 def _as_paths(given)->list[Path]: # a path, or several
     return [Path(g) for g in ([given] if isinstance(given, (str, os.PathLike)) else given)]
@@ -117,37 +113,22 @@ def _extract(archive:str, path:Path, folder:Path):
         raise PrepareError(f'{archive}: ends early or is damaged ({" ".join(str(e).split())}); download '
             'it again and run this again, nothing of it is kept') from None
 
-def _unpack(title:str, path:Path, base:PurePosixPath, room:Path, pieces:dict)->dict[str, Path]:
+def _unpack(title:str, path:Path, room:Path)->dict[str, Path]:
     "Extract an archive and those in it: path below the target -> where the file is now."
     folder,files = Path(tempfile.mkdtemp(dir=room)),dict[str, Path]()
     _extract(title, path, folder)
     for f in sorted(p for p in folder.rglob('*') if p.is_symlink() or not p.is_dir()):
-        name = f.relative_to(folder).as_posix()
-        if f.is_symlink() or not f.is_file(): raise _not_a_file(title, name)
-        if (piece := _PIECE.fullmatch(f.name)):
-            pieces[str((base/name).with_name(piece[1]))][int(piece[2])] = f
-            continue
-        inner = {str(base/name): f}
-        if _is_archive(f.name): inner = _unpack(f'{title}/{name}', f, (base/name).parent, room, pieces)
+        name = f.relative_to(folder)
+        if f.is_symlink() or not f.is_file(): raise _not_a_file(title, name.as_posix())
+        inner = {name.as_posix(): f}
+        if f.name.lower().endswith(ARCHIVE_SUFFIXES):
+            members = _unpack(f'{title}/{name.as_posix()}', f, room)
+            inner = {(name.parent/member).as_posix(): file for member,file in members.items()}
         if (both := sorted(inner.keys() & files)): raise _twice(title, both[0])
         files |= inner
     return files
 
-def _place(title:str, files:dict[str, Path], out:Path):
-    "Move what was extracted into the target; no link on the way is followed."
-    for path in map(PurePosixPath, files):
-        if path.parts[0].casefold() == PREPARE_STATE:
-            raise PrepareError(f"{title}: its member '{path}' lies in {PREPARE_STATE}, which is kept for the "
-                'state of this program; rename it')
-        for parent in path.parents[:-1]:
-            if (out/parent).is_symlink():
-                raise PrepareError(f'{out/parent}: is a link, which extraction does not follow; name another '
-                    'folder, or remove it')
-    for name,file in files.items():
-        (out/name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, out/name)
-
-def extract_archive(archives:Any, # path of a zip, tar or rar, or several, or all pieces of one
+def extract_archive(archives:Any, # path of a zip, tar or rar, or several
     out:str|os.PathLike, # folder to extract into
     progress:bool=True, # show a bar
 ):
@@ -155,29 +136,27 @@ def extract_archive(archives:Any, # path of a zip, tar or rar, or several, or al
     paths,out = _as_paths(archives),Path(out)
     for p in paths:
         if not p.is_file(): raise PrepareError(f'{p}: there is no such archive; check the path')
-    pieces,room = defaultdict[str, dict[int, Path]](dict),out/PREPARE_STATE/'unpacked'
-    marks = {p: out/PREPARE_STATE/'done'/f'{p.name} {p.stat().st_size}' for p in paths}
-    paths = [p for p in paths if not marks[p].exists()]
+    room,done = out/PREPARE_STATE/'unpacked',out/PREPARE_STATE/'done'
     shutil.rmtree(room, ignore_errors=True) # of a run that was killed
-    for folder in (room, out/PREPARE_STATE/'done'): folder.mkdir(parents=True, exist_ok=True)
+    for folder in (room, done): folder.mkdir(parents=True, exist_ok=True)
     for p in tqdm(paths, disable=not progress, desc='extracted', unit='archive'):
-        if (piece := _PIECE.fullmatch(p.name)): pieces[piece[1]][int(piece[2])] = p
-        else: _place(p.name, _unpack(p.name, p, PurePosixPath(), room, pieces), out)
-        if not pieces: marks[p].touch() # pieces are done when they are joined
-    for name,parts in list(pieces.items()):
-        absent = [f'{name}-{i:02}' for i in range(max(parts)) if i not in parts]
-        if absent:
-            raise PrepareError(f'{name}: its pieces {", ".join(absent)} are not there; name them all, or the '
-                'folder that holds them')
-        with open(room/'joined', 'wb') as f:
-            for i in sorted(parts):
-                with open(parts[i], 'rb') as part: shutil.copyfileobj(part, f, 1 << 20)
-        _place(name, _unpack(name, room/'joined', PurePosixPath(name).parent, room, pieces), out)
-    for p in paths: marks[p].touch()
+        if (mark := done/f'{p.name} {p.stat().st_size}').exists(): continue
+        files = _unpack(p.name, p, room)
+        for path in map(PurePosixPath, files):
+            if path.parts[0].casefold() == PREPARE_STATE:
+                raise PrepareError(f"{p.name}: its member '{path}' lies in {PREPARE_STATE}, which is kept "
+                    'for the state of this program; rename it')
+            for parent in path.parents[:-1]:
+                if (out/parent).is_symlink():
+                    raise PrepareError(f'{out/parent}: is a link, which extraction does not follow; name '
+                        'another folder, or remove it')
+        for name,file in files.items():
+            (out/name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, out/name)
+        mark.touch()
     shutil.rmtree(room)
 
 # lists
-
 @dataclass
 class Lists:
     "What the owners' lists say."
@@ -287,11 +266,8 @@ def _hmdb51_source(video:str, label:str)->str:
 
 def _path_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
 def _stem(video:str)->str: return PurePosixPath(video).stem
-
-def _class_and_name(video:str)->str: # class/name
-    "The folder and the name of a video without its suffix, in lower case."
-    path = PurePosixPath(video)
-    return f'{path.parent.name}/{path.stem}'.casefold()
+def _class_and_name(video:str)->str: # class/name, without the suffix and in lower case
+    return '/'.join(PurePosixPath(video).with_suffix('').parts[-2:]).casefold()
 
 @dataclass(frozen=True)
 class Dataset:
@@ -329,18 +305,8 @@ class Prepared:
     short:list[str]=field(default_factory=list) # damaged: less decodes than was stored
     notes:list[str]=field(default_factory=list) # other remarks
 
-    def unofficial(self)->Iterator[str]:
-        "Counts that differ from the official ones."
-        n,classes,d = len(self.manifest),len(self.manifest.labels),self.dataset
-        if d.videos and n != d.videos: yield f'{n:,} videos instead of {d.videos:,}'
-        if d.classes and classes != d.classes: yield f'{classes} classes instead of {d.classes}'
-        for i,(train,test) in enumerate(d.splits, 1):
-            count = Counter(getattr(r, f'split{i}') for r in self.manifest.rows)
-            if (count['train'], count['test']) != (train, test):
-                yield f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}"
-
     def __str__(self): # the summary of a run
-        m,why,home = self.manifest,defaultdict(list),self.manifest.root/PREPARE_STATE
+        m,d,why,home = self.manifest,self.dataset,defaultdict(list),self.manifest.root/PREPARE_STATE
         lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources',
             *count_splits(m.rows)]
         for r in m.rows: why[r.status].append(r.video)
@@ -351,13 +317,18 @@ class Prepared:
                 'pictures)').items():
             if (names := getattr(self, name)):
                 lines.append(f'{text}: {count_and_first(names, home/f"{name}.txt")}')
-        if (other := list(self.unofficial())):
-            lines.append(f'not the official {self.dataset.title}: {"; ".join(other)}')
+        other = [f'{len(m):,} videos instead of {d.videos:,}']*(d.videos not in (0, len(m)))
+        other += [f'{len(m.labels)} classes instead of {d.classes}']*(d.classes not in (0, len(m.labels)))
+        for i,(train,test) in enumerate(d.splits, 1):
+            count = Counter(getattr(r, f'split{i}') for r in m.rows)
+            if (count['train'], count['test']) != (train, test):
+                other.append(f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}")
+        if other: lines.append(f'not the official {d.title}: {"; ".join(other)}')
         return '\n'.join(lines + self.notes)
 
 # from files to a manifest
-
 PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
+_log = logging.getLogger(__name__)
 
 def read_lists(kind:Dataset, # whose lists
     given:Sequence[Path], # files, folders to look in, or archives
@@ -369,7 +340,7 @@ def read_lists(kind:Dataset, # whose lists
     for i,p in enumerate(where):
         if not p.exists():
             raise PrepareError(f'{p}: there is no such file or folder of lists; check the path')
-        if p.is_file() and (_is_archive(p.name) or _PIECE.fullmatch(p.name)):
+        if p.is_file() and p.name.lower().endswith(ARCHIVE_SUFFIXES):
             where[i] = home/'lists'
             extract_archive(p, where[i], progress)
     for pattern in kind.lists:
@@ -391,10 +362,6 @@ def link_into(folder:Path, # of videos, anywhere
         raise PrepareError(f'{link}: is there already and is not {folder}; name another folder with --out')
     return link
 
-_log = logging.getLogger(__name__)
-
-def _copies_folder(side): return f'copies_short{side}' # folder beside the videos
-
 def make_copies(home:Path, # folder of the dataset
     rows:list[Row], # of the manifest
     side:int, # px of the shorter side of a copy
@@ -404,7 +371,7 @@ def make_copies(home:Path, # folder of the dataset
     "Make a small copy of every usable video; go on where a killed run was."
     def copied(row)->str: # path of the copy; empty where there is none
         if row.status != 'ok': return ''
-        out = home/_copies_folder(side)/PurePosixPath(row.video).with_suffix('.mp4')
+        out = home/f'copies_short{side}'/PurePosixPath(row.video).with_suffix('.mp4')
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
             if not out.exists(): transcode(home/row.video, out, side)
@@ -433,10 +400,9 @@ def make_copies(home:Path, # folder of the dataset
 def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None, least:int,
     side:int|None, workers:int|None, progress:bool)->Prepared:
     "From a folder of videos and lists to the manifest; videos of less than `least` frames are marked."
-    rows,used,extra,notes = list[Row](),set[str](),list[str](),list[str]()
-    prefix = '' if folder == home else folder.relative_to(home).as_posix()
+    rows,used,extra,prefix = list[Row](),set[str](),list[str](),folder.relative_to(home).as_posix()
     for video in find_videos(folder):
-        if re.fullmatch(_copies_folder(r'\d+'), PurePosixPath(prefix, video).parts[0]): continue
+        if re.fullmatch(r'copies_short\d+', PurePosixPath(prefix, video).parts[0]): continue
         key = lists.alias.get(kind.key(video), kind.key(video))
         entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
@@ -454,15 +420,13 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
     probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
     rows = [replace(r, status=f'dropped by the released rule: has at most {least-1} frames')
         if r.status == 'ok' and r.frames < least else r for r in map(probed, rows, probes)]
-    if side:
-        rows,note = make_copies(home, rows, side, workers, progress)
-        notes.append(note)
+    rows,note = make_copies(home, rows, side, workers, progress) if side else (rows, '')
     with suppress(ManifestError): # flow is stored later, by another program
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in probes if p.get('damage')]
-    result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, notes)
+    result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, [note]*bool(note))
     for name in ('missing', 'extra', 'short'):
         (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
             encoding='utf-8')
@@ -490,8 +454,8 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
             f"out{', or take released'*bool(kind.halves)}")
     for name,value in dict(length=length, stride=stride, workers=workers, transcode=transcode).items():
         if value is not None and value < 1: raise PrepareError(f'{name} is {value}; take at least 1')
-    for w in where:
-        if not w.exists(): raise PrepareError(f'{w}: there is no such file or folder; check the path')
+    if (absent := [w for w in where if not w.exists()]):
+        raise PrepareError(f'{absent[0]}: there is no such file or folder; check the path')
     packed = any(w.is_file() for w in where) or len(where) > 1
     if packed and out is None:
         raise PrepareError(f'{where[0]}: is an archive; name the folder to extract it to with --out')
@@ -504,9 +468,8 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
         if packed: extract_archive(where, home, progress)
         folder = home if packed else link_into(where[0], home)
         beside = folder.resolve() if not packed and folder != home else home
-        official = Lists({})
-        if kind.read:
-            official = read_lists(kind, [beside] if lists is None else _as_paths(lists), home, progress)
+        given = [beside] if lists is None else _as_paths(lists)
+        official = read_lists(kind, given, home, progress) if kind.read else Lists({})
         # the rule of the released CoCLR code (dataset/lmdb_dataset.py, lines 103 and 594)
         least = (length//2 if kind.halves == 1 else length)*stride + 2 if drop else 0
         return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern), least,
