@@ -2,13 +2,9 @@
 
 Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a
 line is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out
-where it is the printed name, and so is `kind` where a number is quoted."""
+where it is the printed name, and so is `kind` where a number is quoted. The claims are in `claims.csv`."""
 
-import csv
-import json
-import math
-import re
-import statistics
+import csv, json, math, re, statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,18 +38,19 @@ class Published:
 
 METRICS = ('r1', 'r5', 'r10', 'r20', 'r50', 'top1', 'pmr', 'cmr', 'classes') # columns of published.csv
 
-def _read_rows(path:Path)->list[Published]:
-    rows = []
-    with path.open(newline='', encoding='utf-8') as f:
-        for line in csv.DictReader(text for text in f if not text.startswith('#')):
-            values = {m: line.pop(m) for m in METRICS}
-            known:dict[str,Any] = {k: v for k,v in line.items() if v} | {'ablation': line['ablation']=='yes'}
-            known |= {k: int(line[k]) for k in ('frames', 'size', 'split') if line[k]}
-            known = {'work': line['method']} | known
-            rows += [Published(metric=m, value=float(v), **known) for m,v in values.items() if v]
-    return rows
+def read_lines(name:str)->list[dict[str,str]]: # column -> text
+    "The lines of a table of this folder, such as 'published.csv'; those that begin with # are comments."
+    with Path(__file__).with_name(name).open(newline='', encoding='utf-8') as f:
+        return [*csv.DictReader(text for text in f if not text.startswith('#'))]
 
-ROWS:tuple[Published,...] = tuple(_read_rows(Path(__file__).with_name('published.csv')))
+def _published(line:dict[str,str])->list[Published]: # a number for each metric
+    values = {m: line.pop(m) for m in METRICS}
+    known:dict[str,Any] = {'work': line['method']} | {k: v for k,v in line.items() if v}
+    known |= {k: int(line[k]) for k in ('frames', 'size', 'split') if line[k]}
+    known['ablation'] = line['ablation']=='yes'
+    return [Published(metric=m, value=float(v), **known) for m,v in values.items() if v]
+
+ROWS:tuple[Published,...] = tuple(r for line in read_lines('published.csv') for r in _published(line))
 
 def markdown(
     rows:Iterable[Published], # in the order to show them
@@ -157,44 +154,9 @@ def holds(
         return statistics.mean(d) > error if sign=='<' else statistics.mean(d) >= -error
     return all(link(*x) for x in claim.links)
 
-_STAGES = 's=1 < s=3 < s=5 < s=7'
-_TEXTS:dict[str,tuple[tuple[str,str,str],...]] = { # paper -> (where, what, chain) of its claims
-    'CoCLR': (
-        ('table 1', 'R@1', 'InfoNCE < UberNCE'),
-        ('table 1', 'R@1', 'InfoNCE < CoCLR; halfway to UberNCE < CoCLR'),
-        ('table 4', 'R@1', 'frames < both streams; motion < both streams')),
-    'CPR': (
-        ('table 1', 'R@1', _STAGES),
-        ('table 2', 'R@1', 'r=0.8 <= r=0.5'),
-        ('table 3', 'R@1 of IIC+CPR', 'fixed k < k grows by cycle'),
-        ('table 4', 'PMR in the last epoch', _STAGES),
-        ('figure 3', 'PMR over training',
-            'CPR, first epochs < CPR, last epochs; rise of CoCLR < rise of CPR'),
-        ('table 5', 'R@1', 'IIC < IIC+CPR'),
-        ('figures 4, 6', 'median CMR in the last epoch', 'CoCLR < CPR')),
-    'MoQuad': (
-        ('table 4', 'linear probe', 'SimCLR < +AD-Pos < +Intra-Neg < +AD-Intra-Neg'),
-        ('table 5', 'linear probe', 'BE < RAD intra < RAD inter'),
-        ('table 5', 'linear probe', 'shuffle < speed; reverse < speed'),
-        ('table 6', 'linear probe', 'no mining < alpha 1.5; alpha 3 < alpha 1.5; beta 0.05 < beta 0.01'),
-        ('table 6', 'linear probe', '0 % < 20 %; 40 % < 20 %; 60 % < 20 %'),
-        ('figure 4', 'rank of the intra-negatives', 'without warm-up < with warm-up'),
-        ('table 7', 'gain over SimCLR by class', 'appearance classes < motion classes'),
-        ('figure 5', 'share of the class activation on what moves', 'SimCLR < MoQuad')),
-    'ProViCo': (
-        ('table 4', 'R@1', 'beta 1e-3 < beta 1e-4; beta 1e-5 < beta 1e-4'),
-        ('table 4', 'R@1', 'K=5 < K=10'),
-        ('appendix, table 1', 'R@1', 'N=1 < N=2; small batch < large batch'),
-        ('appendix, table 2', 'R@1', 'without mining < with mining'),
-        ('appendix, table 3', 'R@1', 'cosine < match probability'),
-        ('figure 4', 'accuracy by uncertainty', 'most uncertain < most certain'),
-        ('appendix, figure 6', 'uncertainty', 'one video < two videos mixed'),
-        ('appendix, figure 6', 'uncertainty', 'whole < masked'),
-        ('appendix, figure 1', 'precision of early pairs', 'Euclidean < Bhattacharyya'))}
-CLAIMS = {n: Claim(n, *claim) for n,claim in
-    enumerate(((paper, *text) for paper,texts in _TEXTS.items() for text in texts), 1)}
-UNTESTED = {17: 'Every class of the toy needs motion, so there is no group of classes to compare with: it '
-    'takes real videos.'} # claim -> why
+_CLAIMS = {int(line['number']): line for line in read_lines('claims.csv')}
+CLAIMS = {n: Claim(n, line['paper'], line['where'], line['what'], line['chain']) for n,line in _CLAIMS.items()}
+UNTESTED = {n: line['untested'] for n,line in _CLAIMS.items() if line['untested']} # claim -> why
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
 
