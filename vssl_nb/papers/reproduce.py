@@ -2,7 +2,7 @@
 
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
-import multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
+import ast, multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from ..runs.pretraining import pretrain, views_ready
 from ..training.config import override_known
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
-from .published import ROWS, Published
+from .published import ROWS, Published, read_lines
 from .report import cell, dataset_of, html, table
 
 class Task(NamedTuple):
@@ -151,102 +151,32 @@ class Table:
             row.method, row.setting) and r.pretrain in ('', row.pretrain)
             and row.backbone in ('', r.backbone)]
 
-def _chain(cotraining:str, recipe:str)->Run: # of a recipe of COTRAININGS
-    phase = next(p for p in COTRAININGS[cotraining] if p.recipe==recipe)
-    begin = {k: _chain(cotraining, name) for k,name in (('encoder', phase.start), ('sampler', phase.sampler))
-        if name}
-    return Run(recipe, (), **begin)
+_STARTS = {p.recipe: (p.start, p.sampler) for phases in COTRAININGS.values() for p in phases}
+BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
+    'infonce-toy-flow': ''} # recipe of the demo -> run that gives the first weights
 
-_VIEWS = {v: Run(f'infonce-ucf101-{v}') for v in ('rgb', 'flow')}
-_TOY = Run('infonce-toy-rgb')
-_TOY_LONGER = Run('infonce-toy-rgb-longer', (), _TOY)
-_TOY_COCLR = _chain('coclr-toy', 'coclr-toy-rgb-cycle1')
-_COCLR_RGB = _chain('coclr-ucf101', 'coclr-ucf101-rgb-cycle2')
+def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # changes: 'epochs=5 beta=.1'
+    "A training, with those that it begins with."
+    def value(word):
+        try: return ast.literal_eval(word)
+        except ValueError: return word
+    begin = (encoder, sampler) if encoder else _STARTS.get(recipe, (BESIDE.get(recipe, ''), ''))
+    return Run(recipe, tuple((k, value(v)) for k,_,v in (word.partition('=') for word in changes.split())),
+        *(_run(name) if name else None for name in begin))
 
-def _stages(method:str, setting:str, stages:int, ratio:float=.5, name:str='')->TableRow: # a row of CPR
-    recipe = f'coclr-cpr-ucf101-rgb-s{stages}-r{ratio:g}'
-    if (stages, ratio)==(7, .5): recipe = 'coclr-cpr-ucf101-rgb-cycle1' # the released one
-    # of 512 candidates seven stages of one half would leave fewer than the 20 that are mined
-    toy_ratio = .6 if stages > 3 and ratio==.5 else ratio
-    cascade = ('miner', 'cascade'), ('miner_options', (f'stages={stages}', f'ratio={toy_ratio:g}'))
-    return TableRow(name or f's={stages}', method, Run(recipe, (), _VIEWS['rgb'], _VIEWS['flow']),
-        replace(_TOY_COCLR, changes=cascade if stages > 1 else ()), setting)
+def _paper_tables()->dict[str,Table]: # 'cpr:table1' -> table
+    tables:dict[str,Table] = {}
+    for line in read_lines('tables.csv'):
+        paper, name = line['paper'], line['table']
+        row = TableRow(line['name'], line['method'], _run(*(line[k] for k in ('recipe', 'changes', 'encoder',
+            'sampler'))), _run(line['toy'], line['toy_changes']) if line['toy'] else None, line['setting'],
+            line['pretrain'] or 'UCF101', line['backbone'])
+        key = f'{paper}:{name}'.lower().replace('appendix table', 'appendix').replace(' ', '')
+        known = tables.get(key, Table(paper, name, line['about'], ()))
+        tables[key] = replace(known, rows=(*known.rows, row))
+    return tables
 
-def _of(name:str, method:str, recipe:str, small:str|None, setting:str='', **changes:Any)->TableRow:
-    changed = tuple(changes.items()) # of the recipe, and of its toy
-    return TableRow(name, method, Run(recipe, changed), Run(small, changed) if small else None, setting)
-
-_MQ, _SIMCLR, _MQ_TOY = 'moquad-ucf101-r3d18', 'simclr-ucf101-r3d18', 'moquad-toy-rung3'
-_PV, _PV_APP = 'provico-ucf101-r3d18', 'provico-ucf101-r2plus1d18'
-_PLAIN = ('beta', 0.), ('appearance_task', 0.) # the ladder has neither hard negatives nor the first task
-PAPER_TABLES:dict[str,Table] = {
-    'coclr:readme': Table('CoCLR', 'README', 'InfoNCE and CoCLR, frames and flow', (
-        TableRow('infonce-rgb', 'UCF101-RGB-InfoNCE', _VIEWS['rgb'], _TOY_LONGER),
-        TableRow('infonce-flow', 'UCF101-Flow-InfoNCE', _VIEWS['flow'], Run('infonce-toy-residual')),
-        TableRow('coclr-rgb', 'UCF101-RGB-CoCLR', _COCLR_RGB, _TOY_COCLR),
-        TableRow('coclr-flow', 'UCF101-Flow-CoCLR', _chain('coclr-ucf101', 'coclr-ucf101-flow-cycle2'),
-            _chain('coclr-toy', 'coclr-toy-residual-cycle1')),
-        TableRow('k400-rgb', 'K400-RGB-CoCLR', _chain('coclr-k400', 'coclr-k400-rgb-cycle2'),
-            pretrain='Kinetics-400'),
-        TableRow('k400-flow', 'K400-Flow-CoCLR', _chain('coclr-k400', 'coclr-k400-flow-cycle2'),
-            pretrain='Kinetics-400'))),
-    'coclr:table1': Table('CoCLR', 'table 1', 'a linear probe of InfoNCE and CoCLR on frames', (
-        TableRow('infonce', 'InfoNCE-RGB', Run('infonce-ucf101-rgb', (('epochs', 500),)), _TOY_LONGER,
-            '500 epochs'),
-        TableRow('coclr', 'CoCLR-RGB', _COCLR_RGB, _TOY_COCLR))),
-    'cpr:table1': Table('CPR', 'table 1', 'how many stages of a cascade', (
-        _stages('s = 1', '100 epochs', 1), _stages('s = 3', '', 3), _stages('s = 5', '', 5),
-        _stages('s = 7', '100 epochs', 7))),
-    'cpr:table2': Table('CPR', 'table 2', 'which ratio of a cascade', (
-        _stages('r = 0.8(s=3)', '', 3, .8, 's=3,r=0.8'), _stages('r = 0.5(s=3)', '', 3, .5, 's=3,r=0.5'),
-        _stages('r = 0.8(s=7)', '', 7, .8, 's=7,r=0.8'),
-        _stages('r = 0.5(s=7)', '100 epochs', 7, .5, 's=7,r=0.5'))),
-    'cpr:table3': Table('CPR', 'table 3', 'IIC with a number of positives that grows or does not', (
-        _of('fixed', 'Baseline-Top-5', 'iic-cpr-ucf101-residual-fixed', None, 'top 5 throughout'),
-        _of('grows', 'Prog-Top-5', 'iic-cpr-ucf101-residual', 'iic-cpr-toy'))),
-    'cpr:table4': Table('CPR', 'table 4', 'what is mined rightly, by stages', (
-        _stages('s = 1 (CoCLR)', '100 epochs', 1), _stages('s = 3, r = 0.5', '', 3, .5),
-        _stages('s = 5, r = 0.5', '', 5, .5), _stages('s = 7, r = 0.5', '100 epochs', 7, .5))),
-    'cpr:table5': Table('CPR', 'table 5', 'CPR beside CoCLR, UberNCE and IIC', (
-        _stages('CoCLR', '100 epochs', 1, name='coclr'), _stages('CoCLR(+CPR)', '100 epochs', 7, name='cpr'),
-        TableRow('ubernce', 'UberNCE', Run('ubernce-ucf101-rgb', (), _VIEWS['rgb']),
-            Run('ubernce-toy-rgb', (), _TOY)),
-        _of('iic', 'IIC', 'iic-ucf101-residual', 'iic-toy'),
-        _of('iic-cpr', 'IIC(+CPR)', 'iic-cpr-ucf101-residual', 'iic-cpr-toy'))),
-    'iic:readme': Table('IIC', 'README', 'how the motion is broken, and which second view', (
-        _of('shuffle-res', 'Ours', 'iic-ucf101-residual', 'iic-toy', 'shuffle + res'),
-        _of('repeat-res', 'Ours', 'iic-ucf101-residual-repeat', None, 'repeat + res'),
-        _of('repeat-u', 'Ours', 'iic-ucf101-flow-u', None, 'repeat + u'),
-        _of('shuffle-v', 'Ours', 'iic-ucf101-flow', None, 'shuffle + v'))),
-    'moquad:table1': Table('MoQuad', 'table 1', 'fine-tuned, over backbones and datasets', (
-        TableRow('r3d18', 'MoQuad†', Run(_MQ), Run('moquad-toy'), backbone='R3D-18'),
-        TableRow('s3dg', 'MoQuad†', Run('moquad-ucf101-s3dg'), backbone='S3D-G'))),
-    'moquad:table3': Table('MoQuad', 'table 3', 'retrieval', (_of('r3d18', 'MoQuad', _MQ, 'moquad-toy'),)),
-    'moquad:table4': Table('MoQuad', 'table 4', 'the ladder from SimCLR to the quadruple', (
-        _of('simclr', '– – –', _SIMCLR, 'moquad-toy-rung0'),
-        TableRow('ad-pos', '✓ – –', Run(_MQ, (*_PLAIN, ('intra_negatives', ()), ('clips', 2),
-            ('motion', 'none'), ('motion_clips', ()), ('appearance_clips', (1,)))),
-            Run('moquad-toy-rung1'), 'AD-Pos'),
-        TableRow('intra-neg', '✓ ✓ –', Run(_MQ, (*_PLAIN, ('intra_negatives', ('n',)), ('clips', 3),
-            ('motion_clips', (2,)), ('appearance_clips', (1,)))), Run('moquad-toy-rung2'),
-            'AD-Pos, Intra-Neg'),
-        TableRow('full', '✓ ✓ ✓', Run(_MQ, _PLAIN), Run(_MQ_TOY)))),
-    'moquad:table6': Table('MoQuad', 'table 6', 'hard negatives, and the appearance task first', (
-        *(_of(f'alpha={a},beta={b}', 'hard negatives', _MQ, _MQ_TOY, f'beta {b}, alpha {a}', alpha=a, beta=b,
-            appearance_task=0.) for a,b in ((1.5, .01), (2., .01), (3., .01), (1.5, .05))),
-        *(_of(f'warm-up={p}', 'warm-up', _MQ, 'moquad-toy', f'{p}%', appearance_task=p/100)
-            for p in (0, 10, 20, 40, 60)))),
-    'provico:table3': Table('ProViCo', 'table 3', 'retrieval', (
-        _of('r3d18', 'ProViCo', _PV, 'provico-toy'),)),
-    'provico:table4': Table('ProViCo', 'table 4', 'the weight of the prior, and the number of samples', (
-        *(_of(f'beta={b}', 'beta', _PV, 'provico-toy', b, beta=float(b)) for b in ('1e-4', '1e-3', '1e-2')),
-        *(_of(f'K={k}', 'K', _PV, 'provico-toy', str(k), samples=k) for k in (5, 7, 10)))),
-    'provico:appendix1': Table('ProViCo', 'appendix table 1', 'how many clips, and videos in a batch', (
-        *(_of(f'N={n}', 'N', _PV_APP, 'provico-toy', f'{n}, B = 40', mixture=n, clips=n) for n in (1, 2, 3)),
-        *(_of(f'B={b}', 'B', _PV_APP, None, str(b), batch=b) for b in (24, 48, 72, 96)))),
-    'provico:appendix2': Table('ProViCo', 'appendix table 2', 'with mining and without', (
-        _of('mining', 'Mining', _PV_APP, 'provico-toy'),
-        _of('no-mining', 'Mining', _PV_APP, 'provico-toy', 'off', instance_stage=1.)))}
+PAPER_TABLES = _paper_tables()
 
 def find_rows(
     name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
@@ -461,8 +391,6 @@ def _train_table(
 
 SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %',
     'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
-BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
-    'infonce-toy-flow': ''} # recipe -> run that gives the first weights
 
 def classes_figure(manifest:Manifest): # Figure
     "A training video of each class, eight frames, 64 pixels wide, and below it its stored flow."
