@@ -11,6 +11,7 @@ __all__ = ['SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TABLE_COLUMNS', 'TEX', 'TABLE
 import base64, csv, io, json, math, re, statistics, tempfile
 import html as markup
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -411,27 +412,7 @@ def confusion_figure(
     return figure
 
 # %% ../../nbs/library/report.ipynb #5a56d2d1
-HEAD = """<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root { color-scheme: light dark;
-  --ink: #1b1f24; --paper: #fff; --line: #d5dae0; --faint: #f4f6f8; --grey: #5b6672 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e3e7eb; --paper: #14171a; --line: #353b42; --faint: #1d2125; --grey: #9aa5b1 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 90rem;
-  margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.7rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: .3rem .8rem; border-bottom: 1px solid var(--line); vertical-align: top }
-th { border-bottom: 2px solid var(--line) } td:first-child { white-space: nowrap }
-.n { text-align: right; white-space: nowrap } tbody tr:nth-child(even) { background: var(--faint) }
-figure { margin: 1.5rem 0 } img { max-width: 100%; background: #fff; border-radius: 4px }
-figcaption, .small { color: var(--grey); font-size: .9rem }
-details { margin: .5rem 0 } summary { cursor: pointer } td code { white-space: pre-wrap }
-</style>"""
+HEAD = (files('vssl_nb.papers')/'head.html').read_text(encoding='utf-8').rstrip()
 
 def _image(path:Path)->str:
     "A picture file as an address that holds the picture."
