@@ -198,7 +198,7 @@ def dry_run(recipe:Recipe, dtype:str='bfloat16', # of the forward pass, a key of
     learned, waits = list[bool](), dict[str,None]()
     with PretendedGPU(strict=False) as gpu:
         run, parts.batches.pin = _state(parts, 'cuda'), gpu.pin
-        prepare(run, torch.device('cuda'), channels_last=True, compile=False)
+        prepare(run, torch.device('cuda'))
         gpu.waits.clear() # to set up may wait
         for step in fit(run, parts.batches, parts.views, parts.schedule, 'cuda', DTYPES[dtype],
                 clip_norm=parts.clip_norm):

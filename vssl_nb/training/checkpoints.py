@@ -8,7 +8,7 @@ __all__ = ['CheckpointError', 'write_whole', 'save', 'load', 'digest', 'export_e
 
 # %% ../../nbs/library/checkpoints.ipynb #3c711d1d
 import hashlib, json, os, pickle, secrets, zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ from ..names import write_remedy
 class CheckpointError(ValueError):
     "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
 
-def write_whole(path, # the file to make or replace
-    write, # called with an open binary file
-)->Path: # the path
+def write_whole(path, write:Callable[[Any],Any])->Path: # which is called with an open binary file -> the path
     "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
     path = Path(path)
     temporary = None
@@ -55,9 +53,7 @@ def _first_line(e:BaseException)->str:
     return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
 
 # %% ../../nbs/library/checkpoints.ipynb #91c55d2f
-def save(path, # e.g. `runs/mine/last.pt`
-    state:dict[str,Any], # nested dicts and lists of tensors, numbers and strings
-)->Path: # the path
+def save(path, state:dict[str,Any])->Path: # nested dicts and lists of tensors, numbers and strings
     "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
     return write_whole(path, lambda f: torch.save(_on_cpu(state), f))
 
@@ -66,9 +62,7 @@ def _on_cpu(x:Any)->Any: # a file names no GPU; a tensor on the CPU stays itself
     if isinstance(x, dict): return type(x)((k, _on_cpu(v)) for k,v in x.items())
     return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
 
-def load(path, # written by `save`
-    device:str='cpu', # where the tensors go
-)->dict[str,Any]: # the state
+def load(path, device:str='cpu')->dict[str,Any]: # written by `save`, and where the tensors go -> the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
     path = Path(path)
     if not path.is_file():
@@ -101,8 +95,7 @@ def digest(state:dict[str,Tensor])->str: # a state_dict -> 64 hexadecimal digits
 def export_encoder(path, # e.g. `runs/mine/encoder.safetensors`
     encoder:nn.Module, # from `backbones.create`
     about:dict[str,Any], # at least `backbone`; plain values only
-    # from `heads.make_head`: what evaluation needs besides, by name
-    heads:Mapping[str,nn.Module]|None=None,
+    heads:Mapping[str,nn.Module]|None=None, # of `heads.make_head`, by name: what evaluation needs besides
     tensors:Mapping[str,Tensor]|None=None, # whatever else belongs to it, by name: `read_tensors`
 )->Path: # the path
     "Write an encoder, and what belongs to it, as one file that can be loaded without this run."
@@ -111,9 +104,8 @@ def export_encoder(path, # e.g. `runs/mine/encoder.safetensors`
         for k,v in x.state_dict().items()}
     state |= {f'tensors.{k}': v.detach().cpu().contiguous().clone() for k,v in (tensors or {}).items()}
     for name,head in (heads or {}).items():
-        if not hasattr(head, 'made_by'):
-            raise CheckpointError(
-                f'{path}: the head {name!r} cannot be made again; make it with `heads.make_head`')
+        if not hasattr(head, 'made_by'): raise CheckpointError(
+            f'{path}: the head {name!r} cannot be made again; make it with `heads.make_head`')
     made = {name: list(head.made_by) for name,head in (heads or {}).items()} # type: ignore[arg-type]
     about = about | ({'heads': made} if made else {}) | {'sha256': digest(state)}
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
@@ -129,12 +121,10 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
             state = {k: f.get_tensor(k) for k in f.keys()}
     except (SafetensorError, OSError, ValueError) as e:
         raise CheckpointError(f'{path}: not a safetensors file, or damaged ({_first_line(e)})') from e
-    if not isinstance(about, dict) or 'backbone' not in about:
-        raise CheckpointError(
-            f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
-    if about.get('sha256') != digest(state):
-        raise CheckpointError(
-            f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
+    if not isinstance(about, dict) or 'backbone' not in about: raise CheckpointError(
+        f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
+    if about.get('sha256') != digest(state): raise CheckpointError(
+        f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
     heads = [h[0] for h in about.get('heads', {}).values()]
     foreign = [x for x in (about['backbone'], about.get('view', ''), *heads) if ':' in x]
     if foreign and not outside:
@@ -144,8 +134,7 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
 
 def _filled(net:nn.Module, weights:dict[str,Tensor], path, name:str)->nn.Module: # in eval mode
     try: net.load_state_dict(weights)
-    except RuntimeError as e:
-        raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
+    except RuntimeError as e: raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
     return net.eval()
 
 def read_encoder(path, # written by `export_encoder`
@@ -157,18 +146,14 @@ def read_encoder(path, # written by `export_encoder`
     weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
     return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(False), about
 
-def read_heads(path, # written by `export_encoder`
-    outside:bool=False, # as in `read_encoder`
-)->dict[str,nn.Module]: # name -> head in eval mode; empty if there are none
-    "Read the heads that were exported with an encoder; raises `CheckpointError`."
+def read_heads(path, outside:bool=False)->dict[str,nn.Module]: # as `read_encoder` -> name -> head
+    "Read the heads that were exported with an encoder, in eval mode; raises `CheckpointError`."
     state, about = _exported(Path(path), outside)
     def weights(prefix): return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
     return {name: _filled(make_head(*made), weights(f'heads.{name}.'), path, f'the head {name!r}')
         for name,made in about.get('heads', {}).items()}
 
-def read_tensors(path, # written by `export_encoder`
-    outside:bool=False, # as in `read_encoder`
-)->dict[str,Tensor]: # name -> tensor; empty if there are none
+def read_tensors(path, outside:bool=False)->dict[str,Tensor]: # as `read_encoder` -> name -> tensor
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."
     state, _ = _exported(Path(path), outside)
     return {k.removeprefix('tensors.'): v for k,v in state.items() if k.startswith('tensors.')}

@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replac
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..names import PluginError, did_you_mean, full_name, load_object
+from ..names import PluginError, did_you_mean, full_name, resolve
 
 class RecipeError(ValueError):
     "A recipe or a field that does not exist, or a value of a wrong type or range."
@@ -27,9 +27,7 @@ def in_words(kind:Any)->str:
     plain = isinstance(kind, type) and not get_args(kind)
     return f'a value of type {kind.__name__ if plain else kind}'
 
-def fits(value:Any,
-    kind:Any, # a type annotation
-)->bool:
+def fits(value:Any, kind:Any)->bool: # kind: a type annotation
     "Is the value of that type? An int is a float, a bool is not a number."
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any: return True
@@ -40,8 +38,7 @@ def fits(value:Any,
         if not isinstance(value, tuple): return False
         if inner[-1] is ...: return all(fits(v, inner[0]) for v in value)
         return len(value)==len(inner) and all(map(fits, value, inner))
-    if kind is float: return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int: return isinstance(value, int) and not isinstance(value, bool)
+    if kind in (int, float): return isinstance(value, (int, kind)) and not isinstance(value, bool)
     return isinstance(value, kind)
 
 def interval(kind:Any)->str: # '[0, 1)'; '' where the type has none
@@ -49,10 +46,8 @@ def interval(kind:Any)->str: # '[0, 1)'; '' where the type has none
     if get_origin(kind) is Annotated: return next((m for m in kind.__metadata__ if isinstance(m, str)), '')
     return next((x for x in map(interval, get_args(kind)) if x), '')
 
-def out_of_range(value:Any,
-    limits:str, # an interval: '[0, 1)' is 0 or more, and below 1; '': any finite number
-)->str: # 'must be 0 or more and below 1'; '' if it is inside, or no number
-    "The range that a number misses, in words."
+def out_of_range(value:Any, limits:str)->str: # '[0, 1)' -> 'must be 0 or more and below 1'
+    "The range that a number misses, in words; '' if it is inside, or no number. Without limits: any finite."
     if isinstance(value, bool) or not isinstance(value, (int, float)): return ''
     if not math.isfinite(value): return 'is not a finite number'
     if not limits: return ''
@@ -248,9 +243,7 @@ class TrainingVideos:
     label:tuple[int,...] # class ids, -1 for unlabelled
     source:tuple[int,...] # ids of the recordings
 
-def refuse_unfit(recipe:Recipe,
-    videos:TrainingVideos, # that the method would be trained on
-)->None:
+def refuse_unfit(recipe:Recipe, videos:TrainingVideos)->None: # that the method would be trained on
     "Refuse, before anything is computed, what cannot work. `RecipeError`."
     method, unlabelled = recipe.method, [v for v,label in zip(videos.video, videos.label) if label < 0]
     clips = getattr(method, 'clips', None)
@@ -283,63 +276,49 @@ def publish(method:type|None, # the settings of a method; None: recipes alone
     RECIPES.update({r.name: r for r in recipes})
     COTRAININGS.update(cotrainings)
 
-def settings_class(name:str, # a key of METHODS, or 'package.module:Class' of one's own settings
-)->type: # a frozen dataclass
-    "The settings of a method by name; RecipeError if they lack what a run needs of them."
-    if name in METHODS: return METHODS[name]
-    if ':' not in str(name):
-        raise RecipeError(f"there is no method {name!r}; {did_you_mean(name, METHODS)} "
-            "(or one's own settings, as 'package.module:Class')")
-    try: cls = load_object(name, 'the settings of a method')
+def _resolved(name:str, known:Mapping[str,Any], kind:str)->Any: # as of `resolve`
+    try: return resolve(name, known, kind)
     except PluginError as e: raise RecipeError(str(e)) from None
-    if not (isinstance(cls, type) and is_dataclass(cls)
-            and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
-        raise RecipeError(
-            f'{name}: is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
-    for word,meaning in (('name', "what tables call it: name:ClassVar[str] = 'mine'"),
-            ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
-        if not isinstance(vars(cls).get(word), str):
-            raise RecipeError(f'{name}: does not say itself {meaning} '
-                '(what it inherits would train another method)')
-    _refuse_unusable(cls, name)
+
+def settings_class(name:str)->type: # a key of METHODS, or 'package.module:Class' -> a frozen dataclass
+    "The settings of a method by name; RecipeError if they lack what a run needs of them."
+    cls = _resolved(name, METHODS, 'a method')
+    if name not in METHODS: _refuse_unusable(cls, name)
     return cls
 
 def _refuse_unusable(cls:Any, where:str)->None:
     "Refuse settings that could not be told from others, overridden by name, or read back. `RecipeError`."
+    def refuse(why:str)->None: raise RecipeError(f'{where}: {why}')
+    if not (isinstance(cls, type) and is_dataclass(cls)
+            and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
+        refuse('is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
+    for word,meaning in (('name', "what tables call it: name:ClassVar[str] = 'mine'"),
+            ('method', "where its class is: method:ClassVar[str] = 'package.module:Class'")):
+        if not isinstance(vars(cls).get(word), str):
+            refuse(f'does not say itself {meaning} (what it inherits would train another method)')
     if METHODS.get(cls.name, cls) is not cls:
-        raise RecipeError(f'{where}: calls itself {cls.name!r}, as a method of this library does; '
-            'give it a name of its own')
+        refuse(f'calls itself {cls.name!r}, as a method of this library does; give it a name of its own')
     taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(cls):
         if f.name in ('name', 'method'):
-            raise RecipeError(f'{where}: {f.name} is a field, and every run could change it; '
-                f'write {f.name}:ClassVar[str] = …')
-        if f.name in taken:
-            raise RecipeError(f'{where}: its field {f.name!r} is called like one of a recipe; '
-                'call it otherwise')
+            refuse(f'{f.name} is a field, and every run could change it; write {f.name}:ClassVar[str] = …')
+        if f.name in taken: refuse(f'its field {f.name!r} is called like one of a recipe; call it otherwise')
         if f.default is MISSING and f.default_factory is MISSING:
-            raise RecipeError(f'{where}: its field {f.name!r} has no default; give it one')
+            refuse(f'its field {f.name!r} has no default; give it one')
     groups = getattr(cls(), 'clip_groups', {})
     if not (isinstance(groups, Mapping) and all(str(k).isidentifier() and isinstance(g, ClipGroup)
-            for k,g in groups.items())):
-        raise RecipeError(f'{where}: clip_groups={groups!r} is not a dict of name -> ClipGroup')
+            for k,g in groups.items())): refuse(f'clip_groups={groups!r} is not a dict of name -> ClipGroup')
     clips = getattr(cls(), 'clips', None) # of an object: they may follow from its fields
     if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
-        raise RecipeError(f'{where}: clips={clips!r} is not a tuple of names, '
-            "such as clips:ClassVar = ('one', 'two')")
-    try: kept = part_from_dict(cls, json.loads(json.dumps(asdict(checked(cls())))), 'method', where)
+        refuse(f"clips={clips!r} is not a tuple of names, such as clips:ClassVar = ('one', 'two')")
+    try: kept = _part_from_dict(cls, json.loads(json.dumps(asdict(checked(cls())))), 'method', where)
     except (TypeError, NameError): kept = None
-    if kept!=cls():
-        raise RecipeError(f'{where}: its defaults are not the same when they are read back from recipe.json; '
-            'use numbers, words, None and tuples of them')
+    if kept!=cls(): refuse('its defaults are not the same when they are read back from recipe.json; '
+        'use numbers, words, None and tuples of them')
 
-def find(name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'package.module:name' of one's own
-)->Recipe:
+def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or 'package.module:name'
     "The recipe of that name; RecipeError naming the nearest."
-    if name in RECIPES: return RECIPES[name]
-    if ':' not in str(name): raise RecipeError(f'there is no recipe {name!r}; {did_you_mean(name, RECIPES)}')
-    try: recipe = load_object(name, 'a recipe')
-    except PluginError as e: raise RecipeError(str(e)) from None
+    recipe = _resolved(name, RECIPES, 'a recipe')
     if not isinstance(recipe, Recipe):
         raise RecipeError(f'{name}: is a {type(recipe).__name__}, not a Recipe')
     if not re.fullmatch(r'\w[\w.+-]*', recipe.name):
@@ -353,8 +332,7 @@ def find(name:str, # of a published experiment, e.g. 'infonce-toy-rgb'; or 'pack
 def _whole(part:Any)->tuple[str,...]: # names of parts that are exchanged as a whole
     return getattr(part, 'whole', ())
 
-def flat_fields(part:Any, # a recipe, or another dataclass whose parts are dataclasses
-)->dict[str,Any]: # field -> value
+def flat_fields(part:Any)->dict[str,Any]: # a recipe, or another dataclass of dataclasses -> field -> value
     "All fields, those of its parts included, by their own names."
     flat:dict[str,Any] = {}
     for f in fields(part):
@@ -380,22 +358,17 @@ def override(recipe:Part,
         if name not in known:
             raise RecipeError(f'a recipe has no field {name!r}; {did_you_mean(name, known)}')
     def changed(part):
-        inside = {f.name: getattr(part, f.name) for f in fields(part)}
-        whole = _whole(part)
+        inside, whole = {f.name: getattr(part, f.name) for f in fields(part)}, _whole(part)
         return replace(part, **{k: changed(v) if is_dataclass(v) and k not in whole else changes.get(k, v)
             for k,v in inside.items()})
     return checked(changed(new))
 
-def override_known(recipe:Recipe,
-    changes:Mapping[str,Any]|None, # field -> value; None: nothing changes
-)->Recipe: # another recipe
+def override_known(recipe:Recipe, changes:Mapping[str,Any]|None)->Recipe: # field -> value; None: no change
     "The recipe with those of the changes whose field it has."
     known = flat_fields(recipe)
     return override(recipe, **{k: v for k,v in (changes or {}).items() if k in known})
 
-def _exchanged(old:Any, # settings of a method
-    new:Any, # settings of another, or their name
-)->Any:
+def _exchanged(old:Any, new:Any)->Any: # settings of a method; settings of another, or their name
     "The new settings; of a name alone, with the old values of fields that both have from one base class."
     if not isinstance(new, str): return new
     cls = settings_class(new)
@@ -409,10 +382,7 @@ def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)
     return asdict(recipe) | {'method': {'name': name} | asdict(recipe.method)} # type: ignore[call-overload]
 
-def part_from_dict(cls:Any, # a dataclass
-    data:Any, # that is to become one
-    name:str, where:str, # of the part and of the file, for messages
-)->Any:
+def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part and the file, for messages
     "A part of a recipe from plain data; a field that the file lacks takes its default. `RecipeError`."
     if not isinstance(data, dict): raise RecipeError(f'{where}: {name} is not a set of fields')
     if cls is None: # the settings of a method, which the data name
@@ -425,8 +395,8 @@ def part_from_dict(cls:Any, # a dataclass
         if k not in data and f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f'{where}: {name} lacks the field {k!r}')
     def value(k, v):
-        if is_dataclass(kinds[k]): return part_from_dict(kinds[k], v, k, where)
-        if k=='method' and 'learning' in known: return part_from_dict(None, v, k, where)
+        if is_dataclass(kinds[k]): return _part_from_dict(kinds[k], v, k, where)
+        if k=='method' and 'learning' in known: return _part_from_dict(None, v, k, where)
         return tuple(v) if isinstance(v, list) else v
     return cls(**{k: value(k, v) for k,v in data.items()})
 
@@ -434,6 +404,6 @@ def from_dict(data:Any, # from `to_dict`, e.g. read from recipe.json
     where:str='recipe', # the file, for messages
 )->Recipe:
     "A recipe from plain data; RecipeError for missing, unknown or wrong fields."
-    try: return checked(part_from_dict(Recipe, data, 'the recipe', where))
+    try: return checked(_part_from_dict(Recipe, data, 'the recipe', where))
     except RecipeError as e:
         raise RecipeError(str(e) if str(e).startswith(where) else f'{where}: {e}') from None

@@ -9,13 +9,10 @@ __all__ = ['BN', 'STORE_GONE', 'apart', 'rank', 'world_size', 'is_main', 'run_di
            'Heartbeat', 'Stopped', 'start']
 
 # %% ../../nbs/library/distributed.ipynb #3aade2af
-import os, re, sys, tempfile, threading, time, traceback
+import contextvars, datetime, functools, os, re, sys, tempfile, threading, time, traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +25,7 @@ from torch import Tensor, nn
 from ..data.clips import send_to
 
 # %% ../../nbs/library/distributed.ipynb #ac79bb5e
-_apart:ContextVar[bool] = ContextVar('apart', default=False)
+_apart:contextvars.ContextVar[bool] = contextvars.ContextVar('apart', default=False)
 
 @contextmanager
 def apart()->Iterator[None]:
@@ -57,7 +54,7 @@ def _enter(i, f, n, folder, args):
     torch.set_num_threads(1) # a forked child would wait forever for the parent's threads
     try:
         dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n,
-            timeout=timedelta(seconds=60))
+            timeout=datetime.timedelta(seconds=60))
         dist.barrier() # everyone is connected before anyone may fail
         torch.save(f(*args), f'{folder}/{i}.pt')
         dist.barrier() # all wait until the last has its answer
@@ -95,9 +92,8 @@ class _Gather(torch.autograd.Function): # torch's own is deprecated, and the pla
         dist.all_reduce(grad)
         return grad.chunk(world_size())[rank()]
 
-def gather(x:Tensor, # (B, ...) this process's rows; B is the same in all processes
-)->Tensor: # (world_size*B, ...) all rows, in rank order
-    "Concatenate `x` across processes; the gradient of a row is the sum of its gradients in all processes."
+def gather(x:Tensor)->Tensor: # (B, ...) rows here, B the same in all processes -> (world_size*B, ...)
+    "Concatenate rows in rank order; the gradient of a row is the sum of its gradients in all processes."
     return _Gather.apply(x.contiguous()) if world_size()>1 else x
 
 def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of this process; unit length
@@ -111,8 +107,7 @@ def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of thi
     return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
-def groups_here(groups:int|None, # over all processes; None: one in each process
-)->float: # groups in this process: 1 or more, or 1/n where n processes share one
+def groups_here(groups:int|None)->float: # over all processes; None: one in each -> 1/n where n share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
     if groups<1 or groups%world_size() and world_size()%groups:
@@ -147,10 +142,10 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         if groups > 1 and len(x)%groups:
             raise ValueError(f'a batch of {len(x)} clips does not divide into {groups:.0f} BatchNorm groups; '
                 'change batch or groups')
-        one = self.weight if self.affine else x.new_ones(x.shape[1], dtype=torch.float32)
-        zero = self.bias if self.affine else x.new_zeros(x.shape[1], dtype=torch.float32)
+        zero = x.new_zeros(x.shape[1], dtype=torch.float32)
+        scale, shift = (self.weight, self.bias) if self.affine else (zero + 1, zero)
         y, mean, var = _by_group(x, self.weight, self.bias, self.eps, int(groups)) if groups > 1 \
-            else _synchronised(x, one, zero, self.eps, round(1/groups))
+            else _synchronised(x, scale, shift, self.eps, round(1/groups))
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
             # None: torch's cumulative average
@@ -203,7 +198,7 @@ class _Sync(torch.autograd.Function):
 
 def _synchronised(*args): return _Sync.apply(*args)
 
-@cache # all processes come here at the same moment
+@functools.cache # all processes come here at the same moment
 def _peers(n, group): # the n neighbours that share statistics with this process
     return group if n==world_size() else dist.new_subgroups(n)[0]
 
@@ -309,8 +304,7 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
         if 'RANK' in environ:
             return Place(int(environ['RANK']), int(environ['WORLD_SIZE']), int(at('LOCAL_RANK', 0)),
                 environ['MASTER_ADDR'], int(environ['MASTER_PORT']))
-        # a variable of the step, which `srun` sets; those of the job are there in the batch script too, which
-        # is one process
+        # of the step, which `srun` starts; the batch script is one process, and has the variables of the job
         if int(at('SLURM_STEP_NUM_TASKS', 1)) > 1:
             return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']),
                 int(environ['SLURM_LOCALID']),
@@ -369,13 +363,13 @@ class Heartbeat(threading.Thread):
 
     def end(self, why:str='')->NoReturn:
         "End this process with code 2. Nothing is cleaned up: that may wait for a process that is gone."
-        if why:
-            print(f'vssl-nb: {why}; go on from the last checkpoint with --resume', file=sys.stderr,
-                flush=True)
+        if why: _report(f'{why}; go on from the last checkpoint with --resume')
         with suppress(RuntimeError): self.linger()
         os._exit(2)
 
 STORE_GONE = 'the process that keeps the others together is gone'
+
+def _report(why:str)->None: print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
 
 class Stopped(KeyboardInterrupt):
     "A signal ended a training after everything was saved, in all processes alike; `.signal` is its number."
@@ -407,7 +401,7 @@ def start(environ:Mapping[str,str]=os.environ, # of the launcher
             f'({str(e).splitlines()[0][:100]}); is the first process running there?') from e
     if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
     dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank,
-        world_size=place.world_size, timeout=timedelta(minutes=30))
+        world_size=place.world_size, timeout=datetime.timedelta(minutes=30))
     watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world_size, patience)
     watch.start()
     stopped: Stopped|None = None
@@ -422,7 +416,7 @@ def start(environ:Mapping[str,str]=os.environ, # of the launcher
         try: first = watch.fail(why)
         except RuntimeError: watch.end(STORE_GONE)
         if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))):
-            print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
+            _report(why)
         elif first: traceback.print_exc() # not the user's mistake but ours
         watch.end()
     watch.over.set()

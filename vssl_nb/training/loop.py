@@ -6,11 +6,10 @@
 __all__ = ['SHARED_BYTES', 'VOTES', 'RESERVED_LOGS', 'STEP_PARTS', 'OPTIMIZERS', 'TrainError', 'TrainingState', 'never_learned', 'ResumableBatchSampler', 'shared_memory', 'loader', 'Metrics', 'Clock', 'StepResult', 'prefetch', 'steps', 'warmup_cosine', 'LARS', 'make_optimizer', 'parameter_groups', 'fit', 'take_step', 'Batch', 'batch_order', 'next_batch', 'loss_and_logs', 'mean_logs', 'to_device', 'prepare', 'set_lr', 'step_optimizer', 'move_state', 'StepLog', 'RunLog', 'machine_card', 'write_json', 'read_json', 'Checkpointer', 'explain_failures', 'run_folder', 'drive']
 
 # %% ../../nbs/library/loop.ipynb #c918872f
-import math, os, shutil, time, warnings
+import math, os, shutil, textwrap, time, warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -51,14 +50,13 @@ class TrainingState:
             self.step = int(state['step'])
         except (KeyError, RuntimeError, ValueError, TypeError) as e:
             raise CheckpointError('this checkpoint was made by another method or recipe '
-                f'({shorten(str(e), 160)}); resume it with the recipe that made it') from e
+                f'({textwrap.shorten(str(e), 160)}); resume it with the recipe that made it') from e
         return self
 
 def never_learned(run:TrainingState)->TrainError:
     "The error of a training in which no step gave a loss."
     return TrainError(f'{type(run.method).__name__} gave no loss in any of the {run.step} steps, so nothing '
-        f'was '
-        'learned; where a queue has to fill first, train longer or make it smaller')
+        'was learned; where a queue has to fill first, train longer or make it smaller')
 
 def _not_finite(step:int)->TrainError:
     return TrainError(f'the loss stopped being a number at or before step {step}; no checkpoint was made '
@@ -79,12 +77,9 @@ class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
                 f'batch={batch}, accumulate={accumulate} and epochs={epochs} must all be at least 1')
         if batch*accumulate > rows:
             raise TrainError(f'a step of {batch*accumulate} videos (batch={batch}, accumulate={accumulate}) '
-                f'is '
-                f'larger than the {rows} videos there are to train on; lower the batch')
-        if batch % world_size():
-            raise TrainError(f'batch={batch} does not divide over {world_size()} processes; use a multiple '
-                f'of '
-                f'{world_size()}')
+                f'is larger than the {rows} videos there are to train on; lower the batch')
+        if batch % (n := world_size()):
+            raise TrainError(f'batch={batch} does not divide over {n} processes; use a multiple of {n}')
         self.rows, self.batch, self.epochs, self.seed, self.accumulate = rows, batch, epochs, seed, accumulate
         self.per_epoch = rows//(batch*accumulate) # optimizer steps
         self.total = epochs*self.per_epoch # optimizer steps
@@ -215,9 +210,7 @@ class StepResult:
         return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
-def prefetch(batches:Iterable[dict[str,Any]], # raw, from a loader
-    device:torch.device, # target
-)->Iterator[dict[str,Any]]: # the same batches on the device
+def prefetch(batches:Iterable[dict[str,Any]], device:torch.device)->Iterator[dict[str,Any]]: # of a loader
     "Batches on the device; on a GPU the next one is already on its way."
     if device.type!='cuda':
         yield from (to_device(b, device) for b in batches)
@@ -248,10 +241,8 @@ def warmup_cosine(epochs:float, # E, the length of the training
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
     if warmup >= epochs:
         raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
-    def factor(epoch:float)->float:
-        if epoch < warmup: return epoch/warmup
-        return (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2
-    return factor
+    def cosine(epoch:float)->float: return (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2
+    return lambda epoch: epoch/warmup if epoch < warmup else cosine(epoch)
 
 # %% ../../nbs/library/loop.ipynb #34cc4e6a
 class LARS(torch.optim.Optimizer):
@@ -370,18 +361,20 @@ def take_step(run:TrainingState, # advanced in place
     no_sync = getattr(model, 'no_sync', nullcontext)
     order, clock = batch_order(batches), Clock(device)
     epoch, place = divmod(run.step, order.per_epoch)
-    lr = set_lr(run.opt, lr_at(run.step/order.per_epoch))
+    factor = lr_at(run.step/order.per_epoch)
+    for group in run.opt.param_groups: group['lr'] = group.setdefault('initial_lr', group['lr'])*factor
+    lr = run.opt.param_groups[0]['lr']
     method.train() # the caller may have evaluated in between
     losses, reports, clips = list[Tensor](), [], 0
     for part in range(order.accumulate):
-        raw = next_batch(source, batches.dataset, f'step {run.step + 1} of {order.total}')
+        raw = _next_batch(source, batches.dataset, f'step {run.step + 1} of {order.total}')
         clock.mark('data')
         batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
             'progress': run.step/order.total})
         clock.mark('views')
         with no_sync() if part+1 < order.accumulate else nullcontext(): # DDP averages once a step
             with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
-                loss, logs = loss_and_logs(method, model(batch))
+                loss, logs = _loss_and_logs(method, model(batch))
             clock.mark('forward')
             if loss is not None: (loss/order.accumulate).backward()
         clock.mark('backward')
@@ -416,10 +409,7 @@ def batch_order(batches:DataLoader)->ResumableBatchSampler:
     raise TrainError(f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked '
         'for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
 
-def next_batch(source:Iterator[dict[str,Any]], # from `prefetch`
-    data:Any, # the dataset; its `note` counts videos that could not be read
-    when:str, # for messages
-)->dict[str,Any]:
+def _next_batch(source:Iterator[dict[str,Any]], data:Any, when:str)->dict[str,Any]: # data: the dataset
     "The next batch on the device; raises TrainError where there is none, or where it is not one."
     name, raw = type(data).__name__, next(source, None)
     if raw is None: # for a loader, StopIteration means its end
@@ -431,9 +421,7 @@ def next_batch(source:Iterator[dict[str,Any]], # from `prefetch`
     if bad := raw.pop('bad', []): data.note(bad)
     return raw
 
-def loss_and_logs(method:nn.Module, # for messages
-    output:Any, # of its forward
-)->tuple[Tensor|None,Mapping[str,Any]]:
+def _loss_and_logs(method:nn.Module, output:Any)->tuple[Tensor|None,Mapping[str,Any]]: # of its forward
     "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
     name = f'{type(method).__name__}.forward'
     def kind(x): return f'of shape {tuple(x.shape)}' if isinstance(x, Tensor) else f'a {type(x).__name__}'
@@ -466,24 +454,20 @@ def mean_logs(reports:Sequence[Mapping[str,Any]], # the logs of each batch: scal
         return torch.stack([torch.as_tensor(v).reshape(()) for v in values]).float().mean()
     return {k: mean([r[k] for r in reports]) for k in reports[0]}
 
-def to_device(batch:dict[str,Any], # from a loader
-    device:torch.device, # target
-)->dict[str,Any]: # tensors on the device; `augment`, a dict, stays on the CPU, where it is read
-    "Move the tensors of a batch."
+def to_device(batch:dict[str,Any], device:torch.device)->dict[str,Any]: # of a loader
+    "Move the tensors of a batch; `augment`, a dict, stays on the CPU, where it is read."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
 def prepare(run:TrainingState, # method, optimizer state and `finite` are moved in place
     device:torch.device, # where to train
-    channels_last:bool=True, # memory layout of 3-D convolutions; faster, same mathematics
     compile:bool=False, # torch.compile the networks
 )->nn.Module: # what to call with a batch: the method itself, or DDP around it
-    "Put a run where it is to train."
+    "Put a run where it is to train; 3-D convolutions in another memory layout: faster, same mathematics."
     # events and streams belong to the current one
     if device.type=='cuda' and device.index is not None: torch.cuda.set_device(device)
     run.method.to(device)
-    if channels_last:
-        for p in run.method.parameters(): # `to(memory_format=)` would stumble over weights of 2-D layers
-            if p.ndim==5: p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
+    for p in run.method.parameters(): # `to(memory_format=)` would stumble over weights of 2-D layers
+        if p.ndim==5: p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
     move_state(run.opt, device)
     run.finite = run.finite.to(device)
     if compile: compile_parts(run.method, device)
@@ -494,13 +478,6 @@ def prepare(run:TrainingState, # method, optimizer state and `finite` are moved 
         warnings.simplefilter('ignore', FutureWarning)
         return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None,
             broadcast_buffers=False, gradient_as_bucket_view=True)
-
-def set_lr(opt:torch.optim.Optimizer, # whose groups remember their base rate as `initial_lr`
-    factor:float, # of the base rate
-)->float: # the rate of the first group
-    "Set every group's learning rate to `factor` times its base rate."
-    for group in opt.param_groups: group['lr'] = group.setdefault('initial_lr', group['lr'])*factor
-    return opt.param_groups[0]['lr']
 
 def step_optimizer(opt:torch.optim.Optimizer, # with gradients in place
     clip_norm:float=0., # longest gradient; 0: any
@@ -513,9 +490,7 @@ def step_optimizer(opt:torch.optim.Optimizer, # with gradients in place
     opt.zero_grad()
     return norm
 
-def move_state(opt:torch.optim.Optimizer, # changed in place
-    device:torch.device, # where its parameters are
-)->None:
+def move_state(opt:torch.optim.Optimizer, device:torch.device)->None: # changed in place
     "Optimizer state to where the parameters are, in their memory layout."
     for group in opt.param_groups:
         for p in group['params']:
@@ -632,10 +607,8 @@ class RunLog:
         for log in reversed(self.logs): log.__exit__(*error)
 
 # %% ../../nbs/library/run_folder.ipynb #f7d282c2
-def machine_card(machine:Machine,
-    device:torch.device, # that it came to
-)->dict[str,Any]: # plain data for card.json
-    "Versions, device and command of a run that has not begun."
+def machine_card(machine:Machine, device:torch.device)->dict[str,Any]: # that it came to -> for card.json
+    "Versions, device and command of a run that has not begun, as plain data."
     gpu = device.type=='cuda'
     return {
         'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
@@ -647,9 +620,7 @@ def machine_card(machine:Machine,
         'matmul_precision': machine.matmul_precision, 'deterministic': machine.deterministic,
         'command': ' '.join(sys.argv), 'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {}}
 
-def write_json(path, # of the file
-    data:Any, # plain data
-)->Path:
+def write_json(path, data:Any)->Path: # of the file -> the same
     "Write plain data as JSON, whole or not at all."
     text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n'
     return write_whole(path, lambda f: f.write(text.encode()))
@@ -709,9 +680,7 @@ class Checkpointer:
 
 # %% ../../nbs/library/run_folder.ipynb #1daea8d2
 @contextmanager
-def explain_failures(out:Path, # the run folder
-    run:TrainingState,
-)->Iterator[None]:
+def explain_failures(out:Path, run:TrainingState)->Iterator[None]: # out: the run folder
     "One sentence for what can go wrong in the middle of a step; nothing is saved then."
     try: yield
     except torch.OutOfMemoryError as e:
@@ -733,9 +702,7 @@ def run_folder(out)->Iterator[None]: # the run folder; it need not exist
         yield
 
 _locks = set[int]() # a process that decodes must not keep the lock of one that was killed
-def _unlock()->None:
-    for lock in _locks: os.close(lock)
-os.register_at_fork(after_in_child=_unlock)
+os.register_at_fork(after_in_child=lambda: [os.close(lock) for lock in _locks])
 
 def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
     for folder in folders:

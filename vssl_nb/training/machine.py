@@ -72,8 +72,7 @@ def pick_device(
         'start one process per GPU, or use --device cpu')
 
 @contextmanager
-def backend_settings(machine:Machine, # whose cudnn_benchmark, matmul_precision and deterministic count
-)->Iterator[None]:
+def backend_settings(machine:Machine)->Iterator[None]: # cudnn_benchmark, matmul_precision, deterministic
     "Torch's own global switches as the machine has them, inside; afterwards as before."
     cudnn, fixed = torch.backends.cudnn, machine.deterministic
     before = (cudnn.benchmark, cudnn.deterministic, torch.get_float32_matmul_precision(),
@@ -106,10 +105,8 @@ def unless_deserted(kind:type, error:BaseException, trace:Any)->None: # as `sys.
     "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
     if not issubclass(kind, (ConnectionError, EOFError)): sys.__excepthook__(kind, error, trace)
 
-def compile_parts(method:nn.Module, # its networks are compiled in place; names in the state_dict stay
-    device:torch.device, # where it runs
-)->bool: # False where nothing can be compiled
-    "`torch.compile` every part of a method that has parameters; one sentence if this machine cannot."
+def compile_parts(method:nn.Module, device:torch.device)->bool: # False where nothing can be compiled
+    "`torch.compile` all parts with parameters, in place; one sentence if this machine cannot."
     try: torch.compile(torch.sin)(torch.zeros(1, device=device))
     except Exception as e: # whatever is missing, training can go on without it
         print(f'torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); '
