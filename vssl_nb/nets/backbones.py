@@ -32,16 +32,14 @@ def initialise(module:nn.Module, # filled in place; its layers may be uninitiali
     conv:str='kaiming',
 )->nn.Module: # the same module
     "Fill every parameter and buffer from `generator` alone."
-    if conv not in ('kaiming', 'normal', 'truncated'):
+    rules:dict[str,Callable] = dict(normal=partial(nn.init.normal_, std=.01),
+        truncated=partial(nn.init.trunc_normal_, std=.01, a=-.02, b=.02),
+        kaiming=partial(nn.init.kaiming_normal_, mode='fan_out', nonlinearity='relu'))
+    if conv not in rules:
         raise ValueError(f"unknown initialisation {conv!r}: choose 'kaiming', 'normal' or 'truncated'")
     for name,layer in module.named_modules():
         if isinstance(layer, nn.Conv3d):
-            if conv=='normal': nn.init.normal_(layer.weight, std=.01, generator=generator)
-            elif conv=='truncated':
-                nn.init.trunc_normal_(layer.weight, std=.01, a=-.02, b=.02, generator=generator)
-            else:
-                nn.init.kaiming_normal_(layer.weight, mode='fan_out', nonlinearity='relu',
-                    generator=generator)
+            rules[conv](layer.weight, generator=generator)
             if layer.bias is not None: nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.Linear):
             edge = 1/math.sqrt(layer.in_features) # torch's own default for Linear, weight and bias
@@ -54,9 +52,8 @@ def initialise(module:nn.Module, # filled in place; its layers may be uninitiali
                 f'{type(layer).__name__}: give it a rule')
     return module
 
-def in_memory(module:_M, # built on the meta device; changed in place, and no parameter in two places
-)->_M: # the same module, on the CPU; what its memory holds is not defined
-    "Memory for a module that has shapes alone."
+def in_memory(module:_M)->_M: # built on the meta device -> the same, on the CPU; no parameter in two places
+    "Memory for a module that has shapes alone; what it holds is not defined."
     # `Module.to_empty` does this too, but for meta tensors it imports sympy: most of a second
     for layer in module.modules():
         for name,p in list(layer.named_parameters(recurse=False)):
@@ -81,9 +78,7 @@ class Separable(nn.Sequential):
             nn.ReLU(inplace=True))
 
 # %% ../../nbs/library/backbones.ipynb #7b23917a
-def check_clip(x:Tensor, # input of a backbone
-    least:tuple[int,int,int], # (T, H, W) the smallest clip it can work with
-)->None:
+def check_clip(x:Tensor, least:tuple[int,int,int])->None: # (T, H, W) the smallest clip it can work with
     "Refuse, in one sentence, a tensor that is not a batch of clips."
     rule = 'a backbone takes float clips (B, 3, T, H, W)'
     if x.ndim!=5 or x.shape[1]!=3: raise ValueError(f'{rule}, not a tensor of shape {tuple(x.shape)}')
@@ -94,20 +89,16 @@ def check_clip(x:Tensor, # input of a backbone
 
 # %% ../../nbs/library/backbones.ipynb #39303047
 @contextmanager
-def frozen_buffers(block:nn.Module, # any layers: BatchNorm of whatever kind, anything with buffers
-)->Iterator[None]: # inside, `block` works on copies of its buffers
-    "Forget what forward passes write into buffers."
+def frozen_buffers(block:nn.Module)->Iterator[None]: # any layers: BatchNorm, anything with buffers
+    "Forget what forward passes write into buffers: inside, `block` works on copies of them."
     buffers = [(layer, name, x) for layer in block.modules() for name,x in layer.named_buffers(recurse=False)]
-    # not a restore in place: autograd saves running statistics for the backward pass and refuses tensors
-    # changed since
+    # not restored in place: autograd saves running statistics, and refuses tensors changed since
     for layer,name,x in buffers: setattr(layer, name, x.clone())
     try: yield
     finally:
         for layer,name,x in buffers: setattr(layer, name, x)
 
-def checkpointed(block:nn.Module, # without randomness of its own (no dropout)
-    x:Tensor, # its input, the one thing that is kept
-)->Tensor: # block(x)
+def checkpointed(block:nn.Module, x:Tensor)->Tensor: # without dropout; its input, which is kept -> block(x)
     "Apply `block` and compute its activations again in the backward pass; its buffers move once."
     # nothing reads the random state; torch.compile takes no contexts here, and repeats no writes
     if torch.compiler.is_compiling():
@@ -166,13 +157,9 @@ class Cost:
     "The cost of one clip in training."
     params:int # numbers that are learned
     flops:int # of the convolutions and matrix products of one forward pass, 2 per multiply-add
-    # bytes that autograd keeps for the backward pass (float32, parameters and buffers left out, the clip
-    # itself counted)
-    saved:int
+    saved:int # bytes kept for the backward pass (float32; the clip counts, parameters and buffers do not)
 
-def cost(net:nn.Module, # takes a clip (1, 3, T, H, W); not changed
-    clip:tuple[int,int,int], # (T, H, W)
-)->Cost: # of one clip in training
+def cost(net:nn.Module, clip:tuple[int,int,int])->Cost: # of one clip (T, H, W) in training
     "Count on the meta device, where tensors have shapes but no memory: nothing is computed."
     from torch.utils.flop_counter import FlopCounterMode # with Triton: who only reads a file need not wait
     twin = deepcopy(net).to('meta').float().train()
@@ -292,11 +279,7 @@ BACKBONES = dict(
 )
 
 # %% ../../nbs/library/backbones.ipynb #c53ccb06
-def call_factory(name:str, # for messages
-    kind:str, # 'backbone' or 'head'
-    factory:Any, # makes it
-    *args, **kw, # given to the factory
-)->nn.Module: # with `.dim`
+def call_factory(name:str, kind:str, factory:Any, *args, **kw)->nn.Module: # kind: 'backbone' or 'head'
     "Call a factory that may be somebody else's, and check the network that it makes. ValueError."
     try: takes = inspect.signature(factory)
     except (TypeError, ValueError) as e:
@@ -314,9 +297,8 @@ def call_factory(name:str, # for messages
         raise ValueError(f'{kind} {name!r} made a {type(net).__name__}, not an nn.Module')
     if type(getattr(net, 'dim', None)) is not int or net.dim < 1: # type: ignore[operator]
         raise ValueError(f'{kind} {name!r} made a {type(net).__name__} without a whole number `.dim`, the '
-            'length of its output: '
-            'take out a layer of class scores (torchvision\'s r3d_18: net.fc = nn.Identity()) and set it '
-            '(net.dim = 512)')
+            'length of its output: take out a layer of class scores (torchvision\'s r3d_18: net.fc = '
+            'nn.Identity()) and set it (net.dim = 512)')
     return net
 
 def create(name:str, # a key of BACKBONES, or 'package.module:name'
@@ -345,9 +327,7 @@ r3d18 = partial(_torchvision, 'r3d_18') # two blocks a stage, full 3 x 3 x 3 ker
 r2plus1d18 = partial(_torchvision, 'r2plus1d_18') # every kernel in two, first space, then time (the same)
 
 # %% ../../nbs/library/resnets.ipynb #b981c3d1
-def channels_between(dim_in:int, dim_out:int, # channels in and out
-    t:int, k:int, # frames of the kernel, and its side in pixels
-)->int: # M
+def channels_between(dim_in:int, dim_out:int, t:int, k:int)->int: # frames and side of the kernel -> M
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
@@ -449,12 +429,9 @@ class SlowBlock(nn.Module):
         "The input plus F(x)."
         return (self.body(x) + self.shortcut(x)).relu()
 
-def _slow(repeats:tuple[int,...], # blocks of each stage
-    bottleneck:bool, # as of `SlowBlock`
-    stem:tuple[int,int], # frames of its kernel, and its stride in time
-    eps:float=1e-5, momentum:float=.1, # of BatchNorm; TensorFlow: eps 1e-3
-)->BlockNet: # clip (B, 3, T, H, W) -> (B, 2048) with `bottleneck`, else (B, 512)
-    def norm(n:int)->nn.Module: return nn.BatchNorm3d(n, eps=eps, momentum=momentum)
+def _slow(repeats:tuple[int,...], bottleneck:bool, stem:tuple[int,int], eps:float=1e-5)->BlockNet:
+    "(B, 2048) with `bottleneck`, else (B, 512); stem: frames of its kernel, and its stride in time."
+    norm = partial(nn.BatchNorm3d, eps=eps) # TensorFlow: 1e-3
     t,time = stem
     layers = OrderedDict[str,nn.Module](stem=nn.Sequential(
         nn.Conv3d(3, 64, (t,7,7), (time,2,2), (t//2,3,3), bias=False), norm(64), nn.ReLU(inplace=True),

@@ -41,21 +41,18 @@ class GaussianHead(nn.Module):
     @property
     def a(self)->Tensor: return self.log_a.exp() # above 0, wherever the optimizer goes
 
-    # (..., dim_in) features of clips -> (..., 2, dim) float32: mu of length 1, and s = log sigma^2
-    def forward(self, x:Tensor)->Tensor:
-        "Mean and log-variance of each clip, in float32 whatever the autocast."
+    def forward(self, x:Tensor)->Tensor: # (..., dim_in) features of clips -> (..., 2, dim) float32
+        "Mean mu of length 1 and log-variance s of each clip, in float32 whatever the autocast."
         with torch.autocast(x.device.type, enabled=False):
             x = x.float()
             return torch.stack([F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2)
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #5941b947
-def mixture_moments(mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
-)->tuple[Tensor, Tensor]: # (..., D) mean and log-variance of their mixture
-    "One Gaussian with the moments of the mixture (ProViCo, Eq. 3 and appendix A)."
+def mixture_moments(mu:Tensor, s:Tensor)->tuple[Tensor,Tensor]: # (..., N, D) of N clips -> (..., D)
+    "Mean and log-variance of one Gaussian with the moments of the mixture (ProViCo, Eq. 3 and appendix A)."
     return mu.mean(-2), (s.exp().mean(-2) + mu.var(-2, correction=0)).log()
 
-def log_uncertainty(s:Tensor, # (..., D) log-variance
-)->Tensor: # (...) log of the geometric mean of the variance
+def log_uncertainty(s:Tensor)->Tensor: # (..., D) log-variance -> (...) log of the variance's geometric mean
     "The uncertainty of a video as ProViCo measures it, in logs (appendix A)."
     return s.mean(-1)
 
@@ -107,9 +104,7 @@ def kl(squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
     d = s1[:,None] - s2
     return (d.exp() - d + squared*(-s2).exp() + constant)/2
 
-def jensen_shannon(squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
-    constant:float=-1., # as `kl`
-)->Tensor: # (B, M)
+def jensen_shannon(squared:Tensor, s1:Tensor, s2:Tensor, constant:float=-1.)->Tensor: # as `kl` -> (B, M)
     "What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys divergence."
     return (kl(squared, s1, s2, constant) + kl(squared.T, s2, s1, constant).T)/2
 
@@ -126,9 +121,7 @@ def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) 
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
     return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
 
-def _log_mean(x:Tensor, # (B, K, M, K') logits
-    same:Tensor|None, # (B, M) bool
-)->Tensor: # (B, M)
+def _log_mean(x:Tensor, same:Tensor|None)->Tensor: # (B, K, M, K') logits, (B, M) bool -> (B, M)
     "Log of the mean of sigmoid(x) over the pairs of samples of two videos; K of one with itself: k != k'."
     B, K, M, L = x.shape
     x, pairs = F.logsigmoid(x), x.new_full((B, M), K*L)
@@ -146,9 +139,8 @@ def match_log_probabilities(z1:Tensor, # (B, K, D) samples
     far = _sample_distances(z1, z2)
     return _log_mean(b - a*far, same), _log_mean(a*far - b, same)
 
-def match_log_probability(z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float, # as `match_log_probabilities`
-)->Tensor: # (B, M) log p; at least float32
-    "How likely two sets of samples match (Eq. 9): the first of both, at half the price."
+def match_log_probability(z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float)->Tensor: # -> (B, M) log p
+    "How likely two sets of samples match: the first of `match_log_probabilities`, at half the price."
     return _log_mean(b - a*_sample_distances(z1, z2), None)
 
 # %% ../../nbs/library/backbones.ipynb #def80c78

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS_OF_A_KEY', 'BANK_STARTS', 'PAIR_NETWORKS', 'named_clips', 'l2_normalize', 'momentum_copy', 'ema_update',
-           'momentum_at', 'Memory', 'rows_to_write', 'Queue', 'Bank', 'key_order', 'encode_shuffled', 'momentum_keys',
-           'EncoderPair', 'PairMethod']
+           'momentum_at', 'Memory', 'Queue', 'Bank', 'key_order', 'encode_shuffled', 'momentum_keys', 'EncoderPair',
+           'PairMethod']
 
 # %% ../../nbs/lessons/07_memory.ipynb #3f16b81a
 import copy, math
@@ -35,8 +35,7 @@ def named_clips(batch:Mapping[str,Any], # from `Views`
             f'(B, {len(names)}, 3, T, H, W), not {tuple(x.shape)}: sample clips={len(names)}')
     return x.unbind(1)
 
-def l2_normalize(z:Tensor, # (B, D) what a projection returns, any float type
-)->Tensor: # (B, D) float32, unit length
+def l2_normalize(z:Tensor)->Tensor: # (B, D) what a projection returns, any float type -> float32
     "L2-normalise each row, in float32."
     return F.normalize(z.float())
 
@@ -53,9 +52,8 @@ def ema_update(momentum_encoder:nn.Module, # changed in place
     "Move the parameters `1-m` of the way to the encoder's; buffers stay (released code, b2)."
     slow:list[Tensor] = list(momentum_encoder.parameters())
     fast:list[Tensor] = list(encoder.parameters())
-    if [p.shape for p in slow] != [p.shape for p in fast]:
-        raise ValueError('the momentum encoder and the encoder have different parameters: '
-            'make the one with `momentum_copy` of the other')
+    if [p.shape for p in slow] != [p.shape for p in fast]: raise ValueError('the momentum encoder and the '
+        'encoder have different parameters: make the one with `momentum_copy` of the other')
     torch._foreach_lerp_(slow, fast, 1-m) # all tensors at once: one kernel instead of hundreds
 
 # %% ../../nbs/lessons/07_memory.ipynb #614f6d2d
@@ -113,27 +111,22 @@ class Memory(nn.Module):
         self.waiting.clear()
 
 # %% ../../nbs/lessons/07_memory.ipynb #a9ed5fde
-def rows_to_write(memory:Memory,
-    keys:Tensor|Mapping[str,Tensor], # (B, D); of several views by name
-    columns:Mapping[str,Tensor], # label, source, row; -1 where one is not given
-)->dict[str,Tensor]: # buffer -> the rows for it
-    "The rows for every buffer of a memory; ValueError, before anything is written, where they do not fit."
+def _new_rows(memory:Memory, keys:Tensor|Mapping[str,Tensor], columns:Mapping[str,Tensor])->dict[str,Tensor]:
+    "Buffer -> (B, D) or (B,) rows for it; ValueError, before anything is written, where they do not fit."
     if unknown := columns.keys() - {*COLUMNS_OF_A_KEY, 'index'}:
         raise ValueError(f'a key has no {min(unknown)}: give {", ".join(COLUMNS_OF_A_KEY)}')
     views, D = memory.views, memory.keys.shape[1]
     named = keys if isinstance(keys, Mapping) else {views[0]: keys}
-    if set(named)!=set(views):
-        raise ValueError(f'this memory keeps {len(views)} keys in a row ({", ".join(views)}), '
-            f'not {", ".join(named)}: push one of each')
+    if set(named)!=set(views): raise ValueError(f'this memory keeps {len(views)} keys in a row '
+        f'({", ".join(views)}), not {", ".join(named)}: push one of each')
     x = [named[v] for v in views]
+    B = len(x[0])
     for k in x:
         if k.ndim!=2 or k.shape[1]!=D:
             raise ValueError(f'keys have shape {tuple(k.shape)}: this memory takes (B, {D})')
-        if len(k)!=len(x[0]): raise ValueError(f'{len(x[0])} and {len(k)} keys: give as many of each view')
-    B = len(x[0])
-    if B > memory.size:
-        raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: '
-            'make it at least as large as the batch')
+        if len(k)!=B: raise ValueError(f'{B} and {len(k)} keys: give as many of each view')
+    if B > memory.size: raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: make it at '
+        'least as large as the batch')
     rest = {name: columns.get(name, x[0].new_full((B,), -1)) for name in COLUMNS_OF_A_KEY}
     for name,c in rest.items():
         if c.shape!=(B,):
@@ -170,7 +163,7 @@ class Queue(Memory):
         **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given; no index
     )->None:
         "Overwrite the oldest keys; B need not divide the size."
-        new = rows_to_write(self, keys, columns)
+        new = _new_rows(self, keys, columns)
         at = (self.pointer + torch.arange(len(new['label']), device=self.keys.device)) % self.size
         for name,x in new.items(): getattr(self, name)[at] = x.to(getattr(self, name))
         self.pointer.add_(len(at)).remainder_(self.size)
@@ -211,7 +204,7 @@ class Bank(Memory):
         "Move the rows of these videos; of a video that comes twice the last key counts."
         if index is None:
             raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
-        new, names = rows_to_write(self, keys, columns), self.buffers_of_views()
+        new, names = _new_rows(self, keys, columns), self.buffers_of_views()
         for name,x in new.items():
             column = getattr(self, name)
             x = x.to(column)
@@ -252,9 +245,8 @@ class EncoderPair(nn.Module):
         seed:int=0, # of the projection and of the order of the keys
     ):
         super().__init__()
-        if settings.bn=='shuffle' and settings.momentum is None:
-            raise ValueError("bn='shuffle' deals the keys of a momentum encoder to other groups: "
-                "give momentum a number, or use bn='sync'")
+        if settings.bn=='shuffle' and settings.momentum is None: raise ValueError("bn='shuffle' deals the "
+            "keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'")
         self.settings, self.seed = settings, seed
         dim_in:int = getattr(encoder, 'dim')
         projection = make_head(settings.head, dim_in, settings.dim_hidden, settings.dim, seed+1)

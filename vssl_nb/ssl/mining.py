@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
            'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits',
-           'mining_recall', 'share_per_class', 'ClassMiningRecall']
+           'mining_recall', 'ClassMiningRecall']
 
 # %% ../../nbs/lessons/11_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +23,7 @@ from ..data.clips import one_of
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ('positive', 'negative', 'ignored')
 
-def is_same_source(source:Tensor, # (B,) source id of each query; -1 is unknown
-    sources:Tensor, # (N,) of each candidate; -1 is unknown or not filled yet
-)->Tensor: # (B, N) bool
+def is_same_source(source:Tensor, sources:Tensor)->Tensor: # (B,), (N,) ids, -1 unknown -> (B, N) bool
     "Which candidates were cut from the recording of the query, itself included."
     return (source[:,None] == sources) & (source[:,None] >= 0)
 
@@ -35,9 +33,8 @@ def topk_mask(sim:Tensor, # (B, N) similarity in the other view
     excluded:Tensor|None=None, # (B, N) bool: never taken
 )->Tensor: # (B, N) bool
     "The `k` most similar candidates of each query; fewer where fewer are left. `ValueError`."
-    if not 1 <= k <= sim.shape[1]:
-        raise ValueError(f'topk={k} of {sim.shape[1]} candidates: '
-            'take at least 1, and no more than the memory holds')
+    if not 1 <= k <= sim.shape[1]: raise ValueError(f'topk={k} of {sim.shape[1]} candidates: take at least '
+        '1, and no more than the memory holds')
     if excluded is not None: sim = sim.masked_fill(excluded, -torch.inf)
     topk = torch.zeros_like(sim, dtype=torch.bool).scatter_(1, sim.topk(k, 1).indices, True)
     return topk if excluded is None else topk & ~excluded
@@ -81,9 +78,7 @@ def stage_sizes(size:int, # N, candidates in the memory
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
-def largest(sim:Tensor, # (B, N) any floats
-    n:int, # 1 to N
-)->Tensor: # (B, n) long, in no order; of equal ones any
+def largest(sim:Tensor, n:int)->Tensor: # (B, N) any floats, 1 to N -> (B, n) long, in no order
     "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
     N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended one has no numbers
     if not plain or sim.dtype not in (torch.float32, torch.float64):
@@ -96,16 +91,14 @@ def stage_views(order:str, # of CASCADE_ORDERS, or names of views to go through 
 )->tuple[str,...]: # one for each stage
     "Which similarities each stage looks at; raises ValueError where a view is missing."
     if order in CASCADE_ORDERS:
-        if stages > 1 and len(names) < 2:
-            raise ValueError(f'a cascade of {stages} stages looks at two views in turns, '
-                f'and there is only {names[0]!r}: use stages=1')
+        if stages > 1 and len(names) < 2: raise ValueError(f'a cascade of {stages} stages looks at two views '
+            f'in turns, and there is only {names[0]!r}: use stages=1')
         trained = names[min(1, len(names)-1)]
         if order=='released' and f'{trained} query' in names: trained = f'{trained} query'
         turns:tuple[str,...] = (names[0], trained)
     else: turns = tuple(order.split('+'))
-    if missing := [v for v in turns if v not in names]:
-        raise ValueError(f"order={order!r} asks for a view {missing[0]!r}, and there are "
-            f"{', '.join(names)}; or write 'released' or 'paper'")
+    if missing := [v for v in turns if v not in names]: raise ValueError(f"order={order!r} asks for a view "
+        f"{missing[0]!r}, and there are {', '.join(names)}; or write 'released' or 'paper'")
     looks = [turns[i % len(turns)] for i in range(stages)]
     return (*looks[:-1], names[0] if order=='released' else looks[-1])
 
@@ -163,12 +156,10 @@ def make_miner(name:str, # a key of MINERS, or 'package.module:name' of one's ow
     if len(named)!=len(options):
         raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
     try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in named.items()})
-    except TypeError as e:
-        raise ValueError(f'miner {name!r} does not take these options ({e}); '
-            'it is called with k and miner_options') from e
-    if not callable(miner):
-        raise ValueError(f'miner {name!r} made a {type(miner).__name__}, which cannot be called; '
-            'give it __call__(sims, excluded) -> (B, N) bool')
+    except TypeError as e: raise ValueError(f'miner {name!r} does not take these options ({e}); it is called '
+        'with k and miner_options') from e
+    if not callable(miner): raise ValueError(f'miner {name!r} made a {type(miner).__name__}, which cannot be '
+        'called; give it __call__(sims, excluded) -> (B, N) bool')
     return miner
 
 def _number(word:str): # 7, 0.5 or the word itself
@@ -247,11 +238,8 @@ def mining_recall(sim:Tensor, # (B, N) similarity in the other view
     return (known & (labels[first]==label)).sum() / known.sum()
 
 # %% ../../nbs/lessons/11_mining.ipynb #29ab180d
-def share_per_class(label:Tensor, # (N,) class ids of videos, smaller than N; -1 unlabelled
-    group:Tensor, # (N,) which instance each belongs to, smaller than N; -1 unknown
-    hit:Tensor, # (N,) bool: was it mined rightly?
-)->Tensor: # (N,) for each class id the share of its instances with a hit; NaN for ids that no video has
-    "Class mining recall, without waiting for the device."
+def _share_per_class(label:Tensor, group:Tensor, hit:Tensor)->Tensor: # (N,) ids below N, -1 unknown; bool
+    "Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no video has."
     N = len(label) # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
     of = label.new_full((N+1,), -1).scatter(0, group, label)[:-1] # instance -> class
@@ -309,7 +297,7 @@ class ClassMiningRecall(nn.Module):
         one_of(('source', 'video'), unit=unit)
         label = self.label[:-1]
         group = self.source[:-1] if unit=='source' else torch.arange(len(label), device=label.device)
-        return share_per_class(label, group, self.hit[:-1])
+        return _share_per_class(label, group, self.hit[:-1])
 
     def median(self, unit:str='source')->Tensor: # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."

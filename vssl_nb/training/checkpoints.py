@@ -65,14 +65,12 @@ def _on_cpu(x:Any)->Any: # a file names no GPU; a tensor on the CPU stays itself
 def load(path, device:str='cpu')->dict[str,Any]: # written by `save`, and where the tensors go -> the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
     path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a last.pt, or start '
-            'without --resume')
+    if not path.is_file(): raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a '
+        'last.pt, or start without --resume')
     try:
         with zipfile.ZipFile(path) as z: broken = z.testzip()
-    except (zipfile.BadZipFile, OSError) as e:
-        raise CheckpointError(f'{path}: this is not a checkpoint written by vssl_nb ({_first_line(e)}), '
-            'or its end is missing; take an earlier copy') from e
+    except (zipfile.BadZipFile, OSError) as e: raise CheckpointError(f'{path}: this is not a checkpoint '
+        f'written by vssl_nb ({_first_line(e)}), or its end is missing; take an earlier copy') from e
     if broken:
         raise CheckpointError(f'{path}: damaged (checksum of {broken} does not match); take an earlier copy')
     try: state = torch.load(path, map_location=device, weights_only=True)
@@ -127,14 +125,14 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
         f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
     heads = [h[0] for h in about.get('heads', {}).values()]
     foreign = [x for x in (about['backbone'], about.get('view', ''), *heads) if ':' in x]
-    if foreign and not outside:
-        raise CheckpointError(f'{path}: names {foreign[0]!r}, code that is not of this library; '
-            'open its run folder, or pass outside=True if you trust whoever made the file')
+    if foreign and not outside: raise CheckpointError(f'{path}: names {foreign[0]!r}, code that is not of '
+        'this library; open its run folder, or pass outside=True if you trust whoever made the file')
     return state, about
 
 def _filled(net:nn.Module, weights:dict[str,Tensor], path, name:str)->nn.Module: # in eval mode
     try: net.load_state_dict(weights)
-    except RuntimeError as e: raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
+    except RuntimeError as e:
+        raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
     return net.eval()
 
 def read_encoder(path, # written by `export_encoder`

@@ -250,10 +250,9 @@ def refuse_unfit(recipe:Recipe, videos:TrainingVideos)->None: # that the method 
     if clips and len(clips) != recipe.sampling.clips:
         raise RecipeError(f'{method.name} takes {len(clips)} clips of each video ({", ".join(clips)}), '
             f'and clips={recipe.sampling.clips} were asked for; use clips={len(clips)}')
-    if getattr(method, 'needs_labels', False) and unlabelled:
-        raise RecipeError(f'{videos.manifest}: {len(unlabelled)} of {len(videos.video)} training videos have '
-            f'no label, such as {unlabelled[0]}; {method.name} needs them all: '
-            'fill in the column label, or use another method')
+    if getattr(method, 'needs_labels', False) and unlabelled: raise RecipeError(f'{videos.manifest}: '
+        f'{len(unlabelled)} of {len(videos.video)} training videos have no label, such as {unlabelled[0]}; '
+        f'{method.name} needs them all: fill in the column label, or use another method')
     if hasattr(method, 'refuse'): method.refuse(recipe, videos)
 
 @dataclass(frozen=True)
@@ -321,9 +320,8 @@ def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or '
     recipe = _resolved(name, RECIPES, 'a recipe')
     if not isinstance(recipe, Recipe):
         raise RecipeError(f'{name}: is a {type(recipe).__name__}, not a Recipe')
-    if not re.fullmatch(r'\w[\w.+-]*', recipe.name):
-        raise RecipeError(f'{name}: calls itself {recipe.name!r}, which is no name for a folder; '
-            'use letters, digits, - and _')
+    if not re.fullmatch(r'\w[\w.+-]*', recipe.name): raise RecipeError(f'{name}: calls itself '
+        f'{recipe.name!r}, which is no name for a folder; use letters, digits, - and _')
     if RECIPES.get(recipe.name, recipe)!=recipe:
         raise RecipeError(f'{name}: calls itself {recipe.name!r} and differs from the recipe of that name; '
             "give it one of its own, override(…, name='mine')")

@@ -110,9 +110,8 @@ def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of thi
 def groups_here(groups:int|None)->float: # over all processes; None: one in each -> 1/n where n share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
-    if groups<1 or groups%world_size() and world_size()%groups:
-        raise ValueError(f'groups={groups} BatchNorm groups do not divide over {world_size()} processes: use '
-            f'a multiple or a divisor of {world_size()}')
+    if groups<1 or groups%world_size() and world_size()%groups: raise ValueError(f'groups={groups} BatchNorm '
+        f'groups do not divide over {world_size()} processes: use a multiple or a divisor of {world_size()}')
     return groups/world_size()
 
 # %% ../../nbs/library/distributed.ipynb #95fa0ef5
@@ -139,9 +138,8 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         "Normalise; in evaluation by the running statistics, as torch does."
         groups = groups_here(self.groups if self.bn=='split' else 1) if self.training else 1
         if groups==1: return super().forward(x)
-        if groups > 1 and len(x)%groups:
-            raise ValueError(f'a batch of {len(x)} clips does not divide into {groups:.0f} BatchNorm groups; '
-                'change batch or groups')
+        if groups > 1 and len(x)%groups: raise ValueError(f'a batch of {len(x)} clips does not divide into '
+            f'{groups:.0f} BatchNorm groups; change batch or groups')
         zero = x.new_zeros(x.shape[1], dtype=torch.float32)
         scale, shift = (self.weight, self.bias) if self.affine else (zero + 1, zero)
         y, mean, var = _by_group(x, self.weight, self.bias, self.eps, int(groups)) if groups > 1 \
@@ -217,9 +215,8 @@ def group_batchnorm(module:nn.Module, # changed in place
 )->nn.Module: # the same module; a new one if it is a BatchNorm layer itself
     "Let every BatchNorm layer of a network take its statistics as `bn` says; raises ValueError."
     if bn not in BN: raise ValueError(f'bn={bn!r} is unknown: choose {", ".join(BN[:-1])} or {BN[-1]}')
-    if bn=='sync' and groups not in (None, 1):
-        raise ValueError(f"groups={groups} with bn='sync': synchronised BatchNorm is one group; leave groups "
-            "out, or use bn='split'")
+    if bn=='sync' and groups not in (None, 1): raise ValueError(f"groups={groups} with bn='sync': "
+        "synchronised BatchNorm is one group; leave groups out, or use bn='split'")
     groups_here(groups)
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
@@ -244,9 +241,8 @@ def permute_across_ranks(x:Tensor, # (B, ...) this process's rows of the whole b
     order:Tensor,
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
-    if len(order)!=len(x)*world_size():
-        raise ValueError(f'an order of {len(order)} places for {world_size()} x {len(x)} rows: give one '
-            'place per row of the whole batch')
+    if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for '
+        f'{world_size()} x {len(x)} rows: give one place per row of the whole batch')
     if world_size()==1: return x.detach()[send_to(order, x.device)]
     rows = order.view(world_size(), len(x)) # for each process
     holder = rows//len(x)
@@ -310,9 +306,8 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
                 int(environ['SLURM_LOCALID']),
                 at('MASTER_ADDR') or first_host(environ['SLURM_STEP_NODELIST']),
                 int(at('MASTER_PORT') or 20000 + int(environ['SLURM_JOB_ID'])%20000))
-    except (KeyError, ValueError) as e:
-        raise DistributedError(f'the environment of this process is incomplete ({e}): start it with torchrun '
-            'or srun, or unset RANK') from e
+    except (KeyError, ValueError) as e: raise DistributedError('the environment of this process is '
+        f'incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
     return Place()
 
 # %% ../../nbs/library/distributed.ipynb #e1796e9e

@@ -64,9 +64,8 @@ def pick_device(
         if (device.index or 0) < gpus: return device
         raise MachineError(
             f'device={name!r} was asked for, but torch sees {gpus} GPUs here; use --device cpu')
-    if device.index is not None:
-        raise MachineError(f'device={name!r} would put {world_size()} processes on one GPU; '
-            'use --device cuda, which gives each its own')
+    if device.index is not None: raise MachineError(f'device={name!r} would put {world_size()} processes on '
+        'one GPU; use --device cuda, which gives each its own')
     if local < gpus: return torch.device('cuda', local)
     raise MachineError(f'process {local+1} of this machine finds only {gpus} GPUs; '
         'start one process per GPU, or use --device cpu')
@@ -101,7 +100,7 @@ def init_worker(worker:int)->None: # its number; `DataLoader` gives it
     sys.excepthook = unless_deserted
     keep_memory()
 
-def unless_deserted(kind:type, error:BaseException, trace:Any)->None: # as `sys.excepthook` gets them
+def unless_deserted(kind:type[BaseException], error:BaseException, trace:Any)->None: # a `sys.excepthook`
     "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
     if not issubclass(kind, (ConnectionError, EOFError)): sys.__excepthook__(kind, error, trace)
 
@@ -129,9 +128,8 @@ def checkpoint_activations(
 )->None:
     "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
     if hasattr(encoder, 'activation_checkpointing'): encoder.activation_checkpointing = on
-    elif on:
-        raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
-            'activation_checkpointing, so it would keep everything; leave --activation-checkpointing out')
+    elif on: raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
+        'activation_checkpointing, so it would keep everything; leave --activation-checkpointing out')
 
 class StopSignal(threading.Event):
     "Set once a signal has come; `.signal` is the first."
