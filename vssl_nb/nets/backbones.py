@@ -27,8 +27,7 @@ _M = TypeVar('_M', bound=nn.Module)
 
 def initialise(module:nn.Module, # filled in place; its layers may be uninitialised memory
     generator:torch.Generator, # the only source of randomness
-    # 'kaiming' (fan out, ReLU), 'normal' (standard deviation 0.01: released code b1) or 'truncated' (the
-    # same, cut at 0.02: S3D in TensorFlow)
+    # 'kaiming' (fan out, ReLU), 'normal' (0.01: released code b1), 'truncated' (at 0.02: S3D in TensorFlow)
     conv:str='kaiming',
 )->nn.Module: # the same module
     "Fill every parameter and buffer from `generator` alone."
@@ -67,8 +66,7 @@ class Separable(nn.Sequential):
     "A 3-D convolution in two steps: where (1 x k x k), then when (k x 1 x 1)."
     def __init__(self,
         dim_in:int, dim_out:int, # channels in and out
-        stride:tuple[int,int]=(1,1), # of time and of space
-        k:int=3, # side of both kernels
+        stride:tuple[int,int]=(1,1), k:int=3, # of time and of space; side of both kernels
     ):
         time,space = stride
         super().__init__(
@@ -111,9 +109,7 @@ class BlockNet(nn.Module):
     "Layers in a row, then the average over what is left of time and space."
     def __init__(self,
         layers:dict[str,nn.Module], # in their order, under the names that files of weights have
-        # each is recomputed as one by activation checkpointing: names of layers, 'layer1.0' of a part of one,
-        # several with spaces between
-        blocks:tuple[str,...],
+        blocks:tuple[str,...], # recomputed as one by activation checkpointing: 'stem', 'layer1.0', 'conv bn'
         dim:int, # channels of the last layer
         min_clip:tuple[int,int,int], # (T, H, W) of the smallest clip that it takes
     ):
@@ -185,8 +181,7 @@ def pointwise(dim_in:int, dim_out:int, # channels in and out
 
 def spacetime(dim_in:int, dim_out:int, # channels in and out
     norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
-    k:int=3, # side of both kernels
-    stride:tuple[int,int]=(1,1), # of time and of space
+    k:int=3, stride:tuple[int,int]=(1,1), # side of both kernels; of time and of space
 )->nn.Sequential: # `conv1`, `bn1`, `conv2`, `bn2`: the released names (released code b1)
     "`Separable` with names and a choice of normalisation."
     block = OrderedDict(zip(('conv1', 'bn1', 'relu1', 'conv2', 'bn2', 'relu2'),
@@ -209,8 +204,7 @@ class Inception(nn.Module):
     "Four branches, concatenated: 1 x 1 x 1, two separable 3 x 3 x 3, and pooling."
     def __init__(self,
         dim_in:int, # channels in
-        # branch 0; branch 1 before and after its separable part; branch 2 likewise; branch 3
-        widths:tuple[int,int,int,int,int,int],
+        widths:tuple[int,...], # branch 0; 1 before and after its separable part; 2 likewise; 3
         norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
         gating:bool=False, # gate each branch (S3D-G)
     ):
@@ -230,7 +224,7 @@ class Inception(nn.Module):
         return torch.cat(maps, 1)
 
 # widths of `Inception` (GoogLeNet, Szegedy et al. 2015, Table 1)
-INCEPTION_WIDTHS:dict[str,tuple[int,int,int,int,int,int]] = dict(
+INCEPTION_WIDTHS:dict[str,tuple[int,...]] = dict(
     Mixed_3b=(64,96,128,16,32,32), Mixed_3c=(128,128,192,32,96,64),
     Mixed_4b=(192,96,208,16,48,64), Mixed_4c=(160,112,224,24,64,64), Mixed_4d=(128,128,256,24,64,64),
     Mixed_4e=(112,144,288,32,64,64), Mixed_4f=(256,160,320,32,128,128),
@@ -332,8 +326,7 @@ def channels_between(dim_in:int, dim_out:int, t:int, k:int)->int: # frames and s
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
 def full_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), # frames and pixels
-    stride:tuple[int,int]=(1,1), # of time and of space
+    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `temporal_spatial_conv` (released code b11)
     "One kernel over time and space."
     (t,k),(time,space) = kernel,stride
@@ -341,8 +334,7 @@ def full_conv(dim_in:int, dim_out:int, # channels in and out
         (time,space,space), (t//2,k//2,k//2), bias=False)))
 
 def factored_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), # frames and pixels
-    stride:tuple[int,int]=(1,1), # of time and of space
+    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # of time and of space
 )->nn.Sequential: # `spatial_conv`, `bn`, `temporal_conv`
     "First where, then when, with BatchNorm and ReLU between."
     (t,k),(time,space) = kernel,stride

@@ -178,9 +178,7 @@ class Projection(nn.Module):
 HEADS:dict[str,Callable[...,nn.Module]] = {'projection': Projection,
     'mlp': partial(Projection, batchnorm=True), 'gaussian': GaussianHead}
 
-def make_head(
-    # a key of HEADS, or 'package.module:name' of a factory (dim_in, dim_hidden, dim, seed) -> nn.Module
-    name:str,
+def make_head(name:str, # a key of HEADS, or 'package.module:name' of a factory that takes what follows
     dim_in:int, # D of the backbone
     dim_hidden:int|None=None, # of the hidden layer; None: as the head thinks best
     dim:int=128, # of the space the loss compares in

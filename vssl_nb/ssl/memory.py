@@ -175,10 +175,7 @@ class Bank(Memory):
     "A key of every training video with its label, source and row; used like a `Queue`."
     valid:Tensor
     def __init__(self,
-        dim:int, # D of a key
-        size:int, # training videos
-        seed:int=0, # of the random keys it starts with
-        views:tuple[str,...]=('keys',), # each row keeps a key of the same video in every one of these views
+        dim:int, size:int, seed:int=0, views:tuple[str,...]=('keys',), # as `Memory`; size: training videos
         momentum:float=.5, # of a row, 0 .. 1: 0 replaces it by the new key (Wu et al. 2018: 0.5)
         start:str='sphere', # of BANK_STARTS: random unit vectors, or 'uniform' in a cube (IIC, b11)
     ):
@@ -214,8 +211,7 @@ class Bank(Memory):
 
 # %% ../../nbs/lessons/07_memory.ipynb #695df2f4
 def key_order(n:int, # keys of the whole batch, over all processes
-    seed:int, step:int, # the same in all processes
-    part:int=0, # number of the batch within the step, with gradient accumulation
+    seed:int, step:int, part:int=0, # the same in all processes; part: number of the batch within the step
 )->Tensor: # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
     return torch.from_numpy(stream('groups', seed, step, part).permutation(n))

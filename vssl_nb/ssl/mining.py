@@ -10,7 +10,7 @@ __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_sa
 # %% ../../nbs/lessons/11_mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,8 +64,7 @@ def stage_sizes(size:int, # N, candidates in the memory
     stages:int, # of the cascade, at least 1
     ratio:float, # r, share that a stage keeps, between 0 and 1
     k:int, # what the last stage takes
-    # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
-    of:Literal['memory','previous']='memory',
+    of:str='memory', # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
 )->tuple[int,...]: # candidates that are left after each stage; the last is k
     "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
     sizes = [size]

@@ -102,10 +102,8 @@ class Sampling(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Augment(Settings):
     "What happens to the pixels of a clip: `data.clips.draw`."
-    # a name of `data.clips.AUGMENTATIONS`, or 'package.module:name'; the rest are its options
-    augmentation:str='standard'
-    # which clips change colour: each, or those that the released controller chooses
-    colour:Literal['all','released']='all'
+    augmentation:str='standard' # of `data.clips.AUGMENTATIONS`, or 'package.module:name'; the rest: options
+    colour:Literal['all','released']='all' # which clips change it: each, or as the released controller does
     area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']] # share of the frame that a crop keeps
     aspect:tuple[Positive,Positive] # width / height of a crop
     crop:Literal['torchvision','released'] # how a crop that does not fit is handled
@@ -139,8 +137,7 @@ class Learning(Settings):
     accumulate:Count=1 # batches of one optimizer step
     epochs:Count # passes over the training videos
     cycles:Count=1 # times the schedule of the learning rate is gone through, in equal parts of the epochs
-    # of the learning rate; 'plateau' waits for a validation loss, which only fine-tuning measures
-    schedule:Literal['steps','cosine','plateau']
+    schedule:Literal['steps','cosine','plateau'] # 'plateau': of a validation loss, which only fine-tuning has
     drops:tuple[NonNegative,...]=() # 'steps': epochs at which the rate is multiplied by gamma
     gamma:Annotated[float, '(0, 1]']=.1 # 'steps': the factor of each drop
     warmup:NonNegative=0. # 'cosine': epochs of linear climb
@@ -163,10 +160,8 @@ class PairSettings(Settings):
     dim:Count=128 # of the space the loss compares in (CoCLR: 128)
     head:str='projection' # that makes the projection: a name of `nets.heads.HEADS`, or 'package.module:name'
     momentum:Share|None=.999 # of the key encoder (CoCLR: 0.999); none: one network for both
-    # of the momentum: 'fixed' (released CoCLR) or 'cosine', up to 1: `ssl.memory.momentum_at`
-    momentum_schedule:Literal['fixed','cosine']='fixed'
-    # whose statistics BatchNorm takes ('shuffle': MoCo): `training.distributed.group_batchnorm`
-    bn:Literal['shuffle','sync','split']='sync'
+    momentum_schedule:Literal['fixed','cosine']='fixed' # 'cosine': up to 1, `ssl.memory.momentum_at`
+    bn:Literal['shuffle','sync','split']='sync' # whose statistics: `training.distributed.group_batchnorm`
     groups:Count|None=None # BatchNorm groups over all processes; none: one in each process
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,14 +174,10 @@ class Recipe(Settings):
     view:str # of the encoder: a name of `data.views.VIEWS`, or 'package.module:name'
     residual:Literal['plain','rescaled','wrapped']='plain' # which residual, where that is the view
     residual_scale:Positive=.1 # a plain residual is divided by this
-    # where that is the view: read from the manifest's `flow`, or solved on the GPU
-    flow:Literal['stored','live']='stored'
-    # mirrored flow: does u change its sign? `data.views.Views`
-    flow_flip:Literal['negate','released']='negate'
-    # are the colours of flow pictures changed as those of a clip?
-    flow_colour:Literal['released','none']='none'
-    # of rgb and flow: ImageNet's mean and spread of each channel, or left in 0 .. 1
-    normalisation:Literal['imagenet','none']='imagenet'
+    flow:Literal['stored','live']='stored' # where that is the view: of the manifest, or solved on the GPU
+    flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change sign? `data.views.Views`
+    flow_colour:Literal['released','none']='none' # are colours of flow pictures changed as those of a clip?
+    normalisation:Literal['imagenet','none']='imagenet' # ImageNet's mean and spread, or 0 .. 1; rgb and flow
     backbone:str # a name that `nets.backbones.create` knows, or 'package.module:name'
     size:Count # side of the clips, pixels
     sampling:Sampling
@@ -195,8 +186,7 @@ class Recipe(Settings):
     learning:Learning
     test_clips:Count # evenly spread clips per video when the encoder is measured
     seed:Index=0 # of weights, order, clips and pixels
-    # where numbers were chosen for one folder and one machine: why each is what it is
-    reasons:tuple[str,...]=()
+    reasons:tuple[str,...]=() # of numbers that were chosen for one folder and machine: why each is what it is
 
     @property
     def clip(self)->dict[str,Any]: # length, stride, size and pad: frames, frames, pixels, 'first' or 'loop'

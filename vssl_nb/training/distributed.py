@@ -237,8 +237,7 @@ def average_running(module:nn.Module)->None: # its split BatchNorm layers are ch
 
 # %% ../../nbs/library/distributed.ipynb #d4724bc3
 def permute_across_ranks(x:Tensor, # (B, ...) this process's rows of the whole batch
-    # (world_size*B,) on the CPU: which row of the whole batch goes to each place; the same in all processes
-    order:Tensor,
+    order:Tensor, # (world_size*B,) on the CPU: which row goes to each place; the same in all processes
 )->Tensor: # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
     if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for '

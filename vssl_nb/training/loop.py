@@ -135,9 +135,7 @@ STEP_PARTS = ('data', 'views', 'forward', 'backward', 'update')
 
 class Metrics:
     "The numbers of one step on their way to the CPU."
-    def __init__(self,
-        named:Mapping[str,Tensor|float], # scalars of any type; the last one is a tensor on the device
-    ):
+    def __init__(self, named:Mapping[str,Tensor|float]): # scalars; the last is a tensor on the device
         self.names, self.arrived = list(named), None
         device = getattr([*named.values()][-1], 'device')
         # a Python number is written on the device; a copy would make the CPU wait
@@ -201,8 +199,8 @@ class StepResult:
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
         numbers = self.numbers.read()
         if numbers.pop('finite')!=1: raise _not_finite(self.step)
-        time = {'step': self.step, 'epoch': self.epoch, 'lr': self.lr}
-        return time | {k: v for k,v in numbers.items() if k not in VOTES}
+        return {'step': self.step, 'epoch': self.epoch, 'lr': self.lr} | {
+            k: v for k,v in numbers.items() if k not in VOTES}
 
     def votes(self)->set[str]: # of VOTES; the same in all processes
         "The votes of all processes when this step began; they came with its numbers, without an exchange."
@@ -228,10 +226,8 @@ def prefetch(batches:Iterable[dict[str,Any]], device:torch.device)->Iterator[dic
         yield here
 
 # %% ../../nbs/library/loop.ipynb #36cc82f6
-def steps(drops:Sequence[float], # epochs at which the rate is multiplied by `gamma`
-    gamma:float=0.1, # the factor of each drop
-)->Callable[[float],float]: # epoch -> factor of the base rate
-    "Piecewise constant: the released CoCLR schedule."
+def steps(drops:Sequence[float], gamma:float=0.1)->Callable[[float],float]: # epoch -> factor of the rate
+    "Piecewise constant, times `gamma` at each of these epochs: the released CoCLR schedule."
     return lambda epoch: gamma**sum(epoch >= d for d in drops)
 
 def warmup_cosine(epochs:float, # E, the length of the training
@@ -441,8 +437,7 @@ def _loss_and_logs(method:nn.Module, output:Any)->tuple[Tensor|None,Mapping[str,
             f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
     return loss, logs
 
-def mean_logs(reports:Sequence[Mapping[str,Any]], # the logs of each batch: scalars
-)->dict[str,Tensor|float]: # the logs of the step
+def mean_logs(reports:Sequence[Mapping[str,Any]])->dict[str,Tensor|float]: # scalars of each batch
     "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
     for k in {k for r in reports for k in r}:
         if any(k not in r for r in reports): raise TrainError(f'the log {k!r} is there for some batches of a '
@@ -452,7 +447,7 @@ def mean_logs(reports:Sequence[Mapping[str,Any]], # the logs of each batch: scal
         return torch.stack([torch.as_tensor(v).reshape(()) for v in values]).float().mean()
     return {k: mean([r[k] for r in reports]) for k in reports[0]}
 
-def to_device(batch:dict[str,Any], device:torch.device)->dict[str,Any]: # of a loader
+def to_device(batch:dict[str,Any], device:torch.device)->dict[str,Any]:
     "Move the tensors of a batch; `augment`, a dict, stays on the CPU, where it is read."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
@@ -477,10 +472,8 @@ def prepare(run:TrainingState, # method, optimizer state and `finite` are moved 
         return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None,
             broadcast_buffers=False, gradient_as_bucket_view=True)
 
-def step_optimizer(opt:torch.optim.Optimizer, # with gradients in place
-    clip_norm:float=0., # longest gradient; 0: any
-)->Tensor: # L2 norm over all gradients, before clipping
-    "Step, clear the gradients, and report how large they were."
+def step_optimizer(opt:torch.optim.Optimizer, clip_norm:float=0.)->Tensor: # longest gradient; 0: any
+    "Step, clear the gradients, and report how large they were: their L2 norm, before clipping."
     learn = [p for group in opt.param_groups for p in group['params'] if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in learn])
     if clip_norm: torch.nn.utils.clip_grads_with_norm_(learn, clip_norm, norm)
@@ -621,9 +614,7 @@ def write_json(path, data:Any)->Path: # of the file -> the same
     text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n'
     return write_whole(path, lambda f: f.write(text.encode()))
 
-def read_json(path, # of a file in a run folder
-    folder:str, # what its folder should be, for the message: 'a run', ...
-)->Any:
+def read_json(path, folder:str)->Any: # of a file, and what its folder is in the message: 'a run', ...
     "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
     path = Path(path)
     try: return json.loads(path.read_text(encoding='utf-8'))
@@ -650,9 +641,7 @@ class Checkpointer:
 
     def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
 
-    def agreed(self,
-        **votes:bool, # by names of VOTES, of this process, now
-    )->set[str]: # of VOTES; the same in all processes
+    def agreed(self, **votes:bool)->set[str]: # of this process, now -> of VOTES, the same in all processes
         "Votes to act on: alone those of this process, else those of all, from two steps ago."
         if world_size()==1: return {k for k,v in votes.items() if v}
         self.run.votes = {k: v and not self.run.votes.get(k) for k,v in votes.items()} # and waits

@@ -24,11 +24,9 @@ class Machine:
     device:str='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'
     dtype:str='float32' # of the forward pass in training, a key of DTYPES; 'bfloat16' runs under autocast
     workers:int=0 # processes that decode, for each process that computes; 0: that process itself
-    # MiB of decoded videos that each process may keep; a VideoCache keeps them from call to call
-    cache:int|VideoCache=0
+    cache:int|VideoCache=0 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
     compile:bool=False # torch.compile the networks that train
-    # compute activations twice instead of keeping them: less memory, more time
-    activation_checkpointing:bool=False
+    activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:float=5. # between two checkpoints
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
