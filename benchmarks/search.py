@@ -2,11 +2,9 @@
 
 Folders of so many files hold an index of made-up features (the files themselves are empty: only their names,
 sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
-a span of time, which are encoded by an untrained network, once as new ones and once as questions that were
-asked before; and further ones, typed into a command that is running (`--more`). Between them, as baselines
-in the same run: the start of Python with PyTorch alone; the search alone beside scikit-learn's brute force on
-the same features, checked to give the same answer; and, with `--before`, the same commands of an earlier
-version (a checkout of it). Last, where the time of a new query goes, part by part, in one process.
+a span of time, which are encoded by an untrained network. Between them, as baselines in the same run: the
+start of Python with PyTorch alone; the search alone beside scikit-learn's brute force on the same features,
+checked to give the same answer; and, with `--before`, the same commands of an earlier version (a checkout of it). Last, where the time of a new query goes, part by part, in one process.
 
     git worktree add /tmp/before 553e70c
     python benchmarks/search.py --before /tmp/before --out results/search-cpu.json
@@ -78,22 +76,6 @@ def timed(command, version=None):
     return time.perf_counter() - begin, cpu() - before, done.stdout
 
 
-def typed(command, queries):
-    "Seconds of each answer of one running command, from the question to the last line of its table."
-    took = []
-    with subprocess.Popen([*command, '--more'], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE) as p:
-        for query in queries:
-            begin = time.perf_counter()
-            p.stdin.write(f'{query}\n')
-            p.stdin.flush()
-            lines = [p.stdout.readline() for _ in range(11)]
-            took.append(time.perf_counter() - begin)
-            assert lines[0].strip()==query and lines[-1].split()[0]=='10', lines
-        p.stdin.close()
-    return took[1:] # the first waits for the start
-
-
 PARTS = """
 import sys, time
 laps, since = {}, time.process_time()
@@ -127,28 +109,22 @@ print(json.dumps(laps))
 
 
 def parts(root, query, rounds):
-    found = []
-    for _ in range(rounds):
-        os.utime(query)
-        found.append(json.loads(timed([sys.executable, '-c', PARTS, str(query), str(root)])[2]))
+    command = [sys.executable, '-c', PARTS, str(query), str(root)]
+    found = [json.loads(timed(command)[2]) for _ in range(rounds)]
     return {name: statistics.median(f[name] for f in found) for name in found[0]}
 
 
 def commands(root, query):
     inside, here = str(root/'000'/'clip 000000.mp4'), ['--data', str(root)]
-    whole, span = [*VSSL, str(query), *here], [*VSSL, f'{query}@0.1-0.4', *here]
     return {'start of Python': [sys.executable, '-c', 'pass'],
         'start of Python and PyTorch': [sys.executable, '-c', 'import torch'],
         'a file of the folder': [*VSSL, inside, *here],
         'the same, without a look at the folder': [*VSSL, inside, *here, '--no-update'],
-        OUTSIDE[0]: whole, 'the same, asked before': whole,
-        OUTSIDE[1]: span, 'the same span, asked before': span}
+        OUTSIDE[0]: [*VSSL, str(query), *here], OUTSIDE[1]: [*VSSL, f'{query}@0.1-0.4', *here]}
 
 
 def run(took, used, name, command, version=None):
-    "One round of one command, as if its question was new where it says so."
-    query = command[4].rpartition('@')[0] or command[4] if name.startswith(OUTSIDE) else None
-    if query: os.utime(query) # another time of change is another file
+    "One round of one command."
     seconds, of_cpu, said = timed(command, version)
     took.setdefault(name, []).append(seconds)
     used.setdefault(name, []).append(of_cpu)
@@ -167,8 +143,6 @@ def measure(n, a, place, encoder, query):
             if a.before and name in ('a file of the folder', *OUTSIDE):
                 run(took, used, f'{name}, {a.name_before}', command, a.before)
             run(took, used, name, command)
-    spans = [f'{query}@0.1-0.{i%4 + 4}' for i in range(a.rounds + 1)]
-    took['a further one, typed (--more)'] = typed([*VSSL, '--data', str(root)], spans)
     took |= alone(index, a.rounds)
     shares = parts(root, query, a.rounds)
     size = sum(f.stat().st_size for f in index.folder.rglob('*') if f.is_file())

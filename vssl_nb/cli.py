@@ -1,20 +1,7 @@
 "`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
 
-import argparse
-import ast
-import contextlib
-import gc
-import inspect
-import io
-import json
-import multiprocessing
-import os
-import re
-import signal
-import sys
-import threading
-import time
-import tokenize
+import argparse, ast, contextlib, gc, inspect, io, json, multiprocessing
+import os, re, signal, sys, threading, time
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
@@ -24,21 +11,21 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
-from .methods.recipes import override, to_dict
+from .methods.recipes import override, refuse_unfit, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_run, expect_writable, path_missing
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
 
-def word(
-    metavar:str, # its name in help
-    default:Any=MISSING, # without one it must be given
-)->Any: # a field of a command
-    "A field that is given as a word, without the name of an option."
+class Command:
+    "What a command line asks for; every class below this one becomes a dataclass."
+    def __init_subclass__(cls): dataclass(kw_only=True)(cls)
+
+def word(metavar:str, default:Any=MISSING)->Any: # its name in help; without a default it must be given
+    "A field of a command that is given as a word, without the name of an option."
     return field(default=default, metadata={'word': metavar})
 
-@dataclass(kw_only=True)
-class Toy:
+class Toy(Command):
     "Write synthetic action videos (class = motion) and their manifest."
     out:Path = word('OUT') # folder to write to
     size:Literal['tiny','demo','full']='demo' # 64 or 960 small videos, or thousands of 128 px
@@ -55,8 +42,7 @@ class Toy:
         print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
             self.workers))
 
-@dataclass(kw_only=True)
-class MakeManifest:
+class MakeManifest(Command):
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
     folder:Path = word('FOLDER') # folder of class folders, or of unlabelled videos
     split:float|None=None # share of the videos to keep for testing (split 1), cut by source; none: no split
@@ -72,8 +58,7 @@ class MakeManifest:
             if r.status not in ('ok', GONE): print(f'unreadable: {r.video}: {r.status}', file=sys.stderr)
         print(done)
 
-@dataclass(kw_only=True)
-class Flow:
+class Flow(Command):
     "Compute and store the optical flow of every video of a manifest; again does what is missing."
     data:Path = word('DATA') # manifest.csv, or the folder that holds it
     # tvl1-opencv: what made the released flow; dis: quick and rough
@@ -96,8 +81,7 @@ class Flow:
             self.manifest, self.compile).run()
         if done.written or is_first(): print(done)
 
-@dataclass(kw_only=True)
-class Recipes:
+class Recipes(Command):
     "List the recipes, or show one with all its numbers."
     name:str = word('[RECIPE]', '') # which; none lists all
 
@@ -105,8 +89,7 @@ class Recipes:
         if self.name: print(json.dumps(to_dict(find(self.name)), indent=1))
         else: print('\n'.join(f'{n:{max(map(len, RECIPES))}}  {r.about}' for n,r in RECIPES.items()))
 
-@dataclass(kw_only=True)
-class DryRunCommand:
+class DryRunCommand(Command):
     "Take the first steps of a training, at full size, on a GPU that is not there."
     recipe_name:str = word('RECIPE') # a name that `vssl-nb recipes` lists, or package.module:name
     finetune:str|None=None # a preset of finetune: its training of the recipe's backbone instead
@@ -133,25 +116,19 @@ def print_forecast(recipe:Recipe, *options, **named)->None: # of `runs.budget.fo
 
 TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
-def is_first(
-    of:str='RANK', of_slurm:str='SLURM_PROCID', # LOCAL_RANK and SLURM_LOCALID: among those of its machine
-)->bool:
+def is_first(local:bool=False)->bool: # among the processes of its machine, not among all
     "Is this the process that prints? Known before PyTorch is imported."
-    env = os.environ
-    if all(k in env for k in TORCHRUN[:2]): return env.get(of, '0')=='0'
-    return env.get(of_slurm, '0')=='0' # a RANK alone is left over from something else
+    # a RANK alone is left over from something else
+    rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN[:2]} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
+    return os.environ.get(rank[local], '0')=='0'
 
 def is_released(path:str|Path)->bool:
     "Is this a file as CoCLR, CPR and IIC give them out? By its name, before PyTorch is imported."
     path = Path(path)
     return path.is_file() and path.suffix in ('.tar', '.pth', '.pt') and path.name!='last.pt'
 
-def check_paths(
-    data=None, run=None, # a manifest, a run folder; None: not needed
-    out=None, folder=None, # a file, a folder to be written
-    together:bool=False, # may the command run in several processes?
-)->None:
-    "Raise PathError or Mistake where a path is wrong, before PyTorch is imported."
+def check_paths(data=None, run=None, out=None, folder=None, together:bool=False)->None:
+    "A manifest, a run, a file or folder to be written, `together` by processes; PathError or Mistake."
     if together and 'RANK' in os.environ and (lacks := [k for k in TORCHRUN if k not in os.environ]):
         raise Mistake(f'the environment has RANK={os.environ["RANK"]} and no {lacks[0]}: something that has '
             'ended left it there (unset RANK), or a launcher other than torchrun and srun is at work')
@@ -165,22 +142,19 @@ def print_table(rows, *lines)->None:
     from .papers.report import sheet, summary
     print(sheet(summary(rows), 'text'), *lines, sep='\n')
 
-def changes(
-    words:Sequence[str], # such as epochs=5
-)->dict[str,Any]: # name -> value
+def changes(words:Sequence[str])->dict[str,Any]: # words such as epochs=5; name -> value
     "The fields that `--set` names; Mistake where a word is no assignment."
     values:dict[str,Any] = {}
+    constants = {'true': True, 'false': False, 'null': None, 'none': None}
     for text in words:
         name, equals, value = text.partition('=')
         if not equals or not name: raise Mistake(f'--set {text}: is not name=value, such as epochs=5')
-        constants = {'true': True, 'false': False, 'null': None, 'none': None}
         try: read = constants[value.lower()] if value.lower() in constants else ast.literal_eval(value)
         except (ValueError, SyntaxError): read = value # a word
         values[name.replace('-', '_')] = tuple(read) if isinstance(read, list) else read
     return values
 
-@dataclass(kw_only=True)
-class MachineOptions:
+class MachineOptions(Command):
     "How a training is computed; the same options for every command that trains."
     device:str='auto' # auto, cpu, cuda or cuda:1
     dtype:Literal['float32','bfloat16']='float32' # of the forward pass
@@ -198,8 +172,8 @@ class MachineOptions:
     def machine(self):
         "As one object."
         from .training.machine import Machine
-        options = {f: getattr(self, f) for f in MachineOptions.__dataclass_fields__ if f!='dry_run'}
-        return Machine(progress=not options.pop('quiet'), **options)
+        names = MachineOptions.__annotations__.keys() - {'quiet', 'dry_run'}
+        return Machine(progress=not self.quiet, **{name: getattr(self, name) for name in names})
 
     def print_budget(self, recipe, videos:int)->None:
         "Print what a step will take; nothing of it stops a training."
@@ -212,8 +186,7 @@ class MachineOptions:
         except Exception as e: text = f'the memory of a step could not be computed ({type(e).__name__}: {e})'
         print(text, file=sys.stderr)
 
-@dataclass(kw_only=True)
-class ReadingOptions:
+class ReadingOptions(Command):
     "How videos are read and encoded; the same options for every command that measures."
     device:str='auto' # auto, cpu or cuda
     workers:int=2 # processes that decode
@@ -223,18 +196,15 @@ class ReadingOptions:
         from .training.machine import Machine
         return Machine(self.device, workers=self.workers, **options)
 
-@dataclass(kw_only=True)
 class EncodingOptions(ReadingOptions):
     batch:int=64 # clips that go through the encoder together, at most
     dtype:Literal['float32','bfloat16']='float32' # of the encoder; bfloat16 is told in the table
 
-@dataclass(kw_only=True)
 class RunOptions(ReadingOptions):
     folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
 
 BEGAN = time.monotonic() # nearly when this process began: PyTorch is not there yet
-@dataclass(kw_only=True)
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
     recipe_name:str = word('RECIPE') # a name that `vssl-nb recipes` lists, or package.module:name
@@ -259,20 +229,31 @@ class Pretrain(MachineOptions):
         own = self.recipe_name==OWN_VIDEOS
         if self.minutes is not None and not own: raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a '
             f'time; of {self.recipe_name} give --epochs')
-        if self.dry_run: return try_pretraining(self, out)
+        if self.dry_run: return self.forecast(out) if is_first() else None
         options = dict(init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
             machine=self.machine())
-        if own:
-            if os.environ.get('WORLD_SIZE', '1')!='1':
-                raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
-            from .runs.own import learn_own_videos
-            verdict = learn_own_videos(self.recipe, self.data, out, 20 if self.minutes is None else
-                self.minutes, self.given, self.resume, began=BEGAN, **options)
-            if verdict: print(out, verdict, sep='\n')
+        if not own:
+            from .runs.pretraining import pretrain
+            run = pretrain(self.recipe, self.data, out, self.resume, accepted=self.print_budget, **options)
+            if is_first(): print(run)
             return
-        from .runs.pretraining import pretrain
-        run = pretrain(self.recipe, self.data, out, self.resume, accepted=self.print_budget, **options)
-        if is_first(): print(run)
+        if os.environ.get('WORLD_SIZE', '1')!='1': raise Mistake(f'{OWN_VIDEOS}: start it without torchrun')
+        from .runs.own import learn_own_videos
+        verdict = learn_own_videos(self.recipe, self.data, out, 20 if self.minutes is None else self.minutes,
+            self.given, self.resume, began=BEGAN, **options)
+        if verdict: print(out, verdict, sep='\n')
+
+    def forecast(self, out:Path)->None:
+        "Print what it will do and take."
+        recipe, manifest = self.recipe, manifest_there(self.data)
+        from .runs.pretraining import earlier_run
+        if not self.resume:
+            earlier_run(out, False) # refuses to mix two runs
+            if self.recipe_name==OWN_VIDEOS:
+                from .runs.own import fit_recipe
+                recipe = fit_recipe(recipe, manifest, self.machine(), self.minutes or 20, self.given, BEGAN)
+                print(*recipe.reasons, sep='\n')
+        try_recipe(self, recipe, manifest)
 
 def manifest_there(data:Path)->Any: # the `manifest.Manifest`
     "Open a manifest and make none; Mistake."
@@ -284,7 +265,6 @@ def manifest_there(data:Path)->Any: # the `manifest.Manifest`
 
 def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
     "Print what training a recipe on a manifest will do and take."
-    from .methods.recipes import refuse_unfit
     from .runs.parts import training_videos
     from .runs.pretraining import views_ready
     refuse_unfit(recipe, training_videos(recipe, manifest))
@@ -292,21 +272,6 @@ def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
     print_forecast(recipe, options.dtype, options.activation_checkpointing,
         len(manifest.select('train', recipe.split)), manifest, options.machine())
 
-def try_pretraining(options:Pretrain, out:Path)->None:
-    "Print what `pretrain` will do and take."
-    if not is_first(): return
-    recipe, manifest = options.recipe, manifest_there(options.data)
-    from .runs.pretraining import earlier_run
-    if not options.resume:
-        earlier_run(Path(out), False) # refuses to mix two runs
-        if options.recipe_name==OWN_VIDEOS:
-            from .runs.own import fit_recipe
-            minutes = options.minutes or 20
-            recipe = fit_recipe(recipe, manifest, options.machine(), minutes, options.given, BEGAN)
-            print(*recipe.reasons, sep='\n')
-    try_recipe(options, recipe, manifest)
-
-@dataclass(kw_only=True)
 class Retrieve(EncodingOptions):
     "Measure an encoder: is a test video's nearest training video of its class?"
     # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder; or a
@@ -380,11 +345,10 @@ class Retrieve(EncodingOptions):
         options |= dict(name=self.name, protocol=self.protocol)
         return evaluation.measure_encoder(self.source, self.data, view=self.view or '', **options)
 
-@dataclass(kw_only=True)
 class Extract(RunOptions, EncodingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
-    out:Path|None=None # also write them with the names of the videos: .npz, .csv or .parquet
+    out:Path|None=None # also write them with the names of the videos: .npz or .csv
 
     def run(self):
         check_paths(self.data, self.folder, folder=self.folder, together=True)
@@ -410,7 +374,6 @@ class Extract(RunOptions, EncodingOptions):
                 print(write_video_features(out, [r.video for r in rows], [r.label for r in rows],
                     features.x.numpy()))
 
-@dataclass(kw_only=True)
 class Search(ReadingOptions):
     "Find the videos of a folder that are most like a video; the first time, and for new files, encode them."
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
@@ -419,7 +382,6 @@ class Search(ReadingOptions):
     encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:int=10 # how many videos to show for each query
-    more:bool=False # then answer what is typed or piped, a query a line
     out:tuple[Path,...]=() # also write the answers: .csv, .json, or .html (a page that plays)
     keep_self:bool=False # a query that lies in the folder may find itself
     update:bool=True # look for new, changed and vanished videos first
@@ -436,37 +398,16 @@ class Search(ReadingOptions):
             **options)
         if made or gone: print(f'{index}; {made} encoded, {gone} gone', file=sys.stderr)
         queries = [search.parse_query(q, self.data, index.videos) for q in self.queries]
-        hits:list[Any] = []
-        if queries:
-            x = search.query_features(index, queries, encoder, **options)
-            hits = search.find_nearest(index, queries, x, self.k, self.keep_self)
-            print(search.as_text(queries, hits))
-            for path in self.out: print(search.write_answers(path, index, queries, hits))
-        elif not self.more: return print(index, folder, sep='\n')
-        if not self.more: return
-        for answer in search.answer_lines(typed_lines(), index, encoder, self.k, self.keep_self, **options):
-            if isinstance(answer, ValueError):
-                print(f'vssl-nb: {answer}', file=sys.stderr)
-                continue
-            queries.append(answer[0])
-            hits.append(answer[1])
-            print(search.as_text(queries[-1:], hits[-1:]), flush=True)
-            for path in self.out: search.write_answers(path, index, queries, hits) # all queries so far
-
-def typed_lines()->Iterator[str]:
-    "The lines of standard input; on a terminal each after a prompt."
-    while True:
-        if sys.stdin.isatty():
-            print('a file, or file@from-to; Ctrl-D ends: ', end='', file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line: return
-        yield line
+        if not queries: return print(index, folder, sep='\n')
+        x = search.query_features(index, queries, encoder, **options)
+        hits = search.find_nearest(index, queries, x, self.k, self.keep_self)
+        print(search.as_text(queries, hits))
+        for path in self.out: print(search.write_answers(path, index, queries, hits))
 
 def how_to_predict(folder:Path)->str: # of a run
     "The file of a classifier, and the command that uses it."
     return f"{folder/'classifier.safetensors'}\nask it: vssl-nb predict {folder} VIDEO"
 
-@dataclass(kw_only=True)
 class ProbeCommand(RunOptions, EncodingOptions):
     "A linear classifier on the frozen features of a run."
     preset:str='clean_probe' # clean_probe or coclr_probe
@@ -484,7 +425,6 @@ class ProbeCommand(RunOptions, EncodingOptions):
         print(evaluation.PROBES[self.preset])
         print_table(rows, self.folder/'results.json', how_to_predict(self.folder))
 
-@dataclass(kw_only=True)
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
     source:str = word('RUN') # run folder; or the name of a recipe, whose backbone starts from scratch
@@ -502,7 +442,7 @@ class Finetune(MachineOptions):
             raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
         check_paths(self.data, path if path.is_dir() else None, folder=self.out, together=True)
-        if self.dry_run: return try_finetuning(self)
+        if self.dry_run: return self.forecast() if is_first() else None
         from .runs.finetuning import finetune
         row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed,
             changes(self.set), self.resume, self.machine())
@@ -510,18 +450,15 @@ class Finetune(MachineOptions):
         home = path.parent if path.is_dir() else Path('runs')
         print_table([row], how_to_predict(self.out or home/row['run']))
 
-def try_finetuning(options:Finetune)->None:
-    "Print what `finetune` will do and take."
-    if not is_first(): return
-    if options.data: manifest_there(options.data)
-    from .runs.finetuning import networks_of, starting_point
-    t, training = starting_point(options.source, options.preset, options.data, options.split,
-        changes(options.set))
-    networks_of(t, training) # refuses a run without a Gaussian head
-    print_forecast(replace(training.recipe(t.recipe), name=training.name), options.dtype,
-        options.activation_checkpointing, training.learned(len(t.manifest.select('train', t.split))))
+    def forecast(self)->None:
+        "Print what it will do and take."
+        if self.data: manifest_there(self.data)
+        from .runs.finetuning import networks_of, starting_point
+        t, training = starting_point(self.source, self.preset, self.data, self.split, changes(self.set))
+        networks_of(t, training) # refuses a run without a Gaussian head
+        print_forecast(replace(training.recipe(t.recipe), name=training.name), self.dtype,
+            self.activation_checkpointing, training.learned(len(t.manifest.select('train', t.split))))
 
-@dataclass(kw_only=True)
 class Predict(ReadingOptions):
     "Ask a classifier about videos: probabilities per class."
     source:Path = word('RUN') # folder of a run that was fine-tuned or probed, or a classifier.safetensors
@@ -561,7 +498,6 @@ class Predict(ReadingOptions):
             print(f'unreadable: {names[i]}: {reason}', file=sys.stderr)
         if self.out: print(classify.write_predictions(self.out, predicted, names))
 
-@dataclass(kw_only=True)
 class Cotrain(MachineOptions):
     "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
     name:str = field(metadata={'word': 'NAME', 'about': f'one of {", ".join(COTRAININGS)}'})
@@ -592,7 +528,6 @@ class Cotrain(MachineOptions):
         elif is_first(): print(f'{out}: trained; nothing was measured, because not all test videos of '
             f'{self.data} have a label')
 
-@dataclass(kw_only=True)
 class Mine(RunOptions):
     "Say what a finished run would mine, with any miner, and how much of it is right."
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
@@ -619,8 +554,7 @@ class Mine(RunOptions):
             table(rows, 'text', columns), sep='\n')
         if self.out: print(write_json(self.out, [asdict(q) for q in qualities]))
 
-@dataclass(kw_only=True)
-class Convert:
+class Convert(Command):
     "Turn a run into a released file, a released file into a run, or either into an encoder to share."
     source:Path = word('IN') # run folder or released file
     out:Path = word('OUT') # FILE.tar or .pth: released layout; FILE.safetensors: an encoder; else a folder
@@ -650,7 +584,6 @@ class Convert:
             contents = str(load_released(self.source, self.view))
         print(*filter(None, [contents]), self.out, sep='\n')
 
-@dataclass(kw_only=True)
 class VerdictCommand(RunOptions):
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
     videos:int=128 # training videos to look at, at most
@@ -664,7 +597,6 @@ class VerdictCommand(RunOptions):
         print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds),
             self.folder/'verdict.txt', sep='\n')
 
-@dataclass(kw_only=True)
 class UncertaintyCommand(ReadingOptions):
     "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."
     folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
@@ -692,8 +624,7 @@ class UncertaintyCommand(ReadingOptions):
         for video,reason in lost.items(): print(f'unreadable: {video}: {reason}', file=sys.stderr)
         if self.out: print(gaussian.write_ranking(self.out, ranked, lost))
 
-@dataclass(kw_only=True)
-class Claims:
+class Claims(Command):
     "Print which claims of the papers were tested with this library, and which hold."
     paper:str|None=None # only those of one text, such as CPR
     ledger:Path|None=None # .json file; none: results/claims.json of the clone
@@ -710,7 +641,6 @@ class Claims:
         ledger = self.ledger or published.LEDGER
         print(text(ledger, numbers), published.ledger_count(ledger), sep='\n\n')
 
-@dataclass(kw_only=True)
 class Reproduce(MachineOptions):
     "A row of a paper's table: train what it needs, measure it, and set it beside the paper."
     name:str = word('[TABLE]', '') # paper:table or paper:table:row, such as cpr:table1:s=3; none lists them
@@ -736,8 +666,7 @@ class Reproduce(MachineOptions):
         print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set),
             self.size, self.dry_run))
 
-@dataclass(kw_only=True)
-class Report:
+class Report(Command):
     "Collect the results of runs into a table beside the published numbers, and a self-contained page."
     folder:Path = word('FOLDER') # a run folder, or a folder of run folders
     form:Literal['text','markdown','html','csv','latex']='text' # of the printed table
@@ -754,8 +683,7 @@ class Report:
         if rows: print(sheet(summary(rows), self.form))
         print(path)
 
-@dataclass(kw_only=True)
-class Demo:
+class Demo(Command):
     "Write toy videos, co-train two views, retrieve, and print one table: what `make demo` does."
     out:Path=Path('runs/demo') # where everything goes
     seed:int=0 # of videos, weights and order
@@ -765,13 +693,11 @@ class Demo:
         from .papers.reproduce import demo
         demo(self.out, seed=self.seed)
 
-COMMANDS: dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow,
+COMMANDS:dict[str,Any] = {'demo': Demo, 'toy': Toy, 'manifest': MakeManifest, 'flow': Flow,
     'recipes': Recipes, 'dry-run': DryRunCommand, 'pretrain': Pretrain, 'cotrain': Cotrain,
-    'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand,
-    'finetune': Finetune, 'predict': Predict,
-    'convert': Convert,
-    'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims, 'reproduce': Reproduce,
-    'verdict': VerdictCommand, 'report': Report}
+    'extract': Extract, 'search': Search, 'retrieve': Retrieve, 'probe': ProbeCommand, 'finetune': Finetune,
+    'predict': Predict, 'convert': Convert, 'mine': Mine, 'uncertainty': UncertaintyCommand, 'claims': Claims,
+    'reproduce': Reproduce, 'verdict': VerdictCommand, 'report': Report}
 
 class Option(NamedTuple):
     "A field of a command, or of a recipe, as one gives it."
@@ -781,40 +707,27 @@ class Option(NamedTuple):
     word:str # its name in help where it stands without the name of an option, else ''
     alias:str # another name, else ''
 
-@cache
-def comments(
-    cls:type, # a dataclass
-)->dict[str,str]: # field -> text
-    "The comments behind the fields of a dataclass and its bases, or above them."
-    notes:dict[str,str] = {}
-    for base in reversed([c for c in cls.__mro__ if is_dataclass(c)]):
-        source = inspect.getsource(base)
-        texts = {t.start[0]: t for t in tokenize.generate_tokens(io.StringIO(source).readline)
-            if t.type==tokenize.COMMENT} # by line
-        for node in ast.parse(source).body[0].body: # type: ignore[attr-defined]
-            if not isinstance(node, ast.AnnAssign): continue
-            first = node.lineno
-            while first - 1 in texts and texts[first - 1].line.lstrip().startswith('#'): first -= 1
-            lines = [texts[n] for n in (*range(first, node.lineno), node.end_lineno) if n in texts]
-            notes[ast.unparse(node.target)] = ' '.join(t.string[1:].strip() for t in lines)
-    return notes
+# comments above a field, its name, the comment behind it
+FIELD = re.compile(r'((?:^ {4}#.*\n)*)^ {4}(\w+):[^#\n]*(?:#(.*))?', re.MULTILINE)
 
-def options_of(
-    part:Any, # a dataclass, or an object of one, whose values are the defaults
-)->dict[str,Option]: # by field
-    "The fields of a command, or of one part of a recipe."
+@cache
+def comments(cls:type)->dict[str,str]: # of a dataclass and its bases: field -> text
+    "The comments behind the fields, or above them."
+    sources = [inspect.getsource(c) for c in reversed(cls.__mro__) if is_dataclass(c)]
+    return {name: ' '.join([*re.findall('# *(.*)', above), behind.strip()]).strip()
+        for source in sources for above, name, behind in FIELD.findall(source)}
+
+def options_of(part:Any)->dict[str,Option]: # a dataclass, or an object of one: its values are the defaults
+    "The fields of a command, or of one part of a recipe, by their names."
     cls = part if isinstance(part, type) else type(part)
     kinds, notes = get_type_hints(cls), comments(cls)
     own = [f for f in fields(cls) if f.init and not is_dataclass(getattr(part, f.name, kinds[f.name]))]
     return {f.name: Option(kinds[f.name], getattr(part, f.name, f.default), f.metadata.get('about',
-        notes[f.name]), f.metadata.get('word', ''), f.metadata.get('alias', '')) for f in own}
+        notes.get(f.name, '')), f.metadata.get('word', ''), f.metadata.get('alias', '')) for f in own}
 
-def recipe_parts(
-    recipe:Recipe,
-)->dict[str,Any]: # a name in help -> the recipe, or a part of it
+def recipe_parts(recipe:Recipe)->dict[str,Any]: # a name in help -> the recipe, or a part of it
     "Everything whose fields are options of `pretrain`."
-    parts = {f.name: getattr(recipe, f.name) for f in fields(recipe)}
-    return {'recipe': recipe} | {name: part for name,part in parts.items() if is_dataclass(part)}
+    return {'recipe': recipe} | {name: part for name,part in vars(recipe).items() if is_dataclass(part)}
 
 NAMES = {int: ('N', 'a whole number'), float: ('X', 'a number'), str: ('WORD', 'a word'),
     Path: ('PATH', 'a path'), NoneType: ('None', 'None')} # in help, in messages
@@ -825,18 +738,14 @@ def alternatives(kind:Any)->tuple: # the types of a union, `None` last; of anoth
 def many_of(kind:Any)->tuple: # (float, float) of a tuple of two, (int, ...) of any number; () of no tuple
     return get_args(kind) if get_origin(kind) is tuple else ()
 
-def metavar(kind:Any)->str:
-    "A type in help: N, X|None, {adam,sgd}."
+def metavar(kind:Any)->str: # a type in help: N, X|None, {adam,sgd}
     return '|'.join('{' + ','.join(map(str, get_args(k))) + '}' if get_origin(k) is Literal else NAMES[k][0]
         for k in alternatives(kind))
 
-def value_of(
-    text:str,
-    kind:Any, # a type annotation
-)->Any:
-    "A word of the command line as a value of that type; ArgumentTypeError."
-    literals = [k for k in alternatives(kind) if get_origin(k) is Literal]
-    choices = {str(value): value for k in literals for value in get_args(k)}
+def value_of(text:str, kind:Any)->Any: # of that type annotation
+    "A word of the command line as a value; ArgumentTypeError."
+    literals = [value for k in alternatives(kind) if get_origin(k) is Literal for value in get_args(k)]
+    choices = {str(value): value for value in literals}
     if NoneType in alternatives(kind): choices['None'] = None
     if text in choices: return choices[text]
     plain = [k for k in alternatives(kind) if k in NAMES]
@@ -848,10 +757,7 @@ def value_of(
 
 def dashed(name:str)->str: return name.replace('_', '-')
 
-def make_parser(
-    command:str,
-    parts:dict[str,Any], # a name in help -> a dataclass or an object of one
-)->argparse.ArgumentParser:
+def make_parser(command:str, parts:dict[str,Any])->argparse.ArgumentParser: # parts as of `recipe_parts`
     "A parser that takes the options, and leaves the words between them."
     kind = COMMANDS[command]
     words = [o.word for o in options_of(kind).values() if o.word]
@@ -874,11 +780,8 @@ def make_parser(
                 help=f'{o.about} ({default})'.replace('%', '%%'), **typed)
     return made
 
-def split_words(
-    command:str, parts:dict[str,Any], # as of `make_parser`
-    args:Sequence[str],
-)->tuple[dict[str,Any],list[str]]: # field -> value of the options that were given; the words between them
-    "Options and words; Mistake where an option has a wrong value or none."
+def split_words(command:str, parts:dict[str,Any], args:Sequence[str])->tuple[dict[str,Any],list[str]]:
+    "Field -> value of the options that were given, and the words between them; Mistake."
     names = [a.partition('=') if a.startswith('--') else ('', '', a) for a in args]
     plain = [dashed(name) + equals + value for name,equals,value in names] # --save_minutes will do
     try: given, rest = make_parser(command, parts).parse_known_args(plain)
@@ -890,24 +793,19 @@ def split_words(
         kind = kinds.get(name[2:].replace('-', '_'), bool)
         lacks = 'takes no value' if kind is bool else 'has no value behind it'
         raise Mistake(f'{name}: {f"takes {len(many_of(kind))} values" if many_of(kind) else lacks}') from None
-    values = {n: tuple(v) if isinstance(v, list) else v for n,v in vars(given).items()}
-    return values, rest
+    return {n: tuple(v) if isinstance(v, list) else v for n,v in vars(given).items()}, rest
 
-def parse(
-    command:str, # a key of COMMANDS
-    args:Sequence[str], # what follows it
-)->Any: # an object of the command
+def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follows it -> an object of it
     "The command with its options filled in; Mistake, or RecipeError for a field of a recipe."
     kind, recipe, options = COMMANDS[command], None, options_of(COMMANDS[command])
     end = args.index('--') if '--' in args else len(args)
-    args, behind = args[:end], args[end + 1:] # what stands behind -- is no option
     try:
-        if command=='pretrain': recipe = default_recipe(args)
+        if command=='pretrain': recipe = default_recipe(args[:end])
         parts = {'options': kind} | (recipe_parts(recipe) if recipe else {})
-        values, words = split_words(command, parts, args)
+        values, words = split_words(command, parts, args[:end])
         if strange := next((w for w in words if w.startswith('--')), None):
             raise Mistake(unknown_option(command, strange))
-        words = [*words, *behind]
+        words += args[end + 1:] # what stands behind -- is no option
         for name, o in options.items():
             if not o.word or not words: continue
             if many := many_of(o.kind): values[name], words = tuple(many[0](w) for w in words), []
@@ -925,29 +823,26 @@ def parse(
         made.recipe = override(recipe, **{n: values[n] for n in made.given})
     return made
 
-def all_parts()->dict[str,Any]: # as of `make_parser`
-    "Everything whose fields may be options of `pretrain`, whatever the recipe."
-    return METHODS | recipe_parts(find('infonce-toy-rgb')) | {'options': Pretrain}
+def all_parts(command:str)->dict[str,Any]: # as of `recipe_parts`
+    "Everything whose fields may be options of a command; of `pretrain`, whatever the recipe."
+    of_recipes = METHODS | recipe_parts(find('infonce-toy-rgb')) if command=='pretrain' else {}
+    return of_recipes | {'options': COMMANDS[command]}
 
-def default_recipe(
-    args:Sequence[str], # of `pretrain`
-)->Recipe: # whose numbers are the defaults
+def default_recipe(args:Sequence[str])->Recipe: # of `pretrain`; the numbers of the recipe are the defaults
     "The recipe that the arguments name, wherever it stands among them, with the method that they name."
-    values, rest = split_words('pretrain', all_parts(), args)
+    values, rest = split_words('pretrain', all_parts('pretrain'), args)
     words = [w for w in rest if not w.startswith('-')]
     recipe = find(next((w for w in words if w in RECIPES or ':' in w), [*words, 'infonce-toy-rgb'][0]))
     if 'method' in values: recipe = override(recipe, method=values['method'])
-    settings = recipe.method
-    if taken := [f for f in vars(settings) if f in Pretrain.__dataclass_fields__]:
-        raise Mistake(f'the settings of {settings.name} have a field {taken[0]!r}, '
+    if taken := [f for f in vars(recipe.method) if f in get_type_hints(Pretrain)]:
+        raise Mistake(f'the settings of {recipe.method.name} have a field {taken[0]!r}, '
             'which is an option of pretrain; call it otherwise')
     return recipe
 
 def unknown_option(command:str, option:str)->str: # '--epoch' or '--epoch=3'
     "A sentence about an option that does not exist."
     name = option.split('=')[0][2:]
-    parts = all_parts() if command=='pretrain' else {'options': COMMANDS[command]}
-    known = {dashed(n): o for part in parts.values() for n,o in options_of(part).items()}
+    known = {dashed(n): o for part in all_parts(command).values() for n,o in options_of(part).items()}
     if name not in known: return f'{option} is not an option of {command}; {did_you_mean(name, known)}'
     if not known[name].word: return f'--{name} is a setting of another method'
     return f'--{name}: is given without its name, as in vssl-nb {command} {known[name].word}'
@@ -1040,8 +935,7 @@ def main(
         if os.environ.get('VSSL_DEBUG'): raise
         # what is wrong with the arguments is wrong in all processes; of what goes wrong later,
         # `distributed.start` lets one process tell
-        first = is_first('LOCAL_RANK', 'SLURM_LOCALID') if isinstance(e, PathError) else is_first()
-        if first or not isinstance(e, (Mistake, RecipeError, PathError)):
+        if is_first(local=isinstance(e, PathError)) or not isinstance(e, (Mistake, RecipeError, PathError)):
             print(f'vssl-nb: {e}', file=sys.stderr)
         else: # a launcher ends all processes when one has ended, and the first may not have printed yet
             with contextlib.suppress(KeyboardInterrupt): time.sleep(10)

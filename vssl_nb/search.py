@@ -1,24 +1,12 @@
 "Search by example: the videos of a folder that are most like a video, by an index of their features."
 
-import filecmp
-import hashlib
-import html
-import importlib
-import itertools
-import json
-import os
-import re
-import shlex
-import tempfile
-import time
+import hashlib, html, itertools, json, os, re, tempfile, time
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -73,19 +61,18 @@ def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder,
     fault = 'is a file' if folder.exists() else 'there is no such folder'
     if not folder.is_dir():
         raise SearchError(f'{folder}: {fault}; name the folder that holds the videos with --data')
-    files,todo,seen = dict[str,Stamp](),[''],set()
-    while todo:
-        where = todo.pop()
-        if (real := os.path.realpath(folder/where)) in seen: continue # a link that leads in a circle
+    files,seen = dict[str,Stamp](),set()
+    def stop(e): raise SearchError(f'{e.filename}: cannot be read ({e.strerror})')
+    def visible(name): return name[0]!='.' and name==name.encode('utf-8', 'replace').decode()
+    for where,folders,names in os.walk(folder, followlinks=True, onerror=stop):
+        real,inside = os.path.realpath(where),Path(where).relative_to(folder)
+        # a link that leads in a circle, or pictures of motion that `vssl-nb flow` made
+        if real in seen or 'flow.json' in names: folders[:],names = [],[]
+        folders[:] = filter(visible, folders)
         seen.add(real)
-        try: entries = list(os.scandir(folder/where))
-        except OSError as e: raise SearchError(f'{folder/where}: cannot be read ({e.strerror})') from None
-        if any(f.name=='flow.json' for f in entries): continue # pictures of motion, made by `vssl-nb flow`
-        for f in entries:
-            odd = not f.name.isascii() and f.name != f.name.encode('utf-8', 'replace').decode()
-            if odd or f.name[0]=='.': continue
-            if f.is_dir(): todo.append(f'{where}{f.name}/')
-            elif f.name.lower().endswith(VIDEO_SUFFIXES): files[where+f.name] = _stamp(f.path)
+        for name in filter(visible, names):
+            if name.lower().endswith(VIDEO_SUFFIXES):
+                files[(inside/name).as_posix()] = _stamp(f'{where}/{name}')
     if not files: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
     return dict(sorted(files.items()))
 
@@ -300,8 +287,7 @@ def choose_index(
 
 # -- queries
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     "A video, or a span of one, whose like is searched for."
     text:str # as it was given
     path:Path # the file
@@ -344,47 +330,11 @@ def query_features(
     batch:int=64, **machine, # as in `update_index`
 )->np.ndarray: # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
-    x = list(_known_features(index, queries))
-    if new := [i for i,known in enumerate(x) if known is None]:
-        encoded = _encode_queries(index, [queries[i] for i in new], encoder, batch, machine)
-        for i,made in zip(new, encoded):
-            _keep_feature(index, queries[i], made)
-            x[i] = made
-    return np.stack(x) # type: ignore[arg-type]
-
-def _known_features(index:SearchIndex, queries:Sequence[Query])->Iterator[np.ndarray|None]: # (D,)
-    "The feature of each query that was encoded before: as a video of the folder, its copy or a query."
-    at,of_size = {n: i for i,n in enumerate(index.videos)},defaultdict[int,list[str]](list)
-    for n,(size,_) in index.videos.items(): of_size[size].append(n)
-    def is_copy(q, n):
-        with suppress(OSError): return index.videos[n]==_stamp(index.root/n) and filecmp.cmp(q.path,
-            index.root/n, shallow=False)
-        return False
-    for q in queries:
-        stamp = _stamp(q.path)
-        if q.span: name = None
-        elif index.videos.get(q.name)==stamp: name = q.name
-        else: name = next((n for n in of_size[stamp[0]] if stamp[0] > 0 and is_copy(q, n)), None)
-        yield _kept_feature(index, q) if name is None else index.x[at[name]]
-
-KEPT_QUERIES = 256 # queries from outside whose features are kept beside the index, the latest ones
-
-def _query_file(index:SearchIndex, q:Query)->Path:
-    key = json.dumps([str(q.path.resolve()), *_stamp(q.path), q.span, index.key, index.code])
-    return index.folder/'queries'/f'{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy'
-
-def _kept_feature(index:SearchIndex, q:Query)->np.ndarray|None: # (D,); None: none, or a damaged one
-    with suppress(OSError, ValueError, EOFError):
-        x = np.load(_query_file(index, q))
-        if x.shape==index.mean.shape and np.isfinite(x).all(): return x
-    return None
-
-def _keep_feature(index:SearchIndex, q:Query, x:np.ndarray)->None: # (D,)
-    from .training.checkpoints import CheckpointError
-    with suppress(OSError, CheckpointError): # an index that may not be written answers as well
-        file = _write(_query_file(index, q), lambda f: np.save(f, x))
-        files = sorted(file.parent.glob('*.npy'), key=lambda p: p.stat().st_mtime_ns)
-        for old in files[:-KEPT_QUERIES]: old.unlink(missing_ok=True)
+    at = {n: i for i,n in enumerate(index.videos)}
+    known = [not q.span and index.videos.get(q.name)==_stamp(q.path) for q in queries]
+    new = [q for q,old in zip(queries, known) if not old]
+    encoded = iter(_encode_queries(index, new, encoder, batch, machine) if new else ())
+    return np.stack([index.x[at[q.name]] if old else next(encoded) for q,old in zip(queries, known)])
 
 def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, machine:dict
     )->list[np.ndarray]: # (D,) each
@@ -410,8 +360,7 @@ def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile,
 
 # -- answers
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     "One of the nearest videos."
     video:str # its name in the folder
     rank:int # 1 is the nearest
@@ -435,26 +384,6 @@ def find_nearest(
             hits.append([Hit(names[j], n, float(row[j])) for n,j in enumerate(best, 1)])
     return hits
 
-def _unquoted(text:str)->str: # what a terminal makes of a file that is dropped on it
-    try: words = shlex.split(text)
-    except ValueError: return text
-    return words[0] if len(words)==1 else text
-
-def answer_lines(
-    lines:Iterable[str], # queries, one a line
-    index:SearchIndex, encoder:EncoderFile,
-    k:int=10, keep_self:bool=False, # as in `find_nearest`
-    batch:int=64, **machine, # as in `update_index`
-)->Iterator[tuple[Query,list[Hit]]|SearchError]: # an answer, or what is wrong with the query
-    "Answer one query after another; the network is read once, and the index stays as it is."
-    encoder.network # at the start, not when the first query comes
-    for text in filter(None, map(str.strip, lines)):
-        try:
-            q = parse_query(text if Path(text).exists() else _unquoted(text), index.root, index.videos)
-            x = query_features(index, [q], encoder, batch, **machine)
-            yield q,find_nearest(index, [q], x, k, keep_self)[0]
-        except SearchError as e: yield e
-
 def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
     "The answers for a terminal."
     return '\n'.join(line for q,of_query in zip(queries, hits) for line in (q.text,
@@ -465,7 +394,6 @@ def check_outputs(paths:Sequence[Path], known:Sequence[str]=('.csv', '.json', '.
     for path in paths:
         if path.suffix not in known: raise SearchError(f'{path}: must end in {", ".join(known)}')
         expect_writable(path)
-        if path.suffix=='.parquet': _arrow(path)
 
 def write_answers(
     path:Path, # .csv, .json or .html
@@ -480,15 +408,10 @@ def write_answers(
     if path.suffix=='.json': return _write(path, json.dumps(rows, indent=1, ensure_ascii=False) + '\n')
     return write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
 
-TABLES = ('.npz', '.csv', '.parquet')
-
-def _arrow(path:Path)->tuple[Any,Any]: # pyarrow and pyarrow.parquet
-    try: return importlib.import_module('pyarrow'),importlib.import_module('pyarrow.parquet')
-    except ImportError: raise SearchError(f'{path}: to write .parquet takes pyarrow (pip install pyarrow); '
-        'or take .npz or .csv') from None
+TABLES = ('.npz', '.csv')
 
 def write_video_features(
-    path:Path, # .npz, .csv or .parquet
+    path:Path, # .npz or .csv
     video:Sequence[str], label:Sequence[str], # (N,) names; (N,) class names, or '', not in .csv
     x:np.ndarray, # (N, D) float32
 )->Path:
@@ -497,30 +420,14 @@ def write_video_features(
     check_outputs([path], TABLES)
     if path.suffix=='.csv': return write_csv(path, [('video', *range(x.shape[1])),
         *([name, *map(str, row)] for name,row in zip(video, x))])
-    if path.suffix=='.npz':
-        return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
-    arrow,parquet = _arrow(path)
-    table = arrow.table({'video': list(video), 'label': list(label),
-        'x': arrow.FixedSizeListArray.from_arrays(arrow.array(x.ravel()), x.shape[1])})
-    return _write(path, lambda f: parquet.write_table(table, f))
+    return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
 
 # -- a page on which queries and answers play
 
 PREVIEW_SECONDS,PREVIEW_SIDE = 6.,160 # of a preview: seconds at most, px of the shorter side
 
-def plays_in_browsers(path:Path)->bool: # a video file
-    "Can browsers play this file as it is?"
-    import av
-    if path.suffix.lower() not in ('.mp4', '.m4v', '.webm', '.mov'): return False
-    try:
-        with av.open(str(path), metadata_errors='ignore') as f:
-            c = f.streams.video[0].codec_context
-            return c.name.removeprefix('lib').split('-')[0] in ('h264', 'vp8', 'vp9', 'av1', 'dav1d') \
-                and c.pix_fmt in ('yuv420p', 'yuvj420p')
-    except (av.FFmpegError, OSError, IndexError): return False
-
-@lru_cache(256) # a page that grows with each answer shows most of them again
-def preview(query:Query)->bytes: # an H.264 .mp4
+@lru_cache(256) # the same video may be near several queries
+def preview(query:Query)->bytes: # an H.264 .mp4, that every browser plays
     "A small copy for a page. `VideoError`."
     import torch
     from .data.video import crop_resize, encode, iter_frames, probe
@@ -548,9 +455,8 @@ def _tile(page:Path, query:Query, title:str)->str: # HTML
     from .data.video import VideoError
     link = quote(os.path.relpath(query.path.absolute(), page.absolute().parent).replace(os.sep, '/'))
     try:
-        source = link if not query.span and plays_in_browsers(query.path) else \
-            'data:video/mp4;base64,' + b64encode(preview(query)).decode()
-        film = f'<video src="{source}" muted loop playsinline preload="metadata"></video>'
+        film = f'<video src="data:video/mp4;base64,{b64encode(preview(query)).decode()}" ' \
+            'muted loop playsinline preload="metadata"></video>'
     except VideoError as e: film = f'<div class="none">{html.escape(e.reason)}</div>'
     return f'<figure>{film}<figcaption><b>{html.escape(title)}</b><br><a href="{link}">' \
         f'{html.escape(query.name or query.text)}</a></figcaption></figure>'
