@@ -19,7 +19,7 @@ from vssl_nb import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
-from vssl_nb.data.manifest import read, write
+from vssl_nb.data.manifest import read, test_videos, write
 from vssl_nb.methods.recipes import find, from_dict, override
 from vssl_nb.runs.own import give_verdict
 from vssl_nb.data.video import encode
@@ -141,15 +141,15 @@ def test_own_videos_keeps_what_was_given_resumes_and_stays_in_its_time(folder, t
         'cpu', '--quiet', '--backbone', 'tiny', '--size', '32']
     began = time.monotonic()
     cli.BEGAN = began # of the process, which began long ago
-    code, out, err = call(*run, '--minutes', '.3')
+    code, out, err = call(*run, '--minutes', '.15')
     assert code == 0 and 'Verdict' in out and time.monotonic() - began < 60, err
     kept = from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text()))
     assert (kept.backbone, kept.size, kept.method.queue) == ('tiny', 32, 0) and len(kept.reasons) >= 5
     assert all(line in err for line in kept.reasons) and (tmp_path/'run'/'health.csv').exists()
     assert not any(line.startswith(('size', 'backbone')) for line in kept.reasons)
-    held = call(*run, '--minutes', '.3')
+    held = call(*run, '--minutes', '.15')
     assert held[0] == 2 and 'holds a run already' in held[2] and len(held[2].splitlines()) == 1
-    assert call(*run, '--minutes', '.3', '--resume')[0] == 0
+    assert call(*run, '--minutes', '.15', '--resume')[0] == 0
     assert from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text())) == kept
     assert 'was started with size=32, not 48' in call(*run[:-1], '48', '--resume')[2]
     refused = call('pretrain', 'infonce-toy-rgb', '--data', folder, '--minutes', '3')
@@ -211,7 +211,7 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
         encode(tmp_path/'stills'/f'{i}.mp4', np.stack([coarse]*24))
     cli.BEGAN = time.monotonic()
     code, out, err = call('pretrain', 'own-videos', '--data', tmp_path/'stills', '--out', tmp_path/'run',
-        '--minutes', '.2', '--backbone', 'tiny', '--size', '32', '--workers', '0', '--device', 'cpu',
+        '--minutes', '.1', '--backbone', 'tiny', '--size', '32', '--workers', '0', '--device', 'cpu',
         '--quiet')
     assert code == 0, err
     assert 'nothing moves, so frame differences would be empty' in err
@@ -230,6 +230,8 @@ def commands(heading: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line.startswith('vssl-nb ')]
 
 
+@pytest.mark.skipif(bool(test_videos() and (test_videos()/'ucf101').is_dir()),
+    reason='test_readme_path.py does it with real clips')
 def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkeypatch):
     "Without labels first, then with. On real clips: test_readme_path.py."
     said = commands('For your own videos')

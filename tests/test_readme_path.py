@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir()
     reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, or put them into '
     '../shared/videos beside the repository')
 # what is made quick: command, pattern, replacement; the second adds to a training that says nothing of time
-QUICK = (('pretrain', r'--minutes \S+', '--minutes 0.2'), ('pretrain', r'^(?!.*--minutes)(.*)$',
+QUICK = (('pretrain', r'--minutes \S+', '--minutes 0.1'), ('pretrain', r'^(?!.*--minutes)(.*)$',
     r'\1 --epochs 6 --batch 4 --warmup 0'), ('finetune', r'epochs=\d+', 'epochs=2 batch=4'))
 CLASSES = ('Archery', 'BabyCrawling', 'Basketball')
 
@@ -165,6 +165,7 @@ def test_the_section_does_what_it_says(labelled, tmp_path):
         else:
             said, _ = shell.run(args)
             assert said.strip(), f'{line}: says nothing'
+            if args[0] == 'predict': assert said.count('%') >= len(CLASSES), said
         for path in made_by(args, tmp_path): assert path.exists() and path.stat().st_size, f'{line}: {path}'
     assert not list(tmp_path.rglob('.*.tmp*')), 'half-written files were left behind'
 
@@ -176,5 +177,5 @@ def test_what_is_read_from_the_readme():
     for line in (line for block in blocks() for line in block):
         same = ' '.join(quick(line))
         if line.split()[1] not in ('pretrain', 'finetune'): assert same == ' '.join(shlex.split(line)[1:])
-    assert quick('vssl-nb pretrain x --data y --minutes 20') == 'pretrain x --data y --minutes 0.2'.split()
+    assert quick('vssl-nb pretrain x --data y --minutes 20') == 'pretrain x --data y --minutes 0.1'.split()
     assert '--epochs' in quick('vssl-nb pretrain x --data y')
