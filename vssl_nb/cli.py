@@ -159,7 +159,7 @@ class MachineOptions(Command):
     device:str='auto' # auto, cpu, cuda or cuda:1
     dtype:Literal['float32','bfloat16']='float32' # of the forward pass
     workers:int=2 # processes that decode, for each process that trains; the result does not depend on it
-    cache:int=0 # MiB of decoded videos that each process keeps in memory
+    cache:int=64 # MiB of decoded videos that each process keeps in memory
     compile:bool=False # torch.compile the networks; needs a C++ compiler
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:float=5. # minutes from one checkpoint to the next

@@ -24,7 +24,7 @@ class Machine:
     device:str='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'
     dtype:str='float32' # of the forward pass in training, a key of DTYPES; 'bfloat16' runs under autocast
     workers:int=0 # processes that decode, for each process that computes; 0: that process itself
-    cache:int|VideoCache=0 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
+    cache:int|VideoCache=64 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
     compile:bool=False # torch.compile the networks that train
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:float=5. # between two checkpoints
