@@ -4,7 +4,8 @@ Folders of so many files hold an index of made-up features (the files themselves
 sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
 a span of time, which are encoded by an untrained network. Between them, as baselines in the same run: the
 start of Python with PyTorch alone; the search alone beside scikit-learn's brute force on the same features,
-checked to give the same answer; and, with `--before`, the same commands of an earlier version (a checkout of it). Last, where the time of a new query goes, part by part, in one process.
+checked to give the same answer; and, with `--before`, the same commands of an earlier version (a checkout of
+it). Last, where the time of a new query goes, part by part, in one process.
 
     git worktree add /tmp/before 553e70c
     python benchmarks/search.py --before /tmp/before --out results/search-cpu.json

@@ -41,7 +41,8 @@ def arguments(dataset, about):
 
 def work(dataset, a):
     "Prepare, sum up."
-    options = {name: getattr(a, name) for name in ('drop', 'length', 'stride', 'source_pattern', 'lists') if hasattr(a, name)}
+    names = 'drop', 'length', 'stride', 'source_pattern', 'lists'
+    options = {name: getattr(a, name) for name in names if hasattr(a, name)}
     done = prepare_dataset(dataset, a.source, out=a.out, transcode=a.transcode, workers=a.workers,
         progress=not a.quiet, **options)
     print(done)

@@ -23,6 +23,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
 
+# %% ../../nbs/library/video.ipynb #055e63ee
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
     def __init__(self, path:Any, reason:str): # the file; what is wrong, and the remedy where there is one

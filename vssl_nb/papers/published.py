@@ -155,7 +155,7 @@ def holds(
     return all(link(*x) for x in claim.links)
 
 _CLAIMS = {int(line['number']): line for line in read_lines('claims.csv')}
-CLAIMS = {n: Claim(n, line['paper'], line['where'], line['what'], line['chain']) for n,line in _CLAIMS.items()}
+CLAIMS = {n: Claim(n, *(line[k] for k in ('paper', 'where', 'what', 'chain'))) for n,line in _CLAIMS.items()}
 UNTESTED = {n: line['untested'] for n,line in _CLAIMS.items() if line['untested']} # claim -> why
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'

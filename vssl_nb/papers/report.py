@@ -109,7 +109,8 @@ def _csv(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->str: # the val
         if _missing(v): return ''
         return _protocol(v) if k=='protocol' else '; '.join(v) if isinstance(v, (list, tuple)) else v
     out = io.StringIO()
-    csv.writer(out, lineterminator='\n').writerows([keys, *([value(k, r.get(k)) for k in keys] for r in rows)])
+    lines = ([value(k, r.get(k)) for k in keys] for r in rows)
+    csv.writer(out, lineterminator='\n').writerows([keys, *lines])
     return out.getvalue()
 
 def _block(row:Mapping[str,Any])->str: # rows of one block may be compared
@@ -399,7 +400,8 @@ def confusion_figure(
     "A confusion matrix in percent of each row."
     n = np.asarray(counts, dtype=float)
     if n.ndim != 2 or n.shape != (len(n if classes is None else classes),)*2 or not (n >= 0).all():
-        raise ValueError(f'confusion: counts of shape {n.shape}; give a square table of counts, none below 0, '
+        raise ValueError(
+            f'confusion: counts of shape {n.shape}; give a square table of counts, none below 0, '
             'and a name for each class')
     of = n.sum(1, keepdims=True)
     share = 100*n/np.where(of > 0, of, np.nan)
