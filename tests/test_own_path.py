@@ -19,7 +19,7 @@ from vssl_nb import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
-from vssl_nb.data.manifest import read, test_videos, write
+from vssl_nb.data.manifest import read, write
 from vssl_nb.methods.recipes import find, from_dict, override
 from vssl_nb.runs.own import give_verdict
 from vssl_nb.data.video import encode
@@ -230,7 +230,7 @@ def commands(heading: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line.startswith('vssl-nb ')]
 
 
-@pytest.mark.skipif(bool(test_videos() and (test_videos()/'ucf101').is_dir()),
+@pytest.mark.skipif(bool(manifest.test_videos() and (manifest.test_videos()/'ucf101').is_dir()),
     reason='test_readme_path.py does it with real clips')
 def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkeypatch):
     "Without labels first, then with. On real clips: test_readme_path.py."
