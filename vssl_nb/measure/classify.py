@@ -308,6 +308,8 @@ class Predictions:
 
 def label_ranks(p:Tensor, label:Tensor)->Tensor: # (N, C) scores, (N,) class ids, no -1 -> (N,) long
     "How many classes come before the right one; among equals the smaller id comes first. ValueError."
+    if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]: raise ValueError('p must be (N, C) and label '
+        f'(N,) of one video or more, not {tuple(p.shape)} and {tuple(label.shape)}')
     if wrong := int(((label < 0) | (label >= p.shape[1])).sum()): raise ValueError('label must be from 0 to '
         f'{p.shape[1]-1}, but {wrong} of {len(p)} are not; leave unlabelled videos (-1) out')
     if bad := int((~p.isfinite().all(1)).sum()): raise ValueError(f'p: {bad} of {len(p)} videos have NaN or '
@@ -330,12 +332,15 @@ def accuracy(pred:Predictions)->dict[str,float]: # top1, top5 (of more than 5 cl
 
 def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RGB, one of flow
     "The mean of the probabilities (b10); ValueError where the streams do not belong together."
+    if len(parts) < 2: raise ValueError('parts: give the predictions of two streams or more')
     first = parts[0]
-    for other in parts:
-        if other.classes != first.classes: raise ValueError('different classes; train both on one manifest')
+    for other in parts[1:]:
+        if other.classes != first.classes:
+            raise ValueError('classes: the streams have different ones; train both on one manifest')
         apart = set(other.row.tolist()) ^ set(first.row.tolist())
         if apart or not torch.equal(other.label, first.label): raise ValueError(f'row: {len(apart)} videos '
-            f'are in one stream only, such as {min(apart, default=-1)}, or labels differ; predict one part')
+            f'are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both '
+            'streams for the same part and split')
     key = {f'stream {i+1} {k}': v for i,s in enumerate(parts) for k,v in s.key.items()}
     return Predictions(torch.stack([s.p for s in parts]).mean(0), first.label, first.row, first.classes, key,
         {r: why for s in parts for r,why in s.dropped.items()})

@@ -91,8 +91,9 @@ def accuracy_by_bin(uncertainty:Tensor, right:Tensor, # (N,); (N,) bool
             'accuracy': float(hit[which==i].mean())}) # of no video: NaN
     return rows
 
-def risk_coverage(uncertainty:Tensor, right:Tensor)->tuple[Tensor,Tensor]: # (N,), (N,) bool
-    "Coverage n/N, and how often the n surest videos are wrong (El-Yaniv & Wiener 2010). ValueError."
+def risk_coverage(uncertainty:Tensor, right:Tensor, # (N,), (N,) bool
+)->tuple[Tensor,Tensor]: # (N,) coverage, 1/N to 1; (N,) float64 risk, 0 to 1
+    "How often the n surest videos are wrong, for every n (El-Yaniv & Wiener 2010). ValueError."
     u,hit = _checked(uncertainty, right)
     _,which,size = u.unique(return_inverse=True, return_counts=True)
     # equally uncertain videos come in no order: each counts as many errors as they have on average
@@ -313,7 +314,8 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
     a:Tensor|float, b:Tensor|float, # of the head: p of two embeddings is sigmoid(b - a*distance)
     k:int=10, seed:int=0, # of `draw_videos`
     chunk:int|None=None, # videos of either side at a time: memory grows with its square; None: by the device
-    machine:Machine=Machine(progress=False))->Iterator[Tensor]: # (q, N) float32 log p of some of the queries
+    machine:Machine=Machine(progress=False),
+)->Iterator[Tensor]: # (q, N) float32 log p of some queries and the whole gallery, in their order
     "Match probabilities by Monte Carlo (Eq. 9), without a tensor of all pairs of embeddings."
     if (D := query.mu.shape[2]) != gallery.mu.shape[2]: raise ValueError(f'query and gallery have {D} and '
         f'{gallery.mu.shape[2]} dimensions; make both with one head')
@@ -331,8 +333,10 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
                 bar.update(len(some)*len(part))
             yield log_p
 
-def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, a:Tensor|float, b:Tensor|float, # of head
-    top:int=10, **options)->Neighbours: # of each query; k, seed, chunk, machine of `match_rows`
+def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, # of the test and of the training videos
+    a:Tensor|float, b:Tensor|float, # of the head, see `match_rows`
+    top:int=10, **options, # neighbours of each query; k, seed, chunk, machine of `match_rows`
+)->Neighbours:
     "The gallery videos of highest match probability; the earlier of equals first. ValueError."
     check_labels(query.label, gallery.label, (top,))
     near = torch.cat([p.argsort(dim=1, descending=True, stable=True)[:, :top]

@@ -180,7 +180,8 @@ def background(encoder:nn.Module, # float clips of `view` (B, 3, T, H, W) -> (B,
     return row | {'chance_r1': guess}
 
 # %% ../../nbs/lessons/19_health.ipynb #b6def5aa
-def choose_videos(manifest:Manifest, split:int=1, videos:int=256)->list[int]: # 1, 2 or 3; at most; rows
+def choose_videos(manifest:Manifest, split:int=1, # 1, 2 or 3
+    videos:int=256)->list[int]: # at most so many; rows of the manifest, ascending
     "Two sources of each class first, then more sources, then more of each; labelled ones if there are any."
     if videos < 2:
         raise ValueError(f'videos={videos!r} is too few to compare; take at least 2, better 2 for each class')

@@ -144,7 +144,8 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
     return replace(p, **fields)
 
 def clip_frames(protocol:Protocol, frames:int, # of the video
-    row:int=0, role:str='query')->np.ndarray: # of the manifest, for random clips; or 'gallery'; (n, T)
+    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
+)->np.ndarray: # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
     p = protocol
     clip:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)

@@ -34,7 +34,8 @@ def _best(sim:Tensor, k:int)->Tensor: # (Q, n) float32 -> (Q, k) columns, the la
 
 def _check_ks(ks:Sequence[int], gallery:int)->None:
     for k in ks:
-        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery}')
+        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} '
+            f'videos; k must be from 1 to {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
 def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, D) features, of any length
@@ -97,7 +98,8 @@ class Neighbours:
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
 def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
-    query_label:Tensor, gallery_label:Tensor, k:int=10)->Neighbours: # (Q,), (N,) class ids; on their device
+    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
+    k:int=10)->Neighbours: # on the device of the labels
     "The k nearest of each query, and whether they have its class."
     for name,x,label in (('query', query, query_label), ('gallery', gallery, gallery_label)):
         if label.shape != x.shape[:1]:
@@ -109,13 +111,15 @@ def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
 def recall(query:Tensor, # (Q, D) of the test videos, centred by the protocol, see `centre_and_normalise`
     gallery:Tensor, # (N, D) of the training videos
-    query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10))->dict[int,float]: # (Q,), (N,) ids
+    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
+    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> share of the queries, 0 to 1
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
     _check_ks(ks, len(gallery))
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
-def chance(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,5,10))->dict[int,float]: # (Q,), (N,)
+def chance(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
+    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> expected R@k, 0 to 1
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
     check_labels(query_label, gallery_label, ks)
     n = len(gallery_label)
@@ -154,7 +158,8 @@ def _subtract(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D), (D,) -> 
     return out
 
 def centre_and_normalise(query:Features, gallery:Features, # of test and training videos, by one encoder
-    unit:bool=True)->tuple[Tensor,Tensor]: # bring every row to length 1; (Q, D) and (N, D) float32
+    unit:bool=True, # bring every row to length 1
+)->tuple[Tensor,Tensor]: # (Q, D) and (N, D) float32
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
     _check_comparable(query, gallery)
     centre = gallery.protocol.centre
@@ -167,7 +172,8 @@ def compare_features(query:Features, gallery:Features, k:int=10)->Neighbours: # 
     "The neighbours of two sets of features, made comparable under their protocol."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
 
-def retrieval_recall(query:Features, gallery:Features, ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> R@k
+def retrieval_recall(query:Features, gallery:Features, # of test and training videos
+    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> R@k, 0 to 1
     "R@k of two sets of features, made comparable under their protocol."
     _check_ks(ks, len(gallery))
     return compare_features(query, gallery, max(ks)).recall(ks)

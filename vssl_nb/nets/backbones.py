@@ -326,7 +326,7 @@ def channels_between(dim_in:int, dim_out:int, t:int, k:int)->int: # frames and s
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
 def full_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # of time and of space
+    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # frames and pixels; of time and of space
 )->nn.Sequential: # `temporal_spatial_conv` (released code b11)
     "One kernel over time and space."
     (t,k),(time,space) = kernel,stride
@@ -334,7 +334,7 @@ def full_conv(dim_in:int, dim_out:int, # channels in and out
         (time,space,space), (t//2,k//2,k//2), bias=False)))
 
 def factored_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # of time and of space
+    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # frames and pixels; of time and of space
 )->nn.Sequential: # `spatial_conv`, `bn`, `temporal_conv`
     "First where, then when, with BatchNorm and ReLU between."
     (t,k),(time,space) = kernel,stride

@@ -276,8 +276,11 @@ def curve(out, # folder of the co-training
     ax = figure.axes[0]
     for (begin,end,r1),run in zip(spans, runs):
         ax.plot([begin, end], [r1, r1], color='black', lw=1)
-        ax.text(end, r1, f'{run}\nR@1 {100*r1:.1f} %', ha='right', fontsize=6,
-            va='bottom' if r1 < .88 else 'top', bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
+        # a short last phase has its room on the left
+        at, ha = (end, 'right') if end==spans[-1][1] else ((begin+end)/2, 'center')
+        ax.annotate(f'{run}\nR@1 {100*r1:.1f} %', (at, r1), (0, 3 if r1 < .88 else -3),
+            textcoords='offset points', ha=ha, va='bottom' if r1 < .88 else 'top', fontsize=6,
+            bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
         ax.axvline(end, color='grey', lw=.5, zorder=0)
     if lines: ax.legend(frameon=False, fontsize=7, loc='lower right')
     ax.set(ylim=(0, 1), xlim=(0, end))

@@ -250,7 +250,8 @@ class Session:
         return numbers
 
     def train(self, out, device:torch.device, # the run folder; from `machine.place`
-        card:dict[str,Any]|None=None, max_steps:int|None=None, # None: the machine alone; to stop at, in all
+        card:dict[str,Any]|None=None, # what card.json gets; None: the machine alone
+        max_steps:int|None=None, # stop after so many steps in all
     )->bool: # was the last step taken?
         "Train in a run folder: steps, validation, checkpoints."
         parts, machine = self.parts, self.machine

@@ -224,8 +224,9 @@ def neighbour_agreement(x:Tensor, y:Tensor, k:int=5)->float: # (N, D), (N, E) of
     near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
     return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
 
-def frozen_share(clips:Tensor, frozen:Tensor)->float|None: # (N, 2, D): two moments; a frame of each, T times
-    "Share of its neighbours that an encoder finds without motion; None where two moments share none."
+def frozen_share(clips:Tensor, frozen:Tensor, # (N, 2, D): two moments of each video; a frame of each, T times
+)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
+    "The share of its nearest neighbours that an encoder finds without motion."
     if clips.var(0).sum() < 1e-12: return None # all the same
     if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
     k = max(1, min(5, (len(clips) - 1)//4)) # neighbours; fewer where there are few videos

@@ -107,7 +107,8 @@ def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of thi
     return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
-def groups_here(groups:int|None)->float: # over all processes; None: one in each -> 1/n where n share one
+def groups_here(groups:int|None, # over all processes; None: one in each
+)->float: # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
     if groups<1 or groups%world_size() and world_size()%groups: raise ValueError(f'groups={groups} BatchNorm '

@@ -207,7 +207,8 @@ class StepResult:
         return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
-def prefetch(batches:Iterable[dict[str,Any]], device:torch.device)->Iterator[dict[str,Any]]: # of a loader
+def prefetch(batches:Iterable[dict[str,Any]], # raw, of a loader
+    device:torch.device)->Iterator[dict[str,Any]]: # the same batches there
     "Batches on the device; on a GPU the next one is already on its way."
     if device.type!='cuda':
         yield from (to_device(b, device) for b in batches)
@@ -226,8 +227,9 @@ def prefetch(batches:Iterable[dict[str,Any]], device:torch.device)->Iterator[dic
         yield here
 
 # %% ../../nbs/library/loop.ipynb #36cc82f6
-def steps(drops:Sequence[float], gamma:float=0.1)->Callable[[float],float]: # epoch -> factor of the rate
-    "Piecewise constant, times `gamma` at each of these epochs: the released CoCLR schedule."
+def steps(drops:Sequence[float], # epochs at which the rate is multiplied by `gamma`
+    gamma:float=0.1)->Callable[[float],float]: # epoch -> factor of the base rate
+    "Piecewise constant: the released CoCLR schedule."
     return lambda epoch: gamma**sum(epoch >= d for d in drops)
 
 def warmup_cosine(epochs:float, # E, the length of the training
