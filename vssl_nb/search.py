@@ -63,16 +63,17 @@ def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder,
         raise SearchError(f'{folder}: {fault}; name the folder that holds the videos with --data')
     files,seen = dict[str,Stamp](),set()
     def stop(e): raise SearchError(f'{e.filename}: cannot be read ({e.strerror})')
-    def visible(name): return name[0]!='.' and name==name.encode('utf-8', 'replace').decode()
+    def visible(name): # and a name that can be written
+        return name[0]!='.' and (name.isascii() or name==name.encode('utf-8', 'replace').decode())
     for where,folders,names in os.walk(folder, followlinks=True, onerror=stop):
-        real,inside = os.path.realpath(where),Path(where).relative_to(folder)
+        real,inside = os.path.realpath(where),Path(where).relative_to(folder).parts
         # a link that leads in a circle, or pictures of motion that `vssl-nb flow` made
         if real in seen or 'flow.json' in names: folders[:],names = [],[]
         folders[:] = filter(visible, folders)
         seen.add(real)
         for name in filter(visible, names):
-            if name.lower().endswith(VIDEO_SUFFIXES):
-                files[(inside/name).as_posix()] = _stamp(f'{where}/{name}')
+            if name.lower().endswith(VIDEO_SUFFIXES): # no `Path`: there may be many
+                files['/'.join((*inside, name))] = _stamp(f'{where}/{name}')
     if not files: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
     return dict(sorted(files.items()))
 
