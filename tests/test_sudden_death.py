@@ -212,10 +212,11 @@ def torchrun(n, *more, cwd, program=('-m', 'vssl_nb.cli')):
 def together(*more, cwd):
     """Two processes without a launcher's own imports: their exit codes, stdout and stderr.
 
-    As torchrun does: when one has failed, the other is ended."""
+    When one has failed, the other is ended, as torchrun does; but the first, which speaks, ends by itself."""
     both = warm.launch(2, [*PRETRAIN, '--workers', '1', *more], cwd)
     while any(p.poll() is None for p in both) and not any(p.poll() for p in both): time.sleep(.01)
     if any(p.poll() for p in both):
+        wait_for(lambda: both[0].poll() is not None, seconds=20)
         for p in both: p.terminate()
     said = [p.communicate() for p in both]
     return [p.returncode for p in both], *(''.join(texts) for texts in zip(*said))
