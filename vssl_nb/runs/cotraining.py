@@ -282,6 +282,6 @@ def curve(out, # folder of the co-training
             textcoords='offset points', ha=ha, va='bottom' if r1 < .88 else 'top', fontsize=6,
             bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
         ax.axvline(end, color='grey', lw=.5, zorder=0)
-    if lines: ax.legend(frameon=False, fontsize=7, loc='lower right')
+    if lines: ax.legend(frameon=False, fontsize=7, loc='lower left', bbox_to_anchor=(0, 1))
     ax.set(ylim=(0, 1), xlim=(0, end))
     return figure
