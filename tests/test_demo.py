@@ -26,6 +26,25 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 '''
 
 
+SAVING = '''
+import sys, time
+from pathlib import Path
+from vssl_nb.cli import main
+from vssl_nb.training.machine import stop_signals
+import vssl_nb.papers.reproduce as r
+
+def train(folder):
+    with stop_signals() as stop:
+        Path(folder, 'began').touch()
+        assert stop.wait(60)
+        time.sleep(2) # longer than `vssl-nb` waits before it repeats the signal
+        Path(folder, 'saved').touch()
+
+r.demo = lambda out, seed: r.at_once({n: r.Task(train, (f'{out}/{n}',)) for n in 'ab'}, 2, progress=False)
+if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
+'''
+
+
 def command(folder, out, processes):
     (folder/'program.py').write_text(PROGRAM)
     return warm.Command([out, processes], folder, script=folder/'program.py')
@@ -78,6 +97,20 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
         return [line.split()[:-1] for line in said[begin:]
             if line.startswith(('infonce', 'coclr', 'ubernce'))]
     assert table(again.getvalue()) == table(said) and len(table(said)) == 8
+
+
+@pytest.mark.parametrize('end, number', [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],
+    ids=['Ctrl-C', 'SIGTERM to the first process'])
+def test_all_runs_are_saved_before_an_interrupted_command_ends(tmp_path, end, number):
+    (tmp_path/'program.py').write_text(SAVING)
+    for name in 'ab': (tmp_path/name).mkdir()
+    process = warm.Command([tmp_path], tmp_path, script=tmp_path/'program.py')
+    until = time.monotonic() + 60
+    while not all((tmp_path/n/'began').exists() for n in 'ab') and time.monotonic() < until: time.sleep(.02)
+    end(process.pid, number)
+    _, wrong = process.communicate(timeout=60)
+    assert process.returncode == 128 + number and wrong == 'vssl-nb: interrupted\n', wrong
+    assert all((tmp_path/n/'saved').exists() for n in 'ab')
 
 
 def test_other_settings_are_refused_and_change_nothing(alone):

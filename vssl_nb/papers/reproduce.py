@@ -3,8 +3,9 @@
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
 import ast, multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -44,11 +45,12 @@ def _alone()->None: # in a new process
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `stop_signals` listens, and the run is saved
 
-def _submit(pool:ProcessPoolExecutor, task:Task)->Future[Any]:
-    # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
-    listens = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try: return pool.submit(task.function, *task.arguments)
-    finally: signal.signal(signal.SIGINT, listens)
+@contextmanager
+def _deaf(*signals:int)->Iterator[None]:
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in signals}
+    try: yield
+    finally:
+        for s,handler in before.items(): signal.signal(s, handler)
 
 def _logged_steps(run:Path)->int:
     return max(0, len(log.read_bytes().splitlines())-1) if (log := run/'steps.csv').exists() else 0
@@ -78,10 +80,18 @@ def at_once(
         try:
             while waiting or running:
                 ready = [n for n,t in waiting.items() if done.keys() >= set(t.after)]
-                for n in ready[:processes-len(running)]: running[_submit(pool, waiting.pop(n))] = n
+                for n in ready[:processes-len(running)]:
+                    task = waiting.pop(n)
+                    # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
+                    with _deaf(signal.SIGINT): running[pool.submit(task.function, *task.arguments)] = n
                 for f in wait(running, 1, FIRST_COMPLETED).done: done[running.pop(f)] = f.result()
                 bar.update(sum(map(_logged_steps, runs)) - bar.n)
                 look(done)
+        except KeyboardInterrupt: # a second signal must not end the processes while they save their runs
+            with _deaf(signal.SIGINT, signal.SIGTERM):
+                for p in multiprocessing.active_children(): p.terminate() # SIGTERM reached this one alone
+                pool.shutdown(cancel_futures=True)
+            raise
         finally: pool.shutdown(cancel_futures=True)
     return {n: done[n] for n in tasks}
 
