@@ -21,7 +21,8 @@ from vssl_nb.measure.features import FeatureStore, extract, feature_key, restric
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row
 from vssl_nb.data.views import frame_residual
-from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, colour_change, counted, protocol
+from vssl_nb.measure.protocols import PROTOCOLS, Protocol, clip_frames, colour_change, counted, crop_boxes
+from vssl_nb.measure.protocols import protocol
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
 
@@ -157,6 +158,24 @@ def test_a_protocol_is_printed_in_words():
     ({'stide': 2}, "did you mean 'stride'")])
 def test_a_field_without_a_meaning_is_refused(fields, words):
     with pytest.raises(ValueError, match=words): protocol(**fields)
+
+
+@pytest.mark.parametrize('height,width', [(239, 323), (243, 331), (240, 320)])
+def test_squares_are_those_of_the_released_code(height, width):
+    "Odd offsets are rounded (C augmentation.py:56, 75-88); ten crops mirror the frame before they cut it."
+    whole = np.arange(height*width).reshape(height, width)
+    y, x = int(round((height - 224)/2)), int(round((width - 224)/2))
+    corners = [(y, x), (0, 0), (0, width - 224), (height - 224, 0), (height - 224, width - 224)]
+    wanted = [frame[top:top+224, left:left+224] for frame in (whole, whole[:, ::-1]) for top,left in corners]
+    for crops,n in (('centre', 1), ('five', 5), ('ten', 10)):
+        boxes,flips = crop_boxes(protocol(crops=crops, crop=224), height, width)
+        assert len(boxes) == n
+        for (top, left, h, w),flip,want in zip(boxes.tolist(), flips.tolist(), wanted):
+            cut = whole[top:top+h, left:left+w]
+            assert (want == (cut[:, ::-1] if flip else cut)).all()
+    side = min(height, width)
+    drawn = augment.centre(1, 4, height, width, size=128)['box'].tolist()
+    assert drawn == [[int(round((height - side)/2)), int(round((width - side)/2)), side, side]]
 
 
 def test_windows_and_colours_are_drawn_from_seed_row_and_clip():

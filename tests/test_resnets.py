@@ -47,8 +47,9 @@ def test_weights_memory_precision_and_layout(name):
     assert torch.equal(torch.get_rng_state(), before)
     assert all(x.isfinite().all() for x in net.state_dict().values())
     for conv in [m for m in net.modules() if isinstance(m, nn.Conv3d) and m.weight.numel() > 30_000]:
-        he = math.sqrt(2/(conv.out_channels*math.prod(conv.kernel_size)))
-        assert abs(conv.weight.std()/he - 1) < .03 # fan out, as torchvision
+        he = math.sqrt(2/(conv.out_channels*math.prod(conv.kernel_size))) # fan out, as torchvision
+        spread = he if name != 'c3d' else 1/math.sqrt(3*conv.weight[0].numel()) # uniform, PyTorch's default
+        assert abs(conv.weight.std()/spread - 1) < .03
     x, new, found = clips(2, 3, 8, 48, 48), copy.deepcopy(net.state_dict()), []
     for net.activation_checkpointing in (False, True):
         net.load_state_dict(new)
@@ -64,6 +65,16 @@ def test_weights_memory_precision_and_layout(name):
         last = net(x.contiguous(memory_format=torch.channels_last_3d))
     torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-4*float(plain.abs().max()))
     assert nn.functional.cosine_similarity(half.float(), plain).min() > .999
+
+
+@pytest.mark.parametrize('name', ['r3d18_iic', 'r2plus1d_iic', 'c3d'])
+def test_first_weights_of_iic_are_pytorchs_own(name):
+    "Released code b11: no layer of models/*.py is filled by hand, so they are those of the constructors."
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        theirs = BACKBONES[name].build().state_dict()
+    for k, v in create(name, seed=3).state_dict().items():
+        torch.testing.assert_close(v, theirs[k], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize('name,args', [('r3d18_iic', {}), ('r2plus1d18', {}), ('c3d', {}),

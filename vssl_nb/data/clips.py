@@ -24,10 +24,10 @@ from ..names import resolve
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
 CROP_RULES, ATTEMPTS = ('torchvision', 'released'), 10
 
-def _central(height, width, ratio):
+def _central(height, width, ratio, half=lambda n: n//2): # as torchvision's RandomResizedCrop
     "The largest box of width/height = `ratio` in the middle of the frame."
     h, w = min(height, round(width/ratio)), min(width, round(height*ratio))
-    return (height-h)//2, (width-w)//2, h, w
+    return half(height-h), half(width-w), h, w
 
 def boxes(u:np.ndarray, # (V, 10, 5) uniform in [0,1): per attempt the area, aspect, swap, top and left
     height:int, width:int, # frame, px
@@ -116,7 +116,8 @@ def centre(clips:int, frames:int, # V, T
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
     one, zero = np.ones(clips), np.zeros(clips)
-    return _tensors(box=np.tile(_central(height, width, w/h), (clips, 1)), flip=zero > 0,
+    box = _central(height, width, w/h, lambda n: round(n/2)) # released code, C augmentation.py:56
+    return _tensors(box=np.tile(box, (clips, 1)), flip=zero > 0,
         order=np.tile(np.arange(4), (clips, 1)),
         **dict(zip(JITTER, (one, one, one, zero))), grey=np.full((clips, frames), -1),
         permute=np.tile(np.arange(3), (clips, 1)), sigma=zero)

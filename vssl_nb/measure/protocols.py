@@ -166,14 +166,15 @@ def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
     if side > short: raise ValueError(f'crop={p.crop!r} does not fit a frame of {width}x{height} px; '
         f'use 1 to {short}, or none')
     down,right = height - side,width - side
-    middle = (round(down/2), round(right/2)) # as torchvision cuts it
-    if p.crops=='centre': places = [(down//2, right//2)]
+    middle = (round(down/2), round(right/2)) # as torchvision and C augmentation.py:56 cut it
+    if p.crops=='centre': places = [middle]
     elif p.crops=='three': places = [(middle[0], round(right*i/2)) if width >= height else
         (round(down*i/2), middle[1]) for i in range(3)]
     else: places = [middle, (0, 0), (0, right), (down, 0), (down, right)]
-    flips = [False]*len(places) + [True]*(SQUARES[p.crops] - len(places))
-    places = places*(SQUARES[p.crops]//len(places))
-    return torch.tensor([(top, left, side, side) for top,left in places]),torch.tensor(flips)
+    # the same squares of the mirrored frame (released code b10)
+    mirrored = [(top, right - left) for top,left in places]*(p.crops=='ten')
+    flips = [False]*len(places) + [True]*len(mirrored)
+    return torch.tensor([(*place, side, side) for place in places + mirrored]),torch.tensor(flips)
 
 def colour_change(protocol:Protocol, row:int, clip:int, # of the manifest; its number within the video
     height:int, width:int)->dict[str,Tensor]: # pixels; for `clips.apply`, with a leading axis of 1

@@ -27,23 +27,23 @@ _M = TypeVar('_M', bound=nn.Module)
 
 def initialise(module:nn.Module, # filled in place; its layers may be uninitialised memory
     generator:torch.Generator, # the only source of randomness
-    # 'kaiming' (fan out, ReLU), 'normal' (0.01: released code b1), 'truncated' (at 0.02: S3D in TensorFlow)
+    # 'kaiming' (fan out, ReLU), 'normal' (0.01: released code b1), 'truncated' (at 0.02: S3D in TensorFlow),
+    # 'torch' (PyTorch's default: IIC, released code b11)
     conv:str='kaiming',
 )->nn.Module: # the same module
     "Fill every parameter and buffer from `generator` alone."
     rules:dict[str,Callable] = dict(normal=partial(nn.init.normal_, std=.01),
         truncated=partial(nn.init.trunc_normal_, std=.01, a=-.02, b=.02),
         kaiming=partial(nn.init.kaiming_normal_, mode='fan_out', nonlinearity='relu'))
-    if conv not in rules:
-        raise ValueError(f"unknown initialisation {conv!r}: choose 'kaiming', 'normal' or 'truncated'")
+    if conv not in (known := (*rules, 'torch')):
+        raise ValueError(f'unknown initialisation {conv!r}: choose one of {", ".join(known)}')
     for name,layer in module.named_modules():
-        if isinstance(layer, nn.Conv3d):
+        if isinstance(layer, nn.Conv3d) and conv!='torch':
             rules[conv](layer.weight, generator=generator)
             if layer.bias is not None: nn.init.zeros_(layer.bias)
-        elif isinstance(layer, nn.Linear):
-            edge = 1/math.sqrt(layer.in_features) # torch's own default for Linear, weight and bias
-            nn.init.uniform_(layer.weight, -edge, edge, generator=generator)
-            if layer.bias is not None: nn.init.uniform_(layer.bias, -edge, edge, generator=generator)
+        elif isinstance(layer, (nn.Conv3d, nn.Linear)):
+            edge = 1/math.sqrt(layer.weight[0].numel()) # torch's own default, weight and bias
+            for p in layer.parameters(recurse=False): nn.init.uniform_(p, -edge, edge, generator=generator)
         # constants: nothing is drawn
         elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm3d)): layer.reset_parameters()
         elif list(layer.parameters(recurse=False)) or list(layer.buffers(recurse=False)):
@@ -447,9 +447,9 @@ r3d18_slow = partial(_slow, (2,2,2,2), False, (1,1))
 BACKBONES.update(
     r3d18 = Backbone(r3d18, (16,112,112), about='RSPNet, MoQuad'),
     r2plus1d18 = Backbone(r2plus1d18, (16,112,112), about='(2+1)D, 18 layers'),
-    r3d18_iic = Backbone(r3d18_iic, (16,112,112), about='IIC: one block a stage'),
-    r2plus1d_iic = Backbone(r2plus1d_iic, (16,112,112), about='the same, (2+1)D'),
-    c3d = Backbone(c3d, (16,112,112), about='C3D with BatchNorm'),
+    r3d18_iic = Backbone(r3d18_iic, (16,112,112), 'torch', 'IIC: one block a stage'),
+    r2plus1d_iic = Backbone(r2plus1d_iic, (16,112,112), 'torch', 'the same, (2+1)D'),
+    c3d = Backbone(c3d, (16,112,112), 'torch', 'C3D with BatchNorm'),
     r3d18_slow = Backbone(r3d18_slow, (16,112,112), about='the size ProViCo states'),
     r3d50_cvrl = Backbone(r3d50_cvrl, (16,224,224), about='CVRL, MoQuad'),
 )
