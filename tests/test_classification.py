@@ -35,7 +35,8 @@ from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier, dropout_mask
 from vssl_nb.runs.evaluation import EvaluatedEncoder
-from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset
+from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset, starting_point
+from vssl_nb.runs.finetuning import training_and_validation_rows
 from vssl_nb.runs.parts import Plateau
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
@@ -111,8 +112,35 @@ def same(a, b): return a[1:] == b[1:] and all(torch.equal(v, b[0][k]) for k, v i
 @pytest.mark.parametrize('name', list(TRAININGS))
 def test_no_test_video_has_a_say_in_any_training_preset(clips, spoiled, name, train):
     how = small(name)
-    assert preset(name).selection == 'validation'
+    assert preset(name).selection != 'test'
     assert same(train(clips, how), train(spoiled, how))
+
+
+def test_a_preset_that_names_a_clip_keeps_it(clips):
+    "Length, stride, size and padding; ours have those of the encoder, as they say."
+    coclr, iic, loop = (32, 1, 128, 'first'), (16, 1, 112, 'first'), (224, 'loop')
+    named = {'coclr_linear': coclr, 'coclr_finetune': coclr, 'coclr_scratch': coclr, 'cpr_finetune': coclr,
+        'iic_finetune': iic, 'moquad_finetune': (16, 2, *loop), 'moquad_linear': (32, 2, *loop),
+        'provico_finetune': iic, 'provico_linear': iic}
+    for name in TRAININGS:
+        how = starting_point('infonce-toy-residual', name, clips)[1]
+        clip = (how.sampling.length, how.sampling.stride, how.size, how.sampling.pad)
+        fits = name in ('clean_linear', 'clean_finetune', 'scratch')
+        assert clip == ((16, 1, 32, 'first') if fits else named[name.removesuffix('_held_out')]), name
+        test = how.testing
+        assert clip == (test.length, test.stride, test.size, test.pad)
+        assert (how.clip == 'encoder') == fits == ('those of the encoder' in str(how))
+        shorter = starting_point('infonce-toy-residual', name, clips, fields={'length': 8})[1]
+        assert shorter.sampling.length == 8 and shorter.size == how.size
+
+
+def test_what_a_paper_does_not_hold_out_is_trained_on(clips):
+    train = clips.select('train', 1)
+    for name in ('moquad_finetune', 'moquad_linear', 'provico_finetune', 'provico_linear'):
+        ours = preset(f'{name}_held_out')
+        assert preset(name) == dataclasses.replace(ours, name=name, selection='last')
+        assert training_and_validation_rows(clips, preset(name), 1, 0) == (train, [])
+        assert 0 < len(training_and_validation_rows(clips, ours, 1, 0)[1]) < len(train)
 
 
 @pytest.mark.parametrize('name', ['clean_finetune', 'iic_finetune'])

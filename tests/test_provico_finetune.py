@@ -26,7 +26,7 @@ def looks(**fields): return protocol('clean', average='softmax', **fields)
 
 
 QUIET = Machine(device='cpu', progress=False, workers=0)
-SHORT = dict(epochs=2, batch=8, testing=looks(clips=4), samples=3)
+SHORT = dict(epochs=2, batch=8, length=8, size=32, testing=looks(clips=4), samples=3)
 
 
 @pytest.fixture(scope='module')
@@ -41,8 +41,8 @@ def place(tmp_path_factory):
     return there
 
 
-def net(**fields):
-    how = preset('provico_finetune', **dict(length=8, size=32, samples=5, testing=looks(clips=4)) | fields)
+def net(name='provico_finetune', **fields):
+    how = preset(name, **dict(length=8, size=32, samples=5, testing=looks(clips=4)) | fields)
     encoder = backbones.create('tiny', seed=1)
     head = make_head('gaussian', encoder.dim, None, 16, 3)
     return Classifier(encoder, 8, gaussian=head, **vars(how.method)), how
@@ -57,9 +57,11 @@ def louder(c):
     return c
 
 
-def test_loss_is_that_of_a_slow_loop():
+@pytest.mark.parametrize('name', ['provico_finetune', 'provico_linear'])
+def test_loss_is_that_of_a_slow_loop(name):
     import numpy as np
-    c, _ = net()
+    c, how = net(name)
+    assert how.method.mixture == 2 and preset(name).method.samples == 10
     louder(c).eval()
     x, y = clips(), torch.tensor([0, 3, 3, 7])
     loss, logs = c({'rgb': x, 'label': y, 'step': 9})
@@ -95,7 +97,7 @@ def test_what_learns():
     c.train()({'rgb': clips(), 'label': torch.arange(4)})[0].backward()
     idle = {k for k, p in c.named_parameters() if p.grad is None}
     assert idle == {'gaussian.log_a', 'gaussian.b'} and c.gaussian.log_variance.weight.grad.any()
-    frozen, _ = net(learns='head')
+    frozen, _ = net('provico_linear')
     frozen.train()({'rgb': clips(), 'label': torch.arange(4)})[0].backward()
     assert {k for k, p in frozen.named_parameters() if p.grad is not None} == {'fc.weight', 'fc.bias'}
 
@@ -153,7 +155,7 @@ def test_command_line(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     def call(*args): return cli.main(['finetune', *args, '--device', 'cpu']), capsys.readouterr().err
     code, errors = call('provico-toy', '--preset', 'provico_finetune', '--set', 'epochs=1', 'batch=8',
-        '--workers', '0', '--out', 'asked')
+        'length=8', 'size=32', '--workers', '0', '--out', 'asked')
     assert code == 0, errors
     row, = json.loads((place/'asked'/'results.json').read_text())
     assert row['protocol'] == 'provico_finetune' and (place/'asked'/'classifier.safetensors').exists()

@@ -100,9 +100,9 @@ class DryRunCommand(Command):
     def run(self):
         recipe, fields, videos = find(self.recipe_name), changes(self.set), None
         from .runs.budget import VIDEOS
-        from .runs.finetuning import preset
+        from .runs.finetuning import fitted
         if self.finetune:
-            training = preset(self.finetune, **fields)
+            training = fitted(self.finetune, recipe.clip, **fields)
             recipe = replace(training.recipe(recipe), name=training.name)
             videos = training.learned(VIDEOS['UCF101'])
         else: recipe = override(recipe, **fields)

@@ -123,8 +123,9 @@ PROTOCOLS = {p.name: p for p in (
         feature='maps', batch_of=8),
     # b10, last paragraph: 10 clips, pooled features averaged, cosine, not centred. Open: the crop
     Protocol('rspnet', clips=10, length=16, size=112, centre='none'),
-    # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring
-    Protocol('moquad', clips=10, length=16, size=224, centre='none'),
+    # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring;
+    # short videos as by CVRL, which it follows
+    Protocol('moquad', clips=10, length=16, size=224, pad='loop', centre='none'),
     # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
 
