@@ -440,6 +440,43 @@ def test_half_precision_and_less_memory(place):
     assert not (place/'three').exists()
 
 
+def made_up_features(rows, n, dim=3, scale=1.):
+    x = torch.randn(n, dim, generator=torch.Generator().manual_seed(rows))*scale
+    return features.Features(x, torch.arange(n) % 3, torch.arange(rows, rows + n), torch.arange(n),
+        protocols.protocol('coclr_official'))
+
+
+def test_the_released_probe_looks_twenty_times_and_never_at_its_last_epoch():
+    "feature_linear_probe.py:134-138: `if epoch % 5 == 0` on epochs counted from 0."
+    how = dataclasses.replace(PROBES['coclr_probe'], selection='test')
+    probe = linear_probe(made_up_features(0, 12), how, made_up_features(100, 9))
+    assert list(probe.tried) == list(range(1, 100, 5)) and max(probe.tried) == 96
+    ours = dataclasses.replace(how, first=0, epochs=12)
+    assert list(linear_probe(made_up_features(0, 12), ours, made_up_features(100, 9)).tried) == [5, 10, 12]
+    assert linear_probe(made_up_features(0, 12), dataclasses.replace(how, selection='last')).chosen == 100
+    assert linear_probe(made_up_features(0, 12), dataclasses.replace(how, selection='validation')).chosen % 5 == 1
+
+
+@pytest.mark.parametrize('n', [9, 10, 12]) # a rest of one video, of two, none
+def test_the_released_probe_is_a_loop_over_features_as_they_are(n):
+    "`--normalize` is off unless asked for; README's command has `--final_bn`; batches are whole but the last."
+    how = dataclasses.replace(PROBES['coclr_probe'], batch=4, epochs=3, drops=(2,), selection='last')
+    train, test = made_up_features(0, n, scale=7.), made_up_features(100, 6, scale=7.)
+    norm, fc = torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3)
+    torch.nn.init.zeros_(fc.bias)
+    fc.weight.data.normal_(0, .01, generator=torch.Generator().manual_seed(5))
+    opt = torch.optim.SGD([*norm.parameters(), *fc.parameters()], 1., .9, weight_decay=1e-3)
+    for epoch in range(3):
+        opt.param_groups[0]['lr'] = .1 if epoch >= 2 else 1.
+        order = torch.from_numpy(np.random.default_rng((5, epoch)).permutation(n))
+        for part in [order[:4], order[4:]] if n == 9 else order.split(4): # one alone has no variance
+            opt.zero_grad()
+            torch.nn.functional.cross_entropy(fc(norm(train.x[part])), train.label[part]).backward()
+            opt.step()
+    with torch.no_grad(): slow = fc(norm.eval()(test.x)).double()
+    torch.testing.assert_close(linear_probe(train, how, seed=5).logits(test.x, 3), slow, rtol=1e-4, atol=1e-5)
+
+
 @real
 def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
     "320 x 240, squares of 224 scaled to 128, in the released order: centre, corners, and the same mirrored."

@@ -80,10 +80,11 @@ def test_the_windows_of_187_frames_are_the_eleven_of_the_released_code():
     assert clip_frames(official, 187)[-1].tolist() == list(range(150, 182)) # the tail is not covered
 
 
-def test_iic_looks_around_ten_even_centres():
+def test_iic_looks_around_ten_even_centres_of_all_frames_but_the_last():
     iic = protocol('iic_official')
     for frames in (29, 187, 1776):
-        released = [int(i - 16/2) for i in np.linspace(16/2, frames - 16/2, 10)]
+        length = frames - 1 # datasets/ucf101.py:118, 167
+        released = [int(i - 16/2) for i in np.linspace(16/2, length - 16/2, 10)]
         assert clip_frames(iic, frames).tolist() == [list(range(s, s+16)) for s in released]
     assert (clip_frames(iic, 190)[:, 0] != clip_frames(protocol('rspnet'), 190)[:, 0]).any() # ours rounds
 
@@ -105,6 +106,34 @@ def test_coclr_drops_what_is_not_longer_than_half_a_clip():
     assert len(counted(listed)[0]) == 4
 
 
+def test_coclr_counts_a_picture_less_where_it_sees_flow():
+    "dataset/lmdb_dataset.py: the length of flow is that of its pictures, which are one fewer."
+    official = protocol('coclr_official')
+    for frames in (33, 34, 63, 187, 272):
+        starts = clip_frames(official, frames, flow=True)[:, 0].tolist()
+        assert starts == (released_windows(frames - 1, 32, 1) or [0]), frames
+    drawn = {int(clip_frames(official, 40, row, 'gallery', flow=True)[0, 0]) for row in range(300)}
+    assert drawn == set(range(40 - 1 - 32))
+    short = Manifest(Path('made-up.csv'), [Row(video=f'{n}.mp4', split1='test', frames=n)
+        for n in (17, 18, 19)], 'none')
+    assert [counted(short, protocol=official, flow=flow)[0] for flow in (False, True)] == [[1, 2], [2]]
+
+
+def test_what_sees_flow_is_asked_for_its_pictures(data):
+    "By `extract` as by the clips themselves; a view of frames keeps its last one."
+    m = Manifest(data.path, [replace(r, flow='flow.mp4', frames=n) for r,n in zip(data.rows, (17, 18, 47))],
+        'made up')
+    official = protocol('coclr_official')
+    last = {load: features.ProtocolClips(m, [2], official, load=(load,)).numbers[2].max()
+        for load in ('clips', 'flow', 'pair')}
+    assert last == {'clips': 46, 'flow': 31, 'pair': 31} # 47 frames: two windows, or one
+    part = 'all'
+    for view,rows in (('rgb', [1, 2]), ('flow', [2])):
+        kept = features.Features(torch.ones(3, 1), torch.zeros(3).long(), torch.arange(3), torch.arange(3),
+            official, {'view': view, 'manifest': m.sha256})
+        assert restrict(kept, m, part).row.tolist() == rows
+
+
 def test_the_random_clip_of_the_gallery_never_begins_at_the_last_start():
     official = protocol('coclr_official')
     clips = [clip_frames(official, 40, row, 'gallery') for row in range(500)]
@@ -118,7 +147,7 @@ def test_every_protocol_says_every_thing_it_does():
     "Two protocols that differ in a field do not print alike."
     other = dict(clips=7, windows='sliding', length=9, stride=3, size=40, crop=.5, pad='loop', clip_norm=True,
         centre='own', gallery='random', jitter=.5, feature='maps', short='drop', batch_of=8, dtype='bfloat16',
-        crops='three', average='logits')
+        crops='three', average='logits', pictures='less')
     silent = {f.name for f in fields(Protocol)} - set(other) - {'name', 'metric', 'seed'}
     assert not silent, silent
     for name,value in other.items(): assert str(replace(protocol(), **{name: value})) != str(protocol()), name
@@ -182,7 +211,7 @@ def test_windows_and_colours_are_drawn_from_seed_row_and_clip():
     iic,official = protocol('iic_official'),protocol('coclr_official')
     assert clip_frames(iic, 9)[:, 0].tolist() == [0]*10 # shorter than a clip: ten times the same
     assert (clip_frames(protocol(windows='middle'), 187) == clip_frames(protocol(clips=1), 187)).all()
-    def brightness(row, clip=2): return colour_change(official, row, clip, 9, 9)['brightness'].item()
+    def brightness(row, square=2): return colour_change(official, row, square, 9, 9)['brightness'].item()
     assert abs(np.mean([brightness(row) != 1 for row in range(1000)]) - .3) < .04
     assert brightness(7) == brightness(7) and len({brightness(r, c) for r in range(9) for c in range(9)}) > 9
 
@@ -196,11 +225,12 @@ def test_official_features_equal_a_slow_reference(data, encoder):
             row,total = int(found.row[i]),0
             numbers = clip_frames(p, data.rows[row].frames, row, role)
             assert (len(numbers) == 1) == (role == 'gallery')
-            for clip,where in enumerate(numbers):
+            for where in numbers:
                 side = round(32*224/240)
                 x = crop_resize(decode(data.file(row), where.tolist()),
                     ((32-side)//2, (32-side)//2, side, side), (32, 32))
-                drawn = augment.draw(np.random.default_rng((0, row, 1, clip)), 1, 8, 32, 32, size=32, flip=0.,
+                # one draw for all windows: ColorJitter(consistent=True) of the whole list
+                drawn = augment.draw(np.random.default_rng((0, row, 1, 0)), 1, 8, 32, 32, size=32, flip=0.,
                     jitter=1., brightness=.2, contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
                 colours = ('brightness', 'contrast', 'saturation', 'hue', 'order')
                 drawn = {k: drawn[k][:, None] for k in colours}
@@ -208,6 +238,13 @@ def test_official_features_equal_a_slow_reference(data, encoder):
                     y = encoder.eval()(frame_residual(augment.apply(x[None, None], drawn)[:, 0])/.05)[0]
                 total = total + F.normalize(y.double(), dim=0)
             torch.testing.assert_close(found.x[i], (total/len(numbers)).float(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_colours_of_a_video_change_alike_in_all_windows_of_a_square(data):
+    "Ten crops are ten passes over the video there, each with a draw of its own."
+    p = protocol(clips=3, crops='ten', jitter=1., **SMALL)
+    brightness = features.ProtocolClips(data, [0], p)[0]['augment']['brightness'].view(3, 10)
+    assert (brightness == brightness[0]).all() and len(set(brightness[0].tolist())) == 10
 
 
 # the same number, however it is computed

@@ -146,7 +146,8 @@ class ProtocolClips(Dataset):
         cache:int|VideoCache=0): # MiB of decoded videos to keep, or those kept already
         self.manifest, self.protocol = manifest, protocol
         self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
-        self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role) for r in rows}
+        flow = not {'flow', 'pair'}.isdisjoint(self.load)
+        self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role, flow) for r in rows}
         step = max(CLIPS_READ//SQUARES[protocol.crops], 1)
         self.items = [(r, n, n + step) for r,w in self.numbers.items() for n in range(0, len(w), step)]
 
@@ -160,9 +161,9 @@ class ProtocolClips(Dataset):
         n,C = len(numbers),len(boxes)
         augment = centre(n*C, p.length, r.height, r.width, size=p.size)
         augment |= {'box': boxes.repeat(n, 1), 'flip': flip.repeat(n)}
-        if p.jitter:
-            colours = [colour_change(p, row, first*C + j, r.height, r.width) for j in range(n*C)]
-            augment |= {k: torch.cat([c[k] for c in colours]) for k in colours[0]}
+        if p.jitter: # alike in all windows, as released (b10)
+            colours = [colour_change(p, row, square, r.height, r.width) for square in range(C)]
+            augment |= {k: torch.cat([c[k] for c in colours]*n) for k in colours[0]}
         frames,at = np.unique(numbers, return_inverse=True)
         try: read = self._videos.read(row, frames[None].repeat(C, 0), boxes, p.size, self.load)
         except VideoError as e: return item | {'bad': e.reason}
@@ -380,7 +381,7 @@ def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     "One feature per video, in their order, from a frozen encoder, which stays as it was. ValueError."
     if protocol.average!='features': raise ValueError(f'protocol {protocol.name} averages '
         f"{protocol.average} of a classifier; take average='features' to compare features")
-    rows,left = counted(manifest, part, split, protocol)
+    rows,left = counted(manifest, part, split, protocol, 'flow' in streams(view))
     key = feature_key(encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch,
         **views)
     kept = FeatureStore(store, key, protocol) if store is not None else None
@@ -475,7 +476,8 @@ class FeatureStore:
 
 def restrict(features:Features, manifest:Manifest, part:str, split:int=1)->Features: # of part 'all'
     "Those of a part of a split, as `extract` would make them; ValueError where some are missing."
-    rows,left = counted(manifest, part, split, features.protocol)
+    flow = 'flow' in streams(features.key.get('view', 'rgb'))
+    rows,left = counted(manifest, part, split, features.protocol, flow)
     if features.key.get('manifest', manifest.sha256) != manifest.sha256:
         raise ValueError(f'{manifest.path}: these features belong to another manifest; extract them again')
     at = {r: i for i,r in enumerate(features.row.tolist())}

@@ -30,6 +30,8 @@ CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in wor
     'short': {'pad': 'a shorter video is filled',
         'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'},
     'pad': {'first': 'on the left with its first frame', 'loop': 'by starting again'},
+    'pictures': {'all': 'every frame counts', 'flow': 'flow has a picture less than the video has frames',
+        'less': 'the last frame is never taken'},
     'average': {'features': 'mean over its clips', 'softmax': 'mean of the probabilities of its clips',
         'logits': 'mean of the scores of its clips, then made probabilities'},
     'metric': {'cosine': 'cosine',
@@ -51,12 +53,13 @@ class Protocol:
     # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10: 224/240)
     crop:int|float|None = None
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
+    pictures:str = 'all' # which pictures of a video count; 'flow' leaves one out where that is the view
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
     average:str = 'features' # what is averaged over clips; 'softmax' and 'logits' are of a classifier
     centre:str = 'gallery' # which mean is subtracted
     metric:str = 'cosine' # how two videos are compared; 'match' needs a Gaussian head
     gallery:str = 'alike' # the clips of a gallery video
-    jitter:float = 0. # probability, 0 to 1, that the colours of a clip are changed
+    jitter:float = 0. # probability, 0 to 1, that the colours of a video are changed
     feature:str = 'pooled' # what is taken from the encoder
     short:str = 'pad' # what becomes of short videos
     batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
@@ -91,14 +94,14 @@ class Protocol:
         of_side = f'{side} px' if type(side) is int else f'{100*side:.4g} % of the largest'
         squares = 'the largest centred square' if p.crops=='centre' and p.crop is None else \
             f'{words["crops"]}{comma} of {of_side}'
-        colour = 'no change of colour' if not p.jitter else 'colours of a clip changed with probability ' \
-            f'{p.jitter:g} (drawn from seed {p.seed}, row and clip)'
+        colour = 'no change of colour' if not p.jitter else 'colours changed with probability ' \
+            f'{p.jitter:g} (drawn from seed {p.seed}, row and square; alike in all clips of a video)'
         one = 'its one clip' if p.average=='features' else words['average'].replace('clips', 'one clip')
         lines = [f'protocol {p.name}: gallery and query are {"not "*(p.gallery!="alike")}treated alike',
             '  clips     ' + (many + words['windows'] if several else CHOICES['windows']['middle'])
                 + f'; {words["gallery"]}, seed {p.seed}'*(p.gallery!='alike'),
             f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
-                + f'; {words["short"]} {words["pad"]}',
+                + f'; {words["short"]} {words["pad"]}' + f'; {words["pictures"]}'*(p.pictures!='all'),
             f'  picture   {squares}, scaled to {p.size} x {p.size}; '
                 + ('mirrored as said' if p.crops=='ten' else 'no flip') + f', {colour}',
             f'  clip      {words["feature"]} of the encoder in eval mode, '
@@ -113,14 +116,14 @@ class Protocol:
 PROTOCOLS = {p.name: p for p in (
     Protocol('clean'),
     # b10: 1 clips brought to length 1; 2 crop 224 of 240 px (there bicubic) to 128, colours changed with p
-    # .3; 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its own mean.
-    # b7: short videos are dropped (6: 7 + 7 of HMDB51, none of UCF101)
+    # .3, once per video; 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its
+    # own mean. b7: short videos are dropped (6: 7 + 7 of HMDB51, none of UCF101), flow has n-1 pictures
     Protocol('coclr_official', windows='sliding', length=32, size=128, crop=224/240, clip_norm=True,
-        centre='own', gallery='random', jitter=.3, short='drop'),
-    # b11: linspace(8, n-8, 10), crop 112 of 128 px, conv5 -> MaxPool3d(1,2,2), mean over clips,
-    # cosine distance, batches of 8 with drop_last
+        centre='own', gallery='random', jitter=.3, short='drop', pictures='flow'),
+    # b11: linspace(8, m-8, 10) of m = n-1 files, crop 112 of 128 px, conv5 -> MaxPool3d(1,2,2), mean over
+    # clips, cosine distance, batches of 8 with drop_last
     Protocol('iic_official', windows='linspace', length=16, size=112, crop=112/128, centre='none',
-        feature='maps', batch_of=8),
+        feature='maps', batch_of=8, pictures='less'),
     # b10, last paragraph: 10 clips, pooled features averaged, cosine, not centred. Open: the crop
     Protocol('rspnet', clips=10, length=16, size=112, centre='none'),
     # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring;
@@ -144,11 +147,17 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
     if name not in PROTOCOLS and p.name in PROTOCOLS: p = replace(p, name=name)
     return replace(p, **fields)
 
+def pictures(protocol:Protocol, frames:int, flow:bool=False)->int: # of the video; is it seen as flow?
+    "How many pictures of a video count under a protocol."
+    less = protocol.pictures=='less' or flow and protocol.pictures=='flow'
+    return max(frames - less, 1)
+
 def clip_frames(protocol:Protocol, frames:int, # of the video
     row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
+    flow:bool=False, # is the video seen as flow?
 )->np.ndarray: # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
-    p = protocol
+    p, frames = protocol, pictures(protocol, frames, flow)
     clip:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
     if role=='gallery' and p.gallery=='random':
         return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **clip)
@@ -177,22 +186,24 @@ def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
     flips = [False]*len(places) + [True]*len(mirrored)
     return torch.tensor([(*place, side, side) for place in places + mirrored]),torch.tensor(flips)
 
-def colour_change(protocol:Protocol, row:int, clip:int, # of the manifest; its number within the video
+def colour_change(protocol:Protocol, row:int, square:int, # of the manifest; its number in `crop_boxes`
     height:int, width:int)->dict[str,Tensor]: # pixels; for `clips.apply`, with a leading axis of 1
-    "The change of colours of one clip: brightness, contrast, saturation .2, hue .1 (b10), in random order."
-    p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, clip))
+    "The change of colours of a video: brightness, contrast, saturation .2, hue .1 (b10), in random order."
+    p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, square))
     drawn = draw(rng, 1, p.length, height, width, size=p.size, flip=0., jitter=p.jitter, brightness=.2,
         contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
 def counted(manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
-    protocol:Protocol=PROTOCOLS['clean'])->tuple[list[int],dict[int,str]]: # rows; row -> why not counted
+    protocol:Protocol=PROTOCOLS['clean'],
+    flow:bool=False, # are the videos seen as flow?
+)->tuple[list[int],dict[int,str]]: # rows; row -> why it is not counted
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
     rows,p,left = manifest.select(part, split),protocol,dict[int,str]()
     if p.short=='drop': # b7
         least = p.length//2*p.stride + 1
         left = {r: 'not longer than half a clip, which this protocol leaves out'
-            for r in rows if manifest.rows[r].frames <= least}
+            for r in rows if pictures(p, manifest.rows[r].frames, flow) <= least}
     rows = [r for r in rows if r not in left]
     rest = len(rows) % p.batch_of if part!='all' else 0 # batches are of a part
     left |= {r: f'in the last, incomplete batch of {p.batch_of}, which this protocol leaves out'
