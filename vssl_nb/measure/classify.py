@@ -134,6 +134,7 @@ class LinearProbe:
     epochs:int=100
     drops:tuple[float,...]=(60, 80)
     every:int=5 # epochs between two looks at the accuracy
+    first:int=0 # epoch of the first look; 0: as `every`, and the last epoch is looked at too
     selection:str='validation' # one of SELECTIONS
     share:float=.2 # of the training videos that are held out for 'validation'
 
@@ -154,7 +155,8 @@ class LinearProbe:
             + 'one of '*(len(self.strengths) > 1) + strengths)
         if self.solver=='sgd': training = (f'SGD, rate {self.lr:g} falling to a tenth at '
             f'{", ".join(f"{d:g}" for d in self.drops)}, weight decay {self.weight_decay:g}, momentum '
-            f'{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every {self.every}')
+            f'{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every {self.every}'
+            + f' from epoch {self.first} on'*bool(self.first))
         again = f' ({self.share:.0%} held out, then trained again on all)'*(self.selection=='validation')
         return '\n'.join([f'probe {self.name}: a linear classifier on stored features',
             f'  features  {ready or "as they are"}', f'  training  {training}',
@@ -162,8 +164,9 @@ class LinearProbe:
 
 PROBES = {
     'clean_probe': LinearProbe(), # ours
-    # released code feature_linear_probe.py (b10 ii), best look on test; L2 and BatchNorm are options there
-    'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, batchnorm=True)}
+    # released code feature_linear_probe.py (b10 ii): `--normalize` is off (36), README has `--final_bn`;
+    # epochs count from 0 (137); the best look on test is selection='test'
+    'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, normalise=False, batchnorm=True, first=1)}
 
 # %% ../../nbs/library/classify.ipynb #c46e62a0
 @dataclass
@@ -226,16 +229,19 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
     b,rate = torch.zeros(C, device=x.device, requires_grad=True),steps(s.drops)
     opt = torch.optim.SGD([w, b, *(norm.parameters() if norm else [])], s.lr, s.momentum,
         weight_decay=s.weight_decay)
+    looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
+    if s.selection=='last' or not (s.first and looks): looks.add(s.epochs)
+    # a rest of one video goes to the batch before it: alone it has no variance
+    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1]
     for epoch in range(s.epochs):
         opt.param_groups[0]['lr'] = s.lr*rate(epoch)
         order = np.random.default_rng((seed, epoch)).permutation(len(x))
-        # parts of nearly one size: none is too small for BatchNorm
-        for part in np.array_split(order, math.ceil(len(x)/s.batch)):
+        for part in np.split(order, cuts):
             rows = torch.from_numpy(part).to(x.device)
             opt.zero_grad()
             F.cross_entropy((norm(seen[rows]) if norm else seen[rows]) @ w.T + b, y[rows]).backward()
             opt.step()
-        if (epoch+1) % s.every==0 or epoch+1==s.epochs: yield folded(blank, w, b, norm, epoch+1)
+        if epoch + 1 in looks: yield folded(blank, w, b, norm, epoch+1)
 
 def folded(blank:Linear, # that knows how features are prepared before BatchNorm
     w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
@@ -285,8 +291,8 @@ def linear_probe(train:Features, settings:LinearProbe=PROBES['clean_probe'], # o
             if not b: raise ValueError('no class has two sources among the training features, so nothing can '
                 "be held out; use selection='last', with one strength")
             best,tried = _best(path(a, s), x[b], y[b])
-            s = dataclasses.replace(s, **({'strengths': (best.chosen,)} if s.solver=='lbfgs'
-                else {'epochs': int(best.chosen)}))
+            s = dataclasses.replace(s, selection='last', **({'strengths': (best.chosen,)}
+                if s.solver=='lbfgs' else {'epochs': int(best.chosen)}))
         *_,probe = path(slice(None), s)
     return dataclasses.replace(probe.to('cpu'), tried=tried, key=train.key, rows=tuple(train.row.tolist()))
 
