@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from vssl_nb.papers.published import ROWS, markdown, match, parts
+from vssl_nb.papers.published import CLAIMS, ROWS, ledger_rows, markdown, match, parts
 
 U, H, K = 'UCF101', 'HMDB51', 'Kinetics-400'
 
@@ -63,6 +63,16 @@ def test_a_table_for_people():
         '| :--- | :--- | :--- | ---: | ---: |',
         '| CPR, table 6 | VCOP | R(2+1)D | 14.1 | 30.3 |', '| CPR, table 6 | VCP | R3D-50 | 18.6 | – |']
     with pytest.raises(ValueError, match='no published numbers'): markdown([])
+
+
+def test_a_claim_names_the_measure_of_the_paper_beside_ours():
+    "The numbers of the ledger are R@1; MoQuad's tables and some of ProViCo's have accuracies."
+    other = {n: c.what for n, c in CLAIMS.items() if 'paper' in c.what}
+    assert {*other} == {*range(11, 16), 19, 20, 21} and all(x.startswith('R@1 (paper: ') for x in other.values())
+    assert {r.task for r in rows(paper='ProViCo', table='table 4')} == {'finetune'}
+    assert {r.task for r in rows(paper='MoQuad') if r.table in ('table 4', 'table 5', 'table 6')} == {'finetune', 'linear'}
+    claim = next(r['claim'] for r in ledger_rows() if r['#'] == '20')
+    assert claim == 'R@1 (paper: accuracy after fine-tuning): K=5 < K=10'
 
 
 def test_names_of_recipes():

@@ -9,7 +9,10 @@ import pytest
 import warm
 from vssl_nb import cli
 from vssl_nb.data import toy
+from vssl_nb.methods.recipes import RecipeError, find
+from vssl_nb.papers import reproduce as reproduction
 from vssl_nb.papers.reproduce import PAPER_TABLES, Run, beside_paper, find_rows, pairs_alike, reproduce
+from vssl_nb.runs.evaluation import EvaluatedEncoder
 from vssl_nb.training.checkpoints import digest, load
 from vssl_nb.training.machine import Machine
 
@@ -96,6 +99,81 @@ def test_every_row_has_numbers_and_a_chain_of_recipes():
     assert len({r.name for r in runs}) == len({(r.recipe, r.changes) for r in runs}) > 50
 
 
+ELSEWHERE = ['coclr:readme:k400-rgb', 'coclr:readme:k400-flow'] # trained on Kinetics-400, printed for UCF101
+
+
+def test_every_row_has_a_protocol_or_is_refused(here):
+    code, out, err = here('--list')
+    lines = dict(line.split('  ', 1) for line in out.splitlines())
+    assert code == 0 and list(lines) == [f'{k}:{row.name}' for k, t in PAPER_TABLES.items() for row in t.rows]
+    assert [k for k, words in lines.items() if words.startswith('refused: ')] == ELSEWHERE, err
+    assert lines['moquad:table4:full'] == 'UCF101 finetune: moquad_finetune; UCF101 linear: moquad_linear'
+    assert lines['provico:appendix2:mining'] == 'UCF101 finetune: provico_finetune; UCF101 retrieval: provico'
+    assert lines['cpr:table4:s=3'].startswith('UCF101 mining: last_epoch; UCF101 retrieval: coclr_official')
+    assert lines['cpr:table5:iic'] == 'UCF101 retrieval: iic_official; UCF101 finetune: iic_finetune'
+    assert here('--list', 'provico:table4')[1].count('\n') == 6
+
+
+@pytest.mark.parametrize('protocol', ['provico_lineal', ''])
+def test_a_missing_protocol_is_an_error(place, monkeypatch, protocol):
+    "It was another one, in silence."
+    def renamed(r): return replace(r, protocol=protocol) if r.task in ('retrieval', 'finetune') else r
+    monkeypatch.setattr(reproduction, 'ROWS', tuple(map(renamed, reproduction.ROWS)))
+    for name in ('provico:table3:r3d18', 'provico:table4:K=5'):
+        with pytest.raises(RecipeError, match=f'^{name}: .*no protocol {protocol!r}; name one'):
+            reproduce(name, 'nowhere', place/'nothing')
+
+
+def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
+    "Match probability and not the cosine; two views where the paper has two; the log of the last epoch."
+    asked = []
+    def retrieve(folder, protocol, **more):
+        asked.append(protocol)
+        return [{'protocol': {'name': f'{protocol}{words}'}, **dict.fromkeys(('r1', 'r5', 'r10', 'r20'), x)}
+            for words, x in ((', cosine of means', .1), ('', .2))]
+    def two(first, second, protocol, **more):
+        asked.append([first.view, second.view, protocol, more['joined']])
+        return [dict.fromkeys(('r1', 'r5', 'r10', 'r20', 'r50'), .3)]
+    def tuned(folder, preset, **more):
+        asked.append(preset)
+        return {'top1': .4}
+    run = EvaluatedEncoder(None, None, 'x', 'iic', folder=place, recipe=find('iic-ucf101-flow'))
+    for name, f in dict(retrieve=retrieve, retrieve_two_streams=two, finetune=tuned,
+        open_trained=lambda *given: run).items(): monkeypatch.setattr(reproduction, name, f)
+    (place/'mined').mkdir()
+    (place/'mined'/'steps.csv').write_text('step,epoch,mined\n1,0,.9\n2,1,.2\n3,1,.3\n')
+    def measured(name):
+        t, (row,) = find_rows(name)
+        return reproduction._measured_as_printed(place/'mined', None, None, reproduction.measured_numbers(t, row))
+    mining = measured('provico:appendix2:mining')
+    assert mining['retrieval r1'] == 20 and mining['finetune top1'] == 40
+    assert measured('provico:appendix3:cosine')['retrieval r1'] == 10
+    assert measured('iic:readme:shuffle-v')['retrieval r50'] == 30
+    assert asked == ['provico_finetune', 'provico', 'provico', ['rgb', 'flow_v', 'iic_official', 'concat'], 'iic_finetune']
+    assert measured('cpr:table4:s=3')['mining pmr'] == 25
+
+
+def test_of_two_datasets_the_paper_has_the_one_that_was_trained_on():
+    "Fine-tuning on HMDB51 stood beside ours on UCF101."
+    table, rows = find_rows('moquad:table1:r3d18')
+    assert beside_paper(table, rows, {'r3d18': [{'finetune top1': 80.}]}).splitlines() == [
+        '| row | finetune top1 | paper, UCF101: finetune top1 |', '| :-- | --: | --: |', '| r3d18 | 80.0 | 82.7 |']
+
+
+def test_clips_are_compared_in_batches_of_forty():
+    "ProViCo, appendix D.1: all rows of N have 40 videos in a batch."
+    table, rows = find_rows('provico:appendix1')
+    batch = {r.name: r.full.made().learning.batch for r in rows}
+    assert batch == {'N=1': 40, 'N=2': 40, 'N=3': 40, 'B=24': 24, 'B=48': 48, 'B=72': 72, 'B=96': 96}
+
+
+def test_what_the_paper_does_not_say_is_two_rows():
+    table, rows = find_rows('moquad:table3')
+    assert [(r.name, dict(r.full.changes)) for r in rows] == [('both', {}),
+        ('neither', {'beta': 0., 'appearance_task': 0.})]
+    assert {p.setting for r in rows for p in table.printed(r)} == {'extra strategies: not said'}
+
+
 def test_a_chain_is_trained_from_its_beginning():
     first, other = Run('infonce-toy-rgb'), Run('infonce-toy-residual')
     third = Run('coclr-toy-rgb-cycle1', (('topk', 5),), first, other)
@@ -118,6 +196,8 @@ def test_order_of_the_paper():
     (('cpr:tabel1',), "did you mean 'cpr:table1'"),
     (('cpr:table1:s=4', '--data', 'toy'), "has no row 's=4'"),
     (('cpr:table1',), 'say on what: --data toy'),
+    (('--list', 'cpr:tabel1'), "did you mean 'cpr:table1'"),
+    ((ELSEWHERE[0], '--data', 'videos'), 'is trained on Kinetics-400 and measured on UCF101; train'),
     (('iic:readme:repeat-u', '--data', 'toy'), 'the toy videos do not have'),
     (('cpr:table1', '--data', 'nowhere'), 'nowhere'),
     (('cpr:table1', '--data', 'videos'), 'like no published dataset'),
@@ -139,7 +219,7 @@ def test_a_table_beside_the_paper():
         for n, row in enumerate(('no-mining', 'mining'), 1)}
     spread = statistics.stdev([10, 11])
     assert beside_paper(table, rows, values).splitlines() == [
-        '| row | retrieval r1 | paper | linear top1 | paper |', '| :-- | --: | --: | --: | --: |',
+        '| row | retrieval r1 | paper, UCF101: retrieval r1 | linear top1 | paper, UCF101: linear top1 |', '| :-- | --: | --: | --: | --: |',
         f'| mining | 20.5 ± {spread:.1f} | 64.7 | 50.0 ± 0.0 | – |',
         f'| no-mining | 10.5 ± {spread:.1f} | 61.2 | 50.0 ± 0.0 | – |',
         '', 'retrieval r1: 1 of 1 pairs of rows stand in the order of the paper.']

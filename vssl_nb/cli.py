@@ -100,9 +100,9 @@ class DryRunCommand(Command):
     def run(self):
         recipe, fields, videos = find(self.recipe_name), changes(self.set), None
         from .runs.budget import VIDEOS
-        from .runs.finetuning import fitted
+        from .runs.finetuning import preset
         if self.finetune:
-            training = fitted(self.finetune, recipe.clip, **fields)
+            training = preset(self.finetune, recipe.clip, **fields)
             recipe = replace(training.recipe(recipe), name=training.name)
             videos = training.learned(VIDEOS['UCF101'])
         else: recipe = override(recipe, **fields)
@@ -649,13 +649,12 @@ class Reproduce(MachineOptions):
     seeds:tuple[int,...]=(0,) # of weights and order; of the toy videos, too
     set:tuple[str,...]=() # fields to change in every recipe that has them, such as epochs=5
     size:Literal['tiny','demo']='demo' # of the toy
+    list:bool=False # what will measure each row of the tables; nothing is trained
 
     def run(self):
-        from .papers.reproduce import find_rows, list_tables, reproduce
-        if not self.name:
-            for r in list_tables(self.out):
-                print(f"{r['name']:18} {r['trainings']:>2} trainings on {r['dataset']}; toy: {r['toy']}; "
-                    f"here: {r['here']}\n    {r['asks']}: {r['rows']}")
+        from .papers.reproduce import find_rows, list_rows, list_tables, reproduce
+        if self.list or not self.name:
+            print(*(list_rows(self.name) if self.list else list_tables(self.out)), sep='\n')
             return
         rows = find_rows(self.name)[1] # refuses a name that there is not
         if self.data is None: raise Mistake(f'{self.name}: say on what: --data toy, for the small version, '

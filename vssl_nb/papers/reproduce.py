@@ -3,7 +3,7 @@
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
 import ast, multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,14 +20,15 @@ from ..data.clips import TestClips, VideoCache
 from ..data.flow import extract_flow
 from ..data.manifest import Manifest, open_data, read
 from ..data.views import image_to_flow
+from ..measure.protocols import PROTOCOLS
 from ..methods.recipes import (COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit,
     to_dict)
 from ..names import did_you_mean
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
-from ..runs.evaluation import baselines, measure_probe, retrieve
+from ..runs.evaluation import baselines, measure_probe, open_trained, retrieve, retrieve_two_streams
 from ..runs.finetuning import TRAININGS, finetune
 from ..runs.own import seconds_per_step
-from ..runs.parts import training_videos
+from ..runs.parts import training_videos, views_of_encoder
 from ..runs.pretraining import pretrain, views_ready
 from ..training.config import override_known
 from ..training.loop import TrainError, read_json, write_json
@@ -155,6 +156,10 @@ class Table:
     about:str # its question
     rows:tuple[TableRow,...]
 
+    @property
+    def name(self)->str: # as it is typed: 'cpr:table1'
+        return f'{self.paper}:{self.table}'.lower().replace('appendix table', 'appendix').replace(' ', '')
+
     def printed(self, row:TableRow)->list[Published]:
         "The paper's numbers of a row."
         return [r for r in ROWS if (r.paper, r.table, r.method, r.setting)==(self.paper, self.table,
@@ -177,13 +182,12 @@ def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # cha
 def _paper_tables()->dict[str,Table]: # 'cpr:table1' -> table
     tables:dict[str,Table] = {}
     for line in read_lines('tables.csv'):
-        paper, name = line['paper'], line['table']
+        table = Table(line['paper'], line['table'], line['about'], ())
         row = TableRow(line['name'], line['method'], _run(*(line[k] for k in ('recipe', 'changes', 'encoder',
             'sampler'))), _run(line['toy'], line['toy_changes']) if line['toy'] else None, line['setting'],
             line['pretrain'] or 'UCF101', line['backbone'])
-        key = f'{paper}:{name}'.lower().replace('appendix table', 'appendix').replace(' ', '')
-        known = tables.get(key, Table(paper, name, line['about'], ()))
-        tables[key] = replace(known, rows=(*known.rows, row))
+        known = tables.get(table.name, table)
+        tables[table.name] = replace(known, rows=(*known.rows, row))
     return tables
 
 PAPER_TABLES = _paper_tables()
@@ -202,18 +206,47 @@ def find_rows(
         raise RecipeError(f'{key} has no row {row!r}; {did_you_mean(row, names)}')
     return PAPER_TABLES[key], rows
 
+# task of a number -> the names of what may measure it
+MEASURED_BY:dict[str,Collection[str]] = {'retrieval': PROTOCOLS, 'linear': TRAININGS, 'finetune': TRAININGS,
+    'mining': ('last_epoch',)} # mean of the log over the last epoch (CPR, table 4)
+
+def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
+)->list[Published]: # each with the protocol or preset that will measure it
+    "A row's numbers on the data that it is trained on. RecipeError where one has no protocol, or there is none."
+    name, printed, dataset = f'{paper_table.name}:{row.name}', paper_table.printed(row), row.full.made().dataset
+    here = [r for r in printed if r.test==dataset]
+    if not here: raise RecipeError(f'{name}: is trained on {dataset} and measured on {printed[0].test}; train '
+        f'{row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb retrieve or finetune --data')
+    for r in here: # 'provico, cosine of means': one of the rows that a protocol gives
+        if r.protocol.split(',')[0] not in MEASURED_BY.get(r.task, ()): raise RecipeError(f'{name}: nothing '
+            f'measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name one that there is in '
+            'the column protocol of papers/published.csv')
+    return here
+
+def list_rows(
+    name:str='', # as of `find_rows`; '': all tables
+)->list[str]: # a line for each
+    "The rows of the tables, and what will measure each of their numbers, or why nothing can."
+    lines = []
+    for t,rows in [find_rows(name)] if name else [(t, t.rows) for t in PAPER_TABLES.values()]:
+        for row in rows:
+            try: how = dict.fromkeys(f'{r.test} {r.task}: {r.protocol}' for r in measured_numbers(t, row))
+            except RecipeError as e: how = {f'refused: {e}': None}
+            lines.append(f"{t.name}:{row.name}  {'; '.join(how)}")
+    return lines
+
 def list_tables(
     out:str|Path, # folder that may hold finished runs of `reproduce`
-)->list[dict[str,str]]: # 'name', 'asks', 'rows', 'dataset', 'trainings', 'toy', 'here'
+)->list[str]: # a text of two lines for each
     "Every table of the papers that has a plan, and what it needs."
-    def line(key, t):
+    def text(t):
         runs = {r for row in t.rows for r in row.needs(False)}
-        done = sorted(str(p.parent) for p in Path(out).glob(f"*{key.replace(':', '-')}/table.json"))
-        return {'name': key, 'asks': t.about, 'rows': ' '.join(r.name for r in t.rows),
-            'dataset': ', '.join(sorted({r.made().dataset for r in runs})), 'trainings': str(len(runs)),
-            'toy': f'{sum(row.small is not None for row in t.rows)} of {len(t.rows)} rows',
-            'here': ', '.join(done) or '–'}
-    return [line(key, t) for key,t in PAPER_TABLES.items()]
+        data = ', '.join(sorted({r.made().dataset for r in runs}))
+        done = sorted(str(p.parent) for p in Path(out).glob(f"*{t.name.replace(':', '-')}/table.json"))
+        return (f'{t.name:18} {len(runs):>2} trainings on {data}; toy: {sum(bool(r.small) for r in t.rows)} of '
+            f"{len(t.rows)} rows; here: {', '.join(done) or '–'}\n    {t.about}: "
+            + ' '.join(r.name for r in t.rows))
+    return [text(t) for t in PAPER_TABLES.values()]
 
 @dataclass(frozen=True)
 class Planned:
@@ -275,21 +308,29 @@ def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # '
     recalls = {f'retrieval r{k}': 100*row[f'r{k}'] for k in (1, 5, 10)}
     return recalls | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
 
+def _last_epoch(run:Path, name:str)->float: # of a column of steps.csv
+    epoch, (steps, values) = dict(zip(*column(run, 'epoch'))), column(run, name)
+    return statistics.fmean(v for s,v in zip(steps, values) if epoch[s]==max(epoch.values()))
+
 def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
 )->dict[str,float]: # 'finetune top1' -> percent
-    "What the paper measured on this dataset, under its protocols."
+    "What the paper measured on this dataset, each number under its protocol."
     values, row = dict[str,float](), dict[str,Any]()
-    for r in {(r.task, r.protocol): r for r in printed}.values():
-        if r.task=='retrieval':
-            row = retrieve(folder, r.protocol or 'clean', data=data, machine=machine, walls=0)[0]
-        elif r.task in ('linear', 'finetune'):
-            preset = r.protocol if r.protocol in TRAININGS else f'clean_{r.task}'
-            out = folder.with_name(f'{folder.name}-{preset}')
-            row = finetune(folder, preset, out=out, resume=(out/'card.json').exists(), machine=machine) or {}
+    for task,protocol,view in dict.fromkeys((r.task, r.protocol, r.view) for r in printed):
+        if task=='mining': row = {'pmr': _last_epoch(folder, 'mined')}
+        elif task=='retrieval' and '+' in view: # IIC: features of one network on two views, side by side (b11)
+            t = open_trained(folder, data)
+            first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
+            row = retrieve_two_streams(first, second, protocol, joined='concat', machine=machine)[0]
+        elif task=='retrieval':
+            rows = retrieve(folder, protocol.split(',')[0], data=data, machine=machine, walls=0)
+            row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several
+        else:
+            out = folder.with_name(f'{folder.name}-{protocol}')
+            row = finetune(folder, protocol, out=out, resume=(out/'card.json').exists(), machine=machine) or {}
             if not row: raise TrainError(f'{out}: was stopped; the same command goes on')
-        else: continue
-        values |= {f'{r.task} {m.metric}': 100*row[m.metric] for m in printed if m.task==r.task
-            and m.metric in row}
+        values |= {f'{task} {r.metric}': 100*row[r.metric] for r in printed
+            if (r.task, r.protocol)==(task, protocol)}
     return values
 
 def pairs_alike(
@@ -305,13 +346,15 @@ def beside_paper(
     values:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
 )->str: # markdown
     "Ours and the paper's, column by column; mean and standard deviation over the seeds."
-    paper = {r.name: {f'{p.task} {p.metric}': p.value for p in paper_table.printed(r)} for r in rows}
+    printed = {r.name: measured_numbers(paper_table, r) for r in rows}
+    paper = {n: {f'{p.task} {p.metric}': p.value for p in numbers} for n,numbers in printed.items()}
+    test = ' and '.join(dict.fromkeys(p.test for numbers in printed.values() for p in numbers))
     columns = list(dict.fromkeys(c for r in rows for seed in values[r.name] for c in seed))
     ours = {c: {r.name: [s[c] for s in values[r.name] if c in s] for r in rows} for c in columns}
     def shown(x):
         if not x: return '–'
         return f'{statistics.fmean(x):.1f}' + (f' ± {statistics.stdev(x):.1f}' if len(x) > 1 else '')
-    lines = ['| row | ' + ' | '.join(f'{c} | paper' for c in columns) + ' |',
+    lines = ['| row | ' + ' | '.join(f'{c} | paper, {test}: {c}' for c in columns) + ' |',
         '| :-- |' + ' --: |'*2*len(columns)]
     for n in paper:
         cells = (f"{shown(ours[c][n])} | {paper[n].get(c, '–')}" for c in columns)
@@ -341,6 +384,7 @@ def reproduce(
         if not rows: raise RecipeError(f'{name}: asks what the toy videos do not have; name the data of its '
             'paper with --data, or choose another row')
         if lacking and machine.progress: print('not on the toy:', *lacking)
+    printed = {} if small else {r.name: measured_numbers(paper_table, r) for r in rows}
     fields = {f for row in rows for r in row.needs(small) for f in flat_fields(r.made())}
     if unknown := [k for k in changes or {} if k not in fields]: raise RecipeError(f'--set {unknown[0]}: no '
         f'recipe of this table has that field; {did_you_mean(unknown[0], fields)}')
@@ -357,13 +401,12 @@ def reproduce(
         'hours of training, one after the other'])
     if dry: return summary
     if machine.progress: print(summary, flush=True)
-    dataset = '' if small else plan[-1].recipe.dataset
-    return _train_table(paper_table, rows, plan, paths, out, machine, dataset,
+    return _train_table(paper_table, rows, plan, paths, out, machine, printed,
         processes if machine.place().type=='cpu' else 1)
 
 def _train_table(
     paper_table:Table, rows:Sequence[TableRow], plan:Sequence[Planned], data:Mapping[int,Path], out:Path,
-    machine:Machine, dataset:str, # '' for toy videos
+    machine:Machine, printed:Mapping[str,Sequence[Published]], # row -> numbers to measure; toy videos: none
     processes:int,
 )->str: # markdown
     "All trainings and measurements of a plan; `table.json` in the folder keeps what is known."
@@ -381,11 +424,10 @@ def _train_table(
         after = tuple(str(f) for f in (begin, miner) if str(f) in tasks)
         add(str(p.folder), p, after, _trained, recipe=p.recipe, begin=begin, miner=miner)
     for row in rows:
-        here = [r for r in paper_table.printed(row) if r.test==dataset]
         for p in plan:
             name = f'{row.name}, seed {seeds[p.folder]}'
-            if p.run!=row.needs(not dataset)[-1] or name in known: continue
-            work = partial(_measured_as_printed, printed=here) if dataset else _measured_toy
+            if p.run!=row.needs(not printed)[-1] or name in known: continue
+            work = partial(_measured_as_printed, printed=printed[row.name]) if printed else _measured_toy
             add(name, p, (str(p.folder),) if p.seconds else (), work)
     def look(done):
         if new := {k: v for k,v in done.items() if isinstance(v, dict) and k not in known}:
