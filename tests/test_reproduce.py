@@ -172,6 +172,7 @@ def test_what_the_paper_does_not_say_is_two_rows():
     assert [(r.name, dict(r.full.changes)) for r in rows] == [('both', {}),
         ('neither', {'beta': 0., 'appearance_task': 0.})]
     assert {p.setting for r in rows for p in table.printed(r)} == {'extra strategies: not said'}
+    for name in ('k400-r3d50', 'ssv2-r3d50'): assert 'perhaps' in find(f'moquad-{name}').about # table 2
 
 
 def test_a_chain_is_trained_from_its_beginning():
