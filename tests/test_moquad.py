@@ -18,6 +18,8 @@ from vssl_nb.runs.parts import build_method, training_clips
 from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.data.manifest import read
 from vssl_nb.methods import moquad
+from vssl_nb.methods.simclr import SimCLR
+from vssl_nb.nets.backbones import create
 from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, difference
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
@@ -48,6 +50,22 @@ def test_options_of_the_page(table, row, options):
     refuse_unfit(made, VIDEOS)
     changed = difference(find(name), made)
     assert changed and {f'--{f.replace("_", "-")}' for f in changed} == set(re.findall('--[a-z-]+', options))
+
+
+def test_the_two_sides_of_simclr():
+    "Its one-sided form is rung 0 of the ladder; the two-sided one is another loss."
+    def trained(kind, **fields):
+        method = kind(create('tiny', seed=1, widths=(4, 6), strides=((2, 2), (2, 2))), **fields)
+        loss, _ = method({'rgb': torch.randn(4, 2, 3, 4, 16, 16, generator=torch.Generator().manual_seed(0))})
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in method.parameters())]
+    one = trained(SimCLR, symmetric=False)
+    rung = trained(moquad.MoQuad, **vars(find('moquad-toy-rung0').method))
+    assert len(one) == len(rung) > 8 and all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, rung))
+    assert abs(trained(SimCLR)[0] - one[0]) > 1e-3
+    both = [find(f'simclr-ucf101-r3d18{more}') for more in ('', '-one-sided')]
+    assert [r.method.symmetric for r in both] == [True, False]
+    assert {*difference(*both)} == {'name', 'symmetric'}
 
 
 def test_every_row_of_the_ablations_is_there():

@@ -21,7 +21,7 @@ def test_every_field_has_a_function_that_takes_it():
     still = parameters(augment.draw_appearance)
     assert {f.name for f in fields(Augment)} - {'augmentation'} <= parameters(augment.draw) | still
     disturbance = {f.name for f in fields(Augment)} & still
-    assert disturbance == {'appearance', 'appearance_clips', 'windows', 'strength'}
+    assert disturbance == {'appearance', 'appearance_clips', 'windows', 'strength', 'window_frames'}
     keywords = [training_draw(find(name)).keywords for name in ('infonce-toy-rgb', 'moquad-toy')]
     assert [disturbance & {*k} for k in keywords] == [set(), disturbance]
     assert [find(name).sampling.span for name in ('infonce-toy-rgb', 'moquad-toy')] == [16, 31]

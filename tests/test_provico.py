@@ -1,5 +1,6 @@
 "ProViCo from the command line: it trains, goes on, exports its head, and says what it refuses."
 import csv
+import math
 import re
 import shlex
 
@@ -12,12 +13,20 @@ from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.training.checkpoints import load, read_encoder, read_heads
 from vssl_nb.cli import parse
 from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.nets.backbones import create
 from vssl_nb.nets.heads import GaussianHead
+from vssl_nb.methods.provico import ProViCo
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
 SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',
     '--device', 'cpu', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
+
+
+class Still(torch.nn.Module):
+    "In place of an encoder."
+    dim = 3
+    def forward(self, x): return x.flatten(1)
 
 
 def call(*args, cwd):
@@ -98,6 +107,25 @@ def test_the_papers_numbers():
         assert (r.sampling.clips, r.sampling.length, r.sampling.stride) == (2, 16, 1)
         assert not any((r.augment.flip, r.augment.jitter, r.augment.grey, r.augment.blur, r.augment.permute))
         assert (r.method.samples, r.method.threshold, r.method.beta) == (10, .15, 1e-4)
+        assert r.method.self_pairs # Eqs. 6 and 9 as printed
+        assert r.method.doubt == 'total' # with one direction neither beta nor tau does anything: page 17
+        with torch.device('meta'): net = create(r.backbone)
+        millions = (sum(p.numel() for p in net.parameters()) + (not wide)*400*(net.dim + 1))/1e6
+        if 'r2plus1d' not in name: assert round(millions, 1) == (31.7 if wide else 20.2), name
+    toy = find('provico-toy').method # of which results/ tell
+    assert (toy.self_pairs, toy.doubt, toy.dim) == (False, 'total', 64)
+
+
+@pytest.mark.parametrize('threshold', [.15, None])
+def test_a_video_with_itself(threshold):
+    "Far apart samples of a video: as printed its loss ends at log K, without the pairs k = k' it does not."
+    def of_itself(**how):
+        method = ProViCo(Still(), samples=4, dim=8, variance=1e4, threshold=threshold, **how)
+        loss, logs = method({'rgb': torch.ones(3, 2, 3, 1, 1, 1), 'step': 0})
+        loss.backward()
+        assert all(p.grad.isfinite().all() for p in method.parameters())
+        return logs['soft_own'].item()
+    assert of_itself() == pytest.approx(math.log(4), rel=1e-3) and of_itself(self_pairs=False) > 100
 
 
 def test_it_is_walked_and_measured_beforehand():

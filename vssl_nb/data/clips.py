@@ -7,7 +7,7 @@ __all__ = ['CROP_RULES', 'ATTEMPTS', 'IMAGENET_MEAN', 'IMAGENET_STD', 'GREY', 'J
 
 # %% ../../nbs/library/augmentation.ipynb #7d6bc000
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -276,46 +276,55 @@ def draw_appearance(rng:Generator, # the only source of chance
     appearance_clips:tuple[int,...]=(), # into which clips, counted from 0
     windows:int=5, # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
     strength:tuple[float,float]=(.1,.5), # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
+    window_frames:str='one', # in all windows one frame, or in 'each' another one (section 3.1 allows both)
 )->dict[str,Tensor]: # mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows: k
     "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
     one_of(APPEARANCES, appearance=appearance)
+    one_of(('one', 'each'), window_frames=window_frames)
     remedy = 'what is mixed in and into which clips'
     check_chosen(clips, 'appearance', appearance, appearance_clips, remedy)
     if appearance=='none': return {}
     positive(windows=windows); _within(0, 1, strength=strength)
     chosen, u = np.isin(np.arange(clips), appearance_clips), rng.random((3, clips))
     low, high = strength
-    return _tensors(mix=np.where(chosen, low + (high-low)*u[0], 0.), frame=u[1],
-        donor=u[2] if appearance=='rad_inter' else np.full(clips, -1.),
-        windows=np.full(clips, 1 if appearance=='be' else windows))
+    k = 1 if appearance=='be' else windows
+    frame, donor = u[1:] if window_frames=='one' else rng.random((2, clips, k*k))
+    return _tensors(mix=np.where(chosen, low + (high-low)*u[0], 0.), frame=frame,
+        donor=donor if appearance=='rad_inter' else np.full_like(donor, -1.), windows=np.full(clips, k))
 
-def repeated(image:Tensor, # (n, C, H, W)
+def repeated(images:Iterable[Tensor], # (n, C, H, W) each: one for all windows, or k*k, row by row
     k:int, # windows in each direction
 )->Tensor: # the same shape
-    "An image shrunk by averaging and repeated k x k times; what is too much is cut off."
-    if k==1: return image
-    H,W = image.shape[-2:]
-    small = nn.functional.adaptive_avg_pool2d(image, (-(-H//k), -(-W//k)))
-    return small.repeat(1, 1, k, k)[...,:H,:W]
+    "Images shrunk by averaging, in k x k windows; what is too much is cut off."
+    small = []
+    for image in images: # one at a time: k*k of a batch are too many to keep
+        if k==1: return image
+        H,W = image.shape[-2:]
+        small.append(nn.functional.adaptive_avg_pool2d(image, (-(-H//k), -(-W//k))))
+    if len(small)==1: small = small*k*k
+    return torch.cat([torch.cat(small[i*k:(i+1)*k], 3) for i in range(k)], 2)[...,:H,:W]
 
 def disturb_appearance(x:Tensor, # (B, V, 3, T, H, W) in [0,1]; changed in place
-    params:Mapping[str,Tensor], # `mix`, `donor`, `frame`, `windows` of `draw_appearance`, (B, V), on the CPU
+    params:Mapping[str,Tensor], # of `draw_appearance`, (B, V), donor and frame also (B, V, k*k), on the CPU
 )->Tensor: # x
     "Mix a still image into all frames of some clips (MoQuad, section 3.1). ValueError for a batch of one."
-    mix, donor = params['mix'], params['donor']
+    mix = params['mix']
     B,V,_,T,_,_ = x.shape
     b, v = (mix > 0).nonzero(as_tuple=True)
     if not len(b): return x
-    other = donor[b,v] >= 0
+    # (1 or k*k, n)
+    donor, frame = (params[name][b,v].double().view(len(b), -1).T for name in ('donor', 'frame'))
+    other = donor >= 0
     if B==1 and other.any():
         raise ValueError("rad_inter takes its noise from another video of the batch, and this batch has one: "
             "use a batch of 2 or more in each process, or appearance='rad_intra'.")
-    away = (donor[b,v].double()*(B-1)).long().clamp(max=max(B-2, 0)) + 1 # 1 to B-1 rows further on
+    away = (donor*(B-1)).long().clamp(max=max(B-2, 0)) + 1 # 1 to B-1 rows further on
     row = torch.where(other, (b + away) % B, b)
-    frame = (params['frame'][b,v].double()*T).long().clamp(max=T-1)
+    frame = (frame*T).long().clamp(max=T-1)
     b, v, row, frame = (send_to(i, x.device) for i in (b, v, row, frame))
     k, weight = int(params['windows'].max()), send_to(_per_clip(mix[mix > 0]), x.device)
-    noise = repeated(x[row,v,:,frame], k)[:,:,None] # of the donor's clip of that name, undisturbed
+    # of the donor's clip of that name, undisturbed
+    noise = repeated((x[r,v,:,f] for r,f in zip(row, frame)), k)[:,:,None]
     x[b,v] = x[b,v].lerp_(noise, weight)
     return x
 

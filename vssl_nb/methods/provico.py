@@ -47,7 +47,7 @@ def kl_to_prior(
 def distances(
     z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
-    same:Tensor, # (B, M) bool: the same video
+    same:Tensor|None, # (B, M) bool: the same video, whose pairs k = k' are left out; None: all K^2 (Eq. 6)
     distance:str='bhattacharyya', # a name of DISTANCES
 )->Tensor: # (B, M)
     "Between videos, by their samples (Eq. 6; others: appendix B)."
@@ -118,9 +118,11 @@ class ProViCo(nn.Module):
                 == torch.arange(len(others), device=z.device)
             positive = own
             if batch.get('progress', 1.) >= settings.instance_stage:
-                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(), own, settings.distance)
+                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(),
+                    None if settings.self_pairs else own, settings.distance)
                 positive = positive_pairs(dist, own, settings.threshold)
-            soft = soft_contrast(*match_log_probabilities(z, others, self.head.a, self.head.b, own), positive)
+            yes, no = match_log_probabilities(z, others, self.head.a, self.head.b, own, settings.self_pairs)
+            soft = soft_contrast(yes, no, positive)
             each, more = soft, math.log(settings.dim) if settings.doubt=='total' else 0. # of log sigma^2
             if settings.doubt!='none': each = weighted_by_doubt(soft, u + more, u2 + more)
             loss = balanced_mean(each, positive) if settings.balanced else each.mean()

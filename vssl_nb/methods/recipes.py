@@ -185,6 +185,7 @@ publish(BYOLSettings, _byol_toy('rgb', 'byol-toy', 'the frames of the toy videos
 class SimCLRSettings(Settings):
     "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
     temperature:Positive=.1 # of the softmax (CVRL: 0.1)
+    symmetric:bool=True # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
     dim:Count=128 # of the space the loss compares in (SimCLR, CVRL: 128)
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     head:str='projection' # a name of `nets.heads.HEADS`, or 'package.module:name'
@@ -203,7 +204,8 @@ _toy_simclr = replace(find('infonce-toy-rgb'), name='simclr-toy-rgb',
     method=SimCLRSettings(temperature=0.1))
 _ucf101_simclr = Recipe(
     name='simclr-ucf101-r3d18',
-    about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %", # Table 4
+    # table 4; of one or two sides: not said
+    about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
     dataset='UCF101', test_clips=10, view='rgb', # ours
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
     sampling=Sampling(clips=2, length=16, stride=1, # MoQuad 4.1: 16 frames; stride: open, as in its recipes
@@ -219,7 +221,9 @@ _k400_simclr = override(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinet
     about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs", epochs=200) # MoQuad 4.1
 publish(SimCLRSettings, _toy_simclr, override(_toy_simclr, name='simclr-toy-residual', view='residual',
     about='SimCLR on the frame differences of the toy videos; less than a minute on one core', epochs=8),
-    _ucf101_simclr, _k400_simclr)
+    _ucf101_simclr, override(_ucf101_simclr, name='simclr-ucf101-r3d18-one-sided', symmetric=False,
+    about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its ladder"),
+    _k400_simclr)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e70001
 @dataclass(frozen=True, kw_only=True)
@@ -562,6 +566,8 @@ class ProViCoSettings(Settings):
     mixture:Count=2 # clips of a video (section 4.2)
     samples:Annotated[int, '[2, inf)']=10 # of each distribution (section 4.2)
     sample_from:Literal['moments','mixture']='moments' # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
+    # is a sample of a video compared with itself, too? printed: all K^2 pairs (Eqs. 6 and 9); no: ours
+    self_pairs:bool=True
     # between videos (Eq. 6; appendix B)
     distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
     # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix Eq. 9)
@@ -569,9 +575,9 @@ class ProViCoSettings(Settings):
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage:Share=.15
     beta:NonNegative=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
-    # sigma^2 of Eq. 10: geometric mean over the D directions, or D times that; open in the paper; none: no
-    # Eq. 10, so all pairs weigh the same (ours)
-    doubt:Literal['mean','total','none']='mean'
+    # sigma^2 of Eq. 10: D times the geometric mean over the D directions, which tables 2 and 4 need, or that
+    # mean (appendix A); none: no Eq. 10, so all pairs weigh the same (ours)
+    doubt:Literal['mean','total','none']='total'
     variance:Positive|None=None # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
     balanced:bool=False # positives and negatives weigh the same; open in the paper
     clamp:Positive|None=15. # log-variances stay within plus and minus this; ours
@@ -590,25 +596,27 @@ class ProViCoSettings(Settings):
 
 # %% ../../nbs/lessons/17_provico.ipynb #17e7a001
 _PROVICO_PAPER = override(find('infonce-ucf101-rgb'), method=ProViCoSettings(),
-    backbone='r3d18', size=112, length=16, stride=1, last='all', same=0., # section 4.2
+    backbone='r3d18_slow', # tables 1 to 3: 20.2 M parameters, which this network has with 400 classes
+    size=112, length=16, stride=1, last='all', same=0., # section 4.2
     # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
     area=(IIC_CROP,)*2, aspect=(1., 1.), colour='all', crop='torchvision', flip=0., jitter=0., grey=0.,
     grey_mode='clip', blur=0.,
     lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(), warmup=20., # section 4.2
     weight_decay=0.) # none is said
-_PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_cvrl")}', dataset=dataset,
+_PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_slow")}', dataset=dataset,
     about=f'ProViCo on {dataset} with {words} (paper, {row})', backbone=net)
     for short,dataset,net,words,row in (
-        ('ucf101', 'UCF101', 'r3d18', 'R3D-18', 'tables 2 to 4'),
+        ('ucf101', 'UCF101', 'r3d18_slow', 'R3D-18', 'tables 2 to 4'),
         ('ucf101', 'UCF101', 'r2plus1d18', 'R(2+1)D-18', 'table 2, appendix tables 1 to 3'),
-        ('k400', 'Kinetics-400', 'r3d18', 'R3D-18', 'tables 1 to 3'),
+        ('k400', 'Kinetics-400', 'r3d18_slow', 'R3D-18', 'tables 1 to 3'),
         ('k400', 'Kinetics-400', 'r2plus1d18', 'R(2+1)D-18', 'tables 1 and 2'))]
 _PROVICO += [override(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224, # table 2
     about='ProViCo on UCF101 with R3D-50 (paper, table 2)', batch=512, # table 2
     area=(224*224/(256*342),)*2), # the same share; open
     override(find('infonce-toy-residual'), name='provico-toy', epochs=12, weight_decay=0., # numbers: ours
     about='ProViCo on the frame differences of the toy videos; two minutes on one core',
-    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.))]
+    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.,
+        self_pairs=False))]
 publish(ProViCoSettings, *_PROVICO)
 
 # %% ../../nbs/library/supervised.ipynb #5a000006

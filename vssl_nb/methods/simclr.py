@@ -50,6 +50,7 @@ class SimCLR(nn.Module):
         z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).view(*x.shape[:2], -1)
         with torch.autocast(z.device.type, enabled=False):
             sim,match = nt_xent_pairs(z)
+            if not self.settings.symmetric: sim,match = sim[::2],match[::2] # rows: video by video
             return mil_nce(sim, match, self.settings.temperature), {
                 f'top{k}': topk_accuracy(sim, match, k) for k in (1, 5)}
 

@@ -74,7 +74,7 @@ def draw_mixture(mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N c
 # %% ../../nbs/lessons/16_gaussians.ipynb #f69ec028
 def squared_distances(z1:Tensor, # (B, K, D) K samples of each of B distributions; K = 1: their means
     z2:Tensor, # (M, K', D)
-    same:Tensor|None=None, # (B, M) bool: the same samples (of K = K' > 1), which no sample has with itself
+    same:Tensor|None=None, # (B, M) bool: the same samples, whose pairs k = k' are left out; None: all K^2
 )->Tensor: # (B, M) mean over pairs of samples; at least float32
     "The mean squared Euclidean distance of two sets of samples (ProViCo, appendix Eqs. 4 and 5)."
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
@@ -82,7 +82,7 @@ def squared_distances(z1:Tensor, # (B, K, D) K samples of each of B distribution
     # mean over k, k' of |z1 - z2|^2 = |mean difference|^2 + both variances
     squared = torch.cdist(z1.mean(1), z2.mean(1)).pow(2) + inner(z1)[:,None] + inner(z2)
     if same is None: return squared
-    K = z1.shape[1] # the K pairs k = k' are zero and are not counted
+    K = z1.shape[1] # > 1; the K pairs k = k' are zero
     return torch.where(same, squared*(K/(K-1)), squared)
 
 def bhattacharyya(squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
@@ -121,27 +121,29 @@ def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) 
     z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
     return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
 
-def _log_mean(x:Tensor, same:Tensor|None)->Tensor: # (B, K, M, K') logits, (B, M) bool -> (B, M)
-    "Log of the mean of sigmoid(x) over the pairs of samples of two videos; K of one with itself: k != k'."
-    B, K, M, L = x.shape
-    x, pairs = F.logsigmoid(x), x.new_full((B, M), K*L)
-    if same is not None:
-        itself = same[:,None,:,None] & torch.eye(K, dtype=torch.bool, device=x.device)[:,None]
-        x, pairs = x.masked_fill(itself, -torch.inf), pairs.masked_fill(same, K*(K-1))
+def _log_mean(x:Tensor, without:Tensor|None=None)->Tensor: # (B, K, M, K') logits, likewise bool -> (B, M)
+    "Log of the mean of sigmoid(x) over the pairs of samples of two videos, but for some pairs."
+    x, pairs = F.logsigmoid(x), x.new_tensor(x.shape[1]*x.shape[3])
+    if without is not None: x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
     return x.logsumexp((1, 3)) - pairs.log()
 
 def match_log_probabilities(z1:Tensor, # (B, K, D) samples
     z2:Tensor, # (M, K', D)
     a:Tensor|float, b:Tensor|float, # of `GaussianHead`
-    same:Tensor|None=None, # (B, M) bool: the same samples (K = K' > 1); no sample is compared with itself
+    same:Tensor|None=None, # (B, M) bool: the same samples (K = K')
+    self_pairs:bool=False, # are these K pairs k = k' counted (Eq. 9 as printed)? else K > 1
 )->tuple[Tensor, Tensor]: # (B, M) log p and log (1-p); at least float32
     "How likely two sets of samples match, and how likely they do not (Eq. 9)."
-    far = _sample_distances(z1, z2)
-    return _log_mean(b - a*far, same), _log_mean(a*far - b, same)
+    far, itself = _sample_distances(z1, z2), None
+    if same is not None:
+        itself = same[:,None,:,None] & torch.eye(z1.shape[1], dtype=torch.bool, device=far.device)[:,None]
+        far = far.masked_fill(itself, 0.) # whatever rounding left, and without the gradient of a root at 0
+    without = None if self_pairs else itself
+    return _log_mean(b - a*far, without), _log_mean(a*far - b, without)
 
 def match_log_probability(z1:Tensor, z2:Tensor, a:Tensor|float, b:Tensor|float)->Tensor: # -> (B, M) log p
     "How likely two sets of samples match: the first of `match_log_probabilities`, at half the price."
-    return _log_mean(b - a*_sample_distances(z1, z2), None)
+    return _log_mean(b - a*_sample_distances(z1, z2))
 
 # %% ../../nbs/library/backbones.ipynb #def80c78
 from collections.abc import Callable

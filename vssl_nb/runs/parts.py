@@ -118,7 +118,8 @@ def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, 
     "The augmentation parameters of a sample; an augmentation of one's own need not know of still images."
     pixels = asdict(recipe.augment)
     if recipe.augment.appearance=='none':
-        for name in ('appearance', 'appearance_clips', 'windows', 'strength'): del pixels[name]
+        for name in ('appearance', 'appearance_clips', 'windows', 'window_frames', 'strength'):
+            del pixels[name]
     change = find_augmentation(pixels.pop('augmentation'))
     return partial(change.draw, size=recipe.size, **pixels)
 
