@@ -123,7 +123,7 @@ def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) 
 
 def _log_mean(x:Tensor, without:Tensor|None=None)->Tensor: # (B, K, M, K') logits, likewise bool -> (B, M)
     "Log of the mean of sigmoid(x) over the pairs of samples of two videos, but for some pairs."
-    x, pairs = F.logsigmoid(x), x.new_tensor(x.shape[1]*x.shape[3])
+    x, pairs = F.logsigmoid(x), x.new_full((), x.shape[1]*x.shape[3])
     if without is not None: x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
     return x.logsumexp((1, 3)) - pairs.log()
 
