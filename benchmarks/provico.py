@@ -13,7 +13,9 @@ again; a run that was stopped goes on.
 What the weights of Eq. 10 are worth, and one direction from the same beginning as the base, was asked later:
 
     python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
-        --out results/provico-weights-toy.json"""
+        --out results/provico-weights-toy.json
+
+and so may be what the pairs k = k' do to the number of samples (Table 4): 'all pairs', 'all pairs, K=5'."""
 import argparse
 import csv
 import json
@@ -46,7 +48,9 @@ RUNS: dict[str, dict] = { # name -> what is changed of `provico-toy`
     'beta 1e-3': dict(beta=1e-3), 'beta 1e-5': dict(beta=1e-5), 'K=5': dict(samples=5),
     'N=1': dict(mixture=1, clips=1), 'small batch': dict(batch=8),
     'one direction, variance 1': dict(doubt='mean'),
-    'no weights': dict(doubt='none')} # the mean of L, and the prior
+    'no weights': dict(doubt='none'), # the mean of L, and the prior
+    # Eqs. 6 and 9 as printed, k = k' among the pairs
+    'all pairs': dict(self_pairs=True), 'all pairs, K=5': dict(self_pairs=True, samples=5)}
 CLIPS, BINS = 4, 5 # of a test video, two in each distribution; of uncertainty, of as many videos each
 
 

@@ -20,6 +20,7 @@ from vssl_nb.data.manifest import read
 from vssl_nb.methods import moquad
 from vssl_nb.methods.simclr import SimCLR
 from vssl_nb.nets.backbones import create
+from vssl_nb.papers.reproduce import find_rows
 from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, difference
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
@@ -66,6 +67,10 @@ def test_the_two_sides_of_simclr():
     both = [find(f'simclr-ucf101-r3d18{more}') for more in ('', '-one-sided')]
     assert [r.method.symmetric for r in both] == [True, False]
     assert {*difference(*both)} == {'name', 'symmetric'}
+    two, one = find_rows('moquad:table4')[1][:2] # each on the toy as on UCF101
+    for row, symmetric in (two, True), (one, False):
+        for r in row.full.made(), row.small.made():
+            assert getattr(r.method, 'symmetric', False) is symmetric and r.sampling.clips == 2
 
 
 def test_every_row_of_the_ablations_is_there():
