@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vssl_nb.methods.recipes import find, to_dict
-from vssl_nb.papers.report import TABLE_FORMS, page, read_runs, sheet, summary, table
+from vssl_nb.papers.report import TABLE_FORMS, against, page, read_runs, sheet, summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -145,6 +145,14 @@ def test_nothing_is_compared_silently(runs):
     # the highest number of the table is the laptop's and the two streams': neither is marked among others
     bold = [line for line in sheet(lines, 'markdown', best=True).splitlines() if '**' in line]
     assert all('62.0' not in line and '91.0' not in line for line in bold)
+
+
+def test_of_two_ways_to_compare_the_paper_has_the_same():
+    "ProViCo, appendix table 3: cosine of the means, or match probability."
+    line = {'name': 'provico-ucf101-r2plus1d18', 'task': 'retrieval', 'view': 'rgb', 'r1': .6, **UCF}
+    for name, value in (('provico', 64.7), ('provico, cosine of means', 63.1)):
+        number, notes = against(line | {'protocol': {'name': name}})
+        assert number.value == value and not any('protocol' in n for n in notes)
 
 
 def test_a_small_pretraining_set_is_noticed(tmp_path):

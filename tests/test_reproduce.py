@@ -135,12 +135,13 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
         asked.append([first.view, second.view, protocol, more['joined']])
         return [dict.fromkeys(('r1', 'r5', 'r10', 'r20', 'r50'), .3)]
     def tuned(folder, preset, **more):
-        asked.append(preset)
+        asked.append((preset, more['fields']))
         return {'top1': .4}
     run = EvaluatedEncoder(None, None, 'x', 'iic', folder=place, recipe=find('iic-ucf101-flow'))
     for name, f in dict(retrieve=retrieve, retrieve_two_streams=two, finetune=tuned,
         open_trained=lambda *given: run).items(): monkeypatch.setattr(reproduction, name, f)
     (place/'mined').mkdir()
+    (place/'mined'/'recipe.json').write_text('{"method": {"samples": 5}}') # section 4.5: tested with the same K
     (place/'mined'/'steps.csv').write_text('step,epoch,mined\n1,0,.9\n2,1,.2\n3,1,.3\n')
     def measured(name):
         t, (row,) = find_rows(name)
@@ -149,7 +150,8 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
     assert mining['retrieval r1'] == 20 and mining['finetune top1'] == 40
     assert measured('provico:appendix3:cosine')['retrieval r1'] == 10
     assert measured('iic:readme:shuffle-v')['retrieval r50'] == 30
-    assert asked == ['provico_finetune', 'provico', 'provico', ['rgb', 'flow_v', 'iic_official', 'concat'], 'iic_finetune']
+    assert asked == [('provico_finetune', {'samples': 5}), 'provico', 'provico',
+        ['rgb', 'flow_v', 'iic_official', 'concat'], ('iic_finetune', {})]
     assert measured('cpr:table4:s=3')['mining pmr'] == 25
 
 

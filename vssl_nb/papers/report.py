@@ -288,7 +288,8 @@ def against(
         why = f'trained on {100*line["share"]:g} % of the labels'
     else:
         rows = match(name, task, metric, test, view, str(line.get('backbone') or ''))
-        fitting = [r for r in rows if r.split is None or line.get('split') in (None, r.split)]
+        fitting = sorted((r for r in rows if r.split is None or line.get('split') in (None, r.split)),
+            key=lambda r: r.protocol!=_protocol(line.get('protocol') or '')) # the same one first
         if fitting: return fitting[0], _remarks(line, fitting)
         near = ' and '.join(sorted({r.backbone for r in match(name, task, metric, test, view)}))
         if rows: why = f'split {line["split"]}; published for split {rows[0].split}'

@@ -327,7 +327,9 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
             row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several
         else:
             out = folder.with_name(f'{folder.name}-{protocol}')
-            row = finetune(folder, protocol, out=out, resume=(out/'card.json').exists(), machine=machine) or {}
+            method, drawn = read_json(folder/'recipe.json', 'a run')['method'], TRAININGS[protocol].method.mixture
+            row = finetune(folder, protocol, out=out, resume=(out/'card.json').exists(), machine=machine,
+                fields={'samples': method['samples']} if drawn else {}) or {} # ProViCo, 4.5: K as in pretraining
             if not row: raise TrainError(f'{out}: was stopped; the same command goes on')
         values |= {f'{task} {r.metric}': 100*row[r.metric] for r in printed
             if (r.task, r.protocol)==(task, protocol)}
