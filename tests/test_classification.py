@@ -9,6 +9,7 @@ import signal
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import get_context
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -29,15 +30,16 @@ from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
 from vssl_nb.training.distributed import run_distributed
 from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, classification_row, classify,
-    hold_out, hold_out_rows, linear_probe, load_predictions, save_predictions, two_stream)
+    hold_out, hold_out_rows, linear_probe, load_classifier, load_predictions, predict_videos,
+    save_predictions, two_stream)
 from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier, dropout_mask
 from vssl_nb.runs.evaluation import EvaluatedEncoder
-from vssl_nb.runs.finetuning import TRAININGS, open_session, predict, preset, starting_point
-from vssl_nb.runs.finetuning import training_and_validation_rows
-from vssl_nb.runs.parts import Plateau
+from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
+from vssl_nb.runs.finetuning import starting_point, training_and_validation_rows
+from vssl_nb.runs.parts import Plateau, training_clips
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
 from vssl_nb.data.views import Views
@@ -438,6 +440,54 @@ def test_half_precision_and_less_memory(place):
     with pytest.raises(RuntimeError, match='batch=8 does not divide over 3 processes'):
         run_distributed(call_in, 3, place, finetune(out='three'))
     assert not (place/'three').exists()
+
+
+def test_iic_is_tested_where_the_released_code_looks():
+    "ft_classify.py: 10 clips by linspace over all frames but the last, 112 of 128 px, the mean of logits."
+    how = preset('iic_finetune').testing
+    for frames in (29, 187):
+        released = [int(i - 8) for i in np.linspace(8, frames - 1 - 8, 10)] # datasets/ucf101.py:118, 167
+        assert protocols.clip_frames(how, frames)[:, 0].tolist() == released
+    assert protocols.crop_boxes(how, 128, 171)[0].tolist() == [[8, 30, 112, 112]] # 29.5, rounded to even
+    assert how.average == 'logits' and (how.length, how.size) == (16, 112)
+    # on flow CoCLR's windows end with its last picture
+    assert [p.testing.pictures for n, p in TRAININGS.items() if n[:3] in ('coc', 'cpr')] == ['flow']*4
+
+
+@pytest.mark.parametrize('recipe', [find('iic-ucf101-residual'), find('iic-cpr-ucf101-residual'),
+    preset('iic_finetune')], ids=lambda r: r.name)
+def test_iic_never_draws_the_last_start(recipe):
+    "datasets/ucf101.py:126: randint(0, length - 16), where length is the number of frames less one."
+    one = manifest.Manifest(Path('made-up.csv'), [manifest.Row('a.mp4', frames=20)], 'none')
+    small_one = dataclasses.replace(find('iic-toy'), sampling=recipe.sampling)
+    sample = training_clips(small_one, one, rows=[0]).sample
+    rng = np.random.default_rng(0)
+    assert {int(sample(20, rng)[0, 0]) for _ in range(300)} == set(range(20 - 1 - 16 + 1))
+
+
+def test_iic_is_fine_tuned_on_unscaled_differences(clips, tmp_path, monkeypatch):
+    "ft_classify.py: `--modality res` is the default, x - roll(x) over time, and the file says so."
+    how, start = small('iic_finetune'), begun(clips, 'rgb')
+    s = open_session(start, how)
+    x = torch.rand(1, 1, 3, 8, 4, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(s.parts.views.from_floats(x)['residual'], x - x.roll(1, 3))
+    assert s.classifier.view == 'residual' and 'view=residual, residual=rolled' in str(how)
+    card = {'seconds': 0., 'given': 'run', 'manifest': {'train': 48}}
+    row = measure_finetuned(s, tmp_path, card, torch.device('cpu'))
+    back = load_classifier(tmp_path/'classifier.safetensors')
+    assert row['view'] == 'residual' and back.view == 'residual' and back.about['residual'] == 'rolled'
+    again = predict_videos(back, [clips.file(r) for r in clips.select('test', 1)])
+    said = load_predictions(tmp_path/'predictions.safetensors')
+    torch.testing.assert_close(again.p, said.p)
+    # asked for, or of another preset: another view
+    assert open_session(start, small('iic_finetune', view='rgb')).classifier.view == 'rgb'
+    assert open_session(begun(clips), small('clean_finetune')).parts.views.residual == 'plain'
+    # the epoch is chosen on squares of the same size
+    seen = []
+    monkeypatch.setattr(s, 'predict', lambda training, *rest: seen.append(training) or said)
+    s.training = preset('iic_finetune', length=8, size=32)
+    s.held_out()
+    assert seen[0].testing.crop == 112/128
 
 
 def made_up_features(rows, n, dim=3, scale=1.):

@@ -23,16 +23,17 @@ from vssl_nb.data.clips import (IMAGENET_MEAN, IMAGENET_STD, STREAMS, apply, fin
 from ..names import did_you_mean, resolve
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
-RESIDUALS = ('plain', 'rescaled', 'wrapped')
+RESIDUALS = ('plain', 'rescaled', 'wrapped', 'rolled')
 
 def frame_residual(x:Tensor, # (..., 3, T, H, W) float in [0,1]
-    form:str='plain', # 'plain', 'rescaled', or 'wrapped' (IIC, b11)
-)->Tensor: # same shape; plain in [-1,1], the others in [0,1]
+    form:str='plain', # 'plain', 'rescaled', or IIC's 'wrapped' and, in fine-tuning, 'rolled' (b11)
+)->Tensor: # same shape; plain and rolled in [-1,1], the others in [0,1]
     "The difference of neighbouring frames."
     one_of(RESIDUALS, form=form)
     if x.ndim < 4 or not x.is_floating_point():
         raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; "
             "`clips.apply` makes one from bytes.")
+    if form=='rolled': return x - x.roll(1, -3)
     if form=='wrapped': return (x - x.roll(1, -3)).add_(1).div_(2)
     d = x.diff(dim=-3) if x.shape[-3] > 1 else torch.zeros_like(x)
     if x.shape[-3] > 1: d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
