@@ -1,7 +1,9 @@
 "The papers' numbers: nothing lost or typed twice, what the texts derive, what a recipe stands against."
+import re
 from collections import Counter
 
 import pytest
+from house import NBS, cells
 
 from vssl_nb.papers.published import CLAIMS, ROWS, ledger_rows, markdown, match, parts
 
@@ -100,3 +102,14 @@ def test_what_a_recipe_stands_against():
         assert values(name, task, metric, backbone=backbone)[0][0] == first, name
     assert [values(n) for n in ('infonce-toy-rgb', 'infonce-laptop-rgb', 'mine')] == [[], [], []]
     with pytest.raises(ValueError, match="task='regress' is unknown"): match('cpr-ucf101-rgb', 'regress')
+
+
+@pytest.mark.parametrize('page, says, wrong', [
+    ('15_moquad', 'the negatives become trivial', 'gives no reason'), # sections 3.1 and 4.3, against reverse
+    ('14_iic', 'the features of the *positive query*', 'which features are the queries'), # CPR, section 3.3
+    ('13_cpr', '5 and 7 stages, the rows of the table have 3 and 7', None)])
+def test_what_the_papers_say_themselves(page, says, wrong):
+    text = '\n'.join(c['source'] for c in cells(NBS/f'lessons/{page}.ipynb') if c['cell_type'] == 'markdown')
+    assert says in text and not (wrong and wrong in text)
+    stages = {n for r in ROWS if r.source == 'CPR, table 2' for n in re.findall(r's ?= ?(\d)', r.method)}
+    assert stages == {'3', '7'}
