@@ -12,6 +12,9 @@ from vssl_nb.data import toy
 from vssl_nb.data.manifest import read, write
 from vssl_nb.runs.released import convert, from_pretrained, load_released, save_released
 from vssl_nb.training.checkpoints import CheckpointError, load, read_encoder
+from vssl_nb.measure.classify import load_classifier
+from vssl_nb.measure.protocols import Protocol
+from vssl_nb.runs.finetuning import finetune
 from vssl_nb.runs.pretraining import import_released, pretrain
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.training.machine import Machine
@@ -84,6 +87,52 @@ def test_without_optimizer_it_goes_elsewhere(home, tmp_path):
     key = 'pair.projection.layers.0.weight'
     a, b = (load(f/'last.pt')['method'][key] for f in (whole, moved))
     assert not torch.equal(a, b)
+
+
+def test_the_momentum_of_a_released_file_moves_at_the_start_of_the_step(home, tmp_path):
+    "There (b2) before the keys are made, here after the step before: the first step here has the same keys."
+    r = load_released(save_released(home/'rgb', tmp_path/'ours.tar'))
+    r.run.clear()
+    file, recipe = save_released(r, tmp_path/'theirs.tar'), override(find('infonce-toy-rgb'), queue=16, **SMALL)
+    moved = import_released(file, home/'videos', tmp_path/'moved', recipe, machine=Machine(**OPTIONS))
+    old, new = (load(f/'last.pt')['method'] for f in (home/'rgb', moved))
+    slow = [k for k in old if 'momentum_encoder' in k]
+    for k in slow:
+        q = old[k.replace('momentum_encoder.0', 'encoder').replace('momentum_encoder.1', 'projection')]
+        still = 'running_' in k or 'num_batches' in k # buffers stay
+        torch.testing.assert_close(new[k], old[k] if still else .99*old[k] + .01*q)
+        assert still or not torch.equal(new[k], old[k]), k
+    assert len(slow) > 20 and all(torch.equal(new[k], old[k]) for k in old if 'pair.encoder.' in k)
+
+
+@pytest.mark.parametrize('preset, layer', [('coclr_linear', 'final_fc.0'), ('coclr_finetune', 'final_fc.1')])
+def test_a_fine_tuned_run_goes_there_with_its_moments(home, tmp_path, preset, layer):
+    "The order of theirs: backbone, BatchNorm, layer; a frozen backbone has no moments."
+    fields = dict(length=8, size=16, epochs=1, batch=8, selection='last', dropout=0.,
+        testing=Protocol('one clip', windows='middle', average='softmax'))
+    finetune(home/'rgb', preset, out=tmp_path/'run', fields=fields, machine=Machine(**OPTIONS))
+    ours = load(tmp_path/'run'/'last.pt')['run']
+    file = torch.load(save_released(tmp_path/'run', tmp_path/'a.tar'), weights_only=True)
+    state, linear = file['state_dict'], preset=='coclr_linear'
+    tail = [k for k in state if not k.startswith('backbone.')]
+    assert tail==[*state][-len(tail):] and tail[-2:]==[f'{layer}.weight', f'{layer}.bias']
+    assert tail[0]==('final_bn.weight' if linear else f'{layer}.weight')
+    names = [k for k in state if not k.endswith(('running_mean', 'running_var', 'num_batches_tracked'))]
+    names = names[-4:] if linear else names
+    groups, moments = file['optimizer']['param_groups'], file['optimizer']['state']
+    assert [g['params'] for g in groups]==[[i] for i in range(len(names))]
+    assert {g['lr'] for g in groups}==({.1} if linear else {1e-3, 1e-4})
+    order = [*names[-4 if linear else -2:], *(names[:-2] if not linear else [])] # here the layers come first
+    for i, k in enumerate(order):
+        for name, x in ours['opt']['state'][i].items():
+            assert torch.equal(torch.as_tensor(x), torch.as_tensor(moments[names.index(k)][name])), k
+    r = load_released(save_released(tmp_path/'run', tmp_path/'b.tar', optimizer=False))
+    assert (r.method, r.epoch, r.optimizer)==('classifier', 1, {})
+    clips = torch.rand(2, 3, 8, 16, 16, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        want, got = load_classifier(tmp_path/'run').scores(r.encoder(clips)), r.classifier.logits(clips)
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
+        assert torch.equal(load_released(save_released(r, tmp_path/'c.tar')).classifier.logits(clips), got)
 
 
 def test_command_line(home):

@@ -127,8 +127,14 @@ class Classifier(nn.Module):
     def __init__(self, dropout):
         super().__init__()
         self.backbone = encoder(0)[0]
+        self.probe = not dropout
+        if self.probe: # before the layer, and only the two learn (C model/classifier.py:31-45)
+            self.backbone.requires_grad_(False)
+            self.final_bn = nn.BatchNorm1d(1024)
+            nn.init.normal_(self.final_bn.running_mean, std=.01)
         self.final_fc = nn.Sequential(*[nn.Dropout(.9)]*dropout, nn.Linear(1024, 7))
-        if not dropout: self.final_bn = nn.BatchNorm1d(1024)
+
+    def forward(self, z): return self.final_fc(self.final_bn(F.normalize(z)) if self.probe else z)
 
 
 KEYS = {'infonce': 1858, 'ubernce': 1859, 'coclr': 2789, 'cpr': 2790, 'classifier': 926}
@@ -145,7 +151,8 @@ def model_of(method):
 
 def adam_of(model):
     "One group for each parameter, of which those that learn have a state."
-    opt = torch.optim.Adam([{'params': p} for p in model.parameters()], lr=1e-3, weight_decay=1e-5)
+    every = [p for p in model.parameters() if p.requires_grad or isinstance(model, Pretraining)]
+    opt = torch.optim.Adam([{'params': p} for p in every], lr=1e-3, weight_decay=1e-5)
     for i, p in enumerate(model.parameters()):
         p.grad = torch.full_like(p, 1e-3*(i % 7 + 1)) if p.requires_grad else None
     opt.step()
@@ -166,7 +173,7 @@ def features(backbone): return F.adaptive_avg_pool3d(backbone(CLIPS), 1).flatten
 @pytest.fixture(scope='module', params=[*KEYS, 'probe'])
 def file(request, tmp_path_factory):
     path = tmp_path_factory.mktemp('released')/f'{request.param}-ucf101-rgb-128-s3d-ep182.tar'
-    model, opt = saved(path, request.param, optimizer=request.param=='coclr')
+    model, opt = saved(path, request.param, optimizer=request.param in ('coclr', 'classifier', 'probe'))
     return request.param, path, model, opt
 
 
@@ -180,8 +187,7 @@ def test_load_save_load(file, tmp_path):
     assert (r.method, r.view, r.backbone) == (method.replace('probe', 'classifier'), 'rgb', 's3d')
     assert (r.epoch, r.iteration) == (182, 27000)
     assert r.best_acc==.5 and type(r.best_acc) is float and r.checked
-    head = [k for k in state if k.startswith('final_')] # of a classifier, whose encoder alone is read
-    assert sorted(r.report.used + r.report.duplicated + head) == sorted(state) and r.report.unused==head
+    assert sorted(r.report.used + r.report.duplicated) == sorted(state) and not r.report.unused
     assert not r.report.problems()
     networks = [(r.encoder, getattr(model, 'backbone', None) or model.encoder_q[0])]
     if r.momentum: networks += [(r.momentum, model.encoder_k[0])]
@@ -193,9 +199,9 @@ def test_load_save_load(file, tmp_path):
     if 'encoder' in r.heads:
         want = model.encoder_q(CLIPS).flatten(1)
         assert torch.allclose(r.heads['encoder'](r.encoder(CLIPS)), want, rtol=1e-5, atol=1e-5*want.std())
-    if head:
-        with pytest.raises(CheckpointError, match='no whole pretraining'): save_released(r, tmp_path/'x.tar')
-        return
+    if r.classifier:
+        want = model(features(model.backbone))
+        assert torch.allclose(r.classifier.logits(CLIPS), want, rtol=1e-5, atol=1e-5*want.std())
     again = save_released(r, tmp_path/'again.tar')
     back = torch.load(again, weights_only=True)
     assert [*back['state_dict']] == [*state] # in the order of their classes, too
@@ -205,7 +211,7 @@ def test_load_save_load(file, tmp_path):
     for k, v in fresh.state_dict().items(): assert torch.equal(v, state[k]), k
     assert again.stat().st_size < 1.1*path.stat().st_size # both names share their numbers
     if opt:
-        theirs = torch.optim.Adam([{'params': p} for p in fresh.parameters()], lr=.5)
+        theirs = adam_of(fresh)
         theirs.load_state_dict(back['optimizer'])
         assert len(theirs.param_groups)==len(opt.param_groups) and theirs.param_groups[3]['lr']==1e-3
         for p, q in zip(model.parameters(), fresh.parameters()):
@@ -332,6 +338,22 @@ def test_iic(tmp_path):
     assert all(torch.equal(back['contrast'][k], v) for k, v in banks.items()) and len(back['contrast'])==4
     assert len(back['optimizer']['param_groups'])==1
     assert torch.equal(load_released(tmp_path/'again.pth').encoder(CLIPS), net(CLIPS))
+
+
+@torch.inference_mode()
+def test_iic_fine_tuned(tmp_path):
+    "I models/r3d.py: `linear` behind the pool; ft_classify.py saves {'model': state_dict}."
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        net = r3d18_iic().eval()
+        net.linear = nn.Linear(512, 7)
+    torch.save({'model': net.state_dict()}, tmp_path/'res_best_model_9.pt')
+    r = load_released(tmp_path/'res_best_model_9.pt')
+    assert (r.method, r.view, r.report.unused)==('iic', 'residual', [])
+    assert torch.equal(r.classifier.logits(CLIPS), net.linear(net(CLIPS)))
+    back = torch.load(save_released(r, tmp_path/'again.pt'), weights_only=True)['model']
+    assert back.keys()==net.state_dict().keys() and [*back][-2:]==['linear.weight', 'linear.bias']
+    assert all(torch.equal(back[k], v) for k, v in net.state_dict().items())
 
 
 # --- files of torch.save, whatever is in them

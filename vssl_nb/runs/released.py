@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
+from ..methods.supervised import Classifier
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head
 from ..training.checkpoints import CheckpointError, export_encoder, load, read_encoder, read_heads, save
@@ -96,6 +97,8 @@ LAYOUTS: dict[str,tuple[str,...]] = {'infonce': ('queue', 'queue_ptr'),
     'coclr': ('queue', 'queue_ptr', 'queue_second', 'queue_vname', 'queue_label'),
     'cpr': ('queue', 'queue_ptr', 'queue_second', 'queue_vname', 'queue_label', 'memory_index_record'),
     'iic': (*BANKS, 'params'), 'classifier': ()}
+# the layer of classes of a fine-tuned file; the first in a linear probe (b1; IIC: I models/r3d.py)
+CLASSES = {'iic': ('linear',), 'classifier': ('final_fc.0', 'final_fc.1')}
 ENTRIES = ('state_dict', 'model', 'contrast', 'optimizer', 'epoch', 'iteration', 'best_acc', 'opt', 'vssl_nb')
 # every layer of S3D was registered twice, under its name and within its block (b1)
 BLOCKS = {'block1': ('Conv_1a',), 'block2': ('MaxPool_2a', 'Conv_2b', 'Conv_2c'),
@@ -113,6 +116,8 @@ def state_name(name:str)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers
     for file,net,head in NETWORKS.values():
         place, _, rest = name.removeprefix(file).partition('.')
         if name.startswith(file): return net + rest if place=='0' else f'{head}layers.{int(place) - 2}.{rest}'
+    layer = re.match(r'(final_bn|final_fc\.\d|linear)\.', name)
+    if layer: return f"{'norm' if layer[1]=='final_bn' else 'fc'}.{name[layer.end():]}"
     return f"encoder.{name.removeprefix('backbone.')}"
 def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
     return f'{file}{int(name[7]) + 2}.{name[9:]}'
@@ -121,8 +126,10 @@ def _first_names(names)->list[str]: # 'block2.1.bn.weight' is the second name of
     return [n for n in names if not again.match(n)]
 def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order of the optimizer
     "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
+    buffers = 'running_mean', 'running_var', 'num_batches_tracked'
+    frozen = ('backbone.',)*('final_bn.weight' in state) # a linear probe has no optimizer for it (b10)
     return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
-        and not k.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
+        and not k.endswith(buffers) and not k.startswith(frozen))
 def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
     return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
 
@@ -181,6 +188,15 @@ class KeyReport:
         hidden, dim = (n if w is None or w.ndim!=5 else len(w) for w,n in zip(widths, (dim_in, 128)))
         return self.fill(make_head('projection', dim_in, hidden, dim), lambda k: [_head_name(prefix, k)])
 
+    def classifier(self, encoder:nn.Module, method:str)->Classifier|None: # None: no layer of classes
+        "Encoder and layer of a fine-tuned file; a linear probe has length 1 and BatchNorm between (b10)."
+        layer = next((n for n in CLASSES.get(method, ()) if f'{n}.weight' in self.left), '')
+        if not layer: return None
+        classes, probe = self.left[f'{layer}.weight'].shape[:1].numel(), 'final_bn.weight' in self.left
+        c = Classifier(encoder, classes, normalise=probe, batchnorm=probe)
+        for net,name in ((c.norm, 'final_bn'), (c.fc, layer)): self.fill(net, lambda k: [f'{name}.{k}'])
+        return c.eval().requires_grad_(False)
+
     def buffers(self, names:tuple[str,...])->dict[str,Tensor]:
         "Queues, whose K and dimension are those of the first; or banks, with a row for every training video."
         q = self.left.get('queue')
@@ -213,6 +229,7 @@ class Released:
     momentum:nn.Module|None # the slow copy
     sampler:nn.Module|None # of the other view, which mines
     heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128)
+    classifier:Classifier|None # fine-tuned: `encoder` and its layer; `logits` of clips (B, 3, T, H, W)
     queues:dict[str,Tensor] # queues and banks, under the file's names and in its layout
     report:KeyReport
     epoch:int|None # that the file was written after
@@ -244,7 +261,7 @@ class Released:
         return dict(zip(('length', 'size'), BACKBONES[self.backbone].clip))
 
 def _method_of(state:Mapping[str,Any])->str: # whose file it is, a key of LAYOUTS; '' if there is none
-    if any(k.startswith('final_fc.') for k in state): return 'classifier'
+    if any(f'{n}.weight' in state for n in CLASSES['classifier']): return 'classifier'
     if not any(k.startswith('encoder_q.') for k in state): return ''
     if 'memory_index_record' in state: return 'cpr'
     if 'queue_second' in state or any(k.startswith('sampler.') for k in state): return 'coclr'
@@ -292,7 +309,7 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
         for part,(file,*_) in [*NETWORKS.items()][:3 if method in ('coclr', 'cpr') else 2]:
             networks[part] = keys.backbone(backbone, f'{file}0.')
             heads[part] = keys.projection(dim, file)
-    queues = keys.buffers(LAYOUTS[method])
+    classifier, queues = keys.classifier(networks['encoder'], method), keys.buffers(LAYOUTS[method])
     keys.unused += [*keys.left]
     if outer is not inner: keys.unused += [k for k in map(str, outer) if k not in ENTRIES]
     if keys.problems():
@@ -304,7 +321,7 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
     # view 1 of IIC's one network is RGB (b11)
     view = view or run.get('view') or ('rgb' if options.get('modality') else view_of(path))
     return Released(path, method, view, backbone, **networks,
-        heads=heads, queues=queues, report=keys, epoch=number('epoch', int),
+        heads=heads, classifier=classifier, queues=queues, report=keys, epoch=number('epoch', int),
         iteration=number('iteration', int), best_acc=number('best_acc', float), optimizer=opt,
         optimizer_names=_parameters(state), options=options, run=run, checked=checked)
 
@@ -313,6 +330,7 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
 def method_state(r:Released)->dict[str,Tensor]: # as `state_dict` of the method's class here
     "The state of a method out of a released file with every network of it."
     state, q = dict[str,Tensor](), r.queues
+    if r.classifier is not None: return r.classifier.state_dict()
     for part,(_,net,head) in (ALONE if r.method=='iic' else NETWORKS).items():
         for prefix,module in ((net, getattr(r, part)), (head, r.heads.get(part))):
             if module is not None: state |= {prefix + k: v for k,v in module.state_dict().items()}
@@ -386,7 +404,11 @@ def continued_state(r:Released, run:TrainingState, # as it begins
         if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
     # epochs count from 0, IIC's from 1
     else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
-    return {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
+    continued = {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
+    if r.run or r.momentum is None: return continued
+    # there the momentum encoder moves at the start of a step, here at the end of the one before (b2)
+    cast(Any, run.load(continued).method).pair.after_step({})
+    return run.state()
 
 def released_weights(path, # of CoCLR, CPR or IIC
     needs:Mapping[str,Any], # fields of the recipe that wants to begin with them; `view` of the network
@@ -431,8 +453,12 @@ def _doubled(state:Mapping[str,Tensor], prefix:str, backbone:str)->Iterator[tupl
 
 def _file_state(state:Mapping[str,Tensor], method:str, backbone:str)->dict[str,Tensor]:
     "The networks of a method here, under the names of a released file; method: a key of LAYOUTS."
-    if method=='iic': return dict(_doubled(_below(state, 'encoder.'), '', backbone))
     there = dict[str,Tensor]()
+    if method in CLASSES:
+        there |= _doubled(_below(state, 'encoder.'), 'backbone.'*(method=='classifier'), backbone)
+        there |= {f'final_bn.{k}': v for k,v in _below(state, 'norm.').items()} # registered before the layer
+        layer = CLASSES[method][0 if 'norm.weight' in state else -1]
+        return there | {f'{layer}.{k}': v for k,v in _below(state, 'fc.').items()}
     for file,net,head in NETWORKS.values():
         there |= _doubled(_below(state, net), f'{file}0.', backbone)
         there |= {_head_name(file, k): v[...,None,None,None] if v.ndim==2 else v
@@ -453,49 +479,60 @@ def _file_buffers(state:Mapping[str,Tensor], method:str, settings:Mapping[str,An
         'memory_index_record': torch.arange(K)}
     return {n: made[n] for n in names}
 
-def _from_run(folder:Path)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
+def _from_run(folder:Path, optimizer:bool, # as of `save_released`
+)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
     "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
         'load_released returned') from e
     data, last = to_dict(from_dict(data, str(folder/'recipe.json'))), load(folder/'last.pt')
+    per_epoch, tuned = max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), card.get('training')
+    if tuned: # a fine-tuning; the recipe beside it is that of its encoder
+        how = tuned['method'] | {'name': 'iic' if data['method']['name']=='iic' else 'classifier'}
+        data, best, last = data | tuned | {'method': how}, last['best'], last['run']
+        if best and not optimizer: last = {'method': best['weights'], 'step': int(best['epoch'])*per_epoch}
     state, step, second = last['method'], int(last['step']), data['method'].get('second_view', '')
     name, backbone = data['method']['name'], data['backbone']
     head = {f"{NETWORKS['encoder'][2]}layers.{i}.bias" for i in (0, 2)}
     reasons = {f'method {name!r}': name not in LAYOUTS, f'backbone {backbone!r}': backbone not in BACKBONES,
-        'a head': name=='iic' and _below(state, 'projection.'),
-        'no queue': name!='iic' and 'queue.keys' not in state,
-        'another head': name!='iic' and not head <= state.keys()}
+        'a head': name=='iic' and (_below(state, 'projection.') or 'norm.weight' in state),
+        'no queue': name not in CLASSES and 'queue.keys' not in state,
+        'another head': how['mixture'] or how['normalise']!=how['batchnorm'] if tuned else
+            name!='iic' and not head <= state.keys()}
     for reason in [text for text,holds in reasons.items() if holds]:
         raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
-            'encoder.safetensors can be given away')
+            f'{"classifier" if tuned else "encoder"}.safetensors can be given away')
     method = 'cpr' if data['method'].get('miner')=='cascade' else name
-    that_learn = *NETWORKS['encoder'][1:], *ALONE['encoder'][1:]
+    that_learn = *NETWORKS['encoder'][1:], *ALONE['encoder'][1:], 'norm.', 'fc.'
     networks = [p for part in NETWORKS.values() for p in part[1:]]
     written = *that_learn, *networks, *QUEUES.values(), *BANKS.values()
-    entries = {'epoch': step//max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), 'best_acc': 0.,
-        'iteration': step, 'opt': {'modality': {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second,
-            second)}, 'vssl_nb': {'recipe': json.dumps(data), 'view': data['view'], 'step': step,
+    modality = {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second, second)
+    entries = {'epoch': step//per_epoch, 'best_acc': 0., 'iteration': step, 'opt': {'modality': modality},
+        'vssl_nb': {'recipe': json.dumps(data), 'view': data['view'], 'step': step,
             'rest': {k: v for k,v in state.items() if not k.startswith(written)}}}
     names = {state_name(n): n for n in _parameters(_file_state(state, method, data['backbone']))}
     learn = [k for k in state if k in names and k.startswith(that_learn)]
-    known = {names[n]: s for n,s in _optimizer_by_name(last['opt'], learn, folder/'last.pt').items()}
-    return method, data['backbone'], state, _file_buffers(state, method, data['method']), entries, known
+    decay = data['learning']['decay_bias'] # in the order of `loop.parameter_groups`
+    learn.sort(key=lambda k: (k.startswith('encoder.'), not decay and state[k].ndim < 2))
+    known = _optimizer_by_name(last['opt'], learn, folder/'last.pt') if optimizer else {}
+    buffers = {} if tuned else _file_buffers(state, method, data['method'])
+    return method, data['backbone'], state, buffers, entries, {names[n]: s for n,s in known.items()}
 
 def save_released(run, # a run folder, or what `load_released` returned
     path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
-    optimizer:bool=True, # its state, too, if there is one
+    # its state, too, if there is one; a fine-tuning without it is its best epoch, else its last one
+    optimizer:bool=True,
 )->Path: # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
     if isinstance(run, Released):
-        if run.method=='classifier': raise CheckpointError(f'{run.path}: has no whole pretraining to save')
         method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
         entries: dict[str,Any] = {'epoch': run.epoch or 0, 'best_acc': run.best_acc or 0.,
             'iteration': run.iteration or 0, 'opt': run.options} | ({'vssl_nb': run.run} if run.run else {})
-        known = _optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if run.optimizer else {}
-    else: method, backbone, ours, buffers, entries, known = _from_run(Path(run))
+        wanted = optimizer and run.optimizer
+        known = _optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if wanted else {}
+    else: method, backbone, ours, buffers, entries, known = _from_run(Path(run), optimizer)
     state = _file_state(ours, method, backbone)
-    if optimizer and known:
+    if known:
         default, names = next(iter(known.values()))[0], _parameters(state)
         each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
         groups = [group | {'params': [i]} for i,(group,_) in enumerate(each)]
