@@ -93,7 +93,8 @@ def test_the_momentum_of_a_released_file_moves_at_the_start_of_the_step(home, tm
     "There (b2) before the keys are made, here after the step before: the first step here has the same keys."
     r = load_released(save_released(home/'rgb', tmp_path/'ours.tar'))
     r.run.clear()
-    file, recipe = save_released(r, tmp_path/'theirs.tar'), override(find('infonce-toy-rgb'), queue=16, **SMALL)
+    file = save_released(r, tmp_path/'theirs.tar')
+    recipe = override(find('infonce-toy-rgb'), queue=16, **SMALL)
     moved = import_released(file, home/'videos', tmp_path/'moved', recipe, machine=Machine(**OPTIONS))
     old, new = (load(f/'last.pt')['method'] for f in (home/'rgb', moved))
     slow = [k for k in old if 'momentum_encoder' in k]
