@@ -35,7 +35,7 @@ from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, cla
 from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.methods.supervised import Classifier, dropout_mask
+from vssl_nb.methods.supervised import Classifier
 from vssl_nb.runs.evaluation import EvaluatedEncoder
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
 from vssl_nb.runs.finetuning import starting_point, training_and_validation_rows
@@ -232,13 +232,17 @@ def test_a_class_without_training_videos_gets_probability_zero():
 
 
 def test_dropout_of_two_processes_is_that_of_one():
-    whole = dropout_mask(8, 5, .5, 3, 11)
+    encoder = torch.nn.Identity()
+    encoder.dim = 5
+    head = Classifier(encoder, 2, seed=3, dropout=.5).train()
+    def mask(rows, part=0): return head.mask(rows, {'step': 11, 'part': part})
+    whole = mask(8)
     with mock.patch.object(supervised, 'world_size', lambda: 2):
         parts = []
         for r in range(2):
-            with mock.patch.object(supervised, 'rank', lambda: r): parts.append(dropout_mask(4, 5, .5, 3, 11))
+            with mock.patch.object(supervised, 'rank', lambda: r): parts.append(mask(4))
     assert torch.equal(torch.cat(parts), whole)
-    assert not torch.equal(dropout_mask(8, 5, .5, 3, 11, part=1), whole)
+    assert not torch.equal(mask(8, part=1), whole)
 
 
 def test_no_global_random_state_is_read_or_moved(clips, train):

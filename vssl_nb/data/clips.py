@@ -112,13 +112,12 @@ def centre(clips:int, frames:int, # V, T
     *,
     size:int|tuple[int,int], # (height, width) of the clip after the worker's crop and scale, px
 )->dict[str,Tensor]: # as `draw`
-    "The parameters of a test clip: the largest central box, and nothing else changed."
+    "A test clip: the largest central box (rounded as C augmentation.py:56), and nothing else changed."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
     one, zero = np.ones(clips), np.zeros(clips)
-    box = _central(height, width, w/h, lambda n: round(n/2)) # released code, C augmentation.py:56
-    return _tensors(box=np.tile(box, (clips, 1)), flip=zero > 0,
-        order=np.tile(np.arange(4), (clips, 1)),
+    box = np.tile(_central(height, width, w/h, lambda n: round(n/2)), (clips, 1))
+    return _tensors(box=box, flip=zero > 0, order=np.tile(np.arange(4), (clips, 1)),
         **dict(zip(JITTER, (one, one, one, zero))), grey=np.full((clips, frames), -1),
         permute=np.tile(np.arange(3), (clips, 1)), sigma=zero)
 
@@ -250,8 +249,7 @@ def _by_pieces(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,
             cv2.mixChannels([_rows(x)], planes, order.ravel().tolist())
 
 def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
-    # of `draw` or `centre`, leading axes (B, V), on the CPU; what is missing is left alone
-    params:dict[str,Tensor],
+    params:dict[str,Tensor], # of `draw` or `centre`, leading axes (B, V), on the CPU; some may be missing
 )->Tensor: # (B, V, 3, T, H, W) float32 in [0,1]
     "Colour, grey, blur and flip of every clip, then its disturbance; the box was the worker's job."
     if clips.ndim!=6 or clips.shape[-1]!=3 or clips.dtype!=torch.uint8:
@@ -281,8 +279,7 @@ def draw_appearance(rng:Generator, # the only source of chance
     "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
     one_of(APPEARANCES, appearance=appearance)
     one_of(('one', 'each'), window_frames=window_frames)
-    remedy = 'what is mixed in and into which clips'
-    check_chosen(clips, 'appearance', appearance, appearance_clips, remedy)
+    check_chosen(clips, 'appearance', appearance, appearance_clips, 'what is mixed in and into which clips')
     if appearance=='none': return {}
     positive(windows=windows); _within(0, 1, strength=strength)
     chosen, u = np.isin(np.arange(clips), appearance_clips), rng.random((3, clips))
@@ -496,8 +493,7 @@ class VideoCache:
         return out
 
 def video_cache(manifest:Manifest, # the dataset
-    # MiB of decoded videos to keep; or those that are kept already, by training or by another measurement
-    cache:int|VideoCache=0,
+    cache:int|VideoCache=0, # MiB of decoded videos to keep; or those that are kept already
 )->VideoCache:
     "Where the videos of a dataset are read; ValueError if what is kept is of another one."
     if not isinstance(cache, VideoCache): return VideoCache(manifest, cache*2**20)
@@ -688,8 +684,7 @@ def random_clips(frames:int, # frames in the video
     rng:Generator, # the only source of chance
     *,
     clips:int=2, # V, drawn independently
-    length:int=32, # T
-    stride:int=1, # frames from one to the next
+    length:int=32, stride:int=1, # T; frames from one to the next
     pad:str='first', # a video shorter than a clip: 'first' (released) or 'loop'
     last:str='all', # legal starts: 'all', or 'released' = never the last one (b7)
     motion:str='none', # how the motion of some clips is disturbed, of MOTION_CHANGES
@@ -717,8 +712,7 @@ def random_clips(frames:int, # frames in the video
 # %% ../../nbs/library/sampling.ipynb #3e405698
 def sliding_clips(frames:int, # frames in the video
     *,
-    length:int, # T
-    stride:int=1, # frames from one to the next
+    length:int, stride:int=1, # T; frames from one to the next
     pad:str='first', # a video shorter than a clip: 'first' (released) or 'loop'
 )->np.ndarray: # (n, T) int64 frame numbers
     "Overlapping clips from the first frame on; one, padded, if the video is short."
@@ -730,8 +724,7 @@ def sliding_clips(frames:int, # frames in the video
 def even_clips(frames:int, # frames in the video
     *,
     clips:int, # n
-    length:int, # T
-    stride:int=1, # frames from one to the next
+    length:int, stride:int=1, # T; frames from one to the next
     pad:str='first', # a video shorter than a clip: 'first' or 'loop'; its clips are all the same
 )->np.ndarray: # (n, T) int64 frame numbers
     "Clips spread evenly from the first legal start to the last; a single one sits in the middle."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['INTRA', 'sampled_ids', 'with_banks', 'own_share', 'intra_order', 'intra_negatives', 'one_direction', 'make_miners',
-           'refuse_views', 'IIC', 'mine_nothing', 'mine_banks']
+           'refuse_views', 'IIC', 'mine_banks']
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00003
 import itertools
@@ -67,9 +67,7 @@ def with_banks(
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000f
 INTRA = ('repeat', 'shuffle', 'patches')
 
-def own_share(
-    drawn:np.ndarray, # (world*M, ...) for the whole batch
-)->Tensor: # (M, ...) on the CPU
+def own_share(drawn:np.ndarray)->Tensor: # (world*M, ...) for the whole batch -> (M, ...) on the CPU
     "What falls to this process of something that was drawn for all."
     return torch.from_numpy(drawn).chunk(world_size())[rank()]
 
@@ -149,7 +147,8 @@ def make_miners(
     miners = [make_miner(settings.miner, max(k, 1), settings.miner_options) for k in settings.topk]
     sims = {v: torch.zeros(1, videos) for v in views[::-1]}
     for m in miners: m(sims, torch.zeros(1, videos, dtype=torch.bool)) # a later part may ask for too many
-    return [m if k else mine_nothing for k,m in zip(settings.topk, miners)]
+    nothing = lambda sims, excluded: torch.zeros_like(excluded) # of a part without mining
+    return [m if k else nothing for k,m in zip(settings.topk, miners)]
 
 def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
     "Refuse settings that go together in no way. `ValueError`."
@@ -223,10 +222,6 @@ class IIC(nn.Module):
         self.bank.push_waiting()
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
-def mine_nothing(sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (M, V) bool
-    "The miner of a part of the training without mining."
-    return torch.zeros_like(excluded)
-
 def mine_banks(
     miner:Callable, # (sims, excluded) -> (M, V) bool, such as `TopK` or `Cascade`
     sims:Mapping[str,Tensor], # view -> (M, V), features and rows of one view; the mining view first

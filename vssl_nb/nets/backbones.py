@@ -27,8 +27,7 @@ _M = TypeVar('_M', bound=nn.Module)
 
 def initialise(module:nn.Module, # filled in place; its layers may be uninitialised memory
     generator:torch.Generator, # the only source of randomness
-    # 'kaiming' (fan out, ReLU), 'normal' (0.01: released code b1), 'truncated' (at 0.02: S3D in TensorFlow),
-    # 'torch' (PyTorch's default: IIC, released code b11)
+    # 'kaiming' (fan out, ReLU), 'normal' (0.01: b1), 'truncated' (at 0.02: S3D in TensorFlow), 'torch' (b11)
     conv:str='kaiming',
 )->nn.Module: # the same module
     "Fill every parameter and buffer from `generator` alone."

@@ -404,11 +404,7 @@ def continued_state(r:Released, run:TrainingState, # as it begins
         if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
     # epochs count from 0, IIC's from 1
     else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
-    continued = {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
-    if r.run or r.momentum is None: return continued
-    # there the momentum encoder moves at the start of a step, here at the end of the one before (b2)
-    cast(Any, run.load(continued).method).pair.after_step({})
-    return run.state()
+    return {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
 
 def released_weights(path, # of CoCLR, CPR or IIC
     needs:Mapping[str,Any], # fields of the recipe that wants to begin with them; `view` of the network
@@ -503,25 +499,23 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
         raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
             f'{"classifier" if tuned else "encoder"}.safetensors can be given away')
     method = 'cpr' if data['method'].get('miner')=='cascade' else name
-    that_learn = *NETWORKS['encoder'][1:], *ALONE['encoder'][1:], 'norm.', 'fc.'
-    networks = [p for part in NETWORKS.values() for p in part[1:]]
-    written = *that_learn, *networks, *QUEUES.values(), *BANKS.values()
+    file = _file_state(state, method, backbone)
+    names, written = {state_name(n): n for n in _parameters(file)}, {*map(state_name, _first_names(file))}
+    written |= {*QUEUES.values(), *BANKS.values()}
     modality = {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second, second)
     entries = {'epoch': step//per_epoch, 'best_acc': 0., 'iteration': step, 'opt': {'modality': modality},
         'vssl_nb': {'recipe': json.dumps(data), 'view': data['view'], 'step': step,
-            'rest': {k: v for k,v in state.items() if not k.startswith(written)}}}
-    names = {state_name(n): n for n in _parameters(_file_state(state, method, data['backbone']))}
-    learn = [k for k in state if k in names and k.startswith(that_learn)]
+            'rest': {k: v for k,v in state.items() if k not in written}}}
+    learn = [k for k in state if k in names and not names[k].startswith(('encoder_k.', 'sampler.'))]
     decay = data['learning']['decay_bias'] # in the order of `loop.parameter_groups`
     learn.sort(key=lambda k: (k.startswith('encoder.'), not decay and state[k].ndim < 2))
     known = _optimizer_by_name(last['opt'], learn, folder/'last.pt') if optimizer else {}
     buffers = {} if tuned else _file_buffers(state, method, data['method'])
-    return method, data['backbone'], state, buffers, entries, {names[n]: s for n,s in known.items()}
+    return method, backbone, state, buffers, entries, {names[n]: s for n,s in known.items()}
 
 def save_released(run, # a run folder, or what `load_released` returned
     path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
-    # its state, too, if there is one; a fine-tuning without it is its best epoch, else its last one
-    optimizer:bool=True,
+    optimizer:bool=True, # its state, too; False writes the best epoch of a fine-tuning, and not its last
 )->Path: # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
     if isinstance(run, Released):
@@ -580,11 +574,12 @@ def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files ar
     if not folder.is_dir():
         if folder.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
             raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
-        try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
+        try:
+            hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
+            folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
         except ImportError as e:
             raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give '
                 'the folder of an encoder') from e
-        try: folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
         except Exception as e: # its own errors: no such name, no network, not allowed
             raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
                 f'({type(e).__name__}); check the name and the connection') from e
@@ -606,9 +601,7 @@ def convert(source, # a run folder or a released file
     if out.suffix in RELEASED_FILES: save_released(r or source, out, optimizer)
     else:
         write = export_encoder if out.suffix=='.safetensors' else save_pretrained
-        if r is None:
-            file = source/'encoder.safetensors'
-            write(out, *read_encoder(file), read_heads(file))
+        if r is None: write(out, *read_encoder(file := source/'encoder.safetensors'), read_heads(file))
         else:
             about = {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1, 'epoch': r.epoch,
                 'method': r.method, 'source': r.path.name, **r.view_options()}
