@@ -41,8 +41,10 @@ from ..training.machine import Machine
 # %% ../../nbs/library/finetuning.ipynb #41ae35e7
 @dataclass(frozen=True, kw_only=True)
 class FineTuning(Settings):
-    "A classifier trained end to end on the videos of a run: a recipe without view and backbone."
+    "A classifier trained end to end on the videos of a run: a recipe without backbone."
     name:str # of the protocol, for tables; changes nothing
+    view:str='' # that it learns from; '': that of the encoder
+    residual:Literal['','plain','rescaled','wrapped','rolled']='' # which residual; '': that of the encoder
     # length, stride, size and pad: those named here, or those that the encoder was trained on
     clip:Literal['preset','encoder']='preset'
     size:Count=112 # px that the encoder sees
@@ -72,9 +74,13 @@ class FineTuning(Settings):
             raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
                 f'and averages probabilities; use clips={5*mixture}, or mixture=0')
 
+    def viewed(self, pretrained:Recipe)->Recipe: # of the encoder
+        "The recipe of the encoder, with the view that this training has of its own."
+        return replace(pretrained, **{k: x for k in ('view', 'residual') if (x := getattr(self, k))})
+
     def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
-        "The recipe of this fine-tuning: view and backbone are those of the encoder."
-        return replace(pretrained, size=self.size, augment=self.augment, method=self.method,
+        "The recipe of this fine-tuning: the backbone is that of the encoder."
+        return replace(self.viewed(pretrained), size=self.size, augment=self.augment, method=self.method,
             sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
 
     def learned(self, videos:int)->int: # of the training part
@@ -82,7 +88,8 @@ class FineTuning(Settings):
         return videos - (round(videos*self.share) if self.selection=='validation' else 0)
 
     def __str__(self)->str: # a line for each part
-        parts = {'clip': ('length', 'stride', 'size', 'area', 'flip', 'jitter'),
+        clip = ('length', 'stride', 'size', 'area', 'flip', 'jitter')
+        parts = {'clip': ('view', 'residual')*bool(self.view) + clip,
             'classifier': ('learns', 'normalise', 'batchnorm', 'dropout', 'mixture'),
             'learning': ('optimizer', 'lr', 'lr_encoder', 'weight_decay', 'batch', 'epochs', 'schedule',
                 'drops')}
@@ -96,7 +103,7 @@ class FineTuning(Settings):
 # (released code); one flip per batch there, one per clip here; ten crops of 224 from 240 in sliding windows:
 # set jitter=.3 in `testing` for the released colour jitter
 _COCLR:dict[str,Any] = dict(length=32, size=128, jitter=.3,
-    testing=Protocol('ten crops', windows='sliding', crops='ten', average='softmax'))
+    testing=Protocol('ten crops', windows='sliding', crops='ten', average='softmax', pictures='flow'))
 # b11: resized to 128 x 171, random 112 x 112: for 4:3 videos a square of this share
 _SQUARE:dict[str,Any] = dict(area=(112*112/(128*171),)*2, aspect=(1., 1.), flip=0.)
 # MoQuad sec. 4.1: softmax averaged; no video is held out; a short one is repeated, as by CVRL, which it follows
@@ -126,10 +133,12 @@ TRAININGS = {t.name: t for t in (
     # CPR app. A.2: 16 on each of two GPUs; rates of head and encoder as CoCLR; "32 frames sampled uniformly"
     # may mean one clip per video, CoCLR's windows are taken here
     _training('cpr_finetune', **_COCLR_ALL, lr_encoder=1e-4),
-    # b11: 800 of UCF101's 9537 videos held out (by source here), rate 1e-3 to 1e-5; 10 clips, mean of logits
-    _training('iic_finetune', **_SQUARE, optimizer='sgd', lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4,
-        sgd_momentum=.9, batch=16, epochs=150, schedule='plateau', patience=50, floor=.01, by='loss',
-        share=800/9537, testing=Protocol('mean of logits', clips=10, average='logits')),
+    # b11: 800 of UCF101's 9537 videos held out (by source here; HMDB51: share=400/3570), rate 1e-3 to 1e-5;
+    # `--modality res`, the starts, windows and square of pretraining and `iic_official`; mean of logits
+    _training('iic_finetune', **_SQUARE, view='residual', residual='rolled', last='released', optimizer='sgd',
+        lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4, sgd_momentum=.9, batch=16, epochs=150,
+        schedule='plateau', patience=50, floor=.01, by='loss', share=800/9537, testing=Protocol(
+        'mean of logits', windows='linspace', crop=112/128, pictures='less', average='logits')),
     # MoQuad sec. 4.1; weight decay, dropout and pixels: open
     _training('moquad_finetune', **_SLOWFAST, length=16, stride=2, optimizer='lars', lr=.08, lr_encoder=.08,
         weight_decay=1e-4),
@@ -246,9 +255,10 @@ class Session:
 
     def held_out(self, device:Any='cpu')->dict[str,float]: # top1 and loss
         "How well the classifier does on the held-out videos now; all processes call it together."
-        once = Protocol('held out', clips=max(1, self.training.method.mixture), average='softmax')
+        t = self.training
+        once = Protocol('held out', clips=max(1, t.method.mixture), crop=t.testing.crop, average='softmax')
         machine = Machine(device, workers=self.machine.workers, progress=False)
-        pred = self.predict(replace(self.training, testing=once), machine, self.rows)
+        pred = self.predict(replace(t, testing=once), machine, self.rows)
         loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
         return {'top1': accuracy(pred)['top1'], 'loss': loss}
 
@@ -312,6 +322,7 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     device:torch.device=torch.device('cpu'), # that it will be trained on
 )->Session:
     "Everything that a training needs; ValueErrors say what does not fit."
+    t = replace(t, recipe=training.viewed(t.recipe))
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
     parts = build(recipe, t.manifest, device, machine, networks_of(t, training), rows)
@@ -377,7 +388,7 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
     with start() as place:
         t, training = starting_point(source, preset, data, split, fields)
         m, split, run, name = t.manifest, t.split, Path(source), t.about['recipe']
-        device = training_device(t.recipe, machine.device, place.local)
+        device = training_device(training.recipe(t.recipe), machine.device, place.local)
         home, first = (run.parent, run.name) if t.card else (Path('runs'), name)
         out = Path(out) if out else home/f'{first}-{preset}-split{split}-seed{seed}'
         s = open_session(t, training, seed, machine, device)
@@ -392,6 +403,6 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
             card |= {'seconds': old['seconds'] if state else 0., 'step': s.run.step,
                 'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch},
                 'finished': s.run.step==order.total}
-            open_folder(out, t.recipe, card)
+            open_folder(out, s.start.recipe, card)
             if not s.train(out, device, card, max_steps): return None
             return measure_finetuned(s, out, card, device)
