@@ -70,9 +70,11 @@ def test_a_table_for_people():
 def test_a_claim_names_the_measure_of_the_paper_beside_ours():
     "The numbers of the ledger are R@1; MoQuad's tables and some of ProViCo's have accuracies."
     other = {n: c.what for n, c in CLAIMS.items() if 'paper' in c.what}
-    assert {*other} == {*range(11, 16), 19, 20, 21} and all(x.startswith('R@1 (paper: ') for x in other.values())
+    assert {*other} == {*range(11, 16), 19, 20, 21}
+    assert all(x.startswith('R@1 (paper: ') for x in other.values())
     assert {r.task for r in rows(paper='ProViCo', table='table 4')} == {'finetune'}
-    assert {r.task for r in rows(paper='MoQuad') if r.table in ('table 4', 'table 5', 'table 6')} == {'finetune', 'linear'}
+    tables = 'table 4', 'table 5', 'table 6'
+    assert {r.task for r in rows(paper='MoQuad') if r.table in tables} == {'finetune', 'linear'}
     claim = next(r['claim'] for r in ledger_rows() if r['#'] == '20')
     assert claim == 'R@1 (paper: accuracy after fine-tuning): K=5 < K=10'
 

@@ -120,7 +120,7 @@ def test_a_missing_protocol_is_an_error(place, monkeypatch, protocol):
     def renamed(r): return replace(r, protocol=protocol) if r.task in ('retrieval', 'finetune') else r
     monkeypatch.setattr(reproduction, 'ROWS', tuple(map(renamed, reproduction.ROWS)))
     for name in ('provico:table3:r3d18', 'provico:table4:K=5'):
-        with pytest.raises(RecipeError, match=f'^{name}: .*no protocol {protocol!r}; name one'):
+        with pytest.raises(RecipeError, match=f'^{name}: .*no protocol {protocol!r}; name another'):
             reproduce(name, 'nowhere', place/'nothing')
 
 
@@ -141,11 +141,12 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
     for name, f in dict(retrieve=retrieve, retrieve_two_streams=two, finetune=tuned,
         open_trained=lambda *given: run).items(): monkeypatch.setattr(reproduction, name, f)
     (place/'mined').mkdir()
-    (place/'mined'/'recipe.json').write_text('{"method": {"samples": 5}}') # section 4.5: tested with the same K
+    (place/'mined'/'recipe.json').write_text('{"method": {"samples": 5}}') # section 4.5: the same K
     (place/'mined'/'steps.csv').write_text('step,epoch,mined\n1,0,.9\n2,1,.2\n3,1,.3\n')
     def measured(name):
         t, (row,) = find_rows(name)
-        return reproduction._measured_as_printed(place/'mined', None, None, reproduction.measured_numbers(t, row))
+        printed = reproduction.measured_numbers(t, row)
+        return reproduction._measured_as_printed(place/'mined', None, None, printed)
     mining = measured('provico:appendix2:mining')
     assert mining['retrieval r1'] == 20 and mining['finetune top1'] == 40
     assert measured('provico:appendix3:cosine')['retrieval r1'] == 10
@@ -159,7 +160,8 @@ def test_of_two_datasets_the_paper_has_the_one_that_was_trained_on():
     "Fine-tuning on HMDB51 stood beside ours on UCF101."
     table, rows = find_rows('moquad:table1:r3d18')
     assert beside_paper(table, rows, {'r3d18': [{'finetune top1': 80.}]}).splitlines() == [
-        '| row | finetune top1 | paper, UCF101: finetune top1 |', '| :-- | --: | --: |', '| r3d18 | 80.0 | 82.7 |']
+        '| row | finetune top1 | paper, UCF101: finetune top1 |', '| :-- | --: | --: |',
+        '| r3d18 | 80.0 | 82.7 |']
 
 
 def test_clips_are_compared_in_batches_of_forty():
@@ -222,7 +224,8 @@ def test_a_table_beside_the_paper():
         for n, row in enumerate(('no-mining', 'mining'), 1)}
     spread = statistics.stdev([10, 11])
     assert beside_paper(table, rows, values).splitlines() == [
-        '| row | retrieval r1 | paper, UCF101: retrieval r1 | linear top1 | paper, UCF101: linear top1 |', '| :-- | --: | --: | --: | --: |',
+        '| row | retrieval r1 | paper, UCF101: retrieval r1 | linear top1 | paper, UCF101: linear top1 |',
+        '| :-- | --: | --: | --: | --: |',
         f'| mining | 20.5 ± {spread:.1f} | 64.7 | 50.0 ± 0.0 | – |',
         f'| no-mining | 10.5 ± {spread:.1f} | 61.2 | 50.0 ± 0.0 | – |',
         '', 'retrieval r1: 1 of 1 pairs of rows stand in the order of the paper.']

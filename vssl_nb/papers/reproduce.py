@@ -212,15 +212,15 @@ MEASURED_BY:dict[str,Collection[str]] = {'retrieval': PROTOCOLS, 'linear': TRAIN
 
 def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
 )->list[Published]: # each with the protocol or preset that will measure it
-    "A row's numbers on the data that it is trained on. RecipeError where one has no protocol, or there is none."
-    name, printed, dataset = f'{paper_table.name}:{row.name}', paper_table.printed(row), row.full.made().dataset
-    here = [r for r in printed if r.test==dataset]
-    if not here: raise RecipeError(f'{name}: is trained on {dataset} and measured on {printed[0].test}; train '
+    "A row's numbers on the data that it is trained on. RecipeError where there is none, or no protocol."
+    name, printed, data = f'{paper_table.name}:{row.name}', paper_table.printed(row), row.full.made().dataset
+    here = [r for r in printed if r.test==data]
+    if not here: raise RecipeError(f'{name}: is trained on {data} and measured on {printed[0].test}; train '
         f'{row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb retrieve or finetune --data')
     for r in here: # 'provico, cosine of means': one of the rows that a protocol gives
         if r.protocol.split(',')[0] not in MEASURED_BY.get(r.task, ()): raise RecipeError(f'{name}: nothing '
-            f'measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name one that there is in '
-            'the column protocol of papers/published.csv')
+            f'measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name another '
+            'in the column protocol of papers/published.csv')
     return here
 
 def list_rows(
@@ -243,8 +243,8 @@ def list_tables(
         runs = {r for row in t.rows for r in row.needs(False)}
         data = ', '.join(sorted({r.made().dataset for r in runs}))
         done = sorted(str(p.parent) for p in Path(out).glob(f"*{t.name.replace(':', '-')}/table.json"))
-        return (f'{t.name:18} {len(runs):>2} trainings on {data}; toy: {sum(bool(r.small) for r in t.rows)} of '
-            f"{len(t.rows)} rows; here: {', '.join(done) or '–'}\n    {t.about}: "
+        return (f'{t.name:18} {len(runs):>2} trainings on {data}; toy: {sum(bool(r.small) for r in t.rows)} '
+            f"of {len(t.rows)} rows; here: {', '.join(done) or '–'}\n    {t.about}: "
             + ' '.join(r.name for r in t.rows))
     return [text(t) for t in PAPER_TABLES.values()]
 
@@ -309,8 +309,9 @@ def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # '
     return recalls | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
 
 def _last_epoch(run:Path, name:str)->float: # of a column of steps.csv
-    epoch, (steps, values) = dict(zip(*column(run, 'epoch'))), column(run, name)
-    return statistics.fmean(v for s,v in zip(steps, values) if epoch[s]==max(epoch.values()))
+    steps, epochs = column(run, 'epoch')
+    first = steps[epochs.index(epochs[-1])]
+    return statistics.fmean(v for s,v in zip(*column(run, name)) if s >= first)
 
 def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
 )->dict[str,float]: # 'finetune top1' -> percent
@@ -318,7 +319,7 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
     values, row = dict[str,float](), dict[str,Any]()
     for task,protocol,view in dict.fromkeys((r.task, r.protocol, r.view) for r in printed):
         if task=='mining': row = {'pmr': _last_epoch(folder, 'mined')}
-        elif task=='retrieval' and '+' in view: # IIC: features of one network on two views, side by side (b11)
+        elif task=='retrieval' and '+' in view: # IIC: one network, features of two views side by side (b11)
             t = open_trained(folder, data)
             first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
             row = retrieve_two_streams(first, second, protocol, joined='concat', machine=machine)[0]
@@ -327,9 +328,10 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
             row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several
         else:
             out = folder.with_name(f'{folder.name}-{protocol}')
-            method, drawn = read_json(folder/'recipe.json', 'a run')['method'], TRAININGS[protocol].method.mixture
+            method = read_json(folder/'recipe.json', 'a run')['method'] # ProViCo, 4.5: K as in pretraining
+            fields = {'samples': method['samples']} if TRAININGS[protocol].method.mixture else {}
             row = finetune(folder, protocol, out=out, resume=(out/'card.json').exists(), machine=machine,
-                fields={'samples': method['samples']} if drawn else {}) or {} # ProViCo, 4.5: K as in pretraining
+                fields=fields) or {}
             if not row: raise TrainError(f'{out}: was stopped; the same command goes on')
         values |= {f'{task} {r.metric}': 100*row[r.metric] for r in printed
             if (r.task, r.protocol)==(task, protocol)}

@@ -106,11 +106,11 @@ _COCLR:dict[str,Any] = dict(length=32, size=128, jitter=.3,
     testing=Protocol('ten crops', windows='sliding', crops='ten', average='softmax', pictures='flow'))
 # b11: resized to 128 x 171, random 112 x 112: for 4:3 videos a square of this share
 _SQUARE:dict[str,Any] = dict(area=(112*112/(128*171),)*2, aspect=(1., 1.), flip=0.)
-# MoQuad sec. 4.1: softmax averaged; no video is held out; a short one is repeated, as by CVRL, which it follows
-_SLOWFAST:dict[str,Any] = dict(size=224, pad='loop', selection='last', epochs=100, schedule='cosine', batch=32,
-    testing=Protocol('three crops', clips=10, crops='three', average='softmax'))
-# ProViCo sec. 4.2, app. C.2: 16 frames of 112 px in steps of 1, two clips, K = 10; no video is held out; open:
-# optimizer, momentum, weight decay, schedule, pixels (as in its pretraining)
+# MoQuad sec. 4.1: softmax averaged; no video is held out; short ones are repeated, as by CVRL (its model)
+_SLOWFAST:dict[str,Any] = dict(size=224, pad='loop', selection='last', epochs=100, schedule='cosine',
+    batch=32, testing=Protocol('three crops', clips=10, crops='three', average='softmax'))
+# ProViCo sec. 4.2, app. C.2: 16 frames of 112 px in steps of 1, two clips, K = 10; no video is held out;
+# open: optimizer, momentum, weight decay, schedule, pixels (as in its pretraining)
 _PROVICO:dict[str,Any] = _SQUARE | dict(selection='last', mixture=2, samples=10, lr=.02, batch=96, epochs=200,
     optimizer='sgd', weight_decay=1e-4, schedule='cosine')
 # b10; batch is per GPU there
@@ -146,8 +146,8 @@ TRAININGS = {t.name: t for t in (
     _training('moquad_linear', **_SLOWFAST, learns='head', length=32, stride=2, optimizer='sgd', lr=.1,
         weight_decay=0.),
     _training('provico_finetune', **_PROVICO, lr_encoder=.02),
-    # ProViCo sec. 4.2, 4.3: the layer alone learns, probabilities of all sampled embeddings averaged; open: rate,
-    # batch and epochs (as in fine-tuning), and whether the Gaussian head learns (here it does not)
+    # ProViCo sec. 4.2, 4.3: the layer alone learns, probabilities of all sampled embeddings averaged; open:
+    # rate, batch and epochs (as in fine-tuning), and whether the Gaussian head learns (here it does not)
     _training('provico_linear', **_PROVICO, learns='head'))}
 # ours beside them: 80 % of the videos learn, the others choose the epoch
 TRAININGS |= {n: replace(t, name=n, selection='validation') for t in [*TRAININGS.values()]
@@ -351,7 +351,7 @@ def starting_point(source, # a run folder, or the name of a recipe: its backbone
 
 def measure_finetuned(session:Session, out:Path, card:dict[str,Any], device:torch.device
     )->dict[str,Any]: # the row of results.json
-    "Test the epoch that is kept, all processes together; classifier, predictions and row are kept in the folder."
+    "Test the epoch that is kept, all processes together; keeps classifier, predictions and row."
     s, t, about, m = session, session.training, encoder_about(session.start.recipe), session.start.manifest
     scratch, split = not s.start.card, s.start.split
     s.keep_best()
