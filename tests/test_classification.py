@@ -131,7 +131,7 @@ def test_a_preset_that_names_a_clip_keeps_it(clips):
         assert clip == ((16, 1, 32, 'first') if fits else named[name.removesuffix('_held_out')]), name
         test = how.testing
         assert clip == (test.length, test.stride, test.size, test.pad)
-        assert (how.clip == 'encoder') == fits == ('those of the encoder' in str(how))
+        assert (how.clip == 'encoder') == fits == ('clip=encoder' in str(how))
         shorter = starting_point('infonce-toy-residual', name, clips, fields={'length': 8})[1]
         assert shorter.sampling.length == 8 and shorter.size == how.size
 

@@ -3,7 +3,7 @@
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
 import ast, multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -155,10 +155,7 @@ class Table:
     table:str
     about:str # its question
     rows:tuple[TableRow,...]
-
-    @property
-    def name(self)->str: # as it is typed: 'cpr:table1'
-        return f'{self.paper}:{self.table}'.lower().replace('appendix table', 'appendix').replace(' ', '')
+    name:str # as it is typed: 'cpr:table1'
 
     def printed(self, row:TableRow)->list[Published]:
         "The paper's numbers of a row."
@@ -182,12 +179,12 @@ def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # cha
 def _paper_tables()->dict[str,Table]: # 'cpr:table1' -> table
     tables:dict[str,Table] = {}
     for line in read_lines('tables.csv'):
-        table = Table(line['paper'], line['table'], line['about'], ())
         row = TableRow(line['name'], line['method'], _run(*(line[k] for k in ('recipe', 'changes', 'encoder',
             'sampler'))), _run(line['toy'], line['toy_changes']) if line['toy'] else None, line['setting'],
             line['pretrain'] or 'UCF101', line['backbone'])
-        known = tables.get(table.name, table)
-        tables[table.name] = replace(known, rows=(*known.rows, row))
+        name = f"{line['paper']}:{line['table'].replace(' ', '').replace('xtable', 'x')}".lower() # appendix2
+        known = tables.get(name, Table(line['paper'], line['table'], line['about'], (), name))
+        tables[name] = replace(known, rows=(*known.rows, row))
     return tables
 
 PAPER_TABLES = _paper_tables()
@@ -201,14 +198,13 @@ def find_rows(
     if key not in PAPER_TABLES:
         raise RecipeError(f'there is no table {name!r} to reproduce; {did_you_mean(key, PAPER_TABLES)}')
     rows = [r for r in PAPER_TABLES[key].rows if not row or r.name==row]
-    if not rows:
-        names = [r.name for r in PAPER_TABLES[key].rows]
-        raise RecipeError(f'{key} has no row {row!r}; {did_you_mean(row, names)}')
+    if not rows: raise RecipeError(f'{key} has no row {row!r}; '
+        + did_you_mean(row, [r.name for r in PAPER_TABLES[key].rows]))
     return PAPER_TABLES[key], rows
 
 # task of a number -> the names of what may measure it
-MEASURED_BY:dict[str,Collection[str]] = {'retrieval': PROTOCOLS, 'linear': TRAININGS, 'finetune': TRAININGS,
-    'mining': ('last_epoch',)} # mean of the log over the last epoch (CPR, table 4)
+MEASURED_BY = {'retrieval': {*PROTOCOLS}, 'linear': {*TRAININGS}, 'finetune': {*TRAININGS},
+    'mining': {'last_epoch'}} # mean of the log over the last epoch (CPR, table 4)
 
 def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
 )->list[Published]: # each with the protocol or preset that will measure it
@@ -352,7 +348,7 @@ def beside_paper(
     "Ours and the paper's, column by column; mean and standard deviation over the seeds."
     printed = {r.name: measured_numbers(paper_table, r) for r in rows}
     paper = {n: {f'{p.task} {p.metric}': p.value for p in numbers} for n,numbers in printed.items()}
-    test = ' and '.join(dict.fromkeys(p.test for numbers in printed.values() for p in numbers))
+    test = ' and '.join(dict.fromkeys(r.full.made().dataset for r in rows))
     columns = list(dict.fromkeys(c for r in rows for seed in values[r.name] for c in seed))
     ours = {c: {r.name: [s[c] for s in values[r.name] if c in s] for r in rows} for c in columns}
     def shown(x):

@@ -88,14 +88,13 @@ class FineTuning(Settings):
         return videos - (round(videos*self.share) if self.selection=='validation' else 0)
 
     def __str__(self)->str: # a line for each part
-        clip = ('length', 'stride', 'size', 'area', 'flip', 'jitter')
+        clip = ('clip', 'length', 'stride', 'size', 'area', 'flip', 'jitter') # whose clip, and which
         parts = {'clip': ('view', 'residual')*bool(self.view) + clip,
             'classifier': ('learns', 'normalise', 'batchnorm', 'dropout', 'mixture'),
             'learning': ('optimizer', 'lr', 'lr_encoder', 'weight_decay', 'batch', 'epochs', 'schedule',
                 'drops')}
         flat, chosen = flat_fields(self), f' ({self.share:.0%} of them, best {self.by})'
         lines = [f'  {part:10} ' + ', '.join(f'{k}={flat[k]}' for k in names) for part,names in parts.items()]
-        if self.clip=='encoder': lines[0] += ' (length, stride, size and pad: those of the encoder)'
         return '\n'.join([f'training {self.name}', *lines,
             f'  selection  {SELECTIONS[self.selection]}{chosen*(self.selection!="last")}', str(self.testing)])
 
