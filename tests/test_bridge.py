@@ -128,7 +128,7 @@ def test_a_fine_tuned_run_goes_there_with_its_moments(home, tmp_path, preset, la
         for name, x in ours['opt']['state'][i].items():
             assert torch.equal(torch.as_tensor(x), torch.as_tensor(moments[names.index(k)][name])), k
     r = load_released(save_released(tmp_path/'run', tmp_path/'b.tar', optimizer=False))
-    assert (r.method, r.epoch, r.optimizer)==('classifier', 1, {})
+    assert (r.method, r.view, r.epoch, r.optimizer)==('classifier', 'rgb', 1, {})
     clips = torch.rand(2, 3, 8, 16, 16, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         want, got = load_classifier(tmp_path/'run').scores(r.encoder(clips)), r.classifier.logits(clips)

@@ -485,7 +485,7 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
     per_epoch, tuned = max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), card.get('training')
     if tuned: # a fine-tuning; the recipe beside it is that of its encoder
         how = tuned['method'] | {'name': 'iic' if data['method']['name']=='iic' else 'classifier'}
-        data, best, last = data | tuned | {'method': how}, last['best'], last['run']
+        data, best, last = data | tuned | {'method': how, 'view': data['view']}, last['best'], last['run']
         if best and not optimizer: last = {'method': best['weights'], 'step': int(best['epoch'])*per_epoch}
     state, step, second = last['method'], int(last['step']), data['method'].get('second_view', '')
     name, backbone = data['method']['name'], data['backbone']
