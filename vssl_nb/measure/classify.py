@@ -231,8 +231,7 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
         weight_decay=s.weight_decay)
     looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
     if s.selection=='last' or not (s.first and looks): looks.add(s.epochs)
-    # a rest of one video goes to the batch before it: alone it has no variance
-    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1]
+    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1] # one alone has no variance
     for epoch in range(s.epochs):
         opt.param_groups[0]['lr'] = s.lr*rate(epoch)
         order = np.random.default_rng((seed, epoch)).permutation(len(x))

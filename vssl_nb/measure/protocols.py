@@ -30,8 +30,7 @@ CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in wor
     'short': {'pad': 'a shorter video is filled',
         'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'},
     'pad': {'first': 'on the left with its first frame', 'loop': 'by starting again'},
-    'pictures': {'all': 'every frame counts', 'flow': 'flow has a picture less than the video has frames',
-        'less': 'the last frame is never taken'},
+    'pictures': {'all': 'all count', 'flow': 'flow has a picture less', 'less': 'the last frame is left out'},
     'average': {'features': 'mean over its clips', 'softmax': 'mean of the probabilities of its clips',
         'logits': 'mean of the scores of its clips, then made probabilities'},
     'metric': {'cosine': 'cosine',
@@ -149,12 +148,11 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
 
 def pictures(protocol:Protocol, frames:int, flow:bool=False)->int: # of the video; is it seen as flow?
     "How many pictures of a video count under a protocol."
-    less = protocol.pictures=='less' or flow and protocol.pictures=='flow'
-    return max(frames - less, 1)
+    return max(frames - (protocol.pictures=='less' or flow and protocol.pictures=='flow'), 1)
 
 def clip_frames(protocol:Protocol, frames:int, # of the video
-    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
-    flow:bool=False, # is the video seen as flow?
+    # of the manifest: a random clip depends on it; or 'gallery'; is the video seen as flow?
+    row:int=0, role:str='query', flow:bool=False,
 )->np.ndarray: # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
     p, frames = protocol, pictures(protocol, frames, flow)
@@ -195,8 +193,7 @@ def colour_change(protocol:Protocol, row:int, square:int, # of the manifest; its
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
 def counted(manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
-    protocol:Protocol=PROTOCOLS['clean'],
-    flow:bool=False, # are the videos seen as flow?
+    protocol:Protocol=PROTOCOLS['clean'], flow:bool=False, # are the videos seen as flow?
 )->tuple[list[int],dict[int,str]]: # rows; row -> why it is not counted
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
     rows,p,left = manifest.select(part, split),protocol,dict[int,str]()

@@ -428,8 +428,7 @@ _ucf101_iic = Recipe(
     view='rgb', residual='wrapped', normalisation='none', # b11
     flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
     backbone='r3d18_iic', size=112, # b11
-    # b11: 16 frames; the last start is never drawn, for one file is not counted (datasets/ucf101.py:118, 126)
-    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='released', same=0.),
+    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='released', same=0.), # b11
     augment=Augment(area=(IIC_CROP,)*2, aspect=(1., 1.), crop='torchvision', # b11
         flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., grey=0., blur=0.), # no colour
     method=IICSettings(), # b11, as each of its fields

@@ -74,13 +74,10 @@ class FineTuning(Settings):
             raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
                 f'and averages probabilities; use clips={5*mixture}, or mixture=0')
 
-    def viewed(self, pretrained:Recipe)->Recipe: # of the encoder
-        "The recipe of the encoder, with the view that this training has of its own."
-        return replace(pretrained, **{k: x for k in ('view', 'residual') if (x := getattr(self, k))})
-
     def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
-        "The recipe of this fine-tuning: the backbone is that of the encoder."
-        return replace(self.viewed(pretrained), size=self.size, augment=self.augment, method=self.method,
+        "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
+        view = {k: name for k in ('view', 'residual') if (name := getattr(self, k))}
+        return replace(pretrained, **view, size=self.size, augment=self.augment, method=self.method,
             sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
 
     def learned(self, videos:int)->int: # of the training part
@@ -132,8 +129,7 @@ TRAININGS = {t.name: t for t in (
     # CPR app. A.2: 16 on each of two GPUs; rates of head and encoder as CoCLR; "32 frames sampled uniformly"
     # may mean one clip per video, CoCLR's windows are taken here
     _training('cpr_finetune', **_COCLR_ALL, lr_encoder=1e-4),
-    # b11: 800 of UCF101's 9537 videos held out (by source here; HMDB51: share=400/3570), rate 1e-3 to 1e-5;
-    # `--modality res`, the starts, windows and square of pretraining and `iic_official`; mean of logits
+    # b11: `--modality res`; 800 of UCF101's 9537 videos held out (by source here; HMDB51: share=400/3570)
     _training('iic_finetune', **_SQUARE, view='residual', residual='rolled', last='released', optimizer='sgd',
         lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4, sgd_momentum=.9, batch=16, epochs=150,
         schedule='plateau', patience=50, floor=.01, by='loss', share=800/9537, testing=Protocol(
@@ -321,9 +317,9 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     device:torch.device=torch.device('cpu'), # that it will be trained on
 )->Session:
     "Everything that a training needs; ValueErrors say what does not fit."
-    t = replace(t, recipe=training.viewed(t.recipe))
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
+    t = replace(t, recipe=replace(t.recipe, view=recipe.view, residual=recipe.residual))
     parts = build(recipe, t.manifest, device, machine, networks_of(t, training), rows)
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
 

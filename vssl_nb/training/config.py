@@ -173,8 +173,7 @@ class Recipe(Settings):
     dataset:str # that it is meant for, such as 'UCF101'; `--data` binds a manifest
     split:Literal[1,2,3]=1 # which split of the manifest to train on
     view:str # of the encoder: a name of `data.views.VIEWS`, or 'package.module:name'
-    # which residual, where that is the view: a form of `data.views.frame_residual`
-    residual:Literal['plain','rescaled','wrapped','rolled']='plain'
+    residual:Literal['plain','rescaled','wrapped','rolled']='plain' # which residual, where that is the view
     residual_scale:Positive=.1 # a plain residual is divided by this
     flow:Literal['stored','live']='stored' # where that is the view: of the manifest, or solved on the GPU
     flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change sign? `data.views.Views`
