@@ -350,6 +350,7 @@ def test_iic_fine_tuned(tmp_path):
     torch.save({'model': net.state_dict()}, tmp_path/'res_best_model_9.pt')
     r = load_released(tmp_path/'res_best_model_9.pt')
     assert (r.method, r.view, r.report.unused)==('iic', 'residual', [])
+    assert r.view_options()['residual']=='rolled' # ft_classify.py does not scale
     assert torch.equal(r.classifier.logits(CLIPS), net.linear(net(CLIPS)))
     back = torch.load(save_released(r, tmp_path/'again.pt'), weights_only=True)['model']
     assert back.keys()==net.state_dict().keys() and [*back][-2:]==['linear.weight', 'linear.bias']

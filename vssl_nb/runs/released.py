@@ -252,10 +252,10 @@ class Released:
         raise CheckpointError(f'{self.path}: does not say which view it is of; say it with --view rgb, '
             'flow or residual (view= in Python)')
     def view_options(self)->dict[str,Any]: # arguments of `Views`, besides its names
-        "What its network was shown: frames between 0 and 1, wrapped differences (b11); or the defaults (b8)."
+        "What its network was shown: frames between 0 and 1, IIC's differences (b11); or the defaults (b8)."
         if self.method!='iic': return {}
-        return {'residual': 'wrapped', 'residual_scale': .1, 'flow_flip': 'released', 'flow_colour': 'none',
-            'mean': (0.,)*3, 'std': (1.,)*3}
+        return {'residual': 'rolled' if self.classifier else 'wrapped', 'residual_scale': .1,
+            'flow_flip': 'released', 'flow_colour': 'none', 'mean': (0.,)*3, 'std': (1.,)*3}
     def clip(self)->dict[str,Any]: # fields of a protocol, and of an encoder's file
         "The clip that its backbone is meant for."
         return dict(zip(('length', 'size'), BACKBONES[self.backbone].clip))
