@@ -245,6 +245,19 @@ def test_dropout_of_two_processes_is_that_of_one():
     assert not torch.equal(mask(8, part=1), whole)
 
 
+def test_the_first_weights_of_the_layer_are_those_of_the_source():
+    "N(0, 0.01) and no bias in CoCLR (b10); PyTorch's default in IIC, whose code fills none by hand (b11)."
+    encoder = torch.nn.Identity()
+    encoder.dim = 512
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        theirs = torch.nn.Linear(512, 101)
+    iic, coclr = (Classifier(encoder, 101, seed=3, **vars(preset(f'{name}_finetune').method)).fc
+        for name in ('iic', 'coclr'))
+    for ours, want in zip(iic.parameters(), theirs.parameters()): torch.testing.assert_close(ours, want)
+    assert abs(coclr.weight.std()/.01 - 1) < .02 and not coclr.bias.any()
+
+
 def test_no_global_random_state_is_read_or_moved(clips, train):
     how = small('coclr_finetune')
     torch.manual_seed(1)

@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch,Polygon,Rectangle
 from PIL import Image,ImageColor,ImageDraw,ImageFont,ImageOps
 
-def _array(
-    x:Any, # numbers in an array, in lists, or in a tensor on any device
-)->np.ndarray:
+def _array(x:Any)->np.ndarray: # numbers in an array, in lists, or in a tensor on any device
     if not hasattr(x, 'detach'): return np.asarray(x)
     return np.asarray((x.float() if 'bfloat16' in str(x.dtype) else x).detach().cpu()) # NumPy has no bfloat16
 
@@ -320,9 +318,7 @@ def curves(
 CLASS_HUES = ('#1f77b4', '#ff7f0e', '#9467bd', '#8c564b', '#e377c2', '#bcbd22', '#17becf', '#26326e')
 UNLABELLED = '#7f7f7f'
 
-def class_colours(
-    labels:Iterable, # all classes of a dataset: names in any order, or their ids; repetitions are no matter
-)->dict: # label -> '#rrggbb', which matplotlib and Pillow understand
+def class_colours(labels:Iterable)->dict: # all classes of a dataset, in any order -> '#rrggbb' of each
     "The colour of each class, the same in every picture."
     known = sorted({*(labels.tolist() if hasattr(labels, 'tolist') else labels)} - {'', -1})
     places = {label: label if isinstance(label, int) else i for i,label in enumerate(known)}
@@ -496,9 +492,7 @@ def arrow(
     head:dict = dict(arrowstyle='-|>', mutation_scale=11, shrinkA=0, shrinkB=1)
     d.ax.add_patch(FancyArrowPatch(path[-2], path[-1], **head, **look))
 
-def crowded(
-    diagram:Diagram,
-)->list[str]: # empty when all is well
+def crowded(diagram:Diagram)->list[str]: # empty when all is well
     "Words that overlap other words, leave the picture or do not fit into their box."
     diagram.dpi = DPI # whoever has shown the figure may have changed it
     draws = FigureCanvasAgg(diagram).get_renderer()

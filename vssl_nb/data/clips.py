@@ -343,9 +343,7 @@ class Augmentation:
 
 AUGMENTATIONS:dict[str,Any] = {'standard': Augmentation(draw, apply)}
 
-def find_augmentation(
-    name:str, # a key of AUGMENTATIONS, or 'package.module:name' of any object with `draw` and `apply`
-)->Any: # the object
+def find_augmentation(name:str)->Any: # of AUGMENTATIONS, or 'package.module:name' with `draw` and `apply`
     "An augmentation by its name. PluginError where there is none, ValueError where it lacks a function."
     augmentation = resolve(name, AUGMENTATIONS, 'an augmentation')
     for part in ('draw', 'apply'):
@@ -586,9 +584,7 @@ class TrainClips(Dataset):
         pixels = sum(sample(frames, rng).size*size**2 for sample,_,size in groups)
         return sum(2 if s=='pair' else 3 for s in self.load)*pixels
 
-    def note(self,
-        bad:Sequence[tuple[int,str]], # (row, reason) pairs, as `collate` gathers them
-    )->None:
+    def note(self, bad:Sequence[tuple[int,str]])->None: # (row, reason) pairs, as `collate` gathers them
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
         videos = self.manifest.rows
         for row, reason in bad:

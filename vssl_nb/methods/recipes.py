@@ -627,6 +627,8 @@ class SupervisedSettings(Settings):
     learns:Literal['all','head']='all'
     normalise:bool=False # features to length 1 before the head
     batchnorm:bool=False # BatchNorm between feature and head
+    # first weights of the layer: N(0, 0.01) (released code b10), or PyTorch's default (IIC: b11)
+    head_init:Literal['normal','torch']='normal'
     dropout:Annotated[float, '[0, 1)']=0. # probability that a feature is set to 0 in training
     mixture:Index=0 # clips of one Gaussian, for an encoder with such a head; 0: the classifier sees features
     samples:Count=10 # embeddings that the classifier sees of each Gaussian

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..data.clips import send_to, stream
 from .recipes import SupervisedSettings
-from ..nets.backbones import in_memory
+from ..nets.backbones import in_memory, initialise
 from ..nets.heads import draw_gaussian, mixture_moments
 from ..ssl.losses import topk_accuracy
 from ..training.distributed import group_batchnorm, rank, world_size
@@ -46,9 +46,11 @@ class Classifier(nn.Module):
         dim:Any = getattr(self.gaussian or encoder, 'dim')
         self.norm = nn.BatchNorm1d(dim) if s.batchnorm else nn.Identity()
         with torch.device('meta'): fc = nn.Linear(dim, classes)
-        self.fc = in_memory(fc) # torch's own weights would not be drawn from the seed alone
-        nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed)) # b10
-        nn.init.zeros_(self.fc.bias)
+        self.fc = in_memory(fc)
+        initialise(self.fc, torch.Generator().manual_seed(seed))
+        if s.head_init=='normal':
+            nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed))
+            nn.init.zeros_(self.fc.bias)
         for k,p in self.gaussian.named_parameters() if self.gaussian else ():
             # these are of the match probability
             p.requires_grad_(not self.frozen and k not in ('log_a', 'a', 'b'))

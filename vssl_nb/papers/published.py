@@ -52,9 +52,7 @@ def _published(line:dict[str,str])->list[Published]: # a number for each metric
 
 ROWS:tuple[Published,...] = tuple(r for line in read_lines('published.csv') for r in _published(line))
 
-def markdown(
-    rows:Iterable[Published], # in the order to show them
-)->str: # a Markdown table, a line per row of the printed table
+def markdown(rows:Iterable[Published])->str: # in the order to show them -> Markdown, a line per printed row
     "Published numbers as a table; what all its lines share stands above it. `ValueError` for none."
     rows = list(rows)
     if not rows: raise ValueError('there are no published numbers to put in a table')
@@ -87,9 +85,7 @@ PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50'
 TASKS = {'retrieval': 'retrieval', 'linear': 'linear', 'probe': 'linear', 'finetune': 'finetune',
     'scratch': 'scratch', 'mining': 'mining'}
 
-def parts(
-    name:str, # of a recipe
-)->dict[str,str]: # 'work', 'pretrain', 'view', 'backbone'; '' where the name has none
+def parts(name:str)->dict[str,str]: # of a recipe -> 'work', 'pretrain', 'view', 'backbone'; '': it has none
     "What the name of a recipe tells, in the words of the tables."
     words = re.split('[-_ ]', name.lower())
     def first(table): return next((table[w] for w in words if w in table), '')
@@ -160,9 +156,7 @@ UNTESTED = {n: line['untested'] for n,line in _CLAIMS.items() if line['untested'
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
 
-def read_ledger(
-    path:str|Path=LEDGER,
-)->dict[int,dict[str,Any]]: # number of a claim -> its row
+def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a claim -> its row
     "The tested claims. `ValueError` where there is no ledger, or a verdict does not follow from its numbers."
     try: rows = json.loads(Path(path).read_text(encoding='utf-8'))
     except FileNotFoundError:

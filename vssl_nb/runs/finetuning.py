@@ -131,7 +131,7 @@ TRAININGS = {t.name: t for t in (
     _training('cpr_finetune', **_COCLR_ALL, lr_encoder=1e-4),
     # b11: `--modality res`; 800 of UCF101's 9537 videos held out (by source here; HMDB51: share=400/3570)
     _training('iic_finetune', **_SQUARE, view='residual', residual='rolled', last='released', optimizer='sgd',
-        lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4, sgd_momentum=.9, batch=16, epochs=150,
+        lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4, sgd_momentum=.9, batch=16, epochs=150, head_init='torch',
         schedule='plateau', patience=50, floor=.01, by='loss', share=800/9537, testing=Protocol(
         'mean of logits', windows='linspace', crop=112/128, pictures='less', average='logits')),
     # MoQuad sec. 4.1; weight decay, dropout and pixels: open
