@@ -79,7 +79,7 @@ def spoiled(clips, tmp_path_factory):
 def small(name, **fields):
     "A preset at the size of the toy, two epochs long."
     return preset(name, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
-        'share': .3, 'testing': protocol(clips=2, average='softmax')} | fields)
+        'share': .3, 'warmup': 0., 'testing': protocol(clips=2, average='softmax')} | fields)
 
 
 def begun(m, view='residual', seed=0):

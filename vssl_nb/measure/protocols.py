@@ -123,8 +123,8 @@ PROTOCOLS = {p.name: p for p in (
     # clips, cosine distance, batches of 8 with drop_last
     Protocol('iic_official', windows='linspace', length=16, size=112, crop=112/128, centre='none',
         feature='maps', batch_of=8, pictures='less'),
-    # b10, last paragraph: 10 clips, pooled features averaged, cosine, not centred. Open: the crop
-    Protocol('rspnet', clips=10, length=16, size=112, centre='none'),
+    # b10, last paragraph: 10 clips of the largest centred square, pooled features averaged, cosine
+    Protocol('rspnet', clips=10, length=16, size=112, centre='none', pad='loop'),
     # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring;
     # short videos as by CVRL, which it follows
     Protocol('moquad', clips=10, length=16, size=224, pad='loop', centre='none'),
