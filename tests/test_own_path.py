@@ -186,7 +186,7 @@ class PullAll(nn.Module):
 def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp_path, monkeypatch):
     (tmp_path/'pull_all.py').write_text(PULL)
     monkeypatch.syspath_prepend(str(tmp_path))
-    recipe = override(find('infonce-toy-residual'), batch=16, epochs=24)
+    recipe = override(find('infonce-toy-residual'), batch=16, epochs=16)
     runs = {'learned': recipe, 'collapsed': override(recipe, method='pull_all:Pull', lr=.003, epochs=10),
         'untrained': override(recipe, epochs=1, lr=0.)}
     said = {}
