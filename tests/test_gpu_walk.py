@@ -105,7 +105,7 @@ def test_cotrain_full(tmp_path, monkeypatch):
     out = tmp_path/'out.json'
     run_main(cotrain_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r',
         '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'queue=32', 'topk=5', 'groups=1', 'epochs=1')
+        '--set', *SMALL, 'batch=24', 'queue=24', 'topk=5', 'groups=1', 'epochs=1')
     rows = json.loads(out.read_text())['rows']
     assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
         ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]
