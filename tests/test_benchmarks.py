@@ -293,7 +293,8 @@ cascade.main()
     assert all(0 <= r[c] <= 1 for r in seed['rows'][2:] for c in ('r1', 'mined', 'mined_r1', 'cmr'))
     assert len({r['steps'] for r in seed['rows'][2:]}) == 1 # the same budget
     assert [f['stages'] for f in seed['frozen']] == [1, 3, 5, 7]
-    again = warm.run([*how, '--out', 'again.json'], tmp_path, script=tmp_path/'few.py') # nothing is trained twice
+    # nothing is trained twice
+    again = warm.run([*how, '--out', 'again.json'], tmp_path, script=tmp_path/'few.py')
     assert again.returncode == 0, again.stderr
     other = json.loads((tmp_path/'again.json').read_text())['seeds'][0]
     assert {r['run']: r for r in other['rows']} == rows

@@ -1,9 +1,9 @@
 """The README's section "For your own videos", command by command as it stands, on folders of real clips.
 
 The commands are read from README.md, so that what is tested is what is promised. One thing is changed, in
-`QUICK`: how long a training takes; the second training of own videos gets its network, which the first chooses
-by measured speed. Trainings are interrupted on the way, once by Ctrl-C and once by
-SIGKILL, and go on with `--resume`, as the section says they can."""
+`QUICK`: how long a training takes. The second training of own videos gets its network; the first chooses one
+by measured speed. Trainings are interrupted on the way, once by Ctrl-C and once by SIGKILL, and go on with
+`--resume`, as the section says they can."""
 import os
 import re
 import shlex

@@ -280,7 +280,7 @@ def plan_table(
     plan, clock = [], dict[Any,float]()
     for seed,run,recipe in made:
         folder, learning, seconds = out/f'seed{seed}'/run.name, recipe.learning, 0.
-        videos = len(data[seed].select('train', recipe.split))
+        videos = len(training_videos(recipe, data[seed]).video)
         steps = learning.epochs*(videos//(learning.batch*learning.accumulate))
         if run_state(folder)!='finished':
             # the clock goes by what a step computes, not by how many there are

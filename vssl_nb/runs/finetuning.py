@@ -74,10 +74,13 @@ class FineTuning(Settings):
             raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
                 f'and averages probabilities; use clips={5*mixture}, or mixture=0')
 
+    def named_view(self)->dict[str,Any]: # fields of a recipe; none where the view is that of the encoder
+        "The view that it learns from."
+        return {k: name for k in ('view', 'residual') if (name := getattr(self, k))}
+
     def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
         "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
-        view = {k: name for k in ('view', 'residual') if (name := getattr(self, k))}
-        return replace(pretrained, **view, size=self.size, augment=self.augment, method=self.method,
+        return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment, method=self.method,
             sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
 
     def learned(self, videos:int)->int: # of the training part
@@ -319,7 +322,7 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     "Everything that a training needs; ValueErrors say what does not fit."
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
-    t = replace(t, recipe=replace(t.recipe, view=recipe.view, residual=recipe.residual))
+    t = replace(t, recipe=replace(t.recipe, **training.named_view()))
     parts = build(recipe, t.manifest, device, machine, networks_of(t, training), rows)
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
 
