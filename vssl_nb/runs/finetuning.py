@@ -80,8 +80,8 @@ class FineTuning(Settings):
 
     def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
         "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
-        return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment, method=self.method,
-            sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
+        return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment,
+            method=self.method, sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
 
     def learned(self, videos:int)->int: # of the training part
         "How many videos it learns from; the others choose the epoch."
