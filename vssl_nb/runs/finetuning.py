@@ -81,7 +81,8 @@ class FineTuning(Settings):
     def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
         "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
         return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment,
-            method=self.method, sampling=replace(self.sampling, clips=max(1, self.method.mixture)), learning=self.learning)
+            method=self.method, learning=self.learning,
+            sampling=replace(self.sampling, clips=max(1, self.method.mixture)))
 
     def learned(self, videos:int)->int: # of the training part
         "How many videos it learns from; the others choose the epoch."
