@@ -134,6 +134,9 @@ def test_a_fine_tuned_run_goes_there_with_its_moments(home, tmp_path, preset, la
         want, got = load_classifier(tmp_path/'run').scores(r.encoder(clips)), r.classifier.logits(clips)
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
         assert torch.equal(load_released(save_released(r, tmp_path/'c.tar')).classifier.logits(clips), got)
+    with pytest.raises(ValueError, match='has method classifier, and infonce-toy-rgb has infonce; .* --init'):
+        import_released(tmp_path/'a.tar', home/'videos', tmp_path/'new', machine=Machine(**OPTIONS))
+    assert not (tmp_path/'new').exists()
 
 
 def test_command_line(home):

@@ -21,8 +21,9 @@ from torch.nn import functional as F
 
 from vssl_nb.nets.backbones import create, r3d18_iic
 from vssl_nb.nets.heads import make_head
-from vssl_nb.runs.released import DIFFERING, LACKS, LAYOUTS, NOT_FINITE, SHAPE, from_pretrained, load_released
-from vssl_nb.runs.released import read_torch_file, save_pretrained, save_released
+from vssl_nb.methods.recipes import find
+from vssl_nb.runs.released import DIFFERING, LACKS, LAYOUTS, NOT_FINITE, SHAPE, continued_state, from_pretrained
+from vssl_nb.runs.released import load_released, read_torch_file, save_pretrained, save_released
 from vssl_nb.training.checkpoints import CheckpointError
 
 K, DIM = 32, 128
@@ -352,6 +353,8 @@ def test_iic_fine_tuned(tmp_path):
     assert (r.method, r.view, r.report.unused)==('iic', 'residual', [])
     assert r.view_options()['residual']=='rolled' # ft_classify.py does not scale
     assert torch.equal(r.classifier.logits(CLIPS), net.linear(net(CLIPS)))
+    with pytest.raises(ValueError, match='has method classifier, and iic-toy has iic; .* --init'):
+        continued_state(r, None, find('iic-toy'), 1) # no pretraining goes on with it
     back = torch.load(save_released(r, tmp_path/'again.pt'), weights_only=True)['model']
     assert back.keys()==net.state_dict().keys() and [*back][-2:]==['linear.weight', 'linear.bias']
     assert all(torch.equal(back[k], v) for k, v in net.state_dict().items())

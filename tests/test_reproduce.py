@@ -114,7 +114,7 @@ def test_every_row_has_a_protocol_or_is_refused(here):
     assert here('--list', 'provico:table4')[1].count('\n') == 6
 
 
-@pytest.mark.parametrize('protocol', ['provico_lineal', ''])
+@pytest.mark.parametrize('protocol', ['provico_lineal', 'provico, mean of cosines', ''])
 def test_a_missing_protocol_is_an_error(place, monkeypatch, protocol):
     "It was another one, in silence."
     def renamed(r): return replace(r, protocol=protocol) if r.task in ('retrieval', 'finetune') else r

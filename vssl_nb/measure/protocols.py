@@ -151,8 +151,8 @@ def pictures(protocol:Protocol, frames:int, flow:bool=False)->int: # of the vide
     return max(frames - (protocol.pictures=='less' or flow and protocol.pictures=='flow'), 1)
 
 def clip_frames(protocol:Protocol, frames:int, # of the video
-    # of the manifest: a random clip depends on it; or 'gallery'; is the video seen as flow?
-    row:int=0, role:str='query', flow:bool=False,
+    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
+    flow:bool=False, # is the video seen as flow?
 )->np.ndarray: # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
     p, frames = protocol, pictures(protocol, frames, flow)

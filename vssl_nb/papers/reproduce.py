@@ -203,7 +203,7 @@ def find_rows(
     return PAPER_TABLES[key], rows
 
 # task of a number -> the names of what may measure it
-MEASURED_BY = {'retrieval': {*PROTOCOLS}, 'linear': {*TRAININGS}, 'finetune': {*TRAININGS},
+MEASURED_BY = {'retrieval': {*PROTOCOLS, 'provico, cosine of means'}, 'linear': {*TRAININGS}, 'finetune': {*TRAININGS},
     'mining': {'last_epoch'}} # mean of the log over the last epoch (CPR, table 4)
 
 def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
@@ -213,8 +213,8 @@ def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
     here = [r for r in printed if r.test==data]
     if not here: raise RecipeError(f'{name}: is trained on {data} and measured on {printed[0].test}; train '
         f'{row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb retrieve or finetune --data')
-    for r in here: # 'provico, cosine of means': one of the rows that a protocol gives
-        if r.protocol.split(',')[0] not in MEASURED_BY.get(r.task, ()): raise RecipeError(f'{name}: nothing '
+    for r in here:
+        if r.protocol not in MEASURED_BY.get(r.task, ()): raise RecipeError(f'{name}: nothing '
             f'measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name another '
             'in the column protocol of papers/published.csv')
     return here
@@ -226,9 +226,9 @@ def list_rows(
     lines = []
     for t,rows in [find_rows(name)] if name else [(t, t.rows) for t in PAPER_TABLES.values()]:
         for row in rows:
-            try: how = dict.fromkeys(f'{r.test} {r.task}: {r.protocol}' for r in measured_numbers(t, row))
-            except RecipeError as e: how = {f'refused: {e}': None}
-            lines.append(f"{t.name}:{row.name}  {'; '.join(how)}")
+            try: measures = dict.fromkeys(f'{r.test} {r.task}: {r.protocol}' for r in measured_numbers(t, row))
+            except RecipeError as e: measures = {f'refused: {e}': None}
+            lines.append(f"{t.name}:{row.name}  {'; '.join(measures)}")
     return lines
 
 def list_tables(

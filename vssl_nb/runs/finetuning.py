@@ -149,8 +149,8 @@ TRAININGS = {t.name: t for t in (
     # rate, batch and epochs (as in fine-tuning), and whether the Gaussian head learns (here it does not)
     _training('provico_linear', **_PROVICO, learns='head'))}
 # ours beside them: 80 % of the videos learn, the others choose the epoch
-TRAININGS |= {n: replace(t, name=n, selection='validation') for t in [*TRAININGS.values()]
-    if t.selection=='last' for n in (f'{t.name}_held_out',)}
+TRAININGS |= {f'{n}_held_out': replace(t, name=f'{n}_held_out', selection='validation')
+    for n,t in TRAININGS.items() if t.selection=='last'}
 
 CLIP = ('length', 'stride', 'size', 'pad') # fields that an encoder's file, a training and its protocol share
 

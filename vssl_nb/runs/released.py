@@ -385,7 +385,8 @@ def continued_state(r:Released, run:TrainingState, # as it begins
     "Where the training of a file stands, in our names. `CheckpointError`; TrainError for another recipe."
     data = to_dict(recipe)
     queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
-    for name,was,now in (('method', r.method.replace('cpr', 'coclr'), data['method']['name']), # but the miner
+    method = 'classifier' if r.classifier else r.method.replace('cpr', 'coclr') # but the miner
+    for name,was,now in (('method', method, data['method']['name']),
             ('backbone', r.backbone, data['backbone']), ('view', r.view or data['view'], data['view']),
             ('queue', queue, data['method'].get('queue'))):
         if was!=now:
@@ -482,10 +483,11 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
         'load_released returned') from e
     data, last = to_dict(from_dict(data, str(folder/'recipe.json'))), load(folder/'last.pt')
+    recipe = json.dumps(data)
     per_epoch, tuned = max(card.get('schedule', {}).get('steps_per_epoch', 1), 1), card.get('training')
     if tuned: # a fine-tuning; the recipe beside it is that of its encoder
-        how = tuned['method'] | {'name': 'iic' if data['method']['name']=='iic' else 'classifier'}
-        data, best, last = data | tuned | {'method': how, 'view': data['view']}, last['best'], last['run']
+        layer = tuned['method'] | {'name': 'iic' if data['method']['name']=='iic' else 'classifier'}
+        data, best, last = data | {'learning': tuned['learning'], 'method': layer}, last['best'], last['run']
         if best and not optimizer: last = {'method': best['weights'], 'step': int(best['epoch'])*per_epoch}
     state, step, second = last['method'], int(last['step']), data['method'].get('second_view', '')
     name, backbone = data['method']['name'], data['backbone']
@@ -493,7 +495,7 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
     reasons = {f'method {name!r}': name not in LAYOUTS, f'backbone {backbone!r}': backbone not in BACKBONES,
         'a head': name=='iic' and (_below(state, 'projection.') or 'norm.weight' in state),
         'no queue': name not in CLASSES and 'queue.keys' not in state,
-        'another head': how['mixture'] or how['normalise']!=how['batchnorm'] if tuned else
+        'another head': layer['mixture'] or layer['normalise']!=layer['batchnorm'] if tuned else
             name!='iic' and not head <= state.keys()}
     for reason in [text for text,holds in reasons.items() if holds]:
         raise CheckpointError(f'{folder}: has {reason}, for which there is no released layout; its '
@@ -504,7 +506,7 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
     written |= {*QUEUES.values(), *BANKS.values()}
     modality = {'residual': 'res', 'flow_u': 'u', 'flow_v': 'v'}.get(second, second)
     entries = {'epoch': step//per_epoch, 'best_acc': 0., 'iteration': step, 'opt': {'modality': modality},
-        'vssl_nb': {'recipe': json.dumps(data), 'view': data['view'], 'step': step,
+        'vssl_nb': {'recipe': recipe, 'view': data['view'], 'step': step,
             'rest': {k: v for k,v in state.items() if k not in written}}}
     learn = [k for k in state if k in names and not names[k].startswith(('encoder_k.', 'sampler.'))]
     decay = data['learning']['decay_bias'] # in the order of `loop.parameter_groups`
@@ -574,12 +576,11 @@ def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files ar
     if not folder.is_dir():
         if folder.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
             raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
-        try:
-            hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
-            folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
+        try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
         except ImportError as e:
             raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give '
                 'the folder of an encoder') from e
+        try: folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
         except Exception as e: # its own errors: no such name, no network, not allowed
             raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
                 f'({type(e).__name__}); check the name and the connection') from e
