@@ -28,7 +28,7 @@ demo: $(READY)
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
 
-# the pages run beside the tests, one at a time: both wait often, and so no core does
+# the pages run at the same time as the tests, one by one: each often leaves a core idle
 test: $(READY)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 1 --timing >.pages.log 2>&1 & pages=$$!; \
 	trap 'kill $$pages 2>/dev/null' EXIT; \

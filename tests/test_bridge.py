@@ -107,7 +107,7 @@ def test_the_momentum_of_a_released_file_moves_at_the_start_of_the_step(home, tm
 
 
 @pytest.mark.parametrize('preset, layer', [('coclr_linear', 'final_fc.0'), ('coclr_finetune', 'final_fc.1')])
-def test_a_fine_tuned_run_goes_there_with_its_moments(home, tmp_path, preset, layer):
+def test_a_fine_tuned_run_is_written_with_its_moments(home, tmp_path, preset, layer):
     "The order of theirs: backbone, BatchNorm, layer; a frozen backbone has no moments."
     fields = dict(length=8, size=16, epochs=1, batch=8, selection='last', dropout=0.,
         testing=Protocol('one clip', windows='middle', average='softmax'))

@@ -136,7 +136,7 @@ def test_a_preset_that_names_a_clip_keeps_it(clips):
         assert shorter.sampling.length == 8 and shorter.size == how.size
 
 
-def test_what_a_paper_does_not_hold_out_is_trained_on(clips):
+def test_presets_of_moquad_and_provico_train_on_all_videos(clips):
     train = clips.select('train', 1)
     for name in ('moquad_finetune', 'moquad_linear', 'provico_finetune', 'provico_linear'):
         ours = preset(f'{name}_held_out')
@@ -459,7 +459,7 @@ def test_half_precision_and_less_memory(place):
     assert not (place/'three').exists()
 
 
-def test_iic_is_tested_where_the_released_code_looks():
+def test_iic_is_tested_on_the_windows_of_the_released_code():
     "ft_classify.py: 10 clips by linspace over all frames but the last, 112 of 128 px, the mean of logits."
     how = preset('iic_finetune').testing
     for frames in (29, 187):
@@ -496,7 +496,7 @@ def test_iic_is_fine_tuned_on_unscaled_differences(clips, tmp_path, monkeypatch)
     again = predict_videos(back, [clips.file(r) for r in clips.select('test', 1)])
     said = load_predictions(tmp_path/'predictions.safetensors')
     torch.testing.assert_close(again.p, said.p)
-    # asked for, or of another preset: another view
+    # with --set, or of another preset: another view
     assert open_session(start, small('iic_finetune', view='rgb')).classifier.view == 'rgb'
     assert open_session(begun(clips), small('clean_finetune')).parts.views.residual == 'plain'
     # the epoch is chosen on squares of the same size
@@ -537,7 +537,7 @@ def test_the_released_probe_is_a_loop_over_features_as_they_are(n):
     for epoch in range(3):
         opt.param_groups[0]['lr'] = .1 if epoch >= 2 else 1.
         order = torch.from_numpy(np.random.default_rng((5, epoch)).permutation(n))
-        for part in [order[:4], order[4:]] if n == 9 else order.split(4): # one alone has no variance
+        for part in [order[:4], order[4:]] if n == 9 else order.split(4): # BatchNorm needs two
             opt.zero_grad()
             torch.nn.functional.cross_entropy(fc(norm(train.x[part])), train.label[part]).backward()
             opt.step()

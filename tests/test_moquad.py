@@ -53,7 +53,7 @@ def test_options_of_the_page(table, row, options):
     assert changed and {f'--{f.replace("_", "-")}' for f in changed} == set(re.findall('--[a-z-]+', options))
 
 
-def test_the_two_sides_of_simclr():
+def test_simclr_with_one_and_with_two_anchors():
     "Its one-sided form is rung 0 of the ladder; the two-sided one is another loss."
     def trained(kind, **fields):
         method = kind(create('tiny', seed=1, widths=(4, 6), strides=((2, 2), (2, 2))), **fields)

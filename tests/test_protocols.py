@@ -106,7 +106,7 @@ def test_coclr_drops_what_is_not_longer_than_half_a_clip():
     assert len(counted(listed)[0]) == 4
 
 
-def test_coclr_counts_a_picture_less_where_it_sees_flow():
+def test_coclr_counts_a_picture_less_in_a_view_of_flow():
     "dataset/lmdb_dataset.py: the length of flow is that of its pictures, which are one fewer."
     official = protocol('coclr_official')
     for frames in (33, 34, 63, 187, 272):
@@ -119,7 +119,7 @@ def test_coclr_counts_a_picture_less_where_it_sees_flow():
     assert [counted(short, protocol=official, flow=flow)[0] for flow in (False, True)] == [[1, 2], [2]]
 
 
-def test_what_sees_flow_is_asked_for_its_pictures(data):
+def test_views_of_flow_count_the_pictures_of_flow(data):
     "By `extract` as by the clips themselves; a view of frames keeps its last one."
     m = Manifest(data.path, [replace(r, flow='flow.mp4', frames=n) for r,n in zip(data.rows, (17, 18, 47))],
         'made up')

@@ -108,11 +108,11 @@ def test_the_papers_numbers():
         assert not any((r.augment.flip, r.augment.jitter, r.augment.grey, r.augment.blur, r.augment.permute))
         assert (r.method.samples, r.method.threshold, r.method.beta) == (10, .15, 1e-4)
         assert r.method.self_pairs # Eqs. 6 and 9 as printed
-        assert r.method.doubt == 'total' # with one direction neither beta nor tau does anything: page 17
+        assert r.method.doubt == 'total' # with one direction beta has no effect: page 17
         with torch.device('meta'): net = create(r.backbone)
         millions = (sum(p.numel() for p in net.parameters()) + (not wide)*400*(net.dim + 1))/1e6
         if 'r2plus1d' not in name: assert round(millions, 1) == (31.7 if wide else 20.2), name
-    toy = find('provico-toy').method # of which results/ tell
+    toy = find('provico-toy').method # the numbers in results/ are of it
     assert (toy.self_pairs, toy.doubt, toy.dim) == (False, 'total', 64)
 
 

@@ -147,7 +147,7 @@ def test_nothing_is_compared_silently(runs):
     assert all('62.0' not in line and '91.0' not in line for line in bold)
 
 
-def test_of_two_ways_to_compare_the_paper_has_the_same():
+def test_the_papers_number_of_the_same_protocol_comes_first():
     "ProViCo, appendix table 3: cosine of the means, or match probability."
     line = {'name': 'provico-ucf101-r2plus1d18', 'task': 'retrieval', 'view': 'rgb', 'r1': .6, **UCF}
     for name, value in (('provico', 64.7), ('provico, cosine of means', 63.1)):

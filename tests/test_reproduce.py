@@ -156,7 +156,7 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
     assert measured('cpr:table4:s=3')['mining pmr'] == 25
 
 
-def test_of_two_datasets_the_paper_has_the_one_that_was_trained_on():
+def test_the_papers_number_is_that_of_the_training_dataset():
     "Fine-tuning on HMDB51 stood beside ours on UCF101."
     table, rows = find_rows('moquad:table1:r3d18')
     assert beside_paper(table, rows, {'r3d18': [{'finetune top1': 80.}]}).splitlines() == [
@@ -171,7 +171,7 @@ def test_clips_are_compared_in_batches_of_forty():
     assert batch == {'N=1': 40, 'N=2': 40, 'N=3': 40, 'B=24': 24, 'B=48': 48, 'B=72': 72, 'B=96': 96}
 
 
-def test_what_the_paper_does_not_say_is_two_rows():
+def test_an_open_choice_of_a_paper_has_two_rows():
     table, rows = find_rows('moquad:table3')
     assert [(r.name, dict(r.full.changes)) for r in rows] == [('both', {}),
         ('neither', {'beta': 0., 'appearance_task': 0.})]

@@ -124,11 +124,11 @@ def rows(): return read(TABLE.read_text(encoding='utf8'))
 @pytest.fixture(scope='module')
 def known(): return published()
 
-def test_the_table_is_what_the_library_has(rows, known):
+def test_the_table_agrees_with_the_library(rows, known):
     "Every field of everything that names a source stands in it once; no difference is without a reason."
     assert faults(rows, known)==[]
 
-def test_only_what_has_no_number_of_a_source_is_left_out(known):
+def test_only_parts_without_a_source_are_left_out(known):
     for name,r in RECIPES.items():
         if name not in known: assert not re.search(r'released|paper|README|table \d', r.about), name
     # what is ours says so: none of its names is that of a paper or of a repository

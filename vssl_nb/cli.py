@@ -649,7 +649,7 @@ class Reproduce(MachineOptions):
     seeds:tuple[int,...]=(0,) # of weights and order; of the toy videos, too
     set:tuple[str,...]=() # fields to change in every recipe that has them, such as epochs=5
     size:Literal['tiny','demo']='demo' # of the toy
-    list:bool=False # what will measure each row of the tables; nothing is trained
+    list:bool=False # print how each row of the tables will be measured; nothing is trained
 
     def run(self):
         from .papers.reproduce import find_rows, list_rows, list_tables, reproduce

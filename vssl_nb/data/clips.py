@@ -112,7 +112,7 @@ def centre(clips:int, frames:int, # V, T
     *,
     size:int|tuple[int,int], # (height, width) of the clip after the worker's crop and scale, px
 )->dict[str,Tensor]: # as `draw`
-    "A test clip: the largest central box (rounded as C augmentation.py:56), and nothing else changed."
+    "A test clip: the largest central box (rounded as CoCLR's augmentation.py:56), and nothing else changed."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
     one, zero = np.ones(clips), np.zeros(clips)
@@ -274,7 +274,7 @@ def draw_appearance(rng:Generator, # the only source of chance
     appearance_clips:tuple[int,...]=(), # into which clips, counted from 0
     windows:int=5, # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
     strength:tuple[float,float]=(.1,.5), # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
-    window_frames:str='one', # in all windows one frame, or in 'each' another one (section 3.1 allows both)
+    window_frames:str='one', # 'one' frame in all windows, or a frame in 'each' (section 3.1 allows both)
 )->dict[str,Tensor]: # mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows: k
     "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
     one_of(APPEARANCES, appearance=appearance)

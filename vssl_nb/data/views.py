@@ -26,7 +26,7 @@ from ..names import did_you_mean, resolve
 RESIDUALS = ('plain', 'rescaled', 'wrapped', 'rolled')
 
 def frame_residual(x:Tensor, # (..., 3, T, H, W) float in [0,1]
-    form:str='plain', # 'plain', 'rescaled', or IIC's 'wrapped' and, in fine-tuning, 'rolled' (b11)
+    form:str='plain', # 'plain', 'rescaled', 'wrapped' (IIC, b11) or 'rolled' (IIC's fine-tuning, b11)
 )->Tensor: # same shape; plain and rolled in [-1,1], the others in [0,1]
     "The difference of neighbouring frames."
     one_of(RESIDUALS, form=form)

@@ -134,7 +134,7 @@ class LinearProbe:
     epochs:int=100
     drops:tuple[float,...]=(60, 80)
     every:int=5 # epochs between two looks at the accuracy
-    first:int=0 # epoch of the first look; 0: as `every`, and the last epoch is looked at too
+    first:int=0 # epoch of the first look; 0: the first is after `every`, and one more is after the last
     selection:str='validation' # one of SELECTIONS
     share:float=.2 # of the training videos that are held out for 'validation'
 
@@ -231,7 +231,7 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
         weight_decay=s.weight_decay)
     looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
     if s.selection=='last' or not (s.first and looks): looks.add(s.epochs)
-    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1] # one alone has no variance
+    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1] # BatchNorm needs two
     for epoch in range(s.epochs):
         opt.param_groups[0]['lr'] = s.lr*rate(epoch)
         order = np.random.default_rng((seed, epoch)).permutation(len(x))

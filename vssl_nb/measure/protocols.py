@@ -52,7 +52,7 @@ class Protocol:
     # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10: 224/240)
     crop:int|float|None = None
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
-    pictures:str = 'all' # which pictures of a video count; 'flow' leaves one out where that is the view
+    pictures:str = 'all' # which pictures of a video count; 'less': not the last; 'flow': one less of flow
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
     average:str = 'features' # what is averaged over clips; 'softmax' and 'logits' are of a classifier
     centre:str = 'gallery' # which mean is subtracted
@@ -126,7 +126,7 @@ PROTOCOLS = {p.name: p for p in (
     # b10, last paragraph: 10 clips of the largest centred square, pooled features averaged, cosine
     Protocol('rspnet', clips=10, length=16, size=112, centre='none', pad='loop'),
     # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring;
-    # short videos as by CVRL, which it follows
+    # short videos are repeated, as in CVRL, which it follows
     Protocol('moquad', clips=10, length=16, size=224, pad='loop', centre='none'),
     # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}

@@ -204,7 +204,7 @@ _toy_simclr = replace(find('infonce-toy-rgb'), name='simclr-toy-rgb',
     method=SimCLRSettings(temperature=0.1))
 _ucf101_simclr = Recipe(
     name='simclr-ucf101-r3d18',
-    # table 4; of one or two sides: not said
+    # table 4; one or two sides: not stated
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
     dataset='UCF101', test_clips=10, view='rgb', # ours
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
@@ -533,7 +533,7 @@ def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), distu
         strength=strength, **learning)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a002
-# tables 2 and 3 do not say whether with hard negatives and appearance task, which the recipes have
+# the recipes have hard negatives and appearance task; of tables 2 and 3 the paper does not state it
 _MOQUAD_ROWS = {('ucf101', 'R3D-18'): 'tables 1, 4 to 6, perhaps 3', ('ucf101', 'S3D-G'): 'table 1',
     ('k400', 'R3D-18'): 'tables 1, 4', ('k400', 'S3D-G'): 'table 1', ('k400', 'R3D-50'): 'table 1, perhaps 2',
     ('ssv2', 'R3D-50'): 'perhaps table 2'}
@@ -566,7 +566,7 @@ class ProViCoSettings(Settings):
     mixture:Count=2 # clips of a video (section 4.2)
     samples:Annotated[int, '[2, inf)']=10 # of each distribution (section 4.2)
     sample_from:Literal['moments','mixture']='moments' # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
-    # is a sample of a video compared with itself, too? printed: all K^2 pairs (Eqs. 6 and 9); no: ours
+    # compare a sample with itself, too: all K^2 pairs, as printed (Eqs. 6 and 9); False: ours
     self_pairs:bool=True
     # between videos (Eq. 6; appendix B)
     distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
@@ -575,8 +575,8 @@ class ProViCoSettings(Settings):
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage:Share=.15
     beta:NonNegative=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
-    # sigma^2 of Eq. 10: D times the geometric mean over the D directions, which tables 2 and 4 need, or that
-    # mean (appendix A); none: no Eq. 10, so all pairs weigh the same (ours)
+    # sigma^2 of Eq. 10; mean: geometric mean over the D directions (appendix A); total: D times that, which
+    # fits table 4 and appendix table 2 better; none: no Eq. 10, so all pairs weigh the same (ours)
     doubt:Literal['mean','total','none']='total'
     variance:Positive|None=None # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
     balanced:bool=False # positives and negatives weigh the same; open in the paper

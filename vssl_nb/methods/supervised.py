@@ -85,7 +85,7 @@ class Classifier(nn.Module):
         z = self.encode(x)
         return self.scores(z[:,0] if self.gaussian else z, keep)
 
-    def mask(self, rows:int, batch:dict[str,Any])->Tensor|float: # (rows, D): 0 or 1/(1-dropout); 1: none
+    def mask(self, rows:int, batch:dict[str,Any])->Tensor|float: # (rows, D): 0 or 1/(1-dropout); or 1.
         "Dropout of this part of a step: this process's slice of the mask of the whole batch."
         rate, D = self.settings.dropout, self.fc.in_features
         if not (self.training and rate): return 1.

@@ -122,7 +122,7 @@ def _sample_distances(z1:Tensor, z2:Tensor)->Tensor: # (B, K, D) and (M, K', D) 
     return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
 
 def _log_mean(x:Tensor, without:Tensor|None=None)->Tensor: # (B, K, M, K') logits, likewise bool -> (B, M)
-    "Log of the mean of sigmoid(x) over the pairs of samples of two videos, but for some pairs."
+    "Log of the mean of sigmoid(x) over the pairs of samples of two videos; pairs in `without` are left out."
     x, pairs = F.logsigmoid(x), x.new_full((), x.shape[1]*x.shape[3])
     if without is not None: x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
     return x.logsumexp((1, 3)) - pairs.log()
@@ -131,13 +131,13 @@ def match_log_probabilities(z1:Tensor, # (B, K, D) samples
     z2:Tensor, # (M, K', D)
     a:Tensor|float, b:Tensor|float, # of `GaussianHead`
     same:Tensor|None=None, # (B, M) bool: the same samples (K = K')
-    self_pairs:bool=False, # are these K pairs k = k' counted (Eq. 9 as printed)? else K > 1
+    self_pairs:bool=False, # count also the K pairs k = k' (Eq. 9 as printed)? if not, K > 1
 )->tuple[Tensor, Tensor]: # (B, M) log p and log (1-p); at least float32
     "How likely two sets of samples match, and how likely they do not (Eq. 9)."
     far, itself = _sample_distances(z1, z2), None
     if same is not None:
         itself = same[:,None,:,None] & torch.eye(z1.shape[1], dtype=torch.bool, device=far.device)[:,None]
-        far = far.masked_fill(itself, 0.) # whatever rounding left, and without the gradient of a root at 0
+        far = far.masked_fill(itself, 0.) # exactly, and without the gradient of a root at 0
     without = None if self_pairs else itself
     return _log_mean(b - a*far, without), _log_mean(a*far - b, without)
 

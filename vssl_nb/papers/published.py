@@ -122,7 +122,7 @@ class Claim:
     number:int # in the ledger
     paper:str # 'CPR', ...
     where:str # table, figure or section
-    what:str # is compared here, and by the paper where that is something else: 'R@1', 'PMR in the last epoch'
+    what:str # the measure here, and the paper's where it differs: 'R@1', 'PMR in the last epoch'
     chain:str # 'a < b <= c', several separated by '; '
 
     @property

@@ -203,16 +203,17 @@ def find_rows(
     return PAPER_TABLES[key], rows
 
 # task of a number -> the names of what may measure it
-MEASURED_BY = {'retrieval': {*PROTOCOLS, 'provico, cosine of means'}, 'linear': {*TRAININGS}, 'finetune': {*TRAININGS},
-    'mining': {'last_epoch'}} # mean of the log over the last epoch (CPR, table 4)
+MEASURED_BY = {'retrieval': {*PROTOCOLS, 'provico, cosine of means'}, 'linear': {*TRAININGS},
+    'finetune': {*TRAININGS}, 'mining': {'last_epoch'}} # mean of the log over the last epoch (CPR, table 4)
 
 def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
 )->list[Published]: # each with the protocol or preset that will measure it
     "A row's numbers on the data that it is trained on. RecipeError where there is none, or no protocol."
     name, printed, data = f'{paper_table.name}:{row.name}', paper_table.printed(row), row.full.made().dataset
     here = [r for r in printed if r.test==data]
-    if not here: raise RecipeError(f'{name}: is trained on {data} and measured on {printed[0].test}; train '
-        f'{row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb retrieve or finetune --data')
+    if not here: raise RecipeError(f'{name}: the row is trained on {data} and measured on '
+        f'{printed[0].test}; train {row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb '
+        'retrieve or finetune --data')
     for r in here:
         if r.protocol not in MEASURED_BY.get(r.task, ()): raise RecipeError(f'{name}: nothing '
             f'measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name another '
@@ -222,11 +223,12 @@ def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
 def list_rows(
     name:str='', # as of `find_rows`; '': all tables
 )->list[str]: # a line for each
-    "The rows of the tables, and what will measure each of their numbers, or why nothing can."
+    "The rows of the tables, each with the protocols of its numbers, or the reason why it is refused."
     lines = []
     for t,rows in [find_rows(name)] if name else [(t, t.rows) for t in PAPER_TABLES.values()]:
         for row in rows:
-            try: measures = dict.fromkeys(f'{r.test} {r.task}: {r.protocol}' for r in measured_numbers(t, row))
+            try: measures = dict.fromkeys(f'{r.test} {r.task}: {r.protocol}'
+                for r in measured_numbers(t, row))
             except RecipeError as e: measures = {f'refused: {e}': None}
             lines.append(f"{t.name}:{row.name}  {'; '.join(measures)}")
     return lines

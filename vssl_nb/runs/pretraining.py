@@ -303,7 +303,7 @@ def import_released(path, # a released file, or one that `save_released` made of
             dict.fromkeys(recipe.networks, path))
         order = batch_order(cast(DataLoader, parts.batches))
         run.load(continued_state(r, run, recipe, order.per_epoch))
-        # there it moves at the start of a step, here at the end of the one before (released code b2)
+        # the momentum encoder moves at the start of a step there, at the end of one here (released code b2)
         if r.momentum is not None and not r.run: cast(Any, run.method).pair.after_step({})
         if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and '
             f'{about["recipe"]} ends after {order.total}; give it more --epochs')

@@ -123,7 +123,7 @@ class Augment(Settings):
     appearance_clips:tuple[Index,...]=()
     windows:Count=5 # a RAD image has as many in each direction
     strength:tuple[Share,Share]=(.1,.5) # share of the image in the mixture
-    window_frames:Literal['one','each']='one' # is it one frame in all windows, or another one in each?
+    window_frames:Literal['one','each']='one' # of RAD: one frame in all windows, or a frame for each
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(Settings):
