@@ -254,6 +254,7 @@ def test_the_first_weights_of_the_layer_are_those_of_the_source():
         theirs = torch.nn.Linear(512, 101)
     iic, coclr = (Classifier(encoder, 101, seed=3, **vars(preset(f'{name}_finetune').method)).fc
         for name in ('iic', 'coclr'))
+    assert 'head_init=torch' in str(preset('iic_finetune')) and 'warmup=5' in str(preset('moquad_linear'))
     for ours, want in zip(iic.parameters(), theirs.parameters()): torch.testing.assert_close(ours, want)
     assert abs(coclr.weight.std()/.01 - 1) < .02 and not coclr.bias.any()
 

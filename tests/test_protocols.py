@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones
-from vssl_nb.measure import features, retrieval
+from vssl_nb.measure import features, gaussian, retrieval
 from vssl_nb.training.distributed import rank, run_distributed
 from vssl_nb.measure.features import FeatureStore, extract, feature_key, restrict
 from vssl_nb.training.machine import Machine
@@ -119,10 +119,10 @@ def test_coclr_counts_a_picture_less_in_a_view_of_flow():
     assert [counted(short, protocol=official, flow=flow)[0] for flow in (False, True)] == [[1, 2], [2]]
 
 
-def test_views_of_flow_count_the_pictures_of_flow(data):
+def test_views_of_flow_count_the_pictures_of_flow(data, monkeypatch):
     "By `extract` as by the clips themselves; a view of frames keeps its last one."
-    m = Manifest(data.path, [replace(r, flow='flow.mp4', frames=n) for r,n in zip(data.rows, (17, 18, 47))],
-        'made up')
+    m = Manifest(data.path, [replace(r, flow='flow.mp4', frames=n, split1='test')
+        for r,n in zip(data.rows, (17, 18, 47))], 'made up')
     official = protocol('coclr_official')
     last = {load: features.ProtocolClips(m, [2], official, load=(load,)).numbers[2].max()
         for load in ('clips', 'flow', 'pair')}
@@ -132,6 +132,15 @@ def test_views_of_flow_count_the_pictures_of_flow(data):
         kept = features.Features(torch.ones(3, 1), torch.zeros(3).long(), torch.arange(3), torch.arange(3),
             official, {'view': view, 'manifest': m.sha256})
         assert restrict(kept, m, part).row.tolist() == rows
+    queries = [] # of a Gaussian head, too
+    def encoded(encoder, head, m, rows, *more, **options):
+        queries.append(rows)
+        raise LookupError
+    monkeypatch.setattr(gaussian, 'video_gaussians', encoded)
+    more = Manifest(m.path, [*m.rows, replace(m.rows[2], split1='train')], 'more')
+    for view in ('rgb', 'flow'):
+        with pytest.raises(LookupError): gaussian.gaussian_pairs(None, None, more, (1,), view, official)
+    assert queries == [[1, 2], [2]]
 
 
 def test_the_random_clip_of_the_gallery_never_begins_at_the_last_start():

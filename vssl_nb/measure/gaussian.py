@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..data.manifest import Manifest
-from ..data.views import Views
+from ..data.views import Views, streams
 from .features import ProtocolClips, check_suffix, clips_together, encoder_protocol, frozen
 from .features import extract_clips, open_encoder, read_items, trusted, videos_of, write_csv
 from .protocols import PROTOCOLS, Protocol, counted
@@ -267,7 +267,8 @@ def gaussian_pairs(encoder:nn.Module, head:nn.Module, manifest:Manifest, # of `v
     view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], **options, # of `video_gaussians`
 )->dict[int,tuple[VideoGaussians,VideoGaussians]]: # split -> query, gallery
     "Distributions of the test and training videos of every split, each video encoded once. ValueError."
-    rows = {(s, part): counted(manifest, part, s, protocol)[0] for s in splits for part in ('test', 'train')}
+    rows = {(s, part): counted(manifest, part, s, protocol, 'flow' in streams(view))[0]
+        for s in splits for part in ('test', 'train')}
     def of_parts(parts, role):
         every = sorted({r for (_,part),some in rows.items() if part in parts for r in some})
         return video_gaussians(encoder, head, manifest, every, view, protocol, role, **options)

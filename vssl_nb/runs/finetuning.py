@@ -91,9 +91,9 @@ class FineTuning(Settings):
     def __str__(self)->str: # a line for each part
         clip = ('clip', 'length', 'stride', 'size', 'area', 'flip', 'jitter') # whose clip, and which
         parts = {'clip': ('view', 'residual')*bool(self.view) + clip,
-            'classifier': ('learns', 'normalise', 'batchnorm', 'dropout', 'mixture'),
+            'classifier': ('learns', 'normalise', 'batchnorm', 'head_init', 'dropout', 'mixture'),
             'learning': ('optimizer', 'lr', 'lr_encoder', 'weight_decay', 'batch', 'epochs', 'schedule',
-                'drops')}
+                'warmup', 'drops')}
         flat, chosen = flat_fields(self), f' ({self.share:.0%} of them, best {self.by})'
         lines = [f'  {part:10} ' + ', '.join(f'{k}={flat[k]}' for k in names) for part,names in parts.items()]
         return '\n'.join([f'training {self.name}', *lines,
