@@ -15,7 +15,7 @@ What the weights of Eq. 10 are worth, and one direction from the same beginning 
     python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
         --out results/provico-weights-toy.json
 
-and so may be what the pairs k = k' do to the number of samples (Table 4): 'all pairs', 'all pairs, K=5'."""
+The runs 'all pairs' and 'all pairs, K=5' count the pairs k = k', with ten and five samples (Table 4)."""
 import argparse
 import csv
 import json

@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from vssl_nb.nets.backbones import create, r3d18_iic
 from vssl_nb.nets.heads import make_head
 from vssl_nb.methods.recipes import find
-from vssl_nb.runs.released import DIFFERING, LACKS, LAYOUTS, NOT_FINITE, SHAPE, continued_state, from_pretrained
-from vssl_nb.runs.released import load_released, read_torch_file, save_pretrained, save_released
+from vssl_nb.runs.released import (DIFFERING, LACKS, LAYOUTS, NOT_FINITE, SHAPE, continued_state,
+    from_pretrained, load_released, read_torch_file, save_pretrained, save_released)
 from vssl_nb.training.checkpoints import CheckpointError
 
 K, DIM = 32, 128

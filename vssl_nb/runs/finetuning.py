@@ -148,7 +148,7 @@ TRAININGS = {t.name: t for t in (
     # ProViCo sec. 4.2, 4.3: the layer alone learns, probabilities of all sampled embeddings averaged; open:
     # rate, batch and epochs (as in fine-tuning), and whether the Gaussian head learns (here it does not)
     _training('provico_linear', **_PROVICO, learns='head'))}
-# ours beside them: 80 % of the videos learn, the others choose the epoch
+# ours: 80 % of the videos are trained on, the others choose the epoch
 TRAININGS |= {f'{n}_held_out': replace(t, name=f'{n}_held_out', selection='validation')
     for n,t in TRAININGS.items() if t.selection=='last'}
 
