@@ -372,7 +372,7 @@ def place(clips, tmp_path_factory):
     there = tmp_path_factory.mktemp('place')
     shutil.copytree(clips.root, there/'videos')
     done = call('pretrain', 'infonce-toy-residual', '--epochs', 1, '--batch', 8, '--queue', 24,
-        '--warmup', .5, *SHORT, '--data', 'videos', '--out', 'run', cwd=there)
+        '--warmup', .5, *SHORT, '--quiet', '--data', 'videos', '--out', 'run', cwd=there)
     assert done.returncode == 0, done.stderr
     done = call(*finetune(out='one'), cwd=there)
     assert done.returncode == 0 and 'top-1' in done.stdout, done.stderr

@@ -19,7 +19,7 @@ from vssl_nb.data.views import Views
 
 QUIET = Machine('cpu', workers=0, progress=False)
 SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--device', 'cpu',
-    '--workers', '0')
+    '--workers', '0', '--quiet')
 
 
 def run(place, *words):

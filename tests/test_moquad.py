@@ -26,7 +26,7 @@ from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 
 SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--workers', '0',
-    '--device', 'cpu', '--cache', '64']
+    '--device', 'cpu', '--quiet', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
 

@@ -89,7 +89,7 @@ from vssl_nb.methods.recipes import find, override
 
 mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.settings:MirrorSettings',
     view='lab.parts:gradient', backbone='lab.parts:mc3_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
-    warmup=0.5, length=8, size=16, test_clips=1)
+    warmup=0.5, length=4, size=16, test_clips=1)
 ''',
 }
 
@@ -125,7 +125,7 @@ def equal(a, b):
 def test_their_method_is_killed_resumed_measured_and_reported(lab):
     "Mirror on edges with torchvision's mc3_18: run folder, card, resume, retrieval and report like ours."
     train = ['pretrain', 'lab.recipes:mirror', '--data', 'videos', '--device', 'cpu', '--workers', '0',
-        '--cache', '64']
+        '--quiet', '--cache', '64']
     vssl(lab, *train, '--out', 'runs/whole')
     out = lab/'runs'/'killed'
     life = warm.Command([*train, '--out', 'runs/killed', '--save-minutes', '0'], lab)
@@ -151,8 +151,8 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
 
 def test_their_miner_and_view_in_our_method(lab):
     "CoCLR mines with a miner of theirs, which sees the similarities of every view."
-    short = ['--epochs', '3', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos',
-        '--device', 'cpu', '--workers', '0']
+    short = ['--epochs', '1', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos',
+        '--device', 'cpu', '--workers', '0', '--quiet']
     for view in ('rgb', 'lab.parts:gradient'):
         vssl(lab, 'pretrain', 'infonce-toy-rgb', '--view', view, *short, '--out', f'runs/{view[-3:]}')
     mine = ['pretrain', 'coclr-toy-rgb-cycle1', '--mining-view', 'lab.parts:gradient', '--miner',

@@ -21,7 +21,7 @@ from vssl_nb.data import manifest
 from vssl_nb.training.checkpoints import load
 
 SMALL = ['infonce-toy-residual', '--epochs', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
-    '--workers', '0', '--device', 'cpu', '--cache', '64', '--length', '4']
+    '--workers', '0', '--device', 'cpu', '--quiet', '--cache', '64', '--length', '4']
 
 
 def call(*args, cwd):
@@ -50,8 +50,8 @@ def lines(run): return (run/'steps.csv').read_text() if (run/'steps.csv').exists
 def test_simclr_with_lars_is_killed_and_goes_on(place):
     "The recipe of the toy by its name, with the optimizer of MoQuad."
     small = ['pretrain', 'simclr-toy-rgb', '--optimizer', 'lars', '--lr', '1', '--epochs', '2', '--batch',
-        '8', '--warmup', '0.5', '--workers', '0', '--device', 'cpu', '--data', 'videos',
-        '--save-minutes', '0']
+        '8', '--warmup', '0.5', '--length', '4', '--workers', '0', '--device', 'cpu', '--quiet',
+        '--data', 'videos', '--save-minutes', '0']
     done = call(*small, '--out', 'simclr', cwd=place)
     assert done.returncode == 0, done.stderr
     kept = json.loads((place/'simclr'/'recipe.json').read_text())

@@ -19,7 +19,7 @@ from vssl_nb.methods.provico import ProViCo
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
 SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',
-    '--device', 'cpu', '--cache', '64']
+    '--device', 'cpu', '--quiet', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
 

@@ -331,7 +331,7 @@ def run(tmp_path_factory):
     there = tmp_path_factory.mktemp('run')
     toy.make(there/'toy', 'tiny', progress=False)
     vssl('pretrain', 'infonce-toy-residual', '--data', 'toy', '--out', 'run', '--epochs', 1, '--backbone',
-        'tiny', '--batch', 8, '--test-clips', 2, '--device', 'cpu', '--workers', 0, cwd=there)
+        'tiny', '--batch', 8, '--test-clips', 2, '--device', 'cpu', '--workers', 0, '--quiet', cwd=there)
     return there
 
 

@@ -29,6 +29,7 @@ def serve():
     import tensorboard  # noqa: F401
     import torch._dynamo
     import torch.utils.tensorboard  # noqa: F401
+    import torchvision.models.video  # noqa: F401
     import tqdm.auto  # noqa: F401
 
     import vssl_nb

@@ -227,7 +227,7 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
     init_from=None, # run folder or released file of the view whose weights to begin with; None: random ones
     sampler=None, # CoCLR: likewise, of the view that mines
     health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
-    # called once everything was accepted, before the first file: with the recipe and the number of videos
+    # called before the first file of a new run: with the recipe and the number of videos
     accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None,
     **fields, # of `machine` to change, such as device='cpu' or progress=False
 )->Path: # the run folder
@@ -241,7 +241,7 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
             {'encoder': init_from, 'sampler': sampler})
         batches = cast(DataLoader, parts.batches)
         if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
-        accepted(recipe, len(cast(Any, parts.clips)))
+        if not resume: accepted(recipe, len(cast(Any, parts.clips)))
         for line in training_notes(parts) if is_main() else (): print(line, file=sys.stderr)
         open_folder(out, recipe, card)
         monitor = HealthMonitor(manifest, about['split'], about['view'], **recipe.clip, every=health_every,
