@@ -29,7 +29,8 @@ from vssl_nb.training.machine import Machine
 
 SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
     '--workers', '0', '--device', 'cpu', '--quiet', '--cache', '64']
-SHORT = ['--set', 'epochs=2', 'batch=8', 'drops=(1,)', '--workers', '0', '--device', 'cpu', '--quiet', '--cache', '64']
+SHORT = ['--set', 'epochs=2', 'batch=8', 'drops=(1,)', '--workers', '0', '--device', 'cpu', '--quiet',
+    '--cache', '64']
 QUIET = Machine('cpu', progress=False)
 ROOT = Path(__file__).parents[1]
 
