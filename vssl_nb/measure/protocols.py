@@ -125,8 +125,7 @@ PROTOCOLS = {p.name: p for p in (
         feature='maps', batch_of=8, pictures='less'),
     # b10, last paragraph: 10 clips of the largest centred square, pooled features averaged, cosine
     Protocol('rspnet', clips=10, length=16, size=112, centre='none', pad='loop'),
-    # paper 4.2: 10 clips uniformly, averaged; 4.1 and b14: 16 x 224 x 224. Open: crop, metric, centring;
-    # short videos are repeated, as in CVRL, which it follows
+    # 4.2: 10 clips uniformly, averaged; 4.1: 16 x 224 x 224. Open: crop, metric, centring; padded as RSPNet
     Protocol('moquad', clips=10, length=16, size=224, pad='loop', centre='none'),
     # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
     Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
