@@ -28,13 +28,9 @@ demo: $(READY)
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
 
-# the pages run at the same time as the tests, one by one: each often leaves a core idle
-test: $(READY)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 1 --timing >.pages.log 2>&1 & pages=$$!; \
-	trap 'kill $$pages 2>/dev/null' EXIT; \
-	$(MAKE) check && $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore \
-		tests/test_house.py --ignore tests/test_layout.py --durations 10 tests; tests=$$?; \
-	wait $$pages; pages=$$?; cat .pages.log; exit $$((tests + pages))
+test: check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
+	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --ignore tests/test_layout.py --durations 10 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb

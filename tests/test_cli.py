@@ -1,8 +1,8 @@
 "The command line as a whole: what it lists, how words become an object, and what it costs to start."
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -33,15 +33,16 @@ def test_the_face_of_the_library():
 
 
 def test_help_comes_at_once():
-    "Overview and options need no PyTorch, and the overview 0.3 s."
+    "Overview and options need no PyTorch, and the overview 0.3 s of a processor."
     for args in (['--help'], ['pretrain', '--help'], ['recipes', 'infonce-toy-rgb']):
         program = f"import sys; from vssl_nb.cli import main; main({args!r}); print('torch' in sys.modules)"
         assert python(program).endswith('False')
+    def spent(): return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     def seconds():
-        begin = time.monotonic()
+        begin = spent()
         subprocess.run([sys.executable, '-m', 'vssl_nb.cli', '--help'], stdout=subprocess.DEVNULL, check=True,
             env=os.environ | {'PYTHONPATH': str(ROOT)})
-        return time.monotonic() - begin
+        return spent() - begin
     assert min(seconds() for _ in range(5)) < .3
 
 

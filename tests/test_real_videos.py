@@ -99,7 +99,7 @@ def test_random_access_gives_the_frames_of_a_full_decode(probes):
     files = [name for name,p in probes.items() if isinstance(p, Probe)]
     assert len(files) == sum(bool(int(row['decoded_frames'] or 0)) for row in listed()) >= 300
     rng,wrong,jumps = np.random.default_rng(0),[],0
-    for name in files:
+    for number,name in enumerate(files):
         path,p = VIDEOS/name,probes[name]
         kw = ({'box': (p.height//3, p.width//3, 64, 96)} if p.width*p.height > 640*480
             or name.startswith('ucf101/') else {})
@@ -108,7 +108,9 @@ def test_random_access_gives_the_frames_of_a_full_decode(probes):
         keys = [n for n,_ in p.keyframes]
         # 20 random frames, in random order; and, singly, frames around keyframes, where a jump could go wrong
         index = rng.integers(0, p.frames, 20).tolist()
-        if sums(path, index, **kw) != [whole[i] for i in index]: wrong.append((name, 'from the start'))
+        # where a jump is possible, reading from the start is the same code for all: every third file
+        if (len(keys) < 2 or number % 3 == 0) and sums(path, index, **kw) != [whole[i] for i in index]:
+            wrong.append((name, 'from the start'))
         # with one keyframe there is nowhere to jump to, and `seek` changes nothing
         if len(keys) > 1 and sums(path, index, seek=p, **kw) != [whole[i] for i in index]:
             wrong.append((name, 'with a keyframe table'))

@@ -17,7 +17,7 @@ from vssl_nb.training.checkpoints import digest, load
 from vssl_nb.training.machine import Machine
 
 SMALL = ('--size', 'tiny', '--device', 'cpu', '--workers', '0', '--set', 'epochs=2', 'batch=8', 'queue=48',
-    'topk=5', 'test_clips=1', 'warmup=0.5')
+    'topk=5', 'test_clips=1', 'warmup=0.5', 'length=4')
 ROW = 'cpr:table1:s=3'
 RUNS = 3 # InfoNCE on frames and on differences, and the cascade between them
 
@@ -48,7 +48,7 @@ def place(tmp_path_factory): return tmp_path_factory.mktemp('reproduce')
 
 
 def test_a_row_that_is_killed_twice_ends_as_one_that_is_not(place, here):
-    changes = dict(epochs=2, batch=8, queue=48, topk=5, test_clips=1, warmup=.5) # as SMALL
+    changes = dict(epochs=2, batch=8, queue=48, topk=5, test_clips=1, warmup=.5, length=4) # as SMALL
     quiet = Machine('cpu', workers=0, progress=False)
     out = reproduce(ROW, 'toy', place/'whole', (0,), quiet, changes, 'tiny', processes=1)
     home, cut = place/'whole'/'toy-cpr-table1', place/'cut'/'toy-cpr-table1'
