@@ -256,8 +256,9 @@ def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
     assert f'test_budget.py, line {unpinned.__code__.co_firstlineno}' in capsys.readouterr().err
 
 
-def test_the_dataset_is_that_of_the_recipe():
+def test_the_dataset_is_that_of_the_recipe(monkeypatch):
     "And not the second word of its name."
+    monkeypatch.setattr('vssl_nb.runs.budget.largest_batch', lambda *_: 8) # of no dataset
     small = dict(backbone='tiny', size=32, length=8, batch=8)
     text = forecast(override(find('coclr-cpr-ucf101-rgb-cycle1'), **small))
     assert 'as many steps as the videos make' in forecast(override(find('infonce-laptop-rgb'), **small))
