@@ -31,7 +31,7 @@ START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': [
     'cotrain': ['coclr-toy', '--data', 'videos'], 'retrieve': ['run'], 'probe': ['run'],
     'finetune': ['run', '--set', 'epochs=1'], 'report': ['run'], 'verdict': ['run'],
     'uncertainty': ['run']}
-# a negative seed of toy videos, or drift, is a number like another; these are names of what will be made
+# a negative drift is a number like another; the others are names of what will be made
 FREE = {'out', 'drift', 'name', 'manifest', 'about', 'dataset'}
 
 
@@ -53,7 +53,8 @@ def generated():
     for name, begin in START.items():
         kind = cli.COMMANDS[name]
         hints = typing.get_type_hints(kind)
-        options = [(f.name, hints[f.name], '') for f in dataclasses.fields(kind)]
+        limits_of = typing.get_type_hints(kind, include_extras=True)
+        options = [(f.name, hints[f.name], interval(limits_of[f.name])) for f in dataclasses.fields(kind)]
         if name == 'pretrain':
             recipe = find('infonce-toy-rgb')
             for part in (recipe, recipe.sampling, recipe.augment, recipe.method, recipe.learning):
@@ -77,7 +78,7 @@ BY_HAND = [
     ('momentum=1.5 must be', [*TRAIN, '--momentum', '1.5']), ('seed=-1 must be', [*TRAIN, '--seed', '-1']),
     ('batch=1 without a queue', [*TRAIN, '--queue', '0', '--momentum', 'None', '--batch', '1']),
     ('clips', [*TRAIN, '--clips', '1']), ('cache=-5 is below 0', [*TRAIN, '--cache', '-5']),
-    ('workers=-3 is below 0', [*TRAIN, '--workers', '-3']),
+    ('--workers -3: must be 0 or more', [*TRAIN, '--workers', '-3']),
     ('save_minutes', [*TRAIN, '--save-minutes', '-1']),
     ('health_every=-2', [*TRAIN, '--health-every', '-2']), ('queue=8 is smaller', [*TRAIN, '--queue', '8']),
     ('no such', ['pretrain', 'infonce-toy-rgb', '--data', 'elsewhere']),
@@ -87,7 +88,8 @@ BY_HAND = [
     ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run']),
     ('is a file', [*TRAIN, '--out', 'videos/manifest.csv']), ('elsewhere', ['retrieve', 'elsewhere']),
     ('elsewhere', ['probe', 'elsewhere']), ('elsewhere', ['report', 'elsewhere']),
-    ('elsewhere', ['verdict', 'elsewhere']), ('four are needed', ['verdict', 'run', '--videos', '2']),
+    ('elsewhere', ['verdict', 'elsewhere']),
+    ('--videos 2: must be 4 or more', ['verdict', 'run', '--videos', '2']),
     ('holds a run already', ['pretrain', 'infonce-toy-rgb', '--data', 'videos', '--out', 'run', '--dry-run']),
     ("did you mean 'infonce-toy-rgb'?", ['pretrain', '--epochs', '1', 'infonce-toy-rbg', '--data', 'videos']),
     ('also needs RECIPE', ['pretrain', '--data', 'videos']), ('also needs --data', ['pretrain',
@@ -108,6 +110,7 @@ BY_HAND = [
     ('seen from', ['probe', 'somewhere/run']), ('seen from', ['retrieve', 'somewhere/run']),
     ("did you mean 'infonce-toy-rgb'?", ['retrieve', 'infonce-toy-rbg', '--data', 'videos']),
     ('name the run folder that it lies in, run', ['retrieve', 'run/encoder.safetensors', '--data', 'videos']),
+    ('a.mp4: is no file of features; give one of .npz', ['retrieve', 'a.mp4', '--data', 'videos']),
     ('is not a run; it holds runs: name one, such as kept/run', ['retrieve', 'kept']),
     ('is a file; name the run folder', ['probe', 'run/recipe.json']),
     ('is not a run; name a run folder', ['extract', 'films', '--out', 'f.npz']),

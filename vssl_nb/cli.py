@@ -7,12 +7,14 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
 from .methods.recipes import override, refuse_unfit, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_run, expect_writable, path_missing
+from .names import read_card
+from .training.config import Count, Index, Positive, Seed, interval, out_of_range
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -29,12 +31,12 @@ class Toy(Command):
     "Write synthetic action videos (class = motion) and their manifest."
     out:Path = word('OUT') # folder to write to
     size:Literal['tiny','demo','full']='demo' # 64 or 960 small videos, or thousands of 128 px
-    seed:int=0 # another seed gives other videos
+    seed:Seed=0 # another seed gives other videos
     contrast:float|None=None # 0 to 1: how hard the background makes it; none: as the size has it
     bias:float=0. # 0 to 1: how strongly the background gives the class away, in the training split only
     drift:float=0. # camera drift, pixels per frame
     distractors:int=0 # further sprites whose motion says nothing
-    workers:int|None=None # processes; none: one per core
+    workers:Count|None=None # processes; none: one per core
 
     def run(self):
         check_paths(folder=self.out)
@@ -46,9 +48,9 @@ class MakeManifest(Command):
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
     folder:Path = word('FOLDER') # folder of class folders, or of unlabelled videos
     split:float|None=None # share of the videos to keep for testing (split 1), cut by source; none: no split
-    seed:int=0 # of that split
+    seed:Seed=0 # of that split
     source_pattern:str|None=None # regular expression with one group: what it finds in a path is the source
-    workers:int|None=None # threads; none: one per core
+    workers:Count|None=None # threads; none: one per core
 
     def run(self):
         from .data.manifest import GONE, update_manifest
@@ -66,7 +68,7 @@ class Flow(Command):
     out:Path=Path('flow') # folder for the flow, below that of the manifest
     codec:Literal['exact','small']='exact' # small: half the size, and up to 4 of 255 levels off
     device:str='auto' # auto, cpu, cuda or cuda:1
-    workers:int|None=None # videos at a time; none: one per core
+    workers:Count|None=None # videos at a time; none: one per core
     compile:bool=True # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
     manifest:str|None=None # manifest to write beside the other one; none: that one gets its column flow
 
@@ -114,6 +116,7 @@ def print_forecast(recipe:Recipe, *options, **named)->None: # of `runs.budget.fo
     try: print(forecast(recipe, *options, **named))
     except WrongDevice as e: raise Mistake(f'{recipe.name}: {e}') from None
 
+RELEASED = ('.tar', '.pth', '.pt') # endings of files as CoCLR, CPR and IIC give them out
 TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
 def is_first(local:bool=False)->bool: # among the processes of its machine, not among all
@@ -121,11 +124,6 @@ def is_first(local:bool=False)->bool: # among the processes of its machine, not 
     # a RANK alone is left over from something else
     rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN[:2]} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
     return os.environ.get(rank[local], '0')=='0'
-
-def is_released(path:str|Path)->bool:
-    "Is this a file as CoCLR, CPR and IIC give them out? By its name, before PyTorch is imported."
-    path = Path(path)
-    return path.is_file() and path.suffix in ('.tar', '.pth', '.pt') and path.name!='last.pt'
 
 def check_paths(data=None, run=None, out=None, folder=None, together:bool=False)->None:
     "A manifest, a run, a file or folder to be written, `together` by processes; PathError or Mistake."
@@ -158,7 +156,7 @@ class MachineOptions(Command):
     "How a training is computed; the same options for every command that trains."
     device:str='auto' # auto, cpu, cuda or cuda:1
     dtype:Literal['float32','bfloat16']='float32' # of the forward pass
-    workers:int=2 # processes that decode, for each process that trains; the result does not depend on it
+    workers:Index=2 # processes that decode, for each process that trains; the result does not depend on it
     cache:int=64 # MiB of decoded videos that each process keeps in memory
     compile:bool=False # torch.compile the networks; needs a C++ compiler
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
@@ -189,7 +187,7 @@ class MachineOptions(Command):
 class ReadingOptions(Command):
     "How videos are read and encoded; the same options for every command that measures."
     device:str='auto' # auto, cpu or cuda
-    workers:int=2 # processes that decode
+    workers:Index=2 # processes that decode
 
     def machine(self, **options):
         "As one object."
@@ -197,7 +195,7 @@ class ReadingOptions(Command):
         return Machine(self.device, workers=self.workers, **options)
 
 class EncodingOptions(ReadingOptions):
-    batch:int=64 # clips that go through the encoder together, at most
+    batch:Count=64 # clips that go through the encoder together, at most
     dtype:Literal['float32','bfloat16']='float32' # of the encoder; bfloat16 is told in the table
 
 class RunOptions(ReadingOptions):
@@ -223,9 +221,11 @@ class Pretrain(MachineOptions):
 
     def run(self):
         out = self.out or Path('runs')/self.recipe.name
-        check_paths(self.data, folder=out, together=True)
-        for weights in (self.init_from, self.sampler):
-            if weights is None or not is_released(weights): check_paths(run=weights)
+        check_paths(self.data, out if self.resume and out.exists() else None, folder=out, together=True)
+        for weights in (self.init_from, self.sampler): # of a run, or released
+            if weights and not (weights.is_file() and weights.suffix in RELEASED and weights.name!='last.pt'):
+                expect_run(weights)
+        read_card(out)
         own = self.recipe_name==OWN_VIDEOS
         if self.minutes is not None and not own: raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a '
             f'time; of {self.recipe_name} give --epochs')
@@ -299,6 +299,10 @@ class Retrieve(EncodingOptions):
             near = did_you_mean(self.source, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
             raise Mistake(f'{path}: is no run folder, no recipe, no file of features and no package.module:'
                 f'name of an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
+        kind, ignored = ('a run', 'view name out') if path.is_dir() else ('a recipe, without training,',
+            'view name second protocol set dtype') if self.source in RECIPES else ('what is no run', 'second')
+        if given := next((n for n in ignored.split() if getattr(self, n)!=getattr(Retrieve, n)), None):
+            raise Mistake(f'{self.source}: {kind} is measured without --{given}; leave it out')
         check_paths(self.data, run=self.second, folder=path if path.is_dir() else self.out)
         fields = changes(self.set) | ({'dtype': self.dtype} if self.dtype!='float32' else {})
         if path.is_dir(): print_table(self.measure_run(fields), path/'results.json')
@@ -323,27 +327,23 @@ class Retrieve(EncodingOptions):
                 f"split {rows[0]['split']}; {len(rows[0]['dropped'])} left out")
         if not t.card['finished']:
             print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
-        alone = not self.baselines or self.protocol!='clean' or self.splits or self.second or fields
-        if alone: return rows
+        if not self.baselines or self.protocol!='clean' or self.splits or self.second or fields: return rows
         return evaluation.baselines(t.recipe, t.manifest, batch=self.batch, machine=machine) + rows
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."
         from .runs import evaluation
-        files, untrained = evaluation.FEATURE_FILES, self.source in RECIPES
-        own = ':' in self.source or Path(self.source).suffix in files
-        if not untrained and not own and not is_released(self.source):
-            raise Mistake(f'{self.source}: is no run folder, no released file (.tar, .pth), no recipe, no '
-                f'package.module:name of an encoder and no file of features ({", ".join(files)})')
+        from .runs.parts import blame
         if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
-        options:dict[str,Any] = dict(splits=self.splits, out=out, batch=self.batch, machine=self.machine())
-        if untrained:
-            if fields: raise Mistake(f'{self.source}: an untrained encoder is measured as its recipe says; '
-                f'leave out {", ".join(fields)}')
-            return evaluation.baselines(find(self.source), self.data, **options)
-        options |= dict(splits=self.splits or (1,), fields=fields, with_baselines=self.baselines)
-        options |= dict(name=self.name, protocol=self.protocol)
-        return evaluation.measure_encoder(self.source, self.data, view=self.view or '', **options)
+        options:dict[str,Any] = dict(out=out, batch=self.batch, machine=self.machine())
+        if self.source in RECIPES:
+            return evaluation.baselines(find(self.source), self.data, self.splits, **options)
+        name, encoder = self.name, cast(Any, self.source)
+        if not Path(self.source).is_file():
+            with blame(f'{self.source}: name an nn.Module, or what makes one without arguments; this one'):
+                name, encoder = name or self.source, evaluation.load_encoder(self.source)
+        return evaluation.measure_encoder(encoder, self.data, name, self.protocol, self.view or '',
+            self.splits or (1,), fields, with_baselines=self.baselines, **options)
 
 class Extract(RunOptions, EncodingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
@@ -358,11 +358,10 @@ class Extract(RunOptions, EncodingOptions):
         from .runs.evaluation import open_trained
         from .training.distributed import start
         t = open_trained(self.folder, self.data)
-        encoder:Any = t.encoder # of a run: there is one
         p = t.protocol(self.protocol, dtype=self.dtype)
         with start():
             for role in ('query',) if p.gallery=='alike' else ('query', 'gallery'):
-                features = extract(encoder, t.manifest, 'all', 1, t.view, p, role=role,
+                features = extract(cast(Any, t.encoder), t.manifest, 'all', 1, t.view, p, role=role,
                     machine=self.machine(), store=self.folder/'features', shared=True, batch=self.batch,
                     **t.views)
                 if not is_first(): continue
@@ -381,17 +380,16 @@ class Search(ReadingOptions):
     data:Path=Path('.') # folder of the videos
     encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
-    k:int=10 # how many videos to show for each query
+    k:Count=10 # how many videos to show for each query
     out:tuple[Path,...]=() # also write the answers: .csv, .json, or .html (a page that plays)
     keep_self:bool=False # a query that lies in the folder may find itself
     update:bool=True # look for new, changed and vanished videos first
-    clips:int|None=None # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
-    batch:int=64 # clips that go through the encoder together, at most
+    clips:Count|None=None # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
+    batch:Count=64 # clips that go through the encoder together, at most
 
     def run(self):
         from . import search
         search.check_outputs(self.out)
-        if self.k < 1: raise Mistake(f'--k {self.k} finds nothing; take 1 or more')
         options:dict[str,Any] = dict(batch=self.batch, device=self.device, workers=self.workers)
         folder, encoder, clips = search.choose_index(self.data, self.encoder, self.index, self.clips)
         index, (made, gone) = search.update_index(folder, self.data, encoder, clips, new=self.update,
@@ -414,7 +412,7 @@ class ProbeCommand(RunOptions, EncodingOptions):
     splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
-    seed:int=0 # of the held-out sources
+    seed:Seed=0 # of the held-out sources
 
     def run(self):
         check_paths(self.data, self.folder, folder=self.folder)
@@ -432,7 +430,7 @@ class Finetune(MachineOptions):
     preset:str='clean_finetune' # or clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
     out:Path|None=None # folder; none: beside the run
     split:int=0 # 0: that of the recipe
-    seed:int=0 # of head, held-out sources, order and clips
+    seed:Seed=0 # of head, held-out sources, order and clips
     set:tuple[str,...]=() # fields of the preset, such as epochs=5 batch=16
     resume:bool=False # go on with what is in the folder
 
@@ -442,6 +440,7 @@ class Finetune(MachineOptions):
             raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
         check_paths(self.data, path if path.is_dir() else None, folder=self.out, together=True)
+        if self.out: read_card(self.out)
         if self.dry_run: return self.forecast() if is_first() else None
         from .runs.finetuning import finetune
         row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed,
@@ -464,20 +463,20 @@ class Predict(ReadingOptions):
     source:Path = word('RUN') # folder of a run that was fine-tuned or probed, or a classifier.safetensors
     videos:tuple[Path,...] = word('[VIDEO ...]', ()) # files; with --data: names in it
     data:Path|None=None # folder of videos, or a manifest: all of it, or the videos that are named
-    top:int=5 # most probable classes to print
+    top:Count=5 # most probable classes to print
     out:Path|None=None # .csv: the probabilities of all classes
     flow:Literal['','stored','live']='' # where a classifier sees it: named by the manifest, or computed
     outside:bool=False # the file may name a backbone or view of somebody's own: that code is run
-    batch:int=64 # clips at a time on a GPU
-    workers:int=0 # processes that decode
+    batch:Count=64 # clips at a time on a GPU
+    workers:Index=0 # processes that decode
 
     def run(self):
         if not self.source.exists(): raise path_missing(self.source, 'name a run that was fine-tuned or '
             'probed, or its classifier.safetensors')
+        if not (self.source/'classifier.safetensors').exists(): read_card(self.source)
         if missing := [v for v in self.videos if self.data is None and not v.exists()]:
             raise path_missing(missing[0], 'name a video')
         check_paths(self.data, out=self.out)
-        if self.top < 1: raise Mistake(f'--top {self.top}: must be 1 or more')
         if not self.videos and self.data is None:
             raise Mistake(f'{self.source}: no video was named; give files, or a folder with --data')
         from .measure import classify
@@ -512,6 +511,7 @@ class Cotrain(MachineOptions):
         if self.name not in COTRAININGS: raise RecipeError(f'there is no co-training {self.name!r}; '
             f'{did_you_mean(self.name, COTRAININGS)}')
         check_paths(self.data, folder=out, together=True)
+        for phase in out.glob('*/card.json'): read_card(phase.parent)
         from .runs.cotraining import cotrain, cotraining_phases, refuse_phases
         if self.dry_run:
             if not is_first(): return
@@ -532,7 +532,7 @@ class Mine(RunOptions):
     "Say what a finished run would mine, with any miner, and how much of it is right."
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
     miners:tuple[str,...]=() # such as topk, cascade,stages=7,order=paper or package.module:name,option=value
-    topk:int=5 # videos to take for each
+    topk:Count=5 # videos to take for each
     memory:int|None=None # search so many videos, drawn once, as a queue would; none: all
     unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
     out:Path|None=None # .json: all numbers, with the recall of each class
@@ -567,7 +567,8 @@ class Convert(Command):
 
     def run(self):
         if not self.source.exists(): raise path_missing(self.source, 'name a run folder or a released file')
-        check_paths(self.data, self.source if self.source.is_dir() else None)
+        check_paths(self.data)
+        if self.source.is_dir(): expect_run(self.source, tuned=self.out.suffix in RELEASED)
         expect_writable(self.out, folder=not self.out.suffix)
         if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
         if self.recipe and not self.data:
@@ -586,12 +587,10 @@ class Convert(Command):
 
 class VerdictCommand(RunOptions):
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
-    videos:int=128 # training videos to look at, at most
-    seconds:float=120. # then no further ones are looked at, once there are 32
+    videos:Annotated[int,'[4, inf)']=128 # training videos to look at, at most
+    seconds:Positive=120. # then no further ones are looked at, once there are 32
 
     def run(self):
-        if self.videos < 4: raise Mistake(f'--videos {self.videos}: four are needed at least; 128 are many')
-        if not self.seconds > 0: raise Mistake(f'--seconds {self.seconds:g}: must be above 0')
         check_paths(self.data, self.folder, folder=self.folder)
         from .runs.own import give_verdict
         print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds),
@@ -602,14 +601,13 @@ class UncertaintyCommand(ReadingOptions):
     folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
     data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
     out:Path|None=None # .csv: all of them, with those that cannot be read
-    show:int=20 # lines to print: half the most doubtful, half the surest; 0: all
-    of:int=2 # clips of one distribution; those of a video are a multiple of it
-    clips:int=10 # clips of a video
-    batch:int=64 # clips that go through the encoder together, at most
-    workers:int=0 # processes that decode
+    show:Index=20 # lines to print: half the most doubtful, half the surest; 0: all
+    of:Count=2 # clips of one distribution; those of a video are a multiple of it
+    clips:Count=10 # clips of a video
+    batch:Count=64 # clips that go through the encoder together, at most
+    workers:Index=0 # processes that decode
 
     def run(self):
-        if self.show < 0: raise Mistake(f'--show {self.show}: must be 0 or more')
         check_paths(self.data, self.folder, out=self.out)
         from .measure import gaussian
         from .measure.features import check_suffix
@@ -632,11 +630,9 @@ class Claims(Command):
 
     def run(self):
         from .papers import published
-        papers = {c.paper.lower(): c.paper for c in published.CLAIMS.values()}
-        paper = (self.paper or '').lower()
-        if paper and paper not in papers:
-            raise Mistake(f'--paper {self.paper}: there are {", ".join(papers.values())}')
+        paper, papers = (self.paper or '').lower(), dict.fromkeys(c.paper for c in published.CLAIMS.values())
         numbers = [n for n,c in published.CLAIMS.items() if paper in ('', c.paper.lower())]
+        if not numbers: raise Mistake(f'--paper {self.paper}: there are {", ".join(papers)}')
         text = published.ledger_text if self.form=='text' else published.ledger_markdown
         ledger = self.ledger or published.LEDGER
         print(text(ledger, numbers), published.ledger_count(ledger), sep='\n\n')
@@ -646,7 +642,7 @@ class Reproduce(MachineOptions):
     name:str = word('[TABLE]', '') # paper:table or paper:table:row, such as cpr:table1:s=3; none lists them
     data:str|None=None # toy, or the manifest (or its folder) of the dataset that the paper trained on
     out:Path=Path('runs/reproduce') # a folder; every table gets one in it
-    seeds:tuple[int,...]=(0,) # of weights and order; of the toy videos, too
+    seeds:tuple[Seed,...]=(0,) # of weights and order; of the toy videos, too
     set:tuple[str,...]=() # fields to change in every recipe that has them, such as epochs=5
     size:Literal['tiny','demo']='demo' # of the toy
     list:bool=False # print how each row of the tables will be measured; nothing is trained
@@ -657,7 +653,7 @@ class Reproduce(MachineOptions):
             print(*(list_rows(self.name) if self.list else list_tables(self.out)), sep='\n')
             return
         rows = find_rows(self.name)[1] # refuses a name that there is not
-        if self.data is None: raise Mistake(f'{self.name}: say on what: --data toy, for the small version, '
+        if not self.data: raise Mistake(f'{self.name}: say on what: --data toy, for the small version, '
             f'or the manifest of {rows[0].full.made().dataset}')
         if os.environ.get('WORLD_SIZE', '1')!='1':
             raise Mistake('reproduce: start it without torchrun; vssl-nb pretrain takes many processes')
@@ -685,7 +681,7 @@ class Report(Command):
 class Demo(Command):
     "Write toy videos, co-train two views, retrieve, and print one table: what `make demo` does."
     out:Path=Path('runs/demo') # where everything goes
-    seed:int=0 # of videos, weights and order
+    seed:Seed=0 # of videos, weights and order
 
     def run(self):
         check_paths(folder=self.out)
@@ -748,6 +744,7 @@ def value_of(text:str, kind:Any)->Any: # of that type annotation
     if NoneType in alternatives(kind): choices['None'] = None
     if text in choices: return choices[text]
     plain = [k for k in alternatives(kind) if k in NAMES]
+    if not text and Path in plain: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
     for k in plain:
         with contextlib.suppress(ValueError, TypeError): return k(text) # there is no NoneType(text)
     names = f'none of {", ".join(sorted(choices))}' if literals else \
@@ -805,6 +802,12 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
         if strange := next((w for w in words if w.startswith('--')), None):
             raise Mistake(unknown_option(command, strange))
         words += args[end + 1:] # what stands behind -- is no option
+        ranged = get_type_hints(kind, include_extras=True)
+        for n, given in values.items():
+            for v in given if isinstance(given, tuple) else (given,):
+                if n in ranged and (wrong := out_of_range(v, interval(ranged[n]))):
+                    raise Mistake(f'--{dashed(n)} {v}: {wrong}')
+        if '' in words: raise Mistake("'' is an empty argument; . is this folder")
         for name, o in options.items():
             if not o.word or not words: continue
             if many := many_of(o.kind): values[name], words = tuple(many[0](w) for w in words), []

@@ -1,6 +1,6 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import errno, importlib, os, re, sys, traceback
+import errno, importlib, json, os, re, sys, traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,21 +31,6 @@ def error_in_words(e:BaseException)->str: # of a user's code -> "KeyError: 'vide
         and not {'site-packages', 'dist-packages'} & {*Path(f.filename).parts}]
     return words + (f' ({Path(frames[-1].filename).name}, line {frames[-1].lineno})' if frames else '')
 
-def _import(name:str, module:str, kind:str)->Any: # the module of `package.module:name`
-    here = str(Path.cwd())
-    if here not in sys.path: sys.path.append(here) # a command starts with the folder of its script, not ours
-    importlib.invalidate_caches() # or a file written this very moment is not found
-    try: return importlib.import_module(module)
-    except SystemExit as e:
-        raise PluginError(f'{name!r}: {module} ends the program when it is imported ({error_in_words(e)}); '
-            "keep what it runs below `if __name__ == '__main__'`") from e
-    except Exception as e:
-        if isinstance(e, ModuleNotFoundError) and e.name and f'{module}.'.startswith(f'{e.name}.'):
-            raise PluginError(f'{name!r}: there is no module {e.name!r} to take {kind} from; '
-                'install it, or start in the folder where it lies') from e
-        raise PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
-            'mend it there, or install what it needs') from e
-
 def load_object(name:str, # 'package.module:name' of something importable, also from the current folder
     kind:str='a part', # what it has to be, for messages
 )->Any:
@@ -56,7 +41,19 @@ def load_object(name:str, # 'package.module:name' of something importable, also 
     if module.endswith('.py') or not all(m.isidentifier() for m in module.split('.')):
         raise PluginError(f'{name!r}: {module!r} is not the name of a module; '
             f'for the file folder/part.py that is folder.part, so write folder.part:{attributes}')
-    part = _import(name, module, kind)
+    here = str(Path.cwd())
+    if here not in sys.path: sys.path.append(here) # a command starts with the folder of its script, not ours
+    importlib.invalidate_caches() # or a file written this very moment is not found
+    try: part:Any = importlib.import_module(module)
+    except SystemExit as e:
+        raise PluginError(f'{name!r}: {module} ends the program when it is imported ({error_in_words(e)}); '
+            "keep what it runs below `if __name__ == '__main__'`") from e
+    except Exception as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and f'{module}.'.startswith(f'{e.name}.'):
+            raise PluginError(f'{name!r}: there is no module {e.name!r} to take {kind} from; '
+                'install it, or start in the folder where it lies') from e
+        raise PluginError(f'{name!r}: importing {module} fails: {error_in_words(e)}; '
+            'mend it there, or install what it needs') from e
     for attribute in attributes.split('.'):
         if not hasattr(part, attribute):
             names = [n for n in dir(part) if not n.startswith('_')]
@@ -109,14 +106,30 @@ def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.
     if not os.access(path, os.R_OK): raise PathError(f'{path}: you may not read this; ask its owner, or '
         'take a copy')
 
-def expect_run(folder:str|Path)->None: # a run folder
+def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card can be read
+    "The card.json of a run; PathError where it lacks fields or has others in their place."
+    path, kinds = Path(folder)/'card.json', {'manifest': dict, 'path': str, 'sha256': str, 'finished': bool,
+        'step': int, 'seconds': (int, float), 'training': dict}
+    try: card = json.loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError): return {} # who needs it reads it again, and says why it cannot be read
+    try: fields = {'training': {}} | card | card['manifest'] # `training` is of a fine-tuned run
+    except (KeyError, TypeError): fields = {}
+    wrong = [k for k,kind in kinds.items() if not isinstance(fields.get(k), kind)]
+    if not wrong: return card
+    raise PathError(f'{path}: is not the card of a run, because {wrong[0]!r} is missing or of another type; '
+        'the folder is damaged, take an earlier copy')
+
+def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it be a fine-tuned one?
     "Raise PathError where this is no run folder."
     path = Path(folder)
     if not path.exists(): raise path_missing(path, 'name a run folder, such as runs/mine')
     if path.is_file(): raise PathError(f'{path}: is a file; name the run folder that holds it')
     if not os.access(path, os.R_OK | os.X_OK): raise PathError(f'{path}: you may not read this folder; ask '
         'its owner, or take a copy')
-    if (path/'recipe.json').exists(): return
+    if (path/'recipe.json').exists():
+        if 'training' not in (card := read_card(path)) or tuned: return
+        raise PathError(f'{path}: is a fine-tuned run, made from {card.get("given")}; `vssl-nb predict '
+            f'{path} VIDEO` and `vssl-nb convert {path} FILE.tar` take it; name a pretrained run here')
     runs = sorted(p.parent for p in path.glob('*/recipe.json'))
     raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
         + (f'it holds runs: name one, such as {runs[0]}' if runs else 'name a run folder, such as runs/mine'))

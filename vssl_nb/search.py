@@ -2,7 +2,7 @@
 
 import hashlib, html, itertools, json, os, re, tempfile, time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -209,16 +209,6 @@ def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, 
                 yield names[i+row],x,save
                 if save: saved = time.monotonic()
 
-def _check_same(old:SearchIndex, key:dict[str,Any], files:Mapping[str,Stamp]):
-    "Refuse an index of another encoder or of another folder."
-    differ = [k for k in {**old.key, **key} if old.key.get(k) != key.get(k)]
-    if differ: raise SearchError(f'{old.folder}: is an index with another {differ[0]} '
-        f'({str(old.key.get(differ[0]))[:16]}, not {str(key.get(differ[0]))[:16]}); '
-        'name another folder with --index')
-    if len(old) > 1 and not (old.videos.keys() | old.bad.keys()) & files.keys():
-        raise SearchError(f'{old.folder}: is an index of other videos: none of its {len(old)} is in '
-            f'{old.root}; name another folder with --index')
-
 def update_index(
     folder:Path, root:Path, # where the index is kept, or will be; the folder of the videos
     encoder:EncoderFile, # from `describe_encoder`
@@ -232,7 +222,13 @@ def update_index(
     if not old and not new: raise SearchError(f'{folder}: there is no index yet; leave out --no-update')
     known = old.videos | {n: b[:2] for n,b in old.bad.items()} if old else {}
     files = video_files(root) if new else known
-    if old: _check_same(old, key, files)
+    differ = [k for k in {**old.key, **key} if old.key.get(k) != key.get(k)] if old else []
+    if old and differ: raise SearchError(f'{folder}: is an index with another {differ[0]} '
+        f'({str(old.key.get(differ[0]))[:16]}, not {str(key.get(differ[0]))[:16]}); '
+        'name another folder with --index')
+    if old and len(old) > 1 and not known.keys() & files.keys():
+        raise SearchError(f'{folder}: is an index of other videos: none of its {len(old)} is in {root}; '
+            'name another folder with --index')
     todo = [n for n,s in files.items() if known.get(n) != s]
     gone = len(known.keys() - files.keys())
     if old and not todo and not gone: return old,(0, 0)

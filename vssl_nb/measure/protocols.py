@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..data.clips import JITTER, draw, even_clips, one_of, positive, random_clips, sliding_clips, windows
 from ..data.manifest import Manifest
-from ..names import did_you_mean, resolve
+from ..names import did_you_mean, error_in_words, resolve
 from ..training.machine import DTYPES
 
 CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in words
@@ -138,7 +138,10 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
         if f not in known: raise ValueError(f'{f!r} is not a field of a protocol; {did_you_mean(f, known)}')
     if isinstance(name, Protocol): return replace(name, **fields)
     p = resolve(name, PROTOCOLS, 'a protocol')
-    if not isinstance(p, Protocol) and callable(p): p = p()
+    if not isinstance(p, Protocol) and callable(p):
+        try: p = p()
+        except (Exception, SystemExit) as e: raise ValueError(f'{name}: name a Protocol, or a function that '
+            f'returns one without arguments; this one fails: {error_in_words(e)}') from e
     if not isinstance(p, Protocol):
         raise ValueError(f'{name}: is {type(p).__name__}, not a Protocol or a function that returns one')
     # one's own that took no name of its own must not pass for one of ours in a table

@@ -176,18 +176,14 @@ def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # cha
     return Run(recipe, tuple((k, value(v)) for k,_,v in (word.partition('=') for word in changes.split())),
         *(_run(name) if name else None for name in begin))
 
-def _paper_tables()->dict[str,Table]: # 'cpr:table1' -> table
-    tables:dict[str,Table] = {}
-    for line in read_lines('tables.csv'):
-        row = TableRow(line['name'], line['method'], _run(*(line[k] for k in ('recipe', 'changes', 'encoder',
-            'sampler'))), _run(line['toy'], line['toy_changes']) if line['toy'] else None, line['setting'],
-            line['pretrain'] or 'UCF101', line['backbone'])
-        name = f"{line['paper']}:{line['table'].replace(' ', '').replace('xtable', 'x')}".lower() # appendix2
-        known = tables.get(name, Table(line['paper'], line['table'], line['about'], (), name))
-        tables[name] = replace(known, rows=(*known.rows, row))
-    return tables
-
-PAPER_TABLES = _paper_tables()
+PAPER_TABLES:dict[str,Table] = {} # 'cpr:table1' -> table
+for _line in read_lines('tables.csv'):
+    _row = TableRow(_line['name'], _line['method'], _run(*(_line[k] for k in ('recipe', 'changes', 'encoder',
+        'sampler'))), _run(_line['toy'], _line['toy_changes']) if _line['toy'] else None, _line['setting'],
+        _line['pretrain'] or 'UCF101', _line['backbone'])
+    _name = f"{_line['paper']}:{_line['table'].replace(' ', '').replace('xtable', 'x')}".lower() # appendix2
+    _table = PAPER_TABLES.get(_name, Table(_line['paper'], _line['table'], _line['about'], (), _name))
+    PAPER_TABLES[_name] = replace(_table, rows=(*_table.rows, _row))
 
 def find_rows(
     name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
@@ -276,7 +272,12 @@ def plan_table(
     runs = dict.fromkeys(r for row in rows for r in row.needs(small))
     made = [(seed, run, run.made(seed, changes)) for seed in data for run in runs]
     for seed,_,recipe in made: # before any is timed
-        if not small: _refuse_data(data[seed], recipe)
+        manifest, split = data[seed], recipe.split
+        n = {k: len(manifest.select(k, split)) for k in ('train', 'test')}
+        there = recipe.dataset if small else dataset_of(n | {'split': split})
+        if there!=recipe.dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
+            f"{n['test']:,} test videos in split {split}, like {there or 'no published dataset'}; "
+            f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data toy")
         views_ready(recipe, data[seed], machine.device)
         refuse_unfit(recipe, training_videos(recipe, data[seed]))
     plan, clock = [], dict[Any,float]()
@@ -293,34 +294,24 @@ def plan_table(
         plan.append(Planned(run, recipe, folder, steps, seconds))
     return plan
 
-def _refuse_data(manifest:Manifest, recipe:Recipe)->None: # of another dataset
-    split, dataset = recipe.split, recipe.dataset
-    n = {k: len(manifest.select(k, split)) for k in ('train', 'test')}
-    there = dataset_of(n | {'split': split})
-    if there!=dataset: raise RecipeError(f"{manifest.path}: has {n['train']:,} training and "
-        f"{n['test']:,} test videos in split {split}, like {there or 'no published dataset'}; "
-        f"and {recipe.name} was trained on {dataset}; name its manifest, or --data toy")
-
 def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # 'retrieval r1' -> percent
     row = retrieve(folder, data=data, machine=machine, walls=0)[0]
     recalls = {f'retrieval r{k}': 100*row[f'r{k}'] for k in (1, 5, 10)}
     return recalls | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
-
-def _last_epoch(run:Path, name:str)->float: # of a column of steps.csv
-    steps, epochs = column(run, 'epoch')
-    first = steps[epochs.index(epochs[-1])]
-    return statistics.fmean(v for s,v in zip(*column(run, name)) if s >= first)
 
 def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
 )->dict[str,float]: # 'finetune top1' -> percent
     "What the paper measured on this dataset, each number under its protocol."
     values, row = dict[str,float](), dict[str,Any]()
     for task,protocol,view in dict.fromkeys((r.task, r.protocol, r.view) for r in printed):
-        if task=='mining': row = {'pmr': _last_epoch(folder, 'mined')}
+        if task=='mining': # in the last epoch
+            steps, epochs = column(folder, 'epoch')
+            first = steps[epochs.index(epochs[-1])]
+            row = {'pmr': statistics.fmean(v for s,v in zip(*column(folder, 'mined')) if s >= first)}
         elif task=='retrieval' and '+' in view: # IIC: one network, features of two views side by side (b11)
             t = open_trained(folder, data)
-            first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
-            row = retrieve_two_streams(first, second, protocol, joined='concat', machine=machine)[0]
+            both = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
+            row = retrieve_two_streams(*both, protocol, joined='concat', machine=machine)[0]
         elif task=='retrieval':
             rows = retrieve(folder, protocol.split(',')[0], data=data, machine=machine, walls=0)
             row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several

@@ -319,7 +319,22 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
     network = cast(nn.Module, model)
     autocast:Any = {k: partial(_as_on_gpu, getattr(nn.functional, k), v) for k,v in AUTOCAST.items()}
     with mock.patch.multiple(nn.functional, **autocast), PretendedGPU(strict=False), watch:
-        _begin(run, watch)
+        # as after many steps; and what every tensor is for
+        learn = [p for g in run.opt.param_groups for p in g['params']]
+        for p in learn: p.grad = torch.zeros_like(p)
+        run.opt.step() # makes the state of the optimizer
+        run.opt.zero_grad()
+        watch.holds((x for s in run.opt.state.values() for x in s.values()), 'optimizer')
+        watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # unless it learns
+        for m in run.method.modules():
+            if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
+            elif any(p.requires_grad for p in m.parameters(recurse=False)):
+                watch.holds((*m.buffers(False), *m.parameters(False)), 'weights')
+            if isinstance(m, Queue): m.came = m.size # full
+        def update(*_):
+            watch.holds((p.grad for p in learn), 'gradients')
+            watch.parts.append('update')
+        run.opt.register_step_pre_hook(update)
         ahead = upload() # noqa: F841 (the next batch is there already)
         for _ in range(STEPS):
             seen.clear()
@@ -329,23 +344,6 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
             if step.loss is not None:
                 return watch.trace(begin, sum(x.nbytes for x in raw.values() if isinstance(x, Tensor)))
     raise never_learned(run)
-
-def _begin(run:TrainingState, watch:MemoryWatch)->None: # as after many steps; and what every tensor is for
-    learn = [p for g in run.opt.param_groups for p in g['params']]
-    for p in learn: p.grad = torch.zeros_like(p)
-    run.opt.step() # makes the state of the optimizer
-    run.opt.zero_grad()
-    watch.holds((x for s in run.opt.state.values() for x in s.values()), 'optimizer')
-    watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # unless it learns
-    for m in run.method.modules():
-        if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
-        elif any(p.requires_grad for p in m.parameters(recurse=False)):
-            watch.holds((*m.buffers(False), *m.parameters(False)), 'weights')
-        if isinstance(m, Queue): m.came = m.size # full
-    def update(*_):
-        watch.holds((p.grad for p in learn), 'gradients')
-        watch.parts.append('update')
-    run.opt.register_step_pre_hook(update)
 
 def trace_step(recipe:Recipe, dtype:str='bfloat16',
     activation_checkpointing:bool=False, videos:int=9537, # as of `dry_run`

@@ -192,7 +192,7 @@ def blame(part:str)->Iterator[None]: # 'the backbone lab:net', for the message
     "Turn an error of somebody's part into one sentence. `TrainError`; a ValueError stays as it is."
     try: yield
     except (ValueError, OSError): raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise TrainError(f'{part} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
 
 def build_method(recipe:Recipe,

@@ -17,6 +17,7 @@ class RecipeError(ValueError):
 # Types of fields: a plain type and the interval of its values. '[0, 1)' is 0 or more, and below 1.
 Count = Annotated[int, '[1, inf)']
 Index = Annotated[int, '[0, inf)']
+Seed = Annotated[int, '[0, 9223372036854775808)'] # of 63 bits
 Share = Annotated[float, '[0, 1]'] # also a probability
 Positive = Annotated[float, '(0, inf)']
 NonNegative = Annotated[float, '[0, inf)']
@@ -186,7 +187,7 @@ class Recipe(Settings):
     method:Any # the settings of a method: of METHODS, or one's own
     learning:Learning
     test_clips:Count # evenly spread clips per video when the encoder is measured
-    seed:Index=0 # of weights, order, clips and pixels
+    seed:Seed=0 # of weights, order, clips and pixels
     reasons:tuple[str,...]=() # of numbers that were chosen for one folder and machine: why each is what it is
 
     @property
@@ -273,12 +274,9 @@ def _resolved(name:str, known:Mapping[str,Any], kind:str)->Any: # as of `resolve
 def settings_class(name:str)->type: # a key of METHODS, or 'package.module:Class' -> a frozen dataclass
     "The settings of a method by name; RecipeError if they lack what a run needs of them."
     cls = _resolved(name, METHODS, 'a method')
-    if name not in METHODS: _refuse_unusable(cls, name)
-    return cls
-
-def _refuse_unusable(cls:Any, where:str)->None:
-    "Refuse settings that could not be told from others, overridden by name, or read back. `RecipeError`."
-    def refuse(why:str)->None: raise RecipeError(f'{where}: {why}')
+    if name in METHODS: return cls
+    # refused: what could not be told from others, overridden by name, or read back
+    def refuse(why:str)->None: raise RecipeError(f'{name}: {why}')
     if not (isinstance(cls, type) and is_dataclass(cls)
             and cls.__dataclass_params__.frozen): # type: ignore[attr-defined]
         refuse('is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`')
@@ -301,10 +299,11 @@ def _refuse_unusable(cls:Any, where:str)->None:
     clips = getattr(cls(), 'clips', None) # of an object: they may follow from its fields
     if clips is not None and not (isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)):
         refuse(f"clips={clips!r} is not a tuple of names, such as clips:ClassVar = ('one', 'two')")
-    try: kept = _part_from_dict(cls, json.loads(json.dumps(asdict(checked(cls())))), 'method', where)
+    try: kept = _part_from_dict(cls, json.loads(json.dumps(asdict(checked(cls())))), 'method', name)
     except (TypeError, NameError): kept = None
     if kept!=cls(): refuse('its defaults are not the same when they are read back from recipe.json; '
         'use numbers, words, None and tuples of them')
+    return cls
 
 def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or 'package.module:name'
     "The recipe of that name; RecipeError naming the nearest."
@@ -318,15 +317,13 @@ def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or '
             "give it one of its own, override(…, name='mine')")
     return checked(recipe)
 
-def _whole(part:Any)->tuple[str,...]: # names of parts that are exchanged as a whole
-    return getattr(part, 'whole', ())
-
 def flat_fields(part:Any)->dict[str,Any]: # a recipe, or another dataclass of dataclasses -> field -> value
     "All fields, those of its parts included, by their own names."
     flat:dict[str,Any] = {}
     for f in fields(part):
         value = getattr(part, f.name)
-        flat |= vars(value) if is_dataclass(value) and f.name not in _whole(part) else {f.name: value}
+        parts = is_dataclass(value) and f.name not in getattr(part, 'whole', ()) # those are exchanged whole
+        flat |= vars(value) if parts else {f.name: value}
     return flat
 
 def difference(a:Recipe, b:Recipe)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
@@ -341,13 +338,18 @@ def override(recipe:Part,
     "The recipe with some fields changed; RecipeError for an unknown field or a wrong value."
     new:Any = recipe
     changes = {k: tuple(v) if isinstance(v, list) else v for k,v in changes.items()}
-    if 'method' in changes: new = replace(new, method=_exchanged(new.method, changes.pop('method')))
+    if isinstance(name := changes.get('method'), str): # with the old values of what both have from one base
+        cls, old = settings_class(name), new.method
+        shared = {f.name for base in cls.__mro__ if is_dataclass(base) and isinstance(old, base)
+            for f in fields(base)}
+        changes['method'] = cls(**{name: getattr(old, name) for name in shared})
+    if 'method' in changes: new = replace(new, method=changes.pop('method'))
     known = flat_fields(new)
     for name in changes:
         if name not in known:
             raise RecipeError(f'a recipe has no field {name!r}; {did_you_mean(name, known)}')
     def changed(part):
-        inside, whole = {f.name: getattr(part, f.name) for f in fields(part)}, _whole(part)
+        inside, whole = {f.name: getattr(part, f.name) for f in fields(part)}, getattr(part, 'whole', ())
         return replace(part, **{k: changed(v) if is_dataclass(v) and k not in whole else changes.get(k, v)
             for k,v in inside.items()})
     return checked(changed(new))
@@ -356,14 +358,6 @@ def override_known(recipe:Recipe, changes:Mapping[str,Any]|None)->Recipe: # fiel
     "The recipe with those of the changes whose field it has."
     known = flat_fields(recipe)
     return override(recipe, **{k: v for k,v in (changes or {}).items() if k in known})
-
-def _exchanged(old:Any, new:Any)->Any: # settings of a method; settings of another, or their name
-    "The new settings; of a name alone, with the old values of fields that both have from one base class."
-    if not isinstance(new, str): return new
-    cls = settings_class(new)
-    shared = {f.name for base in cls.__mro__ if is_dataclass(base) and isinstance(old, base)
-        for f in fields(base)}
-    return cls(**{name: getattr(old, name) for name in shared})
 
 def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
     "A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the settings."

@@ -1,0 +1,164 @@
+"""Misuses of folders, names and numbers: one sentence that names the file or the option and helps, exit code 2.
+
+Everything is refused before something is computed, so that the runs here are two files by hand.
+"""
+import contextlib
+import dataclasses
+import io
+import json
+import typing
+from pathlib import Path
+
+import pytest
+
+from vssl_nb import cli, names
+from vssl_nb.measure import protocols
+from vssl_nb.methods.recipes import RecipeError, find, override, to_dict
+from vssl_nb.training.config import interval
+
+CARD = {'manifest': {'path': 'videos/manifest.csv', 'sha256': '0'*64, 'split_filled': True}, 'step': 3,
+    'seconds': 1.5, 'finished': True}
+TUNED = CARD | {'training': {'method': {}, 'learning': {}}, 'given': 'runs/mine'}
+# contents of a card.json, and the field that is wrong
+BROKEN = {'{}': 'manifest', '[]': 'manifest', '7': 'manifest', 'null': 'manifest', '"x"': 'manifest',
+    json.dumps(CARD | {'manifest': 3}): 'manifest', json.dumps(CARD | {'manifest': [1]}): 'manifest',
+    json.dumps(CARD | {'manifest': {'sha256': ''}}): 'path',
+    json.dumps(CARD | {'manifest': {'path': 'x', 'sha256': 5}}): 'sha256',
+    json.dumps(CARD | {'finished': 'yes'}): 'finished', json.dumps(CARD | {'step': None}): 'step',
+    json.dumps(CARD | {'seconds': 'long'}): 'seconds', json.dumps(CARD | {'training': 3}): 'training'}
+TRAIN = ['pretrain', 'infonce-toy-rgb', '--data', 'videos']
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "A manifest, a video, and folders that look like runs."
+    there = tmp_path_factory.mktemp('misuse')
+    for name, card in (('run', json.dumps(CARD)), ('tuned', json.dumps(TUNED)), *(
+            (f'co{i}/infonce-toy-rgb', text) for i, text in enumerate(BROKEN))):
+        (there/name).mkdir(parents=True)
+        (there/name/'recipe.json').write_text(json.dumps(to_dict(find('infonce-toy-rgb'))))
+        (there/name/'card.json').write_text(card)
+    (there/'videos').mkdir()
+    (there/'videos'/'manifest.csv').write_text('video\n')
+    for name in ('a.mp4', 'f.npz'): (there/name).touch()
+    return there
+
+
+@pytest.fixture
+def refusal(place, monkeypatch):
+    "Gives the one sentence of a command that is refused in that place, and that writes nothing."
+    def tree(): return {p: p.stat().st_mtime_ns for p in place.rglob('*')}
+    def sentence(args) -> str:
+        before, errors, out = tree(), io.StringIO(), io.StringIO()
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out): code = cli.main(args)
+        lines = errors.getvalue().splitlines()
+        assert (code, len(lines), out.getvalue()) == (2, 1, ''), (args, code, lines)
+        assert tree() == before, args
+        return lines[0]
+    monkeypatch.chdir(place)
+    return sentence
+
+
+@pytest.mark.parametrize('args', [['retrieve', 'tuned'], ['extract', 'tuned'], ['verdict', 'tuned'],
+    ['probe', 'tuned'], ['mine', 'tuned'], ['uncertainty', 'tuned'], ['finetune', 'tuned'],
+    ['retrieve', 'run', '--second', 'tuned'], ['mine', 'run', '--mining', 'tuned'],
+    [*TRAIN, '--init-from', 'tuned'], [*TRAIN, '--sampler', 'tuned'], [*TRAIN, '--out', 'tuned', '--resume'],
+    ['convert', 'tuned', 'folder'], ['convert', 'tuned', 'x.safetensors']], ids=' '.join)
+def test_a_fine_tuned_run_is_called_that(args, refusal):
+    text = refusal(args)
+    assert 'tuned: is a fine-tuned run, made from runs/mine; `vssl-nb predict tuned VIDEO`' in text
+    assert '`vssl-nb convert tuned FILE.tar` take it; name a pretrained run' in text
+
+
+def test_a_fine_tuned_run_is_converted_where_there_is_a_layout(refusal):
+    "Refused only because this one has no checkpoint; tests of files of others convert whole ones."
+    assert 'tuned/last.pt: there is no such checkpoint' in refusal(['convert', 'tuned', 'x.tar'])
+
+
+@pytest.mark.parametrize('i, field', enumerate(BROKEN.values()))
+def test_a_card_that_is_none(i, field, refusal):
+    co, run = f'co{i}', f'co{i}/infonce-toy-rgb'
+    for args in (['retrieve', run], ['extract', run], ['verdict', run], ['probe', run], ['mine', run],
+            ['uncertainty', run], ['finetune', run], ['finetune', 'run', '--out', run, '--resume'],
+            ['convert', run, 'x.tar'], [*TRAIN, '--out', run], [*TRAIN, '--out', run, '--resume'],
+            [*TRAIN, '--init-from', run], ['retrieve', 'run', '--second', run], ['predict', run, 'a.mp4'],
+            ['cotrain', 'coclr-toy', '--data', 'videos', '--out', co]):
+        text = refusal(args)
+        assert f'{run}/card.json: is not the card of a run, because {field!r} is missing' in text, text
+        assert 'take an earlier copy' in text
+
+
+def test_a_card_that_is_one(place):
+    assert names.read_card(place/'run') == CARD and names.read_card(place/'tuned') == TUNED
+    assert names.read_card(place/'videos') == names.read_card(place/'nothing') == {}
+
+
+@pytest.mark.parametrize('name', ['json:loads', 'sys:exit'])
+def test_what_cannot_be_called_without_arguments(name, refusal):
+    "As an encoder, and as a protocol."
+    text = refusal(['retrieve', name, '--data', 'videos', '--out', 'new'])
+    assert f'{name}: name an nn.Module, or what makes one without arguments; this one fails: ' in text
+    with pytest.raises(ValueError, match=f'{name}: name a Protocol, or a function that returns one'):
+        protocols.protocol('os:system' if name == 'json:loads' else name)
+
+
+def options_of(command):
+    "Name, type without its range, and range of every option."
+    kind = cli.COMMANDS[command]
+    plain, ranged = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
+    return [(f.name, plain[f.name], interval(ranged[f.name]), f.metadata.get('word'))
+        for f in dataclasses.fields(kind) if f.init]
+
+
+@pytest.mark.parametrize('command', cli.COMMANDS)
+def test_an_empty_path_is_no_folder(command, refusal):
+    "As a variable of the shell that was never set gives it; the current folder is a dot."
+    begin = [command, *['infonce-toy-rgb']*(command == 'pretrain')]
+    for name, kind, _, word in options_of(command):
+        if word: assert "'' is an empty argument; . is this folder" in refusal([command, '']) or \
+            command == 'pretrain'
+        elif 'Path' in str(kind):
+            option = f'--{name.replace("_", "-")}'
+            assert f"{option} '' is no path; . is this folder" in refusal([*begin, option, ''])
+
+
+def test_a_dot_is_this_folder():
+    assert cli.parse('manifest', ['.']).folder == cli.parse('toy', ['.']).out == Path('.')
+    assert cli.parse('demo', ['--out', '.']).out == Path('.')
+
+
+@pytest.mark.parametrize('command', cli.COMMANDS)
+def test_a_number_out_of_range_is_named(command, refusal):
+    begin = [command, *['infonce-toy-rgb']*(command == 'pretrain')]
+    for name, kind, limits, _ in options_of(command):
+        number = str(kind) in ('int', "<class 'int'>") or 'int' in str(kind) and 'tuple' not in str(kind)
+        if name in ('workers', 'seed', 'batch', 'clips', 'of', 'k', 'top', 'topk', 'seeds'):
+            assert limits, f'{command} --{name} has no range'
+        if not limits or not (number or name == 'seeds'): continue
+        low = int(limits[1:].split(',')[0])
+        for value in (low - 1, *[2**63, 2**70]*name.startswith('seed')):
+            text = refusal([*begin, f'--{name}', str(value)])
+            assert f'--{name} {value}: must be {low} or more' in text, text
+
+
+def test_a_seed_of_a_recipe_has_63_bits():
+    recipe = find('infonce-toy-rgb')
+    assert override(recipe, seed=2**63 - 1).seed == 2**63 - 1
+    with pytest.raises(RecipeError, match='seed=1180591620717411303424 must be 0 or more and below'):
+        override(recipe, seed=2**70)
+
+
+@pytest.mark.parametrize('words, args', [
+    ('run: a run is measured without --view', ['retrieve', 'run', '--view', 'flow']),
+    ('run: a run is measured without --name', ['retrieve', 'run', '--name', 'x']),
+    ('run: a run is measured without --out', ['retrieve', 'run', '--out', 'new']),
+    *((f'a recipe, without training, is measured without --{option}', ['retrieve', 'infonce-toy-rgb',
+        '--data', 'videos', f'--{option}', value]) for option, value in (('view', 'flow'), ('name', 'x'),
+        ('second', 'run'), ('protocol', 'rspnet'), ('set', 'size=64'), ('dtype', 'bfloat16'))),
+    ('what is no run is measured without --second', ['retrieve', 'f.npz', '--data', 'videos', '--second',
+        'run']),
+    ('--batch 0: must be 1 or more', ['predict', 'run', 'a.mp4', '--batch', '0']),
+    ('--clips 0: must be 1 or more', ['search', 'a.mp4', '--clips', '0']),
+    ('say on what: --data toy', ['reproduce', 'cpr:table1', '--data', ''])], ids=lambda x: ' '.join(x)
+        if isinstance(x, list) else '')
+def test_nothing_is_ignored(words, args, refusal): assert words in refusal(args)
