@@ -511,7 +511,7 @@ class Cotrain(MachineOptions):
         if self.name not in COTRAININGS: raise RecipeError(f'there is no co-training {self.name!r}; '
             f'{did_you_mean(self.name, COTRAININGS)}')
         check_paths(self.data, folder=out, together=True)
-        for phase in out.glob('*/card.json'): read_card(phase.parent)
+        for card in out.glob('*/card.json'): read_card(card.parent)
         from .runs.cotraining import cotrain, cotraining_phases, refuse_phases
         if self.dry_run:
             if not is_first(): return

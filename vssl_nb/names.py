@@ -108,8 +108,9 @@ def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.
 
 def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card can be read
     "The card.json of a run; PathError where it lacks fields or has others in their place."
-    path, kinds = Path(folder)/'card.json', {'manifest': dict, 'path': str, 'sha256': str, 'finished': bool,
-        'step': int, 'seconds': (int, float), 'training': dict}
+    path = Path(folder)/'card.json'
+    kinds:dict[str,Any] = {'manifest': dict, 'path': str, 'sha256': str, 'finished': bool, 'step': int,
+        'seconds': (int, float), 'training': dict}
     try: card = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError): return {} # who needs it reads it again, and says why it cannot be read
     try: fields = {'training': {}} | card | card['manifest'] # `training` is of a fine-tuned run

@@ -306,12 +306,12 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
     for task,protocol,view in dict.fromkeys((r.task, r.protocol, r.view) for r in printed):
         if task=='mining': # in the last epoch
             steps, epochs = column(folder, 'epoch')
-            first = steps[epochs.index(epochs[-1])]
-            row = {'pmr': statistics.fmean(v for s,v in zip(*column(folder, 'mined')) if s >= first)}
+            begin = steps[epochs.index(epochs[-1])]
+            row = {'pmr': statistics.fmean(v for s,v in zip(*column(folder, 'mined')) if s >= begin)}
         elif task=='retrieval' and '+' in view: # IIC: one network, features of two views side by side (b11)
             t = open_trained(folder, data)
-            both = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
-            row = retrieve_two_streams(*both, protocol, joined='concat', machine=machine)[0]
+            first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
+            row = retrieve_two_streams(first, second, protocol, joined='concat', machine=machine)[0]
         elif task=='retrieval':
             rows = retrieve(folder, protocol.split(',')[0], data=data, machine=machine, walls=0)
             row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several
