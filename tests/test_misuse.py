@@ -1,4 +1,4 @@
-"""Misuses of folders, names and numbers: one sentence that names the file or the option and helps, exit code 2.
+"""Misuses of folders, names and numbers: one sentence that names the file or option and helps, exit code 2.
 
 Everything is refused before something is computed, so that the runs here are two files by hand.
 """
