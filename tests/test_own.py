@@ -1,5 +1,6 @@
 "A recipe fitted to a folder, and the verdict: every number and every word from cases whose answer is known."
 import math
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vssl_nb import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import Row, read, write
 from vssl_nb.data.video import encode
 from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.methods.recipes import RecipeError, find, override
+from vssl_nb.nets.backbones import create
 from vssl_nb.runs import own
+from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 
 QUIET = Machine(device='cpu', workers=0, progress=False)
@@ -53,9 +57,30 @@ def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
         views[name] = choices['view']
         assert choices['stride']*(choices['length'] - 1) + 1 <= 20 and choices['length'] == 16
     assert views == {'places': 'rgb', 'tripod': views['tripod'], 'stills': 'rgb', 'one ground': 'residual'}
-    short = own._Choices(find('own-videos'))
+    short = own._Choices(override(find('own-videos'), backbone='tiny'))
     own._fit_clip(short, replace(facts['places'], frames=5))
     assert (short['length'], short['stride']) == (5, 1) and 'a clip of 5 frames' in short.reasons[-1]
+    assert 'filled up' not in short.reasons[-1]
+    for backbone, least in (('tiny', 4), ('small', 8), ('s3d', 5)):
+        short = own._Choices(override(find('own-videos'), backbone=backbone))
+        own._fit_clip(short, replace(facts['places'], frames=3))
+        assert (short['length'], short['stride']) == (least, 1)
+        assert f'{backbone} takes no clip below {least}: shorter videos are filled up' in short.reasons[-1]
+        create(backbone).eval()(torch.zeros(1, 3, least, 32, 32))
+        given = override(find('own-videos'), backbone=backbone, length=least - 1)
+        with pytest.raises(RecipeError, match=f'clips of {least} frames or more; give --length {least}'):
+            own._fit_clip(own._Choices(given, {'length'}), facts['places'])
+        own._fit_clip(own._Choices(override(given, length=least), {'length'}), facts['places'])
+
+
+def test_a_folder_with_very_short_videos_is_trained_on(tmp_path):
+    rows = list(films(tmp_path/'films', 1, True).rows)
+    for i in range(2):
+        encode(tmp_path/'films'/f'short {i}.mp4', np.full((3, 48, 48, 3), 60*i, np.uint8))
+        rows.append(replace(rows[0], video=f'short {i}.mp4', source=f'short {i}', frames=3))
+    manifest = read(write(tmp_path/'films', rows))
+    recipe = own.fit_recipe(override(find('own-videos'), size=32), manifest, QUIET, .01, {'size'})
+    assert (recipe.backbone, recipe.sampling.length, recipe.sampling.stride) == ('small', 8, 1)
 
 
 @pytest.mark.parametrize('gpu', [False, True])
@@ -96,6 +121,75 @@ def test_what_was_given_stays(data, tmp_path):
 def test_the_time_of_a_step_is_measured_whatever_the_epochs(data):
     short = override(find('infonce-toy-residual'), epochs=1, batch=16, backbone='tiny', queue=16)
     assert 0 < own.seconds_per_step(short, data, QUIET, .2) < 5
+
+
+# a verdict never fails after a training: it says less
+
+@pytest.fixture(scope='module')
+def trained(data, tmp_path_factory):
+    "A run after one step, and the rows of the 20 toy videos that it was trained on, without labels."
+    place = tmp_path_factory.mktemp('a run')
+    (place/'videos').symlink_to(data.root)
+    rows = [Row(f'videos/{r.video}', source=str(i), frames=r.frames, width=r.width, height=r.height)
+        for i, r in enumerate(data.rows[:20])]
+    pretrain(override(find('infonce-toy-residual'), batch=8, epochs=1), write(place/'all.csv', rows),
+        place/'run', machine=QUIET, max_steps=1)
+    return place, rows
+
+
+def labelled(rows, n): return [replace(r, label=f'{i % 2}') if i < n else r for i, r in enumerate(rows)]
+
+
+@pytest.mark.parametrize('videos, labels, compared', [(17, 0, False), (20, 1, False), (20, 3, False),
+    (20, 12, True)])
+def test_a_verdict_of_few_labels_looks_at_all_videos(trained, videos, labels, compared):
+    place, rows = trained
+    data = write(place/f'{videos} {labels}.csv', labelled(rows, labels)[:videos])
+    verdict = own.give_verdict(place/'run', data, QUIET)
+    assert (verdict.numbers['videos'], verdict.numbers['labelled']) == (videos, labels)
+    assert (f'Among {labels} labelled videos' in str(verdict)) == compared == ('label_r1' in verdict.numbers)
+    assert (f'Labels are not compared: {labels} of {videos} ' in str(verdict)) == (0 < labels < 12)
+
+
+def test_labels_are_compared_among_labelled_videos_first(trained):
+    place, rows = trained
+    data = write(place/'last ten.csv', labelled(rows[::-1], 10)[::-1])
+    verdict = own.give_verdict(place/'run', data, QUIET, most=12)
+    assert verdict.numbers['videos'] == 12 and 'Among 10 labelled videos' in str(verdict)
+
+
+def test_unreadable_videos_are_left_out_of_a_verdict_one_by_one(trained):
+    place, rows = trained
+    gone = [replace(r, video=f'gone/{i}.mp4') for i, r in enumerate(rows[:1])]
+    verdict = own.give_verdict(place/'run', write(place/'one gone.csv', gone + rows[1:10]), QUIET)
+    assert verdict.numbers['videos'] == 9 and verdict.learned != 'not measured'
+
+
+def test_a_verdict_that_cannot_be_measured_says_so_and_what_to_do(trained):
+    place, rows = trained
+    away = [replace(r, video=r.video.replace('videos', 'away')) for r in rows]
+    for some, reason in ((away, 'is the disk still there?'),
+            (rows[:3] + away[3:5], '3 of 5 training videos can be read')):
+        verdict = own.give_verdict(place/'run', write(place/'away.csv', some), QUIET)
+        assert verdict.learned == 'not measured' and 'Nothing is measured: ' in str(verdict)
+        assert reason in str(verdict) and (place/'run'/'verdict.txt').read_text() == f'{verdict}\n'
+    (place/'away').symlink_to(place/'videos')
+    command = shlex.split(verdict.advice[0].split('vssl-nb ')[1])
+    assert cli.main([*command, '--device', 'cpu']) == 0
+    assert 'Of 5 videos, cut, recoloured' in (place/'run'/'verdict.txt').read_text()
+
+
+def test_own_videos_with_one_label_ends_with_a_verdict(trained, tmp_path, monkeypatch, capsys):
+    place, rows = trained
+    recipe = override(find('own-videos'), backbone='tiny', size=32, stride=1, batch=8, queue=0, epochs=1)
+    monkeypatch.setattr(own, 'fit_recipe', lambda *args: recipe)
+    data = [write(place/f'own {n}.csv', labelled(rows, n)) for n in (1, 2)]
+    verdict = own.learn_own_videos(recipe, data[0], tmp_path/'one', .1, machine=QUIET)
+    assert verdict.numbers['videos'] == 20 and not (tmp_path/'one'/'health.csv').exists(), str(verdict)
+    assert 'one video alone has a label' in capsys.readouterr().err
+    monkeypatch.setattr(own, 'give_verdict', lambda *args, **options: None)
+    own.learn_own_videos(recipe, data[1], tmp_path/'two', .1, machine=QUIET) # as it was told
+    assert (tmp_path/'two'/'health.csv').exists() and 'label' not in capsys.readouterr().err
 
 
 # measured without labels
@@ -160,7 +254,9 @@ def test_the_share_of_a_frozen_frame_falls_as_motion_counts_for_more():
 NUMBERS = {'videos': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'found_again': .8,
     'found_again_random': .5, 'gain': .3, 'gain_error': .05, 'chance': 1/60, 'mean_cosine': .1, 'std': .5,
     'std_random': .3, 'rankme': 30., 'still_videos': 0., 'by_colours': .1, 'one_frame': .5,
-    'one_frame_random': .9}
+    'one_frame_random': .9, 'labelled': 0}
+
+LABELS = dict(labelled=60, label_r1=.5, label_r1_random=.4, label_chance=.1)
 
 
 @pytest.mark.parametrize('changed, words, learned', [({}, 'It learned. Of 60 videos', 'yes'),
@@ -186,8 +282,9 @@ NUMBERS = {'videos': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'foun
     (dict(one_frame=None), 'The colours alone explain 10 % of its similarities.', 'yes'),
     (dict(siblings=12, sibling_r1=.9, sibling_r1_random=.5),
         'one of the same source for 90 % of the 12', 'yes'),
-    (dict(label_r1=.5, label_r1_random=.4, label_chance=.1), 'probe RUN.', 'yes'),
-    (dict(label_r1=.5, label_r1_random=.4, label_chance=.1, test_videos=0), 'they need a test part', 'yes')])
+    (dict(labelled=3), 'Labels are not compared: 3 of 60 videos have one, and it takes 10', 'yes'),
+    (LABELS, 'Among 60 labelled videos, the nearest of another source has the same label for 50 %', 'yes'),
+    (LABELS, 'probe RUN.', 'yes'), (LABELS | {'test_videos': 0}, 'they need a test part', 'yes')])
 def test_words(changed, words, learned):
     verdict = own.judge(NUMBERS | changed, 'rgb')
     assert words in str(verdict) and verdict.learned == learned, str(verdict)
@@ -198,6 +295,8 @@ def test_words(changed, words, learned):
 def test_words_that_are_left_out():
     assert 'frozen' not in str(own.judge(NUMBERS | {'one_frame': None}, 'rgb'))
     assert 'same source' not in str(own.judge(NUMBERS | {'siblings': 9}, 'rgb'))
+    assert 'abel' not in str(own.judge(NUMBERS, 'rgb')) # nobody gave any
+    assert 'probe RUN' not in str(own.judge(NUMBERS | LABELS | {'labelled': 59}, 'rgb')) # needs all labels
     residual = own.judge(NUMBERS | {'one_frame': 0.}, 'residual')
     assert 'a frozen frame has none' in str(residual) and '--view residual' not in str(residual)
     assert '--view rgb' in str(own.judge(NUMBERS | {'still_videos': .9}, 'residual'))

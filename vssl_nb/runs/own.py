@@ -1,6 +1,6 @@
 "Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
 
-import math, os, statistics, sys, time
+import math, shlex, statistics, sys, time
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,13 +19,14 @@ from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
+from ..names import error_in_words
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
 from ..training.distributed import is_main
 from ..training.loop import TrainingState, fit, read_json, write_json
 from ..training.machine import DTYPES, Machine, backend_settings, init_worker
 from .evaluation import EvaluatedEncoder, open_trained
-from .parts import build, training_clips, training_device, training_views
+from .parts import blame, build, training_clips, training_device, training_views
 from .pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
@@ -40,21 +41,12 @@ class VideoFacts:
     fps:float # median frames per second; 0: no file has it
     side:int # median of the shorter side, px
     still:float # share of the sampled videos in which nothing moves, 0 to 1
-    similarity:float # of frames of different videos: 0 unlike, 1 as alike as frames of one video
+    similarity:float # median distance of frames of one video over that of different videos, 0 to 1
 
 def moving_share(frames:np.ndarray)->float: # (T, H, W, 3) uint8 -> 0 (a still) to 1
     "Share of the pixels that change in the course of a clip."
     x = frames.astype(np.float32).mean(-1)
     return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
-
-def _frame_similarity(videos:Sequence[np.ndarray])->float: # (T, 32, 32, 3) each -> VideoFacts.similarity
-    "The median distance of frames of one video over that of frames of different videos, at most 1."
-    x = [v.reshape(len(v), -1).astype(np.float64) for v in videos]
-    def distance(a, b): return float(np.sqrt(((a - b)**2).mean()))
-    within = [distance(v[0], v[-1]) for v in x if len(v) > 1]
-    between = [distance(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
-    if not (within and between): return 0.
-    return min(1., float(np.median(within))/max(float(np.median(between)), 1e-9))
 
 def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the training videos
     "Length and size of all videos, motion and similarity of 24, spread evenly."
@@ -65,17 +57,20 @@ def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the traini
             frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)})) # evenly spread
             H,W,side = *frames.shape[1:3],min(frames.shape[1:3])
             sample.append(crop_resize(frames, ((H-side)//2, (W-side)//2, side, side), (32, 32)).numpy())
+    x = [v.reshape(len(v), -1).astype(np.float64) for v in sample]
+    def distance(a, b): return float(np.sqrt(((a - b)**2).mean()))
+    within = [distance(v[0], v[-1]) for v in x if len(v) > 1]
+    between = [distance(a[0], b[-1]) for i,a in enumerate(x) for b in x[i+1:]]
+    alike = float(np.median(within)/max(np.median(between), 1e-9)) if within and between else 0.
     table = [manifest.rows[r] for r in rows]
     return VideoFacts(len(rows), sorted(r.frames for r in table)[len(table)//10],
         statistics.median([r.fps for r in table if r.fps] or [0.]),
         int(statistics.median(min(r.width, r.height) for r in table)),
-        sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), _frame_similarity(sample))
+        sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), min(1., alike))
 
 def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(), limit:float=8.)->float:
     "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
-    device,r = training_device(recipe, machine.device),flat_fields(recipe)
-    videos = max(1, len(manifest.select('train', r['split'])))
-    epochs = max(r['epochs'], math.ceil(40*r['batch']*r['accumulate']/videos) + 1) # 40 steps
+    device,epochs = training_device(recipe, machine.device),flat_fields(recipe)['epochs'] + 40 # 40 steps
     p = build(override(recipe, epochs=epochs), manifest, device, machine)
     times = [time.monotonic()]
     steps:Any = fit(TrainingState(p.method, p.optimizer), cast(DataLoader, p.batches), p.views, p.schedule,
@@ -105,7 +100,7 @@ class _Choices:
     def rows(self)->int: return self['batch']*self['accumulate'] # videos of a step
 
 def _fit_clip(c:_Choices, facts:VideoFacts):
-    "View, length and stride, from the videos."
+    "View, length and stride, from the videos, for the backbone. `RecipeError`."
     if facts.still >= .8: c.choose(f'in {100*facts.still:.0f} % of the videos looked at nothing moves, so '
         'frame differences would be empty', view='rgb')
     elif facts.similarity > .6: c.choose('frames of different videos look nearly as alike as frames of one '
@@ -113,12 +108,16 @@ def _fit_clip(c:_Choices, facts:VideoFacts):
         view='residual')
     else: c.choose('the videos look different from one another, and frames hold all of that; train another '
         'run with --view residual to learn from motion alone', view='rgb')
-    fps = facts.fps or 25.
+    fps,name = facts.fps or 25.,c['backbone']
+    with blame(f'the backbone {name}'): least = getattr(create(name), 'min_clip', (2,))[0] # frames
     strides = [s for s in range(max(1, round(fps/12.5)), 0, -1) if 15*s + 1 <= facts.frames]
-    stride,length = (strides[0], 16) if strides else (1, max(2, min(16, facts.frames)))
+    stride,length = (strides[0], 16) if strides else (1, max(least, min(16, facts.frames)))
     span = (length-1)*stride + 1
     c.choose(f'a clip of {span} frames, {span/fps:.1f} s at {fps:g} frames a second; nine of ten videos '
-        f'have {facts.frames} frames or more', length=length, stride=stride)
+        f'have {facts.frames} frames or more' + f', and {name} takes no clip below {least}: shorter videos '
+        'are filled up'*(facts.frames < span), length=length, stride=stride)
+    if c['length'] < least: raise RecipeError(f"length={c['length']}: is too short for {name}, which takes "
+        f'clips of {least} frames or more; give --length {least}')
 
 def _fit_batch(c:_Choices, n:int, gpu:bool):
     "Batch and queue, from the number of videos."
@@ -143,21 +142,18 @@ ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
 MOST_EPOCHS = 1000
 
 def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machine, gpu:bool, seconds:float):
-    "Backbone and size, on a CPU the largest with time for enough epochs; returns the seconds of a step."
+    "The size, on a CPU the largest with time for enough epochs; returns the seconds of a step."
     def measured(): return seconds_per_step(c.recipe, manifest, machine, min(8., seconds/30))
-    c.choose('S3D, the network of the CoCLR paper: there is a GPU' if gpu else 'a small network, because '
-        'there is no GPU', backbone='s3d' if gpu else 'small')
     first = max(32, min(112 if gpu else 64, facts.side//16*16))
     c.choose('', size=first)
     step,per_epoch = measured(),max(1, facts.videos//c.rows)
     if gpu or 'size' in c.given:
         c.choose('what this network is meant for', size=first)
         return step
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     clips,began = training_clips(c.recipe, manifest),time.monotonic()
     n = min(12, len(clips)) # videos to decode, cut and scale
     for i in range(n): clips[0, i*len(clips)//n]
-    decoding = min(.8*step, (time.monotonic() - began)/n*c.rows/min(cores, machine.workers or 1))
+    decoding = min(.8*step, (time.monotonic() - began)/n*c.rows/max(1, machine.workers))
     def epochs(size): return seconds/(per_epoch*(decoding + (step - decoding)*(size/first)**2))
     sizes = [s for s in CPU_SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
     size = max(sizes) if sizes else 48 if first==64 and epochs(48) > 1.5*epochs(64) else first
@@ -185,7 +181,9 @@ def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
     gpu = training_device(recipe, machine.device).type=='cuda'
     c,facts = _Choices(recipe, set(given)),video_facts(manifest, rows)
     def left(): return TRAINED_SHARE*(60*minutes - verdict_seconds(minutes) - (time.monotonic() - began))
-    _fit_clip(c, facts)
+    c.choose('S3D, the network of the CoCLR paper: there is a GPU' if gpu else 'a small network, because '
+        'there is no GPU', backbone='s3d' if gpu else 'small')
+    _fit_clip(c, facts) # as long as the backbone needs
     _fit_batch(c, len(rows), gpu)
     step = _fit_network(c, facts, manifest, machine, gpu, max(1., left()))
     seconds,per_epoch = left(),max(1, len(rows)//c.rows)
@@ -237,44 +235,45 @@ def frozen_share(clips:Tensor, frozen:Tensor, # (N, 2, D): two moments of each v
         + neighbour_agreement(clips[:, 1], frozen[:, 0], k))/2 - chance
     return min(1., max(0., still/moving))
 
-RANDOM_NETWORKS = 2
 UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
 
-def _encode_videos(t:EvaluatedEncoder, rows:Sequence[int], machine:Machine, seconds:float
+def _encode_videos(t:EvaluatedEncoder, device:torch.device, most:int, machine:Machine, seconds:float
     )->tuple[list[int],dict[str,Tensor]]: # the rows that can be read, and by name what follows; N: networks
     "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
     # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last clip;
     # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8; moving (B,)
-    began,device,views = time.monotonic(),machine.place(),training_views(t.recipe)
-    draws = 2 if len(rows) > 64 else 4 # few videos are measured more often
-    options = {k: v for k,v in t.views.items() if k != 'live'}
-    random = [create(t.about['backbone'], seed=t.about['seed']+s) for s in range(RANDOM_NETWORKS)]
+    began,views = time.monotonic(),training_views(t.recipe)
+    random = [create(t.about['backbone'], seed=t.about['seed']+s) for s in range(2)]
     networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
     from_rgb,ends = t.view in ('rgb', 'residual'),t.protocol('clean', clips=2)
     clips,kept,parts = training_clips(t.recipe, t.manifest),list[int](),list[dict[str,Tensor]]()
-    few = [p.tolist() for p in np.array_split(rows, math.ceil(len(rows)/16))] # none of one video
-    keys = [[(UNSEEN_EPOCH + d, clips.rows.index(r)) for d in range(draws) for r in part] for part in few]
+    order = np.random.default_rng(t.about['seed']).permutation(len(clips)) # labelled videos first
+    chosen = sorted(order.tolist(), key=lambda i: t.manifest.label_id(clips.rows[i]) < 0)[:most]
+    draws = 2 if len(chosen) > 64 else 4 # few videos are measured more often
+    few = [p.tolist() for p in np.array_split(chosen, math.ceil(len(chosen)/16))] # none of one video
+    keys = [[(UNSEEN_EPOCH + d, i) for d in range(draws) for i in part] for part in few]
     batches = DataLoader(clips, batch_sampler=keys, num_workers=machine.workers, collate_fn=collate,
         worker_init_fn=init_worker, generator=torch.Generator())
     for part,raw in zip(few, batches): # (draws*rows, V, ...)
-        if raw.pop('bad'): continue # another video came in its place
-        fixed = FixedClips(t.manifest, part, 'rgb' if from_rgb else t.view, ends,
-            **UNCHANGED if from_rgb else options)
-        def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, t.view, **options)
+        rows,bad = [clips.rows[i] for i in part],{r for r,_ in raw.pop('bad')} # others came in their place
+        if len({*rows} - bad) < 2: continue
+        fixed = FixedClips(t.manifest, [r for r in rows if r not in bad], 'rgb' if from_rgb else t.view,
+            ends, **UNCHANGED if from_rgb else t.views)
+        def of_fixed(order): return torch.stack([fixed.features(Reordered(n, order, t.view, **t.views)
             if from_rgb else n)[0] for n in networks], 1)
         plain = of_fixed('as-is')
-        if fixed.dropped: continue
+        at = [i for i,r in enumerate(rows) if r not in bad | {*fixed.dropped}]
         x = views({k: v.to(device) if isinstance(v, Tensor) else v for k,v in raw.items()})[t.view]
         with torch.no_grad(): z = torch.stack([n(x.flatten(0, 1)).float().cpu() for n in networks], 1)
         pixels = torch.cat([b['clips' if 'clips' in b else 'flow'] for b in fixed.kept])[:, 0]
-        z = z.unflatten(0, (draws, len(part), x.shape[1])).permute(1, 3, 0, 2, 4).flatten(2, 3)
-        kept += part
+        z = z.unflatten(0, (draws, len(rows), x.shape[1])).permute(1, 3, 0, 2, 4).flatten(2, 3)[at]
+        kept += [rows[i] for i in at]
         parts.append({'augmented': z, 'plain': plain, 'frame': pixels[:, pixels.shape[1]//2],
             'moving': torch.tensor([moving_share(c.numpy()) for c in pixels]),
             **({'frozen': of_fixed('static')} if from_rgb else {})})
         if time.monotonic() - began > seconds and len(kept) >= 32: break
-    if len(kept) < 4: raise ValueError(f'{t.manifest.path}: fewer than four of its videos can be read, too '
-        'few for a verdict')
+    if len(kept) < 4: raise ValueError(f'{t.manifest.path}: {len(kept)} of {len(chosen)} training videos can '
+        'be read, and a verdict takes four; bring the files back, or run `vssl-nb manifest` to mark them')
     return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
 
 def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->dict[str,Any]:
@@ -285,43 +284,42 @@ def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->
         return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
     recall = torch.stack([paired(z) for z in x['augmented'].unbind(1)]) # (networks, B)
     gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
-    unit = normalize(mean[0].double(), dim=1)
     frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
         else [None]
     others = [v for v in frozen[1:] if v is not None]
+    def compared(name, values): return {name: values[0], f'{name}_random': sum(values[1:])/len(values[1:])}
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
         'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
-        'step': t.about['step'], 'found_again': float(recall[0].mean()),
-        'found_again_random': float(recall[1:].mean()), 'gain': float(gain.mean()),
-        'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
-        'mean_cosine': float(((unit @ unit.T).sum() - n)/(n*(n-1))), 'std': std(plain.flatten(0, 1)),
-        'std_random': std(x['plain'][:, 1].flatten(0, 1)),
+        'step': t.about['step'], **compared('found_again', recall.mean(1).tolist()),
+        'gain': float(gain.mean()), 'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
+        'mean_cosine': float((normalize(mean[0].double(), dim=1).sum(0).square().sum() - n)/(n*(n-1))),
+        'std': std(plain.flatten(0, 1)), 'std_random': std(x['plain'][:, 1].flatten(0, 1)),
         'rankme': rankme(plain.flatten(0, 1) - plain.flatten(0, 1).mean(0)),
         'still_videos': float((x['moving'] < STILL_PIXELS).double().mean()),
         'by_colours': explained_by_colours(mean[0], x['frame']),
         'one_frame': frozen[0], 'one_frame_random': sum(others)/len(others) if others else None}
-    source = torch.tensor([t.manifest.source_id(r) for r in rows])
-    label = torch.tensor([t.manifest.label_id(r) for r in rows])
+    source,label = torch.tensor([(t.manifest.source_id(r), t.manifest.label_id(r)) for r in rows]).T
+    some,numbers['labelled'] = label >= 0,int((label >= 0).sum())
     having = (source[:, None]==source).sum(1) > 1 # a sibling
     nearest = [_cosines(z, z).fill_diagonal_(-torch.inf).argmax(1)[having] for z in mean]
-    r1 = [float((source[i]==source[having]).double().mean()) for i in nearest]
-    if having.any(): numbers |= {'siblings': int(having.sum()), 'sibling_r1': r1[0],
-        'sibling_r1_random': sum(r1[1:])/len(r1[1:])}
-    with suppress(ValueError): # not all have a label, or no class has two sources
-        r1 = [knn_r1(z, label, source) for z in mean]
-        numbers |= {'label_r1': r1[0], 'label_chance': knn_chance(label, source),
-            'label_r1_random': sum(r1[1:])/len(r1[1:])}
+    if having.any(): numbers |= {'siblings': int(having.sum())} | compared('sibling_r1',
+        [float((source[i]==source[having]).double().mean()) for i in nearest])
+    if numbers['labelled'] < FEWEST: return numbers
+    with suppress(ValueError): # no class has two sources
+        numbers['label_chance'] = knn_chance(label[some], source[some])
+        numbers |= compared('label_r1', [knn_r1(z[some], label[some], source[some]) for z in mean])
     return numbers
 
 # -- the verdict in words
 
 # gain over random weights, spread, share of videos that do not move, share of neighbours by a frozen frame
 LEARNED,COLLAPSED,MOSTLY_STILL,BY_A_FRAME = .05,.03,.8,.7
+FEWEST = 10 # videos with a sibling, or with a label, to be spoken of
 
 @dataclass(frozen=True)
 class Verdict:
     "What came of a run, in plain language, and the numbers behind it."
-    learned:str # yes, a little, unclear, no
+    learned:str # yes, a little, unclear, no; not measured
     collapsed:bool
     still:bool # do most of the videos not move?
     sentences:tuple[str,...] # what was measured
@@ -371,10 +369,13 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True)->Verdict: # has t
         (by_frame and not (still or collapsed), 'That is usual for short trainings on plain frames, and no '
             'fault of these videos: it says that this encoder finds what looks alike, and not the same '
             'movement in another place.'),
-        (n.get('siblings', 0) >= 10, 'The nearest other video is one of the same source for {p[sibling_r1]} '
-            'of the {n[siblings]} that have one (random weights: {p[sibling_r1_random]}).'),
-        ('label_r1' in n, 'The nearest video of another source has the same label for {p[label_r1]} (random '
-            'weights: {p[label_r1_random]}, guessing: {p[label_chance]}); labels were not used in training.'))
+        (n.get('siblings', 0) >= FEWEST, 'The nearest other video is one of the same source for '
+            '{p[sibling_r1]} of the {n[siblings]} that have one (random weights: {p[sibling_r1_random]}).'),
+        ('label_r1' in n, 'Among {n[labelled]} labelled videos, the nearest of another source has the same '
+            'label for {p[label_r1]} (random weights: {p[label_r1_random]}, guessing: {p[label_chance]}); '
+            'labels were not used in training.'),
+        (n['labelled'] > 0 and 'label_r1' not in n, 'Labels are not compared: {n[labelled]} of {n[videos]} '
+            f'videos have one, and it takes {FEWEST}, with two sources in a class.'))
     lively = not (collapsed or still)
     shown = lively and learned in ('yes', 'a little')
     advice = ((still and view=='residual', 'Differences of frames are empty where nothing moves: train with '
@@ -391,9 +392,9 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True)->Verdict: # has t
         (lively and by_frame, 'If you search for what happens, and not for where: train a second run with '
             '--view residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).'),
         (shown, 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'),
-        (shown and 'label_r1' in n, 'Measure it: vssl-nb retrieve RUN, vssl-nb probe RUN' + ('.' if
-            n['test_videos'] else ' (they need a test part: vssl-nb manifest FOLDER --split 0.2 before '
-            'training).')))
+        (shown and 'label_r1' in n and n['labelled']==n['videos'], 'Measure it: vssl-nb retrieve RUN, '
+            'vssl-nb probe RUN' + ('.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest '
+            'FOLDER --split 0.2 before training).')))
     def texts(rows): return tuple(text.format(n=n, p=p) for holds,text in rows if holds)
     return Verdict(learned, collapsed, still, texts(sentences), texts(advice), n)
 
@@ -405,12 +406,17 @@ def give_verdict(run, # a run folder with an encoder
 )->Verdict:
     "What a run has learned; verdict.json, verdict.txt and a picture are kept in its folder. `ValueError`."
     began,folder,t = time.monotonic(),Path(run),open_trained(run, data)
-    rows = choose_videos(t.manifest, t.split, len(t.manifest.rows))
-    rows = [rows[i] for i in np.random.default_rng(t.about['seed']).permutation(len(rows))[:most]]
-    rows,x = _encode_videos(t, rows, machine, seconds)
-    verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
+    device = training_device(t.recipe, machine.device) # refuses flow that would take too long
+    try:
+        rows,x = _encode_videos(t, device, most, machine, seconds)
+        verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
+    except (ValueError, RuntimeError, OSError) as e: # the training is not lost
+        rows,again = [],shlex.join(('vssl-nb', 'verdict', str(folder), '--data', str(t.manifest.path)))
+        verdict = Verdict('not measured', False, False, (f'Nothing is measured: {error_in_words(e)}.',),
+            (f'The encoder is kept. Mend this, and run: {again}',), {})
     write_json(folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
     write_whole(folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
+    if not rows: return verdict
     # a frame of six videos, and of the four that the encoder finds most like each
     mean,at = x['plain'][:, 0].mean(1),np.linspace(0, len(rows)-1, min(6, len(rows))).round().astype(int)
     near = _cosines(mean, mean).fill_diagonal_(-torch.inf)[at].topk(min(4, len(rows)-1)).indices.tolist()
@@ -442,8 +448,11 @@ def learn_own_videos(recipe:Recipe, # `own-videos`, perhaps with fields changed
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
         if is_main(): print(*flat_fields(recipe)['reasons'], sep='\n', file=sys.stderr)
     every = health_every or max(1, flat_fields(recipe)['epochs']//(8 if minutes >= 10 else 4))
+    alone = len(choose_videos(manifest, flat_fields(recipe)['split'])) < 2
+    if alone and is_main(): print(f'{manifest.path}: one video alone has a label, so that health.csv has '
+        'nothing to compare and is left out; label one more, or none', file=sys.stderr)
     kept = verdict_seconds(minutes)
-    pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept, health_every=every,
-        **options)
+    pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept,
+        health_every=0 if alone else every, **options)
     left = 60*minutes - (time.monotonic() - began)
     return give_verdict(out, data, machine, seconds=max(kept/3, .7*left)) if is_main() else None

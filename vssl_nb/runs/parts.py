@@ -79,8 +79,10 @@ def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
         batches:Any = BlankBatches(recipe, videos, classes or 101)
-        networks = networks or blank_networks(recipe)
-        method = build_method(recipe, videos, videos, classes or 101, networks).to(device)
+        new:dict[str,Any] = {k: create(recipe.backbone, seed=recipe.seed) for k in recipe.networks}
+        takes = inspect.signature(load_object(recipe.method.method, f'the method {recipe.method.name}'))
+        if 'gaussian' in takes.parameters: new['gaussian'] = GaussianHead(new['encoder'].dim) # else of a run
+        method = build_method(recipe, videos, videos, classes or 101, networks or new).to(device)
     else:
         clips = training_clips(recipe, videos, machine.cache, rows)
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,
@@ -91,14 +93,6 @@ def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need
         learning.sgd_momentum, learning.decay_bias)
     return Parts(recipe, clips, batches, training_views(recipe), method, optimizer, lr_schedule(recipe),
         learning.clip_norm)
-
-def blank_networks(recipe:Recipe)->dict[str,nn.Module]: # argument of the method -> network
-    "Networks of a recipe before any training, with a Gaussian head where its method takes one from a run."
-    networks:dict[str,Any] = {name: create(recipe.backbone, seed=recipe.seed) for name in recipe.networks}
-    method = load_object(recipe.method.method, f'the method {recipe.method.name}')
-    if 'gaussian' in inspect.signature(method).parameters:
-        networks['gaussian'] = GaussianHead(networks['encoder'].dim)
-    return networks
 
 def training_clips(recipe:Recipe, manifest:Manifest,
     cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
@@ -221,6 +215,8 @@ def build_method(recipe:Recipe,
         raise TrainError(f'{settings.method} is not a method yet: {"; ".join(lacks)}')
     return method
 
+GLOBAL_RNG = "forward draws from torch's global generator: a resumed run would end elsewhere"
+
 def check_method(method:Any, # somebody's method
     batch:dict[str,Any]|None=None, # from `Views`: then one step of a copy is tried as well
 )->list[str]: # what of the contract is missing; empty if nothing is
@@ -236,13 +232,8 @@ def check_method(method:Any, # somebody's method
         lacks.append('its encoder does not say the length of its features: set .dim')
     if not any(p.requires_grad for p in method.parameters()):
         lacks.append('nothing in it learns: no parameter requires a gradient')
-    return lacks if lacks or batch is None else check_step(method, batch)
-
-GLOBAL_RNG = "forward draws from torch's global generator: a resumed run would end elsewhere"
-
-def check_step(method:nn.Module, batch:dict[str,Any])->list[str]: # from `Views`; what is missing
-    "Try one step of a copy, without the optimizer; the method stays as it is."
-    before = torch.get_rng_state()
+    if lacks or batch is None: return lacks
+    before = torch.get_rng_state() # a step without the optimizer
     batch = {'step': 0, 'part': 0, 'epoch': 0, 'progress': 0.} | batch
     try:
         trial:Any = copy.deepcopy(method).train()
@@ -251,7 +242,7 @@ def check_step(method:nn.Module, batch:dict[str,Any])->list[str]: # from `Views`
     if not isinstance(result, tuple) or len(result)!=2:
         given = f'{len(result)} things' if isinstance(result, tuple) else f'a {type(result).__name__}'
         return [f'forward gave {given}, not (loss, logs)']
-    (loss, logs), lacks = result, list[str]()
+    loss, logs = result
     if not torch.equal(before, torch.get_rng_state()): lacks.append(GLOBAL_RNG)
     if loss is not None and not (isinstance(loss, Tensor) and loss.ndim==0 and loss.requires_grad):
         lacks.append('the loss is not a scalar with gradient, nor None')
