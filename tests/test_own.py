@@ -19,7 +19,7 @@ from vssl_nb.methods.recipes import RecipeError, find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs import own
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.training.machine import Machine
+from vssl_nb.training.machine import Machine, MachineError
 
 QUIET = Machine(device='cpu', workers=0, progress=False)
 
@@ -177,6 +177,15 @@ def test_a_verdict_that_cannot_be_measured_says_so_and_what_to_do(trained):
     command = shlex.split(verdict.advice[0].split('vssl-nb ')[1])
     assert cli.main([*command, '--device', 'cpu']) == 0
     assert 'Of 5 videos, cut, recoloured' in (place/'run'/'verdict.txt').read_text()
+
+
+def test_the_error_of_a_worker_becomes_a_sentence(trained, monkeypatch):
+    place, _ = trained
+    def fails(*args): raise RuntimeError('Caught VideoError.\nOriginal Traceback\nVideoError: a.mp4: gone')
+    monkeypatch.setattr(own, '_encode_videos', fails)
+    verdict = own.give_verdict(place/'run', place/'all.csv', QUIET)
+    assert verdict.sentences == ('Nothing is measured: VideoError: a.mp4: gone',)
+    with pytest.raises(MachineError): own.give_verdict(place/'run', place/'all.csv', Machine('xpu 9'))
 
 
 def test_own_videos_with_one_label_ends_with_a_verdict(trained, tmp_path, monkeypatch, capsys):

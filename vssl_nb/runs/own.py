@@ -19,7 +19,6 @@ from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
 from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
-from ..names import error_in_words
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
 from ..training.distributed import is_main
@@ -411,8 +410,9 @@ def give_verdict(run, # a run folder with an encoder
         rows,x = _encode_videos(t, device, most, machine, seconds)
         verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
     except (ValueError, RuntimeError, OSError) as e: # the training is not lost
+        reason = [type(e).__name__, *str(e).strip().splitlines()][-1] # of a worker: the last line
         rows,again = [],shlex.join(('vssl-nb', 'verdict', str(folder), '--data', str(t.manifest.path)))
-        verdict = Verdict('not measured', False, False, (f'Nothing is measured: {error_in_words(e)}.',),
+        verdict = Verdict('not measured', False, False, (f'Nothing is measured: {reason}',),
             (f'The encoder is kept. Mend this, and run: {again}',), {})
     write_json(folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
     write_whole(folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
