@@ -805,7 +805,8 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
         ranged = get_type_hints(kind, include_extras=True)
         for n, given in values.items():
             for v in given if isinstance(given, tuple) else (given,):
-                if n in ranged and (wrong := out_of_range(v, interval(ranged[n]))):
+                limits = interval(ranged.get(n))
+                if limits and (wrong := out_of_range(v, limits)):
                     raise Mistake(f'--{dashed(n)} {v}: {wrong}')
         if '' in words: raise Mistake("'' is an empty argument; . is this folder")
         for name, o in options.items():
