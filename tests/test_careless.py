@@ -394,6 +394,23 @@ EARLY = {'search': ['search', 'a.mp4', '--data', 'videos', '--encoder', 'run'],
     'report': ['report', 'run']}
 
 
+def test_a_module_that_is_interrupted_while_it_is_imported_warns_of_nothing(tmp_path):
+    "As matplotlib does of a part of it that cannot be imported; the exception is lost there."
+    program = """
+import os, signal, sys, warnings
+from vssl_nb import cli
+def interrupted(args):
+    try: os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt: warnings.warn('Unable to import Axes3D')
+    raise ImportError('half of it')
+cli.run_command = interrupted
+sys.exit(cli.main())
+"""
+    done = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, text=True, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert (done.returncode, done.stderr) == (130, 'vssl-nb: interrupted\n')
+
+
 @pytest.mark.parametrize('name', EARLY)
 def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
     "While modules are read: one sentence and the exit code, never a traceback, whatever is being imported."

@@ -1,7 +1,7 @@
 "`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
 
 import argparse, ast, contextlib, gc, inspect, io, json, multiprocessing
-import os, re, signal, sys, threading, time
+import os, re, signal, sys, threading, time, warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
@@ -877,7 +877,8 @@ def heed_signals()->Iterator[list[int]]: # the signals that have come
     def end(number, frame):
         if os.getpid()!=here: os._exit(128 + number) # one that was forked just now
         received.append(number)
-        sys.unraisablehook = lambda error: None # from now on: objects that are half made end with errors
+        sys.unraisablehook = lambda error: None # from now on: objects that are half made end with errors,
+        warnings.simplefilter('ignore') # and modules that are half imported with warnings
         again.append(threading.Timer(1, os.kill, (here, number))) # where the exception is lost: in a fork,
         again[-1].start() # or in a module that is imported and catches everything
         raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
