@@ -319,7 +319,7 @@ def test_mistakes_are_one_sentence(place, whole, tmp_path):
     sentence(call(place, *QUICK, '--out', manifest.read(place).rows[0].label), 'did not write')
     sentence(call(place, '--device', 'cuda:77'), 'cuda:77', '--device cpu')
     sentence(call(place, '--method', 'dis', '--device', 'cuda'), 'CPU only')
-    sentence(call(place, *QUICK, '--workers', '0'), 'at least 1')
+    sentence(call(place, *QUICK, '--workers', '0'), 'must be 1 or more')
     assert files(place) == files(whole)
 
 
