@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import typing
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -409,6 +410,13 @@ sys.exit(cli.main())
     done = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, text=True, capture_output=True,
         env=os.environ | {'PYTHONPATH': str(ROOT)})
     assert (done.returncode, done.stderr) == (130, 'vssl-nb: interrupted\n')
+
+
+def test_an_interrupted_command_leaves_the_warnings_of_its_caller_alone(monkeypatch, capsys):
+    "A command that was called from Python: later warnings are shown."
+    monkeypatch.setattr(cli, 'run_command', lambda args: os.kill(os.getpid(), signal.SIGINT))
+    before = [*warnings.filters]
+    assert cli.main([]) == 130 and warnings.filters == before
 
 
 @pytest.mark.parametrize('name', EARLY)

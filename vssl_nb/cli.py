@@ -930,9 +930,9 @@ def main(
     # read when torch is imported: threads that spin while they wait slow down all that runs beside them
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
-    code, received = 0, list[int]()
+    code, received, words = 0, list[int](), sys.argv[1:] if args is None else [*args]
     try:
-        with heed_signals() as received: run_command([*sys.argv[1:]] if args is None else [*args])
+        with warnings.catch_warnings(), heed_signals() as received: run_command(words)
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as e:

@@ -1,6 +1,6 @@
 "Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
 
-import math, shlex, statistics, sys, time
+import math, os, shlex, statistics, sys, time
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -152,7 +152,8 @@ def _fit_network(c:_Choices, facts:VideoFacts, manifest:Manifest, machine:Machin
     clips,began = training_clips(c.recipe, manifest),time.monotonic()
     n = min(12, len(clips)) # videos to decode, cut and scale
     for i in range(n): clips[0, i*len(clips)//n]
-    decoding = min(.8*step, (time.monotonic() - began)/n*c.rows/max(1, machine.workers))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    decoding = min(.8*step, (time.monotonic() - began)/n*c.rows/min(cores, machine.workers or 1))
     def epochs(size): return seconds/(per_epoch*(decoding + (step - decoding)*(size/first)**2))
     sizes = [s for s in CPU_SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
     size = max(sizes) if sizes else 48 if first==64 and epochs(48) > 1.5*epochs(64) else first
