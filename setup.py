@@ -20,7 +20,7 @@ setup(
     author_email=cfg['author_email'],
     license='Apache-2.0',
     packages=find_packages(include=['vssl_nb', 'vssl_nb.*']),
-    package_data={'vssl_nb': ['py.typed'], 'vssl_nb.papers': ['*.csv', '*.html']},
+    package_data={'': ['py.typed', '*.csv', '*.html', '*.md']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
     extras_require={'dev': cfg['dev_requirements'].split()},

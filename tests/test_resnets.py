@@ -171,5 +171,5 @@ def test_published_numbers_know_them():
     "Rows of IIC's release stand behind IIC's network, not behind R3D-18 of torchvision."
     found = published.match('iic-ucf101-residual', backbone='r3d18_iic')
     assert found and {r.backbone for r in found} <= {'R3D', ''}
-    assert {published.PUBLISHED_BACKBONES[n.replace('_', '')] for n in NAMES} == {'R3D-18', 'R(2+1)D', 'R3D',
+    assert {published.WORDS['backbone'][n.replace('_', '')] for n in NAMES} == {'R3D-18', 'R(2+1)D', 'R3D',
         'C3D', 'R3D-50'}

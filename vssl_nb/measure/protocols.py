@@ -10,33 +10,13 @@ from torch import Tensor
 from ..data.clips import JITTER, draw, even_clips, one_of, positive, random_clips, sliding_clips, windows
 from ..data.manifest import Manifest
 from ..names import did_you_mean, error_in_words, resolve
+from ..training.config import read_fields, read_lines
 from ..training.machine import DTYPES
 
-CHOICES:dict[str,dict[str,str]] = { # field of a protocol -> its answers, in words
-    'windows': {'even': 'spread evenly from the first frame to the last',
-        'sliding': 'as many as fit, the next starting half a clip later',
-        'linspace': 'around evenly spaced frames, rounded down', 'middle': 'one per video, from its middle'},
-    'gallery': {'alike': 'as in the query',
-        'random': 'one per video in the gallery, begun anywhere (drawn from the seed and the row)'},
-    'crops': {'centre': 'the centred square', 'three': 'three squares side by side along the longer side',
-        'five': 'squares from the centre and the four corners',
-        'ten': 'squares from the centre and the four corners, each also mirrored'},
-    'centre': {'gallery': 'the mean of the gallery is subtracted from gallery and query; '
-            'nothing is measured on the query set',
-        'own': 'gallery and query each lose their own mean, so the query set is used as a whole',
-        'none': 'no mean is subtracted'},
-    'feature': {'pooled': 'feature',
-        'maps': 'last feature maps, pooled by maxima over 2 x 2 pixels and flattened,'},
-    'short': {'pad': 'a shorter video is filled',
-        'drop': 'a video not longer than half a clip is left out, one shorter than a clip is filled'},
-    'pad': {'first': 'on the left with its first frame', 'loop': 'by starting again'},
-    'pictures': {'all': 'all count', 'flow': 'flow has a picture less', 'less': 'the last frame is left out'},
-    'average': {'features': 'mean over its clips', 'softmax': 'mean of the probabilities of its clips',
-        'logits': 'mean of the scores of its clips, then made probabilities'},
-    'metric': {'cosine': 'cosine',
-        'match': 'match probability of distributions: two consecutive clips make one (if their number is '
-            'odd, all of them), ten points of each'},
-    'dtype': dict.fromkeys(DTYPES, 'under autocast; the mean in float32')}
+CHOICES:dict[str,dict[str,str]] = {} # field of a protocol -> its answers, in words
+for _line in read_lines('measure/choices.csv'):
+    CHOICES.setdefault(_line['field'], {})[_line['answer']] = _line['words']
+CHOICES['dtype'] = dict.fromkeys(DTYPES, 'under autocast; the mean in float32')
 SQUARES = {'centre': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
 
 @dataclass(frozen=True)
@@ -112,23 +92,8 @@ class Protocol:
         compared = [f'  centring  {words["centre"]}', f'  metric    {words["metric"]}']
         return '\n'.join(lines + compared*(p.average=='features'))
 
-PROTOCOLS = {p.name: p for p in (
-    Protocol('clean'),
-    # b10: 1 clips brought to length 1; 2 crop 224 of 240 px (there bicubic) to 128, colours changed with p
-    # .3, once per video; 3 one random gallery clip, sliding windows (b7) in the query; 4 each set loses its
-    # own mean. b7: short videos are dropped (6: 7 + 7 of HMDB51, none of UCF101), flow has n-1 pictures
-    Protocol('coclr_official', windows='sliding', length=32, size=128, crop=224/240, clip_norm=True,
-        centre='own', gallery='random', jitter=.3, short='drop', pictures='flow'),
-    # b11: linspace(8, m-8, 10) of m = n-1 files, crop 112 of 128 px, conv5 -> MaxPool3d(1,2,2), mean over
-    # clips, cosine distance, batches of 8 with drop_last
-    Protocol('iic_official', windows='linspace', length=16, size=112, crop=112/128, centre='none',
-        feature='maps', batch_of=8, pictures='less'),
-    # b10, last paragraph: 10 clips of the largest centred square, pooled features averaged, cosine
-    Protocol('rspnet', clips=10, length=16, size=112, centre='none', pad='loop'),
-    # 4.2: 10 clips uniformly, averaged; 4.1: 16 x 224 x 224. Open: crop, metric, centring; padded as RSPNet
-    Protocol('moquad', clips=10, length=16, size=224, pad='loop', centre='none'),
-    # appendix C.2 and D.1: 10 clips, match probability; 4.2: 16 x 112 x 112. Open: the crop
-    Protocol('provico', clips=10, length=16, size=112, centre='none', metric='match'))}
+PROTOCOLS = {line['name']: Protocol(line['name'], **read_fields(line['fields']))
+    for line in read_lines('measure/protocols.csv')}
 
 def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
     **fields)->Protocol: # what to change: length, stride, size, ...

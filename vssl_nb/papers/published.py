@@ -4,11 +4,13 @@ Every number of the papers' tables, of the released READMEs and of users' report
 line is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out
 where it is the printed name, and so is `kind` where a number is quoted. The claims are in `claims.csv`."""
 
-import csv, json, math, re, statistics
+import json, math, re, statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..training.config import read_lines
 
 @dataclass(frozen=True)
 class Published:
@@ -38,11 +40,6 @@ class Published:
 
 METRICS = ('r1', 'r5', 'r10', 'r20', 'r50', 'top1', 'pmr', 'cmr', 'classes') # columns of published.csv
 
-def read_lines(name:str)->list[dict[str,str]]: # column -> text
-    "The lines of a table of this folder, such as 'published.csv'; those that begin with # are comments."
-    with Path(__file__).with_name(name).open(newline='', encoding='utf-8') as f:
-        return [*csv.DictReader(text for text in f if not text.startswith('#'))]
-
 def _published(line:dict[str,str])->list[Published]: # a number for each metric
     values = {m: line.pop(m) for m in METRICS}
     known:dict[str,Any] = {'work': line['method']} | {k: v for k,v in line.items() if v}
@@ -50,7 +47,7 @@ def _published(line:dict[str,str])->list[Published]: # a number for each metric
     known['ablation'] = line['ablation']=='yes'
     return [Published(metric=m, value=float(v), **known) for m,v in values.items() if v]
 
-ROWS:tuple[Published,...] = tuple(r for line in read_lines('published.csv') for r in _published(line))
+ROWS:tuple[Published,...] = tuple(r for line in read_lines('papers/published.csv') for r in _published(line))
 
 def markdown(rows:Iterable[Published])->str: # in the order to show them -> Markdown, a line per printed row
     "Published numbers as a table; what all its lines share stands above it. `ValueError` for none."
@@ -72,26 +69,17 @@ def markdown(rows:Iterable[Published])->str: # in the order to show them -> Mark
     common = ', '.join(f'{heads[i]} {next(iter(lines))[i]}' for i in shared)
     return f'All: {common}\n\n'*bool(shared) + '\n'.join('| ' + ' | '.join(line) + ' |' for line in table)
 
-# a word in the name of a recipe -> the word of the tables
-PUBLISHED_METHODS = {'infonce': 'InfoNCE', 'ubernce': 'UberNCE', 'coclr': 'CoCLR', 'cpr': 'CPR', 'iic': 'IIC',
-    'simclr': 'SimCLR', 'moquad': 'MoQuad', 'provico': 'ProViCo'}
-PUBLISHED_DATASETS = {'ucf101': 'UCF101', 'hmdb51': 'HMDB51', 'k400': 'Kinetics-400',
-    'kinetics400': 'Kinetics-400', 'ssv2': 'Something-Something V2'}
-PUBLISHED_VIEWS = {'rgb': 'rgb', 'flow': 'flow', 'residual': 'residual', 'twostream': 'rgb+flow'}
-PUBLISHED_BACKBONES = {'s3d': 'S3D', 's3dg': 'S3D-G', 'r3d18': 'R3D-18', 'r3d50': 'R3D-50',
-    'r2plus1d18': 'R(2+1)D', 'r2plus1d': 'R(2+1)D', 'r21d18': 'R(2+1)D', 'r3d': 'R3D', 'c3d': 'C3D',
-    # our names of networks that share one in the tables
-    'r3d18iic': 'R3D', 'r2plus1diic': 'R(2+1)D', 'r3d18slow': 'R3D-18', 'r3d50cvrl': 'R3D-50'}
+WORDS:dict[str,dict[str,str]] = {} # 'work', 'pretrain', 'view', 'backbone': word of a name -> as printed
+for _line in read_lines('papers/words.csv'):
+    WORDS.setdefault(_line['kind'], {})[_line['word']] = _line['printed']
 TASKS = {'retrieval': 'retrieval', 'linear': 'linear', 'probe': 'linear', 'finetune': 'finetune',
     'scratch': 'scratch', 'mining': 'mining'}
 
 def parts(name:str)->dict[str,str]: # of a recipe -> 'work', 'pretrain', 'view', 'backbone'; '': it has none
     "What the name of a recipe tells, in the words of the tables."
     words = re.split('[-_ ]', name.lower())
-    def first(table): return next((table[w] for w in words if w in table), '')
-    return {'work': 'IIC+CPR' if {'iic', 'cpr'} <= set(words) else first(PUBLISHED_METHODS),
-        'pretrain': first(PUBLISHED_DATASETS), 'view': first(PUBLISHED_VIEWS),
-        'backbone': first(PUBLISHED_BACKBONES)}
+    named = {kind: next((known[w] for w in words if w in known), '') for kind,known in WORDS.items()}
+    return named | ({'work': 'IIC+CPR'} if {'iic', 'cpr'} <= set(words) else {})
 
 def match(
     name:str, # of a recipe, such as 'infonce-ucf101-rgb'
@@ -105,8 +93,8 @@ def match(
     if task not in TASKS: raise ValueError(f'task={task!r} is unknown; there are: {", ".join(TASKS)}')
     named = parts(name)
     work, pretrain, view = named['work'], named['pretrain'], view or named['view']
-    backbone = (PUBLISHED_BACKBONES.get(backbone.replace('_', '').replace('-', '').lower(), backbone)
-        or named['backbone'])
+    known = WORDS['backbone']
+    backbone = known.get(re.sub('[-_]', '', backbone).lower(), backbone) or named['backbone']
     if not work or not pretrain: return []
     test = test or ('UCF101' if pretrain=='Kinetics-400' else pretrain)
     rows = [r for r in ROWS if (r.work, r.task, r.metric, r.test)==(work, TASKS[task], metric, test)
@@ -150,7 +138,7 @@ def holds(
         return statistics.mean(d) > error if sign=='<' else statistics.mean(d) >= -error
     return all(link(*x) for x in claim.links)
 
-_CLAIMS = {int(line['number']): line for line in read_lines('claims.csv')}
+_CLAIMS = {int(line['number']): line for line in read_lines('papers/claims.csv')}
 CLAIMS = {n: Claim(n, *(line[k] for k in ('paper', 'where', 'what', 'chain'))) for n,line in _CLAIMS.items()}
 UNTESTED = {n: line['untested'] for n,line in _CLAIMS.items() if line['untested']} # claim -> why
 

@@ -2,7 +2,7 @@
 
 Also the demo: from no data at all to trained encoders, a table and pictures."""
 
-import ast, multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
+import multiprocessing, os, re, shutil, signal, statistics, sys, tempfile, time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -30,10 +30,10 @@ from ..runs.finetuning import TRAININGS, finetune
 from ..runs.own import seconds_per_step
 from ..runs.parts import training_videos, views_of_encoder
 from ..runs.pretraining import pretrain, views_ready
-from ..training.config import override_known
+from ..training.config import override_known, read_fields, read_lines
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
-from .published import ROWS, Published, read_lines
+from .published import ROWS, Published
 from .report import cell, dataset_of, html, table
 
 class Task(NamedTuple):
@@ -169,15 +169,11 @@ BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infon
 
 def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # changes: 'epochs=5 beta=.1'
     "A training, with those that it begins with."
-    def value(word):
-        try: return ast.literal_eval(word)
-        except ValueError: return word
     begin = (encoder, sampler) if encoder else _STARTS.get(recipe, (BESIDE.get(recipe, ''), ''))
-    return Run(recipe, tuple((k, value(v)) for k,_,v in (word.partition('=') for word in changes.split())),
-        *(_run(name) if name else None for name in begin))
+    return Run(recipe, tuple(read_fields(changes).items()), *(_run(name) if name else None for name in begin))
 
 PAPER_TABLES:dict[str,Table] = {} # 'cpr:table1' -> table
-for _line in read_lines('tables.csv'):
+for _line in read_lines('papers/tables.csv'):
     _row = TableRow(_line['name'], _line['method'], _run(*(_line[k] for k in ('recipe', 'changes', 'encoder',
         'sampler'))), _run(_line['toy'], _line['toy_changes']) if _line['toy'] else None, _line['setting'],
         _line['pretrain'] or 'UCF101', _line['backbone'])

@@ -33,6 +33,7 @@ from .evaluation import EvaluatedEncoder, keep_results, open_trained, refuse_lea
 from .evaluation import untrained_encoder
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
+from ..training.config import read_fields, read_lines
 from ..training.distributed import on_main, start, world_size
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, drive, machine_card
 from ..training.loop import run_folder
@@ -99,55 +100,12 @@ class FineTuning(Settings):
         return '\n'.join([f'training {self.name}', *lines,
             f'  selection  {SELECTIONS[self.selection]}{chosen*(self.selection!="last")}', str(self.testing)])
 
-# b10: RandomSizedCrop 224 from area .2, then 128 (here in one step); colours .4 .4 .4 .1 with probability .3
-# (released code); one flip per batch there, one per clip here; ten crops of 224 from 240 in sliding windows:
-# set jitter=.3 in `testing` for the released colour jitter
-_COCLR:dict[str,Any] = dict(length=32, size=128, jitter=.3, last='released', # b7
-    testing=Protocol('ten crops', windows='sliding', crops='ten', average='softmax', pictures='flow'))
-# b11: resized to 128 x 171, random 112 x 112: for 4:3 videos a square of this share
-_SQUARE:dict[str,Any] = dict(area=(112*112/(128*171),)*2, aspect=(1., 1.), flip=0.)
-# MoQuad sec. 4.1: softmax averaged; no video is held out; short ones are repeated, as by CVRL (its model)
-_SLOWFAST:dict[str,Any] = dict(size=224, pad='loop', selection='last', epochs=100, schedule='cosine',
-    batch=32, area=(.3, 1.), aspect=(.5, 2.), # crops: CVRL's code
-    testing=Protocol('three crops', clips=10, crops='three', average='softmax'))
-# ProViCo sec. 4.2, app. C.2: 16 frames of 112 px in steps of 1, two clips, K = 10; no video is held out;
-# open: optimizer, momentum, weight decay, schedule, pixels (as in its pretraining)
-_PROVICO:dict[str,Any] = _SQUARE | dict(selection='last', mixture=2, samples=10, lr=.02, batch=96, epochs=200,
-    optimizer='sgd', weight_decay=1e-4, schedule='cosine')
-_COCLR_ALL:dict[str,Any] = _COCLR | dict(dropout=.9, lr=1e-3, weight_decay=1e-3, batch=64, epochs=500,
-    drops=(400., 450.)) # b10; README: two GPUs with 32 each
-
-def _training(name:str, **fields)->FineTuning: return override(FineTuning(name=name), **fields)
-
-TRAININGS = {t.name: t for t in (
-    # ours: CoCLR's head and rate, 10 windows
-    _training('clean_linear', clip='encoder', learns='head', normalise=True, batchnorm=True,
-        optimizer='sgd', lr=.1),
-    _training('clean_finetune', clip='encoder', dropout=.5), # ours
-    _training('scratch', clip='encoder', dropout=.5, lr_encoder=1e-3), # ours: one rate for everything
-    # b10 (i): L2-norm, BatchNorm1d, FC
-    _training('coclr_linear', **_COCLR, learns='head', normalise=True, batchnorm=True, optimizer='sgd', lr=.1,
-        weight_decay=1e-3, batch=64, epochs=100, drops=(60., 80.)),
-    _training('coclr_finetune', **_COCLR_ALL, lr_encoder=1e-4), # b10
-    _training('coclr_scratch', **_COCLR_ALL, lr_encoder=1e-3), # released code: one rate when all learns
-    # CPR app. A.2: 16 on each of two GPUs; rates of head and encoder as CoCLR; "32 frames sampled uniformly"
-    # may mean one clip per video, CoCLR's windows are taken here
-    _training('cpr_finetune', **_COCLR_ALL | dict(batch=32), lr_encoder=1e-4),
-    # b11: `--modality res`; 800 of UCF101's 9537 videos held out (by source here; HMDB51: share=400/3570)
-    _training('iic_finetune', **_SQUARE, view='residual', residual='rolled', last='released', optimizer='sgd',
-        lr=1e-3, lr_encoder=1e-3, weight_decay=5e-4, sgd_momentum=.9, batch=16, epochs=150, head_init='torch',
-        schedule='plateau', patience=50, floor=.01, by='loss', share=800/9537, testing=Protocol(
-        'mean of logits', windows='linspace', crop=112/128, pictures='less', average='logits')),
-    # MoQuad sec. 4.1; weight decay, dropout and pixels: open
-    _training('moquad_finetune', **_SLOWFAST, length=16, stride=2, optimizer='lars', lr=.08, lr_encoder=.08,
-        weight_decay=1e-4),
-    # MoQuad sec. 4.1: as CVRL (b14), whose rate is 32 for 1024 videos; open: batch
-    _training('moquad_linear', **_SLOWFAST, learns='head', length=32, stride=2, normalise=True,
-        optimizer='sgd', lr=32*32/1024, warmup=5., weight_decay=0.),
-    _training('provico_finetune', **_PROVICO, lr_encoder=.02),
-    # ProViCo sec. 4.2, 4.3: the layer alone learns, probabilities of all sampled embeddings averaged; open:
-    # rate, batch and epochs (as in fine-tuning), and whether the Gaussian head learns (here it does not)
-    _training('provico_linear', **_PROVICO, learns='head'))}
+TRAININGS:dict[str,FineTuning] = {}
+for _line in read_lines('runs/trainings.csv'): # which has the source of each number
+    _fields = read_fields(_line['fields']) | {'name': _line['name']}
+    _name,_,_tested = _line['testing'].partition(': ')
+    if _name: _fields['testing'] = Protocol(_name, **read_fields(_tested))
+    TRAININGS[_line['name']] = override(TRAININGS.get(_line['like'], FineTuning(name='')), **_fields)
 # ours: 80 % of the videos are trained on, the others choose the epoch
 TRAININGS |= {f'{n}_held_out': replace(t, name=f'{n}_held_out', selection='validation')
     for n,t in TRAININGS.items() if t.selection=='last'}

@@ -3,16 +3,29 @@
 A recipe is everything that decides a training, except the files. Only `runs.parts` turns one into objects.
 This module imports neither torch nor any method: `methods.recipes` publishes the settings and recipes.
 """
-import json, math, re, types
+import ast, csv, json, math, re, types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..names import PluginError, did_you_mean, full_name, resolve
 
 class RecipeError(ValueError):
     "A recipe or a field that does not exist, or a value of a wrong type or range."
+
+def read_lines(name:str)->list[dict[str,str]]: # 'papers/published.csv' -> column -> text
+    "The lines of a table of this library; those that begin with # are comments."
+    with (Path(__file__).parents[1]/name).open(newline='', encoding='utf-8') as f:
+        return [*csv.DictReader(text for text in f if not text.startswith('#'))]
+
+def read_fields(text:str)->dict[str,Any]: # 'epochs=5 by=loss' -> name -> value
+    "Fields as a table has them; what is no number, tuple, True, False or None is a word."
+    def value(word):
+        try: return ast.literal_eval(word)
+        except (ValueError, SyntaxError): return word
+    return {k: value(v) for k,_,v in (word.partition('=') for word in text.split())}
 
 # Types of fields: a plain type and the interval of its values. '[0, 1)' is 0 or more, and below 1.
 Count = Annotated[int, '[1, inf)']
