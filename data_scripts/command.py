@@ -3,6 +3,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from archives import unpacked
+
 from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset
 
 
@@ -41,11 +43,11 @@ def arguments(dataset, about):
 
 def work(dataset, a):
     "Prepare, sum up."
-    names = 'drop', 'length', 'stride', 'source_pattern', 'lists'
+    names = 'drop', 'length', 'stride', 'source_pattern'
     options = {name: getattr(a, name) for name in names if hasattr(a, name)}
-    done = prepare_dataset(dataset, a.source, out=a.out, transcode=a.transcode, workers=a.workers,
-        progress=not a.quiet, **options)
-    print(done)
+    videos,lists = unpacked(a.source, getattr(a, 'lists', None), a.out, not a.quiet)
+    print(prepare_dataset(dataset, videos, lists, a.out, transcode=a.transcode, workers=a.workers,
+        progress=not a.quiet, **options))
 
 
 def guarded(f):

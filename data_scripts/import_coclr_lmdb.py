@@ -12,6 +12,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from archives import unpacked_lists
 from command import Parser, guarded
 
 from vssl_nb.data.manifest import PREPARE_STATE, Row, in_threads, one_at_a_time, read, write
@@ -127,7 +128,7 @@ def build(a): # the summary
     rgb,flow = entries(a.rgb),entries(a.flow) if a.flow else {}
     state.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(state/'lock'):
-        lists = read_lists(kind, a.lists, home, progress=progress) if a.lists else Lists({})
+        lists = read_lists(kind, unpacked_lists(a.lists, home, progress)) if a.lists else Lists({})
         inside = lambda folder: PurePosixPath(link_into(folder, home).relative_to(home).as_posix())
         names,keys,rows = zip(*described(kind, rgb, lists))
         if a.lists and not set(keys) & set(lists.entries):

@@ -23,10 +23,14 @@ import warm
 from vssl_nb.data import manifest, prepare
 from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split, probe_videos
 from vssl_nb.data.manifest import read, update_manifest, write
-from vssl_nb.data.prepare import PrepareError, extract_archive, make_copies, prepare_dataset
+from vssl_nb.data.prepare import PrepareError, make_copies, prepare_dataset
 from vssl_nb.data.video import encode, probe
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
+sys.path.append(str(SCRIPTS))
+import archives # noqa: E402
+from archives import unpacked # noqa: E402
+
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir(),
     reason='there are no real clips: name their folder in VSSL_TEST_VIDEOS, or put them into '
@@ -55,6 +59,16 @@ def clip(tmp_path_factory):
 def files(folder):
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob('*') if p.is_file()
         and '.prepare' not in p.parts)
+
+
+def extract_archive(paths, out):
+    archives.extract_archive(paths if isinstance(paths, list) else [paths], out, progress=False)
+
+
+def prepare_packed(dataset, source, lists, out):
+    "As the scripts do it."
+    videos,lists = unpacked([source], [lists], out, progress=False)
+    return prepare_dataset(dataset, videos, lists, out, progress=False)
 
 
 def put(path, data):
@@ -114,7 +128,7 @@ NOISE = np.random.default_rng(0).bytes(30_000) # does not compress
 def test_a_right_archive_comes_out_as_it_went_in(tmp_path, kind):
     members = [('d/a.bin', NOISE), ('d/empty.bin', b''), ('d/#1 (x)[y] ü.bin', b'hello')]
     archive = put(tmp_path/f'a.{kind}', KINDS[kind](members))
-    extract_archive(archive, tmp_path/'out', progress=False)
+    extract_archive(archive, tmp_path/'out')
     assert files(tmp_path/'out') == sorted(name for name,_ in members)
     assert {name: (tmp_path/'out'/name).read_bytes() for name,_ in members} == dict(members)
 
@@ -128,10 +142,10 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_nothing_of_it_is_
     for cut in cuts:
         archive = put(tmp_path/f'a.{kind}', whole[:cut])
         with pytest.raises(PrepareError, match=f'^a.{kind}: ends early or is damaged') as e:
-            extract_archive(archive, tmp_path/'out', progress=False)
+            extract_archive(archive, tmp_path/'out')
         assert '\n' not in str(e.value) and files(tmp_path/'out') == []
     put(tmp_path/f'a.{kind}', whole)
-    extract_archive(tmp_path/f'a.{kind}', tmp_path/'out', progress=False)
+    extract_archive(tmp_path/f'a.{kind}', tmp_path/'out')
     assert {name: (tmp_path/'out'/name).read_bytes() for name,_ in members} == dict(members)
 
 
@@ -139,7 +153,7 @@ def test_a_damaged_header_of_a_tar_is_not_taken_for_its_end(tmp_path):
     broken = bytearray(tarred([(f'd/{i}.bin', NOISE[i:]) for i in range(3)]))
     broken[512*(1+59)+20] ^= 1 # in the name of the second file
     with pytest.raises(PrepareError, match='it has no end'):
-        extract_archive(put(tmp_path/'a.tar', bytes(broken)), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/'a.tar', bytes(broken)), tmp_path/'out')
     assert files(tmp_path/'out') == []
 
 
@@ -150,7 +164,7 @@ def test_no_member_leaves_the_target(tmp_path, kind, name):
     if kind == 'rar' and '\\' in name: return # the same as the first
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('fine.bin', b'fine'), (name, b'evil')]))
     with pytest.raises(PrepareError, match='leads out of the target|lies in .prepare, which'):
-        extract_archive(archive, tmp_path/'deep'/'out', progress=False)
+        extract_archive(archive, tmp_path/'deep'/'out')
     assert (not [p for p in tmp_path.rglob('*') if p.name in ('x', 'vssl-x', 'C:x', '..\\x')]
         and not Path('/tmp/vssl-x').exists())
 
@@ -160,7 +174,7 @@ def test_names_that_occur_twice_are_refused(tmp_path, kind):
     archive = put(tmp_path/f'a.{kind}',
         KINDS[kind]([('d/a', b'1'), ('d/b', b'22'), ('d//a' if kind == 'zip' else 'd/a', b'333')]))
     with pytest.raises(PrepareError, match="holds 'd/a' twice"):
-        extract_archive(archive, tmp_path/'out', progress=False)
+        extract_archive(archive, tmp_path/'out')
 
 
 @pytest.mark.filterwarnings('ignore:Duplicate name')
@@ -169,7 +183,7 @@ def test_names_that_occur_twice_are_refused(tmp_path, kind):
 def test_links_and_devices_are_refused(tmp_path, kind, what):
     archive = put(tmp_path/f'a.{kind}', KINDS[kind]([('a/x', b'1'), ('a/link', what)]))
     with pytest.raises(PrepareError, match="'a/link' is a link or a device"):
-        extract_archive(archive, tmp_path/'out', progress=False)
+        extract_archive(archive, tmp_path/'out')
     assert not (tmp_path/'out/a/link').is_symlink() and not (tmp_path/'out/a/link').exists()
 
 
@@ -182,9 +196,9 @@ def test_wrong_bytes_are_found(tmp_path, kind):
     broken = bytearray(whole)
     broken[at] ^= 1
     with pytest.raises(PrepareError, match='is damaged'):
-        extract_archive(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/f'a.{kind}', bytes(broken)), tmp_path/'out')
     assert files(tmp_path/'out') == []
-    extract_archive(put(tmp_path/f'a.{kind}', whole), tmp_path/'out', progress=False)
+    extract_archive(put(tmp_path/f'a.{kind}', whole), tmp_path/'out')
     assert all((tmp_path/'out'/name).read_bytes() == data for name,data in members)
 
 
@@ -194,7 +208,7 @@ def test_a_link_that_is_there_already_is_not_followed(tmp_path):
     (tmp_path/'out/d').symlink_to(tmp_path/'elsewhere')
     archive = put(tmp_path/'a.zip', zipped([('d/e/x', b'1')]))
     with pytest.raises(PrepareError, match='is a link, which extraction does not follow'):
-        extract_archive(archive, tmp_path/'out', progress=False)
+        extract_archive(archive, tmp_path/'out')
     assert not files(tmp_path/'elsewhere')
 
 
@@ -202,42 +216,44 @@ def test_archives_in_archives(tmp_path):
     members = {c: [(f'{c}/{i}.avi', f'{c}{i}'.encode()) for i in range(3)] for c in ('wave', 'run')}
     archive = put(tmp_path/'all.zip',
         zipped([('run.tar.gz', tarred(members['run'], 'gz')), ('wave.zip', zipped(members['wave']))]))
-    extract_archive(archive, tmp_path/'out', progress=False)
+    extract_archive(archive, tmp_path/'out')
     assert files(tmp_path/'out') == sorted(n for m in members.values() for n,_ in m)
     # another archive of that name
     extract_archive(put(tmp_path/'all.zip', zipped([('sub/more.zip', zipped([('a.txt', b'1')]))])),
-        tmp_path/'out2', progress=False)
+        tmp_path/'out2')
     assert files(tmp_path/'out2') == ['sub/a.txt']
     # Python takes it for the zip that is in it
     cut = put(tmp_path/'cut.zip', zipped([('wave.zip', zipped(members['wave']))])[:-30])
     with pytest.raises(PrepareError, match='table of contents is missing'):
-        extract_archive(cut, tmp_path/'out3', progress=False)
+        extract_archive(cut, tmp_path/'out3')
     broken = put(tmp_path/'b.zip', zipped([('wave.zip', zipped([('../../x', b'1')]))]))
     with pytest.raises(PrepareError, match='^b.zip/wave.zip: its member .* leads out'):
-        extract_archive(broken, tmp_path/'out4', progress=False)
+        extract_archive(broken, tmp_path/'out4')
     broken = put(tmp_path/'c.zip',
         zipped([('wave.zip', zipped(members['wave'])), ('more.zip', zipped(members['wave']))]))
-    with pytest.raises(PrepareError, match='twice'): extract_archive(broken, tmp_path/'out5', progress=False)
+    with pytest.raises(PrepareError, match='twice'): extract_archive(broken, tmp_path/'out5')
 
 
 def test_what_is_extracted_already_is_left_alone_also_after_a_kill(tmp_path):
     made = [put(tmp_path/f'{c}.zip', zipped([(f'{c}/{i}.bin', NOISE[i:]) for i in range(40)])) for c in 'abc']
     code = '''
 import sys, os, signal
-from vssl_nb.data import prepare
-write,n = prepare._write_member,0
+sys.path.append(sys.argv[5])
+import archives
+from pathlib import Path
+write,n = archives._write_member,0
 def counted(*args):
     global n
     n += 1
     if n == 70: os.kill(os.getpid(), signal.SIGKILL)
     write(*args)
-prepare._write_member = counted
-prepare.extract_archive(sys.argv[1:4], sys.argv[4], progress=False)'''
-    done = subprocess.run([sys.executable, '-c', code, *made, tmp_path/'out'])
+archives._write_member = counted
+archives.extract_archive([*map(Path, sys.argv[1:4])], Path(sys.argv[4]), progress=False)'''
+    done = subprocess.run([sys.executable, '-c', code, *made, tmp_path/'out', SCRIPTS])
     assert done.returncode == -signal.SIGKILL and len(files(tmp_path/'out')) == 40 # the first archive
     before = {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in files(tmp_path/'out')}
     for _ in range(2):
-        extract_archive(made, tmp_path/'out', progress=False)
+        extract_archive(made, tmp_path/'out')
         assert len(files(tmp_path/'out')) == 120 and not (tmp_path/'out/.prepare/unpacked').exists()
         assert {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in before} == before
     assert {p.read_bytes() for p in (tmp_path/'out').glob('*/5.bin')} == {NOISE[5:]}
@@ -246,14 +262,14 @@ prepare.extract_archive(sys.argv[1:4], sys.argv[4], progress=False)'''
 @pytest.mark.parametrize('tool', RAR_TOOLS or ['none'])
 @rar
 def test_every_installed_program_reads_rar(tmp_path, monkeypatch, tool):
-    monkeypatch.setattr(prepare, 'RAR', {tool: prepare.RAR[tool]})
+    monkeypatch.setattr(archives, 'RAR', {tool: archives.RAR[tool]})
     archive = put(tmp_path/'a.rar', rarred([('d/a.bin', NOISE), ('d/b.bin', b'1')]))
-    extract_archive(archive, tmp_path/'out', progress=False)
+    extract_archive(archive, tmp_path/'out')
     assert (tmp_path/'out/d/a.bin').read_bytes() == NOISE
     data = archive.read_bytes().replace(NOISE[100:110], b'0123456789')
     if tool == 'bsdtar': return # it compares no checksums
     with pytest.raises(PrepareError, match='damaged'):
-        extract_archive(put(tmp_path/'b.rar', data), tmp_path/'out2', progress=False)
+        extract_archive(put(tmp_path/'b.rar', data), tmp_path/'out2')
 
 
 FAKE = {'unar': ('lsar', '{"lsarContents": [{"XADFileName": "d/a b"}, {"XADFileName": "d"}]}'),
@@ -276,24 +292,24 @@ folder.mkdir(); (folder/'a b').write_bytes(b'1')
 """)
         script.chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path/'bin'))
-    extract_archive(put(tmp_path/'x y.rar', b'Rar!'), tmp_path/'o ut', progress=False)
+    extract_archive(put(tmp_path/'x y.rar', b'Rar!'), tmp_path/'o ut')
     assert files(tmp_path/'o ut') == ['d/a b']
     with pytest.raises(PrepareError, match=f'^b.rar: ends early or is damaged .{tool} cannot list it'):
-        extract_archive(put(tmp_path/'b.rar', b'Rar!locked'), tmp_path/'out2', progress=False)
+        extract_archive(put(tmp_path/'b.rar', b'Rar!locked'), tmp_path/'out2')
 
 
 def test_a_rar_without_a_program_for_it_names_them(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(PrepareError, match=r'a.rar: is a rar, which needs .*unar, unrar, 7z or bsdtar.*apt '
         r'install unar'):
-        extract_archive(put(tmp_path/'a.rar', rarred([('x', b'1')])), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/'a.rar', rarred([('x', b'1')])), tmp_path/'out')
 
 
 def test_what_is_no_archive_is_said(tmp_path):
     with pytest.raises(PrepareError, match="a.zip: is no zip, rar or tar .it starts with b'<html>"):
-        extract_archive(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/'a.zip', '<html>404</html>'), tmp_path/'out')
     with pytest.raises(PrepareError, match='b.rar: is no zip, rar or tar .it is empty'):
-        extract_archive(put(tmp_path/'b.rar', ''), tmp_path/'out', progress=False)
+        extract_archive(put(tmp_path/'b.rar', ''), tmp_path/'out')
 
 
 # datasets
@@ -377,7 +393,7 @@ def test_ucf101_with_handstand_in_its_two_spellings_and_from_archives(tmp_path, 
             'ucfTrainTestlist/classInd.txt', b'1 Archery\r\n2 HandstandPushups\r\n')]
     source = put(tmp_path/'in/UCF101.tar.gz', tarred([(f'UCF-101/{n}.avi', clip()) for n in names], 'gz'))
     zip_ = put(tmp_path/'lists.zip', zipped(lists))
-    done = prepare_dataset('ucf101', source, zip_, tmp_path/'out', progress=False)
+    done = prepare_packed('ucf101', source, zip_, tmp_path/'out')
     assert {(r.video, r.source, r.split1) for r in done.manifest.rows} == {
         ('UCF-101/HandstandPushups/v_HandStandPushups_g01_c01.avi', 'HandstandPushups/g01', 'test'),
         ('UCF-101/HandstandPushups/v_HandStandPushups_g08_c01.avi', 'HandstandPushups/g08', 'train'),
@@ -385,7 +401,7 @@ def test_ucf101_with_handstand_in_its_two_spellings_and_from_archives(tmp_path, 
     assert (done.missing == ['archery/v_archery_g01_c01']
         and (tmp_path/'out/.prepare/missing.txt').read_text() == 'archery/v_archery_g01_c01\n')
     first = (tmp_path/'out/manifest.csv').read_bytes()
-    assert (prepare_dataset('ucf101', source, zip_, tmp_path/'out', progress=False)
+    assert (prepare_packed('ucf101', source, zip_, tmp_path/'out')
         and (tmp_path/'out/manifest.csv').read_bytes() == first)
 
 
@@ -406,7 +422,7 @@ def test_hmdb51_as_archives_of_archives(tmp_path, clip, kind):
     source = put(tmp_path/f'hmdb51_org.{kind}',
         make([(f'{c}.{kind}', make([(f'{c}/{n}.avi', clip()) for n in names])) for c,names in HMDB.items()]))
     lists = put(tmp_path/f'test_train_splits.{kind}', make(hmdb()))
-    done = prepare_dataset('hmdb51', source, lists, tmp_path/'out', progress=False)
+    done = prepare_packed('hmdb51', source, lists, tmp_path/'out')
     rows = {Path(r.video).stem: r for r in done.manifest.rows}
     assert [rows[n].source for n in (*HMDB['wave'], *HMDB['shoot_gun'])] == ['wave/TrumanShow',
         'wave/TrumanShow', 'wave/prelinger_LetsBeGo1953', 'shoot_gun/TrumanShow', 'shoot_gun/#4 [x]_(y)!']
@@ -480,7 +496,7 @@ def test_ssv2_from_an_archive_and_templates(tmp_path, clip):
     put(tmp_path/'l/something-something-v2-test.json', json.dumps([dict(id='3')]))
     labels = put(tmp_path/'l/labels.json',
         json.dumps({'Holding something': '1', 'Holding something next to something': '0'}))
-    done = prepare_dataset('ssv2', archive, tmp_path/'l', tmp_path/'out', progress=False)
+    done = prepare_packed('ssv2', archive, tmp_path/'l', tmp_path/'out')
     assert [(r.video, r.label, r.split1) for r in done.manifest.rows] == [
         (f'20bn-something-something-v2/{i}.webm', label, part) for i,label,part in (
         (1, 'Holding something next to something', 'train'), (2, 'Pushing something so it spins', 'test'),
@@ -488,7 +504,7 @@ def test_ssv2_from_an_archive_and_templates(tmp_path, clip):
     assert done.missing == ['9'] and '3 videos instead of 220,847' in str(done)
     labels.write_text('[{')
     with pytest.raises(PrepareError, match='labels.json: is not JSON'):
-        prepare_dataset('ssv2', archive, tmp_path/'l', tmp_path/'out', progress=False)
+        prepare_packed('ssv2', archive, tmp_path/'l', tmp_path/'out')
 
 
 def test_a_folder_of_ones_own(tmp_path, clip):
@@ -528,7 +544,7 @@ def test_archives_beside_videos_that_are_extracted_already(tmp_path, clip):
         zipped([('trainlist01.txt', b''), ('testlist01.txt', b'Archery/v_Archery_g01_c01.avi\n')]))
     # beside the videos, elsewhere, and where archives may have been extracted
     for out in (None, tmp_path/'out', tmp_path/'in'):
-        done = prepare_dataset('ucf101', tmp_path/'in', tmp_path/'in/lists.zip', out, progress=False)
+        done = prepare_packed('ucf101', tmp_path/'in', tmp_path/'in/lists.zip', out)
         assert [r.split1 for r in done.manifest.rows] == ['test']
 
 
@@ -551,7 +567,6 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
     done = script('hmdb51', tmp_path/'v', '--lists', bad)
     assert (done.returncode, done.stdout, done.stderr) == (2, '', f"{bad}: line 1 is 'a.mp4 7', not a file "
         "name and 0, 1 or 2; take the list from the owners\n")
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     import command
     for sentence,(name,*args) in {
         'there is no such file or folder': ('folder', tmp_path/'nothing'), 'name the folder to extract it to '
