@@ -30,7 +30,7 @@ check: $(READY)
 
 test: check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
-	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --ignore tests/test_house.py --ignore tests/test_layout.py --durations 10 tests
+	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_house.py --ignore tests/test_layout.py --durations 10 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb

@@ -10,6 +10,16 @@ sys.path.insert(0, str(Path(__file__).parent)) # `house` and `warm`, wherever py
 # would wait for ever
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# files of tests that take a minute and more, the longest first: a processor that begins one of them last
+# is waited for
+SLOW = ('benchmarks', 'sudden_death', 'own_path', 'budget', 'readme_path', 'careless', 'search', 'real_videos',
+    'gpu_walk', 'resnets', 'classification', 'processes', 'flow', 'flow_extraction', 'outside', 'reproduce')
+
+
+def pytest_collection_modifyitems(items):
+    first = {f'test_{name}': i for i, name in enumerate(SLOW)}
+    items.sort(key=lambda item: first.get(item.path.stem, len(SLOW)))
+
 
 @pytest.fixture(autouse=True)
 def threads():

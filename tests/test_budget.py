@@ -206,13 +206,16 @@ def first_line(recipe):
         except WrongDevice as e: return str(e)
 
 
-@pytest.mark.parametrize('mistake',
-    [item, condition, cpu_index, pageable, not_pinned, mask, unpinned, listed])
-@pytest.mark.parametrize('where', [
-    (infonce, 'with_queue', 'infonce-laptop-rgb'), (infonce, 'in_batch', 'infonce-toy-residual'),
+PLACES = [(infonce, 'with_queue', 'infonce-laptop-rgb'), (infonce, 'in_batch', 'infonce-toy-residual'),
     (ubernce, 'with_labels', 'ubernce-toy-rgb'), (coclr, 'with_mined', 'coclr-laptop-rgb-cycle1'),
     (simclr, 'nt_xent_pairs', 'simclr-toy-rgb'),
-    (memory, 'l2_normalize', 'infonce-laptop-rgb')])
+    (memory, 'l2_normalize', 'infonce-laptop-rgb')]
+MISTAKES = [item, condition, cpu_index, pageable, not_pinned, mask, unpinned, listed]
+
+
+# each mistake in the first place, and three of them, always others, in each place
+@pytest.mark.parametrize('where, mistake', [(PLACES[0], m) for m in MISTAKES] +
+    [(place, MISTAKES[(3*i + j) % len(MISTAKES)]) for i, place in enumerate(PLACES[1:]) for j in range(3)])
 def test_mistakes_are_found(where, mistake):
     "Each is put into the step of a method, by its place in the code, and nothing else is changed."
     room, function, name = where
