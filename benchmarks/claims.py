@@ -1,110 +1,177 @@
-"""Write what the benchmarks of the toy say into the ledger of claims, `results/claims.json`.
+"""Write what the benchmarks of the toy say into the ledger of claims, `claims.json`, beside their results.
 
-    python benchmarks/claims.py --cascade results/cascade-toy.json --iic results/iic-toy.json \
-        --moquad results/moquad-toy.json --looking results/looking-toy.json \
-        --provico results/provico-toy.json --distances results/distances-toy-*.json
+    python benchmarks/claims.py
 
-The verdicts follow from the numbers (`vssl_nb.papers.published`). The reasons are below, one for each verdict
-that was met; where numbers change a verdict, its sentence says that nobody has looked at it yet."""
+reads `results/` and writes the whole ledger anew: numbers over seeds, the premise of each claim as it was
+measured, how many videos and clips the compared runs saw, and how many seeds it would take to see what the
+paper prints. A benchmark whose file is not there leaves its claims out. The verdicts are not written: they
+follow from the numbers (`vssl_nb.papers.published`). The sentences below are for the verdicts that were met;
+where numbers change a verdict, its sentence says that nobody has looked at it yet.
+
+All files are of seeds that chose no setting (`results/README.md`)."""
 import argparse
+import bisect
 import json
+import math
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
-from vssl_nb.papers.published import CLAIMS, LEDGER, holds, ledger_count, ledger_text, read_ledger
+import numpy as np
+from scipy.special import chdtri, nctdtr, stdtrit
+
+from vssl_nb.papers.published import CLAIMS, LEDGER, Claim, judge, ledger_count, ledger_text, verdict
 from vssl_nb.training.checkpoints import write_whole
 
 STAGES = (1, 3, 5, 7)
-COCLR, CPR = 's=1, r=0.6', 's=3, r=0.6'
-WHY: dict[tuple[int, bool | None], str] = {
-    (1, True): 'InfoNCE tells the videos apart by their looks, which say nothing of their class here; labels '
-        'forbid that.',
-    (2, True): 'Far beyond halfway: differences of frames have no looks to go by, know the motions before '
-        'the frames do, and name the positives.',
-    (3, True): 'By eight points over frames and hardly three over motion; on one seed of three motion alone '
-        'is ahead.',
-    (4, False): 'From InfoNCE frames, which know hardly more than chance, five and seven stages collapse on '
-        'two of three seeds: stages that ask the frames keep what they already take for alike. From frames '
-        'that CoCLR has taught (second cycle) no run collapses, and three stages are level with one.',
-    (5, False): 'A stage that asks the nearly blind frames should cut little: with 0.5 one seed collapses.',
-    (6, True): 'By a little, and on one of three seeds not; both stay below IIC without a miner.',
-    (7, False): 'It rises to three stages and falls with five and seven where they collapse. In the second '
-        'cycle, from frames that CoCLR has taught, it rises from 38 (one stage) to 41, 47 and 47.',
-    (8, True): 'The frames learn while they mine, and the cascade asks them too; one stage asks the frozen '
-        'differences only.',
-    (9, False): 'Of the mined rows about a fifth is right; what the broken clips teach is lost to the rest.',
-    (10, False): 'Level: on the toy nine recordings of ten are found either way.',
-    (11, False): 'The first own negative is worth 20 to 40 points, and the whole quadruple stays far above '
-        'SimCLR. A disturbed positive alone makes the task harder and forbids nothing yet, and N-bar adds '
-        'nothing to N here, less than seeds differ.',
-    (12, False): 'Mixing another video (RAD inter) is the best of the three by far. A frame of the same '
-        'video shows the background that should be forgotten; it is below BE on two seeds of three.',
-    (13, False): 'Far above reverse, level with shuffle. The toy moves in circles and to and fro: played '
-        'backwards, most of its classes are clips of the class, or of its mirror image.',
-    (14, False): 'All within the range of the seeds: of 124 negatives, beta picks one or six.',
-    (15, False): 'The appearance task spends its share of a short training (24 epochs) on telling videos by '
-        'their looks, which is what the quadruple has to unlearn.',
-    (16, True): 'With the appearance task the own negatives stay farther away to the end.',
-    (16, False): 'With the appearance task the own negatives end nearer: the looks they share came first.',
-    (18, False): 'No map lies on what moves more than its area does, trained or random: each cell of the '
-        'tiny network sees most of the clip, and the most that so coarse a map could reach is 15.',
-    (19, False): 'Level: beside Eq. 10 a prior of 1e-5 to 1e-3 decides nothing here.',
-    (20, False): 'Level: in 64 directions one pair of samples tells nearly all (page 24).',
-    (21, False): 'A second clip is worth 14 to 18 points: without it, samples of one clip are the positives. '
-        'A batch of 8 in place of 32 costs on two seeds of three, less than they differ.',
-    (22, False): 'Few pairs come below the mean distance of a video from itself, half of them rightly. With '
-        'a fixed threshold that lets in more, all pairs are mined soon, and everything matches.',
-    (23, False): 'The samples scatter alike for all videos, and so add noise to the comparison of means.',
-    (24, True): 'By more than seeds differ, on two seeds of three.',
-    (25, False): 'It falls. Where Eq. 10 takes the variance of one direction it rises at each level '
-        '(page 37).',
-    (26, False): 'It falls: noise is more motion than any video has, and here more motion meant less doubt. '
-        'Where Eq. 10 takes the variance of one direction it rises at each share of noise (page 37).',
-    (27, True): 'By a little. It mines fewer pairs, and is right more often at eight of nine later looks.',
-    (27, None): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
-    (27, False): 'Level where mining begins; from the next look on Bhattacharyya is right more often.',
+BATCH, VIDEOS = 32, 720 # of the toy recipes; training videos of the toy
+LEAST_SEEDS, MOST_SEEDS = 8, 64
+# Power of a plan, so that four planned links of five are found: links whose pilot shows too small a spread by
+# luck are planned sooner than others, and have less.
+POWER = .9
+WHY: dict[tuple[int, str], str] = {
+    (1, 'supported'): 'InfoNCE tells the videos apart by their looks, which do not tell their class here; '
+        'labels forbid that.',
+    (2, 'supported'): 'Far beyond halfway: differences of frames have no looks to go by, know the motions '
+        'before the frames do, and name the positives.',
+    (3, 'open'): 'Ahead of frames on every seed, ahead of motion on two of three.',
+    (4, 'open'): 'From frames that CoCLR has taught all stages lie at 80 to 88 %, and labels reach 89. From '
+        'frames of InfoNCE, which know hardly more than chance, five and seven stages collapse on two seeds '
+        'of three.',
+    (5, 'open'): 'From frames of InfoNCE one seed of three collapses with 0.5.',
+    (6, 'open'): 'Seeds disagree; both stay below IIC without a miner.',
+    (7, 'open'): 'To five stages it rises on every seed; of five and seven seeds disagree. From frames of '
+        'InfoNCE it falls where five and seven stages collapse.',
+    (8, 'supported'): 'The frames learn while they mine, and the cascade asks them too; one stage asks the '
+        'frozen differences only.',
+    (9, 'open'): 'Of the mined rows about a fifth is right, and IIC with them is lower on every seed.',
+    (10, 'open'): 'Nine recordings of ten are found either way.',
+    (11, 'open'): 'The first own negative is worth 16 to 51 points at equal videos, 2 to 69 at equal clips; '
+        'of the other rungs seeds disagree.',
+    (12, 'open'): 'RAD inter is ahead of RAD intra on every seed, which keeps the hue of the background.',
+    (13, 'open'): 'Ahead of reverse on every seed; of shuffle seeds disagree. The toy moves in circles and '
+        'to and fro: played backwards, most of its classes are clips of the class, or of its mirror image.',
+    (14, 'open'): 'Seeds differ by less than three points: of 124 negatives beta picks one or six.',
+    (15, 'open'): 'The looks mislead in this world, so that a task about looks cannot help; it takes its '
+        'epochs from the others.',
+    (16, 'open'): 'With the appearance task the own negatives end nearer: the looks they share came first.',
+    (18, 'open'): 'No map lies on what moves more than its area does, trained or random: each cell of the '
+        'tiny network sees most of the clip.',
+    (19, 'open'): 'Seeds disagree: beside Eq. 10 so small a prior decides little.',
+    (20, 'open'): 'Seeds disagree. The runs leave the pairs k = k\' out, which the paper counts.',
+    (21, 'open'): 'A second clip is worth 14 to 18 points: without it, samples of one clip are the '
+        'positives. A batch of 8 in place of 32 costs on two seeds of three.',
+    (22, 'open'): 'Few pairs come below the mean distance of a video from itself, so there is hardly any '
+        'mining to compare.',
+    (23, 'open'): 'Lower on every seed: the samples scatter alike for all videos and add noise to the means.',
+    (24, 'open'): 'On two seeds of three the surest fifth is ahead.',
+    (25, 'open'): 'It falls a little. Where Eq. 10 takes the variance of one direction it rises.',
+    (26, 'open'): 'It falls. Where Eq. 10 takes the variance of one direction it rises.',
+    (27, 'open'): 'Ahead by six points on one seed, by less than one or behind on two.',
+    (28, 'supported'): 'Without broken clips the frames stay near chance; with them they tell the motions.',
     }
 
 
-def of_story(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 1 to 3: runs on frames that make the same number of steps from the same weights."
-    rows = [{(r['name'], r['view']): 100*r['r1'] for r in seed['rows']} for seed in found['seeds']]
-    def each(name, view='rgb'): return [r[name, view] for r in rows]
+def seeds_needed(gain: float, spread: float, pilot: int) -> int | None:
+    """Seeds with which a 95 % interval leaves zero out in four cases of five, if the gain is true; at least
+    LEAST_SEEDS, None: more than MOST_SEEDS. The spread is that of the differences of a pilot of so many
+    seeds. Few seeds tell a spread badly, so the power is averaged over the spreads that it may come from."""
+    spreads = spread*np.sqrt((pilot-1)/chdtri(pilot-1, (np.arange(64) + .5)/64)) + 1e-9
+    def power(n):
+        return 1 - nctdtr(n-1, np.minimum(gain*math.sqrt(n)/spreads, 30), stdtrit(n-1, .975)).mean()
+    n = LEAST_SEEDS + bisect.bisect_left(range(LEAST_SEEDS, MOST_SEEDS+1), POWER, key=power)
+    return n if n <= MOST_SEEDS else None
+
+
+def planned(claim: Claim, numbers: dict[str, list[float]]) -> list[int | None]:
+    "Seeds for each link; None: the paper prints no gain, or it takes more than MOST_SEEDS."
+    spreads = [statistics.stdev(y-x for x, y in zip(numbers[a], numbers[b])) for a, b, _ in claim.links]
+    pilot = len(next(iter(numbers.values())))
+    return [gain and seeds_needed(gain, spread, pilot) for (_, _, gain), spread in zip(claim.links, spreads)]
+
+
+def row_of(numbers, premise, videos, clips, equal_clips=None, dose=()) -> dict:
+    """What a benchmark says of a claim. The numbers are lists over the seeds; the premise is one, too, or the
+    number itself, or None: not measured; videos and clips are what the compared runs saw of them."""
+    def mean(x): return None if x is None else round(statistics.mean(x) if isinstance(x, list) else x, 3)
+    def rounded(numbers): return {k: [round(x, 3) for x in v] for k, v in numbers.items()}
+    budget = [f'equal {kind} ({min(x):,})' if min(x) == max(x) else f'{kind} from {min(x):,} to {max(x):,}'
+        for kind, x in (('videos', videos), ('clips', clips))]
+    if not equal_clips and min(clips) != max(clips): budget += ['not run at equal clips']
+    return {'numbers': rounded(numbers), 'premise': mean(premise), 'budget': ', '.join(budget),
+        'equal_clips': equal_clips and rounded(equal_clips),
+        'dose': [[mean(level), rounded(values)] for level, values in dose]}
+
+
+def by_name(found: dict, key: str) -> list[dict]: # of each seed: name -> row
+    return [{r[key]: r for r in seed['rows']} for seed in found['seeds']]
+
+
+def of_story(found: dict) -> dict[int, dict]:
+    "Claims 1 to 3: runs on frames that make the same number of steps from the same weights."
+    rows = [{(r['name'], r['view']): r for r in seed['rows']} for seed in found['seeds']]
+    def each(name, view='rgb'): return [100*r[name, view]['r1'] for r in rows]
     infonce, uber = each('infonce-toy-rgb-longer'), each('ubernce-toy-rgb')
     frames, motion = each('coclr-toy-rgb-cycle1'), each('coclr-toy-residual-cycle1', 'residual')
-    return {1: {'InfoNCE': infonce, 'UberNCE': uber},
-        2: {'InfoNCE': infonce, 'CoCLR': frames,
+    steps = [rows[0][name]['step'] for name in (('coclr-toy-rgb-cycle1', 'rgb'),
+        ('coclr-toy-residual-cycle1', 'residual'))]
+    seen = [BATCH*steps[0]]
+    both = [BATCH*n for n in (*steps, sum(steps))]
+    first = zip(each('infonce-toy-rgb'), each('infonce-toy-residual', 'residual'))
+    return {1: row_of({'InfoNCE': infonce, 'UberNCE': uber}, [100*r['chance', '']['r1'] for r in rows],
+            seen, [2*n for n in seen]),
+        2: row_of({'InfoNCE': infonce, 'CoCLR': frames,
             'halfway to UberNCE': [(a+b)/2 for a, b in zip(infonce, uber)]},
-        3: {'frames': frames, 'motion': motion,
-            'both streams': each('coclr-toy-rgb-cycle1', 'rgb+residual')}}
+            [other-own for own, other in first], seen, [2*n for n in seen]),
+        3: row_of({'frames': frames, 'motion': motion,
+            'both streams': each('coclr-toy-rgb-cycle1', 'rgb+residual')}, None, both, [2*n for n in both])}
 
 
-def of_cascade(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 4, 5, 7, 8 and 10, a list over the seeds for each name."
-    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
+def of_cascade(found: dict) -> dict[int, dict]:
+    """Claims 4, 5, 7, 8 and 10. The second cycle begins with frames that CoCLR has taught: stages are
+    compared there, and the first cycle, from frames of InfoNCE, is the lower level of the dose."""
+    rows = by_name(found, 'run')
     def each(run, get): return [get(r[run]) for r in rows]
+    def r1(row): return 100*row['r1']
+    def name(s, cycle): return f's={s}, r=0.6' + ', cycle 2'*(cycle==2)
+    def stages(get, cycle): return {f's={s}': each(name(s, cycle), get) for s in STAGES}
     def fifth(row, last): # of the epochs in which something was mined
         pmr = [x for x in row['pmr_by_epoch'] if x is not None]
         n = max(len(pmr)//5, 1)
         return 100*statistics.mean(pmr[-n:] if last else pmr[:n])
     def rise(row): return fifth(row, True) - fifth(row, False)
-    return {
-        4: {f's={s}': each(f's={s}, r=0.6', lambda r: 100*r['r1']) for s in STAGES},
-        5: {f'r={r}': each(f's=3, r={r}', lambda row: 100*row['r1']) for r in (.8, .5)},
-        7: {f's={s}': each(f's={s}, r=0.6', lambda r: 100*r['mined']) for s in STAGES},
-        8: {'CPR, first epochs': each(CPR, lambda r: fifth(r, False)),
-            'CPR, last epochs': each(CPR, lambda r: fifth(r, True)),
-            'rise of CoCLR': each(COCLR, rise), 'rise of CPR': each(CPR, rise)},
-        10: {'CoCLR': each(COCLR, lambda r: 100*r['of_five']['cmr']),
-            'CPR': each(CPR, lambda r: 100*r['of_five']['cmr'])}}
+    def over_training(cycle):
+        cpr, coclr = name(3, cycle), name(1, cycle)
+        return {'CPR, first epochs': each(cpr, lambda r: fifth(r, False)),
+            'CPR, last epochs': each(cpr, lambda r: fifth(r, True)),
+            'rise of CoCLR': each(coclr, rise), 'rise of CPR': each(cpr, rise)}
+    def cmr(row): return 100*row['of_five']['cmr']
+    frames, taught = each('infonce, rgb', r1), each(name(1, 1), r1) # the start of either cycle
+    gain, again = ([b-a for a, b in zip(start, each(name(3, cycle), r1))]
+        for cycle, start in ((1, frames), (2, taught)))
+    seen = [BATCH*r['steps'] for r in rows[0].values() if r.get('steps')]
+    budget = dict(videos=seen, clips=[2*n for n in seen])
+    return {4: row_of(stages(r1, 2), taught, **budget, dose=[(frames, stages(r1, 1))]),
+        5: row_of({f'r={r}': each(f's=3, r={r}', r1) for r in (.8, .5)}, frames, **budget),
+        7: row_of(stages(lambda r: 100*r['mined'], 2), taught, **budget,
+            dose=[(frames, stages(lambda r: 100*r['mined'], 1))]),
+        8: row_of(over_training(1), gain, **budget, dose=[(again, over_training(2))]),
+        10: row_of({'CoCLR': each(name(1, 1), cmr), 'CPR': each(name(3, 1), cmr)}, each(name(1, 1), cmr),
+            **budget)}
 
 
-def of_iic(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 6 and 9."
-    rows = [{r['name']: r for r in seed['rows']} for seed in found['seeds']]
+def of_iic(found: dict) -> dict[int, dict]:
+    "Claims 6, 9 and 28. A broken clip is one more that goes through the network."
+    rows = by_name(found, 'name')
     def each(name): return [100*r[name]['r1']['rgb'] for r in rows]
-    return {6: {'fixed k': each('cascade, 5'), 'k grows by cycle': each('cascade, 1 to 5')},
-        9: {'IIC': each('iic'), 'IIC+CPR': each('cascade, 1 to 5')}}
+    def mined(name): return [100*r[name]['mined'] for r in rows]
+    seen = [BATCH*rows[0]['iic']['steps']]
+    return {6: row_of({'fixed k': each('cascade, 5'), 'k grows by cycle': each('cascade, 1 to 5')},
+            mined('cascade, 1 to 5'), seen, [2*n for n in seen]),
+        9: row_of({'IIC': each('iic'), 'IIC+CPR': each('cascade, 1 to 5')}, mined('cascade, 1 to 5'), seen,
+            [2*n for n in seen]),
+        28: row_of({'no broken clips': each('not broken'), 'broken clips': each('iic')}, each('histogram'),
+            seen, [n for x in seen for n in (x, 2*x)])}
 
 
 FULL, MINED, WARM = '+AD-Intra-Neg', 'alpha 1.5', '20 %' # what several parts of the benchmark share
@@ -115,31 +182,46 @@ MOQUAD: dict[int, dict[str, str]] = {
     13: {'shuffle': 'shuffle', 'reverse': 'reverse', 'speed': FULL},
     14: {'no mining': FULL, 'alpha 1.5': MINED, 'alpha 3': 'alpha 3', 'beta 0.05': 'beta 0.05',
         'beta 0.01': MINED},
-    15: {'0 %': MINED, '20 %': WARM, '40 %': '40 %', '60 %': '60 %'}}
+    15: {'0 %': MINED, '20 %': WARM, '40 %': '40 %', '60 %': '60 %'},
+    16: {'without warm-up': MINED, 'with warm-up': WARM}}
 
 
-def of_moquad(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 11 to 16: those whose runs are there for every seed. R@1, not a linear probe."
-    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
-    def there(names): return all(n in r for r in rows for n in names)
-    told = {number: {name: [100*r[run]['r1'] for r in rows] for name, run in names.items()}
-        for number, names in MOQUAD.items() if there(names.values())}
+def of_moquad(found: dict, beside: dict) -> dict[int, dict]:
+    "Claims 11 to 16: those whose runs are there for every seed."
+    rows = by_name(found, 'run')
     def late(row): # a share of the candidates, 0: the nearest; of the last fifth of the epochs
         ranks = row['rank_n']
         return 100*statistics.mean(ranks[-max(len(ranks)//5, 1):])
-    if there((MINED, WARM)):
-        told[16] = {'without warm-up': [late(r[MINED]) for r in rows],
-            'with warm-up': [late(r[WARM]) for r in rows]}
-    return told
+    def each(names, get): return {name: [get(r[run]) for r in rows] for name, run in names.items()}
+    def r1(row): return 100*row['r1']
+    histogram = [100*seed['beside']['histogram'] for seed in found['seeds']]
+    untrained = [100*r['r1'] for seed in beside['seeds'] if seed['method'] == 'moquad'
+        for r in seed['rows'] if r['name'] == 'random']
+    premise = {13: untrained, 14: [100*seed['beside']['chance'] for seed in found['seeds']], 15: histogram,
+        16: histogram}
+    def equal(names): # the lower rungs again, with as many clips as the full quadruple
+        runs = {name: run if f'{run}, equal clips' not in rows[0] else f'{run}, equal clips'
+            for name, run in names.items()}
+        return each(runs, r1) if runs != names and all(run in r for r in rows for run in runs.values()) \
+            else None
+    return {number: row_of(each(names, late if number == 16 else r1), premise.get(number),
+            [BATCH*rows[0][run]['steps'] for run in names.values()],
+            [rows[0][run]['clips_seen'] for run in names.values()], equal(names) if number == 11 else None)
+        for number, names in MOQUAD.items() if all(run in r for r in rows for run in names.values())}
 
 
-def of_looking(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 17 (where both groups have classes on every seed) and 18."
-    told = {18: {k: [100*s['focus'][k]['on_motion'] for s in found['seeds']] for k in ('SimCLR', 'MoQuad')}}
+def of_looking(found: dict, moquad: dict) -> dict[int, dict]:
+    "Claims 17 (where both groups have classes on every seed) and 18."
+    runs = by_name(moquad, 'run')[0]
+    compared = [runs[found['runs'][k]] for k in ('SimCLR', 'MoQuad')]
+    budget = dict(videos=[BATCH*r['steps'] for r in compared], clips=[r['clips_seen'] for r in compared])
+    focus = {k: [100*s['focus'][k]['on_motion'] for s in found['seeds']] for k in ('SimCLR', 'MoQuad')}
+    rows = {18: row_of(focus, [100*s['focus']['MoQuad']['at_most'] for s in found['seeds']], **budget)}
     if all({'motion', 'appearance'} <= set(s['gain']) for s in found['seeds']):
-        told[17] = {f'{k} classes': [100*s['gain'][k] for s in found['seeds']]
-            for k in ('appearance', 'motion')}
-    return told
+        still = [[*s['groups'].values()].count('appearance') for s in found['seeds']]
+        rows[17] = row_of({f'{k} classes': [100*s['gain'][k] for s in found['seeds']]
+            for k in ('appearance', 'motion')}, still, **budget)
+    return rows
 
 
 PROVICO: dict[int, dict[str, str]] = { # as MOQUAD, of benchmarks/provico.py
@@ -147,76 +229,82 @@ PROVICO: dict[int, dict[str, str]] = { # as MOQUAD, of benchmarks/provico.py
     20: {'K=5': 'K=5', 'K=10': 'with mining'},
     21: {'N=1': 'N=1', 'N=2': 'with mining', 'small batch': 'small batch', 'large batch': 'with mining'},
     22: {'without mining': 'without mining', 'with mining': 'with mining'}}
+EPOCHS, DIM, SMALL = 12, 64, 8 # of provico-toy; the small batch
 
 
-def of_provico(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claims 19 to 26: those whose runs are there for every seed."
-    rows = [{r['run']: r for r in seed['rows']} for seed in found['seeds']]
-    told = {number: {name: [100*r[run]['r1'] for r in rows] for name, run in names.items()}
+def of_provico(found: dict) -> dict[int, dict]:
+    "Claims 19 to 26: those whose runs are there for every seed."
+    rows = by_name(found, 'run')
+    def videos(run):
+        batch = SMALL if run == 'small batch' else BATCH
+        return EPOCHS*(VIDEOS//batch)*batch
+    premise = {19: 1e-3*DIM, 20: 90, # K(K-1) of K*K, K = 10
+        21: BATCH*found['seeds'][0]['beside']['chance'], 22: [r['with mining'].get('mined') for r in rows]}
+    told = {number: row_of({name: [100*r[run]['r1'] for r in rows] for name, run in names.items()},
+            premise[number], [videos(run) for run in names.values()],
+            [(2 - (run == 'N=1'))*videos(run) for run in names.values()])
         for number, names in PROVICO.items() if all(run in r for r in rows for run in names.values())}
     base = [r['with mining'] for r in rows]
+    seen = videos('with mining')
+    one = dict(premise=0, videos=[seen], clips=[2*seen]) # no training clip is spoiled
     def masked(r): return statistics.mean(v for share, v in r['masked'].items() if float(share) > 0)
     return told | {
-        23: {'cosine': [100*r['cosine'] for r in base], 'match probability': [100*r['match'] for r in base]},
-        24: {'most uncertain': [100*r['bins'][-1] for r in base],
-            'most certain': [100*r['bins'][0] for r in base]},
-        25: {'one video': [r['mixed']['1'] for r in base],
-            'two videos mixed': [r['mixed']['2'] for r in base]},
-        26: {'whole': [r['masked']['0.0'] for r in base], 'masked': [masked(r) for r in base]}}
+        23: row_of({'cosine': [100*r['cosine'] for r in base],
+            'match probability': [100*r['match'] for r in base]}, **one),
+        24: row_of({'most uncertain': [100*r['bins'][-1] for r in base],
+            'most certain': [100*r['bins'][0] for r in base]}, **one),
+        25: row_of({'one video': [r['mixed']['1'] for r in base],
+            'two videos mixed': [r['mixed']['2'] for r in base]}, **one),
+        26: row_of({'whole': [r['masked']['0.0'] for r in base], 'masked': [masked(r) for r in base]}, **one)}
 
 
-def of_distances(found: dict) -> dict[int, dict[str, list[float]]]:
-    "Numbers of claim 27: at the first look after mining has begun, .15 of the epochs in `distances.py`."
-    def early(told, name):
-        return 100*next(r['precision'] or 0 for r in told['curves']
-            if r['distance'] == name.lower() and r['epoch'] >= .15*told['epochs'])
-    return {27: {name: [early(s, name) for s in found['seeds']] for name in ('Euclidean', 'Bhattacharyya')}}
+def of_distances(*found: dict) -> dict[int, dict]:
+    "Claim 27: at the first look after mining has begun, .15 of the epochs in `distances.py`."
+    def early(seed, name):
+        return next(r for r in seed['curves']
+            if r['distance'] == name.lower() and r['epoch'] >= .15*seed['epochs'])
+    names = ('Euclidean', 'Bhattacharyya')
+    seen = [s['videos']//BATCH*BATCH*s['epochs'] for s in found]
+    return {27: row_of({name: [100*(early(s, name)['precision'] or 0) for s in found] for name in names},
+        [min(early(s, name)['mined'] for name in names) for s in found], seen, [2*n for n in seen])}
 
 
-def keep_claim(number: int, numbers: dict[str, list[float]], seeds: list[int], how: str, why: str,
-        measured: dict, path: Path = LEDGER) -> dict:
-    "Write one row into the ledger, in the place of an older one. ValueError where it does not fit the claim."
-    claim = CLAIMS[number]
-    if any(len(x)!=len(seeds) for x in numbers.values()):
-        raise ValueError(f'claim {number}: {len(seeds)} seeds, another count of numbers; give one for each')
-    row = {'number': number, 'source': f'{claim.paper}, {claim.where}', 'what': claim.what,
-        'chain': claim.chain, 'held': holds(claim, numbers), 'why': why, 'how': how, 'seeds': [*seeds],
-        'numbers': {k: [*v] for k, v in numbers.items()}, 'measured': dict(measured)}
-    rows = (read_ledger(path) if path.exists() else {}) | {number: row}
+SOURCES: tuple[tuple[Callable[..., dict[int, dict]], tuple[str, ...]], ...] = (
+    (of_story, ('story-toy-fresh',)), (of_cascade, ('cascade-toy',)), (of_iic, ('iic-toy',)),
+    (of_moquad, ('moquad-toy', 'beside-toy')), (of_looking, ('looking-toy', 'moquad-toy')),
+    (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in (21, 22, 23))))
+
+
+def write_ledger(folder: Path) -> dict[int, dict]:
+    "Write `claims.json` of the results in a folder. ValueError where numbers do not fit their claim."
+    rows = {}
+    for numbers_of, names in SOURCES:
+        files = [folder/f'{name}.json' for name in names]
+        if not all(f.is_file() for f in files): continue
+        found = [json.loads(f.read_text()) for f in files]
+        seeds = [s['seed'] for s in found if 'seed' in s] or [s['seed'] for s in found[0]['seeds']]
+        for number, row in numbers_of(*found).items():
+            claim = CLAIMS[number]
+            judge(claim, row['numbers'])
+            outcome = verdict(claim, row)[0]
+            rows[number] = {'number': number, 'source': f'{claim.paper}, {claim.where}',
+                'metric': claim.metric, 'measure': claim.measure, 'chain': claim.chain, **row,
+                'planned': planned(claim, row['numbers']), 'seeds': seeds, 'fresh': True,
+                'why': WHY.get((number, outcome), 'Nobody has looked at this verdict yet.'),
+                'how': f"{found[0]['what']} on the toy videos", 'runs': [f.name for f in files],
+                'measured': {'machine': found[0]['machine'], 'date': found[0]['date']}}
     text = json.dumps([rows[n] for n in sorted(rows)], indent=1, ensure_ascii=False) + '\n'
-    write_whole(path, lambda f: f.write(text.encode()))
-    return row
+    write_whole(folder/'claims.json', lambda f: f.write(text.encode()))
+    return rows
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--story', type=Path, help='what benchmarks/story.py wrote')
-    p.add_argument('--cascade', type=Path, help='what benchmarks/cascade.py wrote')
-    p.add_argument('--iic', type=Path, help='what benchmarks/iic.py wrote')
-    p.add_argument('--moquad', type=Path, help='what benchmarks/moquad.py wrote')
-    p.add_argument('--looking', type=Path, help='what benchmarks/looking.py wrote')
-    p.add_argument('--provico', type=Path, help='what benchmarks/provico.py wrote')
-    p.add_argument('--distances', type=Path, nargs='+',
-        help='what benchmarks/distances.py wrote, seed by seed')
-    p.add_argument('--out', type=Path, default=LEDGER)
+    p.add_argument('--results', type=Path, default=LEDGER.parent, help='folder of the results')
     a = p.parse_args()
-    kept = []
-    for file, numbers_of in ((a.story, of_story), (a.cascade, of_cascade), (a.iic, of_iic),
-            (a.moquad, of_moquad), (a.looking, of_looking), (a.provico, of_provico),
-            (a.distances, of_distances)):
-        if not file: continue
-        files = file if isinstance(file, list) else [file]
-        found, *more = (json.loads(f.read_text()) for f in files)
-        if file is a.distances: found = found | {'seeds': [found, *more]}
-        for number, numbers in numbers_of(found).items():
-            verdict = holds(CLAIMS[number], numbers)
-            why = WHY.get((number, verdict), 'Nobody has looked at this verdict yet.')
-            keep_claim(number, {k: [round(x, 3) for x in v] for k, v in numbers.items()},
-                [s['seed'] for s in found['seeds']],
-                f"{found['what']} on the toy videos, {', '.join(f'results/{f.name}' for f in files)}", why,
-                {'machine': found['machine'], 'date': found['date']}, a.out)
-            kept.append(number)
-    print(ledger_text(a.out, sorted(kept)), ledger_count(a.out), sep='\n\n')
+    rows = write_ledger(a.results)
+    out = a.results/'claims.json'
+    print(ledger_text(out, sorted(rows)), ledger_count(out), sep='\n\n')
 
 
 if __name__ == '__main__': main()

@@ -8,9 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from scipy import stats
 
 import warm
 from vssl_nb.data import toy
@@ -18,7 +20,7 @@ from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.recipes import find
-from vssl_nb.papers.published import read_ledger
+from vssl_nb.papers.published import CLAIMS, read_ledger, verdict
 from vssl_nb.papers.reproduce import at_once
 
 ROOT = Path(__file__).parent.parent
@@ -350,55 +352,87 @@ def test_moquad(tmp_path):
         assert abs(gain - statistics.mean(mine)) < 1e-9
 
 
-def test_claims_of_the_story(tmp_path):
-    def row(name, r1, view='rgb'): return {'name': name, 'view': view, 'r1': r1}
+def ledger_of(folder, monkeypatch, **files):
+    "What benchmarks/claims.py writes of made-up results: number of a claim -> (outcome, row)."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    for name, told in files.items():
+        (folder/f"{name.replace('_', '-')}.json").write_text(json.dumps({'what': 'made up', 'machine': {},
+            'date': '-'} | told))
+    importlib.import_module('claims').write_ledger(folder)
+    return {n: (verdict(CLAIMS[n], r)[0], r) for n, r in read_ledger(folder/'claims.json').items()}
+
+
+def outcomes(ledger): return {n: outcome for n, (outcome, _) in ledger.items()}
+
+
+def test_claims_of_the_story(tmp_path, monkeypatch):
+    def row(name, r1, view='rgb'): return {'name': name, 'view': view, 'r1': r1, 'step': 10}
     def seed(n): return {'seed': n, 'rows': [row('infonce-toy-rgb-longer', .2), row('ubernce-toy-rgb', .8),
         row('coclr-toy-rgb-cycle1', .5 + .01*n), row('coclr-toy-residual-cycle1', .7, 'residual'),
-        row('coclr-toy-rgb-cycle1', .6, 'rgb+residual')]}
-    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
-    (tmp_path/'story.json').write_text(json.dumps(told))
-    done = script('claims.py', '--story', 'story.json', '--out', 'claims.json', cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
-    assert {n: r['held'] for n, r in rows.items()} == {1: True, 2: True, 3: False}
-    assert rows[2]['numbers'] == {'InfoNCE': [20.]*3, 'CoCLR': [51., 52., 53.], 'halfway to UberNCE': [50.]*3}
-    assert rows[3]['numbers']['both streams'] == [60.]*3
+        row('coclr-toy-rgb-cycle1', .6, 'rgb+residual'), row('chance', .125, ''), row('infonce-toy-rgb', .3),
+        row('infonce-toy-residual', .6, 'residual')]}
+    ledger = ledger_of(tmp_path, monkeypatch, story_toy_fresh={'seeds': [seed(n) for n in (1, 2, 3)]})
+    assert outcomes(ledger) == {1: 'supported', 2: 'open', 3: 'open'} # 1 to 3 points: not with three seeds
+    row = ledger[2][1]
+    assert row['numbers'] == {'InfoNCE': [20.]*3, 'CoCLR': [51., 52., 53.], 'halfway to UberNCE': [50.]*3}
+    assert (row['premise'], row['seeds'], row['runs']) == (30., [1, 2, 3], ['story-toy-fresh.json'])
+    assert row['budget'] == 'equal videos (320), equal clips (640)'
+    row = ledger[3][1]
+    assert row['numbers']['both streams'] == [60.]*3 and row['premise'] is None
+    assert row['budget'] == 'videos from 320 to 640, clips from 640 to 1,280, not run at equal clips'
 
 
-def test_claims_of_moquad(tmp_path):
+def test_claims_of_moquad(tmp_path, monkeypatch):
     names = ['SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg', 'reverse', 'shuffle', 'alpha 1.5', '20 %']
-    def row(name, i, n): return {'run': name, 'r1': .1*i + .01*n, 'rank_n': [None, .2, .3 + .02*i]}
-    def seed(n): return {'seed': n, 'rows': [row(name, i, n) for i, name in enumerate(names)]}
-    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
-    (tmp_path/'moquad.json').write_text(json.dumps(told))
-    for n, s in enumerate(told['seeds']):
-        s['focus'] = {'SimCLR': {'on_motion': .1}, 'MoQuad': {'on_motion': .2 + .01*n}}
-        s['gain'] = {'motion': .3 + .01*n, 'appearance': .1}
-    (tmp_path/'looking.json').write_text(json.dumps(told))
-    done = script('claims.py', '--moquad', 'moquad.json', '--looking', 'looking.json', '--out', 'claims.json',
-        cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
-    assert list(rows) == [11, 13, 16, 17, 18] # of the others runs are missing
-    held = {n: r['held'] for n, r in rows.items()}
-    assert held == {11: True, 13: False, 16: True, 17: True, 18: True}
-    assert rows[16]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3} # of the last epoch
-    assert rows[13]['numbers']['speed'] == [31., 32., 33.] and rows[13]['seeds'] == [1, 2, 3]
+    names += [f'{name}, equal clips' for name in names[:3]]
+    def row(name, i, n): return {'run': name, 'r1': .05*i + .01*n, 'rank_n': [None, .2, .3 + .02*i],
+        'steps': 5, 'clips_seen': 640 if 'equal' in name or i > 2 else 320}
+    def seed(n): return {'seed': n, 'rows': [row(name, i, n) for i, name in enumerate(names)],
+        'beside': {'chance': .125, 'histogram': .4}}
+    moquad = {'seeds': [seed(n) for n in (1, 2, 3)]}
+    beside = {'seeds': [{'method': m, 'rows': [{'name': 'random', 'r1': r1}]} for m, r1 in
+        (('moquad', .2), ('provico', .9))]}
+    looking = {'runs': {'SimCLR': 'SimCLR', 'MoQuad': '20 %'}, 'seeds': [{'seed': n, 'focus':
+        {'SimCLR': {'on_motion': .1}, 'MoQuad': {'on_motion': .2 + .01*n, 'at_most': .6}},
+        'gain': {'motion': .3 + .01*n, 'appearance': .1}, 'groups': {'a': 'motion', 'b': 'appearance'}}
+        for n in (1, 2, 3)]}
+    ledger = ledger_of(tmp_path, monkeypatch, moquad_toy=moquad, beside_toy=beside, looking_toy=looking)
+    assert outcomes(ledger) == {11: 'open', 13: 'contradicted', 16: 'supported', 17: 'supported',
+        18: 'supported'} # of the others runs are missing; 11: the premise was not measured
+    row = ledger[11][1]
+    assert (row['numbers']['SimCLR'], row['equal_clips']['SimCLR']) == ([1., 2., 3.], [41., 42., 43.])
+    assert row['equal_clips']['+AD-Intra-Neg'] == row['numbers']['+AD-Intra-Neg'] == [16., 17., 18.]
+    assert row['budget'] == 'equal videos (160), clips from 320 to 640' and row['planned'] == [8]*3
+    assert ledger[16][1]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3} # the last epoch
+    assert ledger[13][1]['numbers']['speed'] == [16., 17., 18.] and ledger[13][1]['premise'] == 20.
 
 
-def test_a_row_of_the_ledger_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_the_ledger_follows_from_its_results(tmp_path, monkeypatch):
+    "No number of it is typed: written again from the files beside it, it is the same."
+    found = ROOT/'results'
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
-    keep, path = importlib.import_module('claims').keep_claim, tmp_path/'claims.json'
-    made = dict(seeds=[1, 2, 3], how='made up', why='By hand.', measured={'machine': 'none'}, path=path)
-    keep(9, {'IIC': [1., 2., 3.], 'IIC+CPR': [0., 1., 2.]}, **made)
-    keep(5, {'r=0.8': [1., 2., 3.], 'r=0.5': [1., 2., 3.]}, **made)
-    keep(9, {'IIC': [1., 2., 3.], 'IIC+CPR': [2., 3., 4.5]}, **made)
-    assert {n: r['held'] for n, r in read_ledger(path).items()} == {5: True, 9: True}
-    before = path.read_bytes()
-    for numbers, says in (({'IIC': [1., 2., 3.]}, "no number for 'IIC\\+CPR'"),
-            ({'IIC': [1.], 'IIC+CPR': [2.]}, 'another count')):
-        with pytest.raises(ValueError, match=says): keep(9, numbers, **made)
-    assert path.read_bytes() == before
+    claims = importlib.import_module('claims')
+    for name in {f'{name}.json' for _, names in claims.SOURCES for name in names}:
+        (tmp_path/name).write_bytes((found/name).read_bytes())
+    claims.write_ledger(tmp_path)
+    assert (tmp_path/'claims.json').read_bytes() == (found/'claims.json').read_bytes()
+    ledger = read_ledger(found/'claims.json')
+    assert not [n for n, row in ledger.items() if 'Nobody has looked' in row['why']]
+    assert ledger.keys() == CLAIMS.keys() - {17}
+
+
+def test_seeds_are_planned_from_the_spread_of_a_pilot(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    claims = importlib.import_module('claims')
+    needed = claims.seeds_needed
+    # an endless pilot knows the spread: the power of a t test, computed by simulation
+    n, random = needed(2., 3., 10_001), np.random.default_rng(0)
+    def power(seeds):
+        d = random.normal(2., 3., (20_000, seeds))
+        return (abs(d.mean(1)) > stats.t.ppf(.975, seeds-1)*d.std(1, ddof=1)/seeds**.5).mean()
+    assert power(n-2) < claims.POWER - .005 < power(n)
+    assert n < needed(2., 3., 8) < needed(2., 3., 5) # a pilot of few seeds knows it badly
+    assert (needed(9., .1, 3), needed(9., 0., 3), needed(.1, 9., 8)) == (8, 8, None)
 
 
 def test_quadruples(tmp_path):
@@ -496,24 +530,22 @@ def test_balanced_batches():
     assert batches == distances.balanced(label, 3, 9) != distances.balanced(label, 3, 9, seed=1)
 
 
-def test_claims_of_provico(tmp_path):
+def test_claims_of_provico(tmp_path, monkeypatch):
     def row(name, r1): return {'run': name, 'r1': r1, 'cosine': .6, 'match': .7, 'bins': [.5, .4, .3],
-        'mixed': {'1': -5., '2': -4.}, 'masked': {'0.0': -5., '0.2': -6., '0.8': -5.}}
-    def seed(n): return {'seed': n, 'rows': [row('with mining', .5 + .01*n), row('without mining', .4)]}
-    told = {'what': 'made up', 'machine': {}, 'date': '-', 'seeds': [seed(n) for n in (1, 2, 3)]}
-    (tmp_path/'provico.json').write_text(json.dumps(told))
-    for n in (1, 2, 3):
-        curves = [{'epoch': e, 'distance': d, 'precision': x} for e, *xs in ((0, 1., 0.), (3, .1, .2),
-            (6, .9, .1)) for d, x in zip(('euclidean', 'bhattacharyya'), xs)]
-        (tmp_path/f'{n}.json').write_text(json.dumps(told | {'seed': n, 'epochs': 12, 'curves': curves}))
-    done = script('claims.py', '--provico', 'provico.json', '--distances', '1.json', '2.json', '3.json',
-        '--out', 'claims.json', cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = {r['number']: r for r in json.loads((tmp_path/'claims.json').read_text())}
-    assert {n: r['held'] for n, r in rows.items()} == {22: True, 23: True, 24: True, 25: True, 26: False,
-        27: True}
-    assert rows[26]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
-    assert rows[27]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began
+        'mixed': {'1': -5., '2': -4.}, 'masked': {'0.0': -5., '0.2': -6., '0.8': -5.}, 'mined': 2.}
+    def seed(n): return {'seed': n, 'rows': [row('with mining', .5 + .01*n), row('without mining', .4)],
+        'beside': {'chance': .125}}
+    curves = [{'epoch': e, 'distance': d, 'precision': x, 'mined': m} for e, *xs in ((0, 1., 0.), (3, .1, .2),
+        (6, .9, .1)) for d, x, m in zip(('euclidean', 'bhattacharyya'), xs, (5., 4.))]
+    distances = {f'distances_toy_{n}': {'seed': n, 'epochs': 12, 'videos': 720, 'curves': curves}
+        for n in (21, 22, 23)}
+    ledger = ledger_of(tmp_path, monkeypatch, provico_toy={'seeds': [seed(n) for n in (1, 2, 3)]}, **distances)
+    # no training clip is spoiled, so 23 to 26 are open whatever their intervals
+    assert outcomes(ledger) == {22: 'supported', 23: 'open', 24: 'open', 25: 'open', 26: 'open',
+        27: 'supported'}
+    assert ledger[26][1]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
+    assert ledger[27][1]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began
+    assert (ledger[27][1]['premise'], ledger[27][1]['seeds'], ledger[22][1]['premise']) == (4., [21, 22, 23], 2.)
 
 
 EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=16, queue=48, test_clips=1, negatives=16)

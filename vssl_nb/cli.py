@@ -623,7 +623,7 @@ class UncertaintyCommand(ReadingOptions):
         if self.out: print(gaussian.write_ranking(self.out, ranked, lost))
 
 class Claims(Command):
-    "Print which claims of the papers were tested with this library, and which hold."
+    "Print which claims of the papers are supported here, contradicted or open, and why."
     paper:str|None=None # only those of one text, such as CPR
     ledger:Path|None=None # .json file; none: results/claims.json of the clone
     form:Literal['text','markdown']='text' # of what is printed

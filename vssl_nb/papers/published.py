@@ -1,12 +1,14 @@
-"""The papers' numbers with their sources, what the texts claim, and which claims hold here.
+"""The papers' numbers with their sources, what the texts claim, and which claims are supported here.
 
 Every number of the papers' tables, of the released READMEs and of users' reports is in `published.csv`: a
 line is a printed row on one task and dataset; `work` (the method under one name over all papers) is left out
 where it is the printed name, and so is `kind` where a number is quoted. The claims are in `claims.csv`."""
 
 import json, math, re, statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -106,91 +108,163 @@ def match(
 
 @dataclass(frozen=True)
 class Claim:
-    "What a text claims, as inequalities between named numbers."
+    "What a text claims, as links a < b between named numbers, and what that rests on."
     number:int # in the ledger
-    paper:str # 'CPR', ...
-    where:str # table, figure or section
-    what:str # the measure here, and the paper's where it differs: 'R@1', 'PMR in the last epoch'
-    chain:str # 'a < b <= c', several separated by '; '
+    chain:str # 'a < b < c', several separated by '; '
+    paper:str='' # 'CPR', ...
+    where:str='' # table, figure or section
+    metric:str='' # of the paper
+    measure:str='' # ours: another word where it is another number
+    printed:str='' # the paper's numbers in the place of the names; '–' for a chain: it prints none
+    premise:str='' # a number without which the claim cannot be true here
+    least:float=-math.inf # of the premise
+    most:float=math.inf # likewise
+    world:str='' # data that meet the premise
+    dose:str='' # what turns the premise up, or why nothing did
 
     @property
-    def links(self)->list[tuple[str,str,str]]: # (a, '<' or '<=', b)
-        "The inequalities of neighbours."
-        chains = [re.split(' (<=?) ', part) for part in self.chain.split('; ')]
-        return [(w[i], w[i+1], w[i+2]) for w in chains for i in range(0, len(w)-2, 2)]
+    def links(self)->list[tuple[str,str,float|None]]: # (a, b, what the paper prints for b - a)
+        "Neighbours in a chain."
+        links:list[tuple[str,str,float|None]] = []
+        for chain,printed in zip_longest(self.chain.split('; '), self.printed.split('; '), fillvalue=''):
+            names, values = chain.split(' < '), [float(x) for x in printed.split(' < ') if x not in ('', '–')]
+            gains = [round(b-a, 2) for a,b in zip(values, values[1:])] or [None]*(len(names)-1)
+            links += zip(names[:-1], names[1:], gains, strict=True)
+        return links
 
-def holds(
+def _claim(line:dict[str,Any])->Claim: # of claims.csv
+    bounds = {'least': float(line['least'] or '-inf'), 'most': float(line['most'] or 'inf')}
+    return Claim(**line | bounds | {'number': int(line['number'])})
+
+CLAIMS = {c.number: c for c in map(_claim, read_lines('papers/claims.csv'))}
+
+@dataclass(frozen=True)
+class Link:
+    "a < b over seeds: the mean of b - a with its 95 % interval (Student's t, differences paired by seed)."
+    a:str
+    b:str
+    mean:float
+    low:float
+    high:float
+    outcome:str # 'supported' above zero, 'contradicted' below, else 'open'
+
+    def __str__(self):
+        return f'{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), {self.outcome}'
+
+def judge(
     claim:Claim,
     numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed, all in one order
-)->bool|None: # None: fewer than three seeds
-    "Whether the mean paired difference of each link is above its standard error. `ValueError`."
-    for name in (n for a,_,b in claim.links for n in (a, b)):
-        if name not in numbers:
-            raise ValueError(f'claim {claim.number}: {claim.chain}, and there is no number for {name!r}')
-    n = len(next(iter(numbers.values())))
+    premise:bool=True, # whether the data meet it; if not, no interval decides
+)->list[Link]:
+    "The links of a claim with their intervals. `ValueError` for fewer than three seeds."
+    from scipy.special import stdtrit
+    names, n = {x for link in claim.links for x in link[:2]}, len(next(iter(numbers.values()), ()))
+    if lost := names - numbers.keys():
+        raise ValueError(f'claim {claim.number}: {claim.chain}, and there is no number for {min(lost)!r}')
     if any(len(x)!=n for x in numbers.values()):
         raise ValueError(f'claim {claim.number}: some numbers come from more seeds than others; '
             'give each a number for each seed')
-    if n < 3: return None
-    def link(a, sign, b):
+    if n < 3:
+        raise ValueError(f'claim {claim.number}: an interval takes three seeds or more, and there are {n}; '
+            'run more seeds')
+    if not all(math.isfinite(x) for values in numbers.values() for x in values):
+        raise ValueError(f'claim {claim.number}: one of the numbers is not finite; run that seed again')
+    links = []
+    for a,b,_ in claim.links:
         d = [y-x for x,y in zip(numbers[a], numbers[b])]
-        error = statistics.stdev(d)/math.sqrt(n)
-        return statistics.mean(d) > error if sign=='<' else statistics.mean(d) >= -error
-    return all(link(*x) for x in claim.links)
-
-_CLAIMS = {int(line['number']): line for line in read_lines('papers/claims.csv')}
-CLAIMS = {n: Claim(n, *(line[k] for k in ('paper', 'where', 'what', 'chain'))) for n,line in _CLAIMS.items()}
-UNTESTED = {n: line['untested'] for n,line in _CLAIMS.items() if line['untested']} # claim -> why
+        mean, half = statistics.mean(d), float(stdtrit(n-1, .975))*statistics.stdev(d)/math.sqrt(n)
+        outcome = 'open' if not premise or abs(mean) <= half else 'supported' if mean > 0 else 'contradicted'
+        links.append(Link(a, b, mean, mean-half, mean+half, outcome))
+    return links
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
+FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'premise', 'budget', 'equal_clips',
+    'dose', 'why', 'runs') # of a row, as benchmarks/claims.py writes it
 
 def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a claim -> its row
-    "The tested claims. `ValueError` where there is no ledger, or a verdict does not follow from its numbers."
+    "What was measured. `ValueError` for a row without its runs, or from fewer than three seeds."
     try: rows = json.loads(Path(path).read_text(encoding='utf-8'))
     except FileNotFoundError:
         raise ValueError(f'{path}: there is no ledger; it lies in results/ of a clone') from None
     except ValueError as e:
         raise ValueError(f'{path}: not readable as JSON ({e}); take the one of the clone') from e
-    for row in rows:
-        claim = CLAIMS[row['number']]
-        if (row['chain'], row['held']) != (claim.chain, holds(claim, row['numbers'])):
-            raise ValueError(f"{path}: claim {claim.number} says {row['held']}, and its numbers do not; "
-                'run the script again that wrote it')
+    for i,row in enumerate(rows if isinstance(rows, list) else [rows], 1):
+        lost = [k for k in FIELDS if not isinstance(row, dict) or k not in row]
+        if lost or (claim := CLAIMS.get(row['number'])) is None or claim.chain!=row['chain']:
+            wrong = f'has no {lost[0]}' if lost else 'is no claim of this version'
+            raise ValueError(f'{path}: row {i} {wrong}; write the ledger again with benchmarks/claims.py')
+        for run in row['runs'] or ('none is named',):
+            if not Path(path).with_name(run).is_file():
+                raise ValueError(f'{path}: claim {claim.number} stands without its runs ({run}); '
+                    'put them beside the ledger and write it again with benchmarks/claims.py')
+        try: judge(claim, row['numbers'])
+        except (AttributeError, TypeError, ValueError) as e: raise ValueError(f"{path}: {e}") from None
     return {row['number']: row for row in rows}
+
+def meets(claim:Claim, row:Mapping[str,Any])->bool: # False where it was not measured, too
+    "Whether the data of a row meet the premise of its claim."
+    return row['premise'] is not None and claim.least <= row['premise'] <= claim.most
+
+def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome, why it is open)
+    "Supported where all links are, contradicted where one is; open, too, where the data lack the premise."
+    if row is None: return 'open', f'not run; it takes {claim.world}'
+    if not meets(claim, row):
+        why = 'the premise was not measured' if row['premise'] is None else 'the world lacks the premise'
+        return 'open', f'{why}; it takes {claim.world}'
+    outcomes = {link.outcome for link in judge(claim, row['numbers'])}
+    if 'contradicted' in outcomes: return 'contradicted', ''
+    return ('open', 'an interval includes zero') if 'open' in outcomes else ('supported', '')
+
+def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
+    links = judge(claim, row['numbers'], meets(claim, row))
+    plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
+        'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
+    clips = judge(claim, row['equal_clips'], meets(claim, row)) if row['equal_clips'] else []
+    doses = [f'at {level:.3g}: ' + ', '.join(f'{x.mean:+.3g}' for x in judge(claim, values))
+        for level,values in row['dose']]
+    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
+        'seeds': f"{len(row['seeds'])}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
+        'budget': '\n'.join([row['budget'], *(f'at equal clips {link}' for link in clips)]),
+        'dose': '\n'.join([claim.dose, *doses]), 'why': row['why']}
 
 def ledger_rows(
     path:str|Path=LEDGER,
     numbers:Iterable[int]=tuple(CLAIMS), # of the claims to show
-)->list[dict[str,str]]: # '#', 'source', 'claim', 'numbers', 'here', 'why'
-    "The ledger as lines of a table: every claim, also what was not tested yet."
+)->list[dict[str,str]]: # column -> text, lines separated by '\n'
+    "The ledger as lines of a table: every claim, also what was not run."
     ledger, rows = read_ledger(path), []
     for claim in (CLAIMS[n] for n in numbers):
-        line = {'#': str(claim.number), 'source': f'{claim.paper}, {claim.where}',
-            'claim': f'{claim.what}: {claim.chain}', 'numbers': '', 'here': 'untested',
-            'why': UNTESTED.get(claim.number, '')}
-        if row := ledger.get(claim.number):
-            means = ', '.join(f'{k} {statistics.mean(v):.3g}' for k,v in row['numbers'].items())
-            line |= {'numbers': f"{means} ({len(row['seeds'])} seeds)", 'why': row['why'],
-                'here': {True: 'holds', False: 'does not hold', None: 'undecided'}[row['held']]}
-        rows.append(line)
+        row = ledger.get(claim.number)
+        value = 'not measured' if row is None or row['premise'] is None else f"{row['premise']:.3g}"
+        bounds = f'at least {claim.least:g}, at most {claim.most:g}'.replace('at least -inf, ', '')
+        of_paper = f' (paper: {claim.metric})' if claim.metric!=claim.measure else ''
+        rows.append({'#': str(claim.number), 'source': f'{claim.paper}, {claim.where}',
+            'claim': f'{claim.measure}{of_paper}: {claim.chain}',
+            'here': ': '.join(filter(None, verdict(claim, row))),
+            'premise': f"{claim.premise}: {value}, needed {bounds.replace(', at most inf', '')}",
+            **({'dose': claim.dose} if row is None else _texts(claim, row))})
     return rows
+
+COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget', 'dose',
+    'why')
 
 def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
     "The ledger as a Markdown table."
-    rows = ledger_rows(path, numbers)
-    def line(words): return '| ' + ' | '.join(w.replace('|', '\\|') for w in words) + ' |'
-    return '\n'.join([line(rows[0]), '|---'*len(rows[0]) + '|', *(line(r.values()) for r in rows)])
+    def line(words): return f"| {' | '.join(words)} |".replace('\n', '<br>')
+    return '\n'.join([line(COLUMNS), '|---'*len(COLUMNS) + '|',
+        *(line(r.get(c, '') for c in COLUMNS) for r in ledger_rows(path, numbers))])
 
 def ledger_text(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
-    "The ledger for a terminal: a line for each claim, and below it its numbers and why."
+    "The ledger for a terminal: a line for each claim, and below it what it rests on."
     lines = []
     for r in ledger_rows(path, numbers):
-        lines.append(f"{r['#']:>2}  {r['here']:<13} {r['source']:<27} {r['claim']}")
-        lines += [f'    {text}' for text in (r['numbers'], r['why']) if text]
+        lines += [f"{r['#']:>2}  {r['source']}: {r['claim']}", f"    {r['here']}"]
+        lines += [f'    {c}: {text}' for c in COLUMNS[4:] for text in r.get(c, '').split('\n') if text]
     return '\n'.join(lines)
 
 def ledger_count(path:str|Path=LEDGER)->str:
-    "How many claims hold, do not, are undecided and were not tested, in a sentence."
-    held = [row['held'] for row in read_ledger(path).values()]
-    return (f'Of {len(CLAIMS)} claims {len(held)} were tested: {held.count(True)} hold, '
-        f'{held.count(False)} do not, {held.count(None)} are undecided.')
+    "How many claims are supported, contradicted and open, in a sentence."
+    verdicts = [r['here'].split(': ') for r in ledger_rows(path)]
+    of, why = Counter(x[0] for x in verdicts), Counter(x[1].split(';')[0] for x in verdicts if x[1:])
+    return (f"Of {len(CLAIMS)} claims {of['supported']} are supported, {of['contradicted']} contradicted and "
+        f"{of['open']} open ({', '.join(f'{reason}: {n}' for reason,n in why.most_common())}).")
