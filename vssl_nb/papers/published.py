@@ -158,17 +158,14 @@ def judge(
 )->list[Link]:
     "The links of a claim with their intervals. `ValueError` for fewer than three seeds."
     from scipy.special import stdtrit
-    names, n = {x for link in claim.links for x in link[:2]}, len(next(iter(numbers.values()), ()))
-    if lost := names - numbers.keys():
-        raise ValueError(f'claim {claim.number}: {claim.chain}, and there is no number for {min(lost)!r}')
-    if any(len(x)!=n for x in numbers.values()):
-        raise ValueError(f'claim {claim.number}: some numbers come from more seeds than others; '
-            'give each a number for each seed')
-    if n < 3:
-        raise ValueError(f'claim {claim.number}: an interval takes three seeds or more, and there are {n}; '
-            'run more seeds')
-    if not all(math.isfinite(x) for values in numbers.values() for x in values):
-        raise ValueError(f'claim {claim.number}: one of the numbers is not finite; run that seed again')
+    lost = [x for link in claim.links for x in link[:2] if x not in numbers]
+    n, values = min(map(len, numbers.values()), default=0), [x for each in numbers.values() for x in each]
+    wrong = f'there is no number for {lost[0]!r}' if lost else f'there are {n} seeds' if n < 3 else \
+        'some numbers come from more seeds than others' if len(values)!=n*len(numbers) else \
+        'a number is not finite' if not all(map(math.isfinite, values)) else ''
+    if wrong:
+        raise ValueError(f'claim {claim.number}: {wrong}; an interval takes a number for each of three seeds or '
+            f'more, for every name in "{claim.chain}"')
     links = []
     for a,b,_ in claim.links:
         d = [y-x for x,y in zip(numbers[a], numbers[b])]
@@ -223,7 +220,7 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
     doses = [f'at {level:.3g}: ' + ', '.join(f'{x.mean:+.3g}' for x in judge(claim, values))
         for level,values in row['dose']]
     return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
-        'seeds': f"{len(row['seeds'])}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
+        'seeds': f"{len(min(row['numbers'].values()))}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
         'budget': '\n'.join([row['budget'], *(f'at equal clips {link}' for link in clips)]),
         'dose': '\n'.join([claim.dose, *doses]), 'why': row['why']}
 
