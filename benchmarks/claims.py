@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import chdtri, nctdtr, stdtrit
 
-from vssl_nb.papers.published import CLAIMS, LEDGER, Claim, judge, ledger_count, ledger_text, verdict
+from vssl_nb.papers.published import CLAIMS, LEDGER, Claim, judge_links, ledger_count, ledger_text, verdict
 from vssl_nb.training.checkpoints import write_whole
 
 STAGES = (1, 3, 5, 7)
@@ -285,7 +285,7 @@ def write_ledger(folder: Path) -> dict[int, dict]:
         seeds = [s['seed'] for s in found if 'seed' in s] or [s['seed'] for s in found[0]['seeds']]
         for number, row in numbers_of(*found).items():
             claim = CLAIMS[number]
-            judge(claim, row['numbers'])
+            judge_links(claim, row['numbers'])
             outcome = verdict(claim, row)[0]
             rows[number] = {'number': number, 'source': f'{claim.paper}, {claim.where}',
                 'metric': claim.metric, 'measure': claim.measure, 'chain': claim.chain, **row,

@@ -128,8 +128,8 @@ class Claim:
         links:list[tuple[str,str,float|None]] = []
         for chain,printed in zip_longest(self.chain.split('; '), self.printed.split('; '), fillvalue=''):
             names, values = chain.split(' < '), [float(x) for x in printed.split(' < ') if x not in ('', '–')]
-            gains = [round(b-a, 2) for a,b in zip(values, values[1:])] or [None]*(len(names)-1)
-            links += zip(names[:-1], names[1:], gains, strict=True)
+            gains:list[float|None] = [round(b-a, 2) for a,b in zip(values, values[1:])]
+            links += zip(names[:-1], names[1:], gains or [None]*(len(names)-1), strict=True)
         return links
 
 def _claim(line:dict[str,Any])->Claim: # of claims.csv
@@ -151,7 +151,7 @@ class Link:
     def __str__(self):
         return f'{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), {self.outcome}'
 
-def judge(
+def judge_links(
     claim:Claim,
     numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed, all in one order
     premise:bool=True, # whether the data meet it; if not, no interval decides
@@ -164,8 +164,8 @@ def judge(
         'some numbers come from more seeds than others' if len(values)!=n*len(numbers) else \
         'a number is not finite' if not all(map(math.isfinite, values)) else ''
     if wrong:
-        raise ValueError(f'claim {claim.number}: {wrong}; an interval takes a number for each of three seeds or '
-            f'more, for every name in "{claim.chain}"')
+        raise ValueError(f'claim {claim.number}: {wrong}; an interval takes a number for each of three seeds '
+            f'or more, for every name in "{claim.chain}"')
     links = []
     for a,b,_ in claim.links:
         d = [y-x for x,y in zip(numbers[a], numbers[b])]
@@ -194,7 +194,7 @@ def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a cl
             if not Path(path).with_name(run).is_file():
                 raise ValueError(f'{path}: claim {claim.number} stands without its runs ({run}); '
                     'put them beside the ledger and write it again with benchmarks/claims.py')
-        try: judge(claim, row['numbers'])
+        try: judge_links(claim, row['numbers'])
         except (AttributeError, TypeError, ValueError) as e: raise ValueError(f"{path}: {e}") from None
     return {row['number']: row for row in rows}
 
@@ -208,19 +208,20 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
     if not meets(claim, row):
         why = 'the premise was not measured' if row['premise'] is None else 'the world lacks the premise'
         return 'open', f'{why}; it takes {claim.world}'
-    outcomes = {link.outcome for link in judge(claim, row['numbers'])}
+    outcomes = {link.outcome for link in judge_links(claim, row['numbers'])}
     if 'contradicted' in outcomes: return 'contradicted', ''
     return ('open', 'an interval includes zero') if 'open' in outcomes else ('supported', '')
 
 def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
-    links = judge(claim, row['numbers'], meets(claim, row))
+    met, numbers = meets(claim, row), row['numbers']
     plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
         'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
-    clips = judge(claim, row['equal_clips'], meets(claim, row)) if row['equal_clips'] else []
-    doses = [f'at {level:.3g}: ' + ', '.join(f'{x.mean:+.3g}' for x in judge(claim, values))
+    clips = judge_links(claim, row['equal_clips'], met) if row['equal_clips'] else []
+    doses = [f'at {level:.3g}: ' + ', '.join(f'{x.mean:+.3g}' for x in judge_links(claim, values))
         for level,values in row['dose']]
-    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
-        'seeds': f"{len(min(row['numbers'].values()))}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
+    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in
+            zip(judge_links(claim, numbers, met), plans)),
+        'seeds': f"{min(map(len, numbers.values()))}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
         'budget': '\n'.join([row['budget'], *(f'at equal clips {link}' for link in clips)]),
         'dose': '\n'.join([claim.dose, *doses]), 'why': row['why']}
 
@@ -242,21 +243,21 @@ def ledger_rows(
             **({'dose': claim.dose} if row is None else _texts(claim, row))})
     return rows
 
-COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget', 'dose',
-    'why')
+LEDGER_COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget',
+    'dose', 'why')
 
 def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
     "The ledger as a Markdown table."
     def line(words): return f"| {' | '.join(words)} |".replace('\n', '<br>')
-    return '\n'.join([line(COLUMNS), '|---'*len(COLUMNS) + '|',
-        *(line(r.get(c, '') for c in COLUMNS) for r in ledger_rows(path, numbers))])
+    return '\n'.join([line(LEDGER_COLUMNS), '|---'*len(LEDGER_COLUMNS) + '|',
+        *(line(r.get(c, '') for c in LEDGER_COLUMNS) for r in ledger_rows(path, numbers))])
 
 def ledger_text(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
     "The ledger for a terminal: a line for each claim, and below it what it rests on."
     lines = []
     for r in ledger_rows(path, numbers):
         lines += [f"{r['#']:>2}  {r['source']}: {r['claim']}", f"    {r['here']}"]
-        lines += [f'    {c}: {text}' for c in COLUMNS[4:] for text in r.get(c, '').split('\n') if text]
+        lines += [f'    {c}: {text}' for c in LEDGER_COLUMNS[4:] for text in r.get(c, '').split('\n') if text]
     return '\n'.join(lines)
 
 def ledger_count(path:str|Path=LEDGER)->str:
