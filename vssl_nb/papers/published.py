@@ -213,7 +213,7 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
     return ('open', 'an interval includes zero') if 'open' in outcomes else ('supported', '')
 
 def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
-    met, numbers = meets(claim, row), row['numbers']
+    met, numbers, chosen = meets(claim, row), row['numbers'], 'other' if row['fresh'] else 'these'
     plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
         'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
     clips = judge_links(claim, row['equal_clips'], met) if row['equal_clips'] else []
@@ -221,7 +221,7 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
         for level,values in row['dose']]
     return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in
             zip(judge_links(claim, numbers, met), plans)),
-        'seeds': f"{min(map(len, numbers.values()))}; settings chosen on {'other' if row['fresh'] else 'these'} seeds",
+        'seeds': f'{min(map(len, numbers.values()))}; settings chosen on {chosen} seeds',
         'budget': '\n'.join([row['budget'], *(f'at equal clips {link}' for link in clips)]),
         'dose': '\n'.join([claim.dose, *doses]), 'why': row['why']}
 
