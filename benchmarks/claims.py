@@ -90,17 +90,19 @@ def planned(claim: Claim, numbers: dict[str, list[float]]) -> list[int | None]:
     return [gain and seeds_needed(gain, spread, pilot) for (_, _, gain), spread in zip(claim.links, spreads)]
 
 
-def row_of(numbers, premise, videos, clips, equal_clips=None, dose=()) -> dict:
+def row_of(numbers, premise, videos, clips, equal_clips=None, dose=None) -> dict:
     """What a benchmark says of a claim. The numbers are lists over the seeds; the premise is one, too, or the
-    number itself, or None: not measured; videos and clips are what the compared runs saw of them."""
+    number itself, or None: not measured; videos and clips are what the compared runs saw of them;
+    a dose is the premise at another level, and the numbers there."""
     def mean(x): return None if x is None else round(statistics.mean(x) if isinstance(x, list) else x, 3)
     def rounded(numbers): return {k: [round(x, 3) for x in v] for k, v in numbers.items()}
     budget = [f'equal {kind} ({min(x):,})' if min(x) == max(x) else f'{kind} from {min(x):,} to {max(x):,}'
         for kind, x in (('videos', videos), ('clips', clips))]
+    others = [('equal clips', premise, equal_clips)] if equal_clips else []
+    if dose: others += [(f'premise {mean(dose[0]):.3g}', *dose)]
     if not equal_clips and min(clips) != max(clips): budget += ['not run at equal clips']
     return {'numbers': rounded(numbers), 'premise': mean(premise), 'budget': ', '.join(budget),
-        'equal_clips': equal_clips and rounded(equal_clips),
-        'dose': [[mean(level), rounded(values)] for level, values in dose]}
+        'others': [[where, mean(level), rounded(values)] for where, level, values in others]}
 
 
 def by_name(found: dict, key: str) -> list[dict]: # of each seed: name -> row
@@ -151,11 +153,11 @@ def of_cascade(found: dict) -> dict[int, dict]:
         for cycle, start in ((1, frames), (2, taught)))
     seen = [BATCH*r['steps'] for r in rows[0].values() if r.get('steps')]
     budget = dict(videos=seen, clips=[2*n for n in seen])
-    return {4: row_of(stages(r1, 2), taught, **budget, dose=[(frames, stages(r1, 1))]),
+    return {4: row_of(stages(r1, 2), taught, **budget, dose=(frames, stages(r1, 1))),
         5: row_of({f'r={r}': each(f's=3, r={r}', r1) for r in (.8, .5)}, frames, **budget),
         7: row_of(stages(lambda r: 100*r['mined'], 2), taught, **budget,
-            dose=[(frames, stages(lambda r: 100*r['mined'], 1))]),
-        8: row_of(over_training(1), gain, **budget, dose=[(again, over_training(2))]),
+            dose=(frames, stages(lambda r: 100*r['mined'], 1))),
+        8: row_of(over_training(1), gain, **budget, dose=(again, over_training(2))),
         10: row_of({'CoCLR': each(name(1, 1), cmr), 'CPR': each(name(3, 1), cmr)}, each(name(1, 1), cmr),
             **budget)}
 

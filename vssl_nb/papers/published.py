@@ -132,6 +132,10 @@ class Claim:
             links += zip(names[:-1], names[1:], gains or [None]*(len(names)-1), strict=True)
         return links
 
+    def meets(self, value:float|None)->bool: # None: not measured
+        "Whether a premise of this size is enough."
+        return value is not None and self.least <= value <= self.most
+
 def _claim(line:dict[str,Any])->Claim: # of claims.csv
     bounds = {'least': float(line['least'] or '-inf'), 'most': float(line['most'] or 'inf')}
     return Claim(**line | bounds | {'number': int(line['number'])})
@@ -175,8 +179,8 @@ def judge_links(
     return links
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
-FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'premise', 'budget', 'equal_clips',
-    'dose', 'why', 'runs') # of a row, as benchmarks/claims.py writes it
+FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'premise', 'budget', 'others',
+    'why', 'runs') # of a row, as benchmarks/claims.py writes it
 
 def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a claim -> its row
     "What was measured. `ValueError` for a row without its runs, or from fewer than three seeds."
@@ -198,14 +202,10 @@ def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a cl
         except (AttributeError, TypeError, ValueError) as e: raise ValueError(f"{path}: {e}") from None
     return {row['number']: row for row in rows}
 
-def meets(claim:Claim, row:Mapping[str,Any])->bool: # False where it was not measured, too
-    "Whether the data of a row meet the premise of its claim."
-    return row['premise'] is not None and claim.least <= row['premise'] <= claim.most
-
 def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome, why it is open)
     "Supported where all links are, contradicted where one is; open, too, where the data lack the premise."
     if row is None: return 'open', f'not run; it takes {claim.world}'
-    if not meets(claim, row):
+    if not claim.meets(row['premise']):
         why = 'the premise was not measured' if row['premise'] is None else 'the world lacks the premise'
         return 'open', f'{why}; it takes {claim.world}'
     outcomes = {link.outcome for link in judge_links(claim, row['numbers'])}
@@ -213,17 +213,15 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
     return ('open', 'an interval includes zero') if 'open' in outcomes else ('supported', '')
 
 def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
-    met, numbers, chosen = meets(claim, row), row['numbers'], 'other' if row['fresh'] else 'these'
+    links = judge_links(claim, row['numbers'], claim.meets(row['premise']))
+    chosen = 'other' if row['fresh'] else 'these'
     plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
         'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
-    clips = judge_links(claim, row['equal_clips'], met) if row['equal_clips'] else []
-    doses = [f'at {level:.3g}: ' + ', '.join(f'{x.mean:+.3g}' for x in judge_links(claim, values))
-        for level,values in row['dose']]
-    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in
-            zip(judge_links(claim, numbers, met), plans)),
-        'seeds': f'{min(map(len, numbers.values()))}; settings chosen on {chosen} seeds',
-        'budget': '\n'.join([row['budget'], *(f'at equal clips {link}' for link in clips)]),
-        'dose': '\n'.join([claim.dose, *doses]), 'why': row['why']}
+    others = [f'{where}: {link}' for where,premise,values in row['others']
+        for link in judge_links(claim, values, claim.meets(premise))]
+    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
+        'seeds': f"{min(map(len, row['numbers'].values()))}; settings chosen on {chosen} seeds",
+        'budget': row['budget'], 'elsewhere': '\n'.join(others), 'why': row['why']}
 
 def ledger_rows(
     path:str|Path=LEDGER,
@@ -240,11 +238,11 @@ def ledger_rows(
             'claim': f'{claim.measure}{of_paper}: {claim.chain}',
             'here': ': '.join(filter(None, verdict(claim, row))),
             'premise': f"{claim.premise}: {value}, needed {bounds.replace(', at most inf', '')}",
-            **({'dose': claim.dose} if row is None else _texts(claim, row))})
+            'dose': claim.dose, **(_texts(claim, row) if row else {})})
     return rows
 
 LEDGER_COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget',
-    'dose', 'why')
+    'dose', 'elsewhere', 'why')
 
 def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
     "The ledger as a Markdown table."
