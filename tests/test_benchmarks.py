@@ -352,6 +352,23 @@ def test_moquad(tmp_path):
         assert abs(gain - statistics.mean(mine)) < 1e-9
 
 
+def test_errors(tmp_path):
+    done = script('errors.py', '--count', 4, '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    seconds = [r['seconds'] for r in out['rows']]
+    assert out['errors'] == len(seconds) == len({r['command'] for r in out['rows']}) == 4
+    assert out['median_s'] == statistics.median(seconds) > 0 and out['range_s'] == [min(seconds), max(seconds)]
+    assert out['above_1_s'] == sum(s > 1 for s in seconds)
+    assert '4 errors: median ' in done.stdout and {'cpu', 'torch', 'python'} <= out['machine'].keys()
+
+
+def test_the_errors_that_were_measured():
+    "A hundred, with a median below a second."
+    out = json.loads((ROOT/'results'/'errors-cpu.json').read_text())
+    assert out['errors'] == 100 and out['median_s'] < 1
+
+
 def ledger_of(folder, monkeypatch, **files):
     "What benchmarks/claims.py writes of made-up results: number of a claim -> (outcome, row)."
     monkeypatch.syspath_prepend(ROOT/'benchmarks')

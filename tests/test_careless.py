@@ -78,10 +78,11 @@ BY_HAND = [
     ('temperature=0.0 must be above 0', [*TRAIN, '--temperature', '0']),
     ('momentum=1.5 must be', [*TRAIN, '--momentum', '1.5']), ('seed=-1 must be', [*TRAIN, '--seed', '-1']),
     ('batch=1 without a queue', [*TRAIN, '--queue', '0', '--momentum', 'None', '--batch', '1']),
-    ('clips', [*TRAIN, '--clips', '1']), ('cache=-5 is below 0', [*TRAIN, '--cache', '-5']),
+    ('clips', [*TRAIN, '--clips', '1']), ('--cache -5: must be 0 or more', [*TRAIN, '--cache', '-5']),
     ('--workers -3: must be 0 or more', [*TRAIN, '--workers', '-3']),
-    ('save_minutes', [*TRAIN, '--save-minutes', '-1']),
-    ('health_every=-2', [*TRAIN, '--health-every', '-2']), ('queue=8 is smaller', [*TRAIN, '--queue', '8']),
+    ('--save-minutes -1.0: must be 0 or more', [*TRAIN, '--save-minutes', '-1']),
+    ('--health-every -2: must be 0 or more', [*TRAIN, '--health-every', '-2']),
+    ('queue=8 is smaller', [*TRAIN, '--queue', '8']),
     ('no such', ['pretrain', 'infonce-toy-rgb', '--data', 'elsewhere']),
     ('not a field', [*FINETUNE, 'epochz=2']), ('epochs=2.5', [*FINETUNE, 'epochs=2.5', 'batch=8']),
     ("epochs='abc'", [*FINETUNE, 'epochs=abc']), ('batch=None', [*FINETUNE, 'batch=None']),
@@ -215,7 +216,12 @@ def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
         ['finetune', 'x'], ['finetune', 'runs/x'], ['predict', 'x', 'a.mp4'], ['predict', 'run', 'x.mp4'],
         ['report', 'x'], ['report', 'run', '--out', 'a.mp4/x'], ['flow', 'x'], ['dry-run', 'x'], ['toy',
             'a.mp4'],
-        ['demo', '--out', 'a.mp4'], ['x'], [*TRAIN, '--batch', 'many'], ['pretrain', 'infonce-toy-rgb']]
+        ['demo', '--out', 'a.mp4'], ['x'], [*TRAIN, '--batch', 'many'], ['pretrain', 'infonce-toy-rgb'],
+        [*TRAIN, '--out', 'run'], ['finetune', 'run', '--out', 'run'], ['manifest', 'x'],
+        ['manifest', 'a.mp4'], ['toy', 'x', '--bias', '2'], ['mine', 'run', '--memory', '0'],
+        *([*TRAIN, *more] for more in (['--device', 'gpu'], ['--cache', '-5'], ['--save-minutes', '-1'],
+            ['--health-every', '-2'])), ['pretrain', 'own-videos', '--data', 'videos', '--minutes', '0'],
+        ['retrieve', 'run', '--splits', '4'], ['finetune', 'run', '--split', '4']]
     program = f'''
 import json, sys
 from vssl_nb.cli import main

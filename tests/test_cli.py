@@ -46,6 +46,23 @@ def test_help_comes_at_once():
     assert min(seconds() for _ in range(5)) < .3
 
 
+def test_the_first_words_come_after_a_second():
+    "Of a command that works longer and prints nothing; not where it was asked to be quiet."
+    program = '''
+import sys, time
+from vssl_nb import cli
+cli.run_command = lambda args: time.sleep(float(args[1]))
+for words in (['toy', '.2'], ['toy', '1.2', '--quiet'], ['toy', '1.2'], ['--help', '0']):
+    sys.argv[1:] = words
+    cli.main()
+    print(words[0], file=sys.stderr, flush=True)'''
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5 and lines[:2] == ['toy', 'toy'] and lines[3:] == ['toy', '--help'], lines
+    assert lines[2].startswith('vssl-nb toy: has begun; ')
+
+
 def test_every_command_and_every_method_is_listed(capsys):
     assert cli.main([]) == 0
     text = capsys.readouterr().out

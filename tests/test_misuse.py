@@ -3,45 +3,24 @@
 Everything is refused before something is computed, so that the runs here are two files by hand.
 """
 import contextlib
-import dataclasses
 import io
-import json
-import typing
+import re
 from pathlib import Path
 
 import pytest
+from misuses import BROKEN, BY_HAND, CARD, TRAIN, TUNED, dashed, fill, generated, options_of
 
 from vssl_nb import cli, names
 from vssl_nb.measure import protocols
-from vssl_nb.methods.recipes import RecipeError, find, override, to_dict
-from vssl_nb.training.config import interval
+from vssl_nb.methods.recipes import RecipeError, find, override
 
-CARD = {'manifest': {'path': 'videos/manifest.csv', 'sha256': '0'*64, 'split_filled': True}, 'step': 3,
-    'seconds': 1.5, 'finished': True}
-TUNED = CARD | {'training': {'method': {}, 'learning': {}}, 'given': 'runs/mine'}
-# contents of a card.json, and the field that is wrong
-BROKEN = {'{}': 'manifest', '[]': 'manifest', '7': 'manifest', 'null': 'manifest', '"x"': 'manifest',
-    json.dumps(CARD | {'manifest': 3}): 'manifest', json.dumps(CARD | {'manifest': [1]}): 'manifest',
-    json.dumps(CARD | {'manifest': {'sha256': ''}}): 'path',
-    json.dumps(CARD | {'manifest': {'path': 'x', 'sha256': 5}}): 'sha256',
-    json.dumps(CARD | {'finished': 'yes'}): 'finished', json.dumps(CARD | {'step': None}): 'step',
-    json.dumps(CARD | {'seconds': 'long'}): 'seconds', json.dumps(CARD | {'training': 3}): 'training'}
-TRAIN = ['pretrain', 'infonce-toy-rgb', '--data', 'videos']
+# how a sentence helps: what to write instead, or where that stands
+REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must (be|end)|name|use|choose|give|take|'
+    r'add|leave|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this folder)\b')
 
 
 @pytest.fixture(scope='module')
-def place(tmp_path_factory):
-    "A manifest, a video, and folders that look like runs."
-    there = tmp_path_factory.mktemp('misuse')
-    for name, card in (('run', json.dumps(CARD)), ('tuned', json.dumps(TUNED)), *(
-            (f'co{i}/infonce-toy-rgb', text) for i, text in enumerate(BROKEN))):
-        (there/name).mkdir(parents=True)
-        (there/name/'recipe.json').write_text(json.dumps(to_dict(find('infonce-toy-rgb'))))
-        (there/name/'card.json').write_text(card)
-    (there/'videos').mkdir()
-    (there/'videos'/'manifest.csv').write_text('video\n')
-    for name in ('a.mp4', 'f.npz'): (there/name).touch()
-    return there
+def place(tmp_path_factory): return fill(tmp_path_factory.mktemp('misuse'))
 
 
 @pytest.fixture
@@ -54,6 +33,8 @@ def refusal(place, monkeypatch):
         lines = errors.getvalue().splitlines()
         assert (code, len(lines), out.getvalue()) == (2, 1, ''), (args, code, lines)
         assert tree() == before, args
+        assert lines[0].startswith('vssl-nb: ') and len(lines[0]) < 700 and 'Error' not in lines[0], lines
+        assert REMEDY.search(lines[0]), f'no remedy: {lines[0]}'
         return lines[0]
     monkeypatch.chdir(place)
     return sentence
@@ -102,12 +83,23 @@ def test_what_cannot_be_called_without_arguments(name, refusal):
         protocols.protocol(name)
 
 
-def options_of(command):
-    "Name, type without its range, and range of every option."
-    kind = cli.COMMANDS[command]
-    plain, ranged = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
-    return [(f.name, plain[f.name], interval(ranged[f.name]), f.metadata.get('word'))
-        for f in dataclasses.fields(kind) if f.init]
+TABLE = {command: [*generated(command)] for command in cli.COMMANDS}
+
+
+def test_there_are_enough():
+    every = [*BY_HAND, *(row for rows in TABLE.values() for row in rows)]
+    assert len({tuple(args) for _, args in every}) == len(every) >= 300, len(every)
+
+
+@pytest.mark.parametrize('command', cli.COMMANDS)
+def test_values_that_cannot_be(command, refusal):
+    for words, args in TABLE[command]:
+        text = refusal(args)
+        assert words in text or words[2:].replace('-', '_') in text, (args, text)
+
+
+@pytest.mark.parametrize('words, args', BY_HAND, ids=[' '.join(args) for _, args in BY_HAND])
+def test_mistakes(words, args, refusal): assert words in refusal(args)
 
 
 @pytest.mark.parametrize('command', cli.COMMANDS)
@@ -118,7 +110,7 @@ def test_an_empty_path_is_no_folder(command, refusal):
         if word: assert "'' is an empty argument; . is this folder" in refusal([command, '']) or \
             command == 'pretrain'
         elif 'Path' in str(kind):
-            option = f'--{name.replace("_", "-")}'
+            option = dashed(name)
             assert f"{option} '' is no path; . is this folder" in refusal([*begin, option, ''])
 
 

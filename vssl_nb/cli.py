@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, g
 
 from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
-from .methods.recipes import override, refuse_unfit, to_dict
-from .names import PathError, did_you_mean, expect_manifest, expect_run, expect_writable, path_missing
-from .names import read_card
-from .training.config import Count, Index, Positive, Seed, interval, out_of_range
+from .methods.recipes import from_dict, override, refuse_unfit, to_dict
+from .names import PathError, did_you_mean, expect_manifest, expect_new, expect_run, expect_writable
+from .names import path_missing, read_card
+from .training.config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -32,10 +32,10 @@ class Toy(Command):
     out:Path = word('OUT') # folder to write to
     size:Literal['tiny','demo','full']='demo' # 64 or 960 small videos, or thousands of 128 px
     seed:Seed=0 # another seed gives other videos
-    contrast:float|None=None # 0 to 1: how hard the background makes it; none: as the size has it
-    bias:float=0. # 0 to 1: how strongly the background gives the class away, in the training split only
+    contrast:Share|None=None # how hard the background makes it; none: as the size has it
+    bias:Share=0. # how strongly the background gives the class away, in the training split only
     drift:float=0. # camera drift, pixels per frame
-    distractors:int=0 # further sprites whose motion says nothing
+    distractors:Index=0 # further sprites whose motion says nothing
     workers:Count|None=None # processes; none: one per core
 
     def run(self):
@@ -53,6 +53,8 @@ class MakeManifest(Command):
     workers:Count|None=None # threads; none: one per core
 
     def run(self):
+        if not self.folder.exists(): raise path_missing(self.folder, 'name the folder of the videos')
+        if not self.folder.is_dir(): raise PathError(f'{self.folder}: is a file; name the folder it lies in')
         from .data.manifest import GONE, update_manifest
         done = update_manifest(self.folder, self.source_pattern, self.workers, share=self.split,
             seed=self.seed)
@@ -101,9 +103,9 @@ class DryRunCommand(Command):
 
     def run(self):
         recipe, fields, videos = find(self.recipe_name), changes(self.set), None
-        from .runs.budget import VIDEOS
-        from .runs.finetuning import preset
         if self.finetune:
+            from .runs.budget import VIDEOS
+            from .runs.finetuning import preset
             training = preset(self.finetune, recipe.clip, **fields)
             recipe = replace(training.recipe(recipe), name=training.name)
             videos = training.learned(VIDEOS['UCF101'])
@@ -130,10 +132,21 @@ def check_paths(data=None, run=None, out=None, folder=None, together:bool=False)
     if together and 'RANK' in os.environ and (lacks := [k for k in TORCHRUN if k not in os.environ]):
         raise Mistake(f'the environment has RANK={os.environ["RANK"]} and no {lacks[0]}: something that has '
             'ended left it there (unset RANK), or a launcher other than torchrun and srun is at work')
-    if run is not None: expect_run(run)
+    if run is not None:
+        expect_run(run)
+        with contextlib.suppress(OSError): # who needs it reads it again, and says why it cannot be read
+            text, place = (Path(run)/'recipe.json').read_text(encoding='utf-8'), f'{run}/recipe.json'
+            try: recipe = json.loads(text)
+            except ValueError as e: raise PathError(f'{place}: not readable as JSON ({e}); the folder is '
+                'damaged, take an earlier copy') from None
+            from_dict(recipe, place)
     if data is not None: expect_manifest(data)
     if out is not None: expect_writable(out)
     if folder is not None: expect_writable(folder, folder=True)
+    table = None if data is None else Path(data)/'manifest.csv' if Path(data).is_dir() else Path(data)
+    if table and table.is_file() and table.stat().st_size < 1 << 23: # a longer one takes a second
+        from .data.manifest import read # needs no PyTorch
+        read(table)
 
 def print_table(rows, *lines)->None:
     "Results as a table, and further lines."
@@ -157,10 +170,10 @@ class MachineOptions(Command):
     device:str='auto' # auto, cpu, cuda or cuda:1
     dtype:Literal['float32','bfloat16']='float32' # of the forward pass
     workers:Index=2 # processes that decode, for each process that trains; the result does not depend on it
-    cache:int=64 # MiB of decoded videos that each process keeps in memory
+    cache:Index=64 # MiB of decoded videos that each process keeps in memory
     compile:bool=False # torch.compile the networks; needs a C++ compiler
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
-    save_minutes:float=5. # minutes from one checkpoint to the next
+    save_minutes:NonNegative=5. # minutes from one checkpoint to the next
     cudnn_benchmark:bool=True # GPU: let cuDNN try its algorithms on the first step and keep the fastest
     matmul_precision:Literal['highest','high','medium']='highest' # GPU, products of float32; high: TF32
     deterministic:bool=False # GPU: algorithms that give the same bits again, where there are some; slower
@@ -214,18 +227,18 @@ class Pretrain(MachineOptions):
     # run folder of the same view, or released file (CoCLR, CPR, IIC), whose weights to begin with
     init_from:Path|None = field(default=None, metadata={'alias': '--init'})
     sampler:Path|None=None # CoCLR: likewise, of the view that mines
-    health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
-    minutes:float|None=None # own-videos: the time for everything, to the verdict; none: 20
+    health_every:Index=0 # look at the features every so many epochs (health.csv); 0: never
+    minutes:Positive|None=None # own-videos: the time for everything, to the verdict; none: 20
     recipe:Recipe = field(init=False) # with the fields that were given as options
     given:frozenset[str] = field(init=False, default=frozenset()) # their names
 
     def run(self):
         out = self.out or Path('runs')/self.recipe.name
+        if not self.resume: expect_new(out)
         check_paths(self.data, out if self.resume and out.exists() else None, folder=out, together=True)
         for weights in (self.init_from, self.sampler): # of a run, or released
             if weights and not (weights.is_file() and weights.suffix in RELEASED and weights.name!='last.pt'):
                 expect_run(weights)
-        read_card(out)
         own = self.recipe_name==OWN_VIDEOS
         if self.minutes is not None and not own: raise Mistake(f'--minutes: only {OWN_VIDEOS} is fitted to a '
             f'time; of {self.recipe_name} give --epochs')
@@ -280,7 +293,7 @@ class Retrieve(EncodingOptions):
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
     protocol:str='clean' # or coclr_official, iic_official, rspnet, moquad, package.module:name
     set:tuple[str,...]=() # fields of the protocol, such as size=112 length=16 stride=2
-    splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
+    splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
     second:Path|None=None # run folder of another view: both streams together
     joined:Literal['sum','concat']='sum' # two streams: sum of cosines (CoCLR), or features side by side (IIC)
     name:str='' # what tables call an encoder or file of one's own
@@ -290,7 +303,7 @@ class Retrieve(EncodingOptions):
 
     def run(self):
         path = Path(self.source)
-        if path.is_dir(): expect_run(path)
+        if path.is_dir(): check_paths(run=path)
         elif path.name=='encoder.safetensors': raise Mistake(f'{path}: is an encoder without its recipe; '
             f'name the run folder that it lies in, {path.parent}')
         elif not (path.is_file() or self.source in RECIPES or ':' in self.source):
@@ -332,9 +345,9 @@ class Retrieve(EncodingOptions):
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."
+        if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
         from .runs import evaluation
         from .runs.parts import blame
-        if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
         options:dict[str,Any] = dict(out=out, batch=self.batch, machine=self.machine())
         if self.source in RECIPES:
             return evaluation.baselines(find(self.source), self.data, self.splits, **options)
@@ -409,7 +422,7 @@ def how_to_predict(folder:Path)->str: # of a run
 class ProbeCommand(RunOptions, EncodingOptions):
     "A linear classifier on the frozen features of a run."
     preset:str='clean_probe' # clean_probe or coclr_probe
-    splits:tuple[int,...]=() # none: that of the recipe; several: each, and their mean
+    splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
     seed:Seed=0 # of the held-out sources
@@ -429,7 +442,7 @@ class Finetune(MachineOptions):
     data:Path|None=None # manifest; none: the one the run was trained on
     preset:str='clean_finetune' # or clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
     out:Path|None=None # folder; none: beside the run
-    split:int=0 # 0: that of the recipe
+    split:Annotated[int,'[0, 3]']=0 # 0: that of the recipe
     seed:Seed=0 # of head, held-out sources, order and clips
     set:tuple[str,...]=() # fields of the preset, such as epochs=5 batch=16
     resume:bool=False # go on with what is in the folder
@@ -439,12 +452,15 @@ class Finetune(MachineOptions):
         if path.parent!=Path('.') and not path.exists():
             raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
+        if self.out: (read_card if self.resume else expect_new)(self.out)
         check_paths(self.data, path if path.is_dir() else None, folder=self.out, together=True)
-        if self.out: read_card(self.out)
+        fields = changes(self.set)
+        if not path.is_dir() and self.data is None: raise Mistake(f'{self.source}: from scratch there is no '
+            'run that knows its data; name a manifest with --data')
         if self.dry_run: return self.forecast() if is_first() else None
         from .runs.finetuning import finetune
-        row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed,
-            changes(self.set), self.resume, self.machine())
+        row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed, fields,
+            self.resume, self.machine())
         if not row or not is_first(): return
         home = path.parent if path.is_dir() else Path('runs')
         print_table([row], how_to_predict(self.out or home/row['run']))
@@ -503,7 +519,7 @@ class Cotrain(MachineOptions):
     data:Path # manifest.csv, or the folder that holds it
     out:Path|None=None # folder; none: runs/<name>
     set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
-    health_every:int=0 # look at the features every so many epochs (health.csv); 0: never
+    health_every:Index=0 # look at the features every so many epochs (health.csv); 0: never
     init:tuple[str,...]=() # released files whose weights the first phases begin with: rgb=FILE flow=FILE
 
     def run(self):
@@ -533,7 +549,7 @@ class Mine(RunOptions):
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
     miners:tuple[str,...]=() # such as topk, cascade,stages=7,order=paper or package.module:name,option=value
     topk:Count=5 # videos to take for each
-    memory:int|None=None # search so many videos, drawn once, as a queue would; none: all
+    memory:Count|None=None # search so many videos, drawn once, as a queue would; none: all
     unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
     out:Path|None=None # .json: all numbers, with the recall of each class
 
@@ -573,11 +589,12 @@ class Convert(Command):
         if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
         if self.recipe and not self.data:
             raise Mistake('--recipe makes a run, and a run needs --data: name the manifest')
+        if self.data and self.source.is_dir():
+            raise Mistake(f'{self.source}: is a run already; leave out --data')
         recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
         from .runs.released import convert, load_released
         if self.data is None: contents = convert(self.source, self.out, self.view, self.optimizer)
         else:
-            if self.source.is_dir(): raise Mistake(f'{self.source}: is a run already; leave out --data')
             from .runs.pretraining import import_released
             from .training.machine import Machine
             import_released(self.source, self.data, self.out, recipe, self.view,
@@ -808,6 +825,8 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
                 limits = interval(ranged.get(n))
                 if limits and (wrong := out_of_range(v, limits)):
                     raise Mistake(f'--{dashed(n)} {v}: {wrong}')
+        if not re.fullmatch(r'auto|cpu|cuda(:\d+)?', values.get('device', 'auto')):
+            raise Mistake(f'--device {values["device"]}: is none of auto, cpu, cuda, cuda:1')
         if '' in words: raise Mistake("'' is an empty argument; . is this folder")
         for name, o in options.items():
             if not o.word or not words: continue
@@ -912,6 +931,16 @@ def speak_utf8()->None:
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
 
+@contextlib.contextmanager
+def first_words(args:Sequence[str])->Iterator[None]: # of the command line
+    "Where a command takes longer than a second, a line on stderr: PyTorch alone takes as long to import."
+    line = f'vssl-nb {args[0]}: has begun; to import PyTorch and open files takes some seconds\n'
+    # past the lock of sys.stderr: the process may fork at this moment
+    timer = threading.Timer(1, os.write, (2, line.encode()))
+    if '--quiet' not in args and is_first(): timer.start()
+    try: yield
+    finally: timer.cancel()
+
 def run_command(args:list[str])->None:
     "Run one command, or print help."
     if not args or args[0] in ('-h', '--help', 'help'): print(overview())
@@ -932,7 +961,9 @@ def main(
     speak_utf8()
     code, received, words = 0, list[int](), sys.argv[1:] if args is None else [*args]
     try:
-        with warnings.catch_warnings(), heed_signals() as received: run_command(words)
+        alone = args is None and words and 'torch' not in sys.modules # no notebook, which has its own words
+        begin = first_words(words) if alone else contextlib.nullcontext()
+        with warnings.catch_warnings(), heed_signals() as received, begin: run_command(words)
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as e:

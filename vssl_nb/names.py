@@ -120,6 +120,11 @@ def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card 
     raise PathError(f'{path}: is not the card of a run, because {wrong[0]!r} is missing or of another type; '
         'the folder is damaged, take an earlier copy')
 
+def expect_new(folder:str|Path)->None: # of a run that will begin
+    "Raise PathError where a run is there; one without a checkpoint has nothing to lose, and is begun anew."
+    if read_card(folder).get('step') or (Path(folder)/'last.pt').exists(): raise PathError(f'{folder}: holds '
+        'a run already; add --resume to go on with it, or choose another --out')
+
 def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it be a fine-tuned one?
     "Raise PathError where this is no run folder."
     path = Path(folder)

@@ -19,15 +19,16 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, index
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 from tqdm.auto import tqdm
 
 import vssl_nb
 from ..names import VIDEO_SUFFIXES, PluginError, load_object
-from .video import Keyframes, VideoError, decode, probe
+if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
+    from torch import Tensor
+    from vssl_nb.data.video import Keyframes
 
 # %% ../../nbs/library/manifest.ipynb #2378866d
 class ManifestError(ValueError):
@@ -138,7 +139,7 @@ class KeyframeTable:
         except (OSError, ValueError): return [] # `decode` tells what is wrong
 
 def write_keyframes(folder:Path, # of the manifest
-    keyframes:Mapping[str, tuple[int, int, Keyframes]], # video -> its `file_stamp` and keyframes
+    keyframes:Mapping[str, tuple[int, int, 'Keyframes']], # video -> its `file_stamp` and keyframes
 ):
     "Add to the table of a folder what full decodes have found. `ManifestError`."
     rows = [(video.encode(errors='surrogatepass'), size, time,
@@ -276,8 +277,9 @@ class Manifest:
     def decode(self, row:int, # position in `rows`
         numbers:Iterable[int], # (F,) frame numbers in any order, each below `frames` of the row
         stream:str='clips', # clips: RGB; flow: the pictures of the stored flow
-    )->Tensor: # (F, H, W, 3) uint8
+    )->'Tensor': # (F, H, W, 3) uint8
         "The frames of a video; a dataset without video files overrides this. `VideoError`."
+        from vssl_nb.data.video import decode
         r = self.rows[row]
         if stream == 'flow': return decode(self.root/r.flow, list(numbers))
         return decode(self.root/r.video, list(numbers), self._table.find(r.video, self.root/r.video))
@@ -303,9 +305,9 @@ def _checked(path, columns:Mapping[str, Sequence[str]], places:Sequence[str], wr
     values,bad = _convert(columns, places)
     reasons = {**wrong, **{places[i]: '; '.join(bad[i]) for i in sorted(bad)}}
     errors = [f'{place}: {reason}' for place,reason in reasons.items()]
-    if len(errors) == 1: raise ManifestError(f'{path}: {errors[0]}')
+    if len(errors) == 1: raise ManifestError(f'{path}: {errors[0]}; correct that line')
     if errors:
-        raise ManifestError('\n  '.join([f'{path}: {len(errors)} lines are wrong', *errors[:10]]
+        raise ManifestError('\n  '.join([f'{path}: {len(errors)} lines are wrong; correct them', *errors[:10]]
             + [f'… and {len(errors)-10} more']*(len(errors) > 10)))
     if not places: raise ManifestError(f'{path}: has no videos')
     return _Rows(values)
@@ -474,6 +476,7 @@ def probe_videos(folder:Path, # of the manifest
     log:Path|None=None, # keeps the probes; then the keyframes go into the table of the folder
 )->list[dict]: # per video: status, and frames, fps, width, height, damage, keyframes where it can be read
     "Decode every video once; with a log, go on where a killed run was."
+    from vssl_nb.data.video import VideoError, probe
     known,lock = read_probes(log) if log else {},threading.Lock()
     def one(video):
         try: p:dict[str, Any] = dict(zip(('video', 'size', 'mtime'), (video, *file_stamp(folder/video))))

@@ -63,14 +63,15 @@ def interval(kind:Any)->str: # '[0, 1)'; '' where the type has none
 def out_of_range(value:Any, limits:str)->str: # '[0, 1)' -> 'must be 0 or more and below 1'
     "The range that a number misses, in words; '' if it is inside, or no number. Without limits: any finite."
     if isinstance(value, bool) or not isinstance(value, (int, float)): return ''
-    if not math.isfinite(value): return 'is not a finite number'
-    if not limits: return ''
+    finite = math.isfinite(value)
+    if not limits: return '' if finite else 'is not a finite number'
     low, high = (float(x) for x in limits[1:-1].split(','))
     above = value > low or limits[0]=='[' and value==low
     below = value < high or limits[-1]==']' and value==high
     words = [f'{low:g} or more' if limits[0]=='[' else f'above {low:g}']
     if high < math.inf: words.append(f'{high:g} or less' if limits[-1]==']' else f'below {high:g}')
-    return '' if above and below else f'must be {" and ".join(words)}'
+    if above and below and finite: return ''
+    return f'{"" if finite else "is not a finite number; it "}must be {" and ".join(words)}'
 
 @lru_cache(None)
 def _field_types(cls:type)->dict[str,tuple[Any,str]]: # field -> type without its range, and the range
@@ -380,16 +381,17 @@ def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
 
 def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part and the file, for messages
     "A part of a recipe from plain data; a field that the file lacks takes its default. `RecipeError`."
-    if not isinstance(data, dict): raise RecipeError(f'{where}: {name} is not a set of fields')
+    if not isinstance(data, dict): raise RecipeError(f'{where}: {name} is not a set of fields; take a '
+        'whole copy')
     if cls is None: # the settings of a method, which the data name
-        if 'name' not in data: raise RecipeError(f'{where}: {name} lacks the field {"name"!r}')
+        if 'name' not in data: raise RecipeError(f'{where}: {name} lacks the field "name"; take a whole copy')
         cls, data = settings_class(data['name']), {k: v for k,v in data.items() if k!='name'}
     kinds, known = get_type_hints(cls), {f.name: f for f in fields(cls)}
     for k in data:
         if k not in known: raise RecipeError(f'{where}: {name} has no field {k!r}; {did_you_mean(k, known)}')
     for k,f in known.items():
         if k not in data and f.default is MISSING and f.default_factory is MISSING:
-            raise RecipeError(f'{where}: {name} lacks the field {k!r}')
+            raise RecipeError(f'{where}: {name} lacks the field {k!r}; take a whole copy')
     def value(k, v):
         if is_dataclass(kinds[k]): return _part_from_dict(kinds[k], v, k, where)
         if k=='method' and 'learning' in known: return _part_from_dict(None, v, k, where)
