@@ -31,7 +31,6 @@ TABLES = {'empty.csv': ('', 'is empty'), 'blank.csv': ('\n \n', 'is empty'),
     'semicolons.csv': (HEADER.replace(',', ';') + '\n', 'separated by semicolons; save it with commas'),
     'few.csv': ('video,label\na.mp4,x\n', 'has no column source'),
     'latin.csv': (HEADER.encode() + b'\n\xe9.mp4,x\n', 'is not UTF-8 text (line 2); save it as UTF-8'),
-    'none.csv': (HEADER + '\n', 'has no videos'),
     'short.csv': (HEADER + '\na.mp4,x\n', 'line 2: 2 fields instead of 12'),
     'split.csv': (HEADER + '\na.mp4,x,s,both,,,9,9,9,9,,ok\n', "line 2: split1 is 'both', not train, test"),
     'twice.csv': (HEADER + '\na.mp4,x,s,,,,9,9,9,9,,ok'*2 + '\n', "'a.mp4' is there already, in line 2"),
@@ -51,6 +50,7 @@ def fill(place: Path) -> Path:
         (place/name/'card.json').write_text(card)
     for name, (content, _) in TABLES.items():
         (place/name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (place/'good.csv').write_text(HEADER + '\na.mp4,x,s,,,,9,9.0,9,9,,ok\n')
     for name in ('videos', 'bare', 'notes'): (place/name).mkdir()
     (place/'videos'/'manifest.csv').write_text('video\n')
     for name in ('a.mp4', 'f.npz', 'kept/last.pt', 'run/encoder.safetensors', 'notes/list.txt'):
@@ -136,11 +136,10 @@ BY_HAND = [
     *((words, [command, name]) for command in MEASURE for name, words in RUN_ERRORS.items()
         if (command, name) not in (('finetune', 'nowhere'), ('retrieve', 'nowhere'))),
     *((f'{name}/recipe.json: ', [command, name]) for command in MEASURE for name in ('torn', 'strange')),
-    *((f"there is no {kind} 'nothing'; there are: ", args) for kind, args in (
+    *((f"there is no {kind} 'nothing'; ", args) for kind, args in (
         ('protocol', ['retrieve', 'run', '--protocol', 'nothing']),
         ('protocol', ['extract', 'run', '--protocol', 'nothing']),
-        ('training', ['finetune', 'run', '--preset', 'nothing']),
-        ('probe', ['probe', 'run', '--preset', 'nothing']))),
+        ('training', ['finetune', 'run', '--preset', 'nothing']))),
     *(('device', [*needed(command), '--device', 'gpu']) for command in cli.COMMANDS
         if 'device' in {o[0] for o in options_of(command)}),
     ("there is no command 'retreive'; did you mean 'retrieve'?", ['retreive', 'run']),
@@ -153,19 +152,19 @@ BY_HAND = [
     ('a.mp4: is a file; choose another --out', ['demo', '--out', 'a.mp4']),
     ('a.mp4: is a file; choose another --out', ['finetune', 'run', '--out', 'a.mp4']),
     ('bare: holds no video', ['manifest', 'bare']), ('notes: holds no video', ['manifest', 'notes']),
-    ('nowhere: there is no such folder', ['manifest', 'nowhere']),
+    ('nowhere: there is no such file or folder', ['manifest', 'nowhere']),
     ('a.mp4: is a file; name the folder', ['manifest', 'a.mp4']),
     ('a.mp4: is a video; name the folder', ['flow', 'a.mp4']),
     ('a.mp4: is a video; name the folder', [*READ['pretrain'], '--data', 'a.mp4']),
     ('bare: has no manifest.csv yet', [*READ['pretrain'], '--data', 'bare', '--dry-run']),
-    ('run: is a run already; leave out --data', ['convert', 'run', 'new', '--data', 'none.csv']),
+    ('run: is a run already; leave out --data', ['convert', 'run', 'new', '--data', 'good.csv']),
     ('--recipe makes a run, and a run needs --data', ['convert', 'run', 'new', '--recipe', 'byol-toy-rgb']),
     ('--set changes a recipe: name it with --recipe', ['convert', 'run', 'new', '--set', 'batch=2']),
     ('nowhere: there is no such file', ['convert', 'nowhere', 'new']),
     ('--set epochs: is not name=value, such as epochs=5', ['finetune', 'run', '--set', 'epochs']),
-    ('--set =5: is not name=value, such as epochs=5', ['cotrain', 'coclr-toy', '--data', 'none.csv', '--set',
+    ('--set =5: is not name=value, such as epochs=5', ['cotrain', 'coclr-toy', '--data', 'good.csv', '--set',
         '=5']),
-    ("no co-training 'coclr'; did you mean 'coclr-toy'?", ['cotrain', 'coclr', '--data', 'none.csv']),
+    ("no co-training 'coclr'; did you mean 'coclr-toy'?", ['cotrain', 'coclr', '--data', 'good.csv']),
     ('f.npz: knows no data; name a manifest with --data', ['retrieve', 'f.npz']),
     ('infonce-toy-rgb: knows no data; name a manifest', ['retrieve', 'infonce-toy-rgb']),
     ('name the run folder that it lies in, run', ['retrieve', 'run/encoder.safetensors']),
@@ -186,9 +185,9 @@ BY_HAND = [
     ('bare: has no index yet', ['search', 'a.mp4', '--data', 'bare']),
     ('nowhere: there is no such file; name a run folder', ['search', 'a.mp4', '--encoder', 'nowhere']),
     ('run/encoder.safetensors: is not a whole encoder.safetensors', ['search', 'a.mp4', '--encoder', 'run']),
-    ("there is no training 'nothing'; there are", ['dry-run', 'infonce-toy-rgb', '--finetune', 'nothing']),
+    ("there is no training 'nothing'; ", ['dry-run', 'infonce-toy-rgb', '--finetune', 'nothing']),
     ("a recipe has no field 'epochz'; did you mean 'epochs'?", ['dry-run', 'infonce-toy-rgb', '--set',
         'epochz=3']),
     ("epochs='many' is not a value of type int", ['dry-run', 'infonce-toy-rgb', '--set', 'epochs=many']),
-    ('--minutes: only own-videos is fitted to a time', [*READ['pretrain'], '--data', 'none.csv', '--minutes',
+    ('--minutes: only own-videos is fitted to a time', [*READ['pretrain'], '--data', 'good.csv', '--minutes',
         '3'])]

@@ -5,6 +5,7 @@ Everything is refused before something is computed, so that the runs here are tw
 import contextlib
 import io
 import re
+import typing
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from misuses import BROKEN, BY_HAND, CARD, TRAIN, TUNED, dashed, fill, generated
 
 from vssl_nb import cli, names
 from vssl_nb.measure import protocols
+from vssl_nb.measure.classify import PROBES
 from vssl_nb.methods.recipes import RecipeError, find, override
 
 # how a sentence helps: what to write instead, or where that stands
-REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must (be|end)|name|use|choose|give|take|'
-    r'add|leave|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this folder)\b')
+REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must be|end in|name|use|choose|give|take|'
+    r'add|leave|correct|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this folder)\b')
 
 
 @pytest.fixture(scope='module')
@@ -96,6 +98,18 @@ def test_values_that_cannot_be(command, refusal):
     for words, args in TABLE[command]:
         text = refusal(args)
         assert words in text or words[2:].replace('-', '_') in text, (args, text)
+
+
+def test_names_that_are_in_a_table():
+    "They are refused before PyTorch is imported; all that there are, and one's own, are taken."
+    from vssl_nb.runs.finetuning import TRAININGS
+    for name in [*TRAININGS, 'my.parts:training']:
+        assert cli.parse('finetune', ['run', '--preset', name]).preset == name
+        assert cli.parse('dry-run', ['byol-toy', '--finetune', name]).finetune == name
+    for name in [*protocols.PROTOCOLS, 'my.parts:protocol']:
+        assert cli.parse('retrieve', ['run', '--protocol', name]).protocol == name
+    kind = typing.get_type_hints(cli.COMMANDS['probe'])['preset']
+    assert {*typing.get_args(kind)} == {*PROBES}
 
 
 @pytest.mark.parametrize('words, args', BY_HAND, ids=[' '.join(args) for _, args in BY_HAND])

@@ -13,8 +13,9 @@ from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
 from .methods.recipes import from_dict, override, refuse_unfit, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_new, expect_run, expect_writable
-from .names import path_missing, read_card
+from .names import path_missing, read_card, resolve
 from .training.config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
+from .training.config import read_lines
 
 class Mistake(ValueError):
     "Something on the command line that cannot be understood."
@@ -421,7 +422,7 @@ def how_to_predict(folder:Path)->str: # of a run
 
 class ProbeCommand(RunOptions, EncodingOptions):
     "A linear classifier on the frozen features of a run."
-    preset:str='clean_probe' # clean_probe or coclr_probe
+    preset:Literal['clean_probe','coclr_probe']='clean_probe'
     splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
@@ -455,8 +456,6 @@ class Finetune(MachineOptions):
         if self.out: (read_card if self.resume else expect_new)(self.out)
         check_paths(self.data, path if path.is_dir() else None, folder=self.out, together=True)
         fields = changes(self.set)
-        if not path.is_dir() and self.data is None: raise Mistake(f'{self.source}: from scratch there is no '
-            'run that knows its data; name a manifest with --data')
         if self.dry_run: return self.forecast() if is_first() else None
         from .runs.finetuning import finetune
         row = finetune(self.source, self.preset, self.data, self.out, self.split, self.seed, fields,
@@ -808,6 +807,9 @@ def split_words(command:str, parts:dict[str,Any], args:Sequence[str])->tuple[dic
         raise Mistake(f'{name}: {f"takes {len(many_of(kind))} values" if many_of(kind) else lacks}') from None
     return {n: tuple(v) if isinstance(v, list) else v for n,v in vars(given).items()}, rest
 
+NAMED = {'protocol': ('a protocol', 'measure/protocols.csv'), 'preset': ('a training', 'runs/trainings.csv'),
+    'finetune': ('a training', 'runs/trainings.csv')} # options whose values are names in a table
+
 def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follows it -> an object of it
     "The command with its options filled in; Mistake, or RecipeError for a field of a recipe."
     kind, recipe, options = COMMANDS[command], None, options_of(COMMANDS[command])
@@ -827,6 +829,9 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
                     raise Mistake(f'--{dashed(n)} {v}: {wrong}')
         if not re.fullmatch(r'auto|cpu|cuda(:\d+)?', values.get('device', 'auto')):
             raise Mistake(f'--device {values["device"]}: is none of auto, cpu, cuda, cuda:1')
+        for n, (part, table) in NAMED.items(): # one's own is imported later
+            if ':' not in (name := values.get(n) or ':') and command!='probe':
+                resolve(name.removesuffix('_held_out'), {r['name']: r for r in read_lines(table)}, part)
         if '' in words: raise Mistake("'' is an empty argument; . is this folder")
         for name, o in options.items():
             if not o.word or not words: continue

@@ -623,7 +623,7 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
         raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
             'that again instead, it knows which files belong to it')
     with one_at_a_time(folder/SCAN_LOG):
-        old = [*read(target).rows] if target.exists() else []
+        old = [*read(target).rows] if target.exists() and target.read_bytes().strip() else []
         columns = further_columns(target) if old else {}
         u = _scan(folder, old, pattern, workers, progress)
         if pattern: # holds for old rows as well

@@ -156,8 +156,8 @@ def _json(path:Path, kind:type=dict)->Any:
     if kind is dict and not path.exists(): return {}
     try: value = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError) as e:
-        raise ValueError(f'{path}: is not readable as JSON ({e}); make it again with `vssl-nb '
-            'retrieve`') from None
+        raise ValueError(f'{path}: is not readable as JSON ({e}); delete it, and make it again with '
+            '`vssl-nb retrieve`') from None
     rows = value if isinstance(value, list) else [value]
     if isinstance(value, kind) and all(isinstance(r, dict) for r in rows): return value
     raise ValueError(f'{path}: must hold {"one object" if kind is dict else "a list of results"}; make it '

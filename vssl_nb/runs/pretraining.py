@@ -306,7 +306,7 @@ def import_released(path, # a released file, or one that `save_released` made of
         # the momentum encoder moves at the start of a step there, at the end of one here (released code b2)
         if r.momentum is not None and not r.run: cast(Any, run.method).pair.after_step({})
         if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and '
-            f'{about["recipe"]} ends after {order.total}; give it more --epochs')
+            f'{about["recipe"]} ends after {order.total}; give it more (--set epochs=…)')
         open_folder(out, recipe, card)
         if is_main():
             save(out/'last.pt', run.state())

@@ -400,7 +400,9 @@ def continued_state(r:Released, run:TrainingState, # as it begins
         states = {state_name(n): s for n,(_,s) in known.items() if s}
         learn = [(n, p.shape) for n,p in run.method.named_parameters() if p.requires_grad]
         opt['state'] = {i: _shaped(states[n], shape) for i,(n,shape) in enumerate(learn) if n in states}
-    if r.run and not difference(recipe_within(r), recipe):
+    try: same = bool(r.run) and not difference(recipe_within(r), recipe)
+    except RecipeError: same = False # damaged, or foreign: another one was named instead
+    if same:
         step = r.run.get('step')
         if type(step) is not int or step < 0: raise TrainError(f'{r.path}: does not say how far its run was')
     # epochs count from 0, IIC's from 1

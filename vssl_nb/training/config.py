@@ -85,7 +85,7 @@ def checked(part:Part)->Part: # a frozen dataclass: a recipe, or a part of one -
     types_ = _field_types(type(part)) # type: ignore[arg-type]
     for f in fields(part): # type: ignore[arg-type]
         value, (kind, limits) = getattr(part, f.name), types_[f.name]
-        if not fits(value, kind): raise RecipeError(f'{f.name}={value!r} is not {in_words(kind)}')
+        if not fits(value, kind): raise RecipeError(f'{f.name}={value!r} is not {in_words(kind)}; give one')
         for number in value if isinstance(value, tuple) else (value,):
             if wrong := out_of_range(number, limits): raise RecipeError(f'{f.name}={value!r} {wrong}')
         if is_dataclass(value): checked(value)
