@@ -5,6 +5,7 @@ A place for them is a folder of files by hand: nothing in it was trained, becaus
 import dataclasses
 import json
 import re
+import shutil
 import typing
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def fill(place: Path) -> Path:
         (place/name).write_bytes(content if isinstance(content, bytes) else content.encode())
     (place/'good.csv').write_text(HEADER + '\na.mp4,x,s,,,,9,9.0,9,9,,ok\n')
     for name in ('videos', 'bare', 'notes'): (place/name).mkdir()
-    (place/'videos'/'manifest.csv').write_text('video\n')
+    shutil.copy(place/'good.csv', place/'videos'/'manifest.csv')
     for name in ('a.mp4', 'f.npz', 'kept/last.pt', 'run/encoder.safetensors', 'notes/list.txt'):
         (place/name).touch()
     return place
@@ -91,13 +92,13 @@ def wrong_values(kind, limits):
     name = str(kind)
     number = next((k for k in ('int', 'float') if re.search(rf'\b{k}\b', name)), '')
     if 'Literal' in name: yield from ('sometimes', 'NONE')
-    elif number: yield from ('many', '', '2.5' if number == 'int' else '1,5')
+    elif number: yield from ('many', '2.5' if number == 'int' else '')
     if not number or not limits or 'Literal' in name: return
     low, high = (float(x) for x in limits[1:-1].split(','))
     yield str(int(low) - 1 if number == 'int' else low - .5)
     if limits[0] == '(': yield f'{low:g}'
     if high < 2**62: yield str(int(high) + 1 if number == 'int' else high + .5)
-    if number == 'float': yield from ('nan', 'inf')
+    if number == 'float': yield 'nan'
 
 
 def generated(command):

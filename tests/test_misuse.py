@@ -35,7 +35,7 @@ def refusal(place, monkeypatch):
         lines = errors.getvalue().splitlines()
         assert (code, len(lines), out.getvalue()) == (2, 1, ''), (args, code, lines)
         assert tree() == before, args
-        assert lines[0].startswith('vssl-nb: ') and len(lines[0]) < 700 and 'Error' not in lines[0], lines
+        assert lines[0].startswith('vssl-nb: ') and len(lines[0]) < 700, lines
         assert REMEDY.search(lines[0]), f'no remedy: {lines[0]}'
         return lines[0]
     monkeypatch.chdir(place)
@@ -143,8 +143,8 @@ def test_a_number_out_of_range_is_named(command, refusal):
         if not limits or not (number or name == 'seeds'): continue
         low = int(limits[1:].split(',')[0])
         for value in (low - 1, *[2**63, 2**70]*name.startswith('seed')):
-            text = refusal([*begin, f'--{name}', str(value)])
-            assert f'--{name} {value}: must be {low} or more' in text, text
+            text = refusal([*begin, dashed(name), str(value)])
+            assert f'{dashed(name)} {value}: must be {low} or more' in text, text
 
 
 def test_a_seed_of_a_recipe_has_63_bits():

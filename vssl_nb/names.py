@@ -16,10 +16,11 @@ class PathError(ValueError):
     "A file or folder that is not what it has to be."
 
 def did_you_mean(name:Any, known:Iterable)->str: # a name that does not exist; those that do -> sentence part
-    "The nearest of the known names, or all of them."
+    "The nearest of the known names, or all of them, of many the first twenty."
     names = [str(k) for k in known]
     near = get_close_matches(str(name), names, 1, 0.4)
-    return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names)}'
+    more = f' and {len(names) - 20} more' if len(names) > 20 else ''
+    return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names[:20])}{more}'
 
 def error_in_words(e:BaseException)->str: # of a user's code -> "KeyError: 'video' (my_methods.py, line 55)"
     "An error, and the last line of the user's code that ran."
