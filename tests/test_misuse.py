@@ -17,8 +17,8 @@ from vssl_nb.measure.classify import PROBES
 from vssl_nb.methods.recipes import RecipeError, find, override
 
 # how a sentence helps: what to write instead, or where that stands
-REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must be|end in|name|use|choose|give|take|'
-    r'add|leave|correct|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this folder)\b')
+REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must be|end in|name|use|choose|give|'
+    r'take|add|leave|correct|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this folder)\b')
 
 
 @pytest.fixture(scope='module')

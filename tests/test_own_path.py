@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from vssl_nb import cli
-from vssl_nb.data import manifest, toy, video
+from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
 from vssl_nb.methods.recipes import find, from_dict, override
 from vssl_nb.runs.own import give_verdict
-from vssl_nb.data.video import encode
+from vssl_nb.data.video import encode, probe
 
 ROOT = Path(__file__).parent.parent
 QUIET = Machine(device='cpu', progress=False)
@@ -62,8 +62,8 @@ def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 9): time.sleep(.02)
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (folder/'manifest.csv').exists()
-    looked, probe = [], video.probe
-    monkeypatch.setattr(video, 'probe', lambda file: looked.append(file) or probe(file))
+    looked = []
+    monkeypatch.setattr('vssl_nb.data.video.probe', lambda file: looked.append(file) or probe(file))
     code, out, _ = call('manifest', folder)
     assert code == 0 and '64 videos, 8 classes' in out, out
     assert 0 < len(looked) <= 64 - 10 and not log.exists()

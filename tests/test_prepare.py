@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import warm
-from vssl_nb.data import manifest, prepare, video
+from vssl_nb.data import manifest, prepare
 from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split, probe_videos
 from vssl_nb.data.manifest import read, update_manifest, write
 from vssl_nb.data.prepare import PrepareError, make_copies, prepare_dataset
@@ -368,7 +368,7 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path, monkeypa
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
     with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc') # a kill in the middle of a line
     decoded = []
-    monkeypatch.setattr(video, 'probe', lambda path: decoded.append(path) or probe(path))
+    monkeypatch.setattr('vssl_nb.data.video.probe', lambda path: decoded.append(path) or probe(path))
     prepare_dataset('ucf101', there, lists, progress=False)
     assert 0 < len(decoded) < 180 and len(manifest.read_probes(log)) == 270
     assert (there/'manifest.csv').read_bytes() == (official[0]/'manifest.csv').read_bytes()
@@ -651,7 +651,7 @@ def test_copies(tmp_path, monkeypatch, caplog):
     other = make_copies(tmp_path, [replace(rows[0], frames=21)], 32, progress=False)[0][0]
     assert other.video == 'a/long.avi'
     assert 'its copy has 20 frames and it has 21; remove copies_short32/a/long.mp4' in caplog.text
-    monkeypatch.setattr(video, 'probe', None)
+    monkeypatch.setattr('vssl_nb.data.video.probe', None)
     monkeypatch.setattr(prepare, 'transcode', None)
     # nothing is made or decoded again
     assert make_copies(tmp_path, rows, 32, progress=False) == (made, remark)
@@ -678,7 +678,7 @@ def film(path, colour, frames=12):
 def decoded(monkeypatch):
     "The files that are decoded while a manifest is made."
     seen = []
-    monkeypatch.setattr(video, 'probe', lambda file: seen.append(file.name) or probe(file))
+    monkeypatch.setattr('vssl_nb.data.video.probe', lambda file: seen.append(file.name) or probe(file))
     return seen
 
 
@@ -726,7 +726,7 @@ def test_a_scan_that_is_stopped_goes_on(films, monkeypatch, capsys):
         calls.append(path)
         if len(calls) == 3: raise KeyboardInterrupt
         return probe(path)
-    monkeypatch.setattr(video, 'probe', dies)
+    monkeypatch.setattr('vssl_nb.data.video.probe', dies)
     with pytest.raises(KeyboardInterrupt): update_manifest(films, workers=1, progress=False)
     assert (films/SCAN_LOG).exists() and not (films/'manifest.csv').exists()
     assert 'the same command goes on from there' in capsys.readouterr().err

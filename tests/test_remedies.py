@@ -17,7 +17,6 @@ import torch
 from house import modules
 
 from vssl_nb import cli
-from vssl_nb.methods.recipes import find, to_dict
 
 ROOT = Path(__file__).parent
 SMALL = '--size 32 --length 4 --stride 1 --epochs 1 --warmup 0 --test-clips 1 --backbone tiny --batch 4 ' \

@@ -26,11 +26,12 @@ from tqdm.auto import tqdm
 
 import vssl_nb
 from ..names import VIDEO_SUFFIXES, PluginError, load_object
+
+# %% ../../nbs/library/manifest.ipynb #2378866d
 if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
     from torch import Tensor
     from vssl_nb.data.video import Keyframes
 
-# %% ../../nbs/library/manifest.ipynb #2378866d
 class ManifestError(ValueError):
     "A manifest, or the folder or lists it is to be made from, that cannot be used, and why."
 
