@@ -55,9 +55,9 @@ def folder(videos, tmp_path) -> Path: return Path(shutil.copytree(videos, tmp_pa
 
 def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
     log = folder/manifest.SCAN_LOG
-    slow = ('import time\nfrom vssl_nb.data import manifest as o\nreal = o.probe\n'
+    slow = ('import time\nfrom vssl_nb.data import manifest, video as o\nreal = o.probe\n'
         'o.probe = lambda file: (time.sleep(.05), real(file))[1]\n'
-        f'o.update_manifest({str(folder)!r}, workers=1, progress=False)')
+        f'manifest.update_manifest({str(folder)!r}, workers=1, progress=False)')
     run = subprocess.Popen([sys.executable, '-c', slow])
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 9): time.sleep(.02)
     run.kill()
