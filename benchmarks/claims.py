@@ -8,7 +8,8 @@ paper prints. A benchmark whose file is not there leaves its claims out. The ver
 follow from the numbers (`vssl_nb.papers.published`). The sentences below are for the verdicts that were met;
 where numbers change a verdict, its sentence says that nobody has looked at it yet.
 
-All files are of seeds that chose no setting (`results/README.md`)."""
+All files are of seeds that chose no setting (`results/README.md`). A benchmark that was run after its
+premise, its world and its seeds were written down names the commit that has them in `rule`."""
 import argparse
 import bisect
 import json
@@ -292,6 +293,7 @@ def write_ledger(folder: Path) -> dict[int, dict]:
             rows[number] = {'number': number, 'source': f'{claim.paper}, {claim.where}',
                 'metric': claim.metric, 'measure': claim.measure, 'chain': claim.chain, **row,
                 'planned': planned(claim, row['numbers']), 'seeds': seeds, 'fresh': True,
+                'rule': found[0].get('rule'),
                 'why': WHY.get((number, outcome), 'Nobody has looked at this verdict yet.'),
                 'how': f"{found[0]['what']} on the toy videos", 'runs': [f.name for f in files],
                 'measured': {'machine': found[0]['machine'], 'date': found[0]['date']}}

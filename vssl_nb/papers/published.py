@@ -179,8 +179,8 @@ def judge_links(
     return links
 
 LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
-FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'premise', 'budget', 'others',
-    'why', 'runs') # of a row, as benchmarks/claims.py writes it
+FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'rule', 'premise', 'budget',
+    'others', 'why', 'runs') # of a row, as benchmarks/claims.py writes it
 
 def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a claim -> its row
     "What was measured. `ValueError` for a row without its runs, or from fewer than three seeds."
@@ -214,14 +214,16 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
 
 def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
     links = judge_links(claim, row['numbers'], claim.meets(row['premise']))
-    chosen = 'other' if row['fresh'] else 'these'
+    seeds = [str(min(map(len, row['numbers'].values()))),
+        f"settings chosen on {'other' if row['fresh'] else 'these'} seeds",
+        f"run after commit {row['rule']}" if row['rule'] else 'run before the rule was written']
     plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
         'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
     others = [f'{where}: {link}' for where,premise,values in row['others']
         for link in judge_links(claim, values, claim.meets(premise))]
     return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
-        'seeds': f"{min(map(len, row['numbers'].values()))}; settings chosen on {chosen} seeds",
-        'budget': row['budget'], 'elsewhere': '\n'.join(others), 'why': row['why']}
+        'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),
+        'why': row['why']}
 
 def ledger_rows(
     path:str|Path=LEDGER,
