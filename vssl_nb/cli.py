@@ -301,6 +301,8 @@ class Retrieve(EncodingOptions):
     view:str|None=None # of what is no run: rgb, flow, residual, package.module:name; none: the file's, or rgb
     out:Path|None=None # folder for results of what is no run; none: runs/<its name>
     baselines:bool=True # also show chance, a colour histogram and an untrained encoder
+    # toy videos: does the encoder go by the scene, or by the motion, where the two disagree?
+    conflict:bool=False
 
     def run(self):
         path = Path(self.source)
@@ -313,12 +315,14 @@ class Retrieve(EncodingOptions):
             near = did_you_mean(self.source, [*RECIPES, *(p.name for p in Path().glob('*') if p.is_dir())])
             raise Mistake(f'{path}: is no run folder, no recipe, no file of features and no package.module:'
                 f'name of an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
-        kind, ignored = ('a run', 'view name out') if path.is_dir() else ('a recipe, without training,',
+        kind, ignored = ('a conflict', 'view name out second splits') if self.conflict else \
+            ('a run', 'view name out') if path.is_dir() else ('a recipe, without training,',
             'view name second protocol set dtype') if self.source in RECIPES else ('what is no run', 'second')
         if given := next((n for n in ignored.split() if getattr(self, n)!=getattr(Retrieve, n)), None):
             raise Mistake(f'{self.source}: {kind} is measured without --{given}; leave it out')
         check_paths(self.data, run=self.second, folder=path if path.is_dir() else self.out)
         fields = changes(self.set) | ({'dtype': self.dtype} if self.dtype!='float32' else {})
+        if self.conflict: return self.measure_conflict(fields)
         if path.is_dir(): print_table(self.measure_run(fields), path/'results.json')
         else:
             untrained = self.source in RECIPES
@@ -343,6 +347,28 @@ class Retrieve(EncodingOptions):
             print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
         if not self.baselines or self.protocol!='clean' or self.splits or self.second or fields: return rows
         return evaluation.baselines(t.recipe, t.manifest, batch=self.batch, machine=machine) + rows
+
+    def measure_conflict(self, fields)->None:
+        "Print what a run, or an untrained encoder, goes by; a run keeps it as conflict.json."
+        run = Path(self.source).is_dir()
+        if not run and (self.source not in RECIPES or self.data is None): raise Mistake(f'{self.source}: '
+            '--conflict measures a run folder, or the untrained encoder of a recipe with --data')
+        from .measure.health import conflict
+        from .papers.report import table
+        from .runs import evaluation
+        from .training.loop import write_json
+        t = evaluation.open_trained(self.source, self.data) if run else \
+            evaluation.untrained_encoder(find(self.source), self.data)
+        p = t.protocol(self.protocol, **fields)
+        shares = conflict(t.encoder, t.manifest, t.split, t.view, p, self.machine(), batch=self.batch,
+            **t.views)
+        def percent(*x): return ' to '.join(f'{100*v:.1f}' for v in x)
+        rows = [{'nearest': name, 'queries': percent(share), 'interval': percent(*ends), 'chance':
+            percent(guess)} for name,(share,*ends,guess) in shares.items()]
+        print(p, table(rows, 'text', {'nearest': 'nearest training video has the same',
+            'queries': '% of queries', 'interval': '95 %', 'chance': 'by chance'}), sep='\n')
+        if run: print(write_json(Path(self.source)/'conflict.json', t.row('conflict', t.split,
+            protocol=asdict(p), **shares)))
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."

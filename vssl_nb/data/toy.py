@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADIUS', 'WANDER', 'SLOW', 'SIZES', 'FOLDS',
-           'DRAWING', 'FPS', 'DEFAULTS', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline', 'Sprite', 'tint',
-           'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'make']
+           'DRAWING', 'FPS', 'DEFAULTS', 'CONFLICT', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline',
+           'Sprite', 'tint', 'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'make',
+           'plan_conflict', 'make_conflict']
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
-import math, multiprocessing, os, sys, threading, time
-from collections.abc import Sequence
+import json, math, multiprocessing, os, sys, threading, time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
@@ -245,7 +247,9 @@ def _leave_with(parent:int)->None: # a worker ends when its parent is gone, kill
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 
-def _write_videos(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None:
+def _write_videos(jobs:list[tuple[Path,dict]], workers:int|None, progress:bool)->None: # None: one per core
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    workers = workers or cores
     with tqdm(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
         if workers == 1:
             for job in jobs: _write_video(*job); bar.update()
@@ -257,6 +261,18 @@ def _write_videos(jobs:list[tuple[Path,dict]], workers:int, progress:bool)->None
             for one in as_completed([pool.submit(_write_video, *job) for job in jobs]):
                 one.result(); bar.update()
         finally: pool.shutdown(cancel_futures=True)
+
+@contextmanager
+def _as_toy_error(folder:Path)->Iterator[None]: # what stops the writing
+    try: yield
+    except BrokenProcessPool:
+        raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, '
+            'with fewer workers') from None
+    except (VideoError, ManifestError) as e:
+        raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
+    except OSError as e:
+        raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, '
+            'or call again to go on') from None
 
 def make(folder:str|Path, # new, empty, or one that an earlier call with the same settings began
     size:str='tiny', # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
@@ -283,19 +299,48 @@ def make(folder:str|Path, # new, empty, or one that an earlier call with the sam
     settings = dict(drawing=DRAWING, size=size, shape=asdict(SIZES[size]), seed=seed,
         contrast=float(contrast), bias=float(bias), drift=float(drift), distractors=distractors)
     jobs,manifest = plan_toy(settings),folder/'manifest.csv'
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    try:
+    with _as_toy_error(folder):
         claim_folder(folder/'toy.json', settings, ToyError, 'give another folder')
         if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
         for motion in MOTIONS: (folder/motion).mkdir(exist_ok=True)
         for part in folder.glob('*/.*.mp4'): part.unlink() # what a killed call left behind
-        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers or cores, progress)
+        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
         return write(manifest, [row for row,_ in jobs])
-    except BrokenProcessPool:
-        raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, '
-            'with fewer workers') from None
-    except (VideoError, ManifestError) as e:
-        raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
-    except OSError as e:
-        raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, '
-            'or call again to go on') from None
+
+# %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
+CONFLICT = '.conflict' # folder of the queries, beside manifest.csv
+
+def plan_conflict(settings:dict, # as `make` stores them in toy.json
+)->list[tuple[Row,dict]]: # row of conflict.csv: source of the scene, label of the motion; arguments of `video`
+    "For each source a query: its sprite and background in a new take, with the motion of another class."
+    jobs = []
+    for row,arguments in plan_toy(settings):
+        if arguments['take']: continue
+        _,c,g = arguments['seed']
+        motion = MOTIONS[(c + 1 + g % (len(MOTIONS) - 1)) % len(MOTIONS)]
+        parts = {k: 'test' if getattr(row, k)=='train' else '' for k in ('split1', 'split2', 'split3')}
+        query = replace(row, video=f'{CONFLICT}/{row.source}_{motion}.mp4', label=motion, **parts)
+        jobs.append((query, arguments | dict(motion=motion, take=settings['shape']['takes'])))
+    return jobs
+
+def make_conflict(folder:str|Path, # that `make` has written; or one beside its manifest
+    workers:int|None=None, progress:bool=True, # as of `make`
+)->Path: # conflict.csv: `train` as in manifest.csv, `test` the queries whose scene is in `train`
+    "Write queries with the scene of a training source and the motion of another class. `ToyError`."
+    folder = Path(folder)
+    try:
+        settings = json.loads((folder/'toy.json').read_text(encoding='utf-8'))
+        jobs,drawing = plan_conflict(settings),settings['drawing']
+    except (OSError, ValueError, LookupError, TypeError): raise ToyError(f'{folder}: has no toy.json of toy '
+        'videos, and no other scene can be drawn with another motion; name videos that vssl-nb toy '
+        'wrote, or a run that was trained on them') from None
+    if drawing != DRAWING: raise ToyError(f'{folder}: these videos were drawn by another version of this '
+        'library, which gives other frames; write them again with vssl-nb toy')
+    manifest = folder/'conflict.csv'
+    if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
+    with _as_toy_error(folder):
+        for row,_ in jobs: (folder/row.video).parent.mkdir(parents=True, exist_ok=True)
+        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
+        kept = [replace(row, **{k: '' for k in ('split1', 'split2', 'split3') if getattr(row, k)=='test'})
+            for row,_ in plan_toy(settings)]
+        return write(manifest, kept + [row for row,_ in jobs])
