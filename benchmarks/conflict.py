@@ -49,7 +49,7 @@ from vssl_nb.runs.evaluation import open_trained, untrained_encoder  # noqa: E40
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
-SEEDS, EPOCHS = range(31, 39), 6
+SEEDS, EPOCHS, BATCH = range(31, 39), 6, 8
 VIEWS = {'rgb': 'frames', 'residual': 'differences'}
 
 
@@ -95,7 +95,8 @@ def recipe_of(name: str, seed: int, epochs: int, changes: dict) -> Recipe:
     "The recipe of a run, with the epochs in which it sees its share of the clips."
     t = PLAN[name]
     recipe = override(find(t.recipe), seed=seed, test_clips=3, **t.changes)
-    recipe = override(recipe, **changes)
+    rate = recipe.learning.lr*(BATCH/recipe.learning.batch)**.5
+    recipe = override(recipe, **dict(batch=BATCH, lr=rate) | changes)
     exact = epochs*t.share*2/recipe.sampling.clips
     if abs(exact - round(exact)) > 1e-6:
         raise SystemExit(f'--epochs {epochs}: {name} would take {exact:.2f} epochs; give a multiple of 6')
@@ -120,13 +121,15 @@ def one_run(name: str, recipe: Recipe, home: Path, cache) -> dict:
     t, out = PLAN[name], home/folder_of(name)
     runs = {'init_from': home/folder_of(t.begins) if t.begins else None,
         'sampler': home/folder_of(t.sampler) if t.sampler else None}
-    there = (out/'card.json').exists()
+    there, began = (out/'card.json').exists(), time.process_time()
     if not (there and json.loads((out/'card.json').read_text())['finished']):
         pretrain(recipe, home/'toy', out, there, Machine('cpu', cache=cache, progress=False), **runs)
+    cpu = time.process_time() - began
     card = json.loads((out/'card.json').read_text())
     if not card['finished']: raise SystemExit(f'{out}: was stopped; the same command goes on')
     clips = recipe.sampling.clips*recipe.learning.batch*card['step']
-    return {'steps': card['step'], 'clips': clips, 'seconds': round(card['seconds'], 1)}
+    return {'steps': card['step'], 'clips': clips, 'seconds': round(card['seconds'], 1),
+        'cpu_seconds': round(cpu, 1)}
 
 
 def folder_of(name: str) -> str: return name.replace(', ', '-').replace(' ', '-')

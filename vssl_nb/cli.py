@@ -349,26 +349,22 @@ class Retrieve(EncodingOptions):
         return evaluation.baselines(t.recipe, t.manifest, batch=self.batch, machine=machine) + rows
 
     def measure_conflict(self, fields)->None:
-        "Print what a run, or an untrained encoder, goes by; a run keeps it as conflict.json."
-        run = Path(self.source).is_dir()
-        if not run and (self.source not in RECIPES or self.data is None): raise Mistake(f'{self.source}: '
-            '--conflict measures a run folder, or the untrained encoder of a recipe with --data')
+        "Print what a run goes by, and keep it as conflict.json."
+        if not Path(self.source).is_dir(): raise Mistake(f'{self.source}: --conflict measures a run folder')
         from .measure.health import conflict
         from .papers.report import table
-        from .runs import evaluation
+        from .runs.evaluation import open_trained
         from .training.loop import write_json
-        t = evaluation.open_trained(self.source, self.data) if run else \
-            evaluation.untrained_encoder(find(self.source), self.data)
+        t = open_trained(self.source, self.data)
         p = t.protocol(self.protocol, **fields)
         shares = conflict(t.encoder, t.manifest, t.split, t.view, p, self.machine(), batch=self.batch,
             **t.views)
         def percent(*x): return ' to '.join(f'{100*v:.1f}' for v in x)
-        rows = [{'nearest': name, 'queries': percent(share), 'interval': percent(*ends), 'chance':
-            percent(guess)} for name,(share,*ends,guess) in shares.items()]
-        print(p, table(rows, 'text', {'nearest': 'nearest training video has the same',
-            'queries': '% of queries', 'interval': '95 %', 'chance': 'by chance'}), sep='\n')
-        if run: print(write_json(Path(self.source)/'conflict.json', t.row('conflict', t.split,
-            protocol=asdict(p), **shares)))
+        rows = [{'nearest training video has the same': name, '% of queries': percent(share),
+            '95 %': percent(*ends), 'by chance': percent(guess)}
+            for name,(share,*ends,guess) in shares.items()]
+        print(p, table(rows, 'text', {k: k for k in rows[0]}), write_json(Path(self.source)/'conflict.json',
+            t.row('conflict', t.split, protocol=asdict(p), **shares)), sep='\n')
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."

@@ -10,12 +10,13 @@ __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADI
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
 import json, math, multiprocessing, os, sys, threading, time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 from .manifest import ManifestError, Row, claim_folder, write
@@ -310,16 +311,19 @@ def make(folder:str|Path, # new, empty, or one that an earlier call with the sam
 # %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
 CONFLICT = '.conflict' # folder of the queries, beside manifest.csv
 
+def _in_parts(row:Row, parts:Mapping[str,str], **more:Any)->Row: # part of a split -> what it becomes
+    splits:dict[str,Any] = {k: parts.get(getattr(row, k), '') for k in ('split1', 'split2', 'split3')}
+    return replace(row, **splits, **more)
+
 def plan_conflict(settings:dict, # as `make` stores them in toy.json
-)->list[tuple[Row,dict]]: # row of conflict.csv: source of the scene, label of the motion; arguments of `video`
+)->list[tuple[Row,dict]]: # row: source of the scene, label of the motion; arguments of `video`
     "For each source a query: its sprite and background in a new take, with the motion of another class."
     jobs = []
     for row,arguments in plan_toy(settings):
         if arguments['take']: continue
         _,c,g = arguments['seed']
         motion = MOTIONS[(c + 1 + g % (len(MOTIONS) - 1)) % len(MOTIONS)]
-        parts = {k: 'test' if getattr(row, k)=='train' else '' for k in ('split1', 'split2', 'split3')}
-        query = replace(row, video=f'{CONFLICT}/{row.source}_{motion}.mp4', label=motion, **parts)
+        query = _in_parts(row, {'train': 'test'}, video=f'{CONFLICT}/{row.source}_{motion}.mp4', label=motion)
         jobs.append((query, arguments | dict(motion=motion, take=settings['shape']['takes'])))
     return jobs
 
@@ -332,7 +336,7 @@ def make_conflict(folder:str|Path, # that `make` has written; or one beside its 
         settings = json.loads((folder/'toy.json').read_text(encoding='utf-8'))
         jobs,drawing = plan_conflict(settings),settings['drawing']
     except (OSError, ValueError, LookupError, TypeError): raise ToyError(f'{folder}: has no toy.json of toy '
-        'videos, and no other scene can be drawn with another motion; name videos that vssl-nb toy '
+        'videos, and only toy videos can be drawn again with another motion; name videos that vssl-nb toy '
         'wrote, or a run that was trained on them') from None
     if drawing != DRAWING: raise ToyError(f'{folder}: these videos were drawn by another version of this '
         'library, which gives other frames; write them again with vssl-nb toy')
@@ -341,6 +345,5 @@ def make_conflict(folder:str|Path, # that `make` has written; or one beside its 
     with _as_toy_error(folder):
         for row,_ in jobs: (folder/row.video).parent.mkdir(parents=True, exist_ok=True)
         _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
-        kept = [replace(row, **{k: '' for k in ('split1', 'split2', 'split3') if getattr(row, k)=='test'})
-            for row,_ in plan_toy(settings)]
+        kept = [_in_parts(row, {'train': 'train'}) for row,_ in plan_toy(settings)]
         return write(manifest, kept + [row for row,_ in jobs])
