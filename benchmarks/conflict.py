@@ -7,8 +7,9 @@ counted which training video is nearest to each query: one of its scene, one of 
 it R@1 on ordinary test videos, a colour histogram and encoders with random weights.
 
 Written down before the first run: the plain toy (`demo`, nothing changed), seeds 31 to 38 (of videos, weights
-and order; no setting was chosen on them), every number of the recipes but `epochs` and the clips of a test
-video (3). Equal clips seen: a training sees EPOCHS times two clips of each training video, and the epochs of
+and order; no setting was chosen on them), every number of the recipes but `epochs`, the clips of a test video (3),
+and batches of 8 videos in place of 32 at half the rate, so that few clips make many steps; forward passes in
+bfloat16. Equal clips seen: a training sees EPOCHS times two clips of each training video, and the epochs of
 recipes with one, three or four clips follow from that. UberNCE, CoCLR and CPR begin with InfoNCE for a third
 of their clips; CoCLR and CPR are mined by InfoNCE of the other view, trained as long as everybody else, whose
 clips are not counted (on differences CoCLR is mined by the CoCLR of the frames). MoQuad's rungs have neither
@@ -123,7 +124,8 @@ def one_run(name: str, recipe: Recipe, home: Path, cache) -> dict:
         'sampler': home/folder_of(t.sampler) if t.sampler else None}
     there, began = (out/'card.json').exists(), time.process_time()
     if not (there and json.loads((out/'card.json').read_text())['finished']):
-        pretrain(recipe, home/'toy', out, there, Machine('cpu', cache=cache, progress=False), **runs)
+        pretrain(recipe, home/'toy', out, there, Machine('cpu', 'bfloat16', cache=cache,
+            progress=False), **runs)
     cpu = time.process_time() - began
     card = json.loads((out/'card.json').read_text())
     if not card['finished']: raise SystemExit(f'{out}: was stopped; the same command goes on')
