@@ -153,7 +153,7 @@ BY_HAND = [
     ('a.mp4: is a file; choose another --out', ['demo', '--out', 'a.mp4']),
     ('a.mp4: is a file; choose another --out', ['finetune', 'run', '--out', 'a.mp4']),
     ('bare: holds no video', ['manifest', 'bare']), ('notes: holds no video', ['manifest', 'notes']),
-    ('nowhere: there is no such file or folder', ['manifest', 'nowhere']),
+    ('nowhere: there is no such folder', ['manifest', 'nowhere']),
     ('a.mp4: is a file; name the folder', ['manifest', 'a.mp4']),
     ('a.mp4: is a video; name the folder', ['flow', 'a.mp4']),
     ('a.mp4: is a video; name the folder', [*READ['pretrain'], '--data', 'a.mp4']),

@@ -217,8 +217,8 @@ def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
         ['report', 'x'], ['report', 'run', '--out', 'a.mp4/x'], ['flow', 'x'], ['dry-run', 'x'], ['toy',
             'a.mp4'],
         ['demo', '--out', 'a.mp4'], ['x'], [*TRAIN, '--batch', 'many'], ['pretrain', 'infonce-toy-rgb'],
-        [*TRAIN, '--out', 'run'], ['finetune', 'run', '--out', 'run'], ['manifest', 'x'],
-        ['manifest', 'a.mp4'], ['toy', 'x', '--bias', '2'], ['mine', 'run', '--memory', '0'],
+        [*TRAIN, '--out', 'run'], ['finetune', 'run', '--out', 'run'],
+        ['toy', 'x', '--bias', '2'], ['mine', 'run', '--memory', '0'],
         *([*TRAIN, *more] for more in (['--device', 'gpu'], ['--cache', '-5'], ['--save-minutes', '-1'],
             ['--health-every', '-2'])), ['pretrain', 'own-videos', '--data', 'videos', '--minutes', '0'],
         ['retrieve', 'run', '--splits', '4'], ['finetune', 'run', '--split', '4']]

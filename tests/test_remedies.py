@@ -297,6 +297,7 @@ def test_a_remedy_works(part, wrong, args, steps, bench_copy):
 # part of a message whose remedy is not followed here: the test that follows it, or why none can
 GPU, AFTER, PYTHON = 'needs a GPU', 'a sentence after a training that went well', 'Python alone gets there'
 ELSEWHERE = {
+    '--conflict measures a run folder; name one': 'test_conflict.py',
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
     'say on what: --data toy': 'test_reproduce.py', 'name one or more, each once': 'test_reproduce.py',
     'no recipe of this table has that field': 'test_reproduce.py',

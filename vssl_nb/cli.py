@@ -54,8 +54,6 @@ class MakeManifest(Command):
     workers:Count|None=None # threads; none: one per core
 
     def run(self):
-        if not self.folder.exists(): raise path_missing(self.folder, 'name the folder of the videos')
-        if not self.folder.is_dir(): raise PathError(f'{self.folder}: is a file; name the folder it lies in')
         from .data.manifest import GONE, update_manifest
         done = update_manifest(self.folder, self.source_pattern, self.workers, share=self.split,
             seed=self.seed)
@@ -350,7 +348,8 @@ class Retrieve(EncodingOptions):
 
     def measure_conflict(self, fields)->None:
         "Print what a run goes by, and keep it as conflict.json."
-        if not Path(self.source).is_dir(): raise Mistake(f'{self.source}: --conflict measures a run folder')
+        if not Path(self.source).is_dir():
+            raise Mistake(f'{self.source}: --conflict measures a run folder; name one')
         from .measure.health import conflict
         from .papers.report import table
         from .runs.evaluation import open_trained
@@ -958,16 +957,6 @@ def speak_utf8()->None:
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
 
-@contextlib.contextmanager
-def first_words(args:Sequence[str])->Iterator[None]: # of the command line
-    "Where a command takes longer than a second, a line on stderr: PyTorch alone takes as long to import."
-    line = f'vssl-nb {args[0]}: has begun; to import PyTorch and open files takes some seconds\n'
-    # past the lock of sys.stderr: the process may fork at this moment
-    timer = threading.Timer(1, os.write, (2, line.encode()))
-    if '--quiet' not in args and is_first(): timer.start()
-    try: yield
-    finally: timer.cancel()
-
 def run_command(args:list[str])->None:
     "Run one command, or print help."
     if not args or args[0] in ('-h', '--help', 'help'): print(overview())
@@ -987,10 +976,13 @@ def main(
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
     code, received, words = 0, list[int](), sys.argv[1:] if args is None else [*args]
+    # the first words of a command that is silent for a second; past the lock of sys.stderr, as it may fork
+    silence = threading.Timer(1, os.write, (2, f'vssl-nb {"".join(words[:1])}: has begun; to import PyTorch '
+        'and open files takes some seconds\n'.encode()))
     try:
-        alone = args is None and words and 'torch' not in sys.modules # no notebook, which has its own words
-        begin = first_words(words) if alone else contextlib.nullcontext()
-        with warnings.catch_warnings(), heed_signals() as received, begin: run_command(words)
+        if args is None and words and '--quiet' not in words and is_first() and 'torch' not in sys.modules:
+            silence.start()
+        with warnings.catch_warnings(), heed_signals() as received: run_command(words)
     except BrokenPipeError: # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as e:
@@ -1008,6 +1000,7 @@ def main(
         if not hasattr(e, 'signal') or isinstance(e, Terminated):
             print('vssl-nb: interrupted', file=sys.stderr)
         code = 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
+    finally: silence.cancel()
     if code > 2: # the error is gone, and with it all that ends its own processes
         end_children()
         sys.unraisablehook = sys.__unraisablehook__
