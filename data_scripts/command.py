@@ -15,16 +15,22 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def path(text):
+    "A path; the empty word, which a variable of the shell that was never set gives, is none."
+    if not text: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
+    return Path(text)
+
+
 def arguments(dataset, about):
     "The options, those of one dataset only where they mean something."
     kind = PREPARED_DATASETS[dataset]
     p = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('source', nargs='*', type=Path, help='folder of videos; or one or more archives (zip, '
+    p.add_argument('source', nargs='*', type=path, help='folder of videos; or one or more archives (zip, '
         'tar, rar)')
     if kind.read:
-        p.add_argument('--lists', nargs='+', type=Path, help='official lists: files, folders or an archive '
+        p.add_argument('--lists', nargs='+', type=path, help='official lists: files, folders or an archive '
             f'({" or ".join(kind.lists)}); else they are looked for beside the videos')
-    p.add_argument('--out', type=Path, help='folder of the dataset, where manifest.csv goes and archives are '
+    p.add_argument('--out', type=path, help='folder of the dataset, where manifest.csv goes and archives are '
         'extracted to; else the folder of videos')
     if kind.halves:
         p.add_argument('--drop', choices=['released'], default='', help='mark as not usable what the '

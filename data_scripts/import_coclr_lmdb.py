@@ -10,28 +10,28 @@ Which entry is which video is in .prepare/entries.txt.
 """
 import argparse
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from archives import unpacked_lists
-from command import Parser, guarded
+from command import Parser, guarded, path
 
-from vssl_nb.data.manifest import PREPARE_STATE, Row, in_threads, one_at_a_time, read, write
+from vssl_nb.data.manifest import PREPARE_STATE, Row, in_threads, one_at_a_time, read
 from vssl_nb.data.prepare import PREPARED_DATASETS, Lists, Prepared, PrepareError, count_and_first, link_into
-from vssl_nb.data.prepare import read_lists
+from vssl_nb.data.prepare import read_lists, write_anew
 from vssl_nb.data.video import VideoError, lmdb_entries, probe
-from vssl_nb.names import VIDEO_SUFFIXES
+from vssl_nb.names import VIDEO_SUFFIXES, expect_no_run
 
 MARK = 'coclr_lmdb' # beside a manifest that this script wrote
 
 
 def arguments():
     p = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--rgb', type=Path, required=True, help='folder with the data.mdb of the frames')
-    p.add_argument('--flow', type=Path, help='folder with the data.mdb of the optical flow; without it the '
+    p.add_argument('--rgb', type=path, required=True, help='folder with the data.mdb of the frames')
+    p.add_argument('--flow', type=path, help='folder with the data.mdb of the optical flow; without it the '
         'column flow stays empty')
-    p.add_argument('--lists', nargs='+', type=Path, help='official lists: files, folders or an archive; '
+    p.add_argument('--lists', nargs='+', type=path, help='official lists: files, folders or an archive; '
         'without them no video is in a split')
-    p.add_argument('--out', type=Path, required=True, help='folder of the dataset, where manifest.csv goes')
+    p.add_argument('--out', type=path, required=True, help='folder of the dataset, where manifest.csv goes')
     p.add_argument('--dataset', choices=['ucf101', 'hmdb51'], default='ucf101', help='whose names and lists '
         'these are (ucf101)')
     p.add_argument('--workers', type=int, help='threads that read; else one per core')
@@ -115,6 +115,7 @@ def remarks(lists, keys, names, rows, listed, state):
 def build(a): # the summary
     "From LMDBs and lists to the manifest."
     kind,home,state,progress = PREPARED_DATASETS[a.dataset],a.out,a.out/PREPARE_STATE,not a.quiet
+    expect_no_run(home)
     if a.workers is not None and a.workers < 1: raise PrepareError(f'workers is {a.workers}; take at least 1')
     if (home/'manifest.csv').exists() and not (state/MARK).exists():
         raise PrepareError(f'{home/"manifest.csv"}: is there already, and was not written by this program; '
@@ -141,8 +142,8 @@ def build(a): # the summary
         files = [a.rgb.resolve()/PurePosixPath(r.video).name for r in rows]
         rows = in_threads(lambda pair: looked(*pair), [*zip(rows, files)], a.workers, progress)
         (state/MARK).touch()
-        made = read(write(home/'manifest.csv', rows))
-        return Prepared(kind if a.lists else replace(kind, splits=()), made,
+        notes += write_anew(home/'manifest.csv', rows)
+        return Prepared(kind if a.lists else replace(kind, splits=()), read(home),
             notes=[*remarks(lists, keys, names, rows, rgb, state), *notes])
 
 

@@ -25,6 +25,7 @@ import warm
 from vssl_nb import cli
 from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
+from vssl_nb.names import OUTPUTS, PathError, expect_replaceable, output_endings
 from vssl_nb.training.config import interval
 
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
@@ -195,9 +196,218 @@ def test_a_correction_is_not_blocked(workshop, tmp_path, monkeypatch):
     assert 'holds a run already' in said_by([*TRAIN, *out])
 
 
+ROOT = Path(__file__).parent.parent
+
+
+def before_imports(commands, place: Path) -> tuple[list[int], list[list[str]], str]:
+    "Exit codes of commands in a process of its own, what is imported after each of them, and stderr."
+    program = f'''
+import json, sys
+from vssl_nb.cli import main
+heavy = {{'torch', 'av', 'numpy', 'matplotlib'}}
+print(json.dumps([*zip(*((main(args), sorted(heavy & set(sys.modules))) for args in {commands!r}))]))'''
+    done = subprocess.run([sys.executable, '-c', program], cwd=place, text=True, capture_output=True,
+        env=os.environ | {'PYTHONPATH': str(ROOT)})
+    return *json.loads(done.stdout), done.stderr
+
+
+# --- what is written over
+
+ONTO = {'extract': ['run', '--out'], 'search': ['a.mp4', '--data', 'videos', '--encoder', 'run', '--out'],
+    'predict': ['run', 'a.mp4', '--out'], 'mine': ['run', '--out'], 'uncertainty': ['run', '--out'],
+    'report': ['run', '--out'], 'convert': ['run'], 'flow': ['videos', '--method', 'dis', '--manifest']}
+# what is given the name of a folder to write into: words before it, and runs of another kind
+FOLDERS = {'toy': ([], ['theirs', 'tuned']), 'manifest': ([], ['theirs', 'tuned']),
+    'flow': (['videos', '--method', 'dis', '--out'], ['videos/run']),
+    'pretrain': (['infonce-toy-rgb', '--data', 'videos', '--out'], ['theirs', 'tuned']),
+    'pretrain --resume': (['infonce-toy-rgb', '--data', 'videos', '--resume', '--out'], ['tuned']),
+    'finetune': (['run', '--data', 'videos', '--out'], ['theirs', 'tuned']),
+    'finetune --resume': (['run', '--data', 'videos', '--resume', '--out'], ['theirs']),
+    'demo': (['--out'], ['theirs', 'tuned']),
+    'cotrain': (['coclr-toy', '--data', 'videos', '--out'], ['theirs', 'tuned']),
+    'reproduce': (['cpr:table1', '--data', 'toy', '--out'], ['theirs', 'tuned']),
+    'retrieve': (['infonce-toy-rgb', '--data', 'videos', '--out'], ['theirs', 'tuned']),
+    'retrieve RUN': ([], ['tuned', 'runs']), 'probe': ([], ['tuned', 'runs']),
+    'verdict': ([], ['tuned', 'runs']), 'extract': ([], ['tuned', 'runs']),
+    'convert': (['run'], ['theirs', 'tuned']),
+    'convert --data': (['run/last.pt', '--data', 'videos'], ['theirs', 'tuned']),
+    'search': (['--data', 'videos', '--encoder', 'run', '--index'], ['theirs', 'tuned'])}
+# what is given the name of a file, by command and ending; convert writes others into a folder
+NAMED = [(r['command'], r['end']) for r in OUTPUTS if r['command'] in ONTO
+    and (r['command'], r['end']) not in (('convert', '.json'), ('convert', '.md'), ('flow', '.json'))]
+
+
+def contents(folder: Path): return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+@pytest.fixture
+def shelf(workshop, tmp_path, monkeypatch):
+    "Files of somebody: a manifest with labels by hand, videos, notes, a run, results of other commands."
+    for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/part)
+    shutil.copy(workshop/'a.mp4', tmp_path/'a.mp4')
+    table = (tmp_path/'videos'/'manifest.csv').read_text().replace(',spin,', ',by hand,')
+    (tmp_path/'videos'/'manifest.csv').write_text(table)
+    for end in {r['end'] for r in OUTPUTS}:
+        for place in ('', 'videos/'): (tmp_path/f'{place}notes{end}').write_text('bought milk\n')
+        (tmp_path/f'labels{end}').write_text(table.replace('video,label', 'label,video', 1))
+        (tmp_path/'run'/f'kept{end}').write_bytes((tmp_path/'run'/'encoder.safetensors').read_bytes())
+        (tmp_path/f'answers{end}').write_text('query,rank,similarity,video\n')
+        (tmp_path/f'guesses{end}').write_text('video,status,predicted,up\n')
+    for name in ('theirs', 'tuned', 'runs/run', 'videos/run'):
+        shutil.copytree(tmp_path/'run', tmp_path/name)
+        (tmp_path/name/'README.md').write_text('mine\n')
+    card = json.loads((tmp_path/'run'/'card.json').read_text()) | {'training': {}, 'given': 'run'}
+    (tmp_path/'tuned'/'card.json').write_text(json.dumps(card))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize('command, end', NAMED)
+def test_nothing_of_theirs_is_written_over(command, end, shelf):
+    "A manifest, a video, a file of notes, of a run or of another command, whatever its name ends in."
+    before, film = contents(shelf), next((shelf/'videos').rglob('*.mp4'))
+    never = ['videos/manifest.csv', f'labels{end}', 'a.mp4', str(film), f'run/kept{end}', 'videos/toy.json',
+        'run/encoder.safetensors', f'guesses{end}' if command == 'search' else f'answers{end}']
+    if command == 'flow': never = ['notes.csv', '../a.mp4', 'toy.json', film.name]
+    for path in never:
+        for more in ([], ['--force'])[:1 if command == 'flow' else 2]:
+            said = said_by([command, *ONTO[command], path, *more])
+            assert re.search('choose another|take such a name|take one like', said), said
+            assert contents(shelf) == before, (path, more)
+    if command == 'flow': return # has no --force
+    assert 'write over it with --force' in said_by([command, *ONTO[command], f'notes{end}'])
+    assert contents(shelf) == before
+    cli.parse(command, [*ONTO[command], f'notes{end}', '--force']).check_files(Path(f'notes{end}'))
+    (shelf/f'empty{end}').touch() # as mktemp makes it
+    cli.parse(command, [*ONTO[command], f'empty{end}']).check_files(Path(f'empty{end}'))
+
+
+FILES = ['videos/manifest.csv', 'a.mp4', 'notes.csv', 'run/recipe.json']
+
+
+def refused_folders(case: str):
+    "Command lines that name a file, or a run of another kind, where a folder will be written."
+    words, runs = FOLDERS[case]
+    for path in [*FILES, *runs]: # --out of flow is a folder beside the manifest
+        yield [case.split()[0], *words, f'../{path}' if case == 'flow' else path]
+
+
+@pytest.mark.parametrize('case', FOLDERS)
+def test_no_folder_of_theirs_is_written_into(case, shelf):
+    "A file is no folder, and a run is not the place of another command's results."
+    before = contents(shelf)
+    for args in refused_folders(case):
+        assert re.search('choose another|name |take such a name|holds no video', said_by(args)), args
+        assert contents(shelf) == before, args
+
+
+def test_an_output_is_refused_before_pytorch_is_imported(shelf):
+    "No command needs a library to see that its output would be written over something."
+    cases = [args for case in FOLDERS for args in refused_folders(case)]
+    # that no video lies in a run is seen by the module that reads videos
+    cases = [args for args in cases if args[0] != 'manifest' or not Path(args[-1]).is_dir()]
+    for command, words in ONTO.items(): cases += [[command, *words, f'notes{end}'] for end in
+        output_endings(command) if (command, end) in NAMED]
+    codes, imported, errors = before_imports(cases, shelf)
+    late = [args for args, modules in zip(cases, imported) if modules][:1]
+    assert not late and codes == [2]*len(cases), (late, codes, errors)
+
+
+# what lies in a folder that will be written into, and is no file of this command
+LYING = {'toy': 'toy.json', 'manifest': 'manifest.csv', 'flow': 'flow.json', 'demo': 'results.json',
+    'pretrain': 'encoder.safetensors', 'finetune': 'card.json', 'convert --data': 'steps.csv',
+    'convert': 'config.json', 'cotrain': 'report.html', 'reproduce': 'report.html',
+    'retrieve': 'results.json', 'search': 'index.json'}
+
+
+@pytest.mark.parametrize('case', LYING)
+def test_a_file_of_theirs_stays_in_its_folder(case, shelf):
+    place = shelf/('videos/shop' if case == 'flow' else 'shop')
+    place.mkdir()
+    shutil.copy('a.mp4', place) # or no manifest would be made of it
+    (place/LYING[case]).write_text('bought milk\n')
+    before = contents(shelf)
+    said = said_by([case.split()[0], *FOLDERS[case][0], 'shop'])
+    assert LYING[case] in said and before.items() <= contents(shelf).items(), said
+
+
+def test_a_folder_of_an_encoder_is_written_over_and_another_is_not(shelf):
+    (shelf/'site').mkdir()
+    (shelf/'site'/'README.md').write_text('# My site\n')
+    (shelf/'settings').mkdir()
+    (shelf/'settings'/'config.json').write_text('{"model_type": "bert"}')
+    before = contents(shelf)
+    for name in ('site', 'settings'):
+        assert 'choose another' in said_by(['convert', 'run', name])
+        assert contents(shelf) == before
+    for name in ('shared', 'one.safetensors', 'one.tar', 'one.pth'):
+        for _ in range(2): assert cli.main(['convert', 'run', name]) == 0
+    for name in ('from tar', 'from tar.safetensors', 'again.tar'):
+        for _ in range(2): assert cli.main(['convert', 'one.tar', name, '--view', 'residual']) == 0
+    before = contents(shelf)
+    for name in ('run/encoder.safetensors', 'run/last.pt'):
+        assert 'is a file of the run' in said_by(['convert', 'one.tar', name, '--force'])
+        assert contents(shelf) == before
+
+
+def own_files(place: Path):
+    "A file of each command and ending, as its writer makes it."
+    import numpy as np
+    import torch
+    from vssl_nb import search
+    from vssl_nb.measure import classify, gaussian
+    from vssl_nb.papers import report
+    from vssl_nb.runs.cotraining import MiningQuality
+    from vssl_nb.training.loop import write_json
+    names, x = ['up/a.mp4', 'up/b.mp4'], np.ones((2, 3), np.float32)
+    index = search.SearchIndex(place, place, {}, 'run/encoder.safetensors', {n: (1, 1) for n in names}, {}, x,
+        x.mean(0))
+    asked = [search.Query('none.mp4', place/'none.mp4')]
+    for end in ('.csv', '.json', '.html'):
+        yield 'search', search.write_answers(place/f's{end}', index, asked, [[search.Hit('up/a.mp4', 1, .5)]])
+    for end in ('.csv', '.npz'):
+        yield 'extract', search.write_video_features(place/f'e{end}', names, ['up', 'up'], x)
+    yield 'extract', search.write_video_features(place/'thin.csv', names, ['up', 'up'], x[:, :1])
+    none = torch.zeros(1, dtype=torch.long)
+    guess = classify.Predictions(torch.tensor([[.5, .5]]), none, none, ['up', 'on'])
+    yield 'predict', classify.write_predictions(place/'p.csv', guess, names)
+    yield 'uncertainty', gaussian.write_ranking(place/'u.csv', [{'rank': 1, 'video': 'a', 'label': '',
+        'uncertainty': 1., 'between': .5}])
+    quality = MiningQuality('topk', ('rgb',), 2, 1, 1., 1., 1., 1., {}, 'source')
+    yield 'mine', write_json(place/'m.json', [dataclasses.asdict(quality)])
+    yield 'report', report.html([{'name': 'a', 'r1': .5}], path=place/'r.html')
+
+
+def test_a_command_knows_its_own(shelf):
+    "What it wrote before is replaced, by it alone."
+    for command, path in own_files(shelf):
+        cli.parse(command, [*ONTO[command], str(path)]).check_files(path)
+        for other in ONTO:
+            if other == command or path.suffix not in output_endings(other): continue
+            with pytest.raises(PathError, match=f'is a file of vssl-nb {command}'):
+                expect_replaceable(path, other, True)
+    (shelf/'f-gallery.csv').write_text('bought milk\n')
+    before = contents(shelf)
+    assert 'f-gallery.csv' in said_by(['extract', 'run', '--protocol', 'coclr_official', '--out', 'f.csv'])
+    assert contents(shelf) == before
+
+
+def test_a_manifest_beside_another_is_written_over_where_nothing_is_lost(shelf):
+    "`flow --manifest`: a file that has more than the manifest and its flow stays."
+    again = ['flow', 'videos', '--method', 'dis', '--codec', 'small', '--manifest', 'with_flow.csv']
+    for _ in range(2): assert cli.main(again) == 0
+    path = shelf/'videos'/'with_flow.csv'
+    made = path.read_text()
+    lines = made.splitlines()
+    for text in (made.replace(',by hand,', ',other,', 1), '\n'.join([f'{lines[0]},note',
+            *(f'{line},seen' for line in lines[1:])])):
+        path.write_text(text)
+        assert 'and videos/manifest.csv has not; choose another --manifest' in said_by(again)
+        assert path.read_text() == text
+
+
 # --- whole processes
 
-ROOT = Path(__file__).parent.parent
 VSSL = [sys.executable, '-m', 'vssl_nb.cli']
 
 
@@ -222,16 +432,9 @@ def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
         *([*TRAIN, *more] for more in (['--device', 'gpu'], ['--cache', '-5'], ['--save-minutes', '-1'],
             ['--health-every', '-2'])), ['pretrain', 'own-videos', '--data', 'videos', '--minutes', '0'],
         ['retrieve', 'run', '--splits', '4'], ['finetune', 'run', '--split', '4']]
-    program = f'''
-import json, sys
-from vssl_nb.cli import main
-codes = [main(a) for a in {wrong!r}]
-print(json.dumps([codes, sorted({{'torch', 'av', 'numpy', 'matplotlib'}} & set(sys.modules))]))'''
-    done = subprocess.run([sys.executable, '-c', program], cwd=workshop, text=True, capture_output=True,
-        env=os.environ | {'PYTHONPATH': str(ROOT)})
-    codes, imported = json.loads(done.stdout)
-    assert codes == [2]*len(wrong) and not imported, (codes, imported, done.stderr)
-    assert len(done.stderr.splitlines()) == len(wrong), done.stderr
+    codes, imported, errors = before_imports(wrong, workshop)
+    assert codes == [2]*len(wrong) and not any(imported), (codes, imported, errors)
+    assert len(errors.splitlines()) == len(wrong), errors
 
 
 def test_no_command_waits_for_the_compiler():

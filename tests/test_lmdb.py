@@ -279,6 +279,8 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, here):
     (tmp_path/'videos/class').mkdir(parents=True)
     encode(tmp_path/'videos/class/a.mp4', np.zeros((3, 16, 16, 3), np.uint8))
     prepare_dataset('folder', tmp_path/'videos', progress=False)
+    (tmp_path/'run').mkdir()
+    (tmp_path/'run'/'recipe.json').write_text('{}')
     out = tmp_path/'out'
     wrong = [
         ('there is no such folder', ('--rgb', tmp_path/'nowhere')),
@@ -293,10 +295,14 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, here):
         ('holds none of the 2 videos of the lists; it holds 2, such as Archery/',
             ('--rgb', rgb, '--lists', diving)),
         ('holds no lists of UCF101', ('--rgb', rgb, '--lists', tmp_path/'empty')),
-        ('workers is 0', ('--rgb', rgb, '--workers', 0)), ('required: --rgb', ())]
+        ('workers is 0', ('--rgb', rgb, '--workers', 0)), ('required: --rgb', ()),
+        ("--rgb: '' is no path", ('--rgb', ''))]
     runs = ([(text, [*args, '--out', out]) for text,args in wrong]
         + [('was not written by this program', ['--rgb', rgb, '--out', tmp_path/place])
-        for place in ('theirs', 'videos')])
+        for place in ('theirs', 'videos')]
+        + [(text, ['--rgb', rgb, '--out', place]) for text,place in (("--out: '' is no path", ''),
+            ('is a file; choose another --out', tmp_path/'theirs/manifest.csv'),
+            ('is a run; choose another --out', tmp_path/'run'))])
     for text,args in runs: check(text, *here(*args))
     done = script(*runs[0][1])
     check(runs[0][0], done.returncode, done.stdout, done.stderr)

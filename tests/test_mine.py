@@ -208,7 +208,7 @@ def test_a_run_of_iic_tells_its_mining_too(place):
     (('rgb', '--mining', 'rgb'), 'both look at rgb'),
     (('rgb', '--memory', '99'), 'use 1 to 48'),
     (('rgb', '--topk', '0'), '--topk 0: must be 1 or more'),
-    (('rgb', '--out', 'x.txt'), 'write a .json file'),
+    (('rgb', '--out', 'x.txt'), 'must end in .json'),
     (('nowhere',), 'nowhere'),
     (('toy/manifest.csv',), 'is a file; name the run folder'),
     (('rgb', '--mining', 'toy'), 'so toy is not a run'),

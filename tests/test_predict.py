@@ -154,7 +154,7 @@ def test_report_shows_the_place(place):
     (['predict', 'runs/rgb/encoder.safetensors', 'text.mp4'], 'is an encoder, without a classifier'),
     (['predict', 'runs/tuned', 'text.mp4'], 'text.mp4: '),
     (['predict', 'runs/tuned', 'none.mp4'], 'none.mp4: '),
-    (['predict', 'runs/tuned', 'text.mp4', '--out', 'x.txt'], 'does not end in .csv'),
+    (['predict', 'runs/tuned', 'text.mp4', '--out', 'x.txt'], 'must end in .csv'),
     (['predict', 'runs/tuned', 'text.mp4', '--top', '0'], '--top 0'),
     (['predict', 'runs/tuned', 'none.mp4', '--data', 'videos'], "has no video 'none.mp4'"),
     (['predict', 'text.mp4', 'text.mp4'], 'text.mp4: not a safetensors file'),

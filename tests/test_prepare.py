@@ -538,6 +538,23 @@ def test_flow_is_kept_and_a_manifest_of_somebody_else_is_not_overwritten(tmp_pat
         prepare_dataset('folder', tmp_path, progress=False)
 
 
+def test_a_table_with_labels_by_hand_is_kept_as_a_dated_copy(tmp_path, clip):
+    "Prepared twice: what a person typed is in a copy, which is named; without a change there is no copy."
+    for name in 'ab': put(tmp_path/f'{name}.mp4', clip())
+    m = prepare_dataset('folder', tmp_path, progress=False).manifest
+    manifest.write(m.path, [replace(r, label=f'typed {r.video}') for r in m.rows], {'remark': ['seen', '']})
+    typed = m.path.read_bytes()
+    done = prepare_dataset('folder', tmp_path, progress=False)
+    [copy] = tmp_path.glob('manifest-*.csv')
+    assert copy.read_bytes() == typed and f'which is kept as {copy.name}' in str(done)
+    assert [r.label for r in done.manifest.rows] == ['', '']
+    again = prepare_dataset('folder', tmp_path, progress=False)
+    assert again.notes == [] and [*tmp_path.glob('manifest-*.csv')] == [copy]
+    manifest.write(m.path, [replace(r, label='typed again') for r in m.rows])
+    prepare_dataset('folder', tmp_path, progress=False)
+    assert len([*tmp_path.glob('manifest-*.csv')]) == 2 and copy.read_bytes() == typed
+
+
 def test_archives_beside_videos_that_are_extracted_already(tmp_path, clip):
     put(tmp_path/'in/UCF-101/Archery/v_Archery_g01_c01.avi', clip())
     put(tmp_path/'in/lists.zip',
@@ -563,6 +580,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
     put(tmp_path/'v/wave/a.mp4', clip())
     archive = put(tmp_path/'a.zip', zipped([('wave/a.mp4', clip())]))
     bad = put(tmp_path/'bad_test_split1.txt', 'a.mp4 7\n')
+    run = put(tmp_path/'run'/'recipe.json', '{}')
     # one as a process, the others where the library is loaded
     done = script('hmdb51', tmp_path/'v', '--lists', bad)
     assert (done.returncode, done.stdout, done.stderr) == (2, '', f"{bad}: line 1 is 'a.mp4 7', not a file "
@@ -577,7 +595,11 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
         'holds none of the 1 videos of the lists, '
         'such as bad/b': ('hmdb51', tmp_path/'v', '--lists', put(tmp_path/'l/bad_test_split1.txt',
             'b.avi 1\n')), 'holds no video': ('folder', tmp_path/'l'),
-        'Not a directory': ('folder', tmp_path/'v', '--out', archive/'x')}.items():
+        'is a file, not a folder; choose another --out': ('folder', tmp_path/'v', '--out', archive/'x'),
+        'is a file; choose another --out': ('folder', tmp_path/'v', '--out', archive),
+        'is a run; choose another --out': ('folder', tmp_path/'v', '--out', run.parent),
+        "--out: '' is no path": ('folder', tmp_path/'v', '--out', ''),
+        "source: '' is no path": ('folder', '')}.items():
         monkeypatch.setattr(sys, 'argv', [f'prepare_{name}.py', *map(str, args)])
         with pytest.raises(SystemExit) as e: command.main(name, 'about')
         out,err = capsys.readouterr()

@@ -125,7 +125,7 @@ def test_a_span_is_a_file_of_these_frames(own, monkeypatch):
     assert np.allclose(x[0], x[1], atol=1e-2)
     assert abs(x[0] - index.x[4]).max() > 1e-2 # and not those of the whole video
     def no_network(*_): raise AssertionError('encodes what is known')
-    monkeypatch.setattr(search, '_encode_queries', no_network)
+    monkeypatch.setattr(search, '_features', no_network)
     assert (ask(index, encoder, name, name)[1] == index.x[4]).all()
     with pytest.raises(AssertionError, match='known'): ask(index, encoder, name, texts[0])
     hits = search.find_nearest(index, queries, x, 99)
@@ -163,6 +163,8 @@ def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monke
     (own/'i'/'index.json').write_text('{"key": ')
     with pytest.raises(search.SearchError, match='is not a whole index'):
         search.open_index(own/'i', index.root)
+    (own/'i'/'index.json').unlink() # as the message has it
+    assert len(search.update_index(own/'i', index.root, encoder, 2)[0])==len(index)
 
 
 def test_queries_and_folders_that_cannot_be_used(place):

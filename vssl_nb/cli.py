@@ -1,6 +1,6 @@
 "`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
 
-import argparse, ast, contextlib, gc, inspect, io, json, multiprocessing
+import argparse, ast, contextlib, csv, gc, inspect, io, json, multiprocessing
 import os, re, signal, sys, threading, time, warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, g
 from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
 from .methods.recipes import from_dict, override, refuse_unfit, to_dict
-from .names import PathError, did_you_mean, expect_manifest, expect_new, expect_run, expect_writable
-from .names import path_missing, read_card, resolve
+from .names import PathError, did_you_mean, expect_manifest, expect_no_run, expect_replaceable
+from .names import expect_run, expect_run_folder, expect_writable, path_missing, read_card, resolve
 from .training.config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from .training.config import read_lines
 
@@ -40,7 +40,7 @@ class Toy(Command):
     workers:Count|None=None # processes; none: one per core
 
     def run(self):
-        check_paths(folder=self.out)
+        expect_no_run(self.out)
         from .data import toy
         print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
             self.workers))
@@ -71,18 +71,36 @@ class Flow(Command):
     device:str='auto' # auto, cpu, cuda or cuda:1
     workers:Count|None=None # videos at a time; none: one per core
     compile:bool=True # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
-    manifest:str|None=None # manifest to write beside the other one; none: that one gets its column flow
+    manifest:str|None=None # to write beside that of DATA, new or written by this; none: that gets column flow
 
     def run(self):
-        check_paths(self.data)
         if ':' not in str(self.data):
-            place = self.data if self.data.is_dir() else self.data.parent
-            # where all is done already, nothing needs to be written
-            if not (place/self.out).exists(): check_paths(folder=place/self.out)
+            self.check_outputs(self.data/'manifest.csv' if self.data.is_dir() else self.data)
+        check_paths(self.data)
         from .data import flow
         done = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.workers,
             self.manifest, self.compile).run()
         if done.written or is_first(): print(done)
+
+    def check_outputs(self, manifest:Path)->None: # that of DATA; it need not exist
+        "Refuse to write into a run, or over a manifest with something that this one lacks. PathError."
+        flow, other = manifest.parent/self.out, manifest.parent/(self.manifest or '')
+        # where all is done already, nothing needs to be written
+        if not (flow/'flow.json').exists(): expect_no_run(flow)
+        if self.manifest is None or other==manifest: return
+        expect_replaceable(other, 'flow')
+        known = {*filled_cells(manifest)}
+        for video, column, text in filled_cells(other):
+            if (video, column, text) not in known: raise PathError(f'{other}: has the {column} {text!r} of '
+                f'{video}, and {manifest} has not; choose another --manifest')
+
+def filled_cells(manifest:Path)->Iterator[tuple[str,...]]: # of a file that need not exist
+    "Video, column and text of all cells that somebody may have filled in by hand."
+    if not manifest.exists(): return
+    with open(manifest, encoding='utf-8-sig', errors='replace', newline='') as f:
+        for row in csv.DictReader(f):
+            for column in row.keys() - {'frames', 'fps', 'width', 'height', 'flow', 'status'}:
+                if row[column]: yield str(row.get('video')), str(column), str(row[column])
 
 class Recipes(Command):
     "List the recipes, or show one with all its numbers."
@@ -126,8 +144,8 @@ def is_first(local:bool=False)->bool: # among the processes of its machine, not 
     rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN[:2]} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
     return os.environ.get(rank[local], '0')=='0'
 
-def check_paths(data=None, run=None, out=None, folder=None, together:bool=False)->None:
-    "A manifest, a run, a file or folder to be written, `together` by processes; PathError or Mistake."
+def check_paths(data=None, run=None, folder=None, results=None, together:bool=False)->None:
+    "A manifest, a run, a folder to be written, one for results, by processes `together`; PathError, Mistake."
     if together and 'RANK' in os.environ and (lacks := [k for k in TORCHRUN if k not in os.environ]):
         raise Mistake(f'the environment has RANK={os.environ["RANK"]} and no {lacks[0]}: something that has '
             'ended left it there (unset RANK), or a launcher other than torchrun and srun is at work')
@@ -140,8 +158,11 @@ def check_paths(data=None, run=None, out=None, folder=None, together:bool=False)
                 'damaged, take an earlier copy') from None
             from_dict(recipe, place)
     if data is not None: expect_manifest(data)
-    if out is not None: expect_writable(out)
     if folder is not None: expect_writable(folder, folder=True)
+    if results is not None:
+        expect_no_run(results)
+        expect_replaceable(results/'report.html', 'report')
+        expect_replaceable(results/'results.json', 'retrieve')
     table = None if data is None else Path(data)/'manifest.csv' if Path(data).is_dir() else Path(data)
     if table and table.is_file() and table.stat().st_size < 1 << 23: # a longer one takes a second
         from .data.manifest import read # needs no PyTorch
@@ -210,6 +231,14 @@ class EncodingOptions(ReadingOptions):
     batch:Count=64 # clips that go through the encoder together, at most
     dtype:Literal['float32','bfloat16']='float32' # of the encoder; bfloat16 is told in the table
 
+class WritingOptions(Command):
+    force:bool=False # write over a file that no command wrote; of a data set, a run, another command: never
+
+    def check_files(self, *paths:Path|None)->None:
+        "Refuse to write over what this kind of command did not write. PathError."
+        command = next(name for name,kind in COMMANDS.items() if kind is type(self))
+        for path in filter(None, paths): expect_replaceable(path, command, self.force)
+
 class RunOptions(ReadingOptions):
     folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
@@ -233,8 +262,8 @@ class Pretrain(MachineOptions):
 
     def run(self):
         out = self.out or Path('runs')/self.recipe.name
-        if not self.resume: expect_new(out)
-        check_paths(self.data, out if self.resume and out.exists() else None, folder=out, together=True)
+        expect_run_folder(out, self.resume)
+        check_paths(self.data, out if self.resume and out.exists() else None, together=True)
         for weights in (self.init_from, self.sampler): # of a run, or released
             if weights and not (weights.is_file() and weights.suffix in RELEASED and weights.name!='last.pt'):
                 expect_run(weights)
@@ -258,13 +287,10 @@ class Pretrain(MachineOptions):
     def forecast(self, out:Path)->None:
         "Print what it will do and take."
         recipe, manifest = self.recipe, manifest_there(self.data)
-        from .runs.pretraining import earlier_run
-        if not self.resume:
-            earlier_run(out, False) # refuses to mix two runs
-            if self.recipe_name==OWN_VIDEOS:
-                from .runs.own import fit_recipe
-                recipe = fit_recipe(recipe, manifest, self.machine(), self.minutes or 20, self.given, BEGAN)
-                print(*recipe.reasons, sep='\n')
+        if not self.resume and self.recipe_name==OWN_VIDEOS:
+            from .runs.own import fit_recipe
+            recipe = fit_recipe(recipe, manifest, self.machine(), self.minutes or 20, self.given, BEGAN)
+            print(*recipe.reasons, sep='\n')
         try_recipe(self, recipe, manifest)
 
 def manifest_there(data:Path)->Any: # the `manifest.Manifest`
@@ -318,15 +344,16 @@ class Retrieve(EncodingOptions):
             'view name second protocol set dtype') if self.source in RECIPES else ('what is no run', 'second')
         if given := next((n for n in ignored.split() if getattr(self, n)!=getattr(Retrieve, n)), None):
             raise Mistake(f'{self.source}: {kind} is measured without --{given}; leave it out')
-        check_paths(self.data, run=self.second, folder=path if path.is_dir() else self.out)
+        out = self.out or Path('runs')/(f'untrained-{self.source}' if self.source in RECIPES else
+            re.sub(r'\W+', '-', self.name or self.source))
+        if path.is_dir(): check_paths(self.data, self.second, path)
+        else: check_paths(self.data, self.second, results=out)
         fields = changes(self.set) | ({'dtype': self.dtype} if self.dtype!='float32' else {})
         if self.conflict: return self.measure_conflict(fields)
+        if self.data is None and not path.is_dir():
+            raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
         if path.is_dir(): print_table(self.measure_run(fields), path/'results.json')
-        else:
-            untrained = self.source in RECIPES
-            name = f'untrained-{self.source}' if untrained else re.sub(r'\W+', '-', self.name or self.source)
-            out = self.out or Path('runs')/name
-            print_table(self.measure_other(fields, out), out/'results.json')
+        else: print_table(self.measure_other(fields, out), out/'results.json')
 
     def measure_run(self, fields): # rows of results.json
         "Measure a run, alone or with a second stream, beside its baselines."
@@ -367,7 +394,6 @@ class Retrieve(EncodingOptions):
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."
-        if self.data is None: raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
         from .runs import evaluation
         from .runs.parts import blame
         options:dict[str,Any] = dict(out=out, batch=self.batch, machine=self.machine())
@@ -380,35 +406,36 @@ class Retrieve(EncodingOptions):
         return evaluation.measure_encoder(encoder, self.data, name, self.protocol, self.view or '',
             self.splits or (1,), fields, with_baselines=self.baselines, **options)
 
-class Extract(RunOptions, EncodingOptions):
+class Extract(RunOptions, EncodingOptions, WritingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
-    out:Path|None=None # also write them with the names of the videos: .npz or .csv
+    out:Path|None=None # also write them with the names of the videos: .npz or .csv, new or written by this
 
     def run(self):
         check_paths(self.data, self.folder, folder=self.folder, together=True)
-        from .search import TABLES, check_outputs, write_video_features
-        if self.out: check_outputs([self.out], TABLES)
+        self.check_files(self.out)
         from .measure.features import extract
         from .runs.evaluation import open_trained
+        from .search import write_video_features
         from .training.distributed import start
         t = open_trained(self.folder, self.data)
-        p = t.protocol(self.protocol, dtype=self.dtype)
+        p, files = t.protocol(self.protocol, dtype=self.dtype), {'query': self.out}
+        # of a protocol that treats the gallery in another way, a second file
+        if p.gallery!='alike': files['gallery'] = self.out and self.out.with_stem(f'{self.out.stem}-gallery')
+        self.check_files(*files.values())
         with start():
-            for role in ('query',) if p.gallery=='alike' else ('query', 'gallery'):
+            for role,out in files.items():
                 features = extract(cast(Any, t.encoder), t.manifest, 'all', 1, t.view, p, role=role,
                     machine=self.machine(), store=self.folder/'features', shared=True, batch=self.batch,
                     **t.views)
                 if not is_first(): continue
                 print(features, self.folder/'features', sep='\n')
-                if not self.out: continue
+                if not out: continue
                 rows = [t.manifest.rows[i] for i in features.row.tolist()]
-                # of a protocol that treats the gallery in another way, a second file
-                out = self.out if role=='query' else self.out.with_stem(f'{self.out.stem}-gallery')
                 print(write_video_features(out, [r.video for r in rows], [r.label for r in rows],
                     features.x.numpy()))
 
-class Search(ReadingOptions):
+class Search(ReadingOptions, WritingOptions):
     "Find the videos of a folder that are most like a video; the first time, and for new files, encode them."
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
     queries:tuple[str,...] = word('[QUERY ...]', ())
@@ -416,15 +443,16 @@ class Search(ReadingOptions):
     encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:Count=10 # how many videos to show for each query
-    out:tuple[Path,...]=() # also write the answers: .csv, .json, or .html (a page that plays)
+    out:tuple[Path,...]=() # also write the answers: .csv, .json or .html (it plays), new or written by this
     keep_self:bool=False # a query that lies in the folder may find itself
     update:bool=True # look for new, changed and vanished videos first
     clips:Count|None=None # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
     batch:Count=64 # clips that go through the encoder together, at most
 
     def run(self):
+        self.check_files(*self.out)
+        if self.index: expect_no_run(self.index, '--index')
         from . import search
-        search.check_outputs(self.out)
         options:dict[str,Any] = dict(batch=self.batch, device=self.device, workers=self.workers)
         folder, encoder, clips = search.choose_index(self.data, self.encoder, self.index, self.clips)
         index, (made, gone) = search.update_index(folder, self.data, encoder, clips, new=self.update,
@@ -474,8 +502,8 @@ class Finetune(MachineOptions):
         if path.parent!=Path('.') and not path.exists():
             raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
-        if self.out: (read_card if self.resume else expect_new)(self.out)
-        check_paths(self.data, path if path.is_dir() else None, folder=self.out, together=True)
+        if self.out: expect_run_folder(self.out, self.resume, tuned=True)
+        check_paths(self.data, path if path.is_dir() else None, together=True)
         fields = changes(self.set)
         if self.dry_run: return self.forecast() if is_first() else None
         from .runs.finetuning import finetune
@@ -494,13 +522,13 @@ class Finetune(MachineOptions):
         print_forecast(replace(training.recipe(t.recipe), name=training.name), self.dtype,
             self.activation_checkpointing, training.learned(len(t.manifest.select('train', t.split))))
 
-class Predict(ReadingOptions):
+class Predict(ReadingOptions, WritingOptions):
     "Ask a classifier about videos: probabilities per class."
     source:Path = word('RUN') # folder of a run that was fine-tuned or probed, or a classifier.safetensors
     videos:tuple[Path,...] = word('[VIDEO ...]', ()) # files; with --data: names in it
     data:Path|None=None # folder of videos, or a manifest: all of it, or the videos that are named
     top:Count=5 # most probable classes to print
-    out:Path|None=None # .csv: the probabilities of all classes
+    out:Path|None=None # .csv: the probabilities of all classes; new or written by this
     flow:Literal['','stored','live']='' # where a classifier sees it: named by the manifest, or computed
     outside:bool=False # the file may name a backbone or view of somebody's own: that code is run
     batch:Count=64 # clips at a time on a GPU
@@ -512,12 +540,12 @@ class Predict(ReadingOptions):
         if not (self.source/'classifier.safetensors').exists(): read_card(self.source)
         if missing := [v for v in self.videos if self.data is None and not v.exists()]:
             raise path_missing(missing[0], 'name a video')
-        check_paths(self.data, out=self.out)
+        check_paths(self.data)
+        self.check_files(self.out)
         if not self.videos and self.data is None:
             raise Mistake(f'{self.source}: no video was named; give files, or a folder with --data')
         from .measure import classify
-        from .measure.features import as_manifest, check_suffix, videos_of
-        if self.out: check_suffix(self.out, '.csv')
+        from .measure.features import as_manifest, videos_of
         classifier = classify.load_classifier(self.source, self.outside)
         table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
         predicted = classify.predict_videos(classifier, table, flow=self.flow, batch=self.batch,
@@ -546,7 +574,7 @@ class Cotrain(MachineOptions):
         out, fields = self.out or Path('runs')/self.name, changes(self.set)
         if self.name not in COTRAININGS: raise RecipeError(f'there is no co-training {self.name!r}; '
             f'{did_you_mean(self.name, COTRAININGS)}')
-        check_paths(self.data, folder=out, together=True)
+        check_paths(self.data, results=out, together=True)
         for card in out.glob('*/card.json'): read_card(card.parent)
         from .runs.cotraining import cotrain, cotraining_phases, refuse_phases
         if self.dry_run:
@@ -564,19 +592,19 @@ class Cotrain(MachineOptions):
         elif is_first(): print(f'{out}: trained; nothing was measured, because not all test videos of '
             f'{self.data} have a label')
 
-class Mine(RunOptions):
+class Mine(RunOptions, WritingOptions):
     "Say what a finished run would mine, with any miner, and how much of it is right."
     mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
     miners:tuple[str,...]=() # such as topk, cascade,stages=7,order=paper or package.module:name,option=value
     topk:Count=5 # videos to take for each
     memory:Count|None=None # search so many videos, drawn once, as a queue would; none: all
     unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
-    out:Path|None=None # .json: all numbers, with the recall of each class
+    out:Path|None=None # .json: all numbers, with the recall of each class; new or written by this
 
     def run(self):
-        if self.out and self.out.suffix!='.json': raise Mistake(f'--out {self.out}: write a .json file')
-        check_paths(self.data, self.folder, out=self.out)
+        check_paths(self.data, self.folder)
         check_paths(run=self.mining)
+        self.check_files(self.out)
         from .papers.report import table
         from .runs import cotraining
         from .training.loop import write_json
@@ -590,10 +618,10 @@ class Mine(RunOptions):
             table(rows, 'text', columns), sep='\n')
         if self.out: print(write_json(self.out, [asdict(q) for q in qualities]))
 
-class Convert(Command):
+class Convert(WritingOptions):
     "Turn a run into a released file, a released file into a run, or either into an encoder to share."
     source:Path = word('IN') # run folder or released file
-    out:Path = word('OUT') # FILE.tar or .pth: released layout; FILE.safetensors: an encoder; else a folder
+    out:Path = word('OUT') # .tar, .pth: released; .safetensors: encoder; else folder; new or written by this
     data:Path|None=None # manifest: the folder becomes a run, that pretrain --resume goes on with
     recipe:str|None=None # of that run; none: the one that the file carries
     set:tuple[str,...]=() # fields of that recipe to change, such as batch=16
@@ -603,9 +631,13 @@ class Convert(Command):
 
     def run(self):
         if not self.source.exists(): raise path_missing(self.source, 'name a run folder or a released file')
-        check_paths(self.data)
         if self.source.is_dir(): expect_run(self.source, tuned=self.out.suffix in RELEASED)
-        expect_writable(self.out, folder=not self.out.suffix)
+        if self.data: expect_run_folder(self.out)
+        elif self.out.suffix in (*RELEASED, '.safetensors'): self.check_files(self.out)
+        else:
+            expect_no_run(self.out)
+            self.check_files(*(self.out/name for name in ('config.json', 'model.safetensors', 'README.md')))
+        check_paths(self.data)
         if self.set and not self.recipe: raise Mistake('--set changes a recipe: name it with --recipe')
         if self.recipe and not self.data:
             raise Mistake('--recipe makes a run, and a run needs --data: name the manifest')
@@ -633,11 +665,11 @@ class VerdictCommand(RunOptions):
         print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds),
             self.folder/'verdict.txt', sep='\n')
 
-class UncertaintyCommand(ReadingOptions):
+class UncertaintyCommand(ReadingOptions, WritingOptions):
     "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."
     folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
     data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
-    out:Path|None=None # .csv: all of them, with those that cannot be read
+    out:Path|None=None # .csv: all of them, with those that cannot be read; new or written by this
     show:Index=20 # lines to print: half the most doubtful, half the surest; 0: all
     of:Count=2 # clips of one distribution; those of a video are a multiple of it
     clips:Count=10 # clips of a video
@@ -645,11 +677,10 @@ class UncertaintyCommand(ReadingOptions):
     workers:Index=0 # processes that decode
 
     def run(self):
-        check_paths(self.data, self.folder, out=self.out)
+        check_paths(self.data, self.folder)
+        self.check_files(self.out)
         from .measure import gaussian
-        from .measure.features import check_suffix
         from .runs.evaluation import open_trained
-        if self.out: check_suffix(self.out, '.csv')
         data = open_trained(self.folder).manifest if self.data is None else self.data
         features, videos = gaussian.folder_gaussians(self.folder, data, self.clips, self.of, self.batch,
             self.machine())
@@ -685,8 +716,10 @@ class Reproduce(MachineOptions):
     list:bool=False # print how each row of the tables will be measured; nothing is trained
 
     def run(self):
+        listed = self.list or not self.name
+        if not listed: check_paths(None if self.data=='toy' else self.data, results=self.out, together=True)
         from .papers.reproduce import find_rows, list_rows, list_tables, reproduce
-        if self.list or not self.name:
+        if listed:
             print(*(list_rows(self.name) if self.list else list_tables(self.out)), sep='\n')
             return
         rows = find_rows(self.name)[1] # refuses a name that there is not
@@ -694,20 +727,19 @@ class Reproduce(MachineOptions):
             f'or the manifest of {rows[0].full.made().dataset}')
         if os.environ.get('WORLD_SIZE', '1')!='1':
             raise Mistake('reproduce: start it without torchrun; vssl-nb pretrain takes many processes')
-        if self.data!='toy': check_paths(Path(self.data), folder=self.out, together=True)
         print(reproduce(self.name, self.data, self.out, self.seeds, self.machine(), changes(self.set),
             self.size, self.dry_run))
 
-class Report(Command):
+class Report(WritingOptions):
     "Collect the results of runs into a table beside the published numbers, and a self-contained page."
     folder:Path = word('FOLDER') # a run folder, or a folder of run folders
     form:Literal['text','markdown','html','csv','latex']='text' # of the printed table
-    out:Path|None=None # the page; none: report.html in that folder
+    out:Path|None=None # the page, .html, new or written by this; none: report.html in that folder
 
     def run(self):
         if not self.folder.exists(): raise path_missing(self.folder, 'name a run folder, such as runs/mine, '
             'or a folder of them')
-        check_paths(out=self.out or (self.folder/'report.html' if self.folder.is_dir() else None))
+        self.check_files(self.out or (self.folder/'report.html' if self.folder.is_dir() else None))
         from .papers.report import page, read_runs, read_verdicts, sheet, summary
         path, rows = page(self.folder, self.out), read_runs(self.folder)
         if self.form=='text':
@@ -721,7 +753,7 @@ class Demo(Command):
     seed:Seed=0 # of videos, weights and order
 
     def run(self):
-        check_paths(folder=self.out)
+        check_paths(results=self.out)
         from .papers.reproduce import demo
         demo(self.out, seed=self.seed)
 
@@ -895,15 +927,6 @@ def unknown_option(command:str, option:str)->str: # '--epoch' or '--epoch=3'
     if not known[name].word: return f'--{name} is a setting of another method'
     return f'--{name}: is given without its name, as in vssl-nb {command} {known[name].word}'
 
-def command_help(command:str, args:Sequence[str])->str:
-    "The options of a command; those of `pretrain` with the numbers of the recipe that `args` name."
-    parts, text = {'options': COMMANDS[command]}, ''
-    if command=='pretrain':
-        recipe = default_recipe([a for a in args if a not in ('-h', '--help')])
-        parts |= recipe_parts(recipe)
-        text = f'The defaults are those of {recipe.name}; name another recipe to see those of it.\n\n'
-    return text + make_parser(command, parts).format_help().rstrip()
-
 def overview()->str:
     "What `vssl-nb` prints when it is given nothing."
     lines = [f'  {name:13}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
@@ -964,7 +987,12 @@ def run_command(args:list[str])->None:
     elif args[0] not in COMMANDS:
         raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
     elif {'-h', '--help'} & {*args[:args.index('--') if '--' in args else None]}:
-        print(command_help(args[0], args[1:]))
+        parts = {'options': COMMANDS[args[0]]}
+        if args[0]=='pretrain': # with the numbers of the recipe that is named
+            recipe = default_recipe([a for a in args[1:] if a not in ('-h', '--help')])
+            parts |= recipe_parts(recipe)
+            print(f'The defaults are those of {recipe.name}; name another recipe to see those of it.\n')
+        print(make_parser(args[0], parts).format_help().rstrip())
     else: parse(args[0], args[1:]).run()
     sys.stdout.flush()
 

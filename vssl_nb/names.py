@@ -1,6 +1,6 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import errno, importlib, json, os, re, sys, traceback
+import csv, errno, importlib, json, mmap, os, re, sys, traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -121,11 +121,6 @@ def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card 
     raise PathError(f'{path}: is not the card of a run, because {wrong[0]!r} is missing or of another type; '
         'the folder is damaged, take an earlier copy')
 
-def expect_new(folder:str|Path)->None: # of a run that will begin
-    "Raise PathError where a run is there; one without a checkpoint has nothing to lose, and is begun anew."
-    if read_card(folder).get('step') or (Path(folder)/'last.pt').exists(): raise PathError(f'{folder}: holds '
-        'a run already; add --resume to go on with it, or choose another --out')
-
 def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it be a fine-tuned one?
     "Raise PathError where this is no run folder."
     path = Path(folder)
@@ -159,6 +154,61 @@ def expect_writable(path:str|Path, # of what will be written; it need not exist
     why = os.strerror(errno.EROFS) if closed else 'you may not write to this folder'
     raise PathError(f'{target}: cannot be written, {why}{"" if last==target else f" ({last})"}; '
         f'choose another {option}')
+
+# command, end of the name, and a regular expression of how such a file begins
+OUTPUTS = [*csv.DictReader(Path(__file__).with_name('outputs.csv').read_text().splitlines())]
+
+def output_endings(command:str)->list[str]: return [r['end'] for r in OUTPUTS if r['command']==command]
+
+def file_owners(path:Path)->list[str]: # of a file -> 'vssl-nb extract', 'the run runs/mine'
+    "The commands that write files which begin like this one, and the run that it lies in."
+    with open(path, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        commands = [r['command'] for r in OUTPUTS if re.match(r['begins'].encode(), content, re.DOTALL)]
+    runs = [p for p in path.absolute().parents[:2] if (p/'recipe.json').exists()]
+    return [f'vssl-nb {c}' for c in commands] + [f'the run {p}' for p in runs]
+
+def expect_replaceable(path:str|Path, # of a file to be written; it need not exist
+    command:str, # that writes it
+    force:bool|None=None, # write over a file of no command; None: the command has no --force
+)->None:
+    "Raise PathError, before the work, where a file would be lost that this kind of command did not write."
+    expect_writable(path)
+    path, ends = Path(path), output_endings(command)
+    if path.suffix not in ends: raise PathError(f'{path}: must end in {", ".join(ends)}; take such a name')
+    if not path.exists() or not path.stat().st_size: return
+    owners = file_owners(path)
+    if f'vssl-nb {command}' in owners: return
+    if owners: raise PathError(f'{path}: is a file of {owners[0]}; choose another name')
+    remedy = '' if force is None else ', or write over it with --force'
+    if not force: raise PathError(f'{path}: is no file of vssl-nb {command}; choose another name{remedy}')
+
+# what a training, and a measurement after it, write into the run folder
+RUN_FILES = ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv', 'last.pt',
+    'encoder.safetensors', 'predictions.safetensors', 'classifier.safetensors', 'results.json', 'verdict.txt')
+
+def expect_run_folder(folder:str|Path, # it need not exist
+    resume:bool=False, # go on with the run that is there
+    tuned:bool=False, # by fine-tuning
+)->None:
+    "Raise PathError where a training may not write: another run, or files of somebody, would be lost."
+    expect_writable(folder, folder=True)
+    folder, card = Path(folder), read_card(folder)
+    if resume and tuned and card and 'training' not in card: raise PathError(f'{folder}: is a pretrained '
+        'run, which fine-tuning does not resume; choose another --out')
+    if resume: return
+    # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
+    if (folder/'last.pt').exists() or card.get('step'): raise PathError(f'{folder}: holds a run already; add '
+        '--resume to go on with it, or choose another --out')
+    for name in () if card else RUN_FILES:
+        if (folder/name).exists(): raise PathError(f'{folder/name}: is of no run that could be resumed, and '
+            'a training would write over it; choose another --out')
+
+def expect_no_run(folder:str|Path, # to be written; it need not exist
+    option:str='--out', # that names it
+)->None:
+    "Raise PathError where it could not be written, or where it is a run, which other files do not belong to."
+    expect_writable(folder, option, folder=True)
+    if (Path(folder)/'recipe.json').exists(): raise PathError(f'{folder}: is a run; choose another {option}')
 
 def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of a sentence
     "The remedy where something could not be written."

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import __version__
-from .names import VIDEO_SUFFIXES, expect_writable
+from .names import VIDEO_SUFFIXES, expect_writable, output_endings
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without it
 
@@ -139,8 +139,8 @@ class SearchIndex:
         return f'SearchIndex({len(self)} videos of {self.root}, {self.x.shape[1]} numbers each{lost})'
 
 def _damaged(folder:Path, reason:Any)->SearchError:
-    return SearchError(f'{folder}: is not a whole index ({str(reason).splitlines()[0]}); delete this folder '
-        'and search again')
+    return SearchError(f'{folder}: is not a whole index ({str(reason).splitlines()[0]}); delete its '
+        'index.json and search again, with --encoder')
 
 def read_about(folder:Path)->dict[str,Any]: # of an index; empty where there is none
     "The content of `index.json`. `SearchError` where it is damaged."
@@ -330,20 +330,16 @@ def query_features(
     at = {n: i for i,n in enumerate(index.videos)}
     known = [not q.span and index.videos.get(q.name)==_stamp(q.path) for q in queries]
     new = [q for q,old in zip(queries, known) if not old]
-    encoded = iter(_encode_queries(index, new, encoder, batch, machine) if new else ())
-    return np.stack([index.x[at[q.name]] if old else next(encoded) for q,old in zip(queries, known)])
-
-def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile, batch:int, machine:dict
-    )->list[np.ndarray]: # (D,) each
+    if not new: return np.stack([index.x[at[q.name]] for q in queries])
     from .data.manifest import Manifest
     from .measure.features import as_manifest
     from .training.machine import Machine
-    table = as_manifest([q.path for q in queries])
+    table = as_manifest([q.path for q in new])
     def check(q, status): # 'ok', a feature, or why there is none
         if isinstance(status, str) and status!='ok':
             raise SearchError(f'{q.path}: {status}; search for another video')
-    for q,r in zip(queries, table.rows): check(q, r.status)
-    spans = [span_frames(q, r.frames, r.fps) for q,r in zip(queries, table.rows)]
+    for q,r in zip(new, table.rows): check(q, r.status)
+    spans = [span_frames(q, r.frames, r.fps) for q,r in zip(new, table.rows)]
     class Spans(Manifest): # frame 0 of a row is the first of its span
         def decode(self, row, numbers, stream='clips'):
             return super().decode(row, [int(i) + spans[row][0] for i in numbers], stream)
@@ -352,8 +348,8 @@ def _encode_queries(index:SearchIndex, queries:list[Query], encoder:EncoderFile,
     _check_code(index, code, encoder)
     quiet = Machine(**machine | {'workers': 0, 'progress': False})
     features = dict(_features(network, index.key, Spans(table.path, rows), batch, quiet))
-    for row,x in features.items(): check(queries[row], x)
-    return [features[i] for i in range(len(queries))] # type: ignore[misc]
+    for row,x in features.items(): check(new[row], x)
+    return np.stack([index.x[at[q.name]] if k else features[new.index(q)] for q,k in zip(queries, known)])
 
 # -- answers
 
@@ -386,26 +382,18 @@ def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
     return '\n'.join(line for q,of_query in zip(queries, hits) for line in (q.text,
         *(f'{h.rank:>4}  {h.similarity:6.3f}  {h.video}' for h in of_query)))
 
-def check_outputs(paths:Sequence[Path], known:Sequence[str]=('.csv', '.json', '.html'))->None:
-    "Refuse a file that cannot be written, before any work. `SearchError`, `PathError`."
-    for path in paths:
-        if path.suffix not in known: raise SearchError(f'{path}: must end in {", ".join(known)}')
-        expect_writable(path)
-
 def write_answers(
     path:Path, # .csv, .json or .html
     index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
 )->Path:
     "The answers as a file of that kind."
     from .measure.features import write_csv
-    check_outputs([path])
+    if path.suffix not in output_endings('search'): raise SearchError(f'{path}: is no .csv, .json or .html')
     if path.suffix=='.html': return write_wall(path, index, queries, hits)
     rows = [{'query': q.text, 'rank': h.rank, 'similarity': round(h.similarity, 6), 'video': h.video}
         for q,of_query in zip(queries, hits) for h in of_query]
     if path.suffix=='.json': return _write(path, json.dumps(rows, indent=1, ensure_ascii=False) + '\n')
     return write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
-
-TABLES = ('.npz', '.csv')
 
 def write_video_features(
     path:Path, # .npz or .csv
@@ -414,7 +402,7 @@ def write_video_features(
 )->Path:
     "Features with the names of their videos. `SearchError`."
     from .measure.features import write_csv
-    check_outputs([path], TABLES)
+    if path.suffix not in output_endings('extract'): raise SearchError(f'{path}: must end in .npz, .csv')
     if path.suffix=='.csv': return write_csv(path, [('video', *range(x.shape[1])),
         *([name, *map(str, row)] for name,row in zip(video, x))])
     return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
@@ -436,16 +424,6 @@ def preview(query:Query)->bytes: # an H.264 .mp4, that every browser plays
     x = torch.cat([crop_resize(torch.from_numpy(f)[None], size=size) for f in some])
     with tempfile.TemporaryDirectory() as place:
         return encode(Path(place)/'preview.mp4', x, fps=fps, crf=30).read_bytes()
-
-WALL_STYLE = '''body{font:14px/1.4 system-ui,sans-serif;margin:16px;background:#fff;color:#111}
-section{display:flex;flex-wrap:wrap;gap:10px;padding:12px 0;border-top:1px solid #ccc}
-figure{margin:0;width:180px}video,.none{width:180px;height:135px;background:#222;object-fit:contain}
-.none{color:#ccc;display:grid;place-items:center}.query video{outline:3px solid #d70}
-figcaption{overflow-wrap:anywhere;font-size:12px}b{font-size:13px}'''
-PLAY = '''const look = new IntersectionObserver(seen => seen.forEach(e =>
-  e.isIntersecting ? e.target.play().catch(() => {}) : e.target.pause()));
-document.querySelectorAll('video').forEach(v => { v.muted = true; look.observe(v);
-  v.addEventListener('mouseenter', () => v.play().catch(() => {})); });'''
 
 def _tile(page:Path, query:Query, title:str)->str: # HTML
     "One video of the wall."
@@ -470,7 +448,6 @@ def write_wall(
             f'{h.rank} · {h.similarity:.3f}') for h in of_query]
         sections.append(f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>')
     name = '/'.join(Path(index.encoder).parts[-2:])
-    about = f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}'
-    return _write(path, '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
-        f'<style>{WALL_STYLE}</style><h1>Search</h1><p>{html.escape(about)}</p>{"".join(sections)}'
-        f'<script>{PLAY}</script></html>\n')
+    about = html.escape(f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}')
+    page = Path(__file__).with_name('wall.html').read_text(encoding='utf-8')
+    return _write(path, page.replace('ABOUT', about).replace('<!--sections-->', ''.join(sections)))

@@ -1,12 +1,14 @@
 "From a folder of videos and what the owners say of them (lists, spreadsheets) to one manifest."
-import csv, io, json, logging, os, re
+import csv, filecmp, io, json, logging, os, re, shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..names import expect_no_run
 from .manifest import (PREPARE_STATE, Manifest, ManifestError, Row, compile_source_pattern, count_splits,
     find_videos, in_threads, name_source, one_at_a_time, probe_videos, probed, read, write)
 from .video import VideoError, transcode
@@ -206,6 +208,7 @@ def read_lists(kind:Dataset, # whose lists
 
 def own_state(home:Path)->Path: # the folder of the dataset, made where it is missing -> that of what is kept
     "Where the state of a dataset is kept. `PrepareError` beside a manifest that somebody else wrote."
+    expect_no_run(home)
     if (home/'manifest.csv').exists() and not (home/PREPARE_STATE).exists():
         raise PrepareError(f'{home/"manifest.csv"}: is there already, and was not written by this program; '
             'move it away, or name another folder with --out')
@@ -259,6 +262,17 @@ def make_copies(home:Path, # folder of the dataset
     return made, (f'{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of '
         f'{original:,.1f} MB')
 
+def write_anew(path:Path, rows:Sequence[Row])->list[str]: # of manifest.csv -> a sentence where it was there
+    "Write a manifest; one that had something else in it stays as a dated copy. `ManifestError`."
+    copy = path.with_stem(f'{path.stem}-{datetime.now():%Y-%m-%d-%H%M%S-%f}')
+    if path.exists(): shutil.copy2(path, copy)
+    write(path, rows)
+    if not copy.exists(): return []
+    if not filecmp.cmp(path, copy, shallow=False):
+        return [f'{path}: was another table, perhaps with labels by hand, which is kept as {copy.name}']
+    copy.unlink()
+    return []
+
 def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None, least:int,
     side:int|None, workers:int|None, progress:bool)->Prepared:
     "From a folder of videos and lists to the manifest; videos of less than `least` frames are marked."
@@ -288,7 +302,8 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in probes if p.get('damage')]
-    result = Prepared(kind, read(write(home/'manifest.csv', rows)), missing, extra, short, [note]*bool(note))
+    notes = [note]*bool(note) + write_anew(home/'manifest.csv', rows)
+    result = Prepared(kind, read(home), missing, extra, short, notes)
     for name in ('missing', 'extra', 'short'):
         (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
             encoding='utf-8')

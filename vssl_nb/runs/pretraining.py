@@ -23,6 +23,7 @@ from ..data.clips import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
 from ..measure.health import HealthMonitor, health_log
 from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
+from ..names import expect_run_folder
 from .released import continued_state, load_released, recipe_within, released_weights
 from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
 from .parts import flow_is_live, lr_schedule, training_clips, training_device
@@ -76,16 +77,14 @@ def run_card(parts:Parts, machine:Machine, device:torch.device, # where it compu
 def earlier_run(out:Path, # the run folder
     resume:bool, # go on with the run that is there
 )->tuple[dict[str,Any],dict[str,Any]|None]: # its card and its checkpoint; {} and None for a new run
-    "What a run goes on from; TrainError where the folder holds one that cannot be resumed, or is not to be."
-    kept = (out/'last.pt').exists()
-    card = read_json(out/'card.json', 'a run that could be resumed') if resume or \
-        (out/'card.json').exists() else {}
-    # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
-    if not resume and (kept or card.get('step')): raise TrainError(f'{out}: holds a run already; add '
-        '--resume to go on with it, or choose another --out')
+    "What a run goes on from. PathError where something would be lost, TrainError where it cannot be resumed."
+    if not resume:
+        expect_run_folder(out)
+        return {}, None
+    card, kept = read_json(out/'card.json', 'a run that could be resumed'), (out/'last.pt').exists()
     if card.get('step') and not kept: raise TrainError(f"{out}: was trained for {card['step']} steps, and "
         'its checkpoint last.pt is gone; bring it back, or choose another --out and begin anew')
-    return (card, load(out/'last.pt') if kept else None) if resume else ({}, None)
+    return card, load(out/'last.pt') if kept else None
 
 def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `earlier_run`
 )->tuple[dict[str,Any],dict[str,Any]|None]: # likewise

@@ -557,13 +557,9 @@ def save_pretrained(folder, # made, or written over; `hf upload OWNER/NAME FOLDE
     folder = Path(folder)
     about = read_encoder(export_encoder(folder/WEIGHTS, encoder, about, heads))[1]
     rows = [f'| {k} | {v} |' for k,v in about.items() if v is not None and not isinstance(v, (dict, list))]
-    card = ['---', 'library_name: vssl_nb', 'pipeline_tag: video-classification', 'tags:', '- video',
-        '- self-supervised-learning', '---', '',
-        f'# {about.get("recipe") or about.get("method") or about["backbone"]}', '', '| | |', '| --- | --- |',
-        *rows, '', '```python', 'from vssl_nb.runs.released import from_pretrained',
-        "encoder = from_pretrained('FOLDER OR HUB NAME') # clips (B, 3, T, H, W) -> features (B, D)",
-        '```', '']
-    for name,text in ((CONFIG, json.dumps(about, indent=1) + '\n'), (CARD, '\n'.join(card))):
+    card = Path(__file__).with_name('card.md').read_text(encoding='utf-8').format(rows='\n'.join(rows),
+        title=about.get('recipe') or about.get('method') or about['backbone'])
+    for name,text in ((CONFIG, json.dumps(about, indent=1) + '\n'), (CARD, card)):
         write_whole(folder/name, lambda f: f.write(text.encode()))
     return folder
 
@@ -604,10 +600,10 @@ def convert(source, # a run folder or a released file
     if out.suffix in RELEASED_FILES: save_released(r or source, out, optimizer)
     else:
         write = export_encoder if out.suffix=='.safetensors' else save_pretrained
-        if r is None: write(out, *read_encoder(file := source/'encoder.safetensors'), read_heads(file))
+        if r is None: (net, about), heads = read_encoder(f := source/'encoder.safetensors'), read_heads(f)
         else:
-            about = {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1, 'epoch': r.epoch,
-                'method': r.method, 'source': r.path.name, **r.view_options()}
+            net, about = r.encoder, {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1,
+                'epoch': r.epoch, 'method': r.method, **r.view_options()}
             heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
-            write(out, r.encoder, about, heads)
+        write(out, net, about | {'source': source.name}, heads) # by which it is known as converted
     return '' if r is None else str(r)
