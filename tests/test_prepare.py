@@ -2,6 +2,9 @@
 import csv
 import io
 import json
+import os
+import re
+import shlex
 import shutil
 import signal
 import struct
@@ -18,13 +21,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import warm
+from vssl_nb import cli, search
 from vssl_nb.data import manifest, prepare
-from vssl_nb.data.manifest import GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split, probe_videos
-from vssl_nb.data.manifest import read, update_manifest, write
+from vssl_nb.data.manifest import COLUMNS, GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split
+from vssl_nb.data.manifest import probe_videos, read, update_manifest, write
 from vssl_nb.data.prepare import PrepareError, make_copies, prepare_dataset
-from vssl_nb.data.video import encode, probe
+from vssl_nb.data.video import VideoError, decode, encode, iter_frames, probe
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
 sys.path.append(str(SCRIPTS))
@@ -772,6 +777,107 @@ def test_a_folder_that_is_opened_gets_a_manifest(films, tmp_path, capsys):
     (broken/'.prepare').mkdir()
     for f in (update_manifest, manifest.open_data):
         with pytest.raises(ManifestError, match='data_scripts'): f(broken, progress=False)
+
+
+def run(command, capsys):
+    "The output of a command, given as a line: what it printed, and what it told on stderr."
+    capsys.readouterr()
+    assert cli.main(shlex.split(command)[1:]) == 0, capsys.readouterr()
+    return capsys.readouterr()
+
+
+def test_a_manifest_without_rows_is_made_again_as_its_message_has_it(films, tmp_path, capsys):
+    (tmp_path/'a place').mkdir()
+    place = films.rename(tmp_path/'a place'/'films')
+    for text, before in (('', None), (' \n', None), (','.join(COLUMNS) + '\n', Path.unlink)):
+        (place/'manifest.csv').write_text(text)
+        for data in (place, place/'manifest.csv'):
+            with pytest.raises(ManifestError) as e: manifest.open_data(data)
+        assert ('delete it' in str(e.value)) == bool(before)
+        if before: before(place/'manifest.csv')
+        run(re.search('`(.*)`', str(e.value))[1], capsys)
+        assert len(read(place)) == 6
+    (place/'manifest.csv').unlink()
+    with pytest.raises(ManifestError, match='is a folder without a manifest.csv') as e: read(place)
+    run(re.search('`(.*)`', str(e.value))[1], capsys)
+    with pytest.raises(ManifestError, match='--split 0.2') as e: read(place).select('test')
+    run(re.search('`(.*)`', str(e.value))[1], capsys)
+    assert read(place).select('test')
+
+
+def test_a_folder_that_may_not_be_read_is_named_and_left_out(films, monkeypatch, capsys):
+    (films/'shut').mkdir()
+    film(films/'shut'/'x.mp4', (9, 9, 9))
+    scan, shut = os.scandir, {str(films/'shut')}
+    def forbids(path):
+        if str(path) in shut: raise PermissionError(13, 'Permission denied', str(path))
+        return scan(path)
+    monkeypatch.setattr(os, 'scandir', forbids)
+    for look in (manifest.find_videos, search.video_files):
+        capsys.readouterr()
+        assert len(look(films)) == 6
+        assert capsys.readouterr().err == f'{films}/shut: is left out, because it cannot be read ' \
+            '(Permission denied)\n'
+        shut.add(str(films))
+        with pytest.raises(ValueError, match='films: cannot be read [(]Permission denied[)]'): look(films)
+        shut.remove(str(films))
+    update_manifest(films, progress=False)
+    assert capsys.readouterr().err.count('is left out') == 1 and len(read(films)) == 6
+
+
+def test_a_source_pattern_is_not_advised_to_who_gives_one(films, decoded, capsys):
+    with pytest.raises(ManifestError, match=r"source pattern '\(nothing\)' matches none of the 6 paths, such "
+            'as day1_a.mp4; mend it, or leave it out'): update_manifest(films, '(nothing)', progress=False)
+    assert not decoded and {f.suffix for f in films.iterdir()} == {'.mp4'}
+    assert 'tell by --source-pattern' in str(update_manifest(films, progress=False))
+    one = str(update_manifest(films, r'day(1_\w)', progress=False))
+    assert '--source-pattern' not in one, one
+    assert '4 paths do not match the source pattern, such as day2_a.mp4: each is a recording' in one, one
+    all_of_them = str(update_manifest(films, r'(\w+)[.]', progress=False))
+    assert 'source pattern' not in all_of_them and 'source-' not in all_of_them, all_of_them
+    with pytest.raises(ManifestError, match='by a --source-pattern that tells them apart'):
+        update_manifest(films, '(day)', share=.2, progress=False)
+
+
+def test_what_is_left_out_is_counted_and_classes_are_named(films, tmp_path, capsys):
+    for name in ('b.JPG', 'c.zip', 'a.jpg', 'NOTES', '.hidden.png'): put(films/name, 'x')
+    for place in ('walk', 'sit'):
+        film(films/place/'x.mp4', (9, 9, 90)) if place == 'walk' else film(films/place/'y.mp4', (90, 9, 9))
+    out = run(f'vssl-nb manifest {films}', capsys).out
+    assert 'left out: 2 .jpg, 1 without a suffix, 1 .zip' in out, out
+    assert 'classes are the names of folders: sit, walk' in out, out
+    again = run(f'vssl-nb manifest {films}', capsys).out
+    assert 'nothing has changed' in again and '2 .jpg' in again and 'classes are' not in again, again
+    put(tmp_path/'papers'/'a.pdf', 'x')
+    with pytest.raises(ManifestError, match='papers: holds no video [(]1 .pdf; videos end in'):
+        manifest.find_videos(tmp_path/'papers')
+
+
+def test_gif_and_animated_webp_are_videos(tmp_path):
+    "And a GIF or WebP of one picture is none."
+    frames = np.zeros((6, 24, 32, 3), np.uint8)
+    for t in range(6): frames[t, 4:14, 4*t:4*t+10] = 250, 10, 40
+    first, *rest = map(Image.fromarray, frames)
+    film_of = dict(save_all=True, append_images=rest, duration=100, loop=0)
+    first.save(tmp_path/'a.gif', **film_of)
+    first.save(tmp_path/'B.WEBP', **film_of, lossless=True)
+    first.save(tmp_path/'one.gif')
+    first.save(tmp_path/'one.webp', lossless=True)
+    (tmp_path/'short.webp').write_bytes((tmp_path/'B.WEBP').read_bytes()[:-60])
+    done = update_manifest(tmp_path, progress=False)
+    rows = {r.video: (r.status, r.frames, r.width, r.height) for r in done.rows}
+    assert rows.pop('short.webp')[0].startswith('is damaged') and '1 .webp' in str(done), str(done)
+    assert rows == {'a.gif': ('ok', 6, 32, 24), 'B.WEBP': ('ok', 6, 32, 24),
+        'one.gif': ('is a picture, not a video', 0, 0, 0)}
+    assert [*search.video_files(tmp_path)] == [r.video for r in done.rows]
+    for name in ('a.gif', 'B.WEBP'):
+        assert (decode(tmp_path/name).numpy() == frames).all(), name
+        some = decode(tmp_path/name, [4, 0, 0, 5], probe(tmp_path/name))
+        assert (some.numpy() == frames[[4, 0, 0, 5]]).all()
+        assert all((x == y).all() for x, y in zip(iter_frames(tmp_path/name), frames, strict=True))
+        with pytest.raises(VideoError, match='has no frame 6: 6 frames decode'): decode(tmp_path/name, [6])
+    with pytest.raises(VideoError, match='is a picture, not a video'): probe(tmp_path/'one.webp')
+    with pytest.raises(VideoError, match='there is no such file'): decode(tmp_path/'none.webp')
 
 
 SIZES = {'a': 3, 'b': 2, 'c': 2, 'd': 1, 'e': 2}

@@ -1,13 +1,15 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
 import csv, errno, importlib, json, mmap, os, re, sys, traceback
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 VIDEO_SUFFIXES = ('.avi', '.mp4', '.m4v', '.mov', '.mkv', '.webm', '.mpg', '.mpeg', '.wmv', '.flv', '.3gp',
-    '.ogv', '.ts', '.m2ts')
+    '.ogv', '.ts', '.m2ts', '.gif', '.webp')
 
 class PluginError(ValueError):
     "A name that leads to no part, or to something unusable."
@@ -106,6 +108,46 @@ def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.
         'the folder that it lies in, or its manifest.csv')
     if not os.access(path, os.R_OK): raise PathError(f'{path}: you may not read this; ask its owner, or '
         'take a copy')
+
+def is_video(path:str)->bool: # a file
+    "Is this a video by its name, and a WebP by its flag of animation?"
+    if not path.lower().endswith('.webp'): return path.lower().endswith(VIDEO_SUFFIXES)
+    with suppress(OSError), open(path, 'rb') as f:
+        head = f.read(21)
+        return head[12:16]==b'VP8X' and len(head) > 20 and head[20] & 2 > 0
+    return True # who reads it tells what is wrong
+
+def count_kinds(others:Mapping[str,int])->str: # of `video_paths`
+    "How many files there are of each kind, the most first."
+    kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind))
+    return ', '.join(f'{n} {kind or "without a suffix"}' for kind,n in kinds)
+
+def video_paths(folder:Path, # to look in and below; hidden folders and those of stored flow are left out
+    error:type[ValueError], # raised where there is none
+    others:Counter[str]|None=None, # gets the number of other files of each suffix
+)->list[str]: # relative paths with /, sorted
+    "Every video of a folder; folders in it that cannot be read are named on stderr."
+    fault = 'is a file' if folder.exists() else 'there is no such folder'
+    if not folder.is_dir(): raise error(f'{folder}: {fault}; name the folder that holds the videos')
+    paths, seen, others = list[str](), set[str](), Counter[str]() if others is None else others
+    def skip(e:OSError):
+        if Path(e.filename)==folder: raise error(f'{folder}: cannot be read ({e.strerror})')
+        print(f'{e.filename}: is left out, because it cannot be read ({e.strerror})', file=sys.stderr)
+    for where,folders,files in os.walk(folder, followlinks=True, onerror=skip):
+        # a link that leads in a circle, or pictures of motion that `vssl-nb flow` made
+        if (real := os.path.realpath(where)) in seen or 'flow.json' in files: folders[:], files = [], []
+        folders[:] = [d for d in folders if d[0]!='.']
+        seen.add(real)
+        inside = os.path.relpath(where, folder).replace(os.sep, '/') + '/'
+        for name in (n for n in files if n[0]!='.'): # no `Path`: there may be many
+            path, video = (inside + name).removeprefix('./'), is_video(f'{where}/{name}')
+            text = path.isascii() or path==path.encode('utf-8', 'replace').decode()
+            if video and text: paths.append(path)
+            elif video: others['with a name that is not UTF-8 (rename them)'] += 1
+            elif not name.endswith(('.csv', '.sqlite')): others[os.path.splitext(name)[1].lower()] += 1
+    if not paths: raise error(f'{folder}: holds no video ({count_kinds(others) or "nor another file"}; '
+        f'videos end in {", ".join(VIDEO_SUFFIXES)})')
+    return sorted(paths)
 
 def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card can be read
     "The card.json of a run; PathError where it lacks fields or has others in their place."

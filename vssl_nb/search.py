@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import __version__
-from .names import VIDEO_SUFFIXES, expect_writable, output_endings
+from .names import expect_run, expect_writable, output_endings, video_paths
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without it
 
@@ -57,25 +57,8 @@ def _stamp(path)->Stamp:
     return s.st_size,s.st_mtime_ns
 
 def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder, with /
-    "Every video file of a folder, sorted by name; hidden files, stored flow and odd names are left out."
-    fault = 'is a file' if folder.exists() else 'there is no such folder'
-    if not folder.is_dir():
-        raise SearchError(f'{folder}: {fault}; name the folder that holds the videos with --data')
-    files,seen = dict[str,Stamp](),set()
-    def stop(e): raise SearchError(f'{e.filename}: cannot be read ({e.strerror})')
-    def visible(name): # and a name that can be written
-        return name[0]!='.' and (name.isascii() or name==name.encode('utf-8', 'replace').decode())
-    for where,folders,names in os.walk(folder, followlinks=True, onerror=stop):
-        real,inside = os.path.realpath(where),Path(where).relative_to(folder).parts
-        # a link that leads in a circle, or pictures of motion that `vssl-nb flow` made
-        if real in seen or 'flow.json' in names: folders[:],names = [],[]
-        folders[:] = filter(visible, folders)
-        seen.add(real)
-        for name in filter(visible, names):
-            if name.lower().endswith(VIDEO_SUFFIXES): # no `Path`: there may be many
-                files['/'.join((*inside, name))] = _stamp(f'{where}/{name}')
-    if not files: raise SearchError(f'{folder}: holds no video; videos end in {", ".join(VIDEO_SUFFIXES)}')
-    return dict(sorted(files.items()))
+    "Every video file of a folder, sorted by name."
+    return {name: _stamp(f'{folder}/{name}') for name in video_paths(folder, SearchError)}
 
 @dataclass(frozen=True)
 class EncoderFile:
@@ -96,6 +79,7 @@ class EncoderFile:
 def describe_encoder(path)->EncoderFile: # a run folder, or the encoder.safetensors of one
     "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
+    if (given/'recipe.json').exists(): expect_run(given)
     file = given/'encoder.safetensors' if given.is_dir() else given
     fault = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
     if not file.is_file():

@@ -10,8 +10,8 @@ __all__ = ['COLUMNS', 'KEYFRAMES', 'SCAN_LOG', 'PREPARE_STATE', 'GONE', 'Manifes
            'cut_split', 'test_videos']
 
 # %% ../../nbs/library/manifest.ipynb #4f3b98ff
-import copy, csv, hashlib, io, json, logging, math, os, re, sqlite3, sys
-import tempfile, threading, warnings, zlib
+import copy, csv, hashlib, io, json, logging, math, os, re, shlex, sqlite3, sys
+import tempfile, threading, zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 import vssl_nb
-from ..names import VIDEO_SUFFIXES, PluginError, load_object
+from ..names import PluginError, count_kinds, load_object, video_paths
 
 # %% ../../nbs/library/manifest.ipynb #2378866d
 if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
@@ -271,7 +271,7 @@ class Manifest:
             raise ManifestError(f'{self.path}: none of the {len(self)} videos is usable; the first: '
                 f'{self.rows[0].video} {self.rows[0].status}')
         cut = ('or choose another split' if has_split(self)
-            else 'or let `vssl-nb manifest FOLDER --split 0.2` do it')
+            else f'or let `vssl-nb manifest {shlex.quote(str(self.root))} --split 0.2` do it')
         raise ManifestError(f"{self.path}: no usable video has '{part}' in split{split}; fill that column, "
             f"{cut}")
 
@@ -317,6 +317,10 @@ def _check_rows(path, rows:Sequence[Row])->_Rows:
     cells = [*zip(*_cells(rows))] or [()]*len(COLUMNS)
     return _checked(path, dict(zip(COLUMNS, cells)), [f'row {i}' for i in range(len(rows))])
 
+def _maker(path:str|os.PathLike)->str: # manifest.csv
+    "The command that makes a manifest."
+    return f'`vssl-nb manifest {shlex.quote(str(Path(path).parent))}`'
+
 def _table(path, text:str)->_Rows:
     "The checked rows of a manifest."
     reader = csv.reader(io.StringIO(text, newline=''))
@@ -335,6 +339,8 @@ def _table(path, text:str)->_Rows:
             continue
         places.append(place)
         for column,cell in zip(columns, line): column.append(cell)
+    if not (places or wrong): raise ManifestError(f'{path}: has no videos; delete it, and make it again with '
+        f'{_maker(path)}')
     return _checked(path, dict(zip(header, columns)), places, wrong)
 
 def read(data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
@@ -345,15 +351,15 @@ def read(data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'pac
         return _read_object(str(data))
     if path.is_dir():
         if not (path/'manifest.csv').exists():
-            raise ManifestError(f'{path}: is a folder without a manifest.csv; make one with `vssl-nb '
-                'manifest`')
+            raise ManifestError(f'{path}: is a folder without a manifest.csv; make one with '
+                f'{_maker(path/"manifest.csv")}')
         path = path/'manifest.csv'
     try: raw = path.read_bytes()
     except FileNotFoundError:
         raise ManifestError(f'{path}: there is no such file; make one with `vssl-nb manifest`') from None
     except (OSError, ValueError) as e:
         raise ManifestError(f'{path}: cannot be read ({getattr(e, "strerror", None) or e})') from None
-    if not raw.strip(): raise ManifestError(f'{path}: is empty; make it again with `vssl-nb manifest`')
+    if not raw.strip(): raise ManifestError(f'{path}: is empty; make it again with {_maker(path)}')
     try: rows = _table(path, raw.decode('utf-8-sig'))
     except UnicodeDecodeError as e:
         raise ManifestError(f'{path}: is not UTF-8 text (line {raw[:e.start].count(10)+1}); save it '
@@ -403,29 +409,10 @@ PREPARE_STATE = '.prepare' # folder of what the scripts of data_scripts/ keep be
 GONE = 'is gone' # status of a row whose file is not there
 
 def find_videos(folder:Path, # to look in; hidden folders and those of stored flow are left out
+    others:Counter[str]|None=None, # gets the number of other files of each suffix
 )->list[str]: # relative paths with /, sorted
     "Every video file in and below a folder. `ManifestError` where there is none."
-    if not folder.exists(): raise ManifestError(f'{folder}: there is no such folder')
-    if not folder.is_dir(): raise ManifestError(f'{folder}: is a file; name the folder that holds the videos')
-    paths,others,seen = [],0,set()
-    def stop(e): raise ManifestError(f'{e.filename}: cannot be read ({e.strerror})')
-    for where,dirs,files in os.walk(folder, followlinks=True, onerror=stop):
-        dirs[:] = [d for d in dirs if not d.startswith('.')]
-        if (real := os.path.realpath(where)) in seen or 'flow.json' in files: # a circle; pictures of motion
-            dirs.clear()
-            continue
-        seen.add(real)
-        videos = [f for f in files if f.lower().endswith(VIDEO_SUFFIXES) and not f.startswith('.')]
-        paths += [(Path(where)/f).relative_to(folder).as_posix() for f in videos]
-        others += len(files) - len(videos)
-    if not paths:
-        raise ManifestError(f'{folder}: holds no video ({others} other files; videos end in '
-            f'{", ".join(VIDEO_SUFFIXES)})')
-    foreign = [f for f in paths if f != f.encode('utf-8', 'replace').decode()]
-    if foreign:
-        warnings.warn(f'{folder}: {len(foreign)} videos are left out because their names are not UTF-8, '
-            f'such as {foreign[0]!r}; rename them', stacklevel=3)
-    return sorted(set(paths) - set(foreign))
+    return video_paths(Path(folder), ManifestError, others)
 
 def name_source(video:str, # relative path
     label:str, # its class, or empty
@@ -514,9 +501,6 @@ def count_rows(rows:Sequence[Row])->Iterator[str]: # sentences
     yield (f'{len(rows)} videos, {len({r.label for r in ok if r.label})} classes, '
         f'{len({r.source for r in ok})} sources, {unreadable} unreadable')
     yield from count_splits(ok)
-    if len({r.source for r in ok}) == len(ok) > 1:
-        yield ('every video counts as a recording of its own; if some were cut from one film, tell by '
-            '--source-pattern or in the column source')
 
 def count_splits(rows:Sequence[Row])->Iterator[str]: # sentences
     "How many usable videos each part of each split has."
@@ -566,8 +550,8 @@ class FolderUpdate:
                 'rows are kept and not used (delete them to forget them)')
         return '\n'.join([*lines, *self.notes, *count_rows(self.rows)])
 
-def _some(names:Sequence[str])->str: # at most three of them
-    return ', '.join(names[:3]) + (f' and {len(names)-3} more' if len(names) > 3 else '')
+def _some(names:Sequence[str], most:int=3)->str:
+    return ', '.join(names[:most]) + (f' and {len(names)-most} more' if len(names) > most else '')
 
 def _named(video:str, pattern:re.Pattern|None)->Row: # with what the path tells
     label = PurePosixPath(video).parent.name
@@ -579,10 +563,10 @@ def _move(old:Row, video:str, pattern:re.Pattern|None)->Row:
     return replace(old, video=video, label=now.label if old.label in (was.label, '') else old.label,
         source=now.source if old.source == was.source else old.source)
 
-def _scan(folder:Path, old:Sequence[Row], pattern:re.Pattern|None, workers:int|None, progress:bool,
-)->FolderUpdate:
+def _scan(folder:Path, videos:list[str], old:Sequence[Row], pattern:re.Pattern|None, workers:int|None,
+    progress:bool)->FolderUpdate:
     "Decode what is new or has changed since `old`; those rows in their order, then the new ones."
-    table,videos,known = KeyframeTable(folder),find_videos(folder),{r.video for r in old}
+    table,known = KeyframeTable(folder),{r.video for r in old}
     here,fresh = set(videos),[v for v in videos if v not in known]
     stamps = {r.video: entry[0] for r in old if (entry := table.entry(r.video))}
     def now(video): # the stamp of a file, None where it cannot be had
@@ -619,14 +603,26 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
     "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
     folder,target,pattern = Path(folder),Path(folder)/'manifest.csv',compile_source_pattern(source_pattern)
     if share is not None: _check_share(share, seed)
-    find_videos(folder) # before anything is written into a wrong folder
+    others = Counter[str]()
+    videos = find_videos(folder, others) # before anything is written into a wrong folder
+    lost = [v for v in videos if pattern and not pattern.search(v)]
+    if len(lost) == len(videos): raise ManifestError(f"source pattern '{source_pattern}' matches none of the "
+        f'{len(videos)} paths, such as {lost[0]}; mend it, or leave it out')
     if (folder/PREPARE_STATE).exists():
         raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
             'that again instead, it knows which files belong to it')
     with one_at_a_time(folder/SCAN_LOG):
         old = [*read(target).rows] if target.exists() and target.read_bytes().strip() else []
         columns = further_columns(target) if old else {}
-        u = _scan(folder, old, pattern, workers, progress)
+        u = _scan(folder, videos, old, pattern, workers, progress)
+        if not pattern and len({r.source for r in u.rows}) == len(u.rows) > 1:
+            u.notes.append('every video counts as a recording of its own; if some were cut from one film, '
+                'tell by --source-pattern or in the column source')
+        if lost: u.notes.append(f'{len(lost)} paths do not match the source pattern, such as {lost[0]}: each '
+            'is a recording of its own')
+        if others: u.notes.append(f'left out: {count_kinds(others)}')
+        if u.began and (classes := sorted({r.label for r in u.rows} - {''})):
+            u.notes.append(f'classes are the names of folders: {_some(classes, 10)}')
         if pattern: # holds for old rows as well
             sources = [name_source(r.video, r.label, pattern) for r in u.rows]
             other = [r.video for r,source in zip(u.rows, sources) if r.source != source]
@@ -706,7 +702,7 @@ def cut_split(rows:Sequence[Row],
     if len(count) < 2:
         raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
             f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
-            'recordings, tell by --source-pattern or in the column source')
+            'recordings, name them in the column source, or by a --source-pattern that tells them apart')
     n,ok = count['test'],sum(count.values())
     return made, [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
         + (', class by class' if len(classes) > 1 else '')]

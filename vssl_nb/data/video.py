@@ -240,6 +240,24 @@ def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, No
     except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
         raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
 
+def _webp_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]: # as of `_entry_frames`
+    "The pictures of an animated WebP, for which FFmpeg has no decoder."
+    _check_file(path)
+    try:
+        with Image.open(path) as film:
+            frames = getattr(film, 'n_frames', 1)
+            if frames < 2: raise VideoError(path, 'is a picture, not a video')
+            for n in range(frames):
+                film.seek(n)
+                yield n, np.array(film.convert('RGB')) if need is None or n in need else None
+    except VideoError: raise
+    except (OSError, ValueError, SyntaxError, EOFError) as e:
+        raise VideoError(path, f'is damaged ({_why(e)}); copy or download it again') from None
+
+def _pictures(path)->Any: # a generator of numbers and frames, or None
+    "What reads a file that FFmpeg does not: an entry of an LMDB, or an animated WebP."
+    return _entry_frames if _is_entry(path) else _webp_frames if str(path).lower().endswith('.webp') else None
+
 @dataclass(frozen=True)
 class Probe:
     "What one full decode of a file tells."
@@ -271,15 +289,16 @@ def _rotation(frame)->int: return round(frame.rotation/90)%4*90
 def probe(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Probe: # of its first video stream
     "Decode a whole file once: what is really in it. `VideoError`."
-    if _is_entry(path): # a list of pictures has no frame rate, and each of them is a keyframe
-        for n,picture in _entry_frames(path, {0}):
+    if read := _pictures(path): # no frame rate, and each of them is a keyframe
+        for n,picture in read(path, {0} if read is _entry_frames else None):
             if n==0: h,w = picture.shape[:2]
-        return Probe(n+1, 0., w, h, n+1, 'jpeg', 0, ((0, 0),))
+        return Probe(n+1, 0., w, h, n+1, 'jpeg' if read is _entry_frames else 'webp', 0, ((0, 0),))
     keys,corrupt,seen = list[tuple[int, int]](),0,_Seen()
     with _open(path) as (container, stream):
         for n,frame in enumerate(_frames(path, container, stream, seen)):
             corrupt += frame.is_corrupt
             if frame.key_frame and frame.pts is not None: keys.append((n, frame.pts))
+        if container.format.name=='gif' and n==0: raise VideoError(path, 'is a picture, not a video')
         fps,declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
         codec = stream.codec.canonical_name
         damage = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
@@ -378,13 +397,13 @@ def decode(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 
 def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (len(need), H, W, 3), ascending
     got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
-    entry,missing,room = _is_entry(path),next(left, None),None
+    read,missing,room = _pictures(path),next(left, None),None
     wanted = set(need) if need else None
-    source = _entry_frames(path, wanted) if entry else _numbered(path, need, keys, threads)
+    source = read(path, wanted) if read else _numbered(path, need, keys, threads)
     with closing(source) as numbered:
         for n,frame in numbered:
             if need is not None and n != missing: continue # after a jump that failed, all come again
-            x = frame if entry else _rgb(frame, reformatter)
+            x = frame if read else _rgb(frame, reformatter)
             if got and x.shape != got[0].shape:
                 raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after '
                     f'one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again')
@@ -393,14 +412,14 @@ def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (le
             got.append(x.copy() if room is None else room[len(got)])
             if need is not None and (missing := next(left, None)) is None: break
     if missing is None: return torch.from_numpy(np.stack(got) if room is None else room)
-    if keys and not entry: return _pick(path, need, (), threads)
+    if keys and not read: return _pick(path, need, (), threads)
     raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
 def iter_frames(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 )->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
     reformatter = VideoReformatter()
-    if _is_entry(path): yield from (x for _,x in _entry_frames(path, None))
+    if read := _pictures(path): yield from (x for _,x in read(path, None))
     else: yield from (_rgb(frame, reformatter) for _,frame in _numbered(path, None, (), 1))
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
