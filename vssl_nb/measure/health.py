@@ -6,7 +6,7 @@
 __all__ = ['ORDERS', 'UNCHANGED', 'rankme', 'std', 'alignment', 'uniformity', 'knn_r1', 'knn_chance', 'health', 'reorder', 'Reordered', 'background', 'choose_videos', 'FixedClips', 'HealthMonitor', 'health_log', 'class_activation', 'upsampled', 'moving_pixels', 'share_on', 'auc_on', 'best_share', 'motion_focus', 'wilson', 'conflict_shares', 'conflict', 'frozen_by_class', 'need_of_motion']
 
 # %% ../../nbs/lessons/19_health.ipynb #a4802809
-import hashlib, math, time
+import hashlib, math, sys, time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -284,7 +284,10 @@ def health_log(out:Any, # the run folder
     device:str|torch.device='cpu', # where to measure before the first step; the encoder comes back
 )->Iterator[Callable[[StepResult],dict[str,float]|None]]: # to be called after every step; the line it wrote
     "health.csv of a run: step, epoch (epochs finished), and what the monitor measures."
-    if monitor is None or not is_main():
+    alone = monitor is not None and len(monitor.train) < 2
+    if monitor and alone and is_main(): print(f'{monitor.clips.manifest.path}: one video alone has a label, '
+        'so that health.csv has nothing to compare and is left out; label one more, or none', file=sys.stderr)
+    if monitor is None or alone or not is_main():
         yield lambda result: None
         return
     with StepLog(out, step, 'health.csv', 'health/') as log:

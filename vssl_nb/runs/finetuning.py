@@ -253,8 +253,9 @@ class Session:
 
     def identity(self)->dict[str,str]:
         "What must be the same on resuming."
-        return {'training': json.dumps(asdict(self.training)), 'manifest': self.start.manifest.sha256,
-            'split': str(self.start.split), 'seed': str(self.seed), 'view': self.classifier.view}
+        return {k: repr(v) for k,v in flat_fields(self.training).items()} | {
+            'view': self.classifier.view, 'backbone': encoder_about(self.start.recipe)['backbone'],
+            'manifest': self.start.manifest.sha256, 'split': str(self.start.split), 'seed': str(self.seed)}
 
     def state(self)->dict[str,Any]:
         "What `checkpoints.save` keeps; refused once a loss was not finite."
@@ -265,8 +266,8 @@ class Session:
     def load(self, state:dict[str,Any])->'Session': # from `state`
         "Go on where the state was taken; ValueError if that was another training."
         for k,v in self.identity().items():
-            if state.get('identity', {}).get(k)!=v: raise ValueError(f'{k}: the checkpoint was made with '
-                f'another {k}; resume with the same, or choose another --out')
+            if (old := state.get('identity', {}).get(k))!=v: raise ValueError(f'last.pt: was saved with '
+                f'{k}={old}, not {v}; resume with the same, or choose another --out')
         self.run.load(state['run'])
         self.best, self.history = state['best'], state['history']
         if isinstance(self.parts.schedule, Plateau): vars(self.parts.schedule).update(state['schedule'])

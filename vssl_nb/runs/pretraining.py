@@ -23,7 +23,7 @@ from ..data.clips import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
 from ..measure.health import HealthMonitor, health_log
 from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
-from ..names import expect_run_folder
+from ..names import expect_run, expect_run_folder, read_card
 from .released import continued_state, load_released, recipe_within, released_weights
 from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
 from .parts import flow_is_live, lr_schedule, training_clips, training_device
@@ -45,7 +45,8 @@ def training_notes(parts:Parts)->list[str]:
     clips, sampling, notes = cast(Any, parts.clips), parts.recipe.sampling, list[str]()
     if not has_split(clips.manifest):
         notes.append(f'{clips.manifest.path}: no split is filled, so all {len(clips)} readable videos are '
-            'trained on (`vssl-nb manifest FOLDER --split 0.2` would keep a fifth for testing)')
+            f'trained on (`vssl-nb manifest {clips.manifest.root} --split 0.2` would keep a fifth for '
+            'testing)')
     if short := short_videos(parts):
         filled = {'loop': 'played again from the beginning', 'first': 'filled with their first frame'}
         notes.append(f'{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} frames), '
@@ -76,22 +77,32 @@ def run_card(parts:Parts, machine:Machine, device:torch.device, # where it compu
 
 def earlier_run(out:Path, # the run folder
     resume:bool, # go on with the run that is there
+    recipe:Recipe|None=None, # that its checkpoint must be of; None: of any
 )->tuple[dict[str,Any],dict[str,Any]|None]: # its card and its checkpoint; {} and None for a new run
     "What a run goes on from. PathError where something would be lost, TrainError where it cannot be resumed."
     if not resume:
         expect_run_folder(out)
         return {}, None
-    card, kept = read_json(out/'card.json', 'a run that could be resumed'), (out/'last.pt').exists()
+    kept = (out/'last.pt').exists()
+    card = read_card(out) or read_json(out/'card.json', 'a run that could be resumed')
     if card.get('step') and not kept: raise TrainError(f"{out}: was trained for {card['step']} steps, and "
         'its checkpoint last.pt is gone; bring it back, or choose another --out and begin anew')
-    return card, load(out/'last.pt') if kept else None
+    if not kept: return card, None
+    state, file = load(out/'last.pt'), str(out/'last.pt')
+    # older checkpoints carry no recipe
+    other = difference(from_dict(state['recipe'], file), recipe) if recipe and 'recipe' in state else {}
+    for field,(old,new) in other.items(): # a kill may have come between the new epochs and their checkpoint
+        if field not in ('name', 'epochs'): raise TrainError(f'{file}: was saved by a run with '
+            f'{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt of this run, '
+            'or choose another --out')
+    return card, state
 
 def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `earlier_run`
 )->tuple[dict[str,Any],dict[str,Any]|None]: # likewise
     "What a run goes on from; refused where the recipe, but for more epochs, or the manifest is another one."
-    card, state = earlier_run(out, resume)
-    if not resume: return card, state
+    if not resume: return earlier_run(out, False)
     kept = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
+    card, state = earlier_run(out, True, kept)
     changed, place = difference(kept, recipe), card['manifest']
     was, now = changed.get('epochs', (0, 0))
     longer = changed.keys()=={'epochs'} and now > was and card['finished']
@@ -117,6 +128,7 @@ def read_weights(folder, # of a run; or a released file
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
     folder, needs = Path(folder), flat_fields(recipe) | {'view': recipe.networks[network]}
     if folder.is_file(): return released_weights(folder, needs)
+    expect_run(folder)
     option = '--init-from' if network=='encoder' else f'--{network}'
     kept = flat_fields(from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json')))
     for name in ('view', 'backbone', 'size', 'length', 'stride', 'dim', 'dim_hidden'):
@@ -249,7 +261,8 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
                 class_log(out, run.step, run.method, manifest.labels) as write_classes):
             drive(run, batches, parts.views, parts.schedule, out, card, device, machine, about['recipe'],
                 each=lambda step: write_classes(step) or health(step), max_steps=max_steps, until=until,
-                clip_norm=parts.clip_norm, export=lambda: export_run(out, about, run, manifest))
+                clip_norm=parts.clip_norm, export=lambda: export_run(out, about, run, manifest),
+                state=lambda: run.state() | {'recipe': to_dict(recipe)})
     return out
 
 @contextmanager
@@ -308,7 +321,7 @@ def import_released(path, # a released file, or one that `save_released` made of
             f'{about["recipe"]} ends after {order.total}; give it more (--set epochs=…)')
         open_folder(out, recipe, card)
         if is_main():
-            save(out/'last.pt', run.state())
+            save(out/'last.pt', run.state() | {'recipe': to_dict(recipe)})
             export_run(out, about, run, manifest)
             write_json(out/'card.json', card | {'step': run.step, 'finished': run.step==order.total})
     return out
