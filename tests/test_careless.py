@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -661,6 +662,77 @@ def living(group: int) -> list[str]:
     shown = subprocess.run(['ps', '-eo', 'pgid,stat,args'], text=True, capture_output=True).stdout
     rows = [line.split(None, 2) for line in shown.splitlines()[1:]]
     return [r[2] for r in rows if int(r[0]) == group and 'Z' not in r[1]]
+
+
+# --- a run that may not be written, and one that is damaged
+
+CPU = ['--device', 'cpu', '--workers', '0']
+
+
+def done(*args) -> str:
+    "What a command prints that works."
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        assert cli.main([str(a) for a in args]) == 0, err.getvalue()
+    return out.getvalue()
+
+
+def test_a_run_is_measured_without_being_written(workshop, tmp_path, monkeypatch):
+    "With --out, which is what a run that is read only is told to take."
+    monkeypatch.chdir(workshop)
+    before, out = tree(workshop/'run'), tmp_path/'out'
+    done('extract', 'run', '--out', out, *CPU)
+    kept = sorted((out/'features').iterdir())
+    assert kept and 'results.json' in done('retrieve', 'run', '--out', out, '--no-baselines', *CPU)
+    assert f'vssl-nb predict {out} VIDEO' in done('probe', 'run', '--out', out, *CPU)
+    assert 'Verdict' in done('verdict', 'run', '--out', out, '--videos', '8', *CPU)
+    assert sorted((out/'features').iterdir()) == kept, 'the features that were there were not used'
+    rows = json.loads((out/'results.json').read_text())
+    assert [(r['task'], r['run']) for r in rows] == [('retrieval', 'run'), ('probe', 'run')]
+    assert {'verdict.txt', 'verdict.json', 'figures', 'classifier.safetensors'} <= {*os.listdir(out)}
+    assert '%' in done('predict', out, 'a.mp4', '--device', 'cpu') and done('report', out)
+    # a table alone needs no other place
+    monkeypatch.setattr(cli.os, 'access', lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr(cli, 'expect_writable', lambda path, option='--out', folder=False: None)
+    done('extract', 'run', '--out', tmp_path/'f.npz', *CPU)
+    assert (tmp_path/'f.npz').exists() and tree(workshop/'run') == before
+
+
+def test_torn_results_are_made_again_as_the_message_has_it(workshop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part in ('videos', 'run'): shutil.copytree(workshop/part, tmp_path/'a place'/part)
+    run, videos = tmp_path/'a place'/'run', tmp_path/'a place'/'videos'
+    few = manifest.write(videos/'few.csv', manifest.read(videos).rows[::4])
+    for text in ('[{"name": "x", "r1"', '{"r1": 0.5}', '[3]'):
+        (run/'results.json').write_text(text)
+        sentence = said_by(['report', 'a place/run'])
+        assert 'results.json: is not ' in sentence, sentence
+    command = shlex.split(re.search('`vssl-nb (.*)`', sentence)[1])
+    assert command == ['retrieve', 'a place/run']
+    done(*command, '--no-baselines', '--data', few, *CPU)
+    assert (run/'results.json.damaged').read_text() == '[3]' and 'retrieval' in done('report', 'a place/run')
+    (run/'card.json').write_text('{')
+    assert 'card.json: is not readable as JSON' in (sentence := said_by(['report', 'a place/run']))
+    assert 'retrieve' not in sentence and 'take an earlier copy' in sentence, sentence
+
+
+@pytest.mark.parametrize('field, value', [('view', 'rgb'), ('length', 8), ('backbone', 'small'),
+    ('stride', 2), ('size', 48), ('method', 'byol')])
+def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path):
+    "The field and both values are named; of another number of epochs it may be."
+    from vssl_nb.methods.recipes import difference, flat_fields, from_dict, to_dict
+    from vssl_nb.runs.pretraining import open_run
+    from vssl_nb.training.checkpoints import load, save
+    run = Path(shutil.copytree(workshop/'run', tmp_path/'run'))
+    state, recipe = load(run/'last.pt'), from_dict(json.loads((run/'recipe.json').read_text()))
+    data = manifest.read(workshop/'videos')
+    assert not difference(from_dict(state['recipe']), recipe)
+    save(run/'last.pt', state | {'recipe': to_dict(override(recipe, epochs=7))})
+    assert open_run(recipe, data, run, True)[1]['step'] == state['step']
+    save(run/'last.pt', state | {'recipe': to_dict(override(recipe, **{field: value}))})
+    mine = ({'method': 'infonce'} | flat_fields(recipe))[field]
+    with pytest.raises(ValueError, match=f'run/last.pt: was saved by a run with {field}={value!r}, and the '
+            f'run in this folder has {mine!r}; bring back the last.pt of this run, or choose another --out'):
+        open_run(recipe, data, run, True)
 
 
 # --- somebody else

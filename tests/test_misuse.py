@@ -15,6 +15,7 @@ from vssl_nb import cli, names
 from vssl_nb.measure import protocols
 from vssl_nb.measure.classify import PROBES
 from vssl_nb.methods.recipes import RecipeError, find, override
+from vssl_nb.runs import pretraining
 
 # how a sentence helps: what to write instead, or where that stands
 REMEDY = re.compile(r'\b(see vssl-nb \S+ --help|did you mean|there are|must be|end in|name|use|choose|give|'
@@ -44,6 +45,7 @@ def refusal(place, monkeypatch):
 
 @pytest.mark.parametrize('args', [['retrieve', 'tuned'], ['extract', 'tuned'], ['verdict', 'tuned'],
     ['probe', 'tuned'], ['mine', 'tuned'], ['uncertainty', 'tuned'], ['finetune', 'tuned'],
+    ['search', '--data', 'videos', '--encoder', 'tuned'],
     ['retrieve', 'run', '--second', 'tuned'], ['mine', 'run', '--mining', 'tuned'],
     [*TRAIN, '--init-from', 'tuned'], [*TRAIN, '--sampler', 'tuned'], [*TRAIN, '--out', 'tuned', '--resume'],
     ['convert', 'tuned', 'folder'], ['convert', 'tuned', 'x.safetensors']], ids=' '.join)
@@ -69,6 +71,16 @@ def test_a_card_that_is_none(i, field, refusal):
         text = refusal(args)
         assert f'{run}/card.json: is not the card of a run, because {field!r} is missing' in text, text
         assert 'take an earlier copy' in text
+
+
+def test_what_python_is_given_is_looked_at_as_well(place):
+    "A fine-tuned run to begin with, and a card that is none, of a folder that no option names."
+    with pytest.raises(names.PathError, match='tuned: is a fine-tuned run, made from runs/mine'):
+        pretraining.read_weights(place/'tuned', find('infonce-toy-rgb'), 'encoder')
+    for i, field in enumerate(BROKEN.values()):
+        for resume in (True, False):
+            with pytest.raises(names.PathError, match=f"is not the card of a run, because '{field}' is"):
+                pretraining.earlier_run(place/f'co{i}'/'infonce-toy-rgb', resume)
 
 
 def test_a_card_that_is_one(place):
@@ -154,10 +166,17 @@ def test_a_seed_of_a_recipe_has_63_bits():
         override(recipe, seed=2**70)
 
 
+@pytest.mark.parametrize('command', ['retrieve', 'probe', 'verdict', 'extract'])
+def test_results_never_go_into_another_run(command, refusal):
+    text = refusal([command, 'run', '--out', 'tuned'])
+    assert 'tuned: is a run; choose another --out' in text
+    assert 'f.npz: is a file; choose another --out' in refusal([command, 'run', '--out', 'f.npz']) or \
+        command == 'extract'
+
+
 @pytest.mark.parametrize('words, args', [
     ('run: a run is measured without --view', ['retrieve', 'run', '--view', 'flow']),
     ('run: a run is measured without --name', ['retrieve', 'run', '--name', 'x']),
-    ('run: a run is measured without --out', ['retrieve', 'run', '--out', 'new']),
     *((f'a recipe, without training, is measured without --{option}', ['retrieve', 'infonce-toy-rgb',
         '--data', 'videos', f'--{option}', value]) for option, value in (('view', 'flow'), ('name', 'x'),
         ('second', 'run'), ('protocol', 'rspnet'), ('set', 'size=64'), ('dtype', 'bfloat16'))),

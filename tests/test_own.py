@@ -201,6 +201,15 @@ def test_own_videos_with_one_label_ends_with_a_verdict(trained, tmp_path, monkey
     assert (tmp_path/'two'/'health.csv').exists() and 'label' not in capsys.readouterr().err
 
 
+def test_health_of_one_labelled_video_is_left_out_of_any_training(trained, tmp_path, capsys):
+    place, rows = trained
+    data = write(place/'one of all.csv', labelled(rows, 1))
+    recipe = override(find('infonce-toy-residual'), batch=8, epochs=1)
+    pretrain(recipe, data, tmp_path/'run', machine=QUIET, health_every=1, max_steps=2)
+    assert capsys.readouterr().err.count('one video alone has a label') == 1
+    assert not (tmp_path/'run'/'health.csv').exists()
+
+
 # measured without labels
 
 def test_instance_recall_by_hand():
@@ -293,7 +302,8 @@ LABELS = dict(labelled=60, label_r1=.5, label_r1_random=.4, label_chance=.1)
         'one of the same source for 90 % of the 12', 'yes'),
     (dict(labelled=3), 'Labels are not compared: 3 of 60 videos have one, and it takes 10', 'yes'),
     (LABELS, 'Among 60 labelled videos, the nearest of another source has the same label for 50 %', 'yes'),
-    (LABELS, 'probe RUN.', 'yes'), (LABELS | {'test_videos': 0}, 'they need a test part', 'yes')])
+    (LABELS, 'vssl-nb retrieve RUN, vssl-nb probe RUN', 'yes'),
+    (LABELS | {'test_videos': 0}, 'they need a test part', 'yes')])
 def test_words(changed, words, learned):
     verdict = own.judge(NUMBERS | changed, 'rgb')
     assert words in str(verdict) and verdict.learned == learned, str(verdict)
@@ -310,5 +320,6 @@ def test_words_that_are_left_out():
     assert 'a frozen frame has none' in str(residual) and '--view residual' not in str(residual)
     assert '--view rgb' in str(own.judge(NUMBERS | {'still_videos': .9}, 'residual'))
     assert '--resume' not in str(own.judge(NUMBERS, 'rgb'))
+    assert 'vssl-nb search' not in str(own.judge(NUMBERS, 'flow')) # a folder of videos has no flow
     unfinished = str(own.judge(NUMBERS, 'rgb', finished=False))
     assert 'It is not finished: this is step 900.' in unfinished and 'Go on with --resume' in unfinished

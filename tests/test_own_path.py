@@ -199,6 +199,10 @@ def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp
     assert 'Do not use this encoder' in str(said['collapsed'])
     assert said['learned'].numbers['by_colours'] < .3 # motion alone tells the toy's videos apart
     assert said['learned'].numbers['one_frame'] == 0 and 'frozen frame has none' in str(said['learned'])
+    look = next(s for s in said['learned'].advice if s.startswith('Look at it: vssl-nb '))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*shlex.split(look)[4:], '--clips', '1', '--device', 'cpu', '--workers', '0')
+    assert code == 0 and (tmp_path/'wall.html').exists() and out.count('.mp4') > 10, (look, err)
     page = tmp_path/'collapsed'/'report.html'
     assert call('report', tmp_path/'collapsed')[0] == 0 and 'IT HAS COLLAPSED' in page.read_text()
 

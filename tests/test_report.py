@@ -8,10 +8,14 @@ import statistics
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from vssl_nb import show
 from vssl_nb.methods.recipes import find, to_dict
-from vssl_nb.papers.report import TABLE_FORMS, against, page, read_runs, sheet, summary, table
+from vssl_nb.papers.report import TABLE_FORMS, against, confusion_figure, page, read_runs, sheet, summary
+from vssl_nb.papers.report import table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -253,9 +257,9 @@ def test_missing_numbers(tmp_path):
 
 
 @pytest.mark.parametrize('content, word', [('[{"r1": 0.', 'is not readable as JSON'),
-    ('{"r1": 1}', 'must hold a list'), ('[1, 2]', 'must hold a list'), ('[]', 'holds no result'),
+    ('{"r1": 1}', 'is not a list'), ('[1, 2]', 'is not a list'), ('[]', 'has no result'),
     ('[{"r1": 43.2}]', 'a share from 0 to 1'), ('[{"name": "a"}, {"top1": "0.5"}]', 'row 2'),
-    ('[{"r5": true}]', 'a share from 0 to 1'), ('"text"', 'must hold a list')])
+    ('[{"r5": true}]', 'a share from 0 to 1'), ('"text"', 'is not a list')])
 def test_broken_results(tmp_path, content, word):
     (tmp_path/'r').mkdir()
     (tmp_path/'r'/'results.json').write_text(content)
@@ -287,7 +291,6 @@ def test_foreign_json(tmp_path):
 
 def test_page(runs):
     (runs/'flow'/'figures').mkdir()
-    from PIL import Image
     Image.new('RGB', (8, 8), 'teal').save(runs/'flow'/'figures'/'wall.png')
     rows = json.loads((runs/'coclr_k400_rgb'/'results.json').read_text())
     rows[0] |= {'confusion': [[3, 1], [0, 4]], 'classes': ['a', 'b']}
@@ -302,6 +305,47 @@ def test_page(runs):
         assert word in text, word
     assert page(runs, runs/'again.html').read_text() == text
     assert page(runs/'flow').parent == runs/'flow' # one run alone
+
+
+def test_captions_are_words_and_the_curve_of_a_fine_tuning_is_called_that(tmp_path, monkeypatch):
+    row, drawn = {'name': 'x', 'task': 'probe', 'top1': .5, 'confusion': [[3, 1], [0, 4]]}, []
+    monkeypatch.setattr(show, 'curves', lambda series, *a, real=show.curves, **kw: drawn.append(
+        [*series]) or real(series, *a, **kw))
+    for name, card in (('tuned', {'training': {'method': {}}}), ('trained', {})):
+        folder = run_folder(tmp_path/'runs'/name, [row], **card)
+        (folder/'steps.csv').write_text('step,loss\n1,4.1\n2,3.9\n')
+        (folder/'figures').mkdir()
+        for stem in ('neighbours-0123abcd', 'neighbours-99999999', 'neighbours-coclr-official-0123abcd',
+                'nearest-videos', 'phases', 'of_my_own'):
+            Image.new('RGB', (8, 8), 'teal').save(folder/'figures'/f'{stem}.png')
+    text = page(tmp_path/'runs').read_text()
+    captions = re.findall('<figcaption>(.*?)</figcaption>', text)
+    assert drawn == [['pretraining'], ['fine-tuning']] and len(set(captions)) == len(captions) == 2*8
+    assert text.count('<img src') == 16 and not re.search(r'[0-9a-f]{8}|[a-z][-_][a-z]+[-_]', ' '.join(
+        c for c in captions).replace('fine-tuning', '').replace('co-training', ''))
+    for words in ('tuned: the loss of its fine-tuning, step by step', 'tuned: of my own',
+            'trained: training videos, and beside each those that are nearest for this encoder',
+            'green where the class is the same (coclr official)',
+            'which class its test videos are taken for'):
+        assert words in text, words
+
+
+def test_no_name_is_cut(tmp_path):
+    "In a confusion matrix and beside clips: nothing touches the border, and the names take their place."
+    clip, letters = np.zeros((2, 8, 8, 3), np.uint8), 'W'*60
+    square = confusion_figure(np.eye(12), [f'{c} is a class of a long name, {c*70}' for c in 'ABCDEFGHIJKL'])
+    for figure, width in ((square, 1000), (show.strips([clip], [letters]), 1640),
+            (show.neighbours([clip], [[clip]*5], [[True]*5], [letters]), 1400)):
+        ink = np.asarray(Image.open(show.save_picture(figure, tmp_path/'x.png')).convert('L')) < 250
+        assert ink.shape[1] > width and not (ink[:, :3].any() or ink[:, -3:].any() or ink[-3:].any())
+        box = figure.axes[0].get_window_extent()
+        assert box.width > 500 and box.height > 80, 'nothing is left for the picture'
+
+
+def test_a_table_fits_a_page(tmp_path):
+    "Words may break anywhere, and nothing forbids it: a table is as wide as its page at most."
+    text = page(run_folder(tmp_path/'run', [{'name': 'x'*300, 'r1': .5}])).read_text()
+    assert 'overflow-wrap: anywhere' in text and 'nowrap' not in text
 
 
 def test_old_calls_still_work():

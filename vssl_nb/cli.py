@@ -286,20 +286,13 @@ class Pretrain(MachineOptions):
 
     def forecast(self, out:Path)->None:
         "Print what it will do and take."
-        recipe, manifest = self.recipe, manifest_there(self.data)
+        from .data.manifest import read
+        recipe, manifest = self.recipe, read(self.data) # makes none
         if not self.resume and self.recipe_name==OWN_VIDEOS:
             from .runs.own import fit_recipe
             recipe = fit_recipe(recipe, manifest, self.machine(), self.minutes or 20, self.given, BEGAN)
             print(*recipe.reasons, sep='\n')
         try_recipe(self, recipe, manifest)
-
-def manifest_there(data:Path)->Any: # the `manifest.Manifest`
-    "Open a manifest and make none; Mistake."
-    if Path(data).is_dir() and not (Path(data)/'manifest.csv').exists():
-        raise Mistake(f'{data}: has no manifest.csv yet, and --dry-run writes nothing; make it with '
-            f'vssl-nb manifest {data}')
-    from .data.manifest import read
-    return read(data)
 
 def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
     "Print what training a recipe on a manifest will do and take."
@@ -323,7 +316,7 @@ class Retrieve(EncodingOptions):
     joined:Literal['sum','concat']='sum' # two streams: sum of cosines (CoCLR), or features side by side (IIC)
     name:str='' # what tables call an encoder or file of one's own
     view:str|None=None # of what is no run: rgb, flow, residual, package.module:name; none: the file's, or rgb
-    out:Path|None=None # folder for results of what is no run; none: runs/<its name>
+    out:Path|None=None # folder for results and features; none: that of the run; of what is none, runs/<name>
     baselines:bool=True # also show chance, a colour histogram and an untrained encoder
     # toy videos: does the encoder go by the scene, or by the motion, where the two disagree?
     conflict:bool=False
@@ -340,29 +333,29 @@ class Retrieve(EncodingOptions):
             raise Mistake(f'{path}: is no run folder, no recipe, no file of features and no package.module:'
                 f'name of an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
         kind, ignored = ('a conflict', 'view name out second splits') if self.conflict else \
-            ('a run', 'view name out') if path.is_dir() else ('a recipe, without training,',
+            ('a run', 'view name') if path.is_dir() else ('a recipe, without training,',
             'view name second protocol set dtype') if self.source in RECIPES else ('what is no run', 'second')
         if given := next((n for n in ignored.split() if getattr(self, n)!=getattr(Retrieve, n)), None):
             raise Mistake(f'{self.source}: {kind} is measured without --{given}; leave it out')
-        out = self.out or Path('runs')/(f'untrained-{self.source}' if self.source in RECIPES else
-            re.sub(r'\W+', '-', self.name or self.source))
-        if path.is_dir(): check_paths(self.data, self.second, path)
-        else: check_paths(self.data, self.second, results=out)
+        out = self.out or (path if path.is_dir() else Path('runs')/(f'untrained-{self.source}' if
+            self.source in RECIPES else re.sub(r'\W+', '-', self.name or self.source)))
+        check_paths(self.data, self.second, *((path, None) if out==path else (None, out)))
+        if self.second and not self.out: expect_writable(self.second, folder=True)
         fields = changes(self.set) | ({'dtype': self.dtype} if self.dtype!='float32' else {})
         if self.conflict: return self.measure_conflict(fields)
         if self.data is None and not path.is_dir():
             raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
-        if path.is_dir(): print_table(self.measure_run(fields), path/'results.json')
-        else: print_table(self.measure_other(fields, out), out/'results.json')
+        measure = self.measure_run if path.is_dir() else self.measure_other
+        print_table(measure(fields, out), out/'results.json')
 
-    def measure_run(self, fields): # rows of results.json
+    def measure_run(self, fields, out:Path): # rows of results.json
         "Measure a run, alone or with a second stream, beside its baselines."
         from .runs import evaluation
-        t, machine = evaluation.open_trained(self.source, self.data), self.machine()
+        t, machine = evaluation.open_trained(self.source, self.data, out), self.machine()
         p = t.protocol(self.protocol, **fields)
         if self.second:
-            rows = evaluation.retrieve_two_streams(t, evaluation.open_trained(self.second, self.data),
-                p if fields else self.protocol, self.splits, self.joined, self.batch, machine)
+            rows = evaluation.retrieve_two_streams(t, evaluation.open_trained(self.second, self.data,
+                self.out), p if fields else self.protocol, self.splits, self.joined, self.batch, machine)
         else: rows = evaluation.retrieve(t, p, self.splits, batch=self.batch, machine=machine)
         print(p)
         if 'dropped' in rows[0]:
@@ -409,27 +402,32 @@ class Retrieve(EncodingOptions):
 class Extract(RunOptions, EncodingOptions, WritingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
-    out:Path|None=None # also write them with the names of the videos: .npz or .csv, new or written by this
+    # also write them with the names of the videos, .npz or .csv; or another folder to keep them in
+    out:Path|None=None
 
     def run(self):
-        check_paths(self.data, self.folder, folder=self.folder, together=True)
-        self.check_files(self.out)
+        table = self.out if self.out and self.out.suffix and not self.out.is_dir() else None
+        home = self.folder if table else self.out or self.folder
+        # with a table the features of a run that is read only need no other place
+        store = None if table and not os.access(home, os.W_OK) else home/'features'
+        check_paths(self.data, self.folder, *((store, None) if home==self.folder else (None, home)),
+            together=True)
+        self.check_files(table)
         from .measure.features import extract
         from .runs.evaluation import open_trained
         from .search import write_video_features
         from .training.distributed import start
         t = open_trained(self.folder, self.data)
-        p, files = t.protocol(self.protocol, dtype=self.dtype), {'query': self.out}
+        p, files = t.protocol(self.protocol, dtype=self.dtype), {'query': table}
         # of a protocol that treats the gallery in another way, a second file
-        if p.gallery!='alike': files['gallery'] = self.out and self.out.with_stem(f'{self.out.stem}-gallery')
+        if p.gallery!='alike': files['gallery'] = table and table.with_stem(f'{table.stem}-gallery')
         self.check_files(*files.values())
         with start():
             for role,out in files.items():
                 features = extract(cast(Any, t.encoder), t.manifest, 'all', 1, t.view, p, role=role,
-                    machine=self.machine(), store=self.folder/'features', shared=True, batch=self.batch,
-                    **t.views)
+                    machine=self.machine(), store=store, shared=True, batch=self.batch, **t.views)
                 if not is_first(): continue
-                print(features, self.folder/'features', sep='\n')
+                print(*filter(None, [features, store]), sep='\n')
                 if not out: continue
                 rows = [t.manifest.rows[i] for i in features.row.tolist()]
                 print(write_video_features(out, [r.video for r in rows], [r.label for r in rows],
@@ -476,15 +474,17 @@ class ProbeCommand(RunOptions, EncodingOptions):
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
     seed:Seed=0 # of the held-out sources
+    out:Path|None=None # folder for classifier, results and features; none: that of the run
 
     def run(self):
-        check_paths(self.data, self.folder, folder=self.folder)
+        out = self.out or self.folder
+        check_paths(self.data, self.folder, *((None, out) if self.out else (out, None)))
         from .runs import evaluation
-        t = evaluation.open_trained(self.folder, self.data)
+        t = evaluation.open_trained(self.folder, self.data, out)
         rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed,
             fields={'dtype': self.dtype}, batch=self.batch, machine=self.machine())
         print(evaluation.PROBES[self.preset])
-        print_table(rows, self.folder/'results.json', how_to_predict(self.folder))
+        print_table(rows, out/'results.json', how_to_predict(out))
 
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
@@ -515,8 +515,9 @@ class Finetune(MachineOptions):
 
     def forecast(self)->None:
         "Print what it will do and take."
-        if self.data: manifest_there(self.data)
+        from .data.manifest import read
         from .runs.finetuning import networks_of, starting_point
+        if self.data: read(self.data) # makes none
         t, training = starting_point(self.source, self.preset, self.data, self.split, changes(self.set))
         networks_of(t, training) # refuses a run without a Gaussian head
         print_forecast(replace(training.recipe(t.recipe), name=training.name), self.dtype,
@@ -579,7 +580,8 @@ class Cotrain(MachineOptions):
         from .runs.cotraining import cotrain, cotraining_phases, refuse_phases
         if self.dry_run:
             if not is_first(): return
-            manifest, phases = manifest_there(self.data), cotraining_phases(self.name, fields)
+            from .data.manifest import read
+            manifest, phases = read(self.data), cotraining_phases(self.name, fields)
             refuse_phases(out, phases, manifest, self.machine())
             for i,(phase,recipe) in enumerate(phases, 1):
                 print(f'phase {i} of {len(phases)}, {out/phase.recipe}')
@@ -658,12 +660,14 @@ class VerdictCommand(RunOptions):
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
     videos:Annotated[int,'[4, inf)']=128 # training videos to look at, at most
     seconds:Positive=120. # then no further ones are looked at, once there are 32
+    out:Path|None=None # folder for verdict.txt, verdict.json and a picture; none: that of the run
 
     def run(self):
-        check_paths(self.data, self.folder, folder=self.folder)
+        out = self.out or self.folder
+        check_paths(self.data, self.folder, *((None, out) if self.out else (out, None)))
         from .runs.own import give_verdict
-        print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds),
-            self.folder/'verdict.txt', sep='\n')
+        print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds, self.out),
+            out/'verdict.txt', sep='\n')
 
 class UncertaintyCommand(ReadingOptions, WritingOptions):
     "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."

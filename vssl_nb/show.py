@@ -404,7 +404,7 @@ def save_picture(
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
-        if isinstance(picture, Figure): picture.savefig(part, format='png', dpi=100)
+        if isinstance(picture, Figure): picture.savefig(part, format='png', dpi=100, bbox_inches='tight')
         elif isinstance(picture, Loop): part.write_bytes(picture.png)
         else: picture.save(part, format='png')
         os.replace(part, path)

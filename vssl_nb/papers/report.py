@@ -8,7 +8,7 @@ __all__ = ['SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TABLE_COLUMNS', 'TEX', 'TABLE
            'confusion_figure', 'flat_rows', 'html', 'page']
 
 # %% ../../nbs/library/report.ipynb #fce0d341
-import base64, csv, io, json, math, re, statistics, tempfile
+import base64, csv, io, json, math, re, shlex, statistics, tempfile
 import html as markup
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -154,19 +154,24 @@ def table(
 def _json(path:Path, kind:type=dict)->Any:
     "The content of a JSON file; nothing where a file that holds an object is not there."
     if kind is dict and not path.exists(): return {}
+    remedy = _measure(path.parent) if kind is list else 'take an earlier copy'
     try: value = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError) as e:
-        raise ValueError(f'{path}: is not readable as JSON ({e}); delete it, and make it again with '
-            '`vssl-nb retrieve`') from None
+        raise ValueError(f'{path}: is not readable as JSON ({e}); {remedy}') from None
     rows = value if isinstance(value, list) else [value]
     if isinstance(value, kind) and all(isinstance(r, dict) for r in rows): return value
-    raise ValueError(f'{path}: must hold {"one object" if kind is dict else "a list of results"}; make it '
-        'again with `vssl-nb retrieve`')
+    raise ValueError(f'{path}: is not {"one object" if kind is dict else "a list of results"}; {remedy}')
+
+def _measure(folder:Path)->str: # a run folder, or one of results
+    "What makes results in a folder."
+    name = shlex.quote(str(folder))
+    run = name if (folder/'encoder.safetensors').exists() else f'RUN --out {name}'
+    return f'measure with `vssl-nb retrieve {run}`'
 
 def _rows(file:Path)->list[dict[str,Any]]:
     "The rows of one results.json, completed from the card and the recipe beside it."
     folder, rows = file.parent, _json(file, list)
-    if not rows: raise ValueError(f'{file}: holds no result; measure the run with `vssl-nb retrieve`')
+    if not rows: raise ValueError(f'{file}: has no result; {_measure(folder)}')
     for i,r in enumerate(rows, 1):
         for c in (*SHARE_COLUMNS, 'share'):
             if wrong := _wrong(c, r.get(c)): raise ValueError(f'{file}: row {i}: {wrong}')
@@ -204,8 +209,9 @@ def read_runs(
     file = folder/'results.json'
     files = [file] if file.exists() else sorted(folder.glob('*/results.json'))
     if not files and not read_verdicts(folder):
-        raise ValueError(f'{folder}: holds no results.json, nor does a folder in it; measure a run first: '
-            '`vssl-nb retrieve RUN`')
+        runs = sorted(folder.glob('*/encoder.safetensors'))
+        raise ValueError(f'{folder}: has no results.json, nor has a folder in it; '
+            f'{_measure(runs[0].parent if runs else folder)}')
     return [row for f in files for row in _rows(f)]
 
 # %% ../../nbs/library/report.ipynb #fb5b7adf
@@ -409,7 +415,8 @@ def confusion_figure(
     names = list(classes) if classes is not None and len(n) <= 25 else None
     figure = show.matrix(share, f'% of a class; {100*np.trace(n)/max(n.sum(), 1):.1f} % of '
         f'{n.sum():.0f} right', names, names, '.0f' if len(n) <= 12 else None)
-    figure.set_size_inches(max(4.5, figure.get_figwidth()), max(3., figure.get_figheight()))
+    long = .12*max(map(len, names or [''])) # inches of the longest name, and beside the squares
+    figure.set_size_inches(max(4.5, figure.get_figwidth()) + long, max(3., figure.get_figheight()) + long)
     figure.axes[0].tick_params(axis='x', rotation=60)
     figure.axes[0].set(xlabel='taken for', ylabel='is')
     return figure
@@ -474,6 +481,15 @@ def html(
         '</head>', '<body>', *parts, '</body>', '</html>', ''])
     return write_whole(path, lambda f: f.write(page.encode()))
 
+def _caption(stem:str)->str: # of a picture in the folder `figures` of a run
+    "What a picture shows."
+    beside = 'and beside each those that are nearest for this encoder'
+    known = {'nearest-videos': f'training videos, {beside}', 'phases': 'R@1 after each phase'}
+    hit = re.fullmatch(r'neighbours-(?:(.+)-)?[0-9a-f]{8}', stem)
+    if not hit: return known.get(stem, re.sub('[-_]+', ' ', stem))
+    return f'test videos, {beside} among the training videos, green where the class is the same' + (
+        f' ({re.sub("-+", " ", hit[1])})' if hit[1] else '')
+
 def page(
     folder:str|Path, # a run folder, or a folder of run folders
     path:str|Path|None=None, # None: report.html in that folder
@@ -494,13 +510,17 @@ def page(
         for run in runs:
             versions = versions or _json(run/'card.json').get('versions') or {}
             steps, loss = column(run, 'loss') if (run/'steps.csv').exists() else ([], [])
+            kind = 'fine-tuning' if 'training' in _json(run/'card.json') else 'pretraining'
             if len(steps) > 1: # a short log is shown as it is
-                keep(f'{run.name}: loss over the steps', show.curves({'pretraining': (steps, loss)}, 'step',
-                    'loss', smooth=min(20, len(steps)//4)))
-            figures |= {f'{run.name}: {f.stem}': f for f in sorted((run/'figures').glob('*.png'))}
+                keep(f'{run.name}: the loss of its {kind}, step by step', show.curves({kind: (steps, loss)},
+                    'step', 'loss', smooth=min(20, len(steps)//4)))
+            for f in sorted((run/'figures').glob('*.png')):
+                caption = f'{run.name}: {_caption(f.stem)}'
+                while caption in figures: caption += ', in another measurement'
+                figures[caption] = f
         for r in rows:
             if r.get('confusion'):
-                keep(f'{r.get("run") or r["name"]}, {_protocol(r.get("protocol") or task_of(r))}: confusion',
-                    confusion_figure(r['confusion'], r.get('classes')))
+                keep(f'{r.get("run") or r["name"]}, {_protocol(r.get("protocol") or task_of(r))}: which '
+                    'class its test videos are taken for', confusion_figure(r['confusion'], r.get('classes')))
         return html(summary(rows), figures, recipes, path or folder/'report.html', versions=versions,
             verdicts=read_verdicts(folder))

@@ -9,7 +9,7 @@ __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_colum
            'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
-import csv, hashlib, os, time
+import csv, hashlib, json, os, sys, time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -61,8 +61,12 @@ def keep_results(folder:Path, rows:Sequence[dict[str,Any]])->None: # of a run
     "Add new rows to results.json, in the place of those that measured the same."
     def identity(r): return tuple(str(r.get(k)) for k in IDENTITY)
     file,new = folder/'results.json',{identity(r) for r in rows}
-    old = [r for r in (read_json(file, 'a run') if file.exists() else []) if identity(r) not in new]
-    write_json(file, [*old, *rows])
+    try: old = json.loads(file.read_text(encoding='utf-8')) if file.exists() else []
+    except ValueError: old = None
+    if not isinstance(old, list) or not all(isinstance(r, dict) for r in old):
+        kept,old = file.replace(folder/'results.json.damaged'),[]
+        print(f'{file}: was no list of results; it is kept as {kept}, and a new one begins', file=sys.stderr)
+    write_json(file, [*(r for r in old if identity(r) not in new), *rows])
 
 # %% ../../nbs/library/evaluation.ipynb #1b95ab8e
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class EvaluatedEncoder:
     about:dict[str,Any] = field(default_factory=dict) # metadata of the encoder's file; empty: of no run
     heads:Mapping[str,nn.Module] = field(default_factory=dict) # that the method of a run exported
     recipe:Any=None # of a run
+    run:Any=None # its folder, as a Path
     card:Mapping[str,Any] = field(default_factory=dict) # of a run
 
     def protocol(self, name:str|Protocol='clean', **fields)->Protocol:
@@ -105,9 +110,9 @@ class EvaluatedEncoder:
         if self.features is not None and isinstance(p, dict): # their clips and pictures are not known
             more['protocol'] = {k: p[k] for k in ('name', 'centre', 'metric', 'short', 'batch_of')}
         run = {'step': self.about['step'], 'finished': self.card['finished']} if self.card else {}
-        seconds,folder = self.card.get('seconds'),self.folder.name if self.folder else ''
-        return result_row(self.name, self.method, self.view, self.manifest, split, seconds, folder,
-            seed=self.seed, task=task, **run, **more)
+        seconds,place = self.card.get('seconds'),self.run or self.folder
+        return result_row(self.name, self.method, self.view, self.manifest, split, seconds,
+            place.name if place else '', seed=self.seed, task=task, **run, **more)
 
     def seen_in_training(self, split:int)->list[str]: # names of test videos of this split
         "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
@@ -131,6 +136,7 @@ def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the man
 
 def open_trained(run, # a run folder; or an EvaluatedEncoder, which stays as it is
     data=None, # a manifest or its folder; None: the one it was trained on
+    out=None, # folder for results and features; None: the run folder
 )->EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
     if isinstance(run, EvaluatedEncoder): return run
@@ -144,9 +150,9 @@ def open_trained(run, # a run folder; or an EvaluatedEncoder, which stays as it 
     if about['view'] != (view := encoder_about(recipe)['view']):
         raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of "
             f'{view}; do not mix run folders')
-    return EvaluatedEncoder(manifest, encoder, about['recipe'], about['method'], view, run,
-        encoder_views(about), split=about['split'], seed=about['seed'], about=about,
-        heads=read_heads(file, outside), recipe=recipe, card=card)
+    return EvaluatedEncoder(manifest, encoder, about['recipe'], about['method'], view,
+        Path(out or run), encoder_views(about), split=about['split'], seed=about['seed'], about=about,
+        heads=read_heads(file, outside), recipe=recipe, card=card, run=run)
 
 def run_features(encoder:nn.Module, manifest:Manifest, recipe:Recipe,
     part:str, machine:Machine=Machine(), # 'train' or 'test' of the recipe's split; where to compute
@@ -162,7 +168,7 @@ def refuse_leak(t:EvaluatedEncoder, split:int, name:str)->None: # of a protocol 
     "In a clean protocol no test video may have been trained on. `TrainError`."
     if not name.startswith('clean') or not (seen := t.seen_in_training(split)): return
     cut = f'split {t.split}' if t.card['manifest']['split_filled'] else 'all videos, before a split was cut'
-    raise TrainError(f'{t.folder}: was trained on {cut}, and {len(seen)} test videos of split {split} were '
+    raise TrainError(f'{t.run}: was trained on {cut}, and {len(seen)} test videos of split {split} were '
         f'among its training videos, such as {seen[0]}; train on split {split} (--split {split}), or choose '
         f'another protocol than {name}')
 
@@ -270,17 +276,17 @@ def retrieve_two_streams(first, second, # run folders, or EvaluatedEncoders, on 
 )->list[dict[str,Any]]: # the rows that the first run's results.json got
     "Retrieval with two encoders together."
     a,b = (open_trained(t) for t in (first, second))
-    if a.manifest.sha256 != b.manifest.sha256: raise TrainError(f'{a.folder} and {b.folder} are measured on '
+    if a.manifest.sha256 != b.manifest.sha256: raise TrainError(f'{a.run} and {b.run} are measured on '
         'different manifests; name one for both with --data')
     ps,splits = [t.protocol(protocol) for t in (a, b)],tuple(splits) or (a.split,)
     for t,p in zip((a, b), ps): _usable_splits(t, splits, p.name, p)
-    if a.folder and b.folder and a.folder.resolve()==b.folder.resolve():
-        raise TrainError(f'{a.folder}: is named twice; the second stream is another run, of another view')
+    if a.run and b.run and a.run.resolve()==b.run.resolve():
+        raise TrainError(f'{a.run}: is named twice; the second stream is another run, of another view')
     both,rows = [t.pairs(p, splits, batch, machine) for t,p in zip((a, b), ps)],[]
     for s in splits:
         query,gallery,label,labels = join(*(pairs[s] for pairs in both), joined=joined)
         row = a.row('retrieval', s, protocol=f'{ps[0].name}, {joined} of two streams', selection='none',
-            queries=len(query), gallery=len(gallery), second=b.folder.name if b.folder else '')
+            queries=len(query), gallery=len(gallery), second=b.run.name if b.run else '')
         rows.append(row | {'view': f'{a.view}+{b.view}'}
             | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery)))))
     rows = _with_mean(rows, [f'r{k}' for k in KS])
@@ -364,7 +370,7 @@ def measure_probe(source, # a run folder, or an EvaluatedEncoder
         if t.card and t.folder and s==(t.split if t.split in splits else splits[0]): # one of them is kept
             classification.save_predictions(pred, t.folder/'predictions.safetensors')
             classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
-                name=settings.name, run=t.folder.name, split=s, selection=settings.selection)
+                name=settings.name, run=t.run.name, split=s, selection=settings.selection)
             row['classifier'] = export_classifier(t.folder/'classifier.safetensors', classifier).name
         rows.append(row)
     rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))

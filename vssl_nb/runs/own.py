@@ -17,7 +17,7 @@ from .. import show
 from ..data.clips import collate
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
-from ..measure.health import UNCHANGED, FixedClips, Reordered, choose_videos, knn_chance, knn_r1, rankme, std
+from ..measure.health import UNCHANGED, FixedClips, Reordered, knn_chance, knn_r1, rankme, std
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
@@ -330,7 +330,9 @@ class Verdict:
         return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
             *(f'  {s}' for s in self.advice)])
 
-def judge(numbers:dict[str,Any], view:str, finished:bool=True)->Verdict: # has the training come to its end?
+def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the training come to its end?
+    run:str='RUN', data:str='FOLDER', video:str='VIDEO', # as commands name them: run, videos, and one of them
+)->Verdict:
     "From the numbers of `measure_videos`, and the view of the encoder, to words."
     n,p = numbers,{k: f'{100*v:.0f} %' for k,v in numbers.items() if isinstance(v, float)}
     # below a third of the spread of random weights, or one direction
@@ -391,11 +393,13 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True)->Verdict: # has t
         (lively and learned=='a little', 'More --minutes, and above all more videos, will take it further.'),
         (lively and by_frame, 'If you search for what happens, and not for where: train a second run with '
             '--view residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).'),
-        (shown, 'Look at it: vssl-nb search VIDEO --data FOLDER --encoder RUN --out wall.html'),
-        (shown and 'label_r1' in n and n['labelled']==n['videos'], 'Measure it: vssl-nb retrieve RUN, '
-            'vssl-nb probe RUN' + ('.' if n['test_videos'] else ' (they need a test part: vssl-nb manifest '
-            'FOLDER --split 0.2 before training).')))
-    def texts(rows): return tuple(text.format(n=n, p=p) for holds,text in rows if holds)
+        (shown and view!='flow', 'Look at it: vssl-nb search {video} --data {data} --encoder {run} '
+            '--out wall.html'),
+        (shown and 'label_r1' in n and n['labelled']==n['videos'], 'Measure it: vssl-nb retrieve {run}, '
+            'vssl-nb probe {run}' + ('' if n['test_videos'] else ' (they need a test part: vssl-nb manifest '
+            '{data} --split 0.2, before training)')))
+    def texts(rows): return tuple(text.format(n=n, p=p, run=run, data=data, video=video) for holds,text in
+        rows if holds)
     return Verdict(learned, collapsed, still, texts(sentences), texts(advice), n)
 
 def give_verdict(run, # a run folder with an encoder
@@ -403,16 +407,21 @@ def give_verdict(run, # a run folder with an encoder
     machine:Machine=Machine(),
     most:int=128, # videos to encode
     seconds:float=120., # after so many no further videos are encoded
+    out=None, # folder for verdict.json, verdict.txt and a picture; None: the run folder
 )->Verdict:
-    "What a run has learned; verdict.json, verdict.txt and a picture are kept in its folder. `ValueError`."
-    began,folder,t = time.monotonic(),Path(run),open_trained(run, data)
+    "What a run has learned, kept as files. `ValueError`."
+    began,folder,t = time.monotonic(),Path(out or run),open_trained(run, data)
     device = training_device(t.recipe, machine.device) # refuses flow that would take too long
     try:
         rows,x = _encode_videos(t, device, most, machine, seconds)
-        verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'])
+        m,names = t.manifest,[run]
+        if m.path.is_file(): names += [m.root, m.rows[rows[0]].video]
+        verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'],
+            *(shlex.quote(str(name)) for name in names))
     except (ValueError, RuntimeError, OSError) as e: # the training is not lost
         reason = [type(e).__name__, *str(e).strip().splitlines()][-1] # of a worker: the last line
-        rows,again = [],shlex.join(('vssl-nb', 'verdict', str(folder), '--data', str(t.manifest.path)))
+        rows,again = [],shlex.join(('vssl-nb', 'verdict', str(run), '--data', str(t.manifest.path),
+            *('--out', str(out))*(out is not None)))
         verdict = Verdict('not measured', False, False, (f'Nothing is measured: {reason}',),
             (f'The encoder is kept. Mend this, and run: {again}',), {})
     write_json(folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
@@ -449,11 +458,8 @@ def learn_own_videos(recipe:Recipe, # `own-videos`, perhaps with fields changed
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
         if is_main(): print(*flat_fields(recipe)['reasons'], sep='\n', file=sys.stderr)
     every = health_every or max(1, flat_fields(recipe)['epochs']//(8 if minutes >= 10 else 4))
-    alone = len(choose_videos(manifest, flat_fields(recipe)['split'])) < 2
-    if alone and is_main(): print(f'{manifest.path}: one video alone has a label, so that health.csv has '
-        'nothing to compare and is left out; label one more, or none', file=sys.stderr)
     kept = verdict_seconds(minutes)
     pretrain(recipe, data, out, resume, machine, until=began + 60*minutes - kept,
-        health_every=0 if alone else every, **options)
+        health_every=every, **options)
     left = 60*minutes - (time.monotonic() - began)
     return give_verdict(out, data, machine, seconds=max(kept/3, .7*left)) if is_main() else None
