@@ -218,8 +218,6 @@ CASES = [
         None, lambda: Path('mine/results.json').write_text('{'),
         lambda: Path('mine/results.json').write_text('[]'),
         lambda: Path('mine/results.json').write_text('{}'))),
-    ('is another run than {run}; choose another --out', None, ['probe', 'mine', '--out', 'tuned', *ALONE],
-        [['probe', 'mine', '--out', 'new', *ALONE]]),
     ('bring back the last.pt of this run', lambda: shutil.copy('frames/last.pt', 'mine/last.pt'),
         [*DIFFERENCES, 'films', '--out', 'mine', '--resume'], [[*DIFFERENCES, 'films', '--out', 'new']]),
     ('are measured on different manifests; name one for both', lambda: (call(['manifest', 'flat']),
