@@ -410,8 +410,8 @@ class Extract(RunOptions, EncodingOptions, WritingOptions):
         home = self.folder if table else self.out or self.folder
         # with a table the features of a run that is read only need no other place
         store = None if table and not os.access(home, os.W_OK) else home/'features'
-        check_paths(self.data, self.folder, *((store, None) if home==self.folder else (None, home)),
-            together=True)
+        other = None if home==self.folder else home
+        check_paths(self.data, self.folder, None if other else store, other, together=True)
         self.check_files(table)
         from .measure.features import extract
         from .runs.evaluation import open_trained
