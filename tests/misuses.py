@@ -125,6 +125,13 @@ def generated(command):
     yield "'' is an empty argument", [*begin, '']
 
 
+def advised_values(text):
+    "The values that a sentence about one names: each choice, the ends of a range, or a number inside."
+    if choices := re.search(r'is none of ([^;]+)', text): return choices[1].split(', ')
+    if ends := re.findall(r'(\S+) or (?:more|less)', text): return ends
+    return [f'{float(low) + .5:g}' for low in re.findall(r'must be above (\S+?)(?:;| and|$)', text)]
+
+
 # commands that read a manifest with --data, and those that measure a run
 READ = {'pretrain': TRAIN[:2], 'cotrain': ['cotrain', 'coclr-toy'], 'flow': ['flow']}
 MEASURE = ('retrieve', 'extract', 'verdict', 'probe', 'mine', 'uncertainty', 'finetune')
@@ -153,7 +160,7 @@ BY_HAND = [
     ('a.mp4: is a file; choose another --out', ['demo', '--out', 'a.mp4']),
     ('a.mp4: is a file; choose another --out', ['finetune', 'run', '--out', 'a.mp4']),
     ('bare: holds no video', ['manifest', 'bare']), ('notes: holds no video', ['manifest', 'notes']),
-    ('nowhere: there is no such folder', ['manifest', 'nowhere']),
+    ('nowhere: there is no such file or folder', ['manifest', 'nowhere']),
     ('a.mp4: is a file; name the folder', ['manifest', 'a.mp4']),
     ('a.mp4: is a video; name the folder', ['flow', 'a.mp4']),
     ('a.mp4: is a video; name the folder', [*READ['pretrain'], '--data', 'a.mp4']),

@@ -9,7 +9,8 @@ import typing
 from pathlib import Path
 
 import pytest
-from misuses import BROKEN, BY_HAND, CARD, TRAIN, TUNED, dashed, fill, generated, options_of
+from misuses import BROKEN, BY_HAND, CARD, TRAIN, TUNED, advised_values, dashed, fill
+from misuses import generated, options_of
 
 from vssl_nb import cli, names
 from vssl_nb.measure import protocols
@@ -28,19 +29,20 @@ def place(tmp_path_factory): return fill(tmp_path_factory.mktemp('misuse'))
 
 @pytest.fixture
 def refusal(place, monkeypatch):
-    "Gives the one sentence of a command that is refused in that place, and that writes nothing."
+    "Gives the one sentence of a command that is refused in that place; nothing was written when the test ends."
     def tree(): return {p: p.stat().st_mtime_ns for p in place.rglob('*')}
     def sentence(args) -> str:
-        before, errors, out = tree(), io.StringIO(), io.StringIO()
+        errors, out = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out): code = cli.main(args)
         lines = errors.getvalue().splitlines()
         assert (code, len(lines), out.getvalue()) == (2, 1, ''), (args, code, lines)
-        assert tree() == before, args
         assert lines[0].startswith('vssl-nb: ') and len(lines[0]) < 700, lines
         assert REMEDY.search(lines[0]), f'no remedy: {lines[0]}'
         return lines[0]
     monkeypatch.chdir(place)
-    return sentence
+    before = tree()
+    yield sentence
+    assert tree() == before
 
 
 @pytest.mark.parametrize('args', [['retrieve', 'tuned'], ['extract', 'tuned'], ['verdict', 'tuned'],
@@ -107,9 +109,18 @@ def test_there_are_enough():
 
 @pytest.mark.parametrize('command', cli.COMMANDS)
 def test_values_that_cannot_be(command, refusal):
+    followed = []
     for words, args in TABLE[command]:
         text = refusal(args)
         assert words in text or words[2:].replace('-', '_') in text, (args, text)
+        if words not in args: continue
+        at, name = args.index(words) + 1, words[2:].replace('-', '_')
+        for value in advised_values(text)[-1:] if command == 'pretrain' else advised_values(text):
+            try: cli.parse(command, [*args[1:at], *[value]*len(args[at:])])
+            except ValueError as e: # the value may not go together with another one; by itself it is taken
+                assert not str(e).startswith((f'{name}=', words)), (text, value, e)
+            followed.append(value)
+    assert followed or command == 'recipes', 'no advice was followed'
 
 
 def test_names_that_are_in_a_table():

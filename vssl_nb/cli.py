@@ -54,6 +54,7 @@ class MakeManifest(Command):
     workers:Count|None=None # threads; none: one per core
 
     def run(self):
+        if not self.folder.exists(): raise path_missing(self.folder, 'name the folder that holds the videos')
         from .data.manifest import GONE, update_manifest
         done = update_manifest(self.folder, self.source_pattern, self.workers, share=self.split,
             seed=self.seed)
