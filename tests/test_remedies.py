@@ -225,7 +225,18 @@ CASES = [
         [[*RETRIEVE, '--second', 'other', '--data', 'films']]),
     ('both look at {view}: give --mining a run of another view', None, ['mine', 'mine', '--mining', 'mine',
         *ALONE], [['mine', 'mine', '--mining', 'frames', '--miners', 'topk', *ALONE]]),
-    ('--out {self.out}: write a .json file', None, ['mine', 'mine', '--out', 'x.csv', *ALONE],
+    (', or write over it with --force', lambda: Path('notes.csv').write_text('mine'), ['extract', 'mine',
+        '--out', 'notes.csv', *ALONE], [['extract', 'mine', '--out', 'notes.csv', '--force', *ALONE],
+        ['extract', 'mine', '--out', 'f.csv', *ALONE]]),
+    ('is a pretrained run, which fine-tuning does not resume', None, [*TUNE, '--resume', '--out', 'frames'],
+        [[*TUNE, '--out', 'new']]),
+    ('is of no run that could be resumed, and a training', lambda: (Path('x').mkdir(),
+        Path('x/steps.csv').write_text('mine')), [*DIFFERENCES, 'films', '--out', 'x'],
+        [[*DIFFERENCES, 'films', '--out', 'new']]),
+    ('delete its index.json and search again', lambda: (index('flat', '--encoder', 'mine', '--index', 'i')(),
+        [cut(f) for f in Path('i').glob('features*')]),
+        [*SEARCH, 'flat', '--encoder', 'mine', '--index', 'i'], [lambda: Path('i/index.json').unlink(), AGAIN]),
+    ('; take such a name', None, ['mine', 'mine', '--out', 'x.csv', *ALONE],
         [['mine', 'mine', '--out', 'x.json', *ALONE]]),
     # released files
     ('--set changes a recipe: name it with --recipe', None, ['convert', 'x.tar', 'new', '--set', 'batch=4'],
@@ -269,8 +280,8 @@ CASES = [
         'mine', '--no-update', *ALONE], [['search', 'a.mp4', '--data', 'flat', '--encoder', 'mine', *ALONE]]),
     ('has no index yet, and to make one takes an encoder', None, ['search', 'a.mp4', '--data', 'flat'],
         [['search', 'a.mp4', '--data', 'flat', '--encoder', 'mine', *ALONE]]),
-    ('start without --resume', None, [*DIFFERENCES, 'films', '--out', 'new', '--resume'],
-        [[*DIFFERENCES, 'films', '--out', 'new']])]
+    ('give the path of a last.pt, or start without --resume', lambda: lose('mine/last.pt'), ['convert', 'mine',
+        'new.tar'], [bring_back('mine/last.pt'), AGAIN])]
 
 
 @pytest.mark.parametrize('part, wrong, args, steps', CASES, ids=[c[0] for c in CASES])
@@ -292,6 +303,7 @@ def test_a_remedy_works(part, wrong, args, steps, bench_copy):
 # part of a message whose remedy is not followed here: the test that follows it, or why none can
 GPU, AFTER, PYTHON = 'needs a GPU', 'a sentence after a training that went well', 'Python alone gets there'
 ELSEWHERE = {
+    'and {manifest} has not; choose another --manifest': 'test_careless.py',
     '--conflict measures a run folder; name one': 'test_conflict.py',
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
     'say on what: --data toy': 'test_reproduce.py', 'name one or more, each once': 'test_reproduce.py',
@@ -356,7 +368,8 @@ def test_every_message_has_a_remedy_that_is_followed():
     texts, parts = messages(), [c[0] for c in CASES] + [*ELSEWHERE]
     assert len(texts) > 100
     assert not (new := [t for t in texts if not any(p in t for p in parts)]), new
-    made = {'is given without its name, as in vssl-nb', 'also needs '} # with no option, or too short
+    # of no option, or too short
+    made = {'; take such a name', 'is given without its name, as in vssl-nb', 'also needs '}
     assert not (idle := [p for p in parts if not any(p in t for t in texts) and p not in made]), idle
     missing = [f for f in ELSEWHERE.values() if f.endswith('.py') and not (ROOT/f).exists()]
     assert not missing, missing
