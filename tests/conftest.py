@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent)) # `house` and `warm`, wherever py
 # a shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that: tests that send it
 # would wait for ever
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL) # likewise, where the tests were started with nohup
 
 # files of tests that take a minute and more, the longest first: a processor that begins one of them last
 # is waited for

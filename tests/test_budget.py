@@ -1,6 +1,8 @@
 """The budget of a step against processes that really train, torch's own counters and real tensors; every
 recipe and fine-tuning takes its first steps on a pretended GPU, where each mistake is found with its line."""
 import json
+import re
+import resource
 import sys
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -13,13 +15,15 @@ from torch import Tensor
 from vssl_nb import cli
 from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.methods.recipes import RECIPES, find, override
-from vssl_nb.nets.backbones import BACKBONES
+from vssl_nb.measure.protocols import Protocol
+from vssl_nb.nets.backbones import BACKBONES, create
 from vssl_nb.runs.budget import GPUS, VIDEOS, MemoryWatch, PretendedGPU, WrongDevice, dry_run, forecast
-from vssl_nb.runs.budget import largest_batch, plan, trace_step
+from vssl_nb.runs.budget import largest_batch, plan, refuse_large_clips, refuse_too_large, trace_step
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.runs.parts import build
 from vssl_nb.ssl import memory
 from vssl_nb.training import loop
+from vssl_nb.training.machine import Machine, MachineError
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT/'benchmarks'))
@@ -267,3 +271,50 @@ def test_the_dataset_is_that_of_the_recipe(monkeypatch):
     assert 'as many steps as the videos make' in forecast(override(find('infonce-laptop-rgb'), **small))
     assert f'on {VIDEOS["UCF101"]:,} videos' in text and ' in all (computed' in text
     assert {r.dataset for r in RECIPES.values()} == {*VIDEOS, 'any'}
+
+
+CPU, MEMORY = torch.device('cpu'), 2e9 # bytes that are free
+
+
+@pytest.fixture
+def memory_of_2_gb(monkeypatch):
+    "Nothing takes much of it: the refusal is computed."
+    monkeypatch.setattr('vssl_nb.runs.budget.free_memory', lambda device: MEMORY)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000 # kB
+
+
+def remedy(refuse):
+    "The field that a refusal names, and the value of it that fits."
+    with pytest.raises(MachineError) as e: refuse()
+    name, value, other, fits = re.search(r': (\w+)=(\d+) takes .*; (\w+)=(\d+) fits', str(e.value)).groups()
+    assert name == other and 1 <= int(fits) < int(value), e.value
+    return name, int(fits)
+
+
+@pytest.mark.parametrize('name, changes', [('infonce-laptop-rgb', {'length': 100_000}),
+    ('infonce-laptop-rgb', {'length': 1000}), ('infonce-laptop-rgb', {'size': 9000}),
+    ('infonce-laptop-rgb', {'queue': 10**9}), ('infonce-laptop-rgb', {'dim_hidden': 10**7}),
+    ('infonce-laptop-rgb', {'batch': 2048, 'queue': 2048}), ('provico-toy', {'samples': 10**4})], ids=str)
+def test_what_cannot_fit_is_refused_before_it_is_allocated(name, changes, memory_of_2_gb):
+    recipe = override(find(name), backbone='tiny', **changes)
+    def refuse(**less): refuse_too_large(override(recipe, **less), 9537, CPU, Machine('cpu'))
+    field, value = remedy(refuse)
+    assert field == [*changes][0]
+    refuse(**{field: value}) # fits indeed
+
+
+@pytest.mark.parametrize('changes', [{'length': 10**5}, {'size': 5000}, {'clips': 10**10}], ids=str)
+def test_clips_that_cannot_be_measured(changes, memory_of_2_gb):
+    encoder, p = create('tiny', seed=0), Protocol(size=32)
+    def refuse(**less): refuse_large_clips(encoder, replace(p, **changes | less), {}, 64, CPU)
+    field, value = remedy(refuse)
+    assert field in changes
+    refuse(**{field: value})
+
+
+def test_a_training_that_fits_is_not_traced(monkeypatch, memory_of_2_gb):
+    "A refusal costs nothing where there is nothing to refuse."
+    monkeypatch.setattr('vssl_nb.runs.budget.trace_step', None)
+    refuse_too_large(find('infonce-toy-rgb'), 720, CPU, Machine('cpu'))

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from vssl_nb import cli
 from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.names import OUTPUTS, PathError, expect_replaceable, output_endings
+from vssl_nb.training import distributed
 from vssl_nb.training.config import interval
 
 START = {'toy': ['new'], 'manifest': ['films'], 'flow': ['videos'], 'dry-run': ['infonce-toy-rgb'],
@@ -130,6 +132,18 @@ BY_HAND = [
     ('is a file, not a folder', ['search', 'a.mp4', '--data', 'videos', '--out', 'a.mp4/wall.html']),
     ('there is no such folder', ['search', 'a.mp4', '--data', 'nowhere']),
     ('name a run folder', ['search', 'a.mp4', '--data', 'videos', '--encoder', 'nowhere']),
+    ('--contrast 5.0: must be 0 or more and 1 or less', ['toy', 'new', '--contrast', '5']),
+    ('--drift 1000.0: must be', ['toy', 'new', '--drift', '1e3']),
+    ('--distractors 101: must be', ['toy', 'new', '--distractors', '101']),
+    ('length=100000000 takes', [*TRAIN, '--length', '100000000', '--quiet']),
+    ('length=100000000 takes', [*FINETUNE, 'length=100000000', 'epochs=1', 'batch=8']),
+    ('length=100000000 takes', ['cotrain', 'coclr-toy', '--data', 'videos', '--set', 'length=100000000',
+        'batch=8']),
+    ('length=100000000 takes', ['retrieve', 'run', '--set', 'length=100000000']),
+    ('size=10000000 takes', ['retrieve', 'run', '--set', 'size=10000000']),
+    ('clips=10000000000000 takes', ['retrieve', 'run', '--set', 'clips=10000000000000']),
+    ('windows=33 do not fit', ['pretrain', 'moquad-toy', '--data', 'videos', '--windows', '33', '--batch',
+        '8']),
     ('is given without its name, as in vssl-nb manifest FOLDER', ['manifest', '--folder', 'films']),
     ('also needs FOLDER', ['manifest'])]
 
@@ -470,6 +484,55 @@ def test_a_rank_that_something_left_behind(workshop):
     assert call(['recipes'], workshop, {'RANK': '3'}).stdout
 
 
+def test_launch_variables_that_fit_to_nothing(monkeypatch, capsys):
+    "Named at once by whatever is wrong, a rank without its machine, and one outside of its world."
+    for name, value in (('RANK', '3'), ('WORLD_SIZE', '8')): monkeypatch.setenv(name, value)
+    begin = time.monotonic()
+    assert 'also needs RECIPE' in said_by(['pretrain']) and cli.is_first()
+    monkeypatch.setenv('MASTER_ADDR', '127.0.0.1')
+    monkeypatch.setenv('MASTER_PORT', '29400')
+    assert 'also needs RECIPE' in said_by(['pretrain']) and not cli.is_first()
+    with pytest.raises(distributed.DistributedError, match='RANK=9 is not below WORLD_SIZE=8'):
+        distributed.process_place(dict(os.environ, RANK='9'))
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize('rank, other', [(0, 1), (1, 0)])
+def test_processes_that_never_come(rank, other, monkeypatch, capsys):
+    "A sentence at once, further ones, and an end; with torchrun the first one later."
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        port = str(s.getsockname()[1])
+    for name, value in (('MASTER_ADDR', '127.0.0.1'), ('MASTER_PORT', port)): monkeypatch.setenv(name, value)
+    place = {'RANK': str(rank), 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+    counts = []
+    for launched in ({}, {'TORCHELASTIC_RUN_ID': 'x'}):
+        with pytest.raises(distributed.DistributedError, match=f'waits for rank {other} at 127.* ends'):
+            with distributed.start(place | launched, patience=.02): pass
+        lines = capsys.readouterr().err.splitlines()
+        assert all(f'rank {rank} of 2 waits for rank {other} at' in line and 'unset RANK' in line
+            for line in lines), lines
+        counts.append(len(lines))
+    assert counts[0] >= 2 and counts[1] >= 1
+
+
+def test_a_foreign_file_in_place_of_a_package(workshop, tmp_path):
+    "Nothing of it is run."
+    (tmp_path/'torch.py').write_text('print("somebody was here")')
+    for cwd, path in ((tmp_path, str(ROOT)), (workshop, f'{tmp_path}{os.pathsep}{ROOT}')):
+        done = call(['retrieve', str(workshop/'run')], cwd, {'PYTHONPATH': path}, text=True)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, '', 1), done
+        assert 'torch.py: would be imported in place of the package torch; rename it' in done.stderr
+
+
+@pytest.mark.parametrize('megabytes', [400, 1000, 2000])
+def test_a_limit_of_virtual_memory(megabytes, workshop):
+    command = f'{sys.executable} -m vssl_nb.cli retrieve run --device cpu'
+    done = subprocess.run(f'ulimit -v {megabytes}000; {command}', shell=True, executable='/bin/bash',
+        text=True, capture_output=True, cwd=workshop, env=os.environ | {'PYTHONPATH': str(ROOT)})
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and 'ulimit -v' in done.stderr, done
+
+
 def test_a_locale_without_letters(workshop, tmp_path):
     "Names come out as they went in, and tables have their dashes."
     plain = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0', 'PYTHONIOENCODING': ''}
@@ -493,6 +556,11 @@ def test_a_closed_output(workshop):
             shell=True, executable='/bin/bash', text=True, capture_output=True, cwd=workshop,
             env=os.environ | {'PYTHONPATH': str(ROOT)})
         assert done.stdout.split()[-1:] == ['0'] and 'Traceback' not in done.stderr, (redirect, done)
+    for args in (['recipes'], ['recipes', 'infonce-toy-rgb']): # more than a buffer, and less
+        with open('/dev/full', 'w') as full: done = subprocess.run([*VSSL, *args], text=True, stdout=full,
+            stderr=subprocess.PIPE, env=os.environ | {'PYTHONPATH': str(ROOT)})
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
+        assert 'standard output cannot be written (No space left on device); send it' in done.stderr
 
 
 COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
@@ -627,6 +695,15 @@ def test_an_interrupted_command_leaves_the_warnings_of_its_caller_alone(monkeypa
     monkeypatch.setattr(cli, 'run_command', lambda args: os.kill(os.getpid(), signal.SIGINT))
     before = [*warnings.filters]
     assert cli.main([]) == 130 and warnings.filters == before
+
+
+def test_a_terminal_that_is_closed_ends_a_command_unless_with_nohup(monkeypatch, capsys):
+    monkeypatch.setattr(cli, 'run_command', lambda args: os.kill(os.getpid(), signal.SIGHUP))
+    monkeypatch.setattr(cli, 'leave_terminal', lambda: None)
+    assert cli.main([]) == 128 + signal.SIGHUP and capsys.readouterr().err == 'vssl-nb: interrupted\n'
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try: assert cli.main([]) == 0
+    finally: signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize('name', EARLY)

@@ -83,7 +83,7 @@ def test_memory_is_kept_where_there_is_glibc(monkeypatch):
     assert keep_memory() and calls==[(-4, 0), (-1, -1)]
 
 
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def test_workers_leave_signals_to_the_main_process(monkeypatch):
@@ -93,7 +93,7 @@ def test_workers_leave_signals_to_the_main_process(monkeypatch):
     before = [signal.getsignal(s) for s in STOPS]
     try:
         init_worker(3)
-        assert [signal.getsignal(s) for s in STOPS]==[signal.SIG_IGN]*2 and kept.called
+        assert [signal.getsignal(s) for s in STOPS]==[signal.SIG_IGN]*3 and kept.called
     finally:
         for s, handler in zip(STOPS, before): signal.signal(s, handler)
 
@@ -167,3 +167,42 @@ def test_a_signal_sets_the_event(first):
             send(signal.SIGTERM) # schedulers repeat themselves
             with pytest.raises(KeyboardInterrupt): send(signal.SIGINT, signal.SIGINT)
     assert signal.getsignal(signal.SIGINT)==before
+
+
+def test_a_terminal_that_is_gone():
+    "With SIGHUP nothing can be printed any more, and what is printed does not stop a save; nohup ignores it."
+    kept, (terminal, here) = os.dup(2), os.openpty()
+    try:
+        os.dup2(here, 2)
+        os.close(here)
+        with stop_signals() as event:
+            send(signal.SIGHUP)
+            os.close(terminal)
+            os.write(2, b'saved')
+            assert event.is_set() and event.signal==signal.SIGHUP
+    finally: os.dup2(kept, 2)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals() as event:
+            send(signal.SIGHUP)
+            assert not event.is_set()
+    finally: signal.signal(signal.SIGHUP, before)
+
+
+V2 = {'proc/self/cgroup': '0::/a/b', 'sys/fs/cgroup/a/b/memory.max': 'max',
+    'sys/fs/cgroup/a/memory.max': '900', 'sys/fs/cgroup/a/memory.current': '700',
+    'sys/fs/cgroup/a/memory.stat': 'anon 1\ninactive_file 100'}
+V1 = {'proc/self/cgroup': '3:cpu:/\n5:memory:/not/here', 'sys/fs/cgroup/memory/memory.limit_in_bytes': '800',
+    'sys/fs/cgroup/memory/memory.usage_in_bytes': '600',
+    'sys/fs/cgroup/memory/memory.stat': 'total_inactive_file 50'}
+
+
+@pytest.mark.parametrize('files, free', [({}, float('inf')), ({'proc/meminfo': 'MemAvailable: 3 kB'}, 3072),
+    (V2, 300), (V1, 250), (V2 | {'proc/meminfo': 'MemFree: 7 kB\nMemAvailable: 0 kB'}, 0)])
+def test_the_memory_that_is_free(files, free, tmp_path, monkeypatch):
+    for name, text in files.items():
+        (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/name).write_text(text + '\n')
+    assert machine.free_memory(torch.device('cpu'), tmp_path)==free
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
+    assert machine.free_memory(torch.device('cpu'), tmp_path)==free/2

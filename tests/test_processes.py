@@ -90,7 +90,7 @@ def test_sigkill_then_resume_ends_where_the_unbroken_run_ends(place, after):
     assert not list(out.glob('.*')), 'a half-written file was left behind'
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
     out = place/f'asked{number}'
     command = ['pretrain', *SMALL, '--data', 'videos', '--out', out.name, '--workers', '1']

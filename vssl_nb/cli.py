@@ -13,7 +13,8 @@ from . import __version__
 from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
 from .methods.recipes import from_dict, override, refuse_unfit, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_no_run, expect_replaceable
-from .names import expect_run, expect_run_folder, expect_writable, path_missing, read_card, resolve
+from .names import expect_run, expect_run_folder, expect_writable, leave_terminal, path_missing, read_card
+from .names import refuse_strangers, resolve
 from .training.config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from .training.config import read_lines
 
@@ -35,8 +36,8 @@ class Toy(Command):
     seed:Seed=0 # another seed gives other videos
     contrast:Share|None=None # how hard the background makes it; none: as the size has it
     bias:Share=0. # how strongly the background gives the class away, in the training split only
-    drift:float=0. # camera drift, pixels per frame
-    distractors:Index=0 # further sprites whose motion says nothing
+    drift:Annotated[float,'[-128, 128]']=0. # camera drift, pixels per frame
+    distractors:Annotated[int,'[0, 100]']=0 # further sprites whose motion says nothing
     workers:Count|None=None # processes; none: one per core
 
     def run(self):
@@ -142,7 +143,7 @@ TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 def is_first(local:bool=False)->bool: # among the processes of its machine, not among all
     "Is this the process that prints? Known before PyTorch is imported."
     # a RANK alone is left over from something else
-    rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN[:2]} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
+    rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
     return os.environ.get(rank[local], '0')=='0'
 
 def check_paths(data=None, run=None, folder=None, results=None, together:bool=False)->None:
@@ -415,7 +416,7 @@ class Extract(RunOptions, EncodingOptions, WritingOptions):
         check_paths(self.data, self.folder, None if other else store, other, together=True)
         self.check_files(table)
         from .measure.features import extract
-        from .runs.evaluation import open_trained
+        from .runs.evaluation import open_trained, refuse_large_clips
         from .search import write_video_features
         from .training.distributed import start
         t = open_trained(self.folder, self.data)
@@ -423,6 +424,7 @@ class Extract(RunOptions, EncodingOptions, WritingOptions):
         # of a protocol that treats the gallery in another way, a second file
         if p.gallery!='alike': files['gallery'] = table and table.with_stem(f'{table.stem}-gallery')
         self.check_files(*files.values())
+        refuse_large_clips(t.encoder, p, t.about, self.batch, self.machine().place())
         with start():
             for role,out in files.items():
                 features = extract(cast(Any, t.encoder), t.manifest, 'all', 1, t.view, p, role=role,
@@ -940,24 +942,22 @@ def overview()->str:
         'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; '
         'vssl-nb retrieve runs/infonce-toy-residual'])
 
-class Terminated(KeyboardInterrupt):
-    "The end of a command by SIGTERM; it is put away as after Ctrl-C."
-    signal = signal.SIGTERM
-
 @contextlib.contextmanager
 def heed_signals()->Iterator[list[int]]: # the signals that have come
-    "Ctrl-C, and SIGTERM where no launcher sends it, end this process and those that it has made, tidily."
+    "Ctrl-C, and SIGTERM and SIGHUP of no launcher, end this process and those that it has made, tidily."
     def end(number, frame):
         if os.getpid()!=here: os._exit(128 + number) # one that was forked just now
         received.append(number)
+        if number==signal.SIGHUP: leave_terminal()
         sys.unraisablehook = lambda error: None # from now on: objects that are half made end with errors,
         warnings.simplefilter('ignore') # and modules that are half imported with warnings
         again.append(threading.Timer(1, os.kill, (here, number))) # where the exception is lost: in a fork,
         again[-1].start() # or in a module that is imported and catches everything
-        raise Terminated if number==signal.SIGTERM else KeyboardInterrupt
+        raise KeyboardInterrupt
     here, received, again, before = os.getpid(), list[int](), list[threading.Timer](), dict[int,Any]()
     usual:dict[int,Any] = {signal.SIGINT: signal.default_int_handler}
-    if os.environ.get('WORLD_SIZE', '1')=='1': usual[signal.SIGTERM] = signal.SIG_DFL
+    if os.environ.get('WORLD_SIZE', '1')=='1':
+        usual |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
     if threading.current_thread() is threading.main_thread():
         for number, handler in usual.items(): # what somebody else has arranged stays
             if signal.getsignal(number) is handler: before[number] = signal.signal(number, end)
@@ -998,8 +998,23 @@ def run_command(args:list[str])->None:
             parts |= recipe_parts(recipe)
             print(f'The defaults are those of {recipe.name}; name another recipe to see those of it.\n')
         print(make_parser(args[0], parts).format_help().rstrip())
-    else: parse(args[0], args[1:]).run()
+    else:
+        command = parse(args[0], args[1:])
+        refuse_strangers()
+        command.run()
     sys.stdout.flush()
+
+def output_error()->str: # '' where there is none
+    "Why standard output cannot be written; from then on nothing is written there."
+    try: print(flush=True)
+    except OSError as e: # Python would try again when it ends, and end with a code of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return e.strerror or str(e)
+    return ''
+
+# what Python, PyTorch and the loader of libraries call it
+NO_MEMORY = re.compile("MemoryError|[^:]*(annot|can't) (allocate memory|start new thread)|not enough memory|"
+    'failed to map segment')
 
 def main(
     args:Sequence[str]|None=None, # None: the arguments of the process, which ends after this
@@ -1016,23 +1031,28 @@ def main(
         if args is None and words and '--quiet' not in words and is_first() and 'torch' not in sys.modules:
             silence.start()
         with warnings.catch_warnings(), heed_signals() as received: run_command(words)
-    except BrokenPipeError: # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError: output_error() # the reader of a pipe has seen enough
     except (ValueError, OSError) as e:
         if os.environ.get('VSSL_DEBUG'): raise
+        text = str(e)
+        if isinstance(e, OSError) and not e.filename and (reason := output_error()): text = (
+            f'standard output cannot be written ({reason}); send it elsewhere; written files are kept')
         # what is wrong with the arguments is wrong in all processes; of what goes wrong later,
         # `distributed.start` lets one process tell
-        if is_first(local=isinstance(e, PathError)) or not isinstance(e, (Mistake, RecipeError, PathError)):
-            print(f'vssl-nb: {e}', file=sys.stderr)
+        if is_first(local=isinstance(e, PathError)) or not isinstance(e, (Mistake, RecipeError, PathError)) \
+                or 'TORCHELASTIC_RUN_ID' not in os.environ and 'RANK' in os.environ: # nobody launched this
+            print(f'vssl-nb: {text}', file=sys.stderr)
         else: # a launcher ends all processes when one has ended, and the first may not have printed yet
             with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
         code = 2
     except BaseException as e: # an interruption may come out of an import as another error
-        if not received and not isinstance(e, KeyboardInterrupt): raise
+        lacking = not received and NO_MEMORY.search(f'{type(e).__name__}: {e}')
+        if not (lacking or received or isinstance(e, KeyboardInterrupt)): raise
+        if lacking: print(f'vssl-nb: there is too little memory ({lacking[0]}); give less to do at a time '
+            '(--batch, --workers 0), or raise the limit (ulimit -v)', file=sys.stderr)
         # a training that was interrupted has printed what it saved
-        if not hasattr(e, 'signal') or isinstance(e, Terminated):
-            print('vssl-nb: interrupted', file=sys.stderr)
-        code = 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
+        elif not hasattr(e, 'signal'): print('vssl-nb: interrupted', file=sys.stderr)
+        code = 2 if lacking else 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
     finally: silence.cancel()
     if code > 2: # the error is gone, and with it all that ends its own processes
         end_children()

@@ -1,6 +1,6 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import csv, errno, importlib, json, mmap, os, re, sys, traceback
+import csv, errno, importlib, importlib.util, json, mmap, os, re, stat, sys, traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -251,6 +251,18 @@ def expect_no_run(folder:str|Path, # to be written; it need not exist
     "Raise PathError where it could not be written, or where it is a run, which other files do not belong to."
     expect_writable(folder, option, folder=True)
     if (Path(folder)/'recipe.json').exists(): raise PathError(f'{folder}: is a run; choose another {option}')
+
+def leave_terminal()->None: # after SIGHUP
+    "Print nothing from now on where a terminal was: it is gone, and an error of `print` would stop a save."
+    for fd in (1, 2):
+        if stat.S_ISCHR(os.fstat(fd).st_mode): os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+
+def refuse_strangers()->None:
+    "PathError for a file such as torch.py, in this folder or on the path, that is taken for a package."
+    for name in ('torch', 'numpy', 'av', 'tqdm', 'safetensors', 'matplotlib'):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin and not spec.submodule_search_locations: raise PathError(f'{spec.origin}: '
+            f'would be imported in place of the package {name}; rename it, or start in another folder')
 
 def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of a sentence
     "The remedy where something could not be written."

@@ -4,8 +4,8 @@ A step is walked twice at its full size, with tensors that have a shape and no n
 backward pass on a pretended `cuda` device, which finds tensors on the wrong device and waits for the device.
 `trace_step`: the whole step on the CPU, backward by autograd itself; counts its bytes and its FLOP.
 """
-import copy, os, traceback, weakref
-from collections.abc import Iterable
+import copy, math, os, time, traceback, weakref
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
@@ -23,12 +23,15 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from ..data.manifest import Manifest
-from ..methods.recipes import Recipe, override
+from ..measure.features import clips_together
+from ..measure.protocols import Protocol
+from ..methods.recipes import RECIPES, Recipe, flat_fields, override
 from ..ssl.memory import Memory, Queue
 from ..training.loop import TrainingState, fit, never_learned, prepare, shared_memory, take_step
-from ..training.machine import DTYPES, Machine, checkpoint_activations
-from .own import seconds_per_step
-from .parts import Parts, build, training_device
+from ..training.distributed import apart, world_size
+from ..training.machine import DTYPES, Machine, MachineError, backend_settings, checkpoint_activations
+from ..training.machine import free_memory
+from .parts import Parts, build, method_numbers, training_device
 
 @cache
 def _fake()->FakeTensorMode: # one: tensors outlive the walk that made them
@@ -121,7 +124,13 @@ class PretendedGPU(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         host = [x for x in tensors if not isinstance(x, FakeTensor)]
         to = torch.device(kwargs.get('device') or 'meta').type # meta: none is named
-        if to!='cuda' and len(host)==len(tensors): return self._on_cpu(func, args, kwargs)
+        if to!='cuda' and len(host)==len(tensors):
+            sizes = sorted(x.numel() for x in tensors)[-2:]
+            pairs = torch.Tag.pointwise in func.tags and math.prod(sizes) > 2**26
+            if not func._schema.is_mutable and (pairs or not sizes):
+                with _fake(): new = func(*args, **kwargs) # perhaps too large to be real
+                if getattr(new, 'nbytes', 0) > 2**28: return new
+            return self._on_cpu(func, args, kwargs)
         if to=='cuda' or any(x.is_cuda for x in tensors): # else those of `trace_step`
             aten = torch.ops.aten
             if func is aten.copy_.default and host: return self._copy(*args, **kwargs)
@@ -162,7 +171,8 @@ class PretendedGPU(TorchDispatchMode):
 
 def _parts(recipe:Recipe, videos:int, steps:int, checkpointing:bool)->Parts:
     "The parts of a training of so many steps, on videos of 101 classes that need not exist."
-    parts = build(recipe, videos)
+    wide = any(v > 2**16 for v,_ in method_numbers(recipe).values()) # a queue, a layer
+    parts = build(recipe, videos, within=partial(torch.device, 'meta') if wide else nullcontext)
     checkpoint_activations(parts.method.encoder, checkpointing) # type: ignore[arg-type]
     parts.batches.batch_sampler.total = parts.batches.batch_sampler.per_epoch = steps
     if parts.views.live: # one iteration of the solver of flow takes as much as the next
@@ -397,6 +407,22 @@ def plan(recipe:Recipe, dtype:str='bfloat16', # of the forward pass
         'steps': steps, # of the training; None where the videos are not known
         'hours': None if steps is None else steps*seconds/3600} # likewise
 
+def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(), limit:float=8.)->float:
+    "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
+    device,epochs = training_device(recipe, machine.device),flat_fields(recipe)['epochs'] + 40 # 40 steps
+    refuse_too_large(recipe, len(manifest), device, machine)
+    p = build(override(recipe, epochs=epochs), manifest, device, machine)
+    times = [time.monotonic()]
+    steps:Any = fit(TrainingState(p.method, p.optimizer), p.batches, p.views, p.schedule,
+        device, DTYPES[machine.dtype], clip_norm=p.clip_norm)
+    with backend_settings(machine):
+        for result in steps:
+            result.read() # waits for the device
+            times.append(time.monotonic())
+            if len(times) > 3 and (times[-1] - times[2] > limit or len(times) > 40): break
+    steps.close()
+    return float(np.diff(times)[2:].mean()) # the first two wait for workers, or find batches prepared
+
 def forecast(recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
     videos:int|None=None, # to learn from; None: as many as its dataset has
     manifest:Manifest|None=None, machine:Machine=Machine(), # then steps are taken, unless they are too large
@@ -425,13 +451,76 @@ def forecast(recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=
         lines.append(f'time here: {seconds(seconds_per_step(recipe, manifest, machine, 4.))} (measured)')
     return '\n'.join(lines)
 
+def in_gb(n:float)->str: return f'{n/1e9:.2f} GB' if n >= 1e8 else f'{n/1e6:.1f} MB'
+
+def part_of(recipe:Recipe, processes:int)->Recipe:
+    "What one of several processes does of each step."
+    groups = getattr(recipe.method, 'groups', None)
+    return override(recipe, batch=recipe.learning.batch//processes,
+        **({'groups': max(1, groups//processes)} if groups else {}))
+
+PIXEL = 3*(1 + 4) # bytes of a pixel of a clip: as it is read, and as a view
+
+def refuse_too_large(recipe:Recipe, videos:int, # to train on
+    device:torch.device, machine:Machine)->None: # precision and recomputation are read here
+    "Refuse, before anything of it is allocated, a step that cannot fit into the memory. `MachineError`."
+    room, processes = free_memory(device), world_size()
+    def clips(r): return sum(r.learning.batch*g.sampling.clips*g.sampling.length*g.size**2
+        for g in r.groups.values())/processes*PIXEL
+    def need(**changes):
+        one = override(recipe, **changes)
+        if clips(one) > room: return clips(one)
+        with apart(): trace = trace_step(part_of(one, processes), machine.dtype,
+            machine.activation_checkpointing, videos)
+        return sum(trace.peak(device.type=='cuda').values())
+    now, numbers = flat_fields(recipe), method_numbers(recipe)
+    usual = {k: v for k,(_,v) in numbers.items()} | flat_fields(RECIPES.get(now['name'], recipe))
+    wider = max((v for k,(v,_) in numbers.items() if v > (usual[k] or 0)), default=0)
+    if 100*clips(recipe) + 4*(wider*now['batch'])**2 < room: return # so little that it is not traced
+    _refuse(now['name'], need, now, usual, room)
+
+def refuse_large_clips(encoder:nn.Module, p:Protocol, usual:Mapping[str,Any], # its clip in training
+    batch:int, device:torch.device)->None:
+    "The same for the clips that go through an encoder together when it is measured."
+    room, weights = free_memory(device), (*encoder.parameters(), *encoder.buffers())
+    def need(**changes):
+        q = replace(p, **changes)
+        shape = clips_together(device, q, batch), 3, q.length, q.size, q.size
+        clips = math.prod(shape)*PIXEL/3 + 8*q.clips*q.length # with the numbers of the frames of a video
+        if clips > room or 100*clips < room: return clips
+        watch, memo = MemoryWatch(), {id(x): without_numbers(x, 'cpu') for x in weights}
+        with PretendedGPU(strict=False), watch, torch.no_grad():
+            copy.deepcopy(encoder, memo).eval()(without_numbers(torch.empty(shape, device='meta'), 'cpu'))
+        return clips + watch.trace().total.max()
+    _refuse(f'protocol {p.name}', need, {k: getattr(p, k) for k in ('clips', 'length', 'size')},
+        usual or vars(Protocol()), room)
+
+def _refuse(title:str, need:Callable[...,float], # with some fields changed, bytes
+    now:Mapping[str,Any], usual:Mapping[str,Any], room:float)->None: # fields; bytes
+    "Name the field that is the furthest above its usual value, and a value of it that fits. `MachineError`."
+    try: most = need()
+    except Exception: return # the training finds the same error, and has words for it
+    if most <= room: return
+    def above(name): return (now[name]/max(1, usual.get(name) or 1))**(1 + (name=='size')), name=='batch'
+    for name in sorted((k for k,v in now.items() if type(v) is int and v > 1), key=above, reverse=True):
+        value, less = now[name], most
+        while value > 1:
+            # an eighth of the room, as clips are not all of a step; but no less than usual
+            least, before = min(value - 1, usual.get(name) or 1), less
+            value = max(least, 2**int(math.log2(max(1, min(value - 1, value*room/less/8)))))
+            try: less = need(**{name: value})
+            except Exception: break # something forbids so small a value
+            if less <= room: raise MachineError(f'{title}: {name}={now[name]} takes {in_gb(most)} of memory, '
+                f'and {in_gb(room)} are free; {name}={value} fits ({in_gb(less)})')
+            if less==before: break # it takes none
+    raise MachineError(f'{title}: takes {in_gb(most)} of memory, and {in_gb(room)} are free; take a smaller '
+        'backbone, or a machine with more')
+
 def describe_budget(recipe:Recipe, machine:Machine, processes:int=1, # that share the batch, one device each
     videos:int=9537, # to train on
 )->str: # a few lines
     "What a step of one process will take. Call it before the processes have found each other."
-    def in_gb(n): return f'{n/1e9:.2f} GB' if n >= 1e8 else f'{n/1e6:.1f} MB'
-    batch, groups = recipe.learning.batch//processes, getattr(recipe.method, 'groups', None)
-    one = override(recipe, batch=batch, **({'groups': max(1, groups//processes)} if groups else {}))
+    one = part_of(recipe, processes)
     cuda, options = machine.place().type=='cuda', (machine.dtype, machine.activation_checkpointing, videos)
     trace, sizes = trace_step(one, *options), GPUS
     if cuda: sizes = {f'this {torch.cuda.get_device_name()}': torch.cuda.get_device_properties().total_memory}
@@ -439,7 +528,7 @@ def describe_budget(recipe:Recipe, machine:Machine, processes:int=1, # that shar
     peak, (_, shared) = trace.peak(cuda), shared_memory(trace.raw, machine.workers)
     held = ', '.join(f'{k} {in_gb(n)}' for n,k in sorted(((n, k) for k,n in peak.items()), reverse=True)
         if n >= 5e-3*sum(peak.values()))
-    return '\n'.join([f'memory of a step ({batch} videos, {machine.dtype}, '
+    return '\n'.join([f'memory of a step ({one.learning.batch} videos, {machine.dtype}, '
         f'{"with recomputation" if machine.activation_checkpointing else "activations kept"}): '
         f'{in_gb(sum(peak.values()))}: {held}',
         f'largest batch: {fits}; {trace.flops.sum()/1e9:,.0f} GFLOP a step']

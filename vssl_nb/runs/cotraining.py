@@ -26,6 +26,7 @@ from ..measure.features import Features, extract
 from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
 from ..methods.recipes import flat_fields, from_dict, refuse_unfit
 from ..names import did_you_mean
+from .budget import refuse_too_large
 from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
 from .parts import build_method, encoder_about, training_device, training_videos, view_options
 from .parts import views_of_encoder
@@ -206,7 +207,9 @@ def refuse_phases(out:Path, phases:Sequence[tuple[Phase,Recipe]], manifest:Manif
     for p,r in phases:
         refuse_unfit(r, training_videos(r, manifest))
         views_ready(r, manifest, machine.device)
-        if run_state(out/p.recipe)=='new': continue
+        if (state := run_state(out/p.recipe))!='finished':
+            refuse_too_large(r, len(manifest.select('train', r.split)), machine.place(), machine)
+        if state=='new': continue
         kept = from_dict(read_json(out/p.recipe/'recipe.json', 'a run'), str(out/p.recipe/'recipe.json'))
         for field,(was,now) in difference(kept, r).items():
             raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; '

@@ -33,6 +33,7 @@ from ..measure.retrieval import within
 from ..methods.recipes import Recipe, from_dict, to_dict
 from ..names import load_object
 from ..nets.backbones import create
+from .budget import refuse_large_clips
 from .parts import encoder_about, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads
@@ -101,6 +102,7 @@ class EvaluatedEncoder:
             return {s: (restrict(every, self.manifest, 'test', s), restrict(every, self.manifest, 'train', s))
                 for s in splits}
         if self.recipe: training_device(self.recipe, machine.device) # refuses flow that would take too long
+        refuse_large_clips(self.encoder, p, self.about, batch, machine.place())
         return retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
             machine=machine, store=self.folder and self.folder/'features', **self.views)
 

@@ -31,6 +31,7 @@ from ..methods.supervised import Classifier
 from ..names import did_you_mean, resolve
 from .evaluation import EvaluatedEncoder, keep_results, open_trained, refuse_leak, result_row
 from .evaluation import untrained_encoder
+from .budget import refuse_too_large
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
 from ..training.config import read_fields, read_lines
@@ -283,6 +284,7 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
     t = replace(t, recipe=replace(t.recipe, **training.named_view()))
+    refuse_too_large(recipe, len(rows), device, machine)
     parts = build(recipe, t.manifest, device, machine, networks_of(t, training), rows)
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
 

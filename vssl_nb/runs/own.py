@@ -22,10 +22,11 @@ from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, overr
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
 from ..training.distributed import is_main
-from ..training.loop import TrainingState, fit, read_json, write_json
-from ..training.machine import DTYPES, Machine, backend_settings, init_worker
+from ..training.loop import read_json, write_json
+from ..training.machine import Machine, init_worker
+from .budget import seconds_per_step
 from .evaluation import EvaluatedEncoder, open_trained
-from .parts import blame, build, training_clips, training_device, training_views
+from .parts import blame, training_clips, training_device, training_views
 from .pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
@@ -66,21 +67,6 @@ def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the traini
         statistics.median([r.fps for r in table if r.fps] or [0.]),
         int(statistics.median(min(r.width, r.height) for r in table)),
         sum(moving_share(x) < STILL_PIXELS for x in sample)/max(len(sample), 1), min(1., alike))
-
-def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(), limit:float=8.)->float:
-    "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
-    device,epochs = training_device(recipe, machine.device),flat_fields(recipe)['epochs'] + 40 # 40 steps
-    p = build(override(recipe, epochs=epochs), manifest, device, machine)
-    times = [time.monotonic()]
-    steps:Any = fit(TrainingState(p.method, p.optimizer), cast(DataLoader, p.batches), p.views, p.schedule,
-        device, DTYPES[machine.dtype], clip_norm=p.clip_norm)
-    with backend_settings(machine):
-        for result in steps:
-            result.read() # waits for the device
-            times.append(time.monotonic())
-            if len(times) > 3 and (times[-1] - times[2] > limit or len(times) > 40): break
-    steps.close()
-    return float(np.diff(times)[2:].mean()) # the first two wait for workers, or find batches prepared
 
 class _Choices:
     "Fields of a recipe, chosen one after the other, each with its reason; fields in `given` stay."

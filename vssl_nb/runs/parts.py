@@ -2,7 +2,7 @@
 
 import copy, inspect, math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
@@ -55,6 +55,12 @@ class BlankBatches:
 
 FRAME = (240, 320) # height and width of the videos that blank clips are cut from, pixels
 
+def method_numbers(recipe:Recipe)->dict[str,tuple[int,int]]: # field -> value and default
+    "The whole numbers among the settings of a method."
+    method = recipe.method
+    return {f.name: (v, f.default if type(f.default) is int else 0) for f in fields(method)
+        if type(v := getattr(method, f.name)) is int}
+
 @dataclass
 class Parts:
     "The objects of one training."
@@ -74,15 +80,19 @@ def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need
     networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
     rows:Sequence[int]|None=None, # of the manifest to train on; None: the training part of the recipe's split
     classes:int=0, # of a classifier, where the videos need not exist
+    within:Callable[[],Any]=nullcontext, # gives a context for making a method of videos that need not exist
 )->Parts:
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
         batches:Any = BlankBatches(recipe, videos, classes or 101)
-        new:dict[str,Any] = {k: create(recipe.backbone, seed=recipe.seed) for k in recipe.networks}
         takes = inspect.signature(load_object(recipe.method.method, f'the method {recipe.method.name}'))
-        if 'gaussian' in takes.parameters: new['gaussian'] = GaussianHead(new['encoder'].dim) # else of a run
-        method = build_method(recipe, videos, videos, classes or 101, networks or new).to(device)
+        with within():
+            new:dict[str,Any] = {k: create(recipe.backbone, seed=recipe.seed) for k in recipe.networks}
+            # else of a run
+            if 'gaussian' in takes.parameters: new['gaussian'] = GaussianHead(new['encoder'].dim)
+            method = build_method(recipe, videos, videos, classes or 101, networks or new)
+        if device.type!='cpu': method.to(device)
     else:
         clips = training_clips(recipe, videos, machine.cache, rows)
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed, learning.accumulate,

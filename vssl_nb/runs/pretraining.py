@@ -25,6 +25,7 @@ from ..measure.health import HealthMonitor, health_log
 from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
 from ..names import expect_run, expect_run_folder, read_card
 from .released import continued_state, load_released, recipe_within, released_weights
+from .budget import refuse_too_large
 from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
 from .parts import flow_is_live, lr_schedule, training_clips, training_device
 from .parts import training_views, view_options
@@ -211,6 +212,8 @@ def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.
     runs:Mapping[str,Any], # network -> run folder whose weights a new run begins with
 )->tuple[Parts, TrainingState, dict[str,Any]]: # the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
+    videos = manifest.select('train', encoder_about(recipe)['split'])
+    refuse_too_large(recipe, len(videos), device, machine)
     parts = build(recipe, manifest, device, machine)
     if isinstance(parts.schedule, Plateau): raise RecipeError("schedule='plateau' waits for a validation "
         "loss, and pretraining measures none; use schedule='cosine' or 'steps'")

@@ -256,6 +256,8 @@ def refuse_unfit(recipe:Recipe, videos:TrainingVideos)->None: # that the method 
     if clips and len(clips) != recipe.sampling.clips:
         raise RecipeError(f'{method.name} takes {len(clips)} clips of each video ({", ".join(clips)}), '
             f'and clips={recipe.sampling.clips} were asked for; use clips={len(clips)}')
+    if recipe.augment.appearance!='none' and recipe.augment.windows > recipe.size: raise RecipeError(
+        f'windows={recipe.augment.windows} do not fit side by side into {recipe.size} pixels; use windows=5')
     if getattr(method, 'needs_labels', False) and unlabelled: raise RecipeError(f'{videos.manifest}: '
         f'{len(unlabelled)} of {len(videos.video)} training videos have no label, such as {unlabelled[0]}; '
         f'{method.name} needs them all: fill in the column label, or use another method')

@@ -9,7 +9,7 @@ __all__ = ['BN', 'STORE_GONE', 'apart', 'rank', 'world_size', 'is_main', 'run_di
            'Heartbeat', 'Stopped', 'start']
 
 # %% ../../nbs/library/distributed.ipynb #3aade2af
-import contextvars, datetime, functools, os, re, sys, tempfile, threading, time, traceback
+import contextvars, datetime, functools, os, re, socket, sys, tempfile, threading, time, traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -298,8 +298,10 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
     at = environ.get
     try:
         if 'RANK' in environ:
-            return Place(int(environ['RANK']), int(environ['WORLD_SIZE']), int(at('LOCAL_RANK', 0)),
-                environ['MASTER_ADDR'], int(environ['MASTER_PORT']))
+            rank, n = int(environ['RANK']), int(environ['WORLD_SIZE'])
+            if not 0 <= rank < n: raise ValueError(f'RANK={rank} is not below WORLD_SIZE={n}')
+            return Place(rank, n, int(at('LOCAL_RANK', 0)), environ['MASTER_ADDR'],
+                int(environ['MASTER_PORT']))
         # of the step, which `srun` starts; the batch script is one process, and has the variables of the job
         if int(at('SLURM_STEP_NUM_TASKS', 1)) > 1:
             return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']),
@@ -307,7 +309,7 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
                 at('MASTER_ADDR') or first_host(environ['SLURM_STEP_NODELIST']),
                 int(at('MASTER_PORT') or 20000 + int(environ['SLURM_JOB_ID'])%20000))
     except (KeyError, ValueError) as e: raise DistributedError('the environment of this process is '
-        f'incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
+        f'wrong or incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
     return Place()
 
 # %% ../../nbs/library/distributed.ipynb #e1796e9e
@@ -380,20 +382,47 @@ def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another proces
             f'({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume')
     return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
+def _join(place:Place, environ:Mapping[str,str], patience:float)->dist.Store: # as of `start`
+    "The store of a run, once all its processes are there; sentences while it waits. DistributedError."
+    store:Any = None
+    at, keys = f'{place.address}:{place.port}', [f'here{r}' for r in range(place.world_size)]
+    keeps = not place.rank and environ.get('TORCHELASTIC_USE_AGENT_STORE')!='True' # else torchrun does
+    began = due = time.monotonic()
+    if not environ.keys().isdisjoint(('TORCHELASTIC_RUN_ID', 'SLURM_STEP_NUM_TASKS')): due += patience
+    while True: # not `store.wait`, which Ctrl-C cannot end
+        lacking:int|None = 0
+        try:
+            if store is None:
+                if not keeps: socket.create_connection((place.address, place.port), 2).close()
+                store = dist.TCPStore(place.address, place.port, place.world_size, keeps,
+                    datetime.timedelta(minutes=30), wait_for_workers=False, multi_tenant=True)
+            store.set(keys[place.rank], '1')
+            lacking = next((r for r,key in enumerate(keys) if not store.check([key])), None)
+            if lacking is None: return store
+        except OSError: pass # the first process is not there yet
+        except (RuntimeError, ValueError) as e:
+            raise DistributedError(f'rank {place.rank} does not reach {at} ({str(e).splitlines()[0][:100]}); '
+                'is the first process running there, and alone at this port?') from e
+        waits = (f'rank {place.rank} of {place.world_size} waits for rank {lacking} at {at}; start that, or '
+            'unset RANK and WORLD_SIZE where this process is to run alone')
+        if (now := time.monotonic()) - began > 20*patience:
+            raise DistributedError(f'{waits}; it has waited for {20*patience:.0f} s and ends')
+        if now >= due:
+            _report(waits)
+            due = now + patience
+        time.sleep(min(.05, patience))
+
 @contextmanager
 def start(environ:Mapping[str,str]=os.environ, # of the launcher
-    patience:float=30., # seconds of silence after which another process is taken for dead
+    # seconds of silence after which another process is taken for dead; at the start 20 times as many
+    patience:float=30.,
 )->Iterator[Place]:
     "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."
     place = process_place(environ)
     if place.world_size==1 or _started():
         yield Place(rank(), world_size(), place.local)
         return
-    os.environ.update(MASTER_ADDR=place.address, MASTER_PORT=str(place.port))
-    try: store = next(iter(dist.rendezvous('env://', place.rank, place.world_size)))[0]
-    except (RuntimeError, ValueError) as e:
-        raise DistributedError(f'rank {place.rank} does not reach {place.address}:{place.port} '
-            f'({str(e).splitlines()[0][:100]}); is the first process running there?') from e
+    store = _join(place, environ, patience)
     if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
     dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank,
         world_size=place.world_size, timeout=datetime.timedelta(minutes=30))

@@ -1,15 +1,17 @@
 "The machine of a run: device, precision, processes that decode, memory, compiler, and how it is stopped."
 
-import ctypes, os, signal, sys, threading, time
+import ctypes, math, os, re, signal, sys, threading, time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..data.clips import VideoCache, one_of
+from ..names import leave_terminal
 from .distributed import hide_from_compiler, world_size
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
@@ -68,6 +70,24 @@ def pick_device(
     raise MachineError(f'process {local+1} of this machine finds only {gpus} GPUs; '
         'start one process per GPU, or use --device cpu')
 
+def free_memory(device:torch.device, root:Path=Path('/'), # where /proc and /sys are
+)->float: # bytes; inf where the system does not tell
+    "What this process may take: of a GPU all; of a CPU what is free, also in its cgroups."
+    if device.type=='cuda': return torch.cuda.get_device_properties(device).total_memory
+    def number(file:str|Path, name:str='', default:float=0.)->float: # behind a name
+        text = (root/file).read_text() if (root/file).is_file() else ''
+        match = re.search(rf'^{name}\s*(\d+)', text, re.MULTILINE)
+        return float(match[1]) if match else default
+    free, cgroups = [1024*number('proc/meminfo', 'MemAvailable:', math.inf)], root/'proc/self/cgroup'
+    for line in cgroups.read_text().splitlines() if cgroups.exists() else ():
+        kind, at = line.split(':', 2)[1:]
+        folder, limit, usage, cached = ('memory', 'memory.limit_in_bytes', 'memory.usage_in_bytes',
+            'total_inactive_file') if kind else ('', 'memory.max', 'memory.current', 'inactive_file')
+        group = root/'sys/fs/cgroup'/folder/at.strip('/') # of version 1 or 2
+        free += [number(g/limit, '', math.inf) - number(g/usage) + number(g/'memory.stat', cached)
+            for g in (group, *group.parents)]
+    return max(0., min(free))/int(os.environ.get('LOCAL_WORLD_SIZE', 1))
+
 @contextmanager
 def backend_settings(machine:Machine)->Iterator[None]: # cudnn_benchmark, matmul_precision, deterministic
     "Torch's own global switches as the machine has them, inside; afterwards as before."
@@ -92,9 +112,11 @@ def keep_memory()->bool: # False where the C library is not glibc
     m_trim_threshold, m_mmap_max = -1, -4 # names in glibc's malloc.h
     return mallopt(m_mmap_max, 0)==1 and mallopt(m_trim_threshold, -1)==1
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 def init_worker(worker:int)->None: # its number; `DataLoader` gives it
-    "Prepare a process that decodes: the main process alone answers Ctrl-C and SIGTERM."
-    for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
+    "Prepare a process that decodes: the main process alone answers STOPS."
+    for s in STOPS: signal.signal(s, signal.SIG_IGN)
     sys.excepthook = unless_deserted
     keep_memory()
 
@@ -135,7 +157,7 @@ class StopSignal(threading.Event):
 
 @contextmanager
 def stop_signals()->Iterator[StopSignal]:
-    "An event that Ctrl-C and SIGTERM set; a second Ctrl-C, two seconds later, ends the process."
+    "An event that STOPS set, those that are not ignored; a second Ctrl-C, two seconds later, ends all."
     event, since = StopSignal(), time.monotonic()
     def handle(number, frame):
         nonlocal since
@@ -143,8 +165,10 @@ def stop_signals()->Iterator[StopSignal]:
         if event.is_set() and number==signal.SIGINT and time.monotonic() - since > 2: raise KeyboardInterrupt
         if not event.is_set(): since, event.signal = time.monotonic(), number
         event.set()
+        if number==signal.SIGHUP: leave_terminal()
     main = threading.current_thread() is threading.main_thread() # no other may listen
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    before = {s: signal.signal(s, handle) for s in STOPS if main # with nohup, SIGHUP is ignored
+        and (s!=signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN)}
     try: yield event
     finally:
         for s,handler in before.items(): signal.signal(s, handler)
