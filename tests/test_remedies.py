@@ -235,7 +235,8 @@ CASES = [
         [[*DIFFERENCES, 'films', '--out', 'new']]),
     ('delete its index.json and search again', lambda: (index('flat', '--encoder', 'mine', '--index', 'i')(),
         [cut(f) for f in Path('i').glob('features*')]),
-        [*SEARCH, 'flat', '--encoder', 'mine', '--index', 'i'], [lambda: Path('i/index.json').unlink(), AGAIN]),
+        [*SEARCH, 'flat', '--encoder', 'mine', '--index', 'i'],
+        [lambda: Path('i/index.json').unlink(), AGAIN]),
     ('; take such a name', None, ['mine', 'mine', '--out', 'x.csv', *ALONE],
         [['mine', 'mine', '--out', 'x.json', *ALONE]]),
     # released files
@@ -280,8 +281,8 @@ CASES = [
         'mine', '--no-update', *ALONE], [['search', 'a.mp4', '--data', 'flat', '--encoder', 'mine', *ALONE]]),
     ('has no index yet, and to make one takes an encoder', None, ['search', 'a.mp4', '--data', 'flat'],
         [['search', 'a.mp4', '--data', 'flat', '--encoder', 'mine', *ALONE]]),
-    ('give the path of a last.pt, or start without --resume', lambda: lose('mine/last.pt'), ['convert', 'mine',
-        'new.tar'], [bring_back('mine/last.pt'), AGAIN])]
+    ('give the path of a last.pt, or start without --resume', lambda: lose('mine/last.pt'),
+        ['convert', 'mine', 'new.tar'], [bring_back('mine/last.pt'), AGAIN])]
 
 
 @pytest.mark.parametrize('part, wrong, args, steps', CASES, ids=[c[0] for c in CASES])
