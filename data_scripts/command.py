@@ -32,16 +32,9 @@ def arguments(dataset, about):
             f'({" or ".join(kind.lists)}); else they are looked for beside the videos')
     p.add_argument('--out', type=path, help='folder of the dataset, where manifest.csv goes and archives are '
         'extracted to; else the folder of videos')
-    if kind.halves:
-        p.add_argument('--drop', choices=['released'], default='', help='mark as not usable what the '
-            'released CoCLR code drops: videos that are too short for it')
-        p.add_argument('--length', type=int, default=32, help='frames of a clip for that rule (32)')
-        p.add_argument('--stride', type=int, default=1, help='stride of a clip for that rule (1)')
     if dataset == 'folder':
         p.add_argument('--source-pattern', help='regular expression with one group: what it finds in a path '
             'is the source')
-    p.add_argument('--transcode', type=int, metavar='SHORT_SIDE', help='make copies that are quick to read, '
-        'with this shorter side in px; the manifest names them')
     p.add_argument('--workers', type=int, help='threads that decode; else one per core')
     p.add_argument('--quiet', action='store_true', help='no progress bars')
     return p
@@ -49,11 +42,9 @@ def arguments(dataset, about):
 
 def work(dataset, a):
     "Prepare, sum up."
-    names = 'drop', 'length', 'stride', 'source_pattern'
-    options = {name: getattr(a, name) for name in names if hasattr(a, name)}
     videos,lists = unpacked(a.source, getattr(a, 'lists', None), a.out, not a.quiet)
-    print(prepare_dataset(dataset, videos, lists, a.out, transcode=a.transcode, workers=a.workers,
-        progress=not a.quiet, **options))
+    print(prepare_dataset(dataset, videos, lists, a.out, getattr(a, 'source_pattern', None), a.workers,
+        not a.quiet))
 
 
 def guarded(f):

@@ -28,13 +28,15 @@ from vssl_nb import cli, search
 from vssl_nb.data import manifest, prepare
 from vssl_nb.data.manifest import COLUMNS, GONE, SCAN_LOG, KeyframeTable, ManifestError, Row, cut_split
 from vssl_nb.data.manifest import probe_videos, read, update_manifest, write
-from vssl_nb.data.prepare import PrepareError, make_copies, prepare_dataset
+from vssl_nb.data.prepare import PrepareError, prepare_dataset
 from vssl_nb.data.video import VideoError, decode, encode, iter_frames, probe
 
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
 sys.path.append(str(SCRIPTS))
 import archives # noqa: E402
+import copy_videos # noqa: E402
 from archives import unpacked # noqa: E402
+from copy_videos import make_copies # noqa: E402
 
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(VIDEOS is None or not (VIDEOS/'ucf101').is_dir(),
@@ -437,18 +439,12 @@ def test_hmdb51_as_archives_of_archives(tmp_path, clip, kind):
     assert not done.missing and not done.extra and done.manifest.labels == ['shoot_gun', 'wave']
 
 
-def test_hmdb51_with_iics_lists_and_the_released_rule(tmp_path, clip):
-    for i,n in enumerate(HMDB['wave']): put(tmp_path/f'v/wave/{n}.avi', clip((17, 18, 40)[i]))
+def test_hmdb51_with_iics_lists(tmp_path, clip):
+    for n in HMDB['wave']: put(tmp_path/f'v/wave/{n}.avi', clip())
     for part,names in (('train', HMDB['wave'][:2]), ('test', HMDB['wave'][2:])):
         put(tmp_path/f'lists/{part}list01.txt', ''.join(f'wave/{n}.avi\n' for n in names))
-    run = lambda **options: {r.frames: r for r in prepare_dataset('hmdb51', tmp_path/'v', tmp_path/'lists',
-        progress=False, **options).manifest.rows}
-    assert {t: (r.split1, r.status) for t,r in run().items()} == {17: ('train', 'ok'), 18: ('train', 'ok'),
-        40: ('test', 'ok')}
-    assert {t: r.status[:28] for t,r in run(drop='released').items()} == {17: 'dropped by the released rule',
-        18: 'ok', 40: 'ok'}
-    assert {t: r.status[:7] for t,r in run(drop='released', stride=2).items()} == {17: 'dropped',
-        18: 'dropped', 40: 'ok'}
+    rows = prepare_dataset('hmdb51', tmp_path/'v', tmp_path/'lists', progress=False).manifest.rows
+    assert {Path(r.video).stem: r.split1 for r in rows} == dict(zip(HMDB['wave'], ('train', 'train', 'test')))
 
 
 @real
@@ -483,10 +479,6 @@ def test_kinetics_in_folders_or_flat_with_videos_missing(tmp_path, clip):
         and done.extra == ['unknown/AAAAAAAAAAA_000003_000013.mp4'])
     assert ('2 classes instead of 400' in str(done) and 'in the lists, not on disk: 1, such as '
         'aaaaaaaaaaa_000005_000015' in str(done))
-    other = prepare_dataset('kinetics400', tmp_path/'v', tmp_path/'l', tmp_path, drop='released',
-        progress=False)
-    assert [(r.split1, r.status == 'ok') for r in other.manifest.rows] == [('train', True), ('', True),
-        ('train', False), ('', True), ('test', True)]
 
 
 def test_ssv2_from_an_archive_and_templates(tmp_path, clip):
@@ -610,7 +602,6 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
         out,err = capsys.readouterr()
         assert e.value.code == 2 and out == '' and sentence in err and len(err.splitlines()) == 1, err
     with pytest.raises(PrepareError, match="there is no dataset 'ucf'"): prepare_dataset('ucf', tmp_path)
-    with pytest.raises(PrepareError, match='no rule for'): prepare_dataset('ssv2', tmp_path, drop='released')
 
 
 # lists and copies
@@ -652,15 +643,13 @@ def test_a_dataset_with_a_broken_file_again_and_again(tmp_path):
     prepare_dataset('hmdb51', tmp_path, progress=False)
     assert (tmp_path/'manifest.csv').read_bytes() == first
     assert (tmp_path/'.prepare/probes.jsonl').read_text().split() == log
-    copies = prepare_dataset('hmdb51', tmp_path, transcode=16, progress=False).manifest
+    copies = read(make_copies(read(tmp_path), 16, progress=False)[0])
     table = KeyframeTable(tmp_path)
     for row in copies.rows:
         keys = probe(tmp_path/row.video).keyframes if row.status == 'ok' else ()
         assert table.find(row.video, tmp_path/row.video) == list(keys)
     assert table.find('wave/new.mp4', tmp_path/'wave/new.mp4')[0] == (0, 0)
     assert [n for n,_ in table.find(copies.rows[-1].video, tmp_path/copies.rows[-1].video)] == [0, 8, 16, 24]
-    dropped = prepare_dataset('hmdb51', tmp_path, drop='released', progress=False).manifest
-    assert [r.status[:7] for r in dropped.rows] == ['ok', 'dropped', 'is not ', 'ok']
 
 
 def test_copies(tmp_path, monkeypatch, caplog):
@@ -669,19 +658,28 @@ def test_copies(tmp_path, monkeypatch, caplog):
         encode(tmp_path/name, np.random.default_rng(n).integers(0, 255, (n, 64, 96, 3), np.uint8))
     put(tmp_path/'a'/'broken.avi', 'not a video')
     given = (('a/long.avi', 20, 'ok'), ('b/other.avi', 9, 'ok'), ('a/broken.avi', 0, 'is not a video'))
-    rows = [Row(v, frames=n, fps=25., width=96, height=64, status=s) for v,n,s in given]
-    made,remark = make_copies(tmp_path, rows, 32, progress=False)
-    assert [(r.video, r.frames, r.width, r.height) for r in made] == [
-        ('copies_short32/a/long.mp4', 20, 48, 32), ('copies_short32/b/other.mp4', 9, 48, 32),
-        ('a/broken.avi', 0, 96, 64)]
+    rows = [Row(v, frames=n, fps=25., width=96, height=64, flow=f'flow/{n}', status=s) for v,n,s in given]
+    def copies(rows): # of a manifest with a column that the library does not know
+        path = write(tmp_path, rows, {'remark': ['seen']*len(rows)})
+        made,remark = make_copies(read(path), 32, progress=False)
+        assert made == tmp_path/'manifest_short32.csv' and made.read_text().count('seen') == len(rows)
+        return [*read(made).rows],remark
+    made,remark = copies(rows)
+    assert [(r.video, r.frames, r.width, r.height, r.flow) for r in made] == [
+        ('.copies_short32/a/long.avi.mp4', 20, 48, 32, 'flow/20'),
+        ('.copies_short32/b/other.avi.mp4', 9, 48, 32, 'flow/9'), ('a/broken.avi', 0, 96, 64, 'flow/0')]
     assert remark.startswith('2 copies of short side 32 px: ')
-    other = make_copies(tmp_path, [replace(rows[0], frames=21)], 32, progress=False)[0][0]
-    assert other.video == 'a/long.avi'
-    assert 'its copy has 20 frames and it has 21; remove copies_short32/a/long.mp4' in caplog.text
-    monkeypatch.setattr('vssl_nb.data.video.probe', None)
-    monkeypatch.setattr(prepare, 'transcode', None)
-    # nothing is made or decoded again
-    assert make_copies(tmp_path, rows, 32, progress=False) == (made, remark)
+    assert copies([replace(rows[0], frames=21)])[0][0].video == 'a/long.avi'
+    assert 'its copy has 20 frames and it has 21; remove .copies_short32/a/long.avi.mp4' in caplog.text
+    assert manifest.find_videos(tmp_path) == ['a/broken.avi', 'a/long.avi', 'b/other.avi'] # no copy
+    monkeypatch.setattr(video, 'probe', None)
+    monkeypatch.setattr(copy_videos, 'transcode', None)
+    assert copies(rows) == (made, remark) # nothing is made or decoded again
+    for side,workers,word in ((1, 1, 'short-side is 1'), (32, 0, 'workers is 0')):
+        with pytest.raises(PrepareError, match=word): make_copies(read(tmp_path), side, workers)
+    put(tmp_path/'manifest_short8.csv', 'of somebody else')
+    with pytest.raises(PrepareError, match='manifest_short8.csv: is there already'):
+        make_copies(read(tmp_path), 8, progress=False)
 
 
 # a folder of one's own, again and again
@@ -929,22 +927,22 @@ def test_transcoded_copies_of_real_clips(tmp_path):
     for i, f in enumerate(clips):
         (tmp_path/'data'/'ab'[i % 2]).mkdir(parents=True, exist_ok=True)
         shutil.copy(f, tmp_path/'data'/'ab'[i % 2])
-    script = [sys.executable, str(Path(__file__).parent.parent/'data_scripts'/'prepare_folder.py'),
-        str(tmp_path/'data'), '--quiet', '--transcode', '96']
+    manifest.update_manifest(tmp_path/'data', progress=False)
+    script = [sys.executable, SCRIPTS/'copy_videos.py', tmp_path/'data', '--short-side', '96', '--quiet']
     done = subprocess.run(script, text=True, capture_output=True)
     assert done.returncode == 0 and '4 copies of short side 96 px' in done.stdout, done.stderr
-    m = manifest.read(tmp_path/'data')
+    m = manifest.read(tmp_path/'data'/'manifest_short96.csv')
     assert sorted(m.labels) == ['a', 'b'] and len(m) == 4
     for r in m.rows:
-        assert r.video.startswith('copies_short96/') and (r.width, r.height) == (128, 96)
-        original = next((tmp_path/'data').glob(f'?/{Path(r.video).stem}.avi'))
+        assert r.video.startswith('.copies_short96/') and (r.width, r.height) == (128, 96)
+        original = next((tmp_path/'data').glob(f'?/{Path(r.video).stem}'))
         at = [0, r.frames//2, r.frames - 1]
         want = crop_resize(decode(original, at), None, (96, 128)).float()
         got = decode(m.file(m.rows.index(r)), at).float()
         assert len(decode(original)) == r.frames
         for a, b in zip(want, got): assert 10*torch.log10(255**2/(a - b).square().mean()) > 28
     before = {f: f.stat().st_mtime_ns for f in (tmp_path/'data').rglob('*.mp4')}
-    text = (tmp_path/'data'/'manifest.csv').read_bytes()
+    text = m.path.read_bytes()
     assert subprocess.run(script, capture_output=True).returncode == 0
     assert ({f: f.stat().st_mtime_ns for f in (tmp_path/'data').rglob('*.mp4')} == before
-        and (tmp_path/'data'/'manifest.csv').read_bytes() == text)
+        and m.path.read_bytes() == text)

@@ -1,8 +1,6 @@
 "Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames and queues."
 
-import io
-import math
-import os
+import io, math, os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any,NamedTuple
@@ -369,7 +367,6 @@ def wall(
     query_labels:list[str], # Q class names
     neighbour_labels:list[list[str]], # Q lists of K class names
     colours:dict|None=None, # from `class_colours` of the whole dataset; None = from the labels that are here
-    fps:float=8., # frames per second
     every:int=1, # keep one frame in this many
     side:int=64, # px of the longer side of a clip
     max_bytes:int=60_000, # see `Loop`
@@ -393,7 +390,7 @@ def wall(
         parts = [x for x in (tiles[:gap_after], tiles[gap_after:]) if x]
         rows.append(_join([tile(query, label, (255, 255, 255)), *(_join(x, 2, 4) for x in parts)], 2, 20))
     exact = [GREEN, RED, (255, 255, 255), *{_rgb(c) for c in colours.values()}]
-    return Loop(_join(rows, 1, 6), fps, exact, max_bytes)
+    return Loop(_join(rows, 1, 6), exact=exact, max_bytes=max_bytes)
 
 def save_picture(
     picture:Image.Image|Figure|Loop, # what the functions of this module return

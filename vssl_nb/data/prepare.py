@@ -1,5 +1,5 @@
 "From a folder of videos and what the owners say of them (lists, spreadsheets) to one manifest."
-import csv, filecmp, io, json, logging, os, re, shutil
+import csv, filecmp, io, json, os, re, shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,8 +10,7 @@ from typing import Any
 
 from ..names import expect_no_run
 from .manifest import (PREPARE_STATE, Manifest, ManifestError, Row, compile_source_pattern, count_splits,
-    find_videos, in_threads, name_source, one_at_a_time, probe_videos, probed, read, write)
-from .video import VideoError, transcode
+    find_videos, name_source, one_at_a_time, probe_videos, probed, read, write)
 
 class PrepareError(ValueError):
     "A list or a folder that a dataset cannot be prepared from, and what to do."
@@ -143,14 +142,13 @@ class Dataset:
     videos:int=0 # official number of videos; 0: no fixed number
     classes:int=0 # official number of classes
     splits:tuple[tuple[int, int], ...]=() # official (train, test) of each split
-    halves:int=0 # released drop rule: up to so many half clips, and one frame, is too short; 0: no rule
 
 PREPARED_DATASETS = {
     'ucf101': Dataset('UCF101', ('trainlist0*.txt',), _ucf101, _class_and_name, name_source, 13320, 101,
-        ((9537, 3783), (9586, 3734), (9624, 3696)), 1),
+        ((9537, 3783), (9586, 3734), (9624, 3696))),
     'hmdb51': Dataset('HMDB51', ('*_test_split[123].txt', 'trainlist0*.txt'), _hmdb51, _class_and_name,
-        _hmdb51_source, 6766, 51, ((3570, 1530),)*3, 1),
-    'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _path_source, 0, 400, (), 2),
+        _hmdb51_source, 6766, 51, ((3570, 1530),)*3),
+    'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _path_source, 0, 400),
     'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _path_source, 220847, 174),
     'folder': Dataset('your own folder', (), None, _class_and_name, name_source)}
 
@@ -191,7 +189,6 @@ class Prepared:
 
 # from files to a manifest
 PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
-_log = logging.getLogger(__name__)
 
 def read_lists(kind:Dataset, # whose lists
     given:Sequence[Path], # files, or folders to look in
@@ -227,41 +224,6 @@ def link_into(folder:Path, # of videos, anywhere
         raise PrepareError(f'{link}: is there already and is not {folder}; name another folder with --out')
     return link
 
-def make_copies(home:Path, # folder of the dataset
-    rows:list[Row], # of the manifest
-    side:int, # px of the shorter side of a copy
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-)->tuple[list[Row], str]: # rows that name the copies, and a line about them
-    "Make a small copy of every usable video; go on where a killed run was."
-    def copied(row)->str: # path of the copy; empty where there is none
-        if row.status != 'ok': return ''
-        out = home/f'copies_short{side}'/PurePosixPath(row.video).with_suffix('.mp4')
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if not out.exists(): transcode(home/row.video, out, side)
-        except VideoError as e:
-            _log.warning('not copied: %s: %s', row.video, e.reason)
-            return ''
-        return out.relative_to(home).as_posix()
-    paths = in_threads(copied, rows, workers, progress, 'copies')
-    (home/PREPARE_STATE).mkdir(exist_ok=True)
-    copies = [p for p in paths if p]
-    probes = dict(zip(copies, probe_videos(home, copies, workers, progress, home/PREPARE_STATE/PROBE_LOG)))
-    made,sizes = [],[]
-    for row,path in zip(rows, paths):
-        p = probes.get(path, {})
-        if path and p.get('frames') == row.frames:
-            sizes.append([(home/video).stat().st_size/1e6 for video in (path, row.video)])
-            row = replace(row, video=path, **{k: p[k] for k in ('fps', 'width', 'height')})
-        elif path:
-            _log.warning('not copied: %s: its copy has %s frames and it has %s; remove %s', row.video,
-                p.get('frames', 'no'), row.frames, path)
-        made.append(row)
-    copy,original = map(sum, zip(*sizes)) if sizes else (0, 0)
-    return made, (f'{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of '
-        f'{original:,.1f} MB')
-
 def write_anew(path:Path, rows:Sequence[Row])->list[str]: # of manifest.csv -> a sentence where it was there
     "Write a manifest; one that had something else in it stays as a dated copy. `ManifestError`."
     copy = path.with_stem(f'{path.stem}-{datetime.now():%Y-%m-%d-%H%M%S-%f}')
@@ -273,12 +235,11 @@ def write_anew(path:Path, rows:Sequence[Row])->list[str]: # of manifest.csv -> a
     copy.unlink()
     return []
 
-def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None, least:int,
-    side:int|None, workers:int|None, progress:bool)->Prepared:
-    "From a folder of videos and lists to the manifest; videos of less than `least` frames are marked."
+def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None,
+    workers:int|None, progress:bool)->Prepared:
+    "From a folder of videos and lists to the manifest."
     rows,used,extra,prefix = list[Row](),set[str](),list[str](),folder.relative_to(home).as_posix()
     for video in find_videos(folder):
-        if re.fullmatch(r'copies_short\d+', PurePosixPath(prefix, video).parts[0]): continue
         key = lists.alias.get(kind.key(video), kind.key(video))
         entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
@@ -294,15 +255,13 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
     probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
-    rows = [replace(r, status=f'dropped by the released rule: has at most {least-1} frames')
-        if r.status == 'ok' and r.frames < least else r for r in map(probed, rows, probes)]
-    rows,note = make_copies(home, rows, side, workers, progress) if side else (rows, '')
+    rows = [*map(probed, rows, probes)]
     with suppress(ManifestError): # flow is stored later, by another program
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p['video'] for p in probes if p.get('damage')]
-    notes = [note]*bool(note) + write_anew(home/'manifest.csv', rows)
+    notes = write_anew(home/'manifest.csv', rows)
     result = Prepared(kind, read(home), missing, extra, short, notes)
     for name in ('missing', 'extra', 'short'):
         (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
@@ -313,11 +272,7 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
     source:str|os.PathLike, # folder of videos
     lists:Any=None, # official lists: files or folders; None looks beside the videos
     out:str|os.PathLike|None=None, # folder of the dataset; None writes beside the videos
-    drop:str='', # '' keeps all; released: the rule of the released CoCLR code
-    length:int=32, # frames of a clip, for the rule
-    stride:int=1, # of a clip, for the rule
     source_pattern:str|None=None, # regular expression whose one group finds the source in the path
-    transcode:int|None=None, # shorter side of copies, px, which the manifest then names; None: the originals
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show bars
 )->Prepared: # its text is the summary
@@ -325,18 +280,12 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
     if dataset not in PREPARED_DATASETS:
         raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
     kind,videos = PREPARED_DATASETS[dataset],Path(source)
-    if drop not in ('', 'released') or drop and not kind.halves:
-        raise PrepareError(f"drop is '{drop}', which {kind.title} has no rule for; leave it "
-            f"out{', or take released'*bool(kind.halves)}")
-    for name,value in dict(length=length, stride=stride, workers=workers, transcode=transcode).items():
-        if value is not None and value < 1: raise PrepareError(f'{name} is {value}; take at least 1')
+    if workers is not None and workers < 1: raise PrepareError(f'workers is {workers}; take at least 1')
     if not videos.is_dir(): raise PrepareError(f'{videos}: there is no such folder; check the path')
     home = videos if out is None else Path(out)
     with one_at_a_time(own_state(home)/'lock'):
         folder = link_into(videos, home)
         given = [home if folder == home else folder.resolve()] if lists is None else _as_paths(lists)
         official = read_lists(kind, given) if kind.read else Lists({})
-        # the rule of the released CoCLR code (dataset/lmdb_dataset.py, lines 103 and 594)
-        least = (length//2 if kind.halves == 1 else length)*stride + 2 if drop else 0
-        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern), least,
-            transcode, workers, progress)
+        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern), workers,
+            progress)
