@@ -672,7 +672,7 @@ def test_copies(tmp_path, monkeypatch, caplog):
     assert copies([replace(rows[0], frames=21)])[0][0].video == 'a/long.avi'
     assert 'its copy has 20 frames and it has 21; remove .copies_short32/a/long.avi.mp4' in caplog.text
     assert manifest.find_videos(tmp_path) == ['a/broken.avi', 'a/long.avi', 'b/other.avi'] # no copy
-    monkeypatch.setattr(video, 'probe', None)
+    monkeypatch.setattr('vssl_nb.data.video.probe', None)
     monkeypatch.setattr(copy_videos, 'transcode', None)
     assert copies(rows) == (made, remark) # nothing is made or decoded again
     for side,workers,word in ((1, 1, 'short-side is 1'), (32, 0, 'workers is 0')):
