@@ -304,6 +304,7 @@ def test_a_remedy_works(part, wrong, args, steps, bench_copy):
 # part of a message whose remedy is not followed here: the test that follows it, or why none can
 GPU, AFTER, PYTHON = 'needs a GPU', 'a sentence after a training that went well', 'Python alone gets there'
 ELSEWHERE = {
+    'or raise the limit (ulimit -v)': 'test_careless.py',
     'and {manifest} has not; choose another --manifest': 'test_careless.py',
     '--conflict measures a run folder; name one': 'test_conflict.py',
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
