@@ -5,7 +5,11 @@ from pathlib import Path
 
 from archives import unpacked
 
-from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset
+from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, prepare_dataset
+
+# half clips that must lie before the last frame but one (released CoCLR code: dataset/lmdb_dataset.py, lines
+# 103 and 594)
+RELEASED_DROPS = {'ucf101': 1, 'hmdb51': 1, 'kinetics400': 2}
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,6 +36,11 @@ def arguments(dataset, about):
             f'({" or ".join(kind.lists)}); else they are looked for beside the videos')
     p.add_argument('--out', type=path, help='folder of the dataset, where manifest.csv goes and archives are '
         'extracted to; else the folder of videos')
+    if dataset in RELEASED_DROPS:
+        p.add_argument('--drop', choices=['released'], default='', help='mark as not usable what the '
+            'released CoCLR code drops: videos that are too short for it')
+        p.add_argument('--length', type=int, default=32, help='frames of a clip for that rule (32)')
+        p.add_argument('--stride', type=int, default=1, help='stride of a clip for that rule (1)')
     if dataset == 'folder':
         p.add_argument('--source-pattern', help='regular expression with one group: what it finds in a path '
             'is the source')
@@ -43,7 +52,12 @@ def arguments(dataset, about):
 def work(dataset, a):
     "Prepare, sum up."
     videos,lists = unpacked(a.source, getattr(a, 'lists', None), a.out, not a.quiet)
-    print(prepare_dataset(dataset, videos, lists, a.out, getattr(a, 'source_pattern', None), a.workers,
+    least = 0
+    if getattr(a, 'drop', ''):
+        for name in ('length', 'stride'):
+            if getattr(a, name) < 1: raise PrepareError(f'{name} is {getattr(a, name)}; take at least 1')
+        least = a.length*RELEASED_DROPS[dataset]//2*a.stride + 2
+    print(prepare_dataset(dataset, videos, lists, a.out, getattr(a, 'source_pattern', None), least, a.workers,
         not a.quiet))
 
 

@@ -34,6 +34,7 @@ from vssl_nb.data.video import VideoError, decode, encode, iter_frames, probe
 SCRIPTS = Path(__file__).resolve().parent.parent/'data_scripts'
 sys.path.append(str(SCRIPTS))
 import archives # noqa: E402
+import command # noqa: E402
 import copy_videos # noqa: E402
 from archives import unpacked # noqa: E402
 from copy_videos import make_copies # noqa: E402
@@ -439,12 +440,24 @@ def test_hmdb51_as_archives_of_archives(tmp_path, clip, kind):
     assert not done.missing and not done.extra and done.manifest.labels == ['shoot_gun', 'wave']
 
 
-def test_hmdb51_with_iics_lists(tmp_path, clip):
-    for n in HMDB['wave']: put(tmp_path/f'v/wave/{n}.avi', clip())
+def test_hmdb51_with_iics_lists_and_the_released_rule(tmp_path, clip):
+    for i,n in enumerate(HMDB['wave']): put(tmp_path/f'v/wave/{n}.avi', clip((17, 18, 40)[i]))
     for part,names in (('train', HMDB['wave'][:2]), ('test', HMDB['wave'][2:])):
         put(tmp_path/f'lists/{part}list01.txt', ''.join(f'wave/{n}.avi\n' for n in names))
     rows = prepare_dataset('hmdb51', tmp_path/'v', tmp_path/'lists', progress=False).manifest.rows
     assert {Path(r.video).stem: r.split1 for r in rows} == dict(zip(HMDB['wave'], ('train', 'train', 'test')))
+    assert usable('hmdb51', tmp_path) == {17, 18, 40}
+    assert usable('hmdb51', tmp_path, '--drop', 'released') == {18, 40}
+    assert usable('hmdb51', tmp_path, '--drop', 'released', '--stride', 2) == {40}
+    with pytest.raises(PrepareError, match='length is 0'):
+        usable('hmdb51', tmp_path, '--drop', 'released', '--length', 0)
+
+
+def usable(dataset, home, *options): # frames of the videos that a script leaves usable
+    given = command.arguments(dataset, '').parse_args(
+        [str(x) for x in (home/'v', '--lists', home/'lists', '--quiet', *options)])
+    command.work(dataset, given)
+    return {r.frames for r in read(home/'v').rows if r.status == 'ok'}
 
 
 @real
@@ -479,6 +492,9 @@ def test_kinetics_in_folders_or_flat_with_videos_missing(tmp_path, clip):
         and done.extra == ['unknown/AAAAAAAAAAA_000003_000013.mp4'])
     assert ('2 classes instead of 400' in str(done) and 'in the lists, not on disk: 1, such as '
         'aaaaaaaaaaa_000005_000015' in str(done))
+    (tmp_path/'l').rename(tmp_path/'lists')
+    assert usable('kinetics400', tmp_path) == {33, 34, 40}
+    assert usable('kinetics400', tmp_path, '--drop', 'released') == {34, 40}
 
 
 def test_ssv2_from_an_archive_and_templates(tmp_path, clip):

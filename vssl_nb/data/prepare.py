@@ -236,7 +236,7 @@ def write_anew(path:Path, rows:Sequence[Row])->list[str]: # of manifest.csv -> a
     return []
 
 def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None,
-    workers:int|None, progress:bool)->Prepared:
+    least_frames:int, workers:int|None, progress:bool)->Prepared:
     "From a folder of videos and lists to the manifest."
     rows,used,extra,prefix = list[Row](),set[str](),list[str](),folder.relative_to(home).as_posix()
     for video in find_videos(folder):
@@ -255,7 +255,8 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
             f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
             'its lists?')
     probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
-    rows = [*map(probed, rows, probes)]
+    rows = [replace(r, status=f'dropped: has fewer than {least_frames} frames')
+        if r.status == 'ok' and r.frames < least_frames else r for r in map(probed, rows, probes)]
     with suppress(ManifestError): # flow is stored later, by another program
         flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
         rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
@@ -273,6 +274,7 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
     lists:Any=None, # official lists: files or folders; None looks beside the videos
     out:str|os.PathLike|None=None, # folder of the dataset; None writes beside the videos
     source_pattern:str|None=None, # regular expression whose one group finds the source in the path
+    least_frames:int=0, # videos with fewer are marked as not usable
     workers:int|None=None, # threads; None is one per core
     progress:bool=True, # show bars
 )->Prepared: # its text is the summary
@@ -287,5 +289,5 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
         folder = link_into(videos, home)
         given = [home if folder == home else folder.resolve()] if lists is None else _as_paths(lists)
         official = read_lists(kind, given) if kind.read else Lists({})
-        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern), workers,
-            progress)
+        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern),
+            least_frames, workers, progress)
