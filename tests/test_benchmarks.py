@@ -165,8 +165,8 @@ def features_of_story(folder):
 
 def test_positives(tmp_path):
     "All begin alike and differ in who is a positive; what is finished is not trained again."
-    how = ['--seeds', 1, '--size', 'tiny', '--processes', 1, '--folder', 'f', '--out', 'out.json', '--changes',
-        json.dumps(dict(epochs=2, batch=16, length=4, queue=32, test_clips=1, warmup=.5))]
+    how = ['--seeds', 1, '--size', 'tiny', '--processes', 1, '--folder', 'f', '--out', 'out.json',
+        '--changes', json.dumps(dict(epochs=2, batch=16, length=4, queue=32, test_clips=1, warmup=.5))]
     done = script('positives.py', *how, '--choices', 'own', 'frames', 'labels, dropped', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [seed] = json.loads((tmp_path/'out.json').read_text())['seeds']

@@ -187,8 +187,8 @@ def test_all_forms_agree(runs):
         0].splitlines()]
     del rows['markdown'][1]
     body = re.search(r'\\toprule\n(.*)\\bottomrule', text['latex'], re.S)[1].replace('\\midrule\n', '')
-    plain = lambda s: re.sub(r'\\([%#_&])', r'\1', s).replace(r'$\pm$', '±').replace('$-$', '-').replace('--',
-        '–').strip()
+    plain = lambda s: re.sub(r'\\([%#_&])', r'\1', s).replace(r'$\pm$', '±').replace('$-$', '-').replace(
+        '--', '–').strip()
     rows['latex'] = [[plain(c) for c in line.removesuffix(r' \\').split(' & ')]
         for line in body.strip().splitlines()]
     assert rows['html'] == rows['markdown'] == rows['latex']
