@@ -14,7 +14,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL) # likewise, where the tests were st
 # files of tests that take a minute and more, the longest first: a processor that begins one of them last
 # is waited for
 SLOW = ('benchmarks', 'sudden_death', 'own_path', 'budget', 'readme_path', 'careless', 'search',
-    'real_videos', 'gpu_walk', 'resnets', 'classification', 'processes', 'flow', 'flow_extraction', 'outside', 'reproduce')
+    'real_videos', 'gpu_walk', 'resnets', 'classification', 'processes', 'flow', 'flow_extraction', 'outside',
+    'reproduce')
 
 
 def pytest_collection_modifyitems(items):

@@ -12,7 +12,7 @@ MODULES, LINES = 48, 17_500
 RECIPE_READS, RECIPE_READERS = 40, 4 # attributes, modules
 METHOD = re.compile(r'infonce|ubernce|coclr|simclr|moquad|provico|byol|(?<![a-z])(cpr|iic)(?![a-z])', re.I)
 # what the field calls by the name of a paper though it is no method
-NAMED_AFTER_PAPERS = {'nets.backbones': 'networks', 'measure.classify': 'a protocol',
+NAMED_AFTER_PAPERS = {'nets.backbones': 'networks', 'measure.classify': 'a protocol', 'cli': 'a protocol',
     'runs.released': 'files of released code'}
 
 
