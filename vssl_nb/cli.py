@@ -264,6 +264,7 @@ class Pretrain(MachineOptions):
 
     def run(self):
         out = self.out or Path('runs')/self.recipe.name
+        expect_manifest(self.data) # without a look at what it says, which takes longer
         expect_run_folder(out, self.resume)
         check_paths(self.data, out if self.resume and out.exists() else None, together=True)
         for weights in (self.init_from, self.sampler): # of a run, or released
