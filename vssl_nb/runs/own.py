@@ -21,6 +21,7 @@ from ..measure.health import UNCHANGED, FixedClips, Reordered, knn_chance, knn_r
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
+from ..training.config import read_lines
 from ..training.distributed import is_main
 from ..training.loop import read_json, write_json
 from ..training.machine import Machine, init_worker
@@ -316,6 +317,8 @@ class Verdict:
         return '\n'.join(['Verdict', *(f'  {s}' for s in self.sentences), 'What next',
             *(f'  {s}' for s in self.advice)])
 
+TEXTS = read_lines('runs/verdict.csv')
+
 def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the training come to its end?
     run:str='RUN', data:str='FOLDER', video:str='VIDEO', # as commands name them: run, videos, and one of them
 )->Verdict:
@@ -327,66 +330,22 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
     learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
         n['gain'] >= LEARNED else 'a little'
     still,frame = n['still_videos'] >= MOSTLY_STILL,n['one_frame']
-    by_frame,only_motion = (frame or 0.) >= BY_A_FRAME and view=='rgb',frame==0 and view=='residual'
-    amount = next((word for least,word in ((.9, 'Nearly all'), (BY_A_FRAME, 'Most'), (.3, 'Some'),
-        (0., 'Hardly any')) if (frame or 0.) >= least))
-    result = {'yes': 'It learned. ', 'a little': 'It learned a little. ', 'unclear': 'It may have learned '
-        'something, but so small a difference may be chance on so few videos. ', 'no': 'It cannot be told '
-        'whether it learned: the task is too easy for these videos. ' if n['found_again_random'] > .9 else
-        'It did not learn: it is no better than random weights. '}[learned]
-    beside = '' if n['one_frame_random'] is None else ' (random weights: {p[one_frame_random]})'
-    colours = 'The colours alone explain {p[by_colours]} of its similarities.'
-    sentences = ((collapsed, 'IT HAS COLLAPSED: it gives nearly the same feature for every video (spread '
-            '{n[std]:.3f} of 1, random weights {n[std_random]:.3f}; mean cosine {n[mean_cosine]:.3f}). Do '
-            'not use this encoder.'),
-        (True, result*(not collapsed) + 'Of {n[videos]} videos, cut, recoloured and shown at another time '
-            'than in training, it finds {p[found_again]} again; random weights find {p[found_again_random]}, '
-            'guessing {p[chance]}.'),
-        (not collapsed, 'It has not collapsed: its features use about {n[rankme]:.0f} directions, spread '
-            '{n[std]:.2f}.'),
-        (not (collapsed or finished), 'It is not finished: this is step {n[step]}.'),
-        (still, 'In {p[still_videos]} of the videos nothing moves: whatever is learned here is about still '
-            'pictures, and nothing about motion.'),
-        (.2 < n['still_videos'] and not still, 'In {p[still_videos]} of the videos nothing moves.'),
-        (frame is None and not collapsed, colours),
-        (only_motion and not collapsed, 'It sees differences of frames, and a frozen frame has none: what it '
-            f'calls alike moves, though the outlines of what moves show things as well. {colours}'),
-        (frame is not None and not (only_motion or collapsed), f'{amount} of what it calls alike, '
-            '{p[one_frame]}, it would call alike from one frozen frame as well' + beside + ': by background, '
-            'things and poses, which this cannot tell apart; the rest takes motion. ' + colours),
-        (by_frame and not (still or collapsed), 'That is usual for short trainings on plain frames, and no '
-            'fault of these videos: it says that this encoder finds what looks alike, and not the same '
-            'movement in another place.'),
-        (n.get('siblings', 0) >= FEWEST, 'The nearest other video is one of the same source for '
-            '{p[sibling_r1]} of the {n[siblings]} that have one (random weights: {p[sibling_r1_random]}).'),
-        ('label_r1' in n, 'Among {n[labelled]} labelled videos, the nearest of another source has the same '
-            'label for {p[label_r1]} (random weights: {p[label_r1_random]}, guessing: {p[label_chance]}); '
-            'labels were not used in training.'),
-        (n['labelled'] > 0 and 'label_r1' not in n, 'Labels are not compared: {n[labelled]} of {n[videos]} '
-            f'videos have one, and it takes {FEWEST}, with two sources in a class.'))
-    lively = not (collapsed or still)
-    shown = lively and learned in ('yes', 'a little')
-    advice = ((still and view=='residual', 'Differences of frames are empty where nothing moves: train with '
-            '--view rgb.'),
-        (still, 'For still pictures an encoder of images, made from millions of them, will serve you '
-            'better.'),
-        (collapsed and not still, 'Train again with the method and the numbers of `own-videos`: collapse '
-            'comes from a loss without negatives, a learning rate that is too high (try --lr 0.0003), or a '
-            'temperature far from 0.1.'),
-        (lively and not finished, 'Go on with --resume, with more --minutes.'),
-        (lively and learned in ('no', 'unclear'), 'Give it more time (--minutes 60) or more videos (there '
-            'were {n[trained_on]} here); a few hundred are a beginning, thousands are better.'),
-        (lively and learned=='a little', 'More --minutes, and above all more videos, will take it further.'),
-        (lively and by_frame, 'If you search for what happens, and not for where: train a second run with '
-            '--view residual and compare both, or use them together (vssl-nb cotrain coclr-laptop).'),
-        (shown and view!='flow', 'Look at it: vssl-nb search {video} --data {data} --encoder {run} '
-            '--out wall.html'),
-        (shown and 'label_r1' in n and n['labelled']==n['videos'], 'Measure it: vssl-nb retrieve {run}, '
-            'vssl-nb probe {run}' + ('' if n['test_videos'] else ' (they need a test part: vssl-nb manifest '
-            '{data} --split 0.2, before training)')))
-    def texts(rows): return tuple(text.format(n=n, p=p, run=run, data=data, video=video) for holds,text in
-        rows if holds)
-    return Verdict(learned, collapsed, still, texts(sentences), texts(advice), n)
+    motion,labelled = frame==0 and view=='residual','label_r1' in n
+    facts = {learned.replace(' ', '_'): True, view: True, 'finished': finished, 'collapsed': collapsed,
+        'lively': not (collapsed or still), 'still': still,
+        'partly_still': .2 < n['still_videos'] < MOSTLY_STILL, 'easy': n['found_again_random'] > .9, 'no_frame': frame is None, 'only_motion': motion,
+        'frame': frame is not None and not motion, 'by_frame': view=='rgb' and (frame or 0.) >= BY_A_FRAME,
+        'siblings': n.get('siblings', 0) >= FEWEST, 'labels': labelled, 'few_labels': n['labelled'] > 0 and
+        not labelled, 'shown': learned in ('yes', 'a little'), 'tested': n['test_videos'],
+        'all_labels': labelled and n['labelled']==n['videos']}
+    words = {'n': n, 'p': p, 'run': run, 'data': data, 'video': video, 'fewest': FEWEST,
+        'beside': f" (random weights: {p.get('one_frame_random')})"*(n['one_frame_random'] is not None),
+        'amount': next((word for least,word in ((.9, 'Nearly all'), (BY_A_FRAME, 'Most'), (.3, 'Some'),
+            (0., 'Hardly any')) if (frame or 0.) >= least))}
+    def texts(part): return tuple(t['text'].format_map(words) for t in TEXTS if t['part']==part and all(
+        bool(facts.get(name.removeprefix('not-')))!=name.startswith('not-') for name in t['when'].split()))
+    words['result'] = ' '.join((*texts('result'), ''))
+    return Verdict(learned, collapsed, still, texts('sentence'), texts('advice'), n)
 
 def give_verdict(run, # a run folder with an encoder
     data=None, # a manifest or its folder; None: the one it was trained on
