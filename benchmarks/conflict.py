@@ -6,15 +6,15 @@ method below its recipe for toy videos is trained on frames, and most of them on
 counted which training video is nearest to each query: one of its scene, one of its motion, or neither. Beside
 it R@1 on ordinary test videos, a colour histogram and encoders with random weights.
 
-Written down before the first run: the plain toy (`demo`, nothing changed), seeds 31 to 38 (of videos,
-weights and order; no setting was chosen on them), every number of the recipes but `epochs`, the clips of a
-test video (3), and batches of 8 videos in place of 32 at half the rate, so that few clips make many steps;
-forward passes in bfloat16. Equal clips seen: a training sees EPOCHS times two clips of each training video,
-and the epochs of recipes with one, three or four clips follow from that. UberNCE, CoCLR and CPR begin with
-InfoNCE for a third of their clips; CoCLR and CPR are mined by InfoNCE of the other view, trained as long as
-everybody else, whose clips are not counted (on differences CoCLR is mined by the CoCLR of the frames).
-MoQuad's rungs have neither hard negatives nor the appearance task, as in the paper's Table 4. Intervals of
-a method are over the seeds (Student's t).
+Written down before the first run: the plain toy (`demo`, nothing changed), seeds 31 to 38 (of videos, weights
+and order; no setting was chosen on them), every number of the recipes but `epochs`, the clips of a test video
+(3), and batches of 8 videos in place of 32 at half the rate, so that few clips make many steps; forward passes
+in bfloat16. Equal clips seen: a training sees EPOCHS times two clips of each training video, and the epochs
+of recipes with one, three or four clips follow from that. UberNCE, CoCLR and CPR begin with InfoNCE for a
+third of their clips; CoCLR and CPR are mined by InfoNCE of the other view, trained as long as everybody else,
+whose clips are not counted (on differences CoCLR is mined by the CoCLR of the frames). MoQuad's rungs have
+neither hard negatives nor the appearance task, as in the paper's Table 4. Intervals of a method are over the
+seeds (Student's t).
 
     python benchmarks/conflict.py --out results/conflict-toy.json
     python benchmarks/conflict.py --out results/conflict-toy.json --picture nbs/images/conflict.png
