@@ -101,6 +101,7 @@ class PretendedGPU(TorchDispatchMode):
         cuda:Any = dict(_lazy_init=lambda: None, is_available=lambda: True,
             is_bf16_supported=lambda *a, **k: True, device_count=lambda: 1, current_device=lambda: 0,
             set_device=lambda device: None, get_device_name=lambda device=None: 'a pretended GPU',
+            get_device_properties=lambda device=None: SimpleNamespace(total_memory=GPUS['80 GB']),
             Stream=_Event, Event=_Event, stream=nullcontext, current_stream=lambda device=None: _Event(),
             synchronize=synchronize, set_sync_debug_mode=debug, _sleep=lambda cycles: None)
         with _fake(): pass # tells torch that a device may be named without a driver
