@@ -2,6 +2,7 @@
 
 import io, math, os
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Any,NamedTuple
 
@@ -22,15 +23,13 @@ def frames_of(
     "The frames of a clip, ready to be looked at."
     x = _array(clip)
     if x.ndim == 4 and x.shape[3] == 3 and x.dtype == np.uint8: return x
-    if x.ndim != 4 or x.shape[0] != 3 or x.dtype.kind != 'f':
-        given = f'{x.shape} {x.dtype}'
-        raise ValueError(f'a clip to show is (T, H, W, 3) uint8 or (3, T, H, W) float, not {given}')
+    if x.ndim != 4 or x.shape[0] != 3 or x.dtype.kind != 'f': raise ValueError('a clip to show is '
+        f'(T, H, W, 3) uint8 or (3, T, H, W) float, not {x.shape} {x.dtype}')
     x = x.astype(np.float32)
     x = (x - x.min())/max(float(x.max() - x.min()), 1e-6)
     return (255*x).round().astype(np.uint8).transpose(1, 2, 3, 0)
 
-def strip(
-    clip:Any, # (T, H, W, 3) uint8 or (3, T, H, W) float
+def strip(clip:Any, # (T, H, W, 3) uint8 or (3, T, H, W) float
     every:int=1, # keep one frame in this many
 )->Image.Image: # ceil(T/every)*W pixels wide, H high
     "The frames of a clip side by side, in order of time from left to right."
@@ -38,12 +37,14 @@ def strip(
 
 DPI = 80
 
+def _png(figure:Figure)->bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format='png', dpi=DPI)
+    return file.getvalue()
+
 class Picture(Figure):
     "A matplotlib figure that displays itself, with or without pyplot."
-    def _repr_png_(self)->bytes:
-        file = io.BytesIO()
-        self.savefig(file, format='png', dpi=DPI)
-        return file.getvalue()
+    def _repr_png_(self)->bytes: return _png(self)
 
 def _blank(figure:Figure, *place): # axes without ticks
     ax = figure.add_subplot(*place)
@@ -54,8 +55,7 @@ def _check_titles(name:str, given:list, titles:list[str]):
     if len(given) == len(titles) and given: return
     raise ValueError(f'{name} with {len(titles)} titles, but {len(given)} to show; give one title for each')
 
-def strips(
-    clips:list, # clips as `strip` takes them; sizes may differ
+def strips(clips:list, # clips as `strip` takes them; sizes may differ
     titles:list[str], # one per clip
     every:int=1, # keep one frame in this many
 )->Figure: # one labelled row per clip, all equally wide
@@ -72,8 +72,7 @@ def strips(
         ax.set_ylabel(title, rotation=0, ha='right', va='center')
     return figure
 
-def gallery(
-    pictures:list, # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
+def gallery(pictures:list, # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
     titles:list[str], # one per picture
     columns:int=4, # beside each other
 )->Figure: # all pictures equally wide
@@ -126,10 +125,7 @@ def _encode(x:np.ndarray, fps:float, colours:int, slack:int, exact:list)->bytes:
     return file.getvalue()
 
 def _pixels(picture:Any)->np.ndarray: # (H, W, 3) uint8
-    if isinstance(picture, Figure):
-        file = io.BytesIO()
-        picture.savefig(file, format='png', dpi=DPI)
-        picture = Image.open(file)
+    if isinstance(picture, Figure): picture = Image.open(io.BytesIO(_png(picture)))
     x = np.asarray(picture.convert('RGB') if isinstance(picture, Image.Image) else picture)
     if x.ndim == 3 and x.shape[2] == 3 and x.dtype == np.uint8: return x
     raise ValueError(f'loop: a frame is a picture or (H, W, 3) uint8, not {x.shape} {x.dtype}')
@@ -200,8 +196,7 @@ def _block(x:np.ndarray, title:str, side:int, stills:int, colour:Any)->np.ndarra
         parts.append(_join([f[None] for f in _sized(few, (side - 2*stills + 2)//stills)], 2, 2))
     return _join(parts, 1, 3, centre=True)
 
-def clips(
-    shown:list, # clips as `strip` takes them, all of one length
+def clips(shown:list, # clips as `strip` takes them, all of one length
     titles:list[str], # one per clip
     fps:float=8., # frames per second
     every:int=1, # keep one frame in this many
@@ -248,8 +243,7 @@ def flow_colour(
     x = np.where(r <= 1 + 1e-6, 255 - np.minimum(r, 1)*(255 - h), .75*h)
     return np.where(known[..., None], np.floor(x), 0).astype(np.uint8)
 
-def matrix(
-    x:Any, # (R, C) numbers, array or tensor
+def matrix(x:Any, # (R, C) numbers, array or tensor
     title:str='',
     rows:list|None=None, # names of the rows
     cols:list|None=None, # names of the columns
@@ -276,8 +270,7 @@ def matrix(
         ax.text(j, i, format(value, fmt), ha='center', va='center', fontsize=8, color=ink)
     return figure
 
-def bars(
-    values:dict[str,float], # name -> height
+def bars(values:dict[str,float], # name -> height
     ylabel:str,
     line:float|None=None, # a level to compare with, such as chance
     colours:dict|None=None, # name -> colour, such as `class_colours` makes; None = all alike
@@ -292,8 +285,7 @@ def bars(
     ax.spines[['top', 'right']].set_visible(False)
     return figure
 
-def curves(
-    series:dict[str,tuple], # name -> (x, y), equally long
+def curves(series:dict[str,tuple], # name -> (x, y), equally long
     xlabel:str,
     ylabel:str,
     title:str='',
@@ -338,8 +330,7 @@ def _check_wall(name:str, queries:list, found:list[list], right:list[list]):
     if not queries or len({*map(len, right)}) != 1:
         raise ValueError(f'{name}: give at least one query, and as many neighbours for each')
 
-def neighbours(
-    query_clips:list, # Q clips
+def neighbours(query_clips:list, # Q clips
     neighbour_clips:list[list], # Q lists of K clips, the nearest first
     right:list[list[bool]], # Q lists of K: has this neighbour the class of the query?
     titles:list[str]|None=None, # one per query
@@ -361,8 +352,7 @@ def neighbours(
     ax.tick_params(length=0)
     return figure
 
-def wall(
-    query_clips:list, # Q clips, all clips of one length
+def wall(query_clips:list, # Q clips, all clips of one length
     neighbour_clips:list[list], # Q lists of K clips, the nearest first
     query_labels:list[str], # Q class names
     neighbour_labels:list[list[str]], # Q lists of K class names
@@ -392,8 +382,7 @@ def wall(
     exact = [GREEN, RED, (255, 255, 255), *{_rgb(c) for c in colours.values()}]
     return Loop(_join(rows, 1, 6), exact=exact, max_bytes=max_bytes)
 
-def save_picture(
-    picture:Image.Image|Figure|Loop, # what the functions of this module return
+def save_picture(picture:Image.Image|Figure|Loop, # what the functions of this module return
     path:str|Path, # a .png file; its folder is made when it is missing
 )->Path: # the file
     "Write a picture, whole or not at all."
@@ -425,25 +414,16 @@ class Spot(NamedTuple):
     @property
     def bottom(self)->tuple[float,float]: return self.x + self.w/2,self.y + self.h
 
-def ends(
-    a:Spot|tuple, # a place, or a point (x, y)
-    b:Spot|tuple,
-)->tuple: # two points
+def ends(a:Spot|tuple, b:Spot|tuple)->tuple: # places, or points (x, y) -> two points
     "Where an arrow from `a` to `b` begins and ends: at the edges that face each other."
-    if not isinstance(a, Spot) and not isinstance(b, Spot): return a,b
-    if not isinstance(a, Spot): return a,ends(b, a)[0]
-    x,y,w,h = b if isinstance(b, Spot) else (*b, 0, 0)
-    if x >= a.x + a.w: return a.right,b.left if isinstance(b, Spot) else b
-    if x + w <= a.x: return a.left,b.right if isinstance(b, Spot) else b
-    if y >= a.y + a.h: return a.bottom,b.top if isinstance(b, Spot) else b
-    return a.top,b.bottom if isinstance(b, Spot) else b
+    a,b = (p if isinstance(p, Spot) else Spot(*p, 0, 0) for p in (a, b))
+    if b.x >= a.x + a.w: return a.right,b.left
+    if b.x + b.w <= a.x: return a.left,b.right
+    return (a.bottom,b.top) if b.y >= a.y + a.h else (a.top,b.bottom)
 
 class Diagram(Picture):
     "A sheet to draw on, measured in pixels."
-    def __init__(self,
-        width:int=560, # px
-        height:int=200, # px
-    ):
+    def __init__(self, width:int=560, height:int=200): # px
         super().__init__(figsize=(width/DPI, height/DPI), dpi=DPI)
         FigureCanvasAgg(self) # measures words without pyplot
         self.width,self.height = width,height
@@ -452,20 +432,13 @@ class Diagram(Picture):
         self.ax.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
         self.ax.axis('off')
 
-def write_text(
-    d:Diagram,
-    x:float, # px
-    y:float, # px, the middle of the words
-    words:str,
-    ha:str='center', # where x is in the words: left, center or right
+def write_text(d:Diagram, x:float, y:float, # px; y: the middle of the words
+    words:str, ha:str='center', # where x is in the words: left, center or right
 )->Any: # matplotlib's text
     "Words on the sheet."
     return d.ax.text(x, y, words, ha=ha, va='center', color=INK, fontsize=10, linespacing=1.15, zorder=5)
 
-def box(
-    d:Diagram,
-    x:float, y:float, # px, the upper left corner
-    w:float, h:float, # px
+def box(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left corner and the sides
     words:str='', # in the middle
     learns:bool|None=None, # orange if it does, grey if not; None = white: it has nothing to learn
     taper:float=0, # the right side is shorter by this share above and below, as encoders are drawn
@@ -477,9 +450,7 @@ def box(
     d.boxes.append((Spot(x, y, w, h), write_text(d, x + w/2, y + h/2, words) if words else None))
     return Spot(x, y, w, h)
 
-def arrow(
-    d:Diagram,
-    *points:Spot|tuple, # from, around these points if there are any, to
+def arrow(d:Diagram, *points:Spot|tuple, # from, around these points if there are any, to
     dashed:bool=False, # no gradient flows here
 ):
     "Data goes on, from place to place."
@@ -497,10 +468,8 @@ def crowded(diagram:Diagram)->list[str]: # empty when all is well
     W,H = diagram.width,diagram.height
     wrong = [f'{t.get_text()!r} leaves the picture' for t,b in boxes.items()
              if min(b.x0, b.y0) < 0 or b.x1 > W or b.y1 > H]
-    for i,(t,a) in enumerate(boxes.items()):
-        for s,b in [*boxes.items()][:i]:
-            apart = a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 or b.y1 <= a.y0
-            if not apart: wrong.append(f'{t.get_text()!r} lies on {s.get_text()!r}')
+    wrong += [f'{t.get_text()!r} lies on {s.get_text()!r}' for (s,a),(t,b) in combinations(boxes.items(), 2)
+              if a.overlaps(b)]
     for place,t in diagram.boxes:
         if min(place[:2]) < 1 or place.right[0] > W - 1 or place.bottom[1] > H - 1:
             wrong.append(f'a box leaves the picture at ({place.x:g}, {place.y:g})')
@@ -508,10 +477,7 @@ def crowded(diagram:Diagram)->list[str]: # empty when all is well
             wrong.append(f'{t.get_text()!r} does not fit into its box')
     return wrong
 
-def frames(
-    d:Diagram,
-    x:float, y:float, # px, the upper left corner
-    w:float, h:float, # px, one frame
+def frames(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left corner; sides of one frame
     clip:Any=None, # (T, H, W, 3) uint8, array or tensor; None = empty frames
     words:str='', # below
     count:int=3, # frames that are shown, evenly spread over the clip, 5 px apart
@@ -530,9 +496,7 @@ def frames(
     if words: write_text(d, place.bottom[0], y + place.h + 10, words)
     return place
 
-def draw_matrix(
-    d:Diagram,
-    x:float, y:float, # px, the upper left corner
+def draw_matrix(d:Diagram, x:float, y:float, # px, the upper left corner
     values:Any, # (R, C) numbers
     positive:Any=None, # (R, C) boolean: these have a green border
     cell:float=18, # px
@@ -551,9 +515,7 @@ def draw_matrix(
         d.ax.add_patch(Rectangle((x + cell*c, y + cell*r), cell, cell, fc='none', **edge))
     return place
 
-def queue(
-    d:Diagram,
-    x:float, y:float, # px, the upper left corner
+def queue(d:Diagram, x:float, y:float, # px, the upper left corner
     values:Any, # (K,) numbers that shade the keys
     positive:Any=None, # (K,) boolean: these have a green border
     cell:float=18, # px
@@ -565,10 +527,7 @@ def queue(
     write_text(d, place.right[0] + 22, place.right[1], 'oldest\nout', 'left')
     return place
 
-def cross(
-    d:Diagram,
-    x:float, y:float, side:float, # px, the upper left corner and the side of a cell
-):
+def cross(d:Diagram, x:float, y:float, side:float): # px, the upper left corner and the side of a cell
     "A cell that is left out."
     left,right,top,bottom = x + .2*side,x + .8*side,y + .2*side,y + .8*side
     for ends_y in (top, bottom),(bottom, top): d.ax.plot((left, right), ends_y, color=INK, lw=.9, zorder=4)
@@ -577,10 +536,7 @@ SIGNS:dict = {'learns': dict(fc=LEARNS, ec=INK, lw=1), 'does not learn': dict(fc
     'no gradient': None, 'positive': dict(fc='white', ec=POSITIVE, lw=2.4)}
 SIGNS['negative'] = SIGNS['itself: left out'] = dict(fc='white', ec=NEGATIVE, lw=.6)
 
-def legend(
-    d:Diagram,
-    x:float, # px, the left end
-    y:float, # px, the middle of the line
+def legend(d:Diagram, x:float, y:float, # px, the left end and the middle of the line
     signs:Iterable[str]=('learns', 'does not learn', 'no gradient', 'positive'), # keys of SIGNS
 ):
     "What the colours, the crosses and the dashed arrow mean, in one line."
@@ -590,8 +546,7 @@ def legend(
         if 'left out' in words: cross(d, x + 2, y - 6, 12)
         x += 22 + write_text(d, x + 22, y, words, 'left').get_window_extent().width + 26
 
-def moco(
-    query:Any=None, # a clip to draw: (T, H, W, 3) uint8
+def moco(query:Any=None, # a clip to draw: (T, H, W, 3) uint8
     key:Any=None, # another clip of the same video
     sim:Any=None, # (1 + K,) similarities to the own key and to the queue, K <= 9; None = own key only
 )->Diagram:

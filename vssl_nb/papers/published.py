@@ -83,8 +83,7 @@ def parts(name:str)->dict[str,str]: # of a recipe -> 'work', 'pretrain', 'view',
     named = {kind: next((known[w] for w in words if w in known), '') for kind,known in WORDS.items()}
     return named | ({'work': 'IIC+CPR'} if {'iic', 'cpr'} <= set(words) else {})
 
-def match(
-    name:str, # of a recipe, such as 'infonce-ucf101-rgb'
+def match(name:str, # of a recipe, such as 'infonce-ucf101-rgb'
     task:str='retrieval', # a key of TASKS
     metric:str='r1',
     test:str='', # dataset measured on; '': the one pretrained on, for Kinetics-400 UCF101
@@ -155,8 +154,7 @@ class Link:
     def __str__(self):
         return f'{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), {self.outcome}'
 
-def judge_links(
-    claim:Claim,
+def judge_links(claim:Claim,
     numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed, all in one order
     premise:bool=True, # whether the data meet it; if not, no interval decides
 )->list[Link]:
@@ -225,8 +223,7 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
         'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),
         'why': row['why']}
 
-def ledger_rows(
-    path:str|Path=LEDGER,
+def ledger_rows(path:str|Path=LEDGER,
     numbers:Iterable[int]=tuple(CLAIMS), # of the claims to show
 )->list[dict[str,str]]: # column -> text, lines separated by '\n'
     "The ledger as lines of a table: every claim, also what was not run."

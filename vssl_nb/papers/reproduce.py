@@ -181,8 +181,7 @@ for _line in read_lines('papers/tables.csv'):
     _table = PAPER_TABLES.get(_name, Table(_line['paper'], _line['table'], _line['about'], (), _name))
     PAPER_TABLES[_name] = replace(_table, rows=(*_table.rows, _row))
 
-def find_rows(
-    name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
+def find_rows(name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
 )->tuple[Table,list[TableRow]]:
     "A table and the chosen rows; RecipeError names the nearest."
     paper, number, row, *_ = *name.split(':', 2), '', ''
@@ -212,8 +211,7 @@ def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
             'in the column protocol of papers/published.csv')
     return here
 
-def list_rows(
-    name:str='', # as of `find_rows`; '': all tables
+def list_rows(name:str='', # as of `find_rows`; '': all tables
 )->list[str]: # a line for each
     "The rows of the tables, each with the protocols of its numbers, or the reason why it is refused."
     lines = []
@@ -225,8 +223,7 @@ def list_rows(
             lines.append(f"{t.name}:{row.name}  {'; '.join(measures)}")
     return lines
 
-def list_tables(
-    out:str|Path, # folder that may hold finished runs of `reproduce`
+def list_tables(out:str|Path, # folder that may hold finished runs of `reproduce`
 )->list[str]: # a text of two lines for each
     "Every table of the papers that has a plan, and what it needs."
     def text(t):
@@ -258,8 +255,7 @@ def _step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine)->float:
         recipe, factor = override(recipe, batch=4, accumulate=1), videos*recipe.learning.accumulate/4
     return seconds_per_step(recipe, manifest, machine, .5)*factor
 
-def plan_table(
-    rows:Sequence[TableRow], small:bool, # on toy videos?
+def plan_table(rows:Sequence[TableRow], small:bool, # on toy videos?
     data:Mapping[int,Manifest], # seed -> what to train on
     out:Path, machine:Machine=Machine(),
     changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
@@ -322,16 +318,14 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
             if (r.task, r.protocol)==(task, protocol)}
     return values
 
-def pairs_alike(
-    ours:Mapping[str,float], paper:Mapping[str,float], # row -> number
+def pairs_alike(ours:Mapping[str,float], paper:Mapping[str,float], # row -> number
 )->tuple[int,int]: # of all pairs of rows that the paper orders: ordered likewise, and all
     "How many pairs of rows stand in the paper's order."
     rows = [r for r in paper if r in ours]
     pairs = [(a, b) for i,a in enumerate(rows) for b in rows[i+1:] if paper[a]!=paper[b]]
     return sum((ours[a] < ours[b])==(paper[a] < paper[b]) and ours[a]!=ours[b] for a,b in pairs), len(pairs)
 
-def beside_paper(
-    paper_table:Table, rows:Sequence[TableRow],
+def beside_paper(paper_table:Table, rows:Sequence[TableRow],
     values:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
 )->str: # markdown
     "Ours and the paper's, column by column; mean and standard deviation over the seeds."
@@ -354,8 +348,7 @@ def beside_paper(
         if pairs: lines.append(f'\n{c}: {alike} of {pairs} pairs of rows stand in the order of the paper.')
     return '\n'.join(lines)
 
-def reproduce(
-    name:str, # 'cpr:table1' or 'cpr:table1:s=3'
+def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
     data='toy', # 'toy', or the manifest (or its folder) of the dataset that the table was trained on
     out='runs/reproduce', # a folder; every table gets one in it
     seeds:Sequence[int]=(0,), # of weights and order; of toy videos, too
@@ -390,22 +383,14 @@ def reproduce(
         'hours of training, one after the other'])
     if dry: return summary
     if machine.progress: print(summary, flush=True)
-    return _train_table(paper_table, rows, plan, paths, out, machine, printed,
-        processes if machine.place().type=='cpu' else 1)
-
-def _train_table(
-    paper_table:Table, rows:Sequence[TableRow], plan:Sequence[Planned], data:Mapping[int,Path], out:Path,
-    machine:Machine, printed:Mapping[str,Sequence[Published]], # row -> numbers to measure; toy videos: none
-    processes:int,
-)->str: # markdown
-    "All trainings and measurements of a plan; `table.json` in the folder keeps what is known."
-    kept = out/'table.json'
+    if machine.place().type!='cpu': processes = 1
+    kept = out/'table.json' # what is known
     known = read_json(kept, 'a table') if kept.exists() else {}
-    seeds = {p.folder: int(p.folder.parent.name.removeprefix('seed')) for p in plan}
+    seed_of = {p.folder: int(p.folder.parent.name.removeprefix('seed')) for p in plan}
     tasks:dict[str,Task] = {}
     def add(name, p, after, work, **given):
         run = partial(_silent, work) if processes > 1 else work
-        given |= {'data': data[seeds[p.folder]], 'machine': machine, 'folder': p.folder}
+        given |= {'data': paths[seed_of[p.folder]], 'machine': machine, 'folder': p.folder}
         tasks[name] = Task(partial(run, **given), (), after)
     for p in plan: # behind those they begin with
         if not p.seconds: continue
@@ -414,16 +399,16 @@ def _train_table(
         add(str(p.folder), p, after, _trained, recipe=p.recipe, begin=begin, miner=miner)
     for row in rows:
         for p in plan:
-            name = f'{row.name}, seed {seeds[p.folder]}'
-            if p.run!=row.needs(not printed)[-1] or name in known: continue
-            work = partial(_measured_as_printed, printed=printed[row.name]) if printed else _measured_toy
+            name = f'{row.name}, seed {seed_of[p.folder]}'
+            if p.run!=row.needs(small)[-1] or name in known: continue
+            work = _measured_toy if small else partial(_measured_as_printed, printed=printed[row.name])
             add(name, p, (str(p.folder),) if p.seconds else (), work)
     def look(done):
         if new := {k: v for k,v in done.items() if isinstance(v, dict) and k not in known}:
             known.update(new)
             write_json(kept, known)
     at_once(tasks, processes, [p.folder for p in plan], sum(p.steps for p in plan), machine.progress, look)
-    text = beside_paper(paper_table, rows, {r.name: [known[n] for n in (f'{r.name}, seed {s}' for s in data)
+    text = beside_paper(paper_table, rows, {r.name: [known[n] for n in (f'{r.name}, seed {s}' for s in paths)
         if n in known] for r in rows})
     (out/'table.md').write_text(text + '\n', encoding='utf-8')
     return f'{text}\n\n{out/"table.md"}'
@@ -450,8 +435,7 @@ def _untrained(recipe:Recipe, data:Path, machine:Machine)->list[dict[str,Any]]: 
     try: return baselines(recipe, read(data), which=('random',), machine=machine)
     finally: signal.signal(signal.SIGINT, listens)
 
-def demo(
-    out='runs/demo', # where everything goes
+def demo(out='runs/demo', # where everything goes
     size:str='demo', # of the toy dataset: 'tiny' or 'demo'
     seed:int=0, # of videos, weights and order
     changes:Mapping[str,Any]|None=None, # fields to override in every recipe that has them
@@ -521,8 +505,7 @@ def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases
         {r.name: to_dict(r) for r in recipes}, out/'report.html', title='vssl_nb demo', note=story(rows),
         versions=read_json(out/phases[0].name/'card.json', 'a run')['versions'])
 
-def story(
-    rows:Sequence[dict[str,Any]], # of results.json
+def story(rows:Sequence[dict[str,Any]], # of results.json
 )->str: # a paragraph
     "The table in words."
     def by(**row): return next(r['r1'] for r in rows if row.items() <= r.items())
