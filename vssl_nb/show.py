@@ -416,7 +416,7 @@ class Spot(NamedTuple):
 
 def ends(a:Spot|tuple, b:Spot|tuple)->tuple: # places, or points (x, y) -> two points
     "Where an arrow from `a` to `b` begins and ends: at the edges that face each other."
-    a,b = (p if isinstance(p, Spot) else Spot(*p, 0, 0) for p in (a, b))
+    a,b = (p if isinstance(p, Spot) else Spot(p[0], p[1], 0, 0) for p in (a, b))
     if b.x >= a.x + a.w: return a.right,b.left
     if b.x + b.w <= a.x: return a.left,b.right
     return (a.bottom,b.top) if b.y >= a.y + a.h else (a.top,b.bottom)
