@@ -31,14 +31,14 @@ from vssl_nb.training.checkpoints import load
 from vssl_nb.training.distributed import run_distributed
 from vssl_nb.measure.classify import (PROBES, Linear, LinearProbe, accuracy, classification_row, classify,
     hold_out, hold_out_rows, linear_probe, load_classifier, load_predictions, predict_videos,
-    save_predictions, two_stream)
+    save_predictions, softmax_regression, two_stream)
 from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier
 from vssl_nb.runs.evaluation import EvaluatedEncoder
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
-from vssl_nb.runs.finetuning import starting_point, training_and_validation_rows
+from vssl_nb.runs.finetuning import fitted, starting_point, training_and_validation_rows
 from vssl_nb.runs.parts import Plateau, training_clips
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
@@ -177,6 +177,44 @@ def test_no_test_video_has_a_say_in_any_probe(clips, spoiled):
         assert all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b))), name
         peek = dataclasses.replace(how, selection='test')
         assert linear_probe(train, peek, test).tried != linear_probe(train, peek, test2).tried, name
+
+
+def test_one_class_is_refused(clips):
+    "100 % of one class is no result."
+    rows = [dataclasses.replace(r, label='only') for r in clips.rows]
+    for name in ('clean_finetune', 'moquad_linear', 'coclr_finetune'):
+        with pytest.raises(ValueError, match="all 48 training videos of split 1 are of the class 'only'"):
+            training_and_validation_rows(manifest.with_rows(clips, rows), small(name), 1, 0)
+
+
+def test_few_videos_get_a_batch_that_fits_them(clips):
+    "Of 65 clips a batch of 32 made one step an epoch; papers' presets and what is given stay as they are."
+    def of(videos, name='clean_finetune', **given):
+        return fitted(preset(name, **given), given, videos).learning
+    assert {n: of(n).batch for n in (5, 17, 65, 80, 200, 500, 9537)} == {5: 2, 17: 6, 65: 8, 80: 8, 200: 16,
+        500: 32, 9537: 32}
+    assert of(65).drops == (60, 80) and of(65, epochs=10).drops == (6, 8)
+    given = of(65, epochs=10, batch=32, drops=(7.,))
+    assert (given.batch, given.drops) == (32, (7,))
+    for name in TRAININGS.keys() - {'clean_linear', 'clean_finetune', 'scratch'}:
+        assert of(65, name, epochs=10) == preset(name, epochs=10).learning
+
+
+def test_a_name_without_a_classifier_is_refused(tmp_path):
+    (tmp_path/'card.json').write_text('{}')
+    for run in (tmp_path, str(tmp_path)):
+        with pytest.raises(ValueError, match='has no classifier.safetensors; make one: `vssl-nb probe'):
+            predict_videos(run, ['a.mp4'])
+    for wrong in (None, backbones.create('tiny'), {'run': 1}):
+        with pytest.raises(ValueError, match=f'classifier: is of the type {type(wrong).__name__}; give a'):
+            predict_videos(wrong, ['a.mp4'])
+
+
+def test_features_that_are_no_numbers_are_refused():
+    x = torch.eye(4)
+    x[1, 2] = torch.nan
+    with pytest.raises(ValueError, match='x: 1 of 4 features hold NaN or infinity'):
+        softmax_regression(x, torch.tensor([0, 1, 0, 1]), .1)
 
 
 def test_cut_by_source_in_many_tables():

@@ -4,10 +4,13 @@ import sys
 from dataclasses import fields
 
 import pytest
+import torch
 
+from vssl_nb.methods.moquad import quadruple_loss
 from vssl_nb.methods.recipes import METHODS, RECIPES, RecipeError, find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.parts import build_method
+from vssl_nb.ssl.losses import mil_nce, supcon, topk_accuracy
 
 # one field of each method's own, with a value that is not its default
 OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='log_sum'), 'simclr': dict(dim=16),
@@ -57,3 +60,22 @@ def test_recipes_are_read_without_torch():
 def test_a_recipe_of_every_method_is_published_by_its_name():
     assert {r.method.name for r in RECIPES.values()} == METHODS.keys() - {'supervised'} # has presets instead
     assert all(find(name).name == name for name in RECIPES)
+
+
+@pytest.mark.parametrize('loss', [mil_nce, supcon, lambda sim, match, T: quadruple_loss(sim, {'p': match},
+    temperature=T)], ids=['mil_nce', 'supcon', 'quadruple_loss'])
+@pytest.mark.parametrize('temperature', [float('nan'), float('inf'), 0., -1.])
+def test_a_temperature_that_is_none_is_refused(loss, temperature):
+    with pytest.raises(ValueError, match=rf'temperature={temperature} must be above 0'):
+        loss(torch.eye(3), torch.eye(3) > 0, temperature)
+
+
+def test_no_accuracy_of_similarities_that_are_none():
+    "Not 100 %: a collapsed training would look perfect. It is no error, which would hide that of the loss."
+    sim, match = torch.eye(3), torch.eye(3) > 0
+    assert topk_accuracy(sim, match, 1) == 1
+    for i, j in ((0, 0), (0, 1)): # the match, another candidate
+        torn = sim.clone()
+        torn[i, j] = torch.nan
+        assert topk_accuracy(torn, match, 1).isnan()
+    with pytest.raises(ValueError, match='k=0 is no number of guesses'): topk_accuracy(sim, match, 0)

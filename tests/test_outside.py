@@ -3,11 +3,14 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 import torch
 
 import warm
 from vssl_nb.data import toy
+from vssl_nb.data.manifest import Row, write
+from vssl_nb.runs.evaluation import measure_encoder
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import read_json
 
@@ -147,6 +150,23 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
     assert (row['method'], row['view'], row['finished']) == ('mirror', 'lab.parts:gradient', True)
     assert 0 <= row['r1'] <= 1
     assert 'mirror-lab' in vssl(lab, 'report', 'runs/killed')
+
+
+def test_files_on_both_sides_of_a_split_are_named(tmp_path, caplog):
+    "Features of somebody's own; no split is named, and one test video is a copy of a training video."
+    rows = [Row(f'{i}.mp4', label='ab'[i % 2], source=str(i), split1='train' if i < 4 else 'test', frames=9,
+        width=9, height=9) for i in range(6)]
+    for i in range(6): (tmp_path/f'{i}.mp4').write_bytes(bytes([i % 4]*(20 if i < 5 else 10)))
+    write(tmp_path, rows)
+    x = np.random.default_rng(0).standard_normal((6, 3))
+    np.savez(tmp_path/'f.npz', video=[r.video for r in rows], x=x)
+    result, = measure_encoder(tmp_path/'f.npz', tmp_path, splits=(), with_baselines=False)
+    assert (result['split'], result['queries'], result['gallery']) == (1, 2, 4)
+    assert 'copies of training videos, byte by byte: 4.mp4 = 0.mp4; their answers' in caplog.text
+    (tmp_path/'4.mp4').write_bytes(b'another one')
+    caplog.clear()
+    measure_encoder(tmp_path/'f.npz', tmp_path, splits=(), with_baselines=False)
+    assert not caplog.text
 
 
 def test_their_miner_and_view_in_our_method(lab):

@@ -1,5 +1,6 @@
 "A recipe fitted to a folder, and the verdict: every number and every word from cases whose answer is known."
 import math
+import re
 import shlex
 from dataclasses import replace
 
@@ -269,7 +270,7 @@ def test_the_share_of_a_frozen_frame_falls_as_motion_counts_for_more():
 
 # words
 
-NUMBERS = {'videos': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'found_again': .8,
+NUMBERS = {'videos': 60, 'distinct': 60, 'trained_on': 60, 'test_videos': 10, 'step': 900, 'found_again': .8,
     'found_again_random': .5, 'gain': .3, 'gain_error': .05, 'chance': 1/60, 'mean_cosine': .1, 'std': .5,
     'std_random': .3, 'rankme': 30., 'still_videos': 0., 'by_colours': .1, 'one_frame': .5,
     'one_frame_random': .9, 'labelled': 0}
@@ -309,6 +310,22 @@ def test_words(changed, words, learned):
     assert words in str(verdict) and verdict.learned == learned, str(verdict)
     assert verdict.collapsed == ('COLLAPSED' in str(verdict)) == ('has not collapsed' not in str(verdict))
     assert verdict.still == (changed.get('still_videos') == 1)
+
+
+def test_copies_are_no_collapse(trained):
+    "The same picture has the same feature: nothing can be told, and nothing is wrong with the learning rate."
+    copied = own.judge(NUMBERS | dict(distinct=2, std=.001, rankme=1., gain=-.1), 'rgb')
+    assert not copied.collapsed and copied.learned == 'unclear'
+    assert 'of 60 videos only 2 differ, and the others are copies' in str(copied)
+    assert not {'--lr', 'COLLAPSED', 'has not collapsed', '--minutes'} & {*re.findall(
+        r'--lr|COLLAPSED|has not collapsed|--minutes', str(copied))}
+    assert own.judge(NUMBERS | dict(distinct=31, std=.001), 'rgb').collapsed
+    place, rows = trained
+    one = (place/rows[0].video).read_bytes()
+    for i in range(8): (place/f'copy {i}.mp4').write_bytes(one)
+    table = write(place/'copies.csv', [replace(rows[0], video=f'copy {i}.mp4') for i in range(8)])
+    verdict = own.give_verdict(place/'run', table, QUIET)
+    assert (verdict.numbers['videos'], verdict.numbers['distinct'], verdict.learned) == (8, 1, 'unclear')
 
 
 def test_words_that_are_left_out():

@@ -3,13 +3,13 @@ verdict that is right, and the commands of the README one after the other."""
 import contextlib
 import io
 import json
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from vssl_nb.methods.recipes import find, from_dict, override
 from vssl_nb.runs.own import give_verdict
 from vssl_nb.data.video import encode, probe
 
-ROOT = Path(__file__).parent.parent
 QUIET = Machine(device='cpu', progress=False)
 
 
@@ -93,6 +92,31 @@ def test_what_a_person_typed_survives_every_update(folder):
     before = (folder/'manifest.csv').read_bytes()
     assert 'nothing has changed' in call('manifest', folder)[1]
     assert (folder/'manifest.csv').read_bytes() == before
+
+
+def test_copies_are_on_one_side_of_a_split(folder):
+    "Files with the same bytes, under other names and in other classes."
+    first = sorted(p.relative_to(folder).as_posix() for p in folder.rglob('*.mp4'))[:9]
+    for i, name in enumerate(first): shutil.copy(folder/name, folder/f'copy {i}.mp4')
+    code, out, _ = call('manifest', folder, '--split', '.25')
+    assert code == 0 and 'copies, byte by byte: ' in out, out
+    assert 'and 6 more; new ones count as one recording' in out and 'test videos are copies' not in out
+    rows = {r.video: r for r in read(folder).rows}
+    for i, name in enumerate(first):
+        a, b = rows[name], rows[f'copy {i}.mp4']
+        assert (a.source, a.split1) == (b.source, b.split1)
+    before = (folder/'manifest.csv').read_bytes()
+    assert call('manifest', folder)[0] == 0 and (folder/'manifest.csv').read_bytes() == before
+    # by hand: two pairs are torn apart, and the recordings that somebody named stay as they are
+    other = {'train': 'test', 'test': 'train'}
+    torn = [replace(r, source=f'film {r.video}', split1=other[r.split1]) if r.video[5:6] in '01'
+        and r.video.startswith('copy') else r for r in rows.values()]
+    write(folder, torn)
+    code, out, _ = call('manifest', folder)
+    names = out.split('split 1: test videos are copies of training videos, byte by byte: ')[1].splitlines()[0]
+    assert code == 0 and names.count(' = ') == 2 and 'copy 0.mp4' in names and 'copy 1.mp4' in names, out
+    assert names.endswith('; their answers are known, so empty split1 on one side')
+    assert [*read(folder).rows] == torn
 
 
 @pytest.mark.parametrize('share', ['0', '1', '-0.1', '20', 'nan'])
@@ -223,48 +247,6 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
     assert found['still'] and found['numbers']['still_videos'] == 1 and 'nothing about motion' in out
     assert found['numbers']['one_frame'] > .9
     assert 'an encoder of images' in out
-
-
-# the README
-
-def commands(heading: str) -> list[str]:
-    "The `vssl-nb` commands of a section."
-    section = (ROOT/'README.md').read_text().split(f'## {heading}\n')[1].split('\n## ')[0]
-    blocks = re.findall(r'```sh\n(.*?)```', section, re.S)
-    return [line for block in blocks for line in block.splitlines() if line.startswith('vssl-nb ')]
-
-
-@pytest.mark.skipif(bool(manifest.test_videos() and (manifest.test_videos()/'ucf101').is_dir()),
-    reason='test_readme_path.py does it with real clips')
-def test_the_commands_of_the_readme_work_in_their_order(videos, tmp_path, monkeypatch):
-    "Without labels first, then with. On real clips: test_readme_path.py."
-    said = commands('For your own videos')
-    turn = [i for i, line in enumerate(said) if line.startswith('vssl-nb manifest')][1]
-    assert turn >= 4 and len(said) - turn >= 5, said
-    for labelled, lines in ((False, said[:turn]), (True, said[turn:])):
-        home = tmp_path/('labelled' if labelled else 'bare')
-        home.mkdir()
-        monkeypatch.chdir(home)
-        for c in sorted(videos.iterdir())[:3]:
-            files = [f for f in sorted(c.iterdir()) if f.suffix in ('.avi', '.mp4')] if c.is_dir() else []
-            for f in files[:6]: # fewer leave a probe nothing to hold out
-                there = home/'my_videos'/(c.name if labelled else '')/f.name
-                there.parent.mkdir(parents=True, exist_ok=True)
-                there.symlink_to(f)
-        film = sorted((home/'my_videos').rglob('*.*'))[0]
-        (home/'my_videos'/'holiday.mp4').symlink_to(film.resolve()) if not labelled else \
-            shutil.copy(film, home/'holiday.mp4')
-        for line in lines:
-            short = line.replace('--minutes 20', '--minutes .15').replace('epochs=10', 'epochs=1 batch=4')
-            short = short.replace('@1.5-4', '@0.5-1.5') # toy videos last 1.6 s
-            args = shlex.split(short, comments=True)[1:]
-            if args[0] in ('pretrain', 'finetune'): args += ['--quiet']
-            cli.BEGAN = time.monotonic()
-            code, out, err = call(*args)
-            assert code == 0, (line, out, err)
-            if args[0] == 'predict': assert out.count('%') >= 3, out
-        assert (home/'runs'/'mine'/'verdict.txt').exists()
-        if not labelled: assert (home/'wall.html').exists() and (home/'features.npz').exists()
 
 
 def test_processes_of_torchrun_do_not_fit_one_by_one(tmp_path, capsys, monkeypatch):

@@ -11,11 +11,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import binomtest
 
 from vssl_nb import show
 from vssl_nb.methods.recipes import find, to_dict
-from vssl_nb.papers.report import TABLE_FORMS, against, confusion_figure, page, read_runs, sheet, summary
-from vssl_nb.papers.report import table
+from vssl_nb.papers.report import TABLE_FORMS, against, confusion_figure, interval, page, read_runs, sheet
+from vssl_nb.papers.report import summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -142,7 +143,8 @@ def test_nothing_is_compared_silently(runs):
     clean = line_of(lines, protocol='clean, split 1', manifest_sha256='f'*64)
     assert clean['r1_paper'] == .331 and clean['notes'] == ['protocol: ours clean, published coclr_official']
     laptop = line_of(lines, manifest_sha256='a'*64)
-    assert 'r1_paper' not in laptop and laptop['notes'] == ['270 clips, not UCF101']
+    assert 'r1_paper' not in laptop and laptop['notes'] == ['270 clips, not UCF101',
+        '80 test videos are few: R@1 is from 51 to 72 %, with 95 % confidence']
     assert '62.0' in sheet(lines) and '270 clips, not UCF101' in sheet(lines)
     chosen = line_of(lines, selection='test')
     assert 'chosen on test' in chosen['protocol'] and any('test videos' in n for n in chosen['notes'])
@@ -354,3 +356,30 @@ def test_old_calls_still_work():
     assert table(rows, 'text').splitlines()[0].split() == ['name', 'method', 'view', 'R@1', '%', 'seconds',
         'run']
     assert '**50.0**' in table(rows, best=True)
+
+
+def test_few_test_videos_chance_and_leaks_are_named():
+    row = {'method': 'infonce', 'view': 'rgb', 'protocol': 'clean', 'split': 1, 'gallery': 52,
+        'manifest_sha256': 'a'*64, 'seed': 0}
+    def beside(n, **r1):
+        return [row | {'name': k, 'method': k, 'queries': n, 'r1': v} for k, v in r1.items()]
+    def notes(rows): return [n for line in summary(rows) for n in line['notes'] if 'paper' not in n
+        and 'published' not in n and 'recorded' not in n]
+    ours = [row | {'name': 'mine', 'r1': 7/13, 'queries': 13}]
+    assert notes(ours) == ['13 test videos are few: R@1 is from 29 to 77 %, with 95 % confidence']
+    assert notes(ours + beside(13, chance=.33, random=.5)) == notes(ours) + [
+        'R@1 cannot be told from guessing (33 %)']
+    assert notes(ours + beside(13, chance=.2)) == notes(ours) # the lower end is above
+    assert notes([ours[0] | {'queries': 3783}]) == []
+    assert notes(beside(13, chance=.3, histogram=.9, random=.93)) == ['an untrained network finds 93 %: are '
+        'siblings, cut from one film, on both sides of the split? Name the films in the column source']
+    tuned = row | {'name': 'mine', 'task': 'finetune', 'queries': 13, 'top1': 5/13,
+        'confusion': [[5, 0], [8, 0]]}
+    assert notes([tuned])[-1] == 'top-1 cannot be told from guessing (62 %)'
+    for k, n in ((0, 13), (7, 13), (13, 13), (30, 80)):
+        low, high = interval(k/n, n)
+        wilson = binomtest(k, n).proportion_ci(method='wilson')
+        assert (low, high) == pytest.approx((wilson.low, wilson.high), abs=1e-4)
+    # two runs that were measured beside the same baselines
+    lines = summary([*beside(13, chance=.33), *ours, *beside(13, chance=.33), ours[0] | {'name': 'other'}])
+    assert [line['name'] for line in lines] == ['chance', 'mine', 'other']

@@ -72,7 +72,7 @@ def test_cosines_from_the_middle_by_hand():
     sim = search.centred_cosines(np.array([[4., 2.]]), x, x.mean(0, dtype=float))[0]
     assert np.allclose(sim, [.949, .894, -.990], atol=1e-3)
     assert search.nearest(sim, 2).tolist() == [0, 1]
-    assert search.nearest(sim, 5, leave_out=0).tolist() == [1, 2] # without itself
+    assert search.nearest(sim, 5).tolist() == [0, 1, 2]
     assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2] # earlier first
     middle = search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
     assert (middle == 0).all() # a feature that is the mean is like none
@@ -97,7 +97,31 @@ def test_of_equals_the_earlier_comes_first_across_blocks():
     n = search.BLOCK + 30
     flat = np.ones((n, 3), np.float32)*[1, 2, 3] + np.eye(n, 3) # a collapsed encoder, but for three videos
     sim = search.centred_cosines(flat[-1:], flat, np.zeros(3))[0]
-    assert search.nearest(sim, 5, leave_out=n-1).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
+    assert search.nearest(sim, 5).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
+
+
+def test_copies_are_one_answer(tmp_path):
+    "Files with the same bytes share a rank and a line; copies of the query are no answer."
+    names = ['a', 'a2', 'b', 'b2', *(f'c{i}' for i in range(40)), 'd', 'e']
+    for n in names: (tmp_path/n).write_text(n[0]*9)
+    (tmp_path/'e').write_text('e') # of another size
+    x = np.array([[{'a': 0., 'b': .2, 'c': .4, 'd': 1., 'e': 2.}[n[0]], 1.] for n in names], np.float32)
+    index = search.SearchIndex(tmp_path, tmp_path, {}, '', dict.fromkeys(names, (9, 0)), {}, x, np.zeros(2))
+    def ask(name, k, **more):
+        query = search.Query('film', tmp_path/name, None, name)
+        hits, = search.find_nearest(index, [query], x[names.index('a')][None], k, **more)
+        assert [h.rank for h in hits] == sorted(h.rank for h in hits)
+        lines = search.as_text([query], [hits]).splitlines()[1:]
+        return {r: [h.video for h in hits if h.rank == r] for r in {h.rank for h in hits}}, lines
+    c = [f'c{i}' for i in range(40)]
+    ranks, lines = ask('a', 4)
+    assert ranks == {0: ['a2'], 1: ['b', 'b2'], 2: c, 3: ['d'], 4: ['e']}
+    assert [line.split()[0] for line in lines] == ['=', '1', '2', '3', '4']
+    assert lines[1].endswith('  b = b2') and lines[2].count(' = c') == 39 and lines[3].endswith('  d')
+    assert ask('a', 2)[0] == {0: ['a2'], 1: ['b', 'b2'], 2: c}
+    assert ask('a', 1, keep_self=True)[0] == {1: ['a', 'a2']}
+    (tmp_path/'a2').unlink() # an index that is older than the folder
+    assert ask('a', 1)[0] == {1: ['a2']}
 
 
 # the index

@@ -367,7 +367,9 @@ class Retrieve(EncodingOptions):
         if not t.card['finished']:
             print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
         if not self.baselines or self.protocol!='clean' or self.splits or self.second or fields: return rows
-        return evaluation.baselines(t.recipe, t.manifest, batch=self.batch, machine=machine) + rows
+        beside = evaluation.baselines(t.recipe, t.manifest, batch=self.batch, machine=machine)
+        evaluation.keep_results(out, beside)
+        return beside + rows
 
     def measure_conflict(self, fields)->None:
         "Print what a run goes by, and keep it as conflict.json."
@@ -400,7 +402,7 @@ class Retrieve(EncodingOptions):
             with blame(f'{self.source}: name an nn.Module, or what makes one without arguments; this one'):
                 name, encoder = name or self.source, evaluation.load_encoder(self.source)
         return evaluation.measure_encoder(encoder, self.data, name, self.protocol, self.view or '',
-            self.splits or (1,), fields, with_baselines=self.baselines, **options)
+            self.splits, fields, with_baselines=self.baselines, **options)
 
 class Extract(RunOptions, EncodingOptions, WritingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
@@ -515,7 +517,10 @@ class Finetune(MachineOptions):
             self.resume, self.machine())
         if not row or not is_first(): return
         home = path.parent if path.is_dir() else Path('runs')
-        print_table([row], how_to_predict(self.out or home/row['run']))
+        from .papers.report import read_runs
+        probes = [r for r in (read_runs(path) if (path/'results.json').exists() else []) if
+            r.get('task')=='probe' and all(r.get(k)==row[k] for k in ('manifest_sha256', 'split'))]
+        print_table([*probes, row], how_to_predict(self.out or home/row['run']))
 
     def forecast(self)->None:
         "Print what it will do and take."

@@ -1,10 +1,11 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import csv, errno, importlib, importlib.util, json, mmap, os, re, stat, sys, traceback
-from collections import Counter
+import csv, errno, hashlib, importlib, importlib.util, json, mmap, os, re, stat, sys, traceback
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,22 @@ def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of 
     if number in (errno.EACCES, errno.EPERM, errno.EROFS): return 'Get the right to write there'
     if number in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG): return 'Take another name'
     return 'Free some space'
+
+@lru_cache(4096) # a search asks for the same files again
+def _digest(path:Path, size:int, time:int)->bytes: # of the file; what changes with it
+    h = hashlib.sha256()
+    with open(path, 'rb') as f:
+        while block := f.read(2**20): h.update(block)
+    return h.digest()
+
+def equal_files(files:Mapping[str,Path])->list[list[str]]: # name -> file; names of files with the same bytes
+    "Groups of two and more, in the order of the names: files are read only where their sizes are equal."
+    sizes, groups = defaultdict(list), defaultdict(list)
+    for name,path in files.items():
+        with suppress(OSError): # what cannot be read equals nothing
+            s = os.stat(path)
+            sizes[s.st_size].append((name, path, s.st_mtime_ns))
+    for size,some in sizes.items():
+        for name,path,time in some if len(some) > 1 else ():
+            with suppress(OSError): groups[_digest(path, size, time)].append(name)
+    return [g for g in groups.values() if len(g) > 1]

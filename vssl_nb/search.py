@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import __version__
-from .names import expect_run, expect_writable, output_endings, video_paths
+from .names import equal_files, expect_run, expect_writable, output_endings, video_paths
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without it
 
@@ -34,13 +34,10 @@ def centred_cosines(
     return sim
 
 def nearest(
-    sim:np.ndarray, k:int, # (N,) float32; at most
-    leave_out:int|None=None, # position of the query itself
+    sim:np.ndarray, k:int, # (N,) float32; at most, 1 or more
 )->np.ndarray: # (k,) positions, the nearest first; the earlier of equals first
     "The positions of the k largest."
-    if leave_out is not None: sim = np.where(np.arange(len(sim))==leave_out, -np.inf, sim)
-    k = min(k, len(sim) - (leave_out is not None))
-    if k < 1: return np.empty(0, int)
+    k = min(k, len(sim))
     at = np.flatnonzero(sim >= np.partition(sim, len(sim) - k)[len(sim) - k])
     return at[np.lexsort((at, -sim[at]))][:k]
 
@@ -340,7 +337,7 @@ def query_features(
 class Hit(NamedTuple):
     "One of the nearest videos."
     video:str # its name in the folder
-    rank:int # 1 is the nearest
+    rank:int # 1 is the nearest; files with the same bytes share a rank, and a copy of the query has 0
     similarity:float # cosine after the mean of the folder is taken off, -1 to 1
 
 def find_nearest(
@@ -352,19 +349,36 @@ def find_nearest(
     "The nearest videos of each query."
     if k < 1: raise SearchError(f'k={k} finds nothing; take 1 or more')
     names,hits = list(index.videos),list[list[Hit]]()
-    at = {n: i for i,n in enumerate(names)}
     some = max(1, 2**26//len(names)) # queries at a time: 256 MiB of cosines
     for i in range(0, len(x), some):
         sim = centred_cosines(x[i:i+some], index.x, index.mean)
-        for q,row in zip(queries[i:i+some], sim):
-            best = nearest(row, k, None if keep_self else at.get(q.name))
-            hits.append([Hit(names[j], n, float(row[j])) for n,j in enumerate(best, 1)])
+        hits += [_ranked(index, names, row, k, '' if keep_self else q.name)
+            for q,row in zip(queries[i:i+some], sim)]
     return hits
+
+def _ranked(index:SearchIndex, names:Sequence[str], sim:np.ndarray, k:int, leave_out:str)->list[Hit]: # (N,)
+    "The videos of the k best ranks; more of them are looked at where many are copies."
+    most = k + 8
+    while True:
+        best = {names[j]: float(sim[j]) for j in nearest(sim, most)}
+        groups = equal_files({n: index.root/n for n in (*best, leave_out) if n})
+        first,ranks = {n: g[0] for g in groups for n in g},dict[str,int]()
+        if leave_out: ranks[first.get(leave_out, leave_out)] = 0
+        for n in best: ranks.setdefault(first.get(n, n), len(ranks) + (not leave_out))
+        if max(ranks.values()) > k or most >= len(names): break
+        most *= 4
+    hits = [Hit(n, ranks[first.get(n, n)], cosine) for n,cosine in best.items() if n != leave_out]
+    return sorted((h for h in hits if h.rank <= k), key=lambda h: h.rank)
 
 def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
     "The answers for a terminal."
     return '\n'.join(line for q,of_query in zip(queries, hits) for line in (q.text,
-        *(f'{h.rank:>4}  {h.similarity:6.3f}  {h.video}' for h in of_query)))
+        *(f"{h.rank or '=':>4}  {h.similarity:6.3f}  {h.video}" + ''.join(f' = {c.video}' for c in copies)
+        for h,*copies in _folded(of_query))))
+
+def _folded(hits:Sequence[Hit])->list[list[Hit]]: # of one query
+    "The hits of each rank: one video, and its copies."
+    return [list(same) for _,same in itertools.groupby(hits, key=lambda h: h.rank)]
 
 def write_answers(
     path:Path, # .csv, .json or .html
@@ -428,8 +442,9 @@ def write_wall(
     sections = []
     for q,of_query in zip(queries, hits):
         span = f'{q.span[0]:g}–{q.span[1]:g} s' if q.span else 'query'
-        tiles = [_tile(path, Query(h.video, index.root/h.video, None, h.video),
-            f'{h.rank} · {h.similarity:.3f}') for h in of_query]
+        tiles = [_tile(path, Query(h.video, index.root/h.video, None, h.video), f'{h.rank} · '
+            f'{h.similarity:.3f}' + f' · {len(copies)} copies'*bool(copies))
+            for h,*copies in _folded(of_query) if h.rank]
         sections.append(f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>')
     name = '/'.join(Path(index.encoder).parts[-2:])
     about = html.escape(f'Nearest of {len(index)} videos by the cosine from their mean; encoder {name}')

@@ -6,8 +6,8 @@
 __all__ = ['COLUMNS', 'KEYFRAMES', 'SCAN_LOG', 'PREPARE_STATE', 'GONE', 'ManifestError', 'Row', 'file_stamp', 'KeyframeTable',
            'write_keyframes', 'claim_folder', 'Manifest', 'has_split', 'with_rows', 'read', 'write', 'further_columns',
            'find_videos', 'name_source', 'compile_source_pattern', 'in_threads', 'read_probes', 'probe_videos',
-           'probed', 'count_rows', 'count_splits', 'one_at_a_time', 'FolderUpdate', 'update_manifest', 'open_data',
-           'cut_split', 'test_videos']
+           'probed', 'count_rows', 'count_splits', 'one_at_a_time', 'FolderUpdate', 'copies', 'torn_copies',
+           'update_manifest', 'open_data', 'cut_split', 'test_videos']
 
 # %% ../../nbs/library/manifest.ipynb #4f3b98ff
 import copy, csv, hashlib, io, json, logging, math, os, re, shlex, sqlite3, sys
@@ -25,7 +25,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 import vssl_nb
-from ..names import PluginError, count_kinds, load_object, video_paths
+from ..names import PluginError, count_kinds, equal_files, load_object, video_paths
 
 # %% ../../nbs/library/manifest.ipynb #2378866d
 if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
@@ -593,6 +593,20 @@ def _scan(folder:Path, videos:list[str], old:Sequence[Row], pattern:re.Pattern|N
     return FolderUpdate(folder/'manifest.csv', rows, added, renewed, moved, [r.video for r in missing],
         [r.video for r in missing if r.status != GONE], began=not old)
 
+def copies(rows:Sequence[Row], root:Path)->list[list[Row]]: # of a manifest, and its folder
+    "The usable videos whose files have the same bytes, in groups."
+    at = {r.video: r for r in rows if r.status == 'ok'}
+    return [[at[video] for video in group] for group in equal_files({video: root/video for video in at})]
+
+def torn_copies(rows:Sequence[Row], root:Path, splits:Iterable[int])->Iterator[str]: # as of `copies`
+    "A sentence for each split that has files with the same bytes on both sides."
+    groups = copies(rows, root)
+    for n in splits:
+        sides = [{getattr(r, f'split{n}'): r.video for r in reversed(g)} for g in groups]
+        torn = [f"{s['test']} = {s['train']}" for s in sides if {'train', 'test'} <= {*s}]
+        if torn: yield (f'split {n}: test videos are copies of training videos, byte by byte: {_some(torn)}; '
+            f'their answers are known, so empty split{n} on one side')
+
 def update_manifest(folder:str|os.PathLike, # of folders of classes, or of videos without classes
     source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
     workers:int|None=None, # threads; None is one per core
@@ -628,6 +642,11 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
             other = [r.video for r,source in zip(u.rows, sources) if r.source != source]
             u.rows = [replace(r, source=source) for r,source in zip(u.rows, sources)]
             if other: u.notes.append(f'source of {len(other)} rows was another one, as with {other[0]}')
+        equal = copies(u.rows, folder) # what somebody named in old rows stays
+        first = {r.video: g[0].source for g in equal for r in g if pattern or r.video in u.added}
+        u.rows = [replace(r, source=first.get(r.video, r.source)) for r in u.rows]
+        if equal: u.notes.append('copies, byte by byte: ' + _some([f'{b.video} = {a.video}' for a,*others in
+            equal for b in others]) + '; new ones count as one recording, which a split keeps together')
         labels = defaultdict(set)
         for r in u.rows: labels[r.source].add(r.label)
         if (shared := [source for source,classes in labels.items() if len(classes - {''}) > 1]):
@@ -636,6 +655,7 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
         if share is not None:
             u.rows,notes = cut_split(u.rows, share, seed)
             u.notes += notes
+        u.notes += torn_copies(u.rows, folder, (1, 2, 3))
         u.changed = old != u.rows
         if u.changed: # the same table is the same dataset for a run
             write(target, u.rows, {c: texts + ['']*len(u.added) for c,texts in columns.items()})

@@ -95,6 +95,8 @@ def softmax_regression(x:Tensor, # (N, D) features
     start:tuple[Tensor,Tensor]|None=None)->tuple[Tensor,Tensor]: # weights to walk from; (C, D), (C,) float64
     "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
     if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0') # else no minimum
+    if bad := int((~x.isfinite().all(1)).sum()): raise ValueError(f'x: {bad} of {len(x)} features hold NaN '
+        'or infinity; look at the encoder that made them')
     x,C = x.double(),int(y.max()) + 1
     w,b = (p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C)))
     opt = torch.optim.LBFGS([w, b], max_iter=1000, tolerance_grad=1e-7, tolerance_change=1e-14,
@@ -433,11 +435,15 @@ def collect_predictions(manifest:Manifest, rows:Sequence[int], # of the manifest
     return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
         dict(sorted(bad.items())))
 
-def predict_videos(classifier:VideoClassifier, videos, # a manifest, or paths and frames (F, H, W, 3) uint8
+def predict_videos(classifier, # a VideoClassifier, or what `load_classifier` takes
+    videos, # a manifest, or paths and frames (F, H, W, 3) uint8
     flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
     batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
 )->Predictions: # `row`: positions in the manifest or list; `dropped`: those that cannot be read, and why
-    "Class probabilities of any videos. ValueError where not one can be read."
+    "Class probabilities of any videos. ValueError where not one can be read; CheckpointError."
+    if isinstance(classifier, (str, Path)): classifier = load_classifier(classifier)
+    if not isinstance(classifier, VideoClassifier): raise ValueError(f'classifier: is of the type '
+        f'{type(classifier).__name__}; give a VideoClassifier, or the run folder that holds one')
     m = videos if isinstance(videos, Manifest) else as_manifest(videos)
     rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
     bad = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}

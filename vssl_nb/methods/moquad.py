@@ -56,6 +56,8 @@ def quadruple_loss(
     hard:int=0, # K, hard negatives of an anchor; 0: none, and no weights either (Eq. 1)
 )->Tensor: # scalar; float32, or float64 if `sim` is
     "Eq. 1, and with hard negatives Eq. 4; the mean over anchors."
+    if not 0 < temperature < math.inf:
+        raise ValueError(f'temperature={temperature} must be above 0, and finite')
     logits,match = sim/temperature,own[positive]
     if hard:
         others = ~torch.stack(list(own.values())).any(0)

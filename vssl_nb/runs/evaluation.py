@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
-           'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'neighbour_wall',
-           'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines', 'measure_probe', 'PerFrame',
-           'load_encoder', 'read_video_features', 'measure_encoder']
+           'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'warn_of_copies',
+           'neighbour_wall', 'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines', 'measure_probe',
+           'PerFrame', 'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
-import csv, hashlib, json, os, sys, time
+import csv, hashlib, json, logging, os, sys, time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .. import show
 from ..data.clips import TestClips
-from ..data.manifest import Manifest, open_data, read
+from ..data.manifest import Manifest, open_data, read, torn_copies
 from ..measure import classify as classification, protocols, retrieval
 from ..measure.classify import PROBES, VideoClassifier, export_classifier
 from ..measure.features import Features, encoder_protocol, encoder_views, extract, restrict, trusted
@@ -188,11 +188,17 @@ def refuse_classes(manifest:Manifest, splits:Sequence[int], p:Protocol)->None:
             'neighbour is; use a split with two classes or more')
         if why: raise ValueError(f'{manifest.path}: split {s}: {why}')
 
+def warn_of_copies(manifest:Manifest, splits:Sequence[int])->None:
+    "Name files with the same bytes on both sides of a split, which somebody filled by hand."
+    for torn in torn_copies(manifest.rows, manifest.root, splits):
+        logging.getLogger(__name__).warning('%s: %s', manifest.path, torn)
+
 def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protocol)->tuple[int,...]:
     "The splits to measure on, none of them leaking, each with something to tell apart."
     splits = tuple(splits) or (t.split,)
     for s in splits: refuse_leak(t, s, name)
     refuse_classes(t.manifest, splits, p)
+    warn_of_copies(t.manifest, splits)
     return splits
 
 def neighbour_wall(query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
@@ -452,7 +458,7 @@ def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of f
     name:str='', # what tables call it; '': its class or its file
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
     view:str='', # what the encoder sees: 'rgb', 'flow' or 'residual'; '': as a released file says, else rgb
-    splits:Sequence[int]=(1,), # several: each, and their mean
+    splits:Sequence[int]=(1,), # several: each, and their mean; none: split 1
     fields:Mapping[str,Any]|None=None, # what to change in the protocol: size, length, stride, ...
     out=None, # folder for results.json, features and the picture of neighbours; None: nothing is kept
     probe_with:str='', # a preset of `classify.PROBES`: a linear classifier, too
@@ -461,7 +467,7 @@ def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of f
     **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 )->list[dict[str,Any]]: # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest = data if isinstance(data, Manifest) else open_data(data)
+    manifest,splits = data if isinstance(data, Manifest) else open_data(data),tuple(splits) or (1,)
     if not isinstance(encoder, nn.Module) and Path(encoder).suffix in RELEASED_FILES:
         r = load_released(encoder, view or None)
         if protocol=='clean': fields = r.clip() | dict(fields or {})

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['TRAININGS', 'CLIP', 'FineTuning', 'preset', 'predict', 'as_video_classifier', 'head_of', 'networks_of',
-           'training_and_validation_rows', 'Session', 'open_session', 'starting_point', 'measure_finetuned', 'finetune']
+           'training_and_validation_rows', 'Session', 'open_session', 'fitted', 'starting_point', 'measure_finetuned',
+           'finetune']
 
 # %% ../../nbs/library/finetuning.ipynb #d6bcd846
-import json, logging
-from collections.abc import Mapping, Sequence
+import json, logging, sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -30,12 +31,12 @@ from ..methods.recipes import Count, SupervisedSettings, find, flat_fields, over
 from ..methods.supervised import Classifier
 from ..names import did_you_mean, resolve
 from .evaluation import EvaluatedEncoder, keep_results, open_trained, refuse_leak, result_row
-from .evaluation import untrained_encoder
+from .evaluation import untrained_encoder, warn_of_copies
 from .budget import refuse_too_large
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
 from ..training.config import read_fields, read_lines
-from ..training.distributed import on_main, start, world_size
+from ..training.distributed import is_main, on_main, start, world_size
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order, drive, machine_card
 from ..training.loop import run_folder
 from ..training.machine import Machine
@@ -180,8 +181,11 @@ def training_and_validation_rows(manifest:Manifest, training:FineTuning, split:i
     "Rows to train on, and rows on which the epoch is chosen."
     tested = any(getattr(r, f'split{split}', '')=='test' and r.status=='ok' for r in manifest.rows)
     test = labelled_rows(manifest, 'test', split) if tested else [] # what cannot be tested is not trained
-    if training.selection=='validation': return hold_out_rows(manifest, split, training.share, seed)
     train = labelled_rows(manifest, 'train', split)
+    if len(classes := {manifest.rows[r].label for r in train}) < 2:
+        raise ValueError(f'{manifest.path}: all {len(train)} training videos of split {split} are of the '
+            f'class {min(classes)!r}, so that there is nothing to tell apart; use two classes or more')
+    if training.selection=='validation': return hold_out_rows(manifest, split, training.share, seed)
     if training.selection=='last': return train, []
     logging.getLogger(__name__).warning('%s: %s', training.name, SELECTIONS['test'])
     # released: pandas' sample(frac=.3, random_state=666) (b7)
@@ -289,6 +293,17 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
 
 # %% ../../nbs/library/finetuning.ipynb #ba90a737
+def fitted(training:FineTuning, # with what was given
+    given:Collection[str], # names of the fields that stay as they are
+    videos:int, # of the training part
+)->FineTuning:
+    "A preset of ours for few videos, or other epochs: eight steps an epoch where it can be, drops in step."
+    if training.clip!='encoder' or training.name not in TRAININGS: return training # the source has numbers
+    n, now, usual = training.learned(videos), training.learning, TRAININGS[training.name].learning
+    fits = {'batch': min(now.batch, max(8, n//64*8), max(2, n//4*2)),
+        'drops': tuple(d*now.epochs/usual.epochs for d in now.drops)}
+    return override(training, **{k: v for k,v in fits.items() if k not in given})
+
 def starting_point(source, # a run folder, or the name of a recipe: its backbone from scratch
     name:str, # of the preset
     data=None, # a manifest or its folder; None: that of the run
@@ -307,7 +322,9 @@ def starting_point(source, # a run folder, or the name of a recipe: its backbone
     else:
         t = open_trained(source, data)
         refuse_leak(t, split or t.split, name)
-    return replace(t, split=split or t.split), preset(name, t.about, **fields or {})
+    t, given = replace(t, split=split or t.split), fields or {}
+    warn_of_copies(t.manifest, (t.split,))
+    return t, fitted(preset(name, t.about, **given), given, len(t.manifest.select('train', t.split)))
 
 def measure_finetuned(session:Session, out:Path, card:dict[str,Any], device:torch.device
     )->dict[str,Any]: # the row of results.json
@@ -364,5 +381,7 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
                 'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch},
                 'finished': s.run.step==order.total}
             open_folder(out, s.start.recipe, card)
+            if is_main() and machine.progress: print(f'{preset}: {order.rows} videos to learn from, '
+                f'batch={order.batch}, {order.total} steps in {order.epochs} epochs', file=sys.stderr)
             if not s.train(out, device, card, max_steps): return None
             return measure_finetuned(s, out, card, device)

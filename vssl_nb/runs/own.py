@@ -278,6 +278,7 @@ def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
         'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
         'step': t.about['step'], **compared('found_again', recall.mean(1).tolist()),
+        'distinct': len(x['frame'].flatten(1).unique(dim=0)), # the others are copies
         'gain': float(gain.mean()), 'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((normalize(mean[0].double(), dim=1).sum(0).square().sum() - n)/(n*(n-1))),
         'std': std(plain.flatten(0, 1)), 'std_random': std(x['plain'][:, 1].flatten(0, 1)),
@@ -324,15 +325,17 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
 )->Verdict:
     "From the numbers of `measure_videos`, and the view of the encoder, to words."
     n,p = numbers,{k: f'{100*v:.0f} %' for k,v in numbers.items() if isinstance(v, float)}
+    copies = 2*n['distinct'] <= n['videos'] # the same pictures have the same features: that is no collapse
     # below a third of the spread of random weights, or one direction
-    collapsed = n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5
+    collapsed = not copies and (n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5)
     sure = n['gain'] > 2.6*n['gain_error'] # one in two hundred by chance
     learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
         n['gain'] >= LEARNED else 'a little'
+    if copies: learned = 'unclear'
     still,frame = n['still_videos'] >= MOSTLY_STILL,n['one_frame']
     motion,labelled = frame==0 and view=='residual','label_r1' in n
     facts = {learned.replace(' ', '_'): True, view: True, 'finished': finished, 'collapsed': collapsed,
-        'lively': not (collapsed or still), 'still': still,
+        'lively': not (collapsed or still or copies), 'still': still, 'copies': copies,
         'partly_still': .2 < n['still_videos'] < MOSTLY_STILL, 'easy': n['found_again_random'] > .9, 'no_frame': frame is None, 'only_motion': motion,
         'frame': frame is not None and not motion, 'by_frame': view=='rgb' and (frame or 0.) >= BY_A_FRAME,
         'siblings': n.get('siblings', 0) >= FEWEST, 'labels': labelled, 'few_labels': n['labelled'] > 0 and

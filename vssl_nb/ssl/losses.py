@@ -21,7 +21,8 @@ def _logits(
             'one row per query, one column per candidate')
     if match.dtype!=torch.bool:
         raise ValueError(f'match must be bool, not {match.dtype}: compare ids, or call .bool()')
-    if temperature<=0: raise ValueError(f'temperature={temperature} must be above 0')
+    if not 0 < temperature < torch.inf:
+        raise ValueError(f'temperature={temperature} must be above 0, and finite')
     return (sim if sim.dtype==torch.float64 else sim.float()) / temperature
 
 def mil_nce(
@@ -59,8 +60,9 @@ def topk_accuracy(
     sim:Tensor, # (B, N) similarities
     match:Tensor, # (B, N) bool, at least one match per row
     k:int, # how many guesses a query has
-)->Tensor: # scalar, share of queries in 0 .. 1
+)->Tensor: # scalar, share of queries in 0 .. 1; NaN where `sim` has NaN (a look would wait for the device)
     "How often a match is among the `k` most similar candidates; a tie counts against it."
+    if k < 1: raise ValueError(f'k={k} is no number of guesses; use 1 or more')
     best = sim.masked_fill(~match, -torch.inf).amax(1, keepdim=True)
     ahead = ((sim>=best) & ~match).sum(1)
-    return (ahead<k).float().mean()
+    return (ahead<k).float().mean().masked_fill(sim.isnan().any(), torch.nan)
