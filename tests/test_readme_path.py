@@ -153,7 +153,7 @@ def test_what_is_read_from_the_readme():
     "The commands that this section is about are there, and only what they cost is changed in them."
     first, second = blocks()
     names = [line.split()[1] for line in first + second]
-    assert {'manifest', 'pretrain', 'search', 'report', 'retrieve', 'probe', 'finetune', 'predict'} <= {*names}
+    assert {*'manifest pretrain search report retrieve probe finetune predict'.split()} <= {*names}
     for line in first + second:
         if line.split()[1] not in SMALL: assert quick(line) == shlex.split(line)[1:]
     assert quick('vssl-nb pretrain x --minutes 20')[:4] == 'pretrain x --minutes 0.1'.split()

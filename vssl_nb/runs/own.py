@@ -336,7 +336,8 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
     motion,labelled = frame==0 and view=='residual','label_r1' in n
     facts = {learned.replace(' ', '_'): True, view: True, 'finished': finished, 'collapsed': collapsed,
         'lively': not (collapsed or still or copies), 'still': still, 'copies': copies,
-        'partly_still': .2 < n['still_videos'] < MOSTLY_STILL, 'easy': n['found_again_random'] > .9, 'no_frame': frame is None, 'only_motion': motion,
+        'partly_still': .2 < n['still_videos'] < MOSTLY_STILL, 'easy': n['found_again_random'] > .9,
+        'no_frame': frame is None, 'only_motion': motion,
         'frame': frame is not None and not motion, 'by_frame': view=='rgb' and (frame or 0.) >= BY_A_FRAME,
         'siblings': n.get('siblings', 0) >= FEWEST, 'labels': labelled, 'few_labels': n['labelled'] > 0 and
         not labelled, 'shown': learned in ('yes', 'a little'), 'tested': n['test_videos'],
