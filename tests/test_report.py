@@ -16,7 +16,8 @@ from scipy.stats import binomtest
 from vssl_nb import show
 from vssl_nb.methods.recipes import find, to_dict
 from vssl_nb.papers.report import TABLE_FORMS, against, confusion_figure, page, read_runs, sheet
-from vssl_nb.papers.report import summary, table, wilson_interval
+from vssl_nb.measure.health import wilson
+from vssl_nb.papers.report import summary, table
 
 UCF = {'queries': 3783, 'gallery': 9537, 'split': 1, 'manifest_sha256': 'f'*64}
 
@@ -377,7 +378,7 @@ def test_few_test_videos_chance_and_leaks_are_named():
         'confusion': [[5, 0], [8, 0]]}
     assert notes([tuned])[-1] == 'top-1 cannot be told from guessing (62 %)'
     for k, n in ((0, 13), (7, 13), (13, 13), (30, 80)):
-        low, high = wilson_interval(k/n, n)
+        low, high = wilson(k/n, n)
         wilson = binomtest(k, n).proportion_ci(method='wilson')
         assert (low, high) == pytest.approx((wilson.low, wilson.high), abs=1e-4)
     # two runs that were measured beside the same baselines

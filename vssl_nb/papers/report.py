@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TABLE_COLUMNS', 'TEX', 'TABLE_FORMS', 'VARIES', 'DATASET_SIZES', 'FEW', 'HEAD',
-           'cell', 'tex', 'table', 'read_verdicts', 'read_runs', 'dataset_of', 'task_of', 'against', 'summary',
-           'wilson_interval', 'sheet', 'confusion_figure', 'flat_rows', 'html', 'page']
+           'cell', 'tex', 'table', 'read_verdicts', 'read_runs', 'dataset_of', 'task_of', 'against', 'summary', 'sheet',
+           'confusion_figure', 'flat_rows', 'html', 'page']
 
 # %% ../../nbs/library/report.ipynb #fce0d341
 import base64, csv, io, json, math, re, shlex, statistics, tempfile
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import show
+from ..measure.health import wilson
 from ..methods.recipes import RECIPES, RecipeError, difference, from_dict
 from .published import TASKS, Published, match, parts
 from ..runs.cotraining import column
@@ -368,15 +369,8 @@ def summary(
 
 FEW = 200 # test videos, on which a number is known roughly only
 
-def wilson_interval(share:float, n:int)->tuple[float,float]: # 0 to 1, of so many videos -> from, to
-    "Where a measured share may really be, with 95 % confidence (Wilson 1927)."
-    z, whole = 1.96, 1 + 1.96**2/n
-    half = z*math.sqrt(share*(1-share)/n + (z/n/2)**2)/whole
-    mid = (share + z*z/n/2)/whole
-    return mid - half, mid + half
-
 def _doubts(line:Mapping[str,Any], lines:Sequence[Mapping[str,Any]])->list[str]: # of `summary`
-    "What is to be said about a number: few test videos, no better than guessing, too good to be true."
+    "Doubts about a number: few test videos, no better than guessing, too good to be true."
     metric = 'top1' if _missing(line.get('r1')) else 'r1'
     share, (_, n), method = float(line.get(metric) or 0), _counts(line) or (0, 0), line.get('method')
     if method=='random' and share >= .8: return [f'an untrained network finds {100*share:.0f} %: are '
@@ -384,7 +378,7 @@ def _doubts(line:Mapping[str,Any], lines:Sequence[Mapping[str,Any]])->list[str]:
     if _missing(line.get(metric)) or not n or method in BASELINES or line['seeds'] > 1: return []
     beside = (r['r1'] for r in lines if r.get('method')=='chance' and metric=='r1'
         and all(r.get(k)==line.get(k) for k in ('manifest_sha256', 'split')))
-    (low, high), sizes = wilson_interval(share, n), [sum(row) for row in line.get('confusion') or ()]
+    (low, high), sizes = wilson(share, n), [sum(row) for row in line.get('confusion') or ()]
     guess, name = next(beside, max(sizes, default=0)/n), TABLE_COLUMNS[metric].removesuffix(' %')
     few = f'{n} test videos are few: {name} is from {100*low:.0f} to {100*high:.0f} %, with 95 % confidence'
     by_chance = f'{name} cannot be told from guessing ({100*guess:.0f} %)'
