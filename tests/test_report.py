@@ -379,8 +379,8 @@ def test_few_test_videos_chance_and_leaks_are_named():
     assert notes([tuned])[-1] == 'top-1 cannot be told from guessing (62 %)'
     for k, n in ((0, 13), (7, 13), (13, 13), (30, 80)):
         low, high = wilson(k/n, n)
-        wilson = binomtest(k, n).proportion_ci(method='wilson')
-        assert (low, high) == pytest.approx((wilson.low, wilson.high), abs=1e-4)
+        oracle = binomtest(k, n).proportion_ci(method='wilson')
+        assert (low, high) == pytest.approx((oracle.low, oracle.high), abs=1e-4)
     # two runs that were measured beside the same baselines
     lines = summary([*beside(13, chance=.33), *ours, *beside(13, chance=.33), ours[0] | {'name': 'other'}])
     assert [line['name'] for line in lines] == ['chance', 'mine', 'other']
