@@ -244,8 +244,7 @@ def flow_colour(
     return np.where(known[..., None], np.floor(x), 0).astype(np.uint8)
 
 def matrix(x:Any, # (R, C) numbers, array or tensor
-    title:str='',
-    rows:list|None=None, # names of the rows
+    title:str='', rows:list|None=None, # names of the rows
     cols:list|None=None, # names of the columns
     fmt:str|None=None, # format of the values, such as '.2f'; None = '.2g' up to 200 of them, else none
     signed:bool|None=None, # red below 0, white at 0, blue above; None = if there is a number below 0
@@ -271,8 +270,7 @@ def matrix(x:Any, # (R, C) numbers, array or tensor
     return figure
 
 def bars(values:dict[str,float], # name -> height
-    ylabel:str,
-    line:float|None=None, # a level to compare with, such as chance
+    ylabel:str, line:float|None=None, # a level to compare with, such as chance
     colours:dict|None=None, # name -> colour, such as `class_colours` makes; None = all alike
 )->Figure:
     "Named numbers as bars, the number on each."
@@ -286,9 +284,7 @@ def bars(values:dict[str,float], # name -> height
     return figure
 
 def curves(series:dict[str,tuple], # name -> (x, y), equally long
-    xlabel:str,
-    ylabel:str,
-    title:str='',
+    xlabel:str, ylabel:str, title:str='',
     smooth:int=0, # running mean over this many points; the points themselves stay visible behind it
 )->Figure:
     "Lines over a common axis."

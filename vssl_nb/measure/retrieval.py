@@ -200,8 +200,7 @@ def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.ex
     return collect_features(manifest, rows, x, bad, p, key)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
-def query_and_gallery(encoder:nn.Module, manifest:Manifest,
-    splits:Sequence[int]=(1,), # 1, 2 and 3
+def query_and_gallery(encoder:nn.Module, manifest:Manifest, splits:Sequence[int]=(1,), # 1, 2 and 3
     view:str='rgb', protocol:Protocol=protocol(), **options, # of `features.extract`
 )->dict[int,tuple[Features,Features]]: # split -> query, gallery
     "Features of the test and training videos of every split, each video encoded once; ManifestError."

@@ -17,8 +17,7 @@ from ..ssl.memory import EncoderPair, PairMethod, l2_normalize, named_clips
 from ..training.distributed import group_batchnorm
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000a
-def regression_loss(
-    q:Tensor, # (B, D) predictions, of any length
+def regression_loss(q:Tensor, # (B, D) predictions, of any length
     k:Tensor, # (B, D) targets, likewise
 )->Tensor: # scalar float32, 0 to 4
     "Squared distance of predictions and targets on the unit sphere, 2 - 2 cos (BYOL, Eq. 2)."
@@ -47,8 +46,7 @@ class BYOL(PairMethod):
         "What the momentum encoder makes of a clip, without gradient."
         return self.pair.keys(x, batch)
 
-    def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W), and what `EncoderPair.keys` takes of it
+    def forward(self, batch:dict[str,Any], # view (B, 2, 3, T, H, W), and what `EncoderPair.keys` takes of it
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; agree and spread, the latter of all targets
         "Each clip predicts the other."
         x_q,x_k = named_clips(batch, self.view, self.settings.clips)

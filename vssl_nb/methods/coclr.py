@@ -22,23 +22,20 @@ from ..data.clips import stream
 from .recipes import CoCLRSettings
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
-def without_own_key(
-    match:Tensor, # (B, 1+K) bool, the own key first
+def without_own_key(match:Tensor, # (B, 1+K) bool, the own key first
 )->Tensor: # a copy in which the own key is no positive of the rows that have others
     "Let the mined positives carry the loss (released code, b4)."
     match = match.clone()
     match[:,0] = match[:,1:].sum(1) == 0
     return match
 
-def coin(
-    p:float, # probability
+def coin(p:float, # probability
     seed:int, step:int, # the same in all processes
 )->bool:
     "One coin per step, for the whole global batch."
     return bool(stream('coin', seed, step).random() < p)
 
-def with_mined(
-    q:Tensor, # (B, D) queries, unit length
+def with_mined(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) their own keys
     keys:Tensor, # (K, D) of the queue
     mined:Mined, # masks over the queue
@@ -52,8 +49,7 @@ def with_mined(
     return sim, match if own else without_own_key(match)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #54db6851
-def learn_from(
-    q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit length
+def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit length
     f:Tensor, # (B, D) the own keys in the mining view
     queue:Queue, # earlier keys in both views, the learning one first
     miner:Callable, # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`

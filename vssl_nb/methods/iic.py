@@ -25,8 +25,7 @@ from ..ssl.memory import Bank, l2_normalize, named_clips
 from .recipes import IICSettings
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
-def sampled_ids(
-    index:Tensor, # (M,) whose clips these are: positions among the training videos
+def sampled_ids(index:Tensor, # (M,) whose clips these are: positions among the training videos
     videos:int, # V, training videos
     negatives:int, # K, ids to draw for each clip
     seed:int, step:int, part:int=0, # as in `intra_order`
@@ -37,8 +36,7 @@ def sampled_ids(
     return torch.cat([index[:,None], send_to(drawn, index.device)], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000c
-def with_banks(
-    q:Tensor, # (M, D) features of one view
+def with_banks(q:Tensor, # (M, D) features of one view
     other:Tensor, # (V, D) rows of the other view
     broken:Tensor|None, # (V, D) rows of broken clips; None: no intra-negatives
     ids:Tensor, # (M, 1+K) from `sampled_ids`
@@ -71,8 +69,7 @@ def own_share(drawn:np.ndarray)->Tensor: # (world*M, ...) for the whole batch ->
     "What falls to this process of something that was drawn for all."
     return torch.from_numpy(drawn).chunk(world_size())[rank()]
 
-def intra_order(
-    kind:str, # of INTRA
+def intra_order(kind:str, # of INTRA
     clips:int, frames:int, # M in this process, T
     seed:int, step:int, # the same in all processes
     part:int=0, # number of the batch within the step, with gradient accumulation
@@ -91,8 +88,7 @@ def intra_order(
     return own_share((place[:,np.arange(frames)*4//frames]*frames + np.arange(frames)).argsort(1))
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00010
-def intra_negatives(
-    x:Tensor, # (M, 3, T, H, W)
+def intra_negatives(x:Tensor, # (M, 3, T, H, W)
     order:Tensor, # from `intra_order`
     kind:str, # of INTRA
 )->Tensor: # same shape
@@ -107,8 +103,7 @@ def intra_negatives(
     return out
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00016
-def one_direction(
-    views:tuple[str,str], # which looks for its row in which
+def one_direction(views:tuple[str,str], # which looks for its row in which
     now:Mapping[str,Tensor], # view -> (M, D) features of this batch; 'intra', if any: of its broken clips
     bank:Bank, # rows of the same
     ids:Tensor, # (M, 1+K) from `sampled_ids`
@@ -135,8 +130,7 @@ def one_direction(
         'positives': match.sum(1).float().mean(), 'norm': now[view].detach().norm(dim=1).mean()}
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00019
-def make_miners(
-    settings:IICSettings, # miner, topk and miner_options are read
+def make_miners(settings:IICSettings, # miner, topk and miner_options are read
     views:tuple[str,str], # of the similarities it will be given
     videos:int, # V, rows to search
 )->list[Callable|None]: # one for each part of the training; None: IIC
@@ -162,8 +156,7 @@ def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
     "One network on two views of a clip; negatives are rows of other videos and of broken clips."
-    def __init__(self,
-        encoder:nn.Module, # of both views: clip (M, 3, T, H, W) -> (M, D), with D as `.dim`
+    def __init__(self, encoder:nn.Module, # of both views: clip (M, 3, T, H, W) -> (M, D), with D as `.dim`
         videos:int, # V, training videos: rows of the banks
         view:str='rgb', # entry of the batch; its clips are the ones that are broken
         seed:int=0, # of head and first rows, of drawn ids and broken clips
@@ -222,8 +215,7 @@ class IIC(nn.Module):
         self.bank.push_waiting()
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
-def mine_banks(
-    miner:Callable, # (sims, excluded) -> (M, V) bool, such as `TopK` or `Cascade`
+def mine_banks(miner:Callable, # (sims, excluded) -> (M, V) bool, such as `TopK` or `Cascade`
     sims:Mapping[str,Tensor], # view -> (M, V), features and rows of one view; the mining view first
     bank:Bank, # what `sims` looked at
     batch:Mapping[str,Any], # index (M,); source, label (M,), -1 or left out where unknown

@@ -17,8 +17,7 @@ from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 from .recipes import InfoNCESettings
 
 # %% ../../nbs/lessons/05_infonce.ipynb #89e3f8ea
-def in_batch(
-    q:Tensor, # (B, D) queries, unit length
+def in_batch(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
 )->tuple[Tensor, Tensor]: # similarities, matches; (2B, world*B): queries look at keys, then keys at queries
     "The negatives are the other videos of the batch, in both directions."
@@ -26,8 +25,7 @@ def in_batch(
     own = torch.arange(len(q), device=q.device) + rank()*len(q)
     return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:,None]
 
-def with_queue(
-    q:Tensor, # (B, D) queries, unit length
+def with_queue(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
     keys:Tensor, # (K, D) of earlier batches, unit length
 )->tuple[Tensor, Tensor]: # similarities and matches, both (B, 1+K): the own key first
@@ -38,8 +36,7 @@ def with_queue(
     return sim, match
 
 # %% ../../nbs/lessons/05_infonce.ipynb #496e2472
-def compare(
-    q:Tensor, # (B, D) queries, unit length
+def compare(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
     keys:Tensor|None, # (K, D) of earlier batches; None compares within the batch
     temperature:float, # of the softmax

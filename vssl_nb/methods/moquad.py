@@ -19,8 +19,7 @@ from ..ssl.memory import l2_normalize, named_clips
 from .recipes import MoQuadSettings
 
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
-def against_all(
-    z:Tensor, # (B, V, D) the clips of the videos of this process, unit length
+def against_all(z:Tensor, # (B, V, D) the clips of the videos of this process, unit length
     names:tuple[str,...], # of the V clips
     anchor:str='a', # which of them asks
 )->tuple[Tensor, dict[str,Tensor]]: # (B, N) similarities; by name, (B, N) bool: the own clip of that name
@@ -32,15 +31,13 @@ def against_all(
     return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
 
 # %% ../../nbs/lessons/15_moquad.ipynb #d413bfa8
-def hard_count(
-    beta:float, # share of the clips of other videos that are hard, 0 .. 1
+def hard_count(beta:float, # share of the clips of other videos that are hard, 0 .. 1
     candidates:int, # clips of other videos: V*(B-1), with B counted over all processes
 )->int: # K; 0: no mining
     "How many negatives are hard (Eq. 3): at least one, unless beta is 0."
     return max(1, round(beta*candidates)) if beta > 0 else 0
 
-def hardest(
-    sim:Tensor, # (B, N) similarities
+def hardest(sim:Tensor, # (B, N) similarities
     among:Tensor, # (B, N) bool, at least k in a row
     k:int, # K
 )->Tensor: # (B, N) bool, k in each row
@@ -48,8 +45,7 @@ def hardest(
     best = sim.detach().masked_fill(~among, -torch.inf).topk(k, 1).indices
     return torch.zeros_like(among).scatter_(1, best, True)
 
-def quadruple_loss(
-    sim:Tensor, own:dict[str,Tensor], # of `against_all`
+def quadruple_loss(sim:Tensor, own:dict[str,Tensor], # of `against_all`
     positive:str='p', # the own clip that is to be found; the other own clips are intra-negatives
     temperature:float=.1, # tau (CVRL: 0.1)
     alpha:float=1.5, # weight of intra- and hard negatives (section 4.1)
@@ -66,16 +62,14 @@ def quadruple_loss(
     return mil_nce(logits, match, 1.)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #64369603
-def average_rank(
-    sim:Tensor, # (B, N) similarities; -inf is no candidate
+def average_rank(sim:Tensor, # (B, N) similarities; -inf is no candidate
     which:Tensor, # (B, N) bool, one in each row
 )->Tensor: # scalar, from 1; candidates that tie share their ranks
     "The mean rank of one candidate of each row: 1 is the most similar (Figure 4)."
     own = sim.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
     return ((sim > own).sum(1) + ((sim==own).sum(1) + 1)/2).mean()
 
-def rank_logs(
-    sim:Tensor, own:dict[str,Tensor], # of `against_all`
+def rank_logs(sim:Tensor, own:dict[str,Tensor], # of `against_all`
     positive:str, # the own clip that is to be found
     intra:tuple[str,...], # names of the intra-negatives, NaN where there are none now
 )->dict[str,Tensor]: # top1, rank_positive, and for each negative rank_n, rank_nn

@@ -22,30 +22,26 @@ from ..ssl.memory import named_clips
 from .recipes import ProViCoSettings
 
 # %% ../../nbs/lessons/17_provico.ipynb #8e4fdc44
-def soft_contrast(
-    yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
+def soft_contrast(yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
 )->Tensor: # (B, M) 0 or more
     "How wrong each pair is (Eq. 8)."
     return -torch.where(positive, yes, no)
 
-def weighted_by_doubt(
-    soft:Tensor, # (B, M) of `soft_contrast`
+def weighted_by_doubt(soft:Tensor, # (B, M) of `soft_contrast`
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
 )->Tensor: # (B, M) has no lower bound
     "A pair counts less the less is known of it, and doubt costs (Eq. 10)."
     u = u1[:,None] + u2
     return (-u).exp()*soft/4 + u/2
 
-def kl_to_prior(
-    mu:Tensor, s:Tensor, # (..., D) mean and log-variance
+def kl_to_prior(mu:Tensor, s:Tensor, # (..., D) mean and log-variance
 )->Tensor: # (...) 0 or more
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
 # %% ../../nbs/lessons/17_provico.ipynb #0cf1e631
-def distances(
-    z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
+def distances(z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
     u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
     same:Tensor|None, # (B, M) bool: the same video, whose pairs k = k' are left out; None: all K^2 (Eq. 6)
     distance:str='bhattacharyya', # a name of DISTANCES
@@ -60,12 +56,10 @@ DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shanno
     wasserstein=wasserstein)
 
 @torch.no_grad()
-def positive_pairs(
-    dist:Tensor, # (B, M) of `distances`
+def positive_pairs(dist:Tensor, # (B, M) of `distances`
     own:Tensor, # (B, M) bool: the same video
     # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
-    threshold:float|None=.15,
-)->Tensor: # (B, M) bool
+    threshold:float|None=.15)->Tensor: # (B, M) bool
     "Who is near enough to count as a positive (Eq. 7)."
     if threshold is None:
         # over the videos of all processes
@@ -133,8 +127,7 @@ class ProViCo(nn.Module):
     def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
 
 # %% ../../nbs/lessons/17_provico.ipynb #aa37e24b
-def balanced_mean(
-    each:Tensor, # (B, M) loss of each pair
+def balanced_mean(each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
 )->Tensor: # scalar
     "Half the mean over positives and half that over negatives, of all processes."
@@ -144,8 +137,7 @@ def balanced_mean(
         total = total + (each*pairs).sum()*world_size()/count/2
     return total
 
-def mining_logs(
-    positive:Tensor, own:Tensor, # (B, M) bool
+def mining_logs(positive:Tensor, own:Tensor, # (B, M) bool
     label:Tensor|None, # (B,) class ids, -1 for unlabelled; None: nothing is known
 )->dict[str,Tensor]: # mined: positives of each video beside itself; precision, recall: NaN where undefined
     "How many pairs were mined, and what share of them, and of all there are, is of one class."

@@ -20,10 +20,8 @@ from ..training.config import flat_fields, from_dict, override, refuse_unfit # n
 from ..training.config import settings_class, to_dict # noqa: F401
 
 # %% ../../nbs/library/00_recipes.ipynb #1e44ce07
-def refuse_groups(
-    groups:int|None, # of BatchNorm, over all processes
-    recipe:Recipe,
-)->None:
+def refuse_groups(groups:int|None, # of BatchNorm, over all processes
+    recipe:Recipe)->None:
     "BatchNorm groups must be of one size. `RecipeError`."
     batch = recipe.learning.batch
     if groups and batch % groups:
@@ -68,8 +66,7 @@ class InfoNCESettings(QueueSettings):
     method:ClassVar[str] = 'vssl_nb.methods.infonce:InfoNCE'
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a001
-_toy_rgb = Recipe(
-    name='infonce-toy-rgb',
+_toy_rgb = Recipe(name='infonce-toy-rgb',
     about='InfoNCE in the batch on the frames of the toy videos; about a minute on one core',
     dataset='toy', view='rgb', backbone='tiny', size=32, test_clips=5,
     sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
@@ -102,8 +99,7 @@ _own_videos = replace(_laptop_rgb, name=OWN_VIDEOS, test_clips=5,
     about='InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict')
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a003
-_ucf101_rgb = Recipe(
-    name='infonce-ucf101-rgb',
+_ucf101_rgb = Recipe(name='infonce-ucf101-rgb',
     about='InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1',
     dataset='UCF101', split=1, seed=0, test_clips=10, view='rgb', # b9: split 1, seed 0
     backbone='s3d', size=128, # supplement 1.1; released code: --net s3d --img_dim 128
@@ -202,8 +198,7 @@ class SimCLRSettings(Settings):
 _toy_simclr = replace(find('infonce-toy-rgb'), name='simclr-toy-rgb',
     about='SimCLR on the frames of the toy videos; about a minute on one core',
     method=SimCLRSettings(temperature=0.1))
-_ucf101_simclr = Recipe(
-    name='simclr-ucf101-r3d18',
+_ucf101_simclr = Recipe(name='simclr-ucf101-r3d18',
     # table 4; one or two sides: not stated
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
     dataset='UCF101', test_clips=10, view='rgb', # ours
@@ -285,8 +280,7 @@ class CoCLRSettings(QueueSettings):
                 'lower topk, or enlarge the queue')
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e7a001
-def coclr_recipe(
-    base:Recipe, # of InfoNCE, for the view that learns
+def coclr_recipe(base:Recipe, # of InfoNCE, for the view that learns
     name:str, about:str, mining_view:str,
     method:dict[str,Any]={}, # settings that differ from those of the base, and from the released ones
     **learning, # likewise
@@ -295,8 +289,7 @@ def coclr_recipe(
     settings = CoCLRSettings(**vars(base.method) | dict(mining_view=mining_view) | method)
     return override(replace(base, method=settings), name=name, about=about, **learning)
 
-def coclr_phases(
-    data:str, # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
+def coclr_phases(data:str, # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
     motion:str, # the view beside rgb
     cycles:int, # each view learns once in a cycle
 )->tuple[Phase,...]:
@@ -314,14 +307,12 @@ def coclr_phases(
 # the flow of a pair is augmented as the flow that trained it, whichever of the two views mines: one draw for
 # both views, colours of flow change, u keeps its sign (released code, main_coclr.py:448-475)
 RELEASED_FLOW:dict[str,Any] = dict(flow_flip='released', flow_colour='released')
-_COCLR = [
-    coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
+_COCLR = [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
         f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)', miner,
         dict(groups=2), batch=64, epochs=epochs, drops=drops, **RELEASED_FLOW) # README: 2 GPUs x 32 for both
     for data,epochs,drops in (('ucf101', 100, (80.,)), ('k400', 50, (40.,))) # README: 100 epochs, drop at 80
     for cycle in (1, 2) for view,miner in (('rgb', 'flow'), ('flow', 'rgb'))]
-_COCLR += [
-    coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
+_COCLR += [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
         f'CoCLR on {words}, cycle {cycle}: {view} learns, {miner} mines', miner, method, epochs=epochs,
         warmup=0.)
     for data,words,phases in (
@@ -330,8 +321,7 @@ _COCLR += [
             ('residual', 'rgb', 3, dict(queue=512, topk=20, temperature=0.07)))),
         ('laptop', 'real videos, without a GPU', (('rgb', 'residual', 15, {}), ('residual', 'rgb', 15, {}))))
     for cycle in (1, 2) for view,miner,epochs,method in phases]
-_COCLR += [
-    coclr_recipe(find(f'infonce-toyfull-{view}'), f'coclr-toyfull-{view}-cycle1',
+_COCLR += [coclr_recipe(find(f'infonce-toyfull-{view}'), f'coclr-toyfull-{view}-cycle1',
         f'CoCLR with S3D on the full-size toy: {view} learns, {miner} mines; for a GPU', miner,
         dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
     for view,miner in (('rgb', 'flow'), ('flow', 'rgb'))]
@@ -340,9 +330,7 @@ publish(CoCLRSettings, *_COCLR, cotrainings={f'coclr-{data}': coclr_phases(data,
         ('laptop', 'residual', 1), ('toyfull', 'flow', 1))})
 
 # %% ../../nbs/lessons/13_cpr.ipynb #13e7a001
-def cascade_options(
-    stages:int,
-    ratio:float=.5, # that each stage but the last keeps
+def cascade_options(stages:int, ratio:float=.5, # that each stage but the last keeps
     *more:str, # further options of `ssl.mining.Cascade`, such as 'order=paper'
 )->dict[str,Any]: # fields of the settings of CoCLR and IIC
     "Mining in a cascade."
@@ -352,13 +340,11 @@ _CPR_README:dict[str,Any] = RELEASED_FLOW | dict( # the loader of CoCLR
     batch=32, epochs=100, drops=(80.,)) # b5: 2 GPUs x 16; 100 epochs, drop at 80
 _CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.) # Algorithm 1 has none of these
 _BOTH = (('rgb', 'flow'), ('flow', 'rgb'))
-_CPR = [
-    coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-cycle{cycle}',
+_CPR = [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-cycle{cycle}',
         f'CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released code)', miner,
         cascade_options(7), **_CPR_README)
     for cycle in (1, 2) for view,miner in _BOTH]
-_CPR += [
-    coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-paper',
+_CPR += [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-paper',
         f'CPR on CoCLR as the paper writes it: {view} learns', miner,
         cascade_options(7, .5, 'order=paper', 'siblings=none') | _CPR_PAPER,
         batch=32, epochs=400, drops=(300., 350.), # section 4.1: 400 epochs, 2 GPUs x 16; appendix A.1
@@ -421,8 +407,7 @@ class IICSettings(Settings):
 
 # %% ../../nbs/lessons/14_iic.ipynb #14e7a001
 IIC_CROP = 112*112/(128*171) # b11: a random square of 112 px from frames of 128 x 171
-_ucf101_iic = Recipe(
-    name='iic-ucf101-residual',
+_ucf101_iic = Recipe(name='iic-ucf101-residual',
     about='IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1',
     dataset='UCF101', test_clips=10, # README: 10 clips of a video
     view='rgb', residual='wrapped', normalisation='none', # b11

@@ -18,8 +18,7 @@ from ..ssl.memory import l2_normalize, named_clips
 from .recipes import SimCLRSettings
 
 # %% ../../nbs/lessons/09_simclr.ipynb #d697ebc8
-def nt_xent_pairs(
-    z:Tensor, # (B, 2, D) both clips of the videos of this process, unit length
+def nt_xent_pairs(z:Tensor, # (B, 2, D) both clips of the videos of this process, unit length
 )->tuple[Tensor, Tensor]: # similarities (-inf for the clip itself) and matches, both (2B, 2*world*B)
     "Every clip looks at all clips of all processes but itself; its match is the other clip of its video."
     sim,own = all_pairs(z)
@@ -42,8 +41,7 @@ class SimCLR(nn.Module):
         projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
         self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
-    def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W); of the rest nothing is looked at
+    def forward(self, batch:dict[str,Any], # view (B, 2, 3, T, H, W); of the rest nothing is looked at
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5: rows with the match among the first
         "All clips through the encoder in one pass, then each against all the others."
         x = torch.stack(named_clips(batch, self.view, self.settings.clips), 1)

@@ -30,8 +30,7 @@ class Classifier(nn.Module):
         view:str='rgb', # entry of the batch to learn from
         seed:int=0, # of the head, of dropout and of the embeddings
         # features (B, D) -> (B, 2, D') mean and log-variance, with D' as `.dim`; with `mixture` alone
-        gaussian:nn.Module|None=None,
-        **fields, # of `SupervisedSettings`
+        gaussian:nn.Module|None=None, **fields, # of `SupervisedSettings`
     ):
         super().__init__()
         s = SupervisedSettings(**fields)
@@ -93,8 +92,7 @@ class Classifier(nn.Module):
         u = rng.random((rows*world_size(), D), dtype=np.float32)[rank()*rows:(rank()+1)*rows]
         return send_to(torch.from_numpy((u >= rate)/np.float32(1 - rate)), self.fc.weight.device)
 
-    def sampled(self,
-        x:Tensor, # (B, N, 3, T, H, W) clips of a video
+    def sampled(self, x:Tensor, # (B, N, 3, T, H, W) clips of a video
         batch:dict[str,Any], # `step` and `part` of the loop
     )->Tensor: # (B, C) log of the mean of K softmaxes
         "Log-probabilities of videos by K embeddings of the Gaussian of N clips (ProViCo, appendix C.2)."

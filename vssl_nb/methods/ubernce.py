@@ -18,8 +18,7 @@ from .recipes import UberNCESettings
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {'mean_log': supcon, 'log_sum': mil_nce}
 
-def with_labels(
-    q:Tensor, # (B, D) queries, unit length
+def with_labels(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) their own keys
     label:Tensor, # (B,) class ids; -1, unknown: such a query has its own key alone
     keys:Tensor, # (K, D) of the queue

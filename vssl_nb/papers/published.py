@@ -85,8 +85,7 @@ def parts(name:str)->dict[str,str]: # of a recipe -> 'work', 'pretrain', 'view',
 
 def match(name:str, # of a recipe, such as 'infonce-ucf101-rgb'
     task:str='retrieval', # a key of TASKS
-    metric:str='r1',
-    test:str='', # dataset measured on; '': the one pretrained on, for Kinetics-400 UCF101
+    metric:str='r1', test:str='', # dataset measured on; '': the one pretrained on, for Kinetics-400 UCF101
     view:str='', # of the run, where the name has none
     backbone:str='', # likewise
 )->list[Published]: # the nearest first; empty where nothing was published
@@ -223,8 +222,7 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
         'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),
         'why': row['why']}
 
-def ledger_rows(path:str|Path=LEDGER,
-    numbers:Iterable[int]=tuple(CLAIMS), # of the claims to show
+def ledger_rows(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS), # of the claims to show
 )->list[dict[str,str]]: # column -> text, lines separated by '\n'
     "The ledger as lines of a table: every claim, also what was not run."
     ledger, rows = read_ledger(path), []

@@ -47,10 +47,8 @@ def _wrong(column:str, value:Any)->str: # what is wrong with a share, or nothing
     if _missing(value) or (type(value) in (int, float) and 0 <= value <= 1): return ''
     return f'{column}={value!r} in a row of results: it must be a share from 0 to 1, not percent'
 
-def cell(
-    column:str, # key of the value, such as 'r1'
-    value:Any,
-)->str:
+def cell(column:str, # key of the value, such as 'r1'
+    value:Any)->str:
     "A value as a table shows it."
     if _missing(value): return '–'
     if column in SHARE_COLUMNS + ('share',):
@@ -131,8 +129,7 @@ def _best(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->set[tuple[int
             if len(values) > 1: best |= {(i, c) for i,v in values.items() if v == max(values.values())}
     return best
 
-def table(
-    rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
+def table(rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
     form:str='markdown', # one of TABLE_FORMS
     columns:Mapping[str,str]|None=None, # key -> heading; None: those of TABLE_COLUMNS that some row has
     best:bool=False, # mark the highest of each R@k: bold, or * in text
@@ -192,16 +189,14 @@ def _place(folder:Path, row:Mapping[str,Any])->dict[str,str]: # where the classi
     there = [p for p in (folder/name, folder/run/name) if name and p.is_file()]
     return {'place': str(there[0])} if there else {}
 
-def read_verdicts(
-    folder:str|Path, # a run folder, or a folder of run folders
+def read_verdicts(folder:str|Path, # a run folder, or a folder of run folders
 )->dict[str,str]: # name of the run -> lines of its verdict
     "The verdicts of runs on one's own videos, where there are some."
     file = Path(folder)/'verdict.txt'
     files = [file] if file.exists() else sorted(Path(folder).glob('*/verdict.txt'))
     return {f.resolve().parent.name: f.read_text(encoding='utf-8', errors='replace').rstrip() for f in files}
 
-def read_runs(
-    folder:str|Path, # a run folder, or a folder of run folders
+def read_runs(folder:str|Path, # a run folder, or a folder of run folders
 )->list[dict[str,Any]]: # results, shares from 0 to 1
     "The results of a run, or of every run in a folder, by name; ValueError where there is nothing to read."
     folder = Path(folder)
@@ -275,8 +270,7 @@ def task_of(row:Mapping[str,Any])->str: # '' where a row does not tell
     if any(not _missing(row.get(f'r{k}')) for k in (1, 5, 10, 20, 50)): return 'retrieval'
     return next((TASKS[w] for w in TASKS if w in _protocol(row.get('protocol', '')).lower()), '')
 
-def against(
-    line:Mapping[str,Any], # a row of results, or a line of `summary`
+def against(line:Mapping[str,Any], # a row of results, or a line of `summary`
     metric:str='r1', # or 'r5', ..., 'top1'
 )->tuple[Published|None,list[str]]: # the number, if any, and notes: what differs, or why there is none
     "The published number that may stand beside a line."
@@ -330,8 +324,7 @@ def _remarks(line:Mapping[str,Any], published:Sequence[Published])->list[str]:
     return notes + [f'recipe changed: {changes}']*bool(changes)
 
 # %% ../../nbs/library/report.ipynb #bf43647e
-def summary(
-    rows:Iterable[Mapping[str,Any]], # of `read_runs`
+def summary(rows:Iterable[Mapping[str,Any]], # of `read_runs`
 )->list[dict[str,Any]]: # lines for `sheet`, `table` and `html`
     "One line per experiment: mean over seeds, the published number, the difference."
     groups:dict[str,list[Mapping[str,Any]]] = {}
@@ -400,8 +393,7 @@ def _order(line:Mapping[str,Any])->list[str]:
     return [*(texts | {'protocol': _protocol(line.get('protocol') or ''),
         '': str(line.get('method') not in BASELINES), 'share': f'{line.get("share") or 1:.6f}'}).values()]
 
-def sheet(
-    lines:Sequence[Mapping[str,Any]], # of `summary`; rows of `read_runs` work as well
+def sheet(lines:Sequence[Mapping[str,Any]], # of `summary`; rows of `read_runs` work as well
     form:str='text', # one of TABLE_FORMS
     columns:Mapping[str,str]|None=None, # as for `table`
     best:bool=False, # as for `table`
@@ -422,8 +414,7 @@ def sheet(
     return text
 
 # %% ../../nbs/library/report.ipynb #f0671d53
-def confusion_figure(
-    counts:Any, # (C, C), rows: class of the video, columns: class it was taken for
+def confusion_figure(counts:Any, # (C, C), rows: class of the video, columns: class it was taken for
     classes:Sequence[str]|None=None, # names; shown up to 25
 ): # Figure
     "A confusion matrix in percent of each row."
@@ -455,8 +446,7 @@ def _image(path:Path)->str:
         if data.startswith(start): return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
     raise ValueError(f'{path}: is not a PNG or JPEG picture')
 
-def flat_rows(
-    settings:Any, # dicts in dicts
+def flat_rows(settings:Any, # dicts in dicts
     name:str='', # of the field that holds them
 )->dict[str,Any]: # 'learning.lr' -> 0.001
     "Nested settings as one list of dotted names."
@@ -474,14 +464,10 @@ def _lines(text:str)->list[str]: # headings stand alone, what belongs to them is
     return [f'<p>{markup.escape(line.strip())}</p>' if line.startswith(' ')
         else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]
 
-def html(
-    rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
+def html(rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
     figures:Mapping[str,str|Path]|None=None, # caption -> PNG or JPEG file
     recipes:Mapping[str,Mapping[str,Any]]|None=None, # run -> its recipe
-    path:str|Path='report.html',
-    *,
-    title:str='Report',
-    note:str='', # a paragraph above the table
+    path:str|Path='report.html', *, title:str='Report', note:str='', # a paragraph above the table
     versions:Mapping[str,Any]|None=None, # what made the results
     verdicts:Mapping[str,str]|None=None, # run -> its verdict
 )->Path:
@@ -512,8 +498,7 @@ def _caption(stem:str)->str: # of a picture in the folder `figures` of a run
     return f'test videos, {beside} among the training videos, green where the class is the same' + (
         f' ({re.sub("-+", " ", hit[1])})' if hit[1] else '')
 
-def page(
-    folder:str|Path, # a run folder, or a folder of run folders
+def page(folder:str|Path, # a run folder, or a folder of run folders
     path:str|Path|None=None, # None: report.html in that folder
 )->Path:
     "Run folders as one self-contained page: `summary`, figures, recipes, versions. `ValueError`."

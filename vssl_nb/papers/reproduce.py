@@ -352,8 +352,7 @@ def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
     data='toy', # 'toy', or the manifest (or its folder) of the dataset that the table was trained on
     out='runs/reproduce', # a folder; every table gets one in it
     seeds:Sequence[int]=(0,), # of weights and order; of toy videos, too
-    machine:Machine=Machine(),
-    changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
+    machine:Machine=Machine(), changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
     size:str='demo', # of the toy
     dry:bool=False, # plan and time the trainings; train nothing
     processes:int=2, # that train at a time on a CPU

@@ -140,8 +140,7 @@ def measure_mining(
 def compare_miners(networks:Mapping[str,Features], # of `mining_networks`
     labels:Sequence[str], # class names
     # name and options: 'cascade,stages=7', 'package.module:name,x=1'
-    miners:Sequence[str]=('topk', 'cascade'),
-    k:int=5, # positives to mine for each video
+    miners:Sequence[str]=('topk', 'cascade'), k:int=5, # positives to mine for each video
     **settings, # of `measure_mining`: memory, unit
 )->list[MiningQuality]: # in the order of `miners`
     "Measure several miners on the same features. `ValueError`."
@@ -181,8 +180,7 @@ def cotraining_phases(name:str, # of `recipes.COTRAININGS`, such as 'coclr-toy'
     return [(p, override_known(r, changes)) for p,r in phases]
 
 def starting_files(words:Sequence[str], # 'rgb=FILE', or FILE where its name says its view
-    phases:Sequence[tuple[Phase,Recipe]],
-)->dict[str,Path]: # view -> file
+    phases:Sequence[tuple[Phase,Recipe]])->dict[str,Path]: # view -> file
     "Released files for the phases that would begin with random weights. `TrainError`."
     files = dict[str,Path]()
     begin = {encoder_about(r)['view'] for p,r in phases if not p.start}

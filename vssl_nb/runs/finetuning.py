@@ -129,8 +129,7 @@ def preset(name:str, # of TRAININGS, or a FineTuning of one's own as 'package.mo
     return override(known, **({k: fits[k] for k in CLIP} if fits else {}) | fields)
 
 # %% ../../nbs/library/finetuning.ipynb #270e211c
-def predict(classifier:Classifier, manifest:Manifest,
-    training:FineTuning, # its clip, and how it is tested
+def predict(classifier:Classifier, manifest:Manifest, training:FineTuning, # its clip, and how it is tested
     split:int=1, # 1, 2 or 3
     rows:Sequence[int]|None=None, # of the manifest; None: the test part
     batch:int=64, machine:Machine=Machine('cpu'), # clips at a time on a GPU; device, decoding processes, bar
@@ -279,8 +278,7 @@ class Session:
         return self
 
 def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are trained in place
-    training:FineTuning,
-    seed:int=0, # of the held-out sources, the order, and everything drawn per clip
+    training:FineTuning, seed:int=0, # of the held-out sources, the order, and everything drawn per clip
     machine:Machine=Machine(), # workers, cache and activation_checkpointing are read here
     device:torch.device=torch.device('cpu'), # that it will be trained on
 )->Session:

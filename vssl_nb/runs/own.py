@@ -353,8 +353,7 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
 
 def give_verdict(run, # a run folder with an encoder
     data=None, # a manifest or its folder; None: the one it was trained on
-    machine:Machine=Machine(),
-    most:int=128, # videos to encode
+    machine:Machine=Machine(), most:int=128, # videos to encode
     seconds:float=120., # after so many no further videos are encoded
     out=None, # folder for verdict.json, verdict.txt and a picture; None: the run folder
 )->Verdict:

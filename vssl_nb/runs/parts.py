@@ -75,8 +75,7 @@ class Parts:
 
 def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need not exist: blank clips
     # batches for a GPU lie in page-locked memory; where clips are blank, the method is moved there
-    device:torch.device=torch.device('cpu'),
-    machine:Machine=Machine(), # workers and cache are read here
+    device:torch.device=torch.device('cpu'), machine:Machine=Machine(), # workers and cache are read here
     networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
     rows:Sequence[int]|None=None, # of the manifest to train on; None: the training part of the recipe's split
     classes:int=0, # of a classifier, where the videos need not exist
@@ -147,8 +146,7 @@ def training_views(recipe:Recipe, **options)->Views: # options of `Views`, inste
     "The views that the loop makes of a raw batch; in measuring nothing is augmented."
     return Views(recipe.views, **view_options(recipe) | options, augmentation=recipe.augment.augmentation)
 
-def training_device(recipe:Recipe,
-    device:str, # 'auto', 'cpu' or 'cuda'
+def training_device(recipe:Recipe, device:str, # 'auto', 'cpu' or 'cuda'
     local:int=0, # number of this process on this machine
 )->torch.device:
     "Where to compute; TrainError for live flow without a GPU, which would take minutes for each step."

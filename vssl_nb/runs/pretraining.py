@@ -294,8 +294,7 @@ def open_folder(out:Path, recipe:Recipe, card:dict[str,Any])->None:
 
 def export_run(out:Path, # the run folder
     about:dict[str,Any], # of the encoder: `parts.encoder_about`
-    run:TrainingState, manifest:Manifest,
-)->Path:
+    run:TrainingState, manifest:Manifest)->Path:
     "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
     method = cast(Any, run.method)
     return export_encoder(out/'encoder.safetensors', method.encoder, about | {'step': run.step,

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 # %% ../../nbs/lessons/04_losses.ipynb #a5fb9025
-def _logits(
-    sim:Tensor, # (B, N) similarities
+def _logits(sim:Tensor, # (B, N) similarities
     match:Tensor, # (B, N) bool
     temperature:float, # above 0
 )->Tensor: # (B, N) float32, or float64 if `sim` is
@@ -25,8 +24,7 @@ def _logits(
         raise ValueError(f'temperature={temperature} must be above 0, and finite')
     return (sim if sim.dtype==torch.float64 else sim.float()) / temperature
 
-def mil_nce(
-    sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
+def mil_nce(sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
     match:Tensor, # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
     temperature:float=0.07, # smaller sharpens the softmax (CoCLR: 0.07)
 )->Tensor: # scalar; float32, or float64 if `sim` is
@@ -36,8 +34,7 @@ def mil_nce(
     return (logits.logsumexp(1) - on_match.logsumexp(1)).mean()
 
 # %% ../../nbs/lessons/04_losses.ipynb #7283f05a
-def supcon(
-    sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
+def supcon(sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
     match:Tensor, # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
     temperature:float=0.07, # smaller sharpens the softmax (CoCLR: 0.07)
 )->Tensor: # scalar; float32, or float64 if `sim` is
@@ -56,8 +53,7 @@ def check_match(match:Tensor)->None: # (B, N) bool, `True` where the candidate i
             'and their loss is inf: give each query a match, or leave these rows out')
 
 # %% ../../nbs/lessons/04_losses.ipynb #8571b74d
-def topk_accuracy(
-    sim:Tensor, # (B, N) similarities
+def topk_accuracy(sim:Tensor, # (B, N) similarities
     match:Tensor, # (B, N) bool, at least one match per row
     k:int, # how many guesses a query has
 )->Tensor: # scalar, share of queries in 0 .. 1; NaN where `sim` has NaN (a look would wait for the device)

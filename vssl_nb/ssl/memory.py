@@ -73,8 +73,7 @@ BANK_STARTS = ('sphere', 'uniform')
 class Memory(nn.Module):
     "Keys of one or more views with their label, source and row: the common part of a queue and a bank."
     keys:Tensor; label:Tensor; source:Tensor; row:Tensor
-    def __init__(self,
-        dim:int, # D of a key
+    def __init__(self, dim:int, # D of a key
         size:int, # K, rows
         seed:int=0, # of the random keys it starts with
         views:tuple[str,...]=('keys',), # each row keeps a key of the same video in every one of these views

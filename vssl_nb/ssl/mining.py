@@ -122,8 +122,7 @@ class Cascade:
         "Are siblings and older keys of the video among the candidates?"
         return self.siblings=='none'
 
-    def survivors(self,
-        sims:Mapping[str,Tensor], # view -> (B, N) similarities, the mining view first
+    def survivors(self, sims:Mapping[str,Tensor], # view -> (B, N) similarities, the mining view first
         excluded:Tensor, # (B, N) bool
     )->Iterator[Tensor]: # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
@@ -264,8 +263,7 @@ class ClassMiningRecall(nn.Module):
         self.now = None
 
     @torch.no_grad()
-    def update(self,
-        mined:Tensor, # (B, K) bool: `Mined.others`
+    def update(self, mined:Tensor, # (B, K) bool: `Mined.others`
         label:Tensor, # (B,) class ids of the queries, -1 unlabelled
         memory:Any, # (K,) label, source and row of its keys, as `ssl.memory.Memory` has them
         epoch:int=0, # of the training; a new one begins to count anew. The videos that came stay known
@@ -289,8 +287,7 @@ class ClassMiningRecall(nn.Module):
         "The share of what the queries of a class took that is right: PMR class by class."
         return self.right[:-1]/self.taken[:-1]
 
-    def per_class(self,
-        unit:str='source', # what is an instance: a recording (the paper) or a 'video'
+    def per_class(self, unit:str='source', # what is an instance: a recording (the paper) or a 'video'
     )->Tensor: # (rows,) for each class id its recall, 0 to 1; NaN for ids that no video has
         "The share of the instances of each class that were taken rightly."
         one_of(('source', 'video'), unit=unit)
