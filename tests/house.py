@@ -286,7 +286,10 @@ def small(output: dict) -> dict:
             return output
         picture = Image.open(BytesIO(raw)).convert('RGB')
         picture.info.clear() # of what the RGB picture no longer has
-        if len(raw) > 30_000: picture = at_most(picture, 560)
+        # a tall chart is mostly paper and full of small letters; a strip of video frames is a photograph
+        chart = picture.height > 900 and sum(picture.convert('L').histogram()[250:]) > \
+            .6*picture.width*picture.height
+        if len(raw) > 30_000: picture = at_most(picture, 760 if chart else 560)
         few = BytesIO()
         picture.quantize(64, kmeans=3).save(few, 'PNG', optimize=True)
         # as good as 20 KB allow
@@ -294,9 +297,9 @@ def small(output: dict) -> dict:
             photo = BytesIO()
             at_most(picture, width).save(photo, 'JPEG', quality=quality, optimize=True)
             if len(photo.getvalue()) < 20_000: break
-        # drawings stay sharp as PNG; strips of video frames are photographs
         png, jpeg = few.getvalue(), photo.getvalue()
-        kind, best = ('png', min(png, raw, key=len)) if len(png) < max(20_000, len(jpeg)) else ('jpeg', jpeg)
+        most = 80_000 if chart else max(20_000, len(jpeg))
+        kind, best = ('png', min(png, raw, key=len)) if len(png) < most else ('jpeg', jpeg)
         output['data'][f'image/{kind}'] = b64encode(best).decode()
     return output
 
