@@ -17,10 +17,11 @@ from vssl_nb.training.machine import (Machine, MachineError, backend_settings, c
 
 
 @pytest.mark.parametrize('fields, words', [
-    (dict(dtype='float8'), "dtype must be 'float32' or 'bfloat16', not 'float8'"),
-    (dict(matmul_precision='low'), 'matmul_precision'), (dict(cache=-5), 'cache=-5 is below 0'),
-    (dict(workers=-1), 'use 0 to decode in this process'), (dict(save_minutes=-1), 'save_minutes'),
-    (dict(save_minutes=float('nan')), 'save_minutes')])
+    (dict(dtype='float8'), "dtype='float8' is not one of 'float32', 'bfloat16'"),
+    (dict(matmul_precision='low'), "'low' is not one of 'highest', 'high'"),
+    (dict(cache=-5), 'cache=-5 must be 0 or more'), (dict(workers=-1), 'workers=-1 must be 0 or more'),
+    (dict(save_minutes=-1), 'save_minutes=-1 must be 0 or more'),
+    (dict(save_minutes=float('nan')), 'save_minutes=nan is not a finite number')])
 def test_what_no_machine_has(fields, words):
     with pytest.raises(ValueError, match=words): Machine(**fields)
 

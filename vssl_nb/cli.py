@@ -91,18 +91,18 @@ class Flow(Command):
         if not (flow/'flow.json').exists(): expect_no_run(flow)
         if self.manifest is None or other==manifest: return
         expect_replaceable(other, 'flow')
-        known = {*filled_cells(manifest)}
-        for video, column, text in filled_cells(other):
-            if (video, column, text) not in known: raise PathError(f'{other}: has the {column} {text!r} of '
-                f'{video}, and {manifest} has not; choose another --manifest')
+        if lost := sorted(filled_cells(other) - filled_cells(manifest)):
+            video, column, text = lost[0]
+            raise PathError(f'{other}: has the {column} {text!r} of {video}, and {manifest} has not; '
+                'choose another --manifest')
 
-def filled_cells(manifest:Path)->Iterator[tuple[str,...]]: # of a file that need not exist
+def filled_cells(manifest:Path)->set[tuple[str,...]]: # of a file that need not exist
     "Video, column and text of all cells that somebody may have filled in by hand."
-    if not manifest.exists(): return
+    if not manifest.exists(): return set()
     with open(manifest, encoding='utf-8-sig', errors='replace', newline='') as f:
-        for row in csv.DictReader(f):
-            for column in row.keys() - {'frames', 'fps', 'width', 'height', 'flow', 'status'}:
-                if row[column]: yield str(row.get('video')), str(column), str(row[column])
+        measured = {'frames', 'fps', 'width', 'height', 'flow', 'status'}
+        return {(str(row.get('video')), str(column), str(row[column])) for row in csv.DictReader(f)
+            for column in row.keys() - measured if row[column]}
 
 class Recipes(Command):
     "List the recipes, or show one with all its numbers."
@@ -361,9 +361,8 @@ class Retrieve(EncodingOptions):
                 self.out), p if fields else self.protocol, self.splits, self.joined, self.batch, machine)
         else: rows = evaluation.retrieve(t, p, self.splits, batch=self.batch, machine=machine)
         print(p)
-        if 'dropped' in rows[0]:
-            print(f"{rows[0]['queries']} test videos against {rows[0]['gallery']} training videos, "
-                f"split {rows[0]['split']}; {len(rows[0]['dropped'])} left out")
+        if 'dropped' in rows[0]: print(f"{rows[0]['queries']} test videos against {rows[0]['gallery']} "
+            f"training videos, split {rows[0]['split']}; {len(rows[0]['dropped'])} left out")
         if not t.card['finished']:
             print(f"this run is not finished: the encoder is from step {t.about['step']}", file=sys.stderr)
         if not self.baselines or self.protocol!='clean' or self.splits or self.second or fields: return rows
@@ -781,8 +780,8 @@ class Option(NamedTuple):
     kind:Any # a type annotation
     default:Any # MISSING: it must be given
     about:str # the comment behind it
-    word:str # its name in help where it stands without the name of an option, else ''
-    alias:str # another name, else ''
+    word:str='' # its name in help where it stands without the name of an option
+    alias:str='' # another name
 
 # comments above a field, its name, the comment behind it
 FIELD = re.compile(r'((?:^ {4}#.*\n)*)^ {4}(\w+):[^#\n]*(?:#(.*))?', re.MULTILINE)
@@ -799,8 +798,8 @@ def options_of(part:Any)->dict[str,Option]: # a dataclass, or an object of one: 
     cls = part if isinstance(part, type) else type(part)
     kinds, notes = get_type_hints(cls), comments(cls)
     own = [f for f in fields(cls) if f.init and not is_dataclass(getattr(part, f.name, kinds[f.name]))]
-    return {f.name: Option(kinds[f.name], getattr(part, f.name, f.default), f.metadata.get('about',
-        notes.get(f.name, '')), f.metadata.get('word', ''), f.metadata.get('alias', '')) for f in own}
+    return {f.name: Option(kinds[f.name], getattr(part, f.name, f.default),
+        **{'about': notes.get(f.name, ''), **f.metadata}) for f in own}
 
 def recipe_parts(recipe:Recipe)->dict[str,Any]: # a name in help -> the recipe, or a part of it
     "Everything whose fields are options of `pretrain`."

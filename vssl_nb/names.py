@@ -80,9 +80,8 @@ def resolve(name:str, # a key of `known`, or 'package.module:name'
 def full_name(part:Any)->str: # a class or a function at the top of a module -> 'package.module:name'
     "The name by which `load_object` finds a part again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
-    if module=='__main__' or not name or '<' in name:
-        raise PluginError(f'{name or part!r} was made in a notebook or inside a function, where no other '
-            'process finds it; move it to the top of a .py file')
+    if module=='__main__' or not name or '<' in name: raise PluginError(f'{name or part!r} was made in a '
+        'notebook or inside a function, where no other process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
 
 def path_missing(path:str|Path, # that does not exist
@@ -242,9 +241,9 @@ def expect_run_folder(folder:str|Path, # it need not exist
     # a run without a checkpoint has nothing to lose: whoever corrects a mistake begins anew
     if (folder/'last.pt').exists() or card.get('step'): raise PathError(f'{folder}: holds a run already; add '
         '--resume to go on with it, or choose another --out')
-    for name in () if card else RUN_FILES:
-        if (folder/name).exists(): raise PathError(f'{folder/name}: is of no run that could be resumed, and '
-            'a training would write over it; choose another --out')
+    lost = [folder/name for name in RUN_FILES if (folder/name).exists()]
+    if lost and not card: raise PathError(f'{lost[0]}: is of no run that could be resumed, and a training '
+        'would write over it; choose another --out')
 
 def expect_no_run(folder:str|Path, # to be written; it need not exist
     option:str='--out', # that names it

@@ -99,8 +99,6 @@ def index_key(encoder:EncoderFile, clips:int=10)->dict[str,Any]: # clips per vid
     names = ('view', 'length', 'stride', 'size', 'pad', 'residual', 'residual_scale', 'mean', 'std')
     return {'encoder': encoder.sha256, 'clips': clips, **{k: about[k] for k in names if k in about}}
 
-# -- the index
-
 @dataclass
 class SearchIndex:
     "The features of the videos of a folder."
@@ -207,9 +205,8 @@ def update_index(
     if old and differ: raise SearchError(f'{folder}: is an index with another {differ[0]} '
         f'({str(old.key.get(differ[0]))[:16]}, not {str(key.get(differ[0]))[:16]}); '
         'name another folder with --index')
-    if old and len(old) > 1 and not known.keys() & files.keys():
-        raise SearchError(f'{folder}: is an index of other videos: none of its {len(old)} is in {root}; '
-            'name another folder with --index')
+    if old and len(old) > 1 and not known.keys() & files.keys(): raise SearchError(f'{folder}: is an index '
+        f'of other videos: none of its {len(old)} is in {root}; name another folder with --index')
     todo = [n for n,s in files.items() if known.get(n) != s]
     gone = len(known.keys() - files.keys())
     if old and not todo and not gone: return old,(0, 0)
@@ -262,8 +259,6 @@ def choose_index(
     if not Path(about['encoder']).is_file(): raise SearchError(f'{place}: was made with the encoder '
         f'{about["encoder"]}, which is gone; say where it is with --encoder')
     return place,describe_encoder(about['encoder']),clips or about['key']['clips']
-
-# -- queries
 
 class Query(NamedTuple):
     "A video, or a span of one, whose like is searched for."
@@ -331,8 +326,6 @@ def query_features(
     features = dict(_features(network, index.key, Spans(table.path, rows), batch, quiet))
     for row,x in features.items(): check(new[row], x)
     return np.stack([index.x[at[q.name]] if k else features[new.index(q)] for q,k in zip(queries, known)])
-
-# -- answers
 
 class Hit(NamedTuple):
     "One of the nearest videos."

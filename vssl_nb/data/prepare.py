@@ -15,10 +15,6 @@ from .manifest import (PREPARE_STATE, Manifest, ManifestError, Row, compile_sour
 class PrepareError(ValueError):
     "A list or a folder that a dataset cannot be prepared from, and what to do."
 
-def _as_paths(given)->list[Path]: # a path, or several
-    return [Path(g) for g in ([given] if isinstance(given, (str, os.PathLike)) else given)]
-
-# lists
 @dataclass
 class Lists:
     "What the owners' lists say."
@@ -29,9 +25,8 @@ class Lists:
 def _text(file:Path)->str:
     "The text of a list."
     try: return file.read_text(encoding='utf-8-sig')
-    except (OSError, UnicodeDecodeError) as e:
-        raise PrepareError(f'{file}: cannot be read as text '
-            f'({getattr(e, "strerror", None) or "it is not UTF-8"})') from None
+    except (OSError, UnicodeDecodeError) as e: raise PrepareError(f'{file}: cannot be read as text '
+        f'({getattr(e, "strerror", None) or "it is not UTF-8"})') from None
 
 def _lines(file:Path)->list[str]: return [line.strip() for line in _text(file).splitlines() if line.strip()]
 
@@ -62,9 +57,8 @@ def _hmdb51(files:list[Path])->Lists:
         for i,line in enumerate(map(str.strip, _text(file).splitlines()), 1):
             if not line: continue
             name,_,part = line.rpartition(' ')
-            if part not in ('0', '1', '2') or not name:
-                raise PrepareError(f"{file}: line {i} is '{line}', not a file name and 0, 1 or 2; "
-                    "take the list from the owners")
+            if part not in ('0', '1', '2') or not name: raise PrepareError(f"{file}: line {i} is '{line}', "
+                "not a file name and 0, 1 or 2; take the list from the owners")
             entry = lists.entries.setdefault(f'{label}/{PurePosixPath(name.strip()).stem}'.casefold(), {})
             entry[f'split{n}'] = ('', 'train', 'test')[int(part)]
     return lists
@@ -88,16 +82,14 @@ def _kinetics(files:list[Path])->Lists:
     for file in files:
         reader = csv.DictReader(io.StringIO(_text(file), newline=''))
         absent = [c for c in ('youtube_id', 'time_start', 'time_end') if c not in (reader.fieldnames or ())]
-        if absent:
-            raise PrepareError(f'{file}: has no column {", ".join(absent)}; the official lists begin with '
-                'label,youtube_id,time_start,time_end,split')
+        if absent: raise PrepareError(f'{file}: has no column {", ".join(absent)}; the official lists begin '
+            'with label,youtube_id,time_start,time_end,split')
         for line in reader:
             try:
                 start,end = (int(float(line[name])) for name in ('time_start', 'time_end'))
                 key = f"{line['youtube_id']}_{start:06d}_{end:06d}"
-            except (TypeError, ValueError):
-                raise PrepareError(f'{file}: line {reader.line_num} has no times in seconds; take the list '
-                    'from the owners') from None
+            except (TypeError, ValueError): raise PrepareError(f'{file}: line {reader.line_num} has no '
+                'times in seconds; take the list from the owners') from None
             part = _part(file, line.get('split') or '')
             _enter(lists, key, line.get('label') or '', part, f'{file}: line {reader.line_num}')
             lists.alias.setdefault(line['youtube_id'], key)
@@ -187,7 +179,6 @@ class Prepared:
         if other: lines.append(f'not the official {d.title}: {"; ".join(other)}')
         return '\n'.join(lines + self.notes)
 
-# from files to a manifest
 PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
 
 def read_lists(kind:Dataset, # whose lists
@@ -250,10 +241,9 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
         if key in lists.entries: used.add(key)
         elif kind.read: extra.append(video)
     missing = sorted(set(lists.entries)-used)
-    if kind.read and not used:
-        raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of the '
-            f'lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
-            'its lists?')
+    if kind.read and not used: raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of '
+        f'the lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
+        'its lists?')
     probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
     rows = [replace(r, status=f'dropped: has fewer than {least_frames} frames')
         if r.status == 'ok' and r.frames < least_frames else r for r in map(probed, rows, probes)]
@@ -287,7 +277,8 @@ def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
     home = videos if out is None else Path(out)
     with one_at_a_time(own_state(home)/'lock'):
         folder = link_into(videos, home)
-        given = [home if folder == home else folder.resolve()] if lists is None else _as_paths(lists)
-        official = read_lists(kind, given) if kind.read else Lists({})
+        if lists is None: lists = home if folder == home else folder.resolve()
+        given = [lists] if isinstance(lists, (str, os.PathLike)) else lists
+        official = read_lists(kind, [*map(Path, given)]) if kind.read else Lists({})
         return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern),
             least_frames, workers, progress)

@@ -5,45 +5,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from ..data.clips import VideoCache, one_of
+from ..data.clips import VideoCache
 from ..names import leave_terminal
+from .config import Index, NonNegative, Settings
 from .distributed import hide_from_compiler, world_size
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
-MATMUL_PRECISIONS = ('highest', 'high', 'medium') # `torch.set_float32_matmul_precision`
 
 class MachineError(ValueError):
     "A device or setting that this machine does not have; the message has the remedy."
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Settings):
     "Where and how a run is computed; changes no result beyond the rounding of `device` and `dtype`."
-    device:str='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'
-    dtype:str='float32' # of the forward pass in training, a key of DTYPES; 'bfloat16' runs under autocast
-    workers:int=0 # processes that decode, for each process that computes; 0: that process itself
-    cache:int|VideoCache=64 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
+    device:Any='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'; or a torch.device
+    dtype:Literal['float32','bfloat16']='float32' # of the forward pass in training; 'bfloat16': autocast
+    workers:Index=0 # processes that decode, for each process that computes; 0: that process itself
+    cache:Index|VideoCache=64 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
     compile:bool=False # torch.compile the networks that train
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
-    save_minutes:float=5. # between two checkpoints
+    save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:str='highest' # of float32 products on a GPU, one of MATMUL_PRECISIONS; 'high': TF32
+    matmul_precision:Literal['highest','high','medium']='highest' # of float32 products on a GPU; 'high': TF32
     deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
-
-    def __post_init__(self):
-        one_of(tuple(DTYPES), dtype=self.dtype)
-        one_of(MATMUL_PRECISIONS, matmul_precision=self.matmul_precision)
-        if self.workers < 0:
-            raise MachineError(f'workers={self.workers} is below 0; use 0 to decode in this process')
-        if isinstance(self.cache, int) and self.cache < 0:
-            raise MachineError(f'cache={self.cache} is below 0; use 0 to keep no decoded videos')
-        if not 0 <= self.save_minutes < float('inf'):
-            raise MachineError(f'save_minutes={self.save_minutes} must be 0 (after every step) or more')
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
         return pick_device(self.device, local)
