@@ -384,3 +384,11 @@ def test_few_test_videos_chance_and_leaks_are_named():
     # two runs that were measured beside the same baselines
     lines = summary([*beside(13, chance=.33), *ours, *beside(13, chance=.33), ours[0] | {'name': 'other'}])
     assert [line['name'] for line in lines] == ['chance', 'mine', 'other']
+
+
+def test_runs_of_which_one_lacks_a_number_without_a_heading():
+    "`mined_r1` is in the rows of a co-training alone: the note names it."
+    rows = [{'name': 'a', 'method': 'coclr', 'view': 'rgb', 'protocol': 'clean', 'r1': .5, 'seed': s,
+        'run': f'a{s}', 'seconds': 9.} | more for s, more in enumerate(({'mined_r1': .4}, {}))]
+    line, = summary(rows)
+    assert 'mined_r1: 1 of 2 runs' in line['notes'] and line['seeds'] == 2

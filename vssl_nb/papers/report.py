@@ -225,7 +225,8 @@ def _line(rows:Sequence[Mapping[str,Any]])->dict[str,Any]:
         line[c] = math.fsum(values)/len(values) if values else None
         if c in SHARE_COLUMNS and len(values) > 1: line[f'{c}_sd'] = statistics.stdev(values)
         if c in SHARE_COLUMNS and 0 < len(values) < len(rows):
-            line['notes'].append(f'{TABLE_COLUMNS[c].removesuffix(" %")}: {len(values)} of {len(rows)} runs')
+            line['notes'].append(f'{TABLE_COLUMNS.get(c, c).removesuffix(" %")}: '
+                f'{len(values)} of {len(rows)} runs')
     for k in ('run', 'seed', 'pretrain_seed'):
         if any(not _missing(r.get(k)) for r in rows):
             line[k] = ', '.join(str(r.get(k, '–')) for r in rows) if len(rows) > 1 else line.get(k)
