@@ -80,9 +80,10 @@ class Flow(Command):
             self.check_outputs(self.data/'manifest.csv' if self.data.is_dir() else self.data)
         check_paths(self.data)
         from .data import flow
-        done = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.workers,
-            self.manifest, self.compile).run()
-        if done.written or is_first(): print(done)
+        job = flow.plan_extraction(self.data, self.method, self.out, self.codec, self.device, self.workers,
+            self.manifest, self.compile)
+        done = job.run()
+        if done.written or not job.rank: print(done)
 
     def check_outputs(self, manifest:Path)->None: # that of DATA; it need not exist
         "Refuse to write into a run, or over a manifest with something that this one lacks. PathError."
