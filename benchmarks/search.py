@@ -37,7 +37,7 @@ def made_up(root, n, dim, encoder):
     from vssl_nb.search import SearchIndex, choose_index, index_key, video_files, write_index
     for i in range(n):
         if i%1000 == 0: (root/f'{i//1000:03d}').mkdir(parents=True)
-        (root/f'{i//1000:03d}'/f'clip {i:06d}.mp4').touch()
+        (root/f'{i//1000:03d}'/f'clip {i:06d}.mp4').write_text(str(i))
     folder, e, clips = choose_index(root, encoder)
     x = np.random.default_rng(0).standard_normal((n, dim), np.float32) + 1
     return write_index(SearchIndex(folder, root, index_key(e, clips), str(e.path), video_files(root), {}, x,
@@ -54,7 +54,7 @@ def alone(index, rounds):
     brute = NearestNeighbors(n_neighbors=11, metric='cosine', algorithm='brute').fit(centred)
     for _ in range(rounds):
         begin = time.perf_counter()
-        found = nearest(centred_cosines(q, index.x, index.mean)[0], 10, 0)
+        found = nearest(centred_cosines(q, index.x, index.mean)[0], 11)[1:] # without itself
         middle = time.perf_counter()
         oracle = brute.kneighbors(centred[:1])[1][0, 1:]
         ours.append(middle - begin)

@@ -121,7 +121,8 @@ def test_retrieve_and_report(place):
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ('chance', 'colour histogram', 'random tiny',
         'infonce-toy-residual', 'R@1'))
-    [row] = json.loads((place/'whole'/'results.json').read_text())
+    *beside, row = json.loads((place/'whole'/'results.json').read_text())
+    assert {r['name'] for r in beside} >= {'chance', 'colour histogram'}
     assert {'name', 'method', 'view', 'r1', 'r5', 'r10', 'seconds', 'run'} <= row.keys()
     assert f"{100*row['r1']:.1f}" in done.stdout
     assert list((place/'whole'/'figures').glob('neighbours-*.png'))

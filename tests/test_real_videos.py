@@ -357,14 +357,14 @@ def test_ucf101_with_the_official_lists(tmp_path):
         if row['path'].startswith('ucf101/')}
     assert {r.video: r.frames for r in rows} == expected
     # the cut lists name just what is there
-    cut = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist_subset270'], tmp_path).entries
+    cut = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist_subset270']).entries
     assert {f'{r.label}/{r.video.split("/")[2][:-4]}'.casefold(): {f'split{n}': getattr(r, f'split{n}')
         for n in (1, 2, 3)} for r in rows} == cut
 
 
 @real
 def test_both_spellings_of_handstand_pushups_are_one_class(tmp_path):
-    lists = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist'], tmp_path)
+    lists = read_lists(PREPARED_DATASETS['ucf101'], [VIDEOS/'ucfTrainTestlist'])
     parts,names = lists.entries,lists.labels
     assert len(parts) == 13320 and len(names) == 101
     assert {len(split) for split in parts.values()} == {3}
