@@ -387,8 +387,9 @@ def _join(place:Place, environ:Mapping[str,str], patience:float)->dist.Store: # 
     store:Any = None
     at, keys = f'{place.address}:{place.port}', [f'here{r}' for r in range(place.world_size)]
     keeps = not place.rank and environ.get('TORCHELASTIC_USE_AGENT_STORE')!='True' # else torchrun does
-    began = due = time.monotonic()
-    if not environ.keys().isdisjoint(('TORCHELASTIC_RUN_ID', 'SLURM_STEP_NUM_TASKS')): due += patience
+    launched = not environ.keys().isdisjoint(('TORCHELASTIC_RUN_ID', 'SLURM_STEP_NUM_TASKS'))
+    began = time.monotonic()
+    due = began + (patience if launched else min(2., patience)) # s; a healthy start takes less
     while True: # not `store.wait`, which Ctrl-C cannot end
         lacking:int|None = 0
         try:
