@@ -208,9 +208,9 @@ def test_walls_of_neighbours():
 def test_pictures_are_written_whole_or_not_at_all(tmp_path):
     file = show.save_picture(show.strip(RIGHT), tmp_path/'figures'/'square.png')
     np.testing.assert_array_equal(np.asarray(Image.open(file)), np.asarray(show.strip(RIGHT)))
-    assert Image.open(show.save_picture(show.Picture(figsize=(2, 1)), file)).size == (200, 100)
+    assert Image.open(show.save_picture(show.Picture(figsize=(2, 1)), file)).size == (220, 120)
     with pytest.raises(AttributeError, match='save'): show.save_picture('no picture', file)
-    assert Image.open(file).size == (200, 100)
+    assert Image.open(file).size == (220, 120)
     show.save_picture(loop := show.Loop(circling(3)), tmp_path/'figures'/'circle.png')
     with Image.open(tmp_path/'figures'/'circle.png') as read:
         assert (read.n_frames, *read.size) == (3, loop.width, loop.height)

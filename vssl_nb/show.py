@@ -386,8 +386,8 @@ def save_picture(picture:Image.Image|Figure|Loop, # what the functions of this m
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
-        if isinstance(picture, Figure): # with names that stand out of it
-            picture.savefig(part, format='png', dpi=100, bbox_inches='tight', pad_inches=0)
+        # with names that stand out of the figure, and a margin of 10 px
+        if isinstance(picture, Figure): picture.savefig(part, format='png', dpi=100, bbox_inches='tight')
         elif isinstance(picture, Loop): part.write_bytes(picture.png)
         else: picture.save(part, format='png')
         os.replace(part, path)
