@@ -26,6 +26,7 @@ LINK = re.compile(r'\]\((?!#|\w+:)([^)\s#]+)')
 ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
 FENCE = re.compile(r'^```.*?^```', re.M | re.S)
 DIRECTIVE = re.compile(r'^#\|\s*(\w+).*\n?', re.M)
+FOLD = re.compile(r'^#\|\s*fold\b', re.M) # its code is folded
 SILENT = re.compile(r'^#\|\s*echo:\s*false\b', re.M) # its output is shown, its code is not
 
 
@@ -105,8 +106,10 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         code = DIRECTIVE.sub('', c['source'])
         if 'hide' in kinds or not (code.strip() or c['outputs']): continue
         if SILENT.search(c['source']): c['metadata']['tags'] = ['remove-input']
+        folded = ['hide-input'] if FOLD.search(c['source']) else [] # myst_nb's name
+        if folded: c['metadata']['tags'] = folded
         if m := EXPORT.match(c['source']):
-            c['metadata']['tags'] = ['export']
+            c['metadata']['tags'] = ['export', *folded]
             module = m[1] or here[0]
             labels = [f'({label(module, name, node)})=' for name, node in definitions(code).items()
                 if name in names[module]]

@@ -4,6 +4,7 @@
     python tests/house.py pages [nbs/lessons/04_losses.ipynb …]
     python tests/house.py fold [nbs/lessons/04_losses.ipynb …]
     python tests/house.py typed [nbs/lessons/04_losses.ipynb …]
+    python tests/house.py length [nbs/lessons/04_losses.ipynb …]
 """
 import ast
 import hashlib
@@ -21,7 +22,8 @@ LIBRARY = ROOT/'vssl_nb'
 STORED = ROOT/'results'/'pages.json' # with which code the outputs of a page were made, and how long it took
 SKIPPED = re.compile(r'^\s*#\|\s*(eval:\s*false|cuda|slow|data)', re.M) # cells that are not run here
 FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
-HIDDEN = re.compile(r'#\|\s*(hide\b|echo:\s*false\b)') # of the second kind the site shows the output
+# `hide`: not on the site; `echo: false`: its output alone; `fold`: code to click on, exported code, too
+HIDDEN = re.compile(r'(?:#\|.*\n)*?#\|\s*(hide\b|echo:\s*false\b|fold\b)')
 COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
 CLOSED = {'source_hidden': True} # under 'jupyter': a bar to click on stands for the code
 
@@ -94,7 +96,7 @@ def folds(cell: dict) -> bool:
 
 
 def closes(cell: dict) -> bool:
-    "Is this code that only those open who want it: imports, checks, what only makes a table or a picture?"
+    "Is this code that only those open who want it: imports, checks, plumbing, what only makes a picture?"
     return cell['cell_type'] == 'code' and bool(HIDDEN.match(''.join(cell['source'])))
 
 
@@ -111,6 +113,15 @@ def unfolded(found: list[dict]) -> list[dict]:
     "The cells that a reader sees without opening a section."
     hidden = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
     return [c for c in found if id(c) not in hidden and not closes(c)]
+
+
+def length(path: Path) -> tuple[int, int]:
+    """How long a page is for a reader who opens nothing: words of text, and lines of code. Exported code
+    counts, what is folded or closed does not."""
+    seen = unfolded(cells(path))
+    words = sum(len(c['source'].split()) for c in seen if c['cell_type'] == 'markdown')
+    code = '\n'.join(c['source'] for c in seen if c['cell_type'] == 'code')
+    return words, sum(bool(line.strip()) and not line.startswith('#|') for line in code.splitlines())
 
 
 NUMBER = r'(?<![\w.@#-])\d+(?:,\d{3})*(?:\.\d+)?'
@@ -311,9 +322,10 @@ def main() -> None:
         for path in [Path(p).resolve() for p in paths] or notebooks():
             print(path.relative_to(ROOT), flush=True)
             execute(path)
-    elif what in ('fold', 'typed'):
+    elif what in ('fold', 'typed', 'length'):
         for path in [Path(p).resolve() for p in paths] or notebooks():
             if what == 'fold': fold(path)
+            elif what == 'length': print(name_of(path), *length(path))
             else: print('\n'.join(f'{path.name}: {hit!r}' for hit in typed_numbers(path)))
     else: sys.exit(__doc__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from house import (CLOSED, COLLAPSED, EXPORT, LIBRARY, NBS, ROOT, cells, closes, code_of, exports, fold,
-    folds, is_exported, moves, name_of, notebooks, places, readme, section, sections, small, stored,
+    folds, is_exported, length, moves, name_of, notebooks, places, readme, section, sections, small, stored,
     typed_numbers, unfolded, without_places)
 
 from vssl_nb import show
@@ -23,6 +23,8 @@ ENV = os.environ | {'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
 ENV.pop('IN_TEST', None) # nbdev_export does nothing, silently, where it is set
 LESSONS = [p for p in notebooks() if p.parent.name == 'lessons']
 OPEN_LINES, OPEN_CHECKS = 25, 3 # of a cell that is seen without opening anything
+WORDS, LINES = 2000, 120 # of a lesson, read in 25 minutes
+SHORT = '08' # lessons that keep to it, by number
 
 
 def run(*command, cwd=ROOT):
@@ -145,6 +147,21 @@ def makes_a_picture(name):
     return name != 'save_picture' and show.Diagram not in getattr(function, '__annotations__', {}).values()
 
 
+def test_lessons_are_read_in_25_minutes():
+    size = {name_of(p): length(p) for p in LESSONS if p.name[:2] in SHORT.split()}
+    long = {name: n for name, n in size.items() if n[0] > WORDS or n[1] > LINES}
+    assert not long and len(size) == len(SHORT.split()), f'words, lines of open code: {long}'
+
+
+def test_how_long_a_page_is(tmp_path):
+    page = [('markdown', '# A page\n\nof five'), ('code', '#| export\na = 1\n\nb = 2'),
+        ('code', '#| export\n#| fold\nc = 3'), ('code', '#| echo: false\nd'),
+        ('markdown', '## Answers'), ('markdown', 'two words')]
+    made = [{'cell_type': kind, 'source': text} for kind, text in page]
+    (tmp_path/'page.ipynb').write_text(json.dumps({'cells': made}))
+    assert length(tmp_path/'page.ipynb') == (5 + 2, 2) # with the heading that is seen
+
+
 def lost_pictures(source):
     "Calls of `show.…` as a statement of their own that is not the last: Jupyter shows only the last."
     body = ast.parse(re.sub(r'^[%!].*$', '', source, flags=re.M)).body
@@ -240,7 +257,8 @@ def test_fold_folds_what_it_should(tmp_path, copy):
     made = [{'cell_type': 'markdown', 'id': f'{i:08d}', 'metadata': {COLLAPSED: not yes}, 'source': [h]}
         for i, (h, yes) in enumerate(heading.items())]
     code = {'#| hide\nimport re': True, '#|hide\n1': True, 'x = 1 #| hide': False, '#| hidden': False,
-        '#| echo: false\n1': True, '#| echo: true\n1': False}
+        '#| echo: false\n1': True, '#| echo: true\n1': False, '#| export\n#| fold\n1': True,
+        '#| export\n1 #| fold': False, '#| eval: false\n1\n#| hide': False}
     made += [{'cell_type': 'code', 'id': f'c{i:07d}', 'metadata': {}, 'source': [s], 'outputs': [],
         'execution_count': None} for i, s in enumerate(code)]
     path = copy/'nbs'/'folded.ipynb'

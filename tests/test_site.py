@@ -85,10 +85,19 @@ def test_a_page_is_its_notebook_as_stored(site, pages):
     assert 'made_by' not in pages[site/'map.html'].html and 'Train' in pages[site/'map.html'].html
 
 
+def test_plumbing_is_folded(tmp_path):
+    made = {'cells': [{'cell_type': 'code', 'id': f'{i:08d}', 'metadata': {}, 'outputs': [], 'source': [s]}
+        for i, s in enumerate(('#| fold\na = 1', '#| echo: false\nb = 2', 'c = 3'))]}
+    (tmp_path/'page.ipynb').write_text(json.dumps(made))
+    shown = [c for c in json.loads(page(tmp_path/'page.ipynb', True, set()))['cells']]
+    assert [(c['source'], c['metadata'].get('tags')) for c in shown] == [('a = 1', ['hide-input']),
+        ('b = 2', ['remove-input']), ('c = 3', None)]
+
+
 def test_checks_and_answers_are_folded(site, pages):
     html = pages[site/'lessons'/'15_moquad.html'].html
     folds = re.findall(r'<details class="fold"><summary>\s*<h\d>(\w+)', html)
-    assert folds == ['Answers', 'Checks'] and html.count('<details class="fold">') == html.count('</details>')
+    assert folds == ['Answers', 'Checks'] and html.count('<details') == html.count('</details>')
     assert not any(p.open_folds for p in pages.values())
 
 
