@@ -33,6 +33,7 @@ test: check
 	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_house.py --ignore tests/test_layout.py --durations 10 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
+	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
 
 test-lab: $(READY)

@@ -138,6 +138,7 @@ def typed_numbers(path: Path) -> list[str]:
     shown = [o for c in code for o in c.get('outputs', [])]
     said = [str(o.get('text', '')) for o in shown]
     said += [str(data) for o in shown for kind, data in o.get('data', {}).items() if kind.startswith('text/')]
+    said = [re.sub(r'[\w+/=]{200,}', '', text) for text in said] # pictures of a slider
     numbers = re.findall(r'\d+(?:,\d{3})*(?:\.\d+)?|\.\d+', '\n'.join([c['source'] for c in code] + said))
     known = [float(n.replace(',', '')) for n in numbers]
 
@@ -263,7 +264,8 @@ def moves(png: bytes) -> bool:
 
 def without_places(text: str) -> str:
     "A printed text without folders of the machine that ran the page."
-    return re.sub(r'/tmp/\w+', '/tmp/…', text.replace(str(ROOT), '…'))
+    # (?<!…): the letters of a stored picture may spell it, too
+    return re.sub(r'(?<![\w+])/tmp/\w+', '/tmp/…', text.replace(str(ROOT), '…'))
 
 
 # a folder below one in which people keep their work; what stands in /tmp is a page's own

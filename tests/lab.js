@@ -3,7 +3,7 @@ window.lab = (() => {
   const clock = () => performance.now()
   const isControl = '.noUi-handle, .widget-dropdown select, .widget-select select, .widget-checkbox input, ' +
     '.widget-toggle-button, .widget-toggle-buttons button, .widget-radio-box input, .widget-button, ' +
-    'input[type=number]'
+    'input[type=number], .jp-OutputArea input[type=range]'
   const isText = '.widget-text input[type=text], .widget-textarea textarea'
   const isPicture = '.jp-OutputArea-output, .widget-html, .widget-image'
   let watched = null, statuses = [], busy = 0, idle = 0, move = null
@@ -170,13 +170,14 @@ window.lab = (() => {
 
   function controls() {
     const label = node => {
+      if (node.matches('[type=range]')) return node.closest('label')?.firstChild.textContent.trim() ?? ''
       const own = node.closest('.jupyter-widgets:not(button)')
       const all = own?.querySelectorAll('.widget-label, .widget-label-basic')
       return [...all ?? []].map(n => n.textContent.replace(/\u200b/g, '').trim()).find(text => text) ?? ''
     }
-    const kinds = {'.noUi-handle': 'slider', 'select': 'choice', 'input[type=number]': 'number'}
+    const kinds = {'.noUi-handle, [type=range]': 'slider', 'select': 'choice', 'input[type=number]': 'number'}
     const kind = node => Object.entries(kinds).find(([s]) => node.matches(s))?.[1] ?? 'click'
-    const found = all(isControl).filter(n => visible(n) && !n.disabled && n.closest('.jupyter-widgets'))
+    const found = all(isControl).filter(n => visible(n) && !n.disabled && n.closest('.jupyter-widgets, label'))
     const text = all(isText).filter(visible).map(n => [at(n), `not tried: the text field ${label(n)}`])
     return {text, found: found.map((node, n) => {
       node.dataset.labControl = n
@@ -191,11 +192,15 @@ window.lab = (() => {
     if (node.matches('.noUi-handle')) return node.ariaValueText
     if (node.matches('select')) return [...node.selectedOptions].map(o => o.index).join()
     if (node.matches('button')) return node.className
-    return node.matches('[type=number]') ? node.value : String(node.checked)
+    return node.matches('[type=number], [type=range]') ? node.value : String(node.checked)
   }
-  const ends = n => ['ariaValueMin', 'ariaValueNow', 'ariaValueMax'].map(a => Number(control(n)[a]))
+  const ends = n => {
+    const names = control(n).matches('[type=range]') ? ['min', 'value', 'max'] :
+      ['ariaValueMin', 'ariaValueNow', 'ariaValueMax']
+    return names.map(a => Number(control(n)[a]))
+  }
   const readout = n =>
-    control(n).closest('.jupyter-widgets').querySelector('.widget-readout')?.textContent ?? null
+    control(n).closest('.jupyter-widgets')?.querySelector('.widget-readout')?.textContent ?? null
 
   function watch(n) {
     move?.observer.disconnect()
@@ -219,8 +224,9 @@ window.lab = (() => {
     move = mine
   }
   function settled() {
-    const now = clock(), {start, redrawn, root} = move
+    const now = clock(), {start, redrawn, root, n} = move
     if (died()) return true
+    if (control(n).matches('[type=range]')) return start && now - Math.max(start, redrawn) > 300 // no kernel
     if (!start || busy < start) return start && now - start > 2000 // nothing has reached the kernel
     const quiet = kernel() === 'idle' && now - Math.max(busy, idle, redrawn) > 120
     return quiet && all('img', root).every(i => i.complete)

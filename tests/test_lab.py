@@ -20,9 +20,16 @@ def picture(shade=3, size=40):
     drawn.paste(25*shade, (5, 5, 20, 20))
     display(drawn)'''
 
+SLIDER = '''from vssl_nb import show
+def drawn(shade):
+    picture = Image.new('RGB', (60, 40), 'white')
+    picture.paste((25*shade, 0, 0), (5, 5, 20, 20))
+    return picture
+show.Slider(drawn, shade=range(9))'''
+
 GOOD = ['# Good\n\nOne half is $\\frac{1}{2}$; see [below](#The-end), [the other](wrong.ipynb) and '
     '[its end](wrong.ipynb#What-follows) and [a script](../do.py).', PICTURE,
-    "interact(picture, shade=(0, 8), size=(30, 60, 10));", '## The end']
+    "interact(picture, shade=(0, 8), size=(30, 60, 10));", SLIDER, '## The end']
 WRONG = ['# Wrong', "print('before')", "raise ValueError('out of range')", "print('after')",
     '## What follows']
 # one defect a cell, in the order of DEFECTS
@@ -76,7 +83,7 @@ def test_three_pages(tmp_path):
     page = {re.search(r'nbs/(\w+)\.ipynb', part)[1]: part.rstrip().split('\n') for part in parts}
     problems = {name: [x.strip() for x in lines[1:] if 'note: ' not in x] for name, lines in page.items()}
 
-    assert re.match(r'ok +nbs/good\.ipynb: 2 cells  [\d.]+ s  2 widgets, slowest move 0\.\d\d s  4 links  0 ',
+    assert re.match(r'ok +nbs/good\.ipynb: 3 cells  [\d.]+ s  3 widgets, slowest move 0\.\d\d s  4 links  0 ',
         page['good'][0]) and not problems['good'], page['good']
     assert page['wrong'][0].startswith('FAIL  nbs/wrong.ipynb: 3 cells')
     assert problems['wrong'] == ["cell 2 (raise ValueError('out of range')): error: ValueError: out of range"]

@@ -1,6 +1,10 @@
 "Pictures: pixels, colours and titles that can be worked out by hand, and files that Pillow reads back."
 import io
+import json
 import math
+import re
+import shutil
+from base64 import b64decode
 
 import matplotlib
 import numpy as np
@@ -83,6 +87,57 @@ def test_a_loop_is_what_was_given():
         assert (np.abs(g - f).max(-1) <= np.maximum(4, np.abs(nearest - f).max(-1))).all()
     assert sum(frames_in(show.Loop([film[0]]*3))[1]) == 375 # a clip without motion keeps its time
     assert len(frames_in(show.Loop([film[0]]))[0]) == 1
+
+
+def shade(level, kind): # red or grey, on a page that a browser can tell apart
+    return np.full((40, 60, 3), (level, 0, 0) if kind == '<red>' else level, np.uint8)
+
+
+def test_a_slider_has_all_its_pictures():
+    drawn = []
+    def draw(level, kind):
+        drawn.append((level, kind))
+        return Image.fromarray(shade(level, kind)) if level else show.Loop([shade(1, kind)]*2)
+    values = dict(level=[0, 100., 200], kind=['grey', '<red>'])
+    slider = show.Slider(draw, start={'level': 100}, **values)
+    assert drawn == [(v, k) for v in values['level'] for k in values['kind']]
+    html = slider._repr_html_()
+    names, pictures = map(json.loads, re.findall(r'const (?:names|pictures) = (.+);', html))
+    assert names == [['0', '100', '200'], ['grey', '<red>']] and '<red>' not in html
+    seen = [Image.open(io.BytesIO(b64decode(p))) for p in pictures]
+    assert [p.convert('RGB').getpixel((5, 5)) for p in seen] == [(1,)*3, (1, 0, 0), (100,)*3, (100, 0, 0),
+        (200,)*3, (200, 0, 0)]
+    assert [getattr(p, 'n_frames', 1) for p in seen] == [2, 2, 1, 1, 1, 1] # a loop still plays
+    # without its script, as a page shows it that nobody trusts: what `start` names
+    still = html[:html.index('<script>')]
+    assert f'base64,{pictures[2]}"' in still and re.findall(r'value="(\d)"', still) == ['1', '0']
+    assert repr(slider).startswith('Slider: level (3) × kind (2), ')
+    figures = show.Slider(lambda tau: show.matrix(np.eye(3)/tau, f'{tau}'), tau=(.1, 1))
+    assert len({*figures.pictures}) == 2 and html == show.Slider(draw, {'level': 100}, **values)._repr_html_()
+
+
+def test_a_slider_moves_in_a_browser_without_a_kernel(tmp_path):
+    if not (chromium := shutil.which('chromium')): pytest.skip('needs Chromium: apt-get install chromium')
+    from playwright.sync_api import sync_playwright
+    slider = show.Slider(shade, level=[50, 100, 200], kind=['grey', '<red>'])
+    (tmp_path/'page.html').write_text(f'<meta charset="utf-8">{slider._repr_html_()*2}') # two on one page
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        tab = browser.new_page()
+        wrong = []
+        tab.on('pageerror', lambda e: wrong.append(str(e)))
+        tab.goto((tmp_path/'page.html').as_uri())
+        def look():
+            shown = [i.get_attribute('src').split(',')[1] for i in tab.locator('img').all()]
+            colours = [Image.open(io.BytesIO(b64decode(s))).convert('RGB').getpixel((5, 5)) for s in shown]
+            return colours, tab.locator('output').all_inner_texts()
+        assert look() == ([(50,)*3]*2, ['50', 'grey']*2) and not tab.locator('small:visible').count()
+        tab.locator('input').nth(2).press('ArrowRight') # of the second
+        tab.locator('input').nth(3).press('End')
+        assert look() == ([(50,)*3, (100, 0, 0)], ['50', 'grey', '100', '<red>'])
+        tab.locator('input').nth(2).press('Home')
+        assert look() == ([(50,)*3, (50, 0, 0)], ['50', 'grey', '50', '<red>']) and not wrong
+        browser.close()
 
 
 def test_clips_beside_each_other():
@@ -240,6 +295,10 @@ def noise(*shape): return np.random.default_rng(0).integers(0, 256, shape, dtype
     ('sizes []', lambda: show.Loop([])), ('fps is 0', lambda: show.Loop(circling(2), fps=0)),
     ('not (96, 96) uint8', lambda: show.Loop([circling(1)[0, ..., 0]])),
     ('give fewer frames', lambda: show.Loop(noise(8, 300, 300, 3))),
+    ('give a name and at least one value', lambda: show.Slider(shade, level=[])),
+    ('start has level=3; the values are', lambda: show.Slider(shade, {'level': 3}, level=[1])),
+    ('2 pictures have 137 KB and 90 are allowed',
+        lambda: show.Slider(lambda i: noise(300, 300, 3), max_bytes=90_000, i=[0, 1])),
     ('a clip is (T, H, W, 3) uint8', lambda: show.frames(show.Diagram(), 0, 0, 9, 9, RIGHT)),
     ('moco: sim is (2, 5)', lambda: show.moco(sim=np.zeros((2, 5)))),
     ('moco: sim is (11,)', lambda: show.moco(sim=np.zeros(11)))])

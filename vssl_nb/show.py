@@ -1,8 +1,10 @@
 "Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames and queues."
 
-import io, math, os
-from collections.abc import Iterable
-from itertools import combinations
+import io, json, math, os
+from base64 import b64encode
+from collections.abc import Callable,Iterable
+from html import escape
+from itertools import combinations,product
 from pathlib import Path
 from typing import Any,NamedTuple
 
@@ -152,6 +154,67 @@ class Loop:
     def __repr__(self)->str:
         size = f'{self.width} × {self.height} px, {len(self.png)/1000:.1f} KB'
         return f'Loop: {self.length} frames, {self.fps:g} a second, {size}'
+
+# the picture of values (i, j, ...) has the place that counts the last one fastest, as `product` does
+_MOVE = """{const root = document.currentScript.parentElement, sliders = [...root.querySelectorAll('input')];
+const names = %s;
+const pictures = %s;
+const move = () => {
+  const at = sliders.reduce((before, s, i) => before*names[i].length + Number(s.value), 0);
+  sliders.forEach((s, i) => { s.nextElementSibling.textContent = names[i][s.value]; });
+  root.querySelector('img').src = 'data:image/png;base64,' + pictures[at];
+};
+sliders.forEach(s => { s.disabled = false; s.oninput = move; });
+root.querySelector('small').hidden = true;
+move();}"""
+
+def _still(picture:Any)->bytes: # PNG
+    if isinstance(picture, Loop): return picture.png
+    file = io.BytesIO()
+    Image.fromarray(_pixels(picture)).quantize(64, kmeans=2).save(file, 'PNG', optimize=True)
+    return file.getvalue()
+
+class Slider:
+    """Pictures behind sliders that move without a kernel: on the site, and in a notebook that nobody has run.
+
+    All pictures are drawn at once and stored in the page; with a kernel, change what the cell has and run it.
+    Two sliders: `Slider(lambda tau, epoch: show.matrix(shares(epoch, tau)), tau=[.1, 1], epoch=range(9))`.
+    """
+    def __init__(self,
+        draw:Callable, # given one value per name, makes a figure, a `Loop`, or a picture as `Loop` takes them
+        /,
+        start:dict|None=None, # name -> the value that is shown first; None = the first of each
+        max_bytes:int=200_000, # of all pictures together; above it, ValueError
+        **values:Iterable, # name -> the values of one slider, in their order; numbers or words
+    ):
+        self.values = {name: [*choices] for name,choices in values.items()}
+        if not self.values or not all(self.values.values()):
+            raise ValueError('slider: give a name and at least one value, such as temperature=[.1, 1.]')
+        for name,first in (start or {}).items():
+            if first in self.values.get(name, []): continue
+            raise ValueError(f'slider: start has {name}={first!r}; the values are {self.values}')
+        self.at = [v.index((start or {}).get(name, v[0])) for name,v in self.values.items()]
+        self.pictures = [_still(draw(**dict(zip(self.values, v)))) for v in product(*self.values.values())]
+        size = sum(map(len, self.pictures))
+        if size <= max_bytes: return
+        raise ValueError(f'slider: {len(self.pictures)} pictures have {size/1000:.0f} KB and '
+            f'{max_bytes/1000:.0f} are allowed; give fewer values, or smaller pictures')
+    def _repr_html_(self)->str:
+        names = [[v if isinstance(v, str) else f'{v:g}' for v in some] for some in self.values.values()]
+        pictures = [b64encode(picture).decode() for picture in self.pictures]
+        # data-lm-suppress-shortcuts: in JupyterLab the arrow keys belong to the slider
+        rows = [f'<label style="margin-right: 2em">{escape(name)} <input type="range" min="0" '
+            f'max="{len(n) - 1}" value="{i}" disabled data-lm-suppress-shortcuts="true" '
+            f'style="vertical-align: middle"> <output>{escape(n[i])}</output></label>'
+            for name,n,i in zip(self.values, names, self.at)]
+        first = pictures[np.ravel_multi_index(self.at, [*map(len, names)])]
+        script = _MOVE % tuple(json.dumps(x).replace('<', r'\u003c') for x in (names, pictures))
+        return (f'<div>{"".join(rows)}<small>run the cell to move it</small><br>'
+            f'<img alt="what the sliders show" style="max-width: 100%" src="data:image/png;base64,{first}">'
+            f'<script>{script}</script></div>')
+    def __repr__(self)->str:
+        choices = ' × '.join(f'{name} ({len(v)})' for name,v in self.values.items())
+        return f'Slider: {choices}, {sum(map(len, self.pictures))/1000:.1f} KB'
 
 def _text(words:str, ink:str='black', paper:str='white')->np.ndarray: # (1, h, w, 3) uint8, letters of 11 px
     font = ImageFont.truetype(f'{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf', 11)
