@@ -58,7 +58,6 @@ WHY: dict[tuple[int, str], str] = {
     (16, 'open'): 'With the appearance task the own negatives end nearer: the looks they share came first.',
     (18, 'open'): 'No map lies on what moves more than its area does, trained or random: each cell of the '
         'tiny network sees most of the clip.',
-    (19, 'open'): 'Seeds disagree: beside Eq. 10 so small a prior decides little.',
     (20, 'open'): 'Seeds disagree. The runs leave the pairs k = k\' out, which the paper counts.',
     (21, 'open'): 'A second clip is worth 14 to 18 points: without it, samples of one clip are the '
         'positives. A batch of 8 in place of 32 costs on two seeds of three.',
@@ -91,16 +90,16 @@ def planned(claim: Claim, numbers: dict[str, list[float]]) -> list[int | None]:
     return [gain and seeds_needed(gain, spread, pilot) for (_, _, gain), spread in zip(claim.links, spreads)]
 
 
-def row_of(numbers, premise, videos, clips, equal_clips=None, dose=None) -> dict:
-    """What a benchmark says of a claim. The numbers are lists over the seeds; the premise is one, too, or the
-    number itself, or None: not measured; videos and clips are what the compared runs saw of them;
-    a dose is the premise at another level, and the numbers there."""
+def row_of(numbers, premise, videos, clips, equal_clips=None, *doses) -> dict:
+    """What a benchmark measured for a claim. The numbers are lists over the seeds; the premise is one, too,
+    or the number itself, or None: not measured; videos and clips are what the compared runs saw of them; a
+    dose is the premise at another level, and the numbers there."""
     def mean(x): return None if x is None else round(statistics.mean(x) if isinstance(x, list) else x, 3)
     def rounded(numbers): return {k: [round(x, 3) for x in v] for k, v in numbers.items()}
     budget = [f'equal {kind} ({min(x):,})' if min(x) == max(x) else f'{kind} from {min(x):,} to {max(x):,}'
         for kind, x in (('videos', videos), ('clips', clips))]
     others = [('equal clips', premise, equal_clips)] if equal_clips else []
-    if dose: others += [(f'premise {mean(dose[0]):.3g}', *dose)]
+    others += [(f'premise {mean(dose[0]):.3g}', *dose) for dose in doses]
     if not equal_clips and min(clips) != max(clips): budget += ['not run at equal clips']
     return {'numbers': rounded(numbers), 'premise': mean(premise), 'budget': ', '.join(budget),
         'others': [[where, mean(level), rounded(values)] for where, level, values in others]}
@@ -153,14 +152,14 @@ def of_cascade(found: dict) -> dict[int, dict]:
     gain, again = ([b-a for a, b in zip(start, each(name(3, cycle), r1))]
         for cycle, start in ((1, frames), (2, taught)))
     seen = [BATCH*r['steps'] for r in rows[0].values() if r.get('steps')]
-    budget = dict(videos=seen, clips=[2*n for n in seen])
-    return {4: row_of(stages(r1, 2), taught, **budget, dose=(frames, stages(r1, 1))),
-        5: row_of({f'r={r}': each(f's=3, r={r}', r1) for r in (.8, .5)}, frames, **budget),
-        7: row_of(stages(lambda r: 100*r['mined'], 2), taught, **budget,
-            dose=(frames, stages(lambda r: 100*r['mined'], 1))),
-        8: row_of(over_training(1), gain, **budget, dose=(again, over_training(2))),
+    clips = [2*n for n in seen]
+    return {4: row_of(stages(r1, 2), taught, seen, clips, None, (frames, stages(r1, 1))),
+        5: row_of({f'r={r}': each(f's=3, r={r}', r1) for r in (.8, .5)}, frames, seen, clips),
+        7: row_of(stages(lambda r: 100*r['mined'], 2), taught, seen, clips, None,
+            (frames, stages(lambda r: 100*r['mined'], 1))),
+        8: row_of(over_training(1), gain, seen, clips, None, (again, over_training(2))),
         10: row_of({'CoCLR': each(name(1, 1), cmr), 'CPR': each(name(3, 1), cmr)}, each(name(1, 1), cmr),
-            **budget)}
+            seen, clips)}
 
 
 def of_iic(found: dict) -> dict[int, dict]:
@@ -198,7 +197,7 @@ def of_moquad(found: dict, beside: dict) -> dict[int, dict]:
     def each(names, get): return {name: [get(r[run]) for r in rows] for name, run in names.items()}
     def r1(row): return 100*row['r1']
     histogram = [100*seed['beside']['histogram'] for seed in found['seeds']]
-    untrained = [100*r['r1'] for seed in beside['seeds'] if seed['method'] == 'moquad'
+    untrained = [8*r['r1'] for seed in beside['seeds'] if seed['method'] == 'moquad'
         for r in seed['rows'] if r['name'] == 'random']
     premise = {13: untrained, 14: [100*seed['beside']['chance'] for seed in found['seeds']], 15: histogram,
         16: histogram}
@@ -228,7 +227,6 @@ def of_looking(found: dict, moquad: dict) -> dict[int, dict]:
 
 
 PROVICO: dict[int, dict[str, str]] = { # as MOQUAD, of benchmarks/provico.py
-    19: {'beta 1e-3': 'beta 1e-3', 'beta 1e-4': 'with mining', 'beta 1e-5': 'beta 1e-5'},
     20: {'K=5': 'K=5', 'K=10': 'with mining'},
     21: {'N=1': 'N=1', 'N=2': 'with mining', 'small batch': 'small batch', 'large batch': 'with mining'},
     22: {'without mining': 'without mining', 'with mining': 'with mining'}}
@@ -236,12 +234,12 @@ EPOCHS, DIM, SMALL = 12, 64, 8 # of provico-toy; the small batch
 
 
 def of_provico(found: dict) -> dict[int, dict]:
-    "Claims 19 to 26: those whose runs are there for every seed."
+    "Claims 20 to 26: those whose runs are there for every seed."
     rows = by_name(found, 'run')
     def videos(run):
         batch = SMALL if run == 'small batch' else BATCH
         return EPOCHS*(VIDEOS//batch)*batch
-    premise = {19: 1e-3*DIM, 20: 90, # K(K-1) of K*K, K = 10
+    premise = {20: 90, # K(K-1) of K*K, K = 10
         21: BATCH*found['seeds'][0]['beside']['chance'], 22: [r['with mining'].get('mined') for r in rows]}
     told = {number: row_of({name: [100*r[run]['r1'] for r in rows] for name, run in names.items()},
             premise[number], [videos(run) for run in names.values()],
@@ -272,10 +270,96 @@ def of_distances(*found: dict) -> dict[int, dict]:
         [min(early(s, name)['mined'] for name in names) for s in found], seen, [2*n for n in seen])}
 
 
+def of_conflict(found: dict) -> dict[int, dict]:
+    "Claims 1, 2 and 11, at equal clips; the premise of 11 is what SimCLR, the lowest rung, goes by."
+    rows = [{(r['run'], r['view']): r for r in seed['rows']} for seed in found['seeds']]
+    def each(name, view='rgb', get=lambda r: r['r1']):
+        return [100*get(r[f"{name}, {'frames' if view == 'rgb' else 'differences'}", view]) for r in rows]
+    rungs = {name: f'MoQuad rung {i}' for i, name in enumerate(('SimCLR', '+AD-Pos', '+Intra-Neg', FULL))}
+    clips = [rows[0]['InfoNCE, frames', 'rgb']['clips']]
+    infonce, uber = each('InfoNCE'), each('UberNCE')
+    told = {1: row_of({'InfoNCE': infonce, 'UberNCE': uber}, 100/8, [n//2 for n in clips], clips),
+        2: row_of({'InfoNCE': infonce, 'CoCLR': each('CoCLR'),
+            'halfway to UberNCE': [(a+b)/2 for a, b in zip(infonce, uber)]},
+            [b-a for a, b in zip(infonce, each('InfoNCE', 'residual'))], [n//2 for n in clips], clips)}
+    if not all((f'{run}, frames', 'rgb') in r for run in rungs.values() for r in rows): return told
+    seen = [rows[0][f'{run}, frames', 'rgb']['clips'] for run in rungs.values()]
+    return told | {11: row_of({name: each(run) for name, run in rungs.items()},
+        each('MoQuad rung 0', get=lambda r: r['conflict']['scene'][0]),
+        [n//(2 + max(0, i-1)) for i, n in enumerate(seen)], seen)}
+
+
+def of_world(*found: dict) -> dict[int, dict]:
+    "The claims of an experiment of `benchmarks/worlds.py`; further files are the same at other doses."
+    one, *others = found
+    rows = by_name(one, 'run')
+    def each(name, get=lambda r: r['r1']): return [100*get(r[name]) for r in rows]
+    def seen(*names): return [rows[0][name]['clips'] for name in names]
+    def premise(name): return [100*s['premise'][name] for s in one['seeds']]
+    def row(numbers, level, runs, per_video=2, *doses):
+        clips = seen(*runs)
+        return row_of(numbers, level, [n//per_video for n in clips], clips, None, *doses)
+    def by_runs(runs, level, per_video=2):
+        return row({name: each(run) for name, run in runs.items()}, level, runs.values(), per_video)
+    kind = one['experiment']
+    if kind == 'letter':
+        base, clips = 'beta 1e-4', seen('N=1', 'small batch', 'beta 1e-4')
+        return {19: by_runs({f'beta {b}': f'beta {b}' for b in ('1e-1', '1e-4', '1e-5')}, 1e-1*DIM),
+            20: by_runs({'K=5': 'all pairs, K=5', 'K=10': 'all pairs'}, 100),
+            21: row_of({'N=1': each('N=1'), 'N=2': each(base), 'small batch': each('small batch'),
+                'large batch': each(base)}, 100*BATCH/8/100, [clips[0], *(n//2 for n in clips[1:])], clips),
+            22: by_runs({'without mining': 'without mining', 'with mining': 'one pair a video'},
+                [s['premise']['one pair a video, mined'] for s in one['seeds']])}
+    if kind == 'spoiled':
+        def of_dose(world):
+            base = [r['ProViCo'] for r in by_name(world, 'run')]
+            return {23: {'cosine': [100*r['cosine'] for r in base],
+                    'match probability': [100*r['match'] for r in base]},
+                24: {'most uncertain': [100*r['fifths'][-1] for r in base],
+                    'most certain': [100*r['fifths'][0] for r in base]},
+                25: {'one video': [r['mixed']['1'] for r in base],
+                    'two videos mixed': [r['mixed']['2'] for r in base]},
+                26: {'whole': [r['masked']['0.0'] for r in base],
+                    'masked': [r['masked']['0.5'] for r in base]}}
+        levels = [(s['seeds'][0]['premise']['spoiled'], of_dose(s)) for s in found]
+        return {n: row(levels[0][1][n], levels[0][0], ['ProViCo'], 2, *((level, dose[n])
+            for level, dose in levels[1:])) for n in (23, 24, 25, 26)}
+    if kind == 'texture': return {12: by_runs({name: name for name in ('BE', 'RAD intra', 'RAD inter')},
+        premise('colours, RAD intra'), 4)}
+    if kind == 'directions': return {13: by_runs({name: name for name in ('shuffle', 'reverse', 'speed')},
+        [s['premise']['untrained, residual']/s['premise']['chance'] for s in one['seeds']], 4)}
+    if kind == 'looks': return {6: by_runs({name: name for name in ('fixed k', 'k grows by cycle')},
+            premise('k grows by cycle, pmr'), 1),
+        9: by_runs({'IIC': 'IIC', 'IIC+CPR': 'k grows by cycle'}, premise('k grows by cycle, pmr'), 1)}
+    if kind == 'scenes':
+        def gain(r, scene): return statistics.mean(r['MoQuad']['by_class'][c] - x for c, x in
+            r['SimCLR']['by_class'].items() if c.startswith('scene') == scene)
+        return {17: row({'appearance classes': [100*gain(r, True) for r in rows], 'motion classes':
+            [100*gain(r, False) for r in rows]}, sum(c.startswith('scene')
+            for c in rows[0]['SimCLR']['by_class']), ['SimCLR', 'MoQuad'], 4)}
+    stages = {f's={s}': f's={s}' for s in STAGES}
+    taught = premise('taught, r1')
+    def cmr(r): return r['of_five']['cmr']
+    return {4: by_runs(stages, taught), 5: by_runs({'r=0.8': 'r=0.8', 'r=0.5': 'r=0.5'}, taught),
+        7: row({name: each(name, lambda r: r['pmr']) for name in stages}, taught, stages),
+        10: row({'CoCLR': each('s=1', cmr), 'CPR': each('s=3', cmr)}, each('s=1', cmr), ['s=1', 's=3'])}
+
+
+# where a claim is in several, its row is that of the last, and the others stand in it as doses
 SOURCES: tuple[tuple[Callable[..., dict[int, dict]], tuple[str, ...]], ...] = (
     (of_story, ('story-toy-fresh',)), (of_cascade, ('cascade-toy',)), (of_iic, ('iic-toy',)),
     (of_moquad, ('moquad-toy', 'beside-toy')), (of_looking, ('looking-toy', 'moquad-toy')),
-    (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in (21, 22, 23))))
+    (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in (21, 22, 23))),
+    (of_conflict, ('conflict-toy',)), (of_world, ('world-letter',)),
+    (of_world, ('world-spoiled', 'world-spoiled-0', 'world-spoiled-40')),
+    *((of_world, (f'world-{name}',)) for name in ('texture', 'directions', 'scenes', 'looks', 'shapes')))
+
+
+def as_others(claim: Claim, row: dict) -> list:
+    "An earlier row of a claim, as far as it has the runs that the claim compares."
+    rows = [(f"{row['runs'][0].removesuffix('.json')}, {len(row['seeds'])} seeds", row['premise'],
+        row['numbers']), *row['others']]
+    return [list(r) for r in rows if all(name in r[2] for link in claim.links for name in link[:2])]
 
 
 def write_ledger(folder: Path) -> dict[int, dict]:
@@ -290,6 +374,7 @@ def write_ledger(folder: Path) -> dict[int, dict]:
             claim = CLAIMS[number]
             judge_links(claim, row['numbers'])
             outcome = verdict(claim, row)[0]
+            if number in rows: row['others'] += as_others(claim, rows[number])
             rows[number] = {'number': number, 'source': f'{claim.paper}, {claim.where}',
                 'metric': claim.metric, 'measure': claim.measure, 'chain': claim.chain, **row,
                 'planned': planned(claim, row['numbers']), 'seeds': seeds, 'fresh': True,
