@@ -38,13 +38,18 @@ class Toy(Command):
     bias:Share=0. # how strongly the background gives the class away, in the training split only
     drift:Annotated[float,'[-128, 128]']=0. # camera drift, pixels per frame
     distractors:Annotated[int,'[0, 100]']=0 # further sprites whose motion says nothing
+    looks:Share=0. # how strongly the sprite's shape and stripes give the class away, in all parts
+    grey:Share=0. # how much of the colour is taken; at 1 a source is known by its texture alone
+    classes:Literal['motions','directions','periods','shapes','scenes']='motions' # what a class is
+    spoiled:Share=0. # share of the training videos that are noise, are cut, or stand still
+    spoiled_test:Share=0. # the same for the test videos
+    side:Annotated[int,'[16, 512]']|None=None # of the frame, pixels; none: as the size has it
     workers:Count|None=None # processes; none: one per core
 
     def run(self):
         expect_no_run(self.out)
         from .data import toy
-        print(toy.make(self.out, self.size, self.seed, self.contrast, self.bias, self.drift, self.distractors,
-            self.workers))
+        print(toy.make(**{'folder' if k=='out' else k: v for k,v in vars(self).items()}))
 
 class MakeManifest(Command):
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
