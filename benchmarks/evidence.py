@@ -2,12 +2,19 @@
 
     python benchmarks/evidence.py --data MANIFEST --minutes 120 --out results/evidence.json
 
-For each seed (of weights, batches and augmentation) twelve trainings with the same backbone, clips,
-augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on differences; from
-these, for as many epochs again, longer InfoNCE, UberNCE, CoCLR (frames learn from what differences find,
-then differences from what these frames find) and CPR (a cascade of three stages mines); and from random
-weights, for all epochs, IIC, SimCLR, MoQuad and ProViCo. Equal budget means equal videos; how many clips
-of a video a method looks at is its own affair, and the seconds stand in the table.
+For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone, clips,
+augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second view (`--second`:
+differences, or stored flow, which keeps the direction of motion); from these, for as many epochs again,
+longer InfoNCE, UberNCE, CoCLR (frames learn from what the second view finds, then the second view from what
+these frames find) and CPR (a cascade of three stages mines); and from random weights, for all epochs in one
+schedule, InfoNCE, IIC, SimCLR, MoQuad, ProViCo and cross-entropy with the labels, the ceiling of this
+backbone and budget. A training in two halves begins again in the middle, with its learning rate; that alone
+may help or harm, so it is compared with InfoNCE in two halves, and one in one schedule with InfoNCE in one
+schedule. Equal budget means equal videos; clips and seconds of each row stand in the table.
+
+Beside them stand what needs no training: a colour histogram, encoders with random weights, and motion by
+hand, which is where and how much the frames change, and, where flow is stored, a histogram of its directions
+in a grid of 3 x 3 places and two halves of the clip.
 
 How many epochs fit is found by taking some steps of each recipe and encoding some test videos. The plan
 is printed, kept in the folder and not changed afterwards: what was started and killed goes on with the
@@ -15,8 +22,8 @@ same command.
 
 Each encoder is measured by retrieval (clean protocol), a linear probe, and a probe with a tenth of the
 labels. The intervals are a bootstrap over test videos: whole recordings are drawn with replacement, since
-clips of one recording fail together, and the seeds of a method with them. A difference to longer InfoNCE
-of the same view whose 95 % interval holds zero is called so."""
+clips of one recording fail together, and the seeds of a method with them. Two encoders are compared by the
+interval of their difference on the same draws; where it includes zero, the table has "open"."""
 import argparse
 import json
 import math
@@ -29,6 +36,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn import functional
 
 from vssl_nb.nets.backbones import create
 from vssl_nb.measure.classify import PROBES, classify, linear_probe
@@ -42,10 +51,10 @@ from vssl_nb.measure.features import Features, encoder_protocol, extract
 from vssl_nb.runs.own import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import ManifestError, open_data
-from vssl_nb.methods.recipes import Recipe, find, flat_fields, override
+from vssl_nb.methods.recipes import Recipe, SupervisedSettings, find, flat_fields, override
 from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
 from vssl_nb.training.loop import TrainError
-from vssl_nb.data.views import Views
+from vssl_nb.data.views import Views, dequantise_flow
 
 BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
 CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))
@@ -63,28 +72,60 @@ class Encoder:
     changes: tuple = ()
 
 
-ENCODERS = [
-    Encoder('infonce, half', 'infonce-laptop-rgb'),
-    Encoder('infonce, half, residual', 'infonce-laptop-residual', 'residual'),
-    Encoder('infonce', 'infonce-laptop-rgb', start='infonce, half'),
-    Encoder('infonce, residual', 'infonce-laptop-residual', 'residual', 'infonce, half, residual'),
-    Encoder('ubernce', 'ubernce-toy-rgb', start='infonce, half'),
-    Encoder('coclr', 'coclr-laptop-rgb-cycle1', 'rgb', 'infonce, half', 'infonce, half, residual'),
-    Encoder('coclr, residual', 'coclr-laptop-residual-cycle1', 'residual', 'infonce, half, residual',
-        'coclr'),
-    Encoder('cpr', 'coclr-laptop-rgb-cycle1', 'rgb', 'infonce, half', 'infonce, half, residual',
-        changes=tuple(CASCADE.items())),
-    Encoder('iic', 'iic-toy', whole=True),
-    Encoder('simclr', 'simclr-toy-rgb', whole=True),
-    Encoder('moquad', 'moquad-toy', whole=True),
-    Encoder('provico', 'provico-toy', whole=True)]
-BOTH = {'infonce, both': ('infonce', 'infonce, residual'), 'coclr, both': ('coclr', 'coclr, residual')}
-BESIDE = {'residual': 'infonce, residual', 'both': 'infonce, both'} # compared with this; else with infonce
+def encoders(second: str) -> list[Encoder]: # 'residual' or 'flow'
+    "The trainings; those that others begin with come first."
+    mines = (('mining_view', second),)
+    half, other = 'infonce, half', f'infonce, half, {second}'
+    return [Encoder(half, 'infonce-laptop-rgb'), Encoder(other, 'infonce-laptop-residual', second),
+        Encoder('infonce', 'infonce-laptop-rgb', start=half),
+        Encoder(f'infonce, {second}', 'infonce-laptop-residual', second, other),
+        Encoder('ubernce', 'ubernce-toy-rgb', start=half),
+        Encoder('coclr', 'coclr-laptop-rgb-cycle1', 'rgb', half, other, changes=mines),
+        Encoder(f'coclr, {second}', 'coclr-laptop-residual-cycle1', second, other, 'coclr'),
+        Encoder('cpr', 'coclr-laptop-rgb-cycle1', 'rgb', half, other, changes=(*mines, *CASCADE.items())),
+        Encoder('infonce, one schedule', 'infonce-laptop-rgb', whole=True),
+        Encoder('labels', 'infonce-laptop-rgb', whole=True),
+        Encoder('iic', 'iic-toy', whole=True, changes=(('second_view', second),)),
+        Encoder('simclr', 'simclr-toy-rgb', whole=True), Encoder('moquad', 'moquad-toy', whole=True),
+        Encoder('provico', 'provico-toy', whole=True)]
+
+
+def both(second: str) -> dict[str, tuple[str, str]]: # two streams
+    return {f'{m}, both': (m, f'{m}, {second}') for m in ('infonce', 'coclr')}
+
+
+ONE_SCHEDULE = ('labels', 'iic', 'simclr', 'moquad', 'provico')
+
+
+def beside(name: str) -> str:
+    "The row that a row is compared with: InfoNCE of the same view and schedule."
+    if name in ONE_SCHEDULE: return 'infonce, one schedule'
+    return next((f'infonce, {v}' for v in ('residual', 'flow', 'both') if name.endswith(f', {v}')), 'infonce')
+
+
+class MotionEnergy(nn.Module):
+    "Where and how much frames change: differences (B, 3, T, H, W) -> (B, 128), 4 x 4 places, 8 times."
+    dim = 128
+    def forward(self, x): return functional.adaptive_avg_pool3d(x.abs().mean(1), (8, 4, 4)).flatten(1)
+
+
+class FlowDirections(nn.Module):
+    """Directions of flow, weighed by its speed: pictures of flow in [0, 1] (B, 3, T, H, W) -> (B, 162), eight
+    directions and one for what stands still, in 3 x 3 places and two halves of the clip."""
+    dim = 162
+    def forward(self, x):
+        u, v = (dequantise_flow(255*x[:, i]) for i in (2, 1)) # (B, T, H, W) px
+        speed = (u*u + v*v).sqrt()
+        way = ((torch.atan2(v, u)/(2*math.pi)*8).round().long() % 8).masked_fill(speed < .5, 8)
+        weight = torch.where(speed < .5, torch.full_like(speed, .05), speed)
+        votes = functional.one_hot(way, 9).movedim(-1, 1)*weight[:, None] # (B, 9, T, H, W)
+        return functional.normalize(functional.adaptive_avg_pool3d(votes, (2, 3, 3)).flatten(1).sqrt(), dim=1)
 
 
 def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:
     "The settings of a method, and what all share."
     base, r = find('infonce-laptop-rgb'), find(e.recipe)
+    if e.name == 'labels': r = replace(r, method=SupervisedSettings(lr_encoder=base.learning.lr))
     own = {n: getattr(r.augment, n) for n in ('appearance', 'appearance_clips', 'windows')}
     n = epochs if e.whole else epochs - epochs//2 if e.start else epochs//2
     r = replace(r, name=e.name.replace(', ', '-'), dataset='any', view=e.view, backbone=base.backbone,
@@ -98,11 +139,12 @@ def machine_of(device: str, alone: bool) -> Machine:
     return Machine(device, progress=False, workers=0 if alone else 2)
 
 
-def timed(manifest, changes: dict, machine: Machine, limit: float) -> dict:
+def timed(manifest, second: str, changes: dict, machine: Machine, limit: float) -> dict:
     "Seconds of a step of each recipe, and of measuring one video."
+    every = encoders(second)
     steps = {e.name: seconds_per_step(recipe_of(e, 2*LEAST, 0, changes), manifest, machine, limit)
-        for e in ENCODERS}
-    r = recipe_of(ENCODERS[0], 2*LEAST, 0, changes)
+        for e in every}
+    r = recipe_of(every[0], 2*LEAST, 0, changes)
     encoder = create(r.backbone, seed=0).eval().to(machine.place())
     seen = encoder_protocol(encoder_about(r))
     clips = TestClips(manifest, manifest.select('test', r.split)[:12], clips=seen.clips, length=seen.length,
@@ -114,14 +156,15 @@ def timed(manifest, changes: dict, machine: Machine, limit: float) -> dict:
     return {'steps': steps, 'video': (time.monotonic() - began)/len(clips)}
 
 
-def planned(manifest, times: dict, minutes: float, seeds: list[int], processes: int, batch: int) -> dict:
+def planned(manifest, second: str, times: dict, minutes: float, seeds: list[int], processes: int, batch: int
+        ) -> dict:
     "How many epochs fit; ValueError where not even the least do."
     train, test = (len(manifest.select(part)) for part in ('train', 'test'))
     if train < batch:
         raise ManifestError(f'{manifest.path}: has {train} training videos, and a batch is {batch}')
-    share = {e.name: 1. if e.whole else .5 for e in ENCODERS}
+    share = {e.name: 1. if e.whole else .5 for e in encoders(second)}
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
-    measuring = times['video']*(train + test)*len(ENCODERS)*len(seeds)/processes
+    measuring = times['video']*(train + test)*len(share)*len(seeds)/processes
     left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
     epochs = int(left/epoch)
     least = math.ceil((2*LEAST*epoch + measuring)/.9/60)
@@ -130,7 +173,7 @@ def planned(manifest, times: dict, minutes: float, seeds: list[int], processes: 
             f'for {2*LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give '
             f'{least} or more, or fewer --seeds')
     return {'epochs': epochs, 'train': train, 'test': test, 'seeds': seeds,
-        'trainings': len(ENCODERS)*len(seeds), 'training_minutes': round(epochs*epoch/60, 1),
+        'trainings': len(share)*len(seeds), 'training_minutes': round(epochs*epoch/60, 1),
         'measuring_minutes': round(measuring/60, 1), 'times': times}
 
 
@@ -148,7 +191,8 @@ def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict)
     if not card['finished']: raise TrainError(f'{run}: was stopped; the same command goes on')
     t = open_trained(run, data)
     query, gallery = t.pairs(t.protocol(), (t.split,), machine=machine)[t.split]
-    found = measured(query, gallery, t.manifest, seed) | {'seconds': card['seconds']}
+    clips = recipe.sampling.clips*recipe.learning.batch*card['step']
+    found = measured(query, gallery, t.manifest, seed) | {'seconds': card['seconds'], 'clips': clips}
     write_json(run/'measured.json', found)
     return found
 
@@ -163,7 +207,7 @@ def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) 
         pairs.append(t.pairs(t.protocol(), (t.split,), machine=machine)[t.split])
     unit = [centre_and_normalise(q, g) for q, g in pairs]
     query, gallery = (replace(pairs[0][i], x=torch.cat([u[i] for u in unit], 1)) for i in (0, 1))
-    found = measured(query, gallery, t.manifest, seed) | {'seconds': 0.}
+    found = measured(query, gallery, t.manifest, seed) | {'seconds': 0., 'clips': 0}
     run.mkdir(parents=True, exist_ok=True)
     write_json(run/'measured.json', found)
     return found
@@ -194,20 +238,25 @@ def measured(query: Features, gallery: Features, manifest, seed: int) -> dict:
         'probe': right(gallery, PROBES['clean_probe']), 'few': right(part, last)}
 
 
-def floor(manifest, changes: dict, machine: Machine, home: Path) -> dict[str, list[dict]]:
+def floor(manifest, second: str, changes: dict, machine: Machine, home: Path) -> dict[str, list[dict]]:
     "What needs no training."
     file = home/'floor.json'
     if file.exists(): return read_json(file, 'a measurement')
-    r = recipe_of(ENCODERS[0], 2*LEAST, 0, changes)
-    split, found = r.split, {}
-    def ask(view):
-        how = view_options(replace(r, view=view))
-        seen = encoder_protocol(encoder_about(r))
-        return [extract(create(r.backbone, seed=0), manifest, part, split, view, seen,
-            machine=machine, **how) for part in ('test', 'train')]
-    colours = [histogram(manifest, part, split, machine=machine) for part in ('test', 'train')]
-    pairs = {'colour histogram': colours, 'random': ask('rgb'), 'random, residual': ask('residual')}
-    for name, (q, g) in pairs.items(): found[name] = [measured(q, g, manifest, 0) | {'seconds': 0.}]
+    r = recipe_of(encoders(second)[0], 2*LEAST, 0, changes)
+    found: dict[str, list[dict]] = {}
+    def see(net, view, **options):
+        return [extract(net, manifest, part, r.split, view, encoder_protocol(encoder_about(r)),
+            machine=machine, **options) for part in ('test', 'train')]
+    def random(view):
+        return see(create(r.backbone, seed=0), view, **view_options(replace(r, view=view)))
+    bare = dict(mean=(0.,)*3, std=(1.,)*3)
+    pairs = {'colour histogram': [histogram(manifest, part, r.split, machine=machine)
+            for part in ('test', 'train')],
+        'motion energy': see(MotionEnergy(), 'residual', **bare),
+        'random': random('rgb'), f'random, {second}': random(second)}
+    if second == 'flow': pairs['flow directions'] = see(FlowDirections(), 'flow', **bare)
+    for name, (q, g) in pairs.items():
+        found[name] = [measured(q, g, manifest, 0) | {'seconds': 0., 'clips': 0}]
     write_json(file, found)
     return found
 
@@ -227,8 +276,9 @@ def intervals(found: dict[str, list[dict]], draws: int = 2000) -> list[dict]:
         return right.mean(0).sum()/sizes.sum(), (drawn*mean).sum(1)/(drawn @ sizes)
     curves = {(n, w): curve(s, w) for n, s in found.items() for w in ('r1', 'probe', 'few')}
     for name, seeds in found.items():
-        row = {'name': name, 'seeds': len(seeds), 'seconds': float(np.mean([s['seconds'] for s in seeds]))}
-        against = next((b for part, b in BESIDE.items() if part in name), 'infonce')
+        row = {'name': name, 'seeds': len(seeds), 'seconds': float(np.mean([s['seconds'] for s in seeds])),
+            'clips': seeds[0]['clips']}
+        against = beside(name)
         for w in ('r1', 'probe', 'few'):
             mean, draw = curves[name, w]
             row[w], row[f'{w}_interval'] = mean, np.quantile(draw, (.025, .975)).tolist()
@@ -249,15 +299,16 @@ def verdict(row: dict) -> str:
     "Of R@1, in words."
     if 'r1_gap' not in row: return '–'
     low, high = (100*x for x in row['r1_gap_interval'])
-    word = 'more' if low > 0 else 'less' if high < 0 else 'not told apart'
+    word = 'more' if low > 0 else 'less' if high < 0 else 'open'
     return f"{100*row['r1_gap']:+.1f} ({low:+.1f} to {high:+.1f}): {word}"
 
 
 def as_markdown(rows: list[dict], at_random: float) -> str:
-    lines = ['| encoder | R@1 % | against InfoNCE as long | probe % | 10 % of the labels | s a training |',
-        '| :-- | --: | :-- | --: | --: | --: |', f'| chance | {100*at_random:.1f} | – | | | |']
+    lines = ['| encoder | R@1 % | against InfoNCE as long | probe % | 10 % of the labels | clips seen | s |',
+        '| :-- | --: | :-- | --: | --: | --: | --: |', f'| chance | {100*at_random:.1f} | – | | | | |']
     for r in rows:
-        cells = r['name'], told(r, 'r1'), verdict(r), told(r, 'probe'), told(r, 'few'), f"{r['seconds']:.0f}"
+        cells = (r['name'], told(r, 'r1'), verdict(r), told(r, 'probe'), told(r, 'few'), f"{r['clips']:,}",
+            f"{r['seconds']:.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return '\n'.join(lines)
 
@@ -265,6 +316,7 @@ def as_markdown(rows: list[dict], at_random: float) -> str:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--data', required=True, help='a manifest, or its folder')
+    p.add_argument('--second', choices=['residual', 'flow'], default='residual', help='view beside frames')
     p.add_argument('--minutes', type=float, default=120., help='of this machine, for everything')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
@@ -283,18 +335,19 @@ def main() -> None:
 def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
     "The plan of the folder, made where there is none; ValueError where it is another one's."
     file = a.folder/'plan.json'
-    asked = {'data': manifest.sha256, 'minutes': a.minutes, 'seeds': a.seeds, 'changes': a.changes}
+    asked = {'data': manifest.sha256, 'second': a.second, 'minutes': a.minutes, 'seeds': a.seeds,
+        'changes': a.changes}
     if file.exists():
         plan = read_json(file, 'a plan')
-        if other := [k for k, v in asked.items() if plan['asked'][k]!=v]:
+        if other := [k for k, v in asked.items() if plan['asked'].get(k)!=v]:
             raise ValueError(f"{file}: was planned with other {', '.join(other)}; name another --folder, "
                 'or ask for the same')
         return plan
     limit, began = min(8., 60*a.minutes/200), time.monotonic()
-    times = timed(manifest, a.changes, machine, limit)
-    batch = recipe_of(ENCODERS[0], 2*LEAST, 0, a.changes).learning.batch
+    times = timed(manifest, a.second, a.changes, machine, limit)
+    batch = recipe_of(encoders(a.second)[0], 2*LEAST, 0, a.changes).learning.batch
     left = a.minutes - (time.monotonic() - began)/60
-    made = planned(manifest, times, left, a.seeds, processes, batch)
+    made = planned(manifest, a.second, times, left, a.seeds, processes, batch)
     plan = made | {'asked': asked, 'begun': time.strftime('%Y-%m-%d %H:%M')}
     if not a.dry_run:
         a.folder.mkdir(parents=True, exist_ok=True)
@@ -316,19 +369,20 @@ def run(a) -> str: # markdown
         f"training and {plan['measuring_minutes']} of measuring, {processes} at a time", flush=True)
     if a.dry_run: return ''
     began = time.monotonic()
-    found = floor(manifest, a.changes, machine, a.folder)
+    found = floor(manifest, a.second, a.changes, machine, a.folder)
     how = {'threads': torch.get_num_threads(), 'device': a.device, 'alone': processes > 1,
         'changes': a.changes}
     tasks: dict[str, Task] = {}
+    every = encoders(a.second)
     def label(name, seed): return f'{name}, seed {seed}'
     for s in a.seeds:
-        for e in ENCODERS:
+        for e in every:
             after = tuple(label(n, s) for n in (e.start, e.sampler) if n)
             tasks[label(e.name, s)] = Task(trained, (e, plan, s, a.folder, a.data, how), after)
-        for name, names in BOTH.items():
+        for name, names in both(a.second).items():
             after = tuple(label(n, s) for n in names)
             tasks[label(name, s)] = Task(joined, (names, s, a.folder, a.data, how), after)
-    runs = [a.folder/f'seed{s}'/e.name.replace(', ', '-') for s in a.seeds for e in ENCODERS]
+    runs = [a.folder/f'seed{s}'/e.name.replace(', ', '-') for s in a.seeds for e in every]
     said: set[str] = set()
     def look(done):
         for n in done.keys() - said:
@@ -336,7 +390,8 @@ def run(a) -> str: # markdown
             print(f"{minutes:6.1f} min  {n}: R@1 {np.mean(done[n]['r1']):.1%}", flush=True)
             said.add(n)
     done = at_once(tasks, processes, runs, progress=False, look=look)
-    for name in [*(e.name for e in ENCODERS), *BOTH]: found[name] = [done[label(name, s)] for s in a.seeds]
+    for name in [*(e.name for e in every), *both(a.second)]:
+        found[name] = [done[label(name, s)] for s in a.seeds]
     return kept(a, plan, found, manifest, time.monotonic() - began)
 
 
@@ -348,7 +403,8 @@ def kept(a, plan: dict, found: dict[str, list[dict]], manifest, seconds: float) 
     (a.folder/'table.md').write_text(text + '\n', encoding='utf-8')
     where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(),
         'torch': torch.__version__, 'python': platform.python_version()}
-    recipes = {e.name: flat_fields(recipe_of(e, plan['epochs'], a.seeds[0], a.changes)) for e in ENCODERS[:1]}
+    shown = encoders(a.second)[0]
+    recipes = {shown.name: flat_fields(recipe_of(shown, plan['epochs'], a.seeds[0], a.changes))}
     told_ = {'what': 'benchmarks/evidence.py', 'date': time.strftime('%Y-%m-%d'), 'machine': where,
         'plan': plan, 'classes': len(manifest.labels), 'chance': at_random,
         'last_call_seconds': round(seconds), 'shared': recipes, 'rows': rows}

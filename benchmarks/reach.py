@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from evidence import ENCODERS, intervals, machine_of, recipe_of, told, trained
+from evidence import encoders, intervals, machine_of, recipe_of, told, trained
 
 from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
@@ -37,8 +37,17 @@ from vssl_nb.training.machine import keep_memory
 from vssl_nb.data.manifest import Manifest, open_data
 from vssl_nb.measure.retrieval import centre_and_normalise, nearest_neighbours
 
-NAMES = ('infonce, half', 'infonce, half, residual', 'infonce', 'coclr')
 CHANGES = {'videos': (.25, .5), 'epochs': (.25, .5), 'pixels': (.5, .75)} # shares of the evidence run's
+
+
+def compared(plan: dict) -> list:
+    "The trainings that are repeated: CoCLR on frames, and what it begins with and is compared with."
+    every = {e.name: e for e in encoders(plan['asked'].get('second', 'residual'))}
+    coclr = every['coclr']
+    return [every[name] for name in (coclr.start, coclr.sampler, 'infonce', 'coclr')]
+
+
+def names_of(plan: dict) -> list[str]: return [e.name for e in compared(plan)]
 
 
 def part_of(manifest: Manifest, share: float, split: int) -> set[int]:
@@ -108,7 +117,7 @@ def told_of(found: dict[str, list[dict]], runs: list[Path]) -> dict:
     mined = [m for r in runs if (m := mined_right(r)) is not None]
     keep = ('r1', 'r1_interval', 'r1_gap', 'r1_gap_interval')
     return {'mined': float(np.mean(mined)) if mined else None,
-        **{n: {k: rows[n][k] for k in keep if k in rows[n]} for n in NAMES}}
+        **{n: {k: rows[n][k] for k in keep if k in rows[n]} for n in rows}}
 
 
 def slope(xs: list[float], found: list[list[dict]], draws: int = 2000) -> dict:
@@ -154,10 +163,11 @@ def begun(a, plan: dict, manifest: Manifest) -> list[tuple]:
     "The points that are asked for; ValueError where the folder or the data cannot give them."
     if manifest.sha256!=plan['asked']['data']:
         raise ValueError(f'{a.like}: was made with another manifest than {manifest.path}')
-    for run in (of(a.like, s, n) for s in plan['seeds'] for n in NAMES):
+    for run in (of(a.like, s, n) for s in plan['seeds']
+            for n in names_of(plan)):
         if not (run/'measured.json').exists():
             raise ValueError(f'{run}: is not measured yet; let benchmarks/evidence.py finish first')
-    recipe = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes'])
+    recipe = recipe_of(compared(plan)[0], plan['epochs'], 0, plan['asked']['changes'])
     for share in a.changes.get('videos', ()):
         if (n := len(part_of(manifest, share, recipe.split))) < recipe.learning.batch:
             raise ValueError(f'{manifest.path}: a share of {share:g} of the recordings is {n} videos, and a '
@@ -170,14 +180,14 @@ def of(home: Path, seed: int, name: str) -> Path: return home/f'seed{seed}'/name
 
 def tasks_of(a, plan: dict, manifest: Manifest, asked: list[tuple], home: Path) -> dict[tuple, Task]:
     "A training for each point, seed and encoder."
-    split = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes']).split
-    tasks, encoders = {}, [e for e in ENCODERS if e.name in NAMES]
+    split = recipe_of(compared(plan)[0], plan['epochs'], 0, plan['asked']['changes']).split
+    tasks: dict[tuple, Task] = {}
     for s in plan['seeds']:
         for what, to, changes, epochs, share in asked:
             data = a.data if share==1 else str(fewer(manifest, share, split, home))
             how = {'threads': 1, 'device': a.device, 'alone': a.processes > 1,
                 'changes': plan['asked']['changes'] | changes}
-            for e in encoders:
+            for e in compared(plan):
                 after = tuple((what, to, n, s) for n in (e.start, e.sampler) if n)
                 tasks[what, to, e.name, s] = Task(trained, (e, plan | {'epochs': epochs}, s,
                     home/f'{what}-{to:g}', data, how), after)
@@ -202,25 +212,25 @@ def run(a) -> str: # markdown
             said.add(n)
     runs = [of(home/f'{what}-{to:g}', s, name) for what, to, name, s in tasks]
     done = at_once(tasks, processes, runs, progress=False, look=look)
-    split = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes']).split
+    split = recipe_of(compared(plan)[0], plan['epochs'], 0, plan['asked']['changes']).split
     whole = {(what, to): [whole_in(manifest, share, split, of(a.like, s, 'coclr'), a.data, a.device)
         for s in plan['seeds']] for what, to, _, _, share in asked if what=='videos'}
     return kept(a, plan, floor, asked, done, whole)
 
 
 def kept(a, plan: dict, floor: dict, asked: list[tuple], done: dict, whole: dict) -> str: # the table
-    seeds, home = plan['seeds'], a.like/'reach'
-    full_runs = {n: [read_json(of(a.like, s, n)/'measured.json', 'a run') for s in seeds] for n in NAMES}
-    size = recipe_of(ENCODERS[0], plan['epochs'], 0, plan['asked']['changes']).size
+    seeds, home, names = plan['seeds'], a.like/'reach', names_of(plan)
+    full_runs = {n: [read_json(of(a.like, s, n)/'measured.json', 'a run') for s in seeds] for n in names}
+    size = recipe_of(compared(plan)[0], plan['epochs'], 0, plan['asked']['changes']).size
     full = {'videos': plan['train'], 'epochs': plan['epochs'], 'pixels': size}
     rows, doublings = [], {}
     for what in a.changes:
-        at = [(to, {n: [done[what, to, n, s] for s in seeds] for n in NAMES}, home/f'{what}-{to:g}')
+        at = [(to, {n: [done[what, to, n, s] for s in seeds] for n in names}, home/f'{what}-{to:g}')
             for w, to, *_ in asked if w==what] + [(full[what], full_runs, a.like)]
         rows += [{'what': what, 'to': to,
             'whole': float(np.mean(whole[what, to])) if (what, to) in whole else None,
             **told_of(found, [of(f, s, 'coclr') for s in seeds])} for to, found, f in at]
-        doublings[what] = {n: slope([to for to, *_ in at], [found[n] for _, found, _ in at]) for n in NAMES}
+        doublings[what] = {n: slope([to for to, *_ in at], [found[n] for _, found, _ in at]) for n in names}
         if what!='videos': continue
         left = [[s | {'r1': np.subtract(s['r1'], w)} for s, w in zip(found['coclr'], whole.get((what, to),
             [s['r1'] for s in found['coclr']]))] for to, found, _ in at]

@@ -19,6 +19,7 @@ from vssl_nb.data import toy
 from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read
+from vssl_nb.data.views import flow_to_image
 from vssl_nb.methods.recipes import find
 from vssl_nb.papers.published import CLAIMS, read_ledger, verdict
 from vssl_nb.papers.reproduce import at_once
@@ -469,7 +470,8 @@ def test_an_earlier_row_of_a_claim_is_kept_as_a_dose(tmp_path, monkeypatch):
         run('InfoNCE, frames', .2), run('CoCLR, frames', .6 + .001*n), run('UberNCE, frames', .7),
         run('InfoNCE, differences', .8, 'residual')]
     moquad = {'seeds': [{'seed': n, 'beside': {'chance': .125, 'histogram': .4}, 'rows': [
-        {'run': name, 'r1': .5, 'steps': 5, 'clips_seen': 640} for name in ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg')]}
+        {'run': name, 'r1': .5, 'steps': 5, 'clips_seen': 640}
+        for name in ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg')]}
         for n in (1, 2, 3)]}
     ledger = ledger_of(tmp_path, monkeypatch, moquad_toy=moquad, beside_toy={'seeds': []},
         looking_toy={'runs': {'SimCLR': 'SimCLR', 'MoQuad': 'SimCLR'}, 'seeds': [{'seed': n, 'groups': {},
@@ -656,11 +658,11 @@ def evidence_plan(folder, data, monkeypatch):
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
     evidence, manifest = importlib.import_module('evidence'), read(data)
     machine = evidence.machine_of('cpu', True)
-    times = evidence.timed(manifest, EVIDENCE, machine, .05)
+    times = evidence.timed(manifest, 'residual', EVIDENCE, machine, .05)
     monkeypatch.setattr(evidence, 'timed', lambda *_: times)
     def plan(minutes):
         asked = argparse.Namespace(folder=folder, minutes=minutes, seeds=[0, 1], changes=EVIDENCE,
-            dry_run=False)
+            second='residual', dry_run=False)
         return evidence.plan_of(asked, manifest, machine, 2)
     with pytest.raises(ValueError, match='or fewer --seeds'): plan(.01)
     assert not folder.exists()
@@ -689,10 +691,12 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     evidence, manifest, machine = evidence_plan(home, data, monkeypatch)
     plan = json.loads((home/'plan.json').read_text()) | {'epochs': 4}
     (home/'plan.json').write_text(json.dumps(plan))
-    random = evidence.floor(manifest, EVIDENCE, machine, home)['random'][0]
-    for name in [*(e.name for e in evidence.ENCODERS), *evidence.BOTH]:
-        if name in importlib.import_module('reach').NAMES: continue
-        place = f"both-{evidence.BOTH[name][0]}" if name in evidence.BOTH else name
+    random = evidence.floor(manifest, 'residual', EVIDENCE, machine, home)['random'][0]
+    both = evidence.both('residual')
+    repeated = [e.name for e in importlib.import_module('reach').compared(plan)]
+    for name in [*(e.name for e in evidence.encoders('residual')), *both]:
+        if name in repeated: continue
+        place = f'both-{both[name][0]}' if name in both else name
         folder = home/'seed1'/place.replace(', ', '-')
         folder.mkdir(parents=True)
         (folder/'measured.json').write_text(json.dumps(random))
@@ -707,7 +711,7 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     code, printed, wrong = main_of('evidence', *whole, **here)
     assert code == 0, wrong
     out = json.loads((tmp_path/'out.json').read_text())
-    assert json.loads((home/'plan.json').read_text()) == plan and len(out['rows']) == 17
+    assert json.loads((home/'plan.json').read_text()) == plan and len(out['rows']) == 20
     rows = {r['name']: r for r in out['rows']}
     for name, r in rows.items():
         for w in ('r1', 'probe', 'few'):
@@ -715,8 +719,10 @@ def test_evidence(tmp_path, monkeypatch, capsys):
             assert low - 1e-9 <= r[w] <= high + 1e-9, (name, w)
     one = [json.loads(f.read_text()) for f in sorted(home.glob('seed*/simclr/measured.json'))]
     assert rows['simclr']['r1'] == pytest.approx(statistics.mean(statistics.mean(x['r1']) for x in one))
-    gap = rows['simclr']['r1'] - rows['infonce']['r1']
+    gap = rows['simclr']['r1'] - rows['infonce, one schedule']['r1']
     assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in printed
+    assert {n for n, r in rows.items() if r['against'] == 'infonce, one schedule'} == {*evidence.ONE_SCHEDULE}
+    assert rows['coclr']['clips'] == rows['infonce']['clips'] == rows['infonce, one schedule']['clips']/2
     code, _, wrong = main_of('evidence', *how, '--minutes', 9, **here)
     assert code == 2 and 'was planned with other minutes' in wrong
     code, _, wrong = main_of('reach', '--data', 'toy', '--like', 'ev', '--changes',
@@ -734,13 +740,13 @@ def test_intervals_of_the_evidence(monkeypatch):
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
     evidence = importlib.import_module('evidence')
     right = torch.rand(400, generator=torch.Generator().manual_seed(0)) < .4
-    seed = {'row': [], 'source': list(range(400)), 'seconds': 1., **{w: right.int().tolist()
+    seed = {'row': [], 'source': list(range(400)), 'seconds': 1., 'clips': 0, **{w: right.int().tolist()
         for w in ('r1', 'probe', 'few')}}
     a, b = evidence.intervals({'infonce': [seed, seed], 'coclr': [seed, seed]})
     share = right.float().mean().item()
     half = 1.96*math.sqrt(share*(1 - share)/400)
     assert a['r1_interval'] == pytest.approx([share - half, share + half], abs=.01)
-    assert b['r1_gap_interval'] == [0, 0] and 'not told apart' in evidence.verdict(b)
+    assert b['r1_gap_interval'] == [0, 0] and 'open' in evidence.verdict(b)
     together = seed | {'source': [i//20 for i in range(400)], 'r1': [int(i//20 < 8) for i in range(400)]}
     wide = evidence.intervals({'infonce': [together]})[0]['r1_interval']
     assert wide[1] - wide[0] > 6*half # recordings that fail together count once
@@ -773,3 +779,20 @@ def test_parts_of_the_videos(tmp_path, monkeypatch):
     part = read(reach.fewer(m, .5, 1, tmp_path/'home'))
     assert [part.rows[i].video for i in part.select('train')] == [m.rows[i].video for i in sorted(large)]
     assert len(part.select('test')) == len(m.select('test')) and part.decode(0, [0]).shape[0] == 1
+
+
+def test_motion_by_hand(monkeypatch):
+    "Flow to the right votes for the first direction, flow down for the third; what stands still has its own."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    evidence = importlib.import_module('evidence')
+    flow = torch.zeros(3, 2, 4, 6, 6) # (clip, u and v, T, H, W) px
+    flow[0, 0], flow[1, 1] = 5., 5.
+    pictures = flow_to_image(flow.movedim(2, 1)).movedim(-1, 1)/255
+    votes = evidence.FlowDirections()(pictures).unflatten(1, (9, 2, 3, 3))
+    assert votes.flatten(2).sum(-1).argmax(1).tolist() == [0, 2, 8]
+    assert torch.allclose(votes.flatten(1).norm(dim=1), torch.ones(3))
+    still, moves = torch.zeros(1, 3, 8, 8, 8), torch.zeros(1, 3, 8, 8, 8)
+    moves[:, :, 4:, :2, 6:] = -1.
+    energy = evidence.MotionEnergy()
+    assert energy(still).sum() == 0
+    assert energy(moves).unflatten(1, (8, 4, 4)).nonzero()[:, 1:].tolist() == [[t, 0, 3] for t in range(4, 8)]
