@@ -247,7 +247,8 @@ def video(motion:str, # what moves, see `pose`: the class
     paint(x, sprite, place + moved/size, angle, factor)
     if spoiled == 'noise': x += [NOISE*_rng(9, seed, take, int(i)).normal(size=x.shape[1:]) for i in times]
     x = np.clip(x, 0, 255).round().astype(np.uint8)
-    if spoiled == 'cut' and (late := times >= frames//2).any(): x[late] = video(**other or {}, at=times[late].tolist())
+    late = times >= frames//2
+    if spoiled == 'cut' and late.any(): x[late] = video(**other or {}, at=times[late].tolist())
     return x
 
 
@@ -457,8 +458,8 @@ def make_conflict(folder:str|Path, # that `make` has written; or one beside its 
     folder = Path(folder)
     settings,rows = _drawn(folder)
     jobs = plan_conflict(settings)
-    if settings.get('drawing') != DRAWING: raise ToyError(f'{folder}: these videos were drawn by another version of '
-        'this library, which gives other frames; write them again with vssl-nb toy')
+    if settings.get('drawing') != DRAWING: raise ToyError(f'{folder}: these videos were drawn by another '
+        'version of this library, which gives other frames; write them again with vssl-nb toy')
     manifest = folder/'conflict.csv'
     if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
     with _as_toy_error(folder):
