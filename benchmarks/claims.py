@@ -337,12 +337,13 @@ def of_world(*found: dict) -> dict[int, dict]:
         return {17: row({'appearance classes': [100*gain(r, True) for r in rows], 'motion classes':
             [100*gain(r, False) for r in rows]}, sum(c.startswith('scene')
             for c in rows[0]['SimCLR']['by_class']), ['SimCLR', 'MoQuad'], 4)}
-    stages = {f's={s}': f's={s}' for s in STAGES}
-    taught = premise('taught, r1')
     def cmr(r): return r['of_five']['cmr']
+    if kind == 'shapes':
+        return {10: row({'CoCLR': each('s=1', cmr), 'CPR': each('s=3', cmr)}, each('s=1', cmr),
+            ['s=1', 's=3'])}
+    stages, taught = {f's={s}': f's={s}' for s in STAGES}, premise('taught, r1')
     return {4: by_runs(stages, taught), 5: by_runs({'r=0.8': 'r=0.8', 'r=0.5': 'r=0.5'}, taught),
-        7: row({name: each(name, lambda r: r['pmr']) for name in stages}, taught, stages),
-        10: row({'CoCLR': each('s=1', cmr), 'CPR': each('s=3', cmr)}, each('s=1', cmr), ['s=1', 's=3'])}
+        7: row({name: each(name, lambda r: r['pmr']) for name in stages}, taught, stages)}
 
 
 # where a claim is in several, its row is that of the last, and the others stand in it as doses
@@ -352,7 +353,8 @@ SOURCES: tuple[tuple[Callable[..., dict[int, dict]], tuple[str, ...]], ...] = (
     (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in (21, 22, 23))),
     (of_conflict, ('conflict-toy',)), (of_world, ('world-letter',)),
     (of_world, ('world-spoiled', 'world-spoiled-0', 'world-spoiled-40')),
-    *((of_world, (f'world-{name}',)) for name in ('texture', 'directions', 'scenes', 'looks', 'shapes')))
+    *((of_world, (f'world-{name}',)) for name in ('texture', 'directions', 'scenes', 'looks', 'stages',
+        'shapes')))
 
 
 def as_others(claim: Claim, row: dict) -> list:
