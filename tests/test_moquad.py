@@ -35,8 +35,8 @@ def call(*args, cwd):
 
 
 def options_of_the_page():
-    "The table of page 36: (paper, row, options)."
-    text = '\n'.join(c['source'] for c in cells(NBS/'lessons/15_moquad.ipynb') if c['cell_type']=='markdown')
+    "The table of the dossier: (paper, row, options)."
+    text = '\n'.join(c['source'] for c in cells(NBS/'dossiers/moquad.ipynb') if c['cell_type']=='markdown')
     return re.findall(r'^\| (table \d) \| (.*?) \| `(--.*?)` \|$', text, re.M)
 
 

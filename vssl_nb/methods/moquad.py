@@ -21,11 +21,11 @@ from .recipes import MoQuadSettings
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
 def against_all(z:Tensor, # (B, V, D) the clips of the videos of this process, unit length
     names:tuple[str,...], # of the V clips
-    anchor:str='a', # which of them asks
+    anchor:str='a', # which of them is compared with the others
 )->tuple[Tensor, dict[str,Tensor]]: # (B, N) similarities; by name, (B, N) bool: the own clip of that name
     "Every anchor against the N clips of all videos of all processes; it does not see itself (-inf)."
-    asks = names.index(anchor)
-    sim, same = all_pairs(z[:,asks:asks+1], z) # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
+    at = names.index(anchor)
+    sim, same = all_pairs(z[:,at:at+1], z) # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
     kind = torch.arange(len(names), device=z.device)
     own = {name: (same & (kind==i)).flatten(1) for i,name in enumerate(names)}
     return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
