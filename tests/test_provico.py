@@ -84,7 +84,7 @@ def test_refusals(place):
 
 def test_options_of_the_page():
     "Each is accepted by the command line, fits together, and changes something."
-    text = '\n'.join(c['source'] for c in cells(NBS/'lessons/17_provico.ipynb') if c['cell_type']=='markdown')
+    text = '\n'.join(c['source'] for c in cells(NBS/'dossiers/provico.ipynb') if c['cell_type']=='markdown')
     rows = re.findall(r'^\| ((?:appendix )?(?:table|figure) \d) \| .*? \| (`--.*?) \|$', text, re.M)
     assert len(rows) == 6
     for _, cell in rows:

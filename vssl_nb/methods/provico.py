@@ -55,6 +55,7 @@ def distances(z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
 DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shannon=jensen_shannon,
     wasserstein=wasserstein)
 
+# %% ../../nbs/lessons/17_provico.ipynb #37a0a003
 @torch.no_grad()
 def positive_pairs(dist:Tensor, # (B, M) of `distances`
     own:Tensor, # (B, M) bool: the same video
