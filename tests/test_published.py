@@ -210,11 +210,11 @@ def test_what_a_recipe_stands_against():
 
 
 @pytest.mark.parametrize('page, says, wrong', [
-    ('15_moquad', 'the negatives become trivial', 'gives no reason'), # sections 3.1 and 4.3, against reverse
-    ('14_iic', 'the features of the *positive query*', 'which features are the queries'), # CPR, section 3.3
-    ('13_cpr', '5 and 7 stages, the rows of the table have 3 and 7', None)])
+    ('lessons/15_moquad', 'the negatives become trivial', 'gives no reason'), # 3.1, 4.3
+    ('lessons/14_iic', 'the features of the *positive query*', 'which features are the queries'), # CPR, 3.3
+    ('dossiers/cpr', '5 and 7 stages, the rows of the table have 3 and 7', None)])
 def test_statements_of_the_papers_stand_on_the_pages(page, says, wrong):
-    text = '\n'.join(c['source'] for c in cells(NBS/f'lessons/{page}.ipynb') if c['cell_type'] == 'markdown')
+    text = '\n'.join(c['source'] for c in cells(NBS/f'{page}.ipynb') if c['cell_type'] == 'markdown')
     assert says in text and not (wrong and wrong in text)
     stages = {n for r in ROWS if r.source == 'CPR, table 2' for n in re.findall(r's ?= ?(\d)', r.method)}
     assert stages == {'3', '7'}
