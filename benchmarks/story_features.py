@@ -1,4 +1,4 @@
-"""What the networks of `benchmarks/story.py` make of the toy videos, kept small: page 32 draws it.
+"""What the networks of `benchmarks/story.py` make of the toy videos, kept small, for pictures of lessons.
 
     python benchmarks/story_features.py --story runs/story --out results/story-features-21.safetensors
 
