@@ -9,7 +9,7 @@ const follow = () => {
 };
 addEventListener('hashchange', follow);
 addEventListener('DOMContentLoaded', follow);
-addEventListener('beforeprint', () => open(document.querySelectorAll('details.fold')));
+addEventListener('beforeprint', () => open(document.querySelectorAll('details.fold, details.hide')));
 
 // The search shows where a word stands by reading the pages found, which browsers forbid in pages that are files.
 if (location.protocol === 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
