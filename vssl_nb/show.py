@@ -349,6 +349,7 @@ def bars(values:dict[str,float], # name -> height
 def curves(series:dict[str,tuple], # name -> (x, y), equally long
     xlabel:str, ylabel:str, title:str='',
     smooth:int=0, # running mean over this many points; the points themselves stay visible behind it
+    levels:dict[str,float]|None=None, # name -> y to compare with, such as chance: thin and dashed
 )->Figure:
     "Lines over a common axis."
     figure = Picture(figsize=(6, 2.8), layout='constrained')
@@ -360,6 +361,8 @@ def curves(series:dict[str,tuple], # name -> (x, y), equally long
             ax.plot(x, y, color=f'C{i}', alpha=.25, lw=.8)
             x,y = x[n-1:],np.convolve(y, np.ones(n)/n, 'valid')
         ax.plot(x, y, color=f'C{i}', label=name)
+    for i,(name,y) in enumerate((levels or {}).items()):
+        ax.axhline(y, color='grey', ls=((0, (5, 3)), (0, (1, 2)))[i%2], lw=1, label=f'{name}: {y:.3g}')
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     if series: ax.legend(frameon=False)
     return figure

@@ -25,6 +25,8 @@ def in_batch(q:Tensor, # (B, D) queries, unit length
     own = torch.arange(len(q), device=q.device) + rank()*len(q)
     return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:,None]
 
+# %% ../../nbs/lessons/05_infonce.ipynb #30f0b003
+# a queue is a second idea: lessons/07_memory
 def with_queue(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) keys, unit length
     keys:Tensor, # (K, D) of earlier batches, unit length
