@@ -24,7 +24,7 @@ ENV.pop('IN_TEST', None) # nbdev_export does nothing, silently, where it is set
 LESSONS = [p for p in notebooks() if p.parent.name == 'lessons']
 OPEN_LINES, OPEN_CHECKS = 25, 3 # of a cell that is seen without opening anything
 WORDS, LINES = 2000, 120 # of a lesson, read in 25 minutes
-SHORT = '02 03 04 05 06 08 09 10 11 12 13 14 15 16 17 18 19 20 21' # lessons that keep to it, by number
+SHORT = '01 02 03 04 05 06 08 09 10 11 12 13 14 15 16 17 18 19 20 21' # lessons that keep to it, by number
 
 
 def run(*command, cwd=ROOT):

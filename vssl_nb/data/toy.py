@@ -209,7 +209,6 @@ CLASS_TABLES:dict[str,dict[str,dict[str,Any]]] = dict(
 SPOILS = ('noise', 'cut', 'still')
 NOISE = 120. # standard deviation, in levels of 255
 
-
 # %% ../../nbs/lessons/01_toy.ipynb #436ae511
 def video(motion:str, # what moves, see `pose`: the class
     seed:int|Sequence[int], # the source: same seed = same background and sprite
@@ -250,7 +249,6 @@ def video(motion:str, # what moves, see `pose`: the class
     late = times >= frames//2
     if spoiled == 'cut' and late.any(): x[late] = video(**other or {}, at=times[late].tolist())
     return x
-
 
 # %% ../../nbs/lessons/01_toy.ipynb #ba3a2f3f
 @dataclass(frozen=True)
@@ -310,7 +308,6 @@ def _spoil(jobs:list[tuple[Row,dict]], part:str, share:float, rng:np.random.Gene
         jobs[i][1]['spoiled'] = SPOILS[k % len(SPOILS)]
         others = [j for j in rows if jobs[j][0].label != jobs[i][0].label]
         if jobs[i][1]['spoiled'] == 'cut': jobs[i][1]['other'] = clean[others[rng.integers(len(others))]]
-
 
 # %% ../../nbs/lessons/01_toy.ipynb #198f769f
 def _write_video(file:Path, arguments:dict)->None: # draw and write one video, unless it is there already
@@ -426,7 +423,6 @@ def spoiled_videos(folder:str|Path)->dict[str,str]: # video, as the manifest nam
     "Which videos of a dataset are spoiled, training and test videos alike, and by what. `ToyError`."
     jobs = _drawn(Path(folder))[1]
     return {row.video:arguments['spoiled'] for row,arguments in jobs if 'spoiled' in arguments}
-
 
 # %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
 CONFLICT = '.conflict' # folder of the queries, beside manifest.csv
