@@ -221,19 +221,19 @@ def _jitter(x:np.ndarray, name:str, f:float): # (T,H,W,3) floats, changed in pla
     y = torch.from_numpy(x)
     if name=='brightness': y.mul_(f)
     elif name=='contrast':
-        grey = torch.tensor([np.dot(cv2.mean(frame)[:3], GREY)*(1-f) for frame in x], dtype=torch.float32)
-        y.mul_(f).add_(grey.view(-1, 1, 1, 1))
+        means = np.array([cv2.mean(frame)[:3] for frame in x])@GREY*(1-f)
+        y.mul_(f).add_(torch.from_numpy(means.astype(np.float32)).view(-1, 1, 1, 1))
     else: cv2.transform(_rows(x), np.asarray(f*np.eye(3) + (1-f)*np.array(GREY), np.float32), _rows(x))
     y.clamp_(0, 1)
 
 def _by_pieces(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,T,H,W,3) bytes, (n,3,T,H,W)
     n,T,H,W,_ = clips.shape
     frames = min(max(PIECE//(12*H*W), 1), T)
-    room = np.empty((frames, H, W, 3), np.float32)
+    room, numbers = np.empty((frames, H, W, 3), np.float32), {k: v.tolist() for k,v in params.items()}
     for i in range(n):
-        p:dict[str,Any] = {k: v[i].tolist() for k,v in params.items()}
+        p:dict[str,Any] = {k: v[i] for k,v in numbers.items()}
         sigma = p.get('sigma', 0.)
-        kernel = _kernels(torch.tensor([max(sigma, 1e-3)]))[1][0].numpy()
+        kernel = _kernels(torch.tensor([max(sigma, 1e-3)]))[1][0].numpy() if sigma > 0 else None
         for first in range(0, T, frames):
             raw = _rows(clips[i,first:first+frames])
             x = room[:min(frames, T-first)]

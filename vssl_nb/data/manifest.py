@@ -211,14 +211,19 @@ class _Rows(Sequence[Row]):
     def __init__(self, columns:Mapping[str, Sequence]):
         self.columns:dict[str, Any] = {name: np.array(columns[name], _NUMBERS[name]) if name in _NUMBERS
             else _Texts(columns[name]) for name in COLUMNS}
+        self.last:tuple[int, Any] = -1, None # whoever reads a video asks for its row several times
     def __len__(self)->int: return len(self.columns['frames'])
     def __iter__(self)->Iterator[Row]:
         return (Row(*cells) for cells in zip(*(column.tolist() for column in self.columns.values())))
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
         i = range(len(self))[index(i)] # counts from the end, and IndexError
-        return Row(*(column.item(i) if isinstance(column, np.ndarray) else column[i]
-            for column in self.columns.values()))
+        place,row = self.last # in one step: threads share it
+        if place != i:
+            row = Row(*(column.item(i) if isinstance(column, np.ndarray) else column[i]
+                for column in self.columns.values()))
+            self.last = i,row
+        return row
     def __eq__(self, other): return isinstance(other, Sequence) and [*self] == [*other]
     def __repr__(self): return repr([*self])
 

@@ -361,7 +361,8 @@ def take_step(run:TrainingState, # advanced in place
     factor = lr_at(run.step/order.per_epoch)
     for group in run.opt.param_groups: group['lr'] = group.setdefault('initial_lr', group['lr'])*factor
     lr = run.opt.param_groups[0]['lr']
-    method.train() # the caller may have evaluated in between
+    # the caller may have evaluated in between; to set all of it again takes longer than to look
+    if not all(part.training for part in method.modules()): method.train()
     losses, reports, clips = list[Tensor](), [], 0
     for part in range(order.accumulate):
         raw = _next_batch(source, batches.dataset, f'step {run.step + 1} of {order.total}')
@@ -527,8 +528,10 @@ class StepLog:
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
         from torch.utils.tensorboard import SummaryWriter # takes a second to import
+        from tensorboard.compat.proto.summary_pb2 import Summary
         # a folder for each: a resumed log hides later steps of all logs in its folder
         self.board = SummaryWriter(str(Path(folder)/'tb'/self.path.stem), purge_step=step+1)
+        self.summary = Summary
         self.hook = threading.excepthook
         threading.excepthook = self._unless_full
 
@@ -549,8 +552,10 @@ class StepLog:
             else:
                 with self.path.open('a', newline='') as f:
                     csv.DictWriter(f, self.columns, lineterminator='\n').writerow(self.rows[-1])
-            for k,v in numbers.items():
-                if k!='step': self.board.add_scalar(self.prefix + k, v, int(numbers['step']))
+            # one event for all numbers: `add_scalar` would write and check one for each
+            values = [self.summary.Value(tag=self.prefix + k, simple_value=v)
+                for k,v in numbers.items() if k!='step']
+            self.board._get_file_writer().add_summary(self.summary(value=values), int(numbers['step']))
         except OSError as e: raise CheckpointError(f'{self.path}: cannot be written ({e.strerror or e}); the '
             f'last checkpoint is untouched. {write_remedy(e)} and go on with --resume') from e
 
