@@ -233,7 +233,7 @@ def _by_pieces(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,
     for i in range(n):
         p:dict[str,Any] = {k: v[i] for k,v in numbers.items()}
         sigma = p.get('sigma', 0.)
-        kernel = _kernels(torch.tensor([max(sigma, 1e-3)]))[1][0].numpy() if sigma > 0 else None
+        kernel:Any = _kernels(torch.tensor([max(sigma, 1e-3)]))[1][0].numpy() if sigma > 0 else None
         for first in range(0, T, frames):
             raw = _rows(clips[i,first:first+frames])
             x = room[:min(frames, T-first)]
