@@ -25,8 +25,6 @@ smartquotes = False # '--data' is an option, no dash
 # pages
 nb_execution_mode = 'off' # what is stored is shown
 nb_render_markdown_format = 'gfm' # tables in outputs
-nb_code_prompt_show = 'Code: click to open'
-nb_code_prompt_hide = 'Code: click to close'
 myst_enable_extensions = ['dollarmath', 'amsmath']
 myst_heading_anchors = 6
 myst_heading_slug_func = 'make_site.slug'

@@ -107,7 +107,10 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         if 'hide' in kinds or not (code.strip() or c['outputs']): continue
         if SILENT.search(c['source']): c['metadata']['tags'] = ['remove-input']
         folded = ['hide-input'] if FOLD.search(c['source']) else [] # myst_nb's name
-        if folded: c['metadata']['tags'] = folded
+        if folded:
+            defined = [name for name in definitions(re.sub(r'^[%!].*', '', code)) if name.isidentifier()]
+            words = f"Code: {shorten(', '.join(defined), 70, placeholder=' …')}" if defined else 'Code'
+            c['metadata'] |= {'tags': folded, 'mystnb': {f'code_prompt_{w}': words for w in ('show', 'hide')}}
         if m := EXPORT.match(c['source']):
             c['metadata']['tags'] = ['export', *folded]
             module = m[1] or here[0]

@@ -92,6 +92,7 @@ def test_plumbing_is_folded(tmp_path):
     shown = [c for c in json.loads(page(tmp_path/'page.ipynb', True, set()))['cells']]
     assert [(c['source'], c['metadata'].get('tags')) for c in shown] == [('a = 1', ['hide-input']),
         ('b = 2', ['remove-input']), ('c = 3', None)]
+    assert shown[0]['metadata']['mystnb']['code_prompt_show'] == 'Code: a'
 
 
 def test_checks_and_answers_are_folded(site, pages):
