@@ -284,7 +284,8 @@ EXPERIMENTS = {
             'taught': Run(COCLR, {}, REST, 'begun', 'differences'),
             **{f's={s}': cascade(s) for s in STAGES}, **{f'r={r}': cascade(3, r) for r in RATIOS}},
         of_run('taught'), mining),
-    'shapes': Experiment({10: 's=1 < s=3, median CMR'}, 'CMR of s=1 is at most 78 %', dict(classes='shapes'), {
+    'shapes': Experiment({10: 's=1 < s=3, median CMR'}, 'CMR of s=1 is at most 78 %',
+        dict(classes='shapes'), {
         'differences': Run('infonce-toy-residual'), 'begun': Run('infonce-toy-rgb', share=THIRD),
         's=1': cascade(1, begins='begun', topk=TOPK), 's=3': cascade(3, begins='begun', topk=TOPK)},
         of_cmr, mining)}
