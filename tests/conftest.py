@@ -1,3 +1,4 @@
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -13,14 +14,20 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL) # likewise, where the tests were st
 
 # files of tests that take a minute and more, the longest first: a processor that begins one of them last
 # is waited for
-SLOW = ('benchmarks', 'sudden_death', 'own_path', 'budget', 'readme_path', 'careless', 'search',
-    'real_videos', 'gpu_walk', 'resnets', 'classification', 'processes', 'flow', 'flow_extraction', 'outside',
-    'reproduce')
+SLOW = ('benchmarks', 'budget', 'sudden_death', 'careless', 'gpu_walk', 'resnets', 'readme_path', 'own_path',
+    'classification', 'remedies', 'released', 'real_videos', 'processes', 'protocols', 'flow', 'outside',
+    'demo', 'reproduce', 'search', 'site', 'conflict', 'bridge')
 
 
 def pytest_collection_modifyitems(items):
     first = {f'test_{name}': i for i, name in enumerate(SLOW)}
     items.sort(key=lambda item: first.get(item.path.stem, len(SLOW)))
+
+
+def pytest_collection_finish():
+    "What is imported by now stays: to look through it for garbage takes half a second, each time."
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ A process that has imported the library once forks for every command: 0.1 s and 
 session, folder, environment and files for its output, as from a terminal. What a library reads while it is
 imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python."""
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -39,6 +40,9 @@ def serve():
     from vssl_nb.training.machine import Machine
     for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
     describe_budget(find('infonce-toy-rgb'), Machine('cpu'), 1, 32) # without numbers: it starts no thread
+    # to look through all of these modules for garbage takes half a second, and copies their memory
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         verb, *more = json.loads(line)
         if verb == 'wait':
@@ -108,10 +112,11 @@ class Command:
         return self.returncode
 
     def wait(self, timeout=120) -> int: # exit code
-        until = time.monotonic() + timeout
+        until, pause = time.monotonic() + timeout, .005
         while self.poll() is None:
             if time.monotonic() > until: raise subprocess.TimeoutExpired(self.args, timeout)
-            time.sleep(.005)
+            time.sleep(pause)
+            pause = min(1.2*pause, .05)
         return self.returncode
 
     def communicate(self, timeout=120) -> tuple[str, str]:
