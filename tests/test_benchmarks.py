@@ -27,8 +27,26 @@ from vssl_nb.papers.reproduce import at_once
 ROOT = Path(__file__).parent.parent
 
 
+FEW = toy.Size(4, 1, 20, 32) # half as many toy videos as tiny, of half as many frames
+
+
 def script(name, *args, cwd):
     return warm.run(args, cwd, script=ROOT/'benchmarks'/name)
+
+
+def on_few(name, *args, cwd, more=''):
+    "A script that makes its own toy videos, with `FEW` as tiny ones, and with more lines before it begins."
+    home = str(ROOT/'benchmarks')
+    assert (ROOT/'benchmarks'/f'{name}.py').read_text().endswith(': main()\n') # what it does by itself
+    (cwd/'few.py').write_text(f"""import importlib, sys
+sys.path.insert(0, {home!r})
+from vssl_nb.data import toy
+toy.SIZES['tiny'] = toy.{FEW}
+script = importlib.import_module({name!r})
+{more}
+if __name__ == '__main__': script.main() # and in no process that it starts
+""")
+    return warm.run(args, cwd, script=cwd/'few.py')
 
 
 def test_step(tmp_path):
@@ -55,9 +73,9 @@ def test_step(tmp_path):
 
 def test_toy_full(tmp_path):
     how = ['--size', 'tiny', '--set', 'backbone="tiny"', 'size=32', 'length=8', 'batch=8', 'queue=64',
-        'epochs=4', 'test_clips=1', '--share', 1, '--device', 'cpu', '--dtype', 'float32', '--workers', 0]
+        'epochs=8', 'test_clips=1', '--share', 1, '--device', 'cpu', '--dtype', 'float32', '--workers', 0]
     # ends when the run does
-    done = script('toy_full.py', '--videos', 'v', '--run', 'r', '--minutes', 60, '--every', 0.01, '--out',
+    done = on_few('toy_full', '--videos', 'v', '--run', 'r', '--minutes', 60, '--every', 0.01, '--out',
         'out.json', *how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
@@ -69,7 +87,7 @@ def test_toy_full(tmp_path):
 
 
 def test_input(tmp_path):
-    done = script('input.py', '--count', 4, '--rounds', 1, '--samples', 20, '--rows', 3000,
+    done = script('input.py', '--count', 4, '--rounds', 1, '--samples', 10, '--rows', 3000,
         '--workers', 3, '--out', 'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
@@ -106,10 +124,10 @@ def test_flow(tmp_path):
 
 
 def test_cotrain_full(tmp_path):
-    how = ['--size', 'tiny', '--flow', 'dis', '--set', 'backbone="tiny"', 'size=32', 'length=4', 'batch=16',
-        'queue=48', 'topk=5', 'groups=1', 'epochs=1', 'test_clips=1', '--device', 'cpu', '--dtype', 'float32',
+    how = ['--size', 'tiny', '--flow', 'dis', '--set', 'backbone="tiny"', 'size=32', 'length=4', 'batch=8',
+        'queue=24', 'topk=5', 'groups=1', 'epochs=1', 'test_clips=1', '--device', 'cpu', '--dtype', 'float32',
         '--workers', 0]
-    done = script('cotrain_full.py', '--videos', 'v', '--run', 'r', '--out', 'out.json', *how, cwd=tmp_path)
+    done = on_few('cotrain_full', '--videos', 'v', '--run', 'r', '--out', 'out.json', *how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path/'out.json').read_text())['rows']
     assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
@@ -118,8 +136,8 @@ def test_cotrain_full(tmp_path):
 
 
 def test_story(tmp_path):
-    changes = json.dumps(dict(epochs=2, batch=16, length=4, queue=48, test_clips=1, warmup=.5))
-    done = script('story.py', '--seeds', 1, '--folder', 'f', '--size', 'tiny', '--changes', changes, '--out',
+    changes = json.dumps(dict(epochs=2, batch=8, length=4, queue=24, test_clips=1, warmup=.5))
+    done = on_few('story', '--seeds', 1, '--folder', 'f', '--size', 'tiny', '--changes', changes, '--out',
         'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [found] = json.loads((tmp_path/'out.json').read_text())['seeds']
@@ -140,7 +158,7 @@ def test_story(tmp_path):
 def own_key(folder, changes, trained):
     "Run where the story was: the recipe's share is what the story measured, and trains nothing."
     drop = find('coclr-toy-rgb-cycle1').method.drop_own
-    done = script('own_key.py', '--story', 'f', '--seeds', 1, '--drop', 0, drop, '--changes', changes,
+    done = on_few('own_key', '--story', 'f', '--seeds', 1, '--drop', 0, drop, '--changes', changes,
         '--out', 'own.json', cwd=folder)
     assert done.returncode == 0, done.stderr
     rows = json.loads((folder/'own.json').read_text())['rows']
@@ -151,7 +169,7 @@ def own_key(folder, changes, trained):
 
 def features_of_story(folder):
     "What is kept as bytes is what the encoders give."
-    done = script('story_features.py', '--story', 'f', '--seed', 1, '--videos', 8, '--out', 'x.safetensors',
+    done = on_few('story_features', '--story', 'f', '--seed', 1, '--videos', 8, '--out', 'x.safetensors',
         cwd=folder)
     assert done.returncode == 0, done.stderr
     with safe_open(folder/'x.safetensors', 'pt') as f:
@@ -167,8 +185,8 @@ def features_of_story(folder):
 def test_positives(tmp_path):
     "All begin alike and differ in who is a positive; what is finished is not trained again."
     how = ['--seeds', 1, '--size', 'tiny', '--processes', 1, '--folder', 'f', '--out', 'out.json',
-        '--changes', json.dumps(dict(epochs=2, batch=16, length=4, queue=32, test_clips=1, warmup=.5))]
-    done = script('positives.py', *how, '--choices', 'own', 'frames', 'labels, dropped', cwd=tmp_path)
+        '--changes', json.dumps(dict(epochs=2, batch=8, length=4, queue=24, test_clips=1, warmup=.5))]
+    done = on_few('positives', *how, '--choices', 'own', 'frames', 'labels, dropped', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [seed] = json.loads((tmp_path/'out.json').read_text())['seeds']
     rows = {r['name']: r for r in seed['rows']}
@@ -177,7 +195,7 @@ def test_positives(tmp_path):
     assert [n for n, r in rows.items() if 'mined' in r] == ['frames']
     assert all(0 <= x <= 1 for x in rows['frames']['mined'])
     before = (tmp_path/'f'/'seed1'/'own'/'last.pt').stat().st_mtime_ns
-    again = script('positives.py', *how, '--choices', 'own', cwd=tmp_path)
+    again = on_few('positives', *how, '--choices', 'own', cwd=tmp_path)
     assert json.loads((tmp_path/'out.json').read_text())['seeds'][0]['rows'][2]['r1'] == rows['own']['r1'], \
         again.stderr
     assert (tmp_path/'f'/'seed1'/'own'/'last.pt').stat().st_mtime_ns == before
@@ -216,9 +234,9 @@ def test_effective_dimensions(monkeypatch):
 
 
 def test_infonce(tmp_path):
-    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, batch=16, length=4, warmup=.5)),
+    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, batch=8, length=4, warmup=.5)),
         '--out', 'out.json']
-    done = script('infonce.py', '--seeds', 1, *how, cwd=tmp_path)
+    done = on_few('infonce', '--seeds', 1, *how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     first = (tmp_path/'out.json').read_text()
     out = json.loads(first)
@@ -228,25 +246,25 @@ def test_infonce(tmp_path):
     assert len({r['steps'] for r in trained}) == 1 and rows['random', 'rgb']['steps'] == 0 # equal budget
     means = {(r['name'], r['view']): r['r1'] for r in out['summary']}
     assert means == {who: r['r1'] for who, r in rows.items()}
-    assert script('infonce.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    assert on_few('infonce', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds']
 
 
 def test_simclr(tmp_path):
-    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, length=4, warmup=.5)), '--batches', 16, 8,
-        32, '--out', 'out.json']
-    done = script('simclr.py', '--seeds', 1, *how, cwd=tmp_path)
+    how = ['--size', 'tiny', '--changes', json.dumps(dict(epochs=1, length=4, warmup=.5)), '--batches', 8, 4,
+        16, '--out', 'out.json']
+    done = on_few('simclr', '--seeds', 1, *how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
     rows = {(r['name'], r['view'], r['batch']): r for r in out['seeds'][0]['rows']}
-    assert [b for name, view, b in rows if (name, view) == ('simclr', 'residual')] == [16, 8, 32]
+    assert [b for name, view, b in rows if (name, view) == ('simclr', 'residual')] == [8, 4, 16]
     steps = {b: r['steps'] for (name, _, b), r in rows.items() if name == 'simclr'}
-    assert steps[8] >= 2*steps[16] >= 4*steps[32] > 0 # as many clips, fewer steps
+    assert steps[4] >= 2*steps[8] >= 4*steps[16] > 0 # as many clips, fewer steps
     rates = {name: r['learning']['lr'] for name, r in out['recipes'].items()}
-    assert rates['simclr residual 32'] == 2*rates['simclr residual 8']
-    assert out['recipes']['infonce-one residual 16']['method']['momentum'] is None
-    assert script('simclr.py', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    assert rates['simclr residual 16'] == 2*rates['simclr residual 4']
+    assert out['recipes']['infonce-one residual 8']['method']['momentum'] is None
+    assert on_few('simclr', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds'] and again['summary'] == out['summary']
 
@@ -275,16 +293,12 @@ def test_match_probability(tmp_path):
 
 def test_cascade(tmp_path):
     "Cascades of one and three stages, each ratio and both cycles."
-    (tmp_path/'few.py').write_text(f"""import sys
-sys.path.insert(0, {str(ROOT/'benchmarks')!r})
-import cascade
-def few(runs): return {{name: run for name, run in runs.items() if run[0] < 5}}
-cascade.RUNS, cascade.AGAIN = few(cascade.RUNS), few(cascade.AGAIN)
-cascade.main()
-""")
-    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=16', 'queue=48',
+    less = """script.STAGES = script.STAGES[:3] # as many as 24 videos make
+def few(runs): return {name: run for name, run in runs.items() if run[0] < 5}
+script.RUNS, script.AGAIN = few(script.RUNS), few(script.AGAIN)"""
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=2', 'batch=8', 'queue=24',
         'topk=2', 'length=4', 'test_clips=1']
-    done = warm.run([*how, '--out', 'out.json'], tmp_path, script=tmp_path/'few.py')
+    done = on_few('cascade', *how, '--out', 'out.json', cwd=tmp_path, more=less)
     assert done.returncode == 0, done.stderr
     seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
     rows = {r['run']: r for r in seed['rows']}
@@ -295,31 +309,31 @@ cascade.main()
         assert a - 1e-4 <= r['cmr'] <= b + 1e-4 and len(r['class_cmr_video']) == len(r['class_cmr_source'])
     assert all(0 <= r[c] <= 1 for r in seed['rows'][2:] for c in ('r1', 'mined', 'mined_r1', 'cmr'))
     assert len({r['steps'] for r in seed['rows'][2:]}) == 1 # the same budget
-    assert [f['stages'] for f in seed['frozen']] == [1, 3, 5, 7]
+    assert [f['stages'] for f in seed['frozen']] == [1, 3, 5]
     # nothing is trained twice
-    again = warm.run([*how, '--out', 'again.json'], tmp_path, script=tmp_path/'few.py')
+    again = on_few('cascade', *how, '--out', 'again.json', cwd=tmp_path, more=less)
     assert again.returncode == 0, again.stderr
     other = json.loads((tmp_path/'again.json').read_text())['seeds'][0]
     assert {r['run']: r for r in other['rows']} == rows
 
 
-def test_own_videos(tmp_path):
-    from vssl_nb.data import toy
+def test_own_videos(tmp_path, monkeypatch):
+    monkeypatch.setitem(toy.SIZES, 'tiny', FEW)
     toy.make(tmp_path/'videos', size='tiny', workers=1, progress=False)
-    done = script('own_videos.py', f"{tmp_path/'videos'}:0.1", '--out', 'out.json', '--set', 'size=32',
+    done = script('own_videos.py', f"{tmp_path/'videos'}:0.05", '--out', 'out.json', '--set', 'size=32',
         'backbone=tiny',
         'workers=0', 'device=cpu', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     row = json.loads((tmp_path/'out.json').read_text())['rows'][0]
-    assert row['kept'] == (row['seconds'] <= 6) and row['steps'] <= row['of_steps']
+    assert row['kept'] == (row['seconds'] <= 3) and row['steps'] <= row['of_steps']
     assert row['chosen']['size'] == 32 and row['reasons'] and row['verdict']['sentences'][0] in done.stdout
 
 
 def test_moquad(tmp_path):
-    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=3', 'batch=16', 'length=4',
+    how = ['--seeds', 1, '--size', 'tiny', '--runs', 'r', '--set', 'epochs=3', 'batch=8', 'length=4',
         'test_clips=1',
         '--only', 'ladder', 'warm-up']
-    done = script('moquad.py', *how, '--out', 'out.json', cwd=tmp_path)
+    done = on_few('moquad', *how, '--out', 'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     seed, = json.loads((tmp_path/'out.json').read_text())['seeds']
     rows = {r['run']: r for r in seed['rows']}
@@ -338,10 +352,10 @@ def test_moquad(tmp_path):
         shares = [x for c in ('rank_positive', 'rank_n', 'rank_nn') for x in r.get(c, ()) if x is not None]
         assert all(0 <= x <= 1 for x in shares)
     assert seed['beside']['chance'] == .125 and 0 <= seed['beside']['random'] <= 1
-    again = script('moquad.py', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
+    again = on_few('moquad', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path/'again.json').read_text())['seeds'][0]['rows'] == seed['rows']
-    look = script('looking.py', '--seeds', 1, '--runs', 'r', '--reference', '40 %', '--out', 'look.json',
+    look = on_few('looking', '--seeds', 1, '--runs', 'r', '--reference', '40 %', '--out', 'look.json',
         cwd=tmp_path)
     assert look.returncode == 0, look.stderr
     found, = json.loads((tmp_path/'look.json').read_text())['seeds']
@@ -490,8 +504,8 @@ def test_an_earlier_row_of_a_claim_is_kept_as_a_dose(tmp_path, monkeypatch):
 def test_worlds(tmp_path):
     "Two runs of an experiment on tiny videos; a second call makes nothing again."
     options = ['letter', '--seeds', 1, '--size', 'tiny', '--runs', 'r', '--only', 'beta 1e-4',
-        'one pair a video', '--changes', json.dumps(dict(epochs=2, batch=16, length=4)), '--out', 'out.json']
-    done = script('worlds.py', *options, cwd=tmp_path)
+        'one pair a video', '--changes', json.dumps(dict(epochs=2, batch=8, length=4)), '--out', 'out.json']
+    done = on_few('worlds', *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
     seed, = out['seeds']
@@ -501,9 +515,9 @@ def test_worlds(tmp_path):
     for r in rows.values():
         assert all(0 <= r[k] <= 1 for k in ('r1', 'cosine', 'match')) and len(r['fifths']) == 5
         assert r['mixed']['1'] == r['masked']['0.0'] != r['mixed']['2'] and len(r['by_class']) == 8
-    assert script('worlds.py', *options, cwd=tmp_path).returncode == 0
+    assert on_few('worlds', *options, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path/'out.json').read_text())['seeds'] == [seed]
-    other = script('worlds.py', *options[:-3], json.dumps(dict(epochs=3)), '--out', 'out.json', cwd=tmp_path)
+    other = on_few('worlds', *options[:-3], json.dumps(dict(epochs=3)), '--out', 'out.json', cwd=tmp_path)
     assert other.returncode and 'other settings' in other.stderr
     assert script('worlds.py', '--list', cwd=tmp_path).stdout.count(': world') == 0
 
@@ -536,19 +550,15 @@ def test_seeds_are_planned_from_the_spread_of_a_pilot(monkeypatch):
     assert (needed(9., .1, 3), needed(9., 0., 3), needed(.1, 9., 8)) == (8, 8, None)
 
 
-def test_quadruples(tmp_path):
-    done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 2,
-        '--rounds', 1, '--steps', 1, '--quadruples', '--out', 'out.json', cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    row, = json.loads((tmp_path/'out.json').read_text())['moquad']
-    assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0
-
-
-def test_distributions(tmp_path):
+def test_quadruples_and_distributions(tmp_path):
     done = script('step.py', '--device', 'cpu', '--backbone', 'tiny', '--clip', 8, 16, 16, '--batch', 4,
-        '--rounds', 1, '--steps', 1, '--distributions', '--out', 'out.json', cwd=tmp_path)
+        '--rounds', 1, '--steps', 1, '--quadruples', '--distributions', '--out', 'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    row, = json.loads((tmp_path/'out.json').read_text())['provico']
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert 'switches' not in out
+    row, = out['moquad']
+    assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0
+    row, = out['provico']
     assert row['of_all'] == row['seconds']*96/4 and row['share'] == row['loss']/row['of_all'] > 0
     assert 960*960*4*3 < row['saved_MB']*1e6 < 960*960*4*30 # a few tensors of all pairs of samples
 
@@ -573,7 +583,7 @@ def test_provico(tmp_path):
 
 
 def test_distances(tmp_path):
-    done = script('distances.py', '--epochs', 2, '--every', 1, '--batches', 1, '--out', 'out.json',
+    done = on_few('distances', '--epochs', 2, '--every', 1, '--batches', 1, '--out', 'out.json',
         cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = json.loads((tmp_path/'out.json').read_text())
@@ -650,7 +660,7 @@ def test_claims_of_provico(tmp_path, monkeypatch):
     assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.] and ledger[27][1]['seeds'] == [21, 22, 23]
 
 
-EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=16, queue=48, test_clips=1, negatives=16)
+EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=8, queue=24, test_clips=1, negatives=16)
 
 
 def evidence_plan(folder, data, monkeypatch):
@@ -687,6 +697,7 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is made up.
     Two processes until it is killed, then this one."""
     home = tmp_path/'ev'
+    monkeypatch.setitem(toy.SIZES, 'tiny', FEW)
     data = toy.make(tmp_path/'toy', 'tiny', progress=False)
     evidence, manifest, machine = evidence_plan(home, data, monkeypatch)
     plan = json.loads((home/'plan.json').read_text()) | {'epochs': 4}

@@ -159,7 +159,7 @@ def workshop(tmp_path_factory):
     shutil.copy(next((place/'videos').rglob('*.mp4')), place/'a.mp4')
     for name, between in (('semicolons', ';'), ('tabs', '\t')):
         (place/f'{name}.csv').write_text(between.join(manifest.COLUMNS) + '\n')
-    recipe = override(find('infonce-toy-residual'), epochs=1, batch=8, queue=16)
+    recipe = override(find('infonce-toy-residual'), epochs=1, batch=8, queue=16, length=4, size=16)
     pretrain(recipe, place/'videos', place/'run', device='cpu', progress=False)
     shutil.copytree(place/'run', place/'kept'/'run')
     return place
@@ -563,8 +563,7 @@ def test_a_closed_output(workshop):
 
 
 COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
-    'epochs=1',
-    'batch=8', 'queue=24', 'warmup=0', 'topk=4']
+    'epochs=1', 'batch=8', 'queue=24', 'warmup=0', 'topk=4', 'length=4', 'size=16']
 # command, and what tells that it is at work: a word on stderr, or a file
 BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1'], 'features of'),
     'extract': (['extract', 'run', '--batch', '1', '--out', 'f.npz'], 'features of'),
@@ -814,15 +813,12 @@ def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path
 # --- somebody else
 
 NOBODY = 65534
-# the kit is imported by who runs the tests, since another user may perhaps not read this Python; then each
-# command gets a process of its own, which belongs to somebody else
+# the kit was imported by who runs the tests (`warm`), since another user may perhaps not read this Python;
+# each command gets a process of its own, which belongs to somebody else
 AS_SOMEBODY_ELSE = '''
-import importlib, json, os, pkgutil, sys, time, vssl_nb
+import json, os, sys, time
 from vssl_nb import cli
-for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
-import tensorboard, tqdm.auto # what they import when they are used
-asked, place = json.load(sys.stdin), sys.argv[1]
-os.chdir(place)
+asked = json.load(open(sys.argv[1]))
 answers = []
 for args in asked:
     out, err = os.memfd_create('out'), os.memfd_create('err')
@@ -875,10 +871,10 @@ def theirs(workshop):
         for name in ('secret.csv', 'shut', 'torn/recipe.json', 'few/0.mp4'): (there/name).chmod(0)
         before = tree(there)
         asked = [args for _, args in FORBIDDEN] + [UNREADABLE]
-        done = subprocess.run([sys.executable, '-c', AS_SOMEBODY_ELSE, str(there), str(home/'answers')],
-            text=True,
-            input=json.dumps(asked), env=os.environ | {'PYTHONPATH': str(ROOT), 'HOME': '/nonexistent'},
-            capture_output=True, timeout=250)
+        (home/'asked').write_text(json.dumps(asked))
+        (home/'as_somebody_else.py').write_text(AS_SOMEBODY_ELSE)
+        done = warm.run([home/'asked', home/'answers'], there, os.environ | {'HOME': '/nonexistent'},
+            script=home/'as_somebody_else.py')
         assert done.returncode == 0, done.stderr
         changed = {str(p.relative_to(there)) for p in tree(there).keys() ^ before.keys()}
         yield dict(zip(map(tuple, asked), json.loads((home/'answers').read_text()))), changed

@@ -78,7 +78,7 @@ def spoiled(clips, tmp_path_factory):
 
 def small(name, **fields):
     "A preset at the size of the toy, two epochs long."
-    return preset(name, **{'length': 8, 'stride': 1, 'size': 32, 'batch': 16, 'epochs': 2,
+    return preset(name, **{'length': 4, 'stride': 1, 'size': 16, 'batch': 16, 'epochs': 2,
         'share': .3, 'warmup': 0., 'testing': protocol(clips=2, average='softmax')} | fields)
 
 
@@ -410,7 +410,8 @@ def place(clips, tmp_path_factory):
     there = tmp_path_factory.mktemp('place')
     shutil.copytree(clips.root, there/'videos')
     done = call('pretrain', 'infonce-toy-residual', '--epochs', 1, '--batch', 8, '--queue', 24,
-        '--warmup', .5, *SHORT, '--quiet', '--data', 'videos', '--out', 'run', cwd=there)
+        '--warmup', .5, '--length', 4, '--size', 16, *SHORT, '--quiet', '--data', 'videos', '--out', 'run',
+        cwd=there)
     assert done.returncode == 0, done.stderr
     done = call(*finetune(out='one'), cwd=there)
     assert done.returncode == 0 and 'top-1' in done.stdout, done.stderr

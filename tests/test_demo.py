@@ -9,17 +9,21 @@ import time
 import pytest
 
 import warm
+from vssl_nb.data import toy
 from vssl_nb.papers.reproduce import BESIDE, Task, at_once, demo
 from vssl_nb.runs.cotraining import cotraining_phases
 from vssl_nb.training.checkpoints import digest, load
 from vssl_nb.training.config import RecipeError
 from vssl_nb.training.loop import read_json
 
-SHORT = dict(epochs=1, batch=16, length=4, queue=16, topk=5, test_clips=1, warmup=.5)
+SHORT = dict(epochs=1, batch=8, length=4, queue=8, topk=5, test_clips=1, warmup=.5)
+FEW = toy.Size(4, 1, 20, 32) # half as many toy videos as tiny, of half as many frames
 PROGRAM = f'''
 import sys
 from vssl_nb.cli import main
+from vssl_nb.data import toy
 import vssl_nb.papers.reproduce
+toy.SIZES['tiny'] = toy.{FEW}
 real = vssl_nb.papers.reproduce.demo
 vssl_nb.papers.reproduce.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv.pop()))
 if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
@@ -54,6 +58,13 @@ def weights(out): return {p.parent.name: digest(load(p)['method']) for p in sort
 
 
 def lines(out): return sum(len(p.read_text().splitlines()) for p in out.glob('*/steps.csv'))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def few_videos():
+    with pytest.MonkeyPatch.context() as m:
+        m.setitem(toy.SIZES, 'tiny', FEW)
+        yield
 
 
 @pytest.fixture(scope='module')
@@ -117,7 +128,7 @@ def test_other_settings_are_refused_and_change_nothing(alone):
     kept = alone[0]/'one'/'infonce-toy-rgb'/'last.pt'
     before = kept.stat().st_mtime_ns
     with pytest.raises(RecipeError, match='was started with'):
-        demo(alone[0]/'one', 'tiny', 0, SHORT | {'batch': 8}, 1, progress=False)
+        demo(alone[0]/'one', 'tiny', 0, SHORT | {'batch': 4}, 1, progress=False)
     assert kept.stat().st_mtime_ns == before
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import flow, manifest, toy, views
 from vssl_nb.data.video import decode, encode, probe
@@ -325,8 +326,7 @@ def test_mistakes_are_one_sentence(place, whole, tmp_path):
 
 def test_the_script_is_the_command(place, whole):
     script = Path(__file__).resolve().parent.parent/'data_scripts'/'extract_flow.py'
-    done = subprocess.run([sys.executable, script, place, *QUICK], text=True, capture_output=True,
-        timeout=120)
+    done = warm.run([place, *QUICK], script=script)
     assert done.returncode == 0, done.stderr
     assert files(place) == files(whole)
 

@@ -85,10 +85,17 @@ def test_flow(tmp_path, monkeypatch):
     assert 'ours, GPU' in ways and 'ours, compiled, GPU' in ways
 
 
-SMALL = ['backbone="tiny"', 'size=32', 'length=4', 'batch=16', 'test_clips=1']
+SMALL = ['backbone="tiny"', 'size=32', 'length=4', 'batch=8', 'test_clips=1']
 
 
-def test_toy_full(tmp_path):
+@pytest.fixture
+def few_videos(monkeypatch):
+    "Half as many as the tiny toy has, and shorter ones."
+    from vssl_nb.data import toy
+    monkeypatch.setitem(toy.SIZES, 'tiny', toy.Size(4, 1, 12, 32))
+
+
+def test_toy_full(tmp_path, few_videos):
     import toy_full
     out = tmp_path/'out.json'
     run_main(toy_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r', '--minutes', 60,
@@ -99,13 +106,13 @@ def test_toy_full(tmp_path):
     assert found['card']['dtype'] == 'bfloat16' and found['curve']
 
 
-def test_cotrain_full(tmp_path, monkeypatch):
+def test_cotrain_full(tmp_path, monkeypatch, few_videos):
     import cotrain_full
     quick_flow(monkeypatch)
     out = tmp_path/'out.json'
     run_main(cotrain_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r',
         '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'batch=24', 'queue=24', 'topk=5', 'groups=1', 'epochs=1')
+        '--set', *SMALL, 'batch=12', 'queue=12', 'topk=5', 'groups=1', 'epochs=1')
     rows = json.loads(out.read_text())['rows']
     assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
         ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]

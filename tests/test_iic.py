@@ -18,8 +18,8 @@ from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
 
 QUIET = Machine('cpu', workers=0, progress=False)
-SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--device', 'cpu',
-    '--workers', '0', '--quiet')
+SHORT = ('--epochs', '2', '--batch', '16', '--warmup', '0', '--negatives', '20', '--length', '4', '--size',
+    '16', '--device', 'cpu', '--workers', '0', '--quiet')
 
 
 def run(place, *words):
@@ -51,7 +51,7 @@ def test_trained_from_the_command_line(place):
 
 
 def test_a_killed_run_ends_where_an_unbroken_one_ends(place):
-    recipe = override(find('iic-toy'), epochs=2, batch=16, warmup=0., negatives=20)
+    recipe = override(find('iic-toy'), epochs=2, batch=16, warmup=0., negatives=20, length=4, size=16)
     pretrain(recipe, place/'toy', place/'whole', machine=QUIET)
     pretrain(recipe, place/'toy', place/'cut', machine=QUIET, max_steps=4)
     pretrain(recipe, place/'toy', place/'cut', True, QUIET)

@@ -25,6 +25,7 @@ from vssl_nb.training.checkpoints import load
 from vssl_nb.training.machine import Machine
 
 QUIET = Machine('cpu', workers=0, progress=False)
+SMALL = {'length': 4, 'size': 16}
 
 
 @pytest.fixture(scope='module')
@@ -32,7 +33,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp('mine')
     toy.make(root/'toy', 'tiny', progress=False)
     for view in ('rgb', 'residual'):
-        recipe = override(find(f'infonce-toy-{view}'), epochs=1, batch=16, warmup=0.)
+        recipe = override(find(f'infonce-toy-{view}'), epochs=1, batch=16, warmup=0., **SMALL)
         pretrain(recipe, root/'toy', root/view, machine=QUIET)
     return root
 
@@ -152,7 +153,7 @@ def test_classes_are_compared_with_those_of_the_first(views):
 
 
 def test_a_run_of_coclr_knows_who_mined_for_it(place):
-    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=2, batch=8, queue=32, topk=2)
+    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=2, batch=8, queue=32, topk=2, **SMALL)
     pretrain(recipe, place/'toy', place/'co', machine=QUIET, init_from=place/'rgb', sampler=place/'residual')
     log = (place/'co'/'steps.csv').read_text().splitlines()
     cmr = [line.split(',')[log[0].split(',').index('cmr')] for line in log[1:]]
@@ -164,7 +165,7 @@ def test_a_run_of_coclr_knows_who_mined_for_it(place):
 
 def test_each_class_over_the_epochs(place):
     "`mining.csv` says of each class what `steps.csv` says of all; a stopped run ends with the same file."
-    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=3, batch=8, queue=16, topk=2)
+    recipe = override(find('coclr-cpr-toy-rgb-cycle1'), epochs=3, batch=8, queue=16, topk=2, **SMALL)
     given = {'machine': QUIET, 'init_from': place/'rgb', 'sampler': place/'residual'}
     pretrain(recipe, place/'toy', place/'whole', **given)
     pretrain(recipe, place/'toy', place/'parts', max_steps=8, **given)
@@ -188,7 +189,7 @@ def test_each_class_over_the_epochs(place):
 
 
 def test_a_run_of_iic_tells_its_mining_too(place):
-    recipe = override(find('iic-cpr-toy'), epochs=2, batch=8, negatives=16, topk=(1, 2))
+    recipe = override(find('iic-cpr-toy'), epochs=2, batch=8, negatives=16, topk=(1, 2), **SMALL)
     pretrain(recipe, place/'toy', place/'iic', machine=QUIET)
     with (place/'iic'/'mining.csv').open(newline='') as f: classes = list(csv.DictReader(f))
     with (place/'iic'/'steps.csv').open(newline='') as f: last = list(csv.DictReader(f))[-1]

@@ -25,7 +25,8 @@ from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, differ
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 
-SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--workers', '0',
+SMALL = ['--epochs', '5', '--batch', '8', '--warmup', '0.5', '--test-clips', '1', '--length', '4',
+    '--size', '16', '--workers', '0',
     '--device', 'cpu', '--quiet', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
@@ -124,7 +125,7 @@ def test_pretrain(place):
 
 @pytest.mark.parametrize('stop', [4, 6, 11])
 def test_resume_in_either_stage(place, stop):
-    recipe = override(find('moquad-toy'), epochs=5, batch=8, warmup=.5, test_clips=1)
+    recipe = override(find('moquad-toy'), epochs=5, batch=8, warmup=.5, test_clips=1, length=4, size=16)
     how = dict(device='cpu', progress=False, cache=64, workers=0)
     out = pretrain(recipe, place/'videos', place/f'stopped{stop}', max_steps=stop, **how)
     assert load(out/'last.pt')['step'] == stop

@@ -171,7 +171,8 @@ def test_files_on_both_sides_of_a_split_are_named(tmp_path, caplog):
 
 def test_their_miner_and_view_in_our_method(lab):
     "CoCLR mines with a miner of theirs, which sees the similarities of every view."
-    short = ['--epochs', '1', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--data', 'videos',
+    short = ['--epochs', '1', '--batch', '8', '--queue', '16', '--warmup', '0.5', '--length', '4', '--size',
+        '16', '--data', 'videos',
         '--device', 'cpu', '--workers', '0', '--quiet']
     for view in ('rgb', 'lab.parts:gradient'):
         vssl(lab, 'pretrain', 'infonce-toy-rgb', '--view', view, *short, '--out', f'runs/{view[-3:]}')

@@ -6,8 +6,6 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm
 from vssl_nb import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
@@ -52,12 +51,13 @@ def folder(videos, tmp_path) -> Path: return Path(shutil.copytree(videos, tmp_pa
 
 # the manifest
 
-def test_a_killed_scan_goes_on_where_it_was(folder, monkeypatch):
+def test_a_killed_scan_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     log = folder/manifest.SCAN_LOG
     slow = ('import time\nfrom vssl_nb.data import manifest, video as o\nreal = o.probe\n'
         'o.probe = lambda file: (time.sleep(.05), real(file))[1]\n'
         f'manifest.update_manifest({str(folder)!r}, workers=1, progress=False)')
-    run = subprocess.Popen([sys.executable, '-c', slow])
+    (tmp_path/'slow.py').write_text(slow)
+    run = warm.Command([], script=tmp_path/'slow.py')
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 9): time.sleep(.02)
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (folder/'manifest.csv').exists()
@@ -165,15 +165,15 @@ def test_own_videos_keeps_what_was_given_resumes_and_stays_in_its_time(folder, t
         'cpu', '--quiet', '--backbone', 'tiny', '--size', '32']
     began = time.monotonic()
     cli.BEGAN = began # of the process, which began long ago
-    code, out, err = call(*run, '--minutes', '.15')
+    code, out, err = call(*run, '--minutes', '.08')
     assert code == 0 and 'Verdict' in out and time.monotonic() - began < 60, err
     kept = from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text()))
     assert (kept.backbone, kept.size, kept.method.queue) == ('tiny', 32, 0) and len(kept.reasons) >= 5
     assert all(line in err for line in kept.reasons) and (tmp_path/'run'/'health.csv').exists()
     assert not any(line.startswith(('size', 'backbone')) for line in kept.reasons)
-    held = call(*run, '--minutes', '.15')
+    held = call(*run, '--minutes', '.08')
     assert held[0] == 2 and 'holds a run already' in held[2] and len(held[2].splitlines()) == 1
-    assert call(*run, '--minutes', '.15', '--resume')[0] == 0
+    assert call(*run, '--minutes', '.08', '--resume')[0] == 0
     assert from_dict(json.loads((tmp_path/'run'/'recipe.json').read_text())) == kept
     assert 'was started with size=32, not 48' in call(*run[:-1], '48', '--resume')[2]
     refused = call('pretrain', 'infonce-toy-rgb', '--data', folder, '--minutes', '3')
@@ -211,8 +211,8 @@ def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp
     (tmp_path/'pull_all.py').write_text(PULL)
     monkeypatch.syspath_prepend(str(tmp_path))
     recipe = override(find('infonce-toy-residual'), batch=16, epochs=16)
-    runs = {'learned': recipe, 'collapsed': override(recipe, method='pull_all:Pull', lr=.003, epochs=10),
-        'untrained': override(recipe, epochs=1, lr=0.)}
+    runs = {'learned': recipe, 'collapsed': override(recipe, method='pull_all:Pull', lr=.006,
+            epochs=10, length=4), 'untrained': override(recipe, epochs=1, lr=0., length=4)}
     said = {}
     for name, r in runs.items():
         pretrain(r, videos, tmp_path/name, machine=QUIET)

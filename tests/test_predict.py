@@ -28,7 +28,7 @@ from vssl_nb.measure.features import (ProtocolClips, all_clips, as_manifest, cli
 from vssl_nb.training.machine import Machine
 
 SMALL = ['--epochs', '1', '--batch', '8', '--queue', '24', '--warmup', '0.5', '--test-clips', '3',
-    '--workers', '0', '--device', 'cpu', '--quiet', '--cache', '64']
+    '--length', '4', '--size', '16', '--workers', '0', '--device', 'cpu', '--quiet', '--cache', '64']
 SHORT = ['--set', 'epochs=2', 'batch=8', 'drops=(1,)', '--workers', '0', '--device', 'cpu', '--quiet',
     '--cache', '64']
 QUIET = Machine('cpu', progress=False)

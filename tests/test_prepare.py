@@ -369,8 +369,7 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path, monkeypa
     for folder in (VIDEOS/'ucf101').iterdir():
         (there/folder.name).symlink_to(folder, target_is_directory=True)
     log = there/'.prepare/probes.jsonl'
-    run = subprocess.Popen([sys.executable, SCRIPTS/'prepare_ucf101.py', there, '--lists', lists, '--quiet'],
-        stdout=subprocess.DEVNULL)
+    run = warm.Command([there, '--lists', lists, '--quiet'], script=SCRIPTS/'prepare_ucf101.py')
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 90): time.sleep(.02)
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
@@ -582,9 +581,8 @@ def test_one_run_at_a_time(tmp_path, clip):
     put(tmp_path/'a.mp4', clip())
     (tmp_path/'.prepare').mkdir()
     with manifest.one_at_a_time(tmp_path/'.prepare'/'lock'):
-        run = subprocess.Popen([sys.executable, SCRIPTS/'prepare_folder.py', tmp_path, '--quiet'],
-            stdout=subprocess.DEVNULL)
-        with pytest.raises(subprocess.TimeoutExpired): run.wait(6)
+        run = warm.Command([tmp_path, '--quiet'], script=SCRIPTS/'prepare_folder.py')
+        with pytest.raises(subprocess.TimeoutExpired): run.wait(4)
         assert not (tmp_path/'manifest.csv').exists() # it waits
     assert run.wait(30) == 0 and (tmp_path/'manifest.csv').exists()
 
@@ -944,8 +942,9 @@ def test_transcoded_copies_of_real_clips(tmp_path):
         (tmp_path/'data'/'ab'[i % 2]).mkdir(parents=True, exist_ok=True)
         shutil.copy(f, tmp_path/'data'/'ab'[i % 2])
     manifest.update_manifest(tmp_path/'data', progress=False)
-    script = [sys.executable, SCRIPTS/'copy_videos.py', tmp_path/'data', '--short-side', '96', '--quiet']
-    done = subprocess.run(script, text=True, capture_output=True)
+    def script():
+        return warm.run([tmp_path/'data', '--short-side', '96', '--quiet'], script=SCRIPTS/'copy_videos.py')
+    done = script()
     assert done.returncode == 0 and '4 copies of short side 96 px' in done.stdout, done.stderr
     m = manifest.read(tmp_path/'data'/'manifest_short96.csv')
     assert sorted(m.labels) == ['a', 'b'] and len(m) == 4
@@ -959,6 +958,6 @@ def test_transcoded_copies_of_real_clips(tmp_path):
         for a, b in zip(want, got): assert 10*torch.log10(255**2/(a - b).square().mean()) > 28
     before = {f: f.stat().st_mtime_ns for f in (tmp_path/'data').rglob('*.mp4')}
     text = m.path.read_bytes()
-    assert subprocess.run(script, capture_output=True).returncode == 0
+    assert script().returncode == 0
     assert ({f: f.stat().st_mtime_ns for f in (tmp_path/'data').rglob('*.mp4')} == before
         and m.path.read_bytes() == text)

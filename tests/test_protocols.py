@@ -1,8 +1,6 @@
 "The evaluation protocols: what they look at, what they never look at, and the same numbers in any way."
 import importlib
-import os
 import signal
-import subprocess
 import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
+import warm
 from vssl_nb.data import manifest, toy, clips as augment
 from vssl_nb.nets import backbones
 from vssl_nb.measure import features, gaussian, retrieval
@@ -27,7 +26,6 @@ from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
 
 ROOT = Path(__file__).resolve().parent.parent
-ENV = os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'MPLBACKEND': 'agg'}
 SMALL = {'length': 8, 'size': 32}
 QUIET = Machine(device='cpu', progress=False)
 torch.set_num_threads(1)
@@ -383,30 +381,28 @@ def test_ties_have_one_order_whatever_the_chunks():
         assert (retrieval.nearest_neighbours(q, g, 150, chunk)[0].numpy() == slow).all(), chunk
 
 
-def peak(queries, gallery, dim=8):
-    "MiB that `nearest_neighbours` needs beyond its input, in a process of its own."
-    code = f'''
-import resource, torch
+PEAK = """
+import resource, sys, torch
 from vssl_nb.measure.retrieval import nearest_neighbours
 rng = torch.Generator().manual_seed(0)
-q,g = torch.randn({queries}, {dim}, generator=rng),torch.randn({gallery}, {dim}, generator=rng)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+q,g = (torch.randn(int(n), 8, generator=rng) for n in sys.argv[1:])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss # as a process that was just forked has it
 nearest_neighbours(q, g, 50)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)/1024)
-'''
-    return float(subprocess.run([sys.executable, '-c', code], env=ENV, check=True, text=True,
-        stdout=subprocess.PIPE).stdout)
+"""
 
 
-def test_memory_does_not_grow_with_the_gallery():
-    "The similarities alone would take 47 and 312 MiB."
-    small,large = peak(2048, 6000),peak(2048, 40000)
+def test_memory_does_not_grow_with_the_gallery(tmp_path):
+    "Beyond the input, in a process of its own. The similarities alone would take 47 and 312 MiB."
+    (tmp_path/'peak.py').write_text(PEAK)
+    small,large = (float(warm.run([2048, n], tmp_path, script=tmp_path/'peak.py').stdout)
+        for n in (6000, 40000))
     assert large < 250 and large - small < 30, (small, large)
 
 
 # what is kept
 
-def test_a_killed_extraction_goes_on_where_it_was(data, encoder, tmp_path, monkeypatch):
+def test_a_killed_extraction_goes_on_where_it_was(data, encoder, tmp_path, tmp_path_factory, monkeypatch):
     "The process dies by SIGKILL in its 22nd pass, with 20 videos read; nothing finished is decoded again."
     code = f'''
 import os, signal, torch
@@ -424,7 +420,9 @@ features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='resi
     store={str(tmp_path)!r}, protocol=protocols.protocol(clips=3, length=8, size=32), batch=3,
     machine=machine.Machine(device='cpu', progress=False))
 '''
-    died = subprocess.run([sys.executable, '-c', code], env=ENV)
+    program = tmp_path_factory.mktemp('killed')/'extract.py'
+    program.write_text(code)
+    died = warm.run([], tmp_path, script=program)
     assert died.returncode == -signal.SIGKILL
     parts = sorted(tmp_path.glob('*.parts/*.safetensors'))
     assert len(parts) == 20 and not list(tmp_path.glob('*.safetensors'))
@@ -544,7 +542,7 @@ def test_what_modules_hold_is_seen_and_what_has_no_source_is_refused(data, tmp_p
         for k,v in held.items(): setattr(e, k, v)
         return features.fingerprint(e)
     assert key() == features.fingerprint(mean) == key(seen=[1]) # lists are not looked at
-    assert len({key(), key(scale=2.), key(scale=3.), key(scale=(1, 2)), key(word='a'), key(after=peak),
+    assert len({key(), key(scale=2.), key(scale=3.), key(scale=(1, 2)), key(word='a'), key(after=made),
         key(after=F.relu)}) == 7
     mean.forward = lambda x: 3*x.mean((2, 3, 4)) # set on the object
     assert features.fingerprint(mean) != key()

@@ -18,7 +18,8 @@ from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.provico import ProViCo
 from vssl_nb.methods.recipes import RECIPES, TrainingVideos, difference, find, override, refuse_unfit
 
-SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--workers', '0',
+SMALL = ['--epochs', '4', '--batch', '8', '--warmup', '0.5', '--test-clips', '2', '--length', '4',
+    '--size', '16', '--workers', '0',
     '--device', 'cpu', '--quiet', '--cache', '64']
 VIDEOS = TrainingVideos('m.csv', ('a', 'b'), (0, 1), (0, 1))
 
@@ -62,7 +63,7 @@ def test_pretrain(place):
 
 @pytest.mark.parametrize('stop', [5, 6, 17])
 def test_resume_in_either_stage(place, stop):
-    recipe = override(find('provico-toy'), epochs=4, batch=8, warmup=.5, test_clips=2)
+    recipe = override(find('provico-toy'), epochs=4, batch=8, warmup=.5, test_clips=2, length=4, size=16)
     how = dict(device='cpu', progress=False, cache=64, workers=0)
     out = pretrain(recipe, place/'videos', place/f'stopped{stop}', max_steps=stop, **how)
     pretrain(recipe, place/'videos', out, resume=True, **how)

@@ -1,9 +1,8 @@
 """Real files through video and manifest: nobody may pass the clips on, so that no notebook carries them."""
 import csv
+import ctypes
 import hashlib
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from fractions import Fraction
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 from vssl_nb.data import manifest
 from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset, read_lists
 from vssl_nb.data.video import Probe, VideoError, crop_resize, decode, encode, probe, transcode
@@ -101,11 +101,13 @@ def test_random_access_gives_the_frames_of_a_full_decode(probes):
     rng,wrong,jumps = np.random.default_rng(0),[],0
     for number,name in enumerate(files):
         path,p = VIDEOS/name,probes[name]
+        keys = [n for n,_ in p.keyframes]
+        # with one keyframe there is nowhere to jump to, and files of one dataset are alike: every third
+        if len(keys) < 2 and number % 3 and name.startswith('ucf101/'): continue
         kw = ({'box': (p.height//3, p.width//3, 64, 96)} if p.width*p.height > 640*480
             or name.startswith('ucf101/') else {})
         whole = sums(path, **kw)
         assert len(whole) == p.frames
-        keys = [n for n,_ in p.keyframes]
         # 20 random frames, in random order; and, singly, frames around keyframes, where a jump could go wrong
         index = rng.integers(0, p.frames, 20).tolist()
         # where a jump is possible, reading from the start is the same code for all: every third file
@@ -330,12 +332,12 @@ def test_a_pipe_is_refused(tmp_path):
 
 
 @real
-def test_ffmpeg_says_nothing_on_stderr():
+def test_ffmpeg_says_nothing_on_stderr(tmp_path):
     "Damaged files make FFmpeg talkative; its messages would drown a progress bar."
     code = ('import sys\nfrom pathlib import Path\nfrom vssl_nb.data.video import VideoError, decode, probe\n'
         'for f in sorted(Path(sys.argv[1]).rglob("*.*")):\n    try: probe(f)\n    except VideoError: pass\n')
-    done = subprocess.run([sys.executable, '-c', code, VIDEOS/'odd'/'derived'], capture_output=True,
-        text=True)
+    (tmp_path/'look.py').write_text(code)
+    done = warm.run([VIDEOS/'odd'/'derived'], script=tmp_path/'look.py')
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
@@ -384,23 +386,27 @@ def test_a_reason_is_kept_for_each_odd_file_that_is_bad(probes, tmp_path):
             else ('ok', found.frames))
 
 
-FILM = '''
-import sys, hashlib
-import numpy as np
-from vssl_nb.data.video import encode
-t,y,x = np.mgrid[:48, :48, :64]
-frames = np.stack([60+40*((x-2*t)%24 < 9), 90+3*t+0*x, 130+100*((y+t)%16 < 5)], -1).astype(np.uint8)
-print([hashlib.md5(encode(f'{sys.argv[1]}.{suffix}', frames, gop=gop).read_bytes()).hexdigest()
-    for suffix in ('mp4', 'mkv') for gop in (None, 8)])
-'''
+M_PERTURB = -6 # of glibc's malloc.h
 
 
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), 'mallopt'), reason='needs the malloc of glibc')
 def test_the_bytes_of_a_film_do_not_depend_on_what_was_in_memory_before(tmp_path):
     "glibc fills fresh memory with a chosen byte; an encoder that read such memory would write other films."
-    said = {subprocess.run([sys.executable, '-c', FILM, tmp_path/f'film{fill}'],
-        env={**os.environ, 'MALLOC_PERTURB_': fill},
-        capture_output=True, text=True, check=True).stdout for fill in ('0', '85', '170')}
-    assert len(said) == 1
+    t,y,x = np.mgrid[:48, :48, :64]
+    frames = np.stack([60+40*((x-2*t)%24 < 9), 90+3*t+0*x, 130+100*((y+t)%16 < 5)], -1).astype(np.uint8)
+    libc,films = ctypes.CDLL(None),set()
+    libc.malloc.restype,libc.malloc.argtypes,libc.free.argtypes = (ctypes.c_void_p, [ctypes.c_size_t],
+        [ctypes.c_void_p])
+    try:
+        for fill in (0, 85, 170):
+            assert libc.mallopt(M_PERTURB, fill)
+            fresh = libc.malloc(5000)
+            assert not fill or ctypes.string_at(fresh, 5000) == bytes([fill ^ 255])*5000
+            libc.free(fresh)
+            films.add(tuple(encode(tmp_path/f'{fill}.{suffix}', frames, gop=gop).read_bytes()
+                for suffix in ('mp4', 'mkv') for gop in (None, 8)))
+    finally: libc.mallopt(M_PERTURB, 0)
+    assert len(films) == 1
 
 
 def test_a_random_file_is_refused_and_a_flipped_one_never_crashes(tmp_path):

@@ -139,9 +139,9 @@ def test_the_compiler_takes_a_network_whole(again):
         torch.testing.assert_close(b.grad, a.grad, rtol=1e-3, atol=1e-3*float(a.grad.abs().max()))
 
 
-def at_its_size(name): # a recipe of the paper with this network and the clips it is meant for
+def at_its_size(name, groups=1): # a recipe of the paper with this network and the clips it is meant for
     T, size, _ = BACKBONES[name].clip
-    return override(find('infonce-ucf101-rgb'), backbone=name, size=size, length=T, batch=8, groups=4)
+    return override(find('infonce-ucf101-rgb'), backbone=name, size=size, length=T, batch=8, groups=groups)
 
 
 @pytest.mark.parametrize('name', ['r3d18', 'r3d50_cvrl'])
@@ -153,7 +153,7 @@ def test_a_recipe_takes_them(name):
 
 def test_recomputation_pays_in_a_step():
     "What the budget says of a step, beside what the network keeps by shapes alone."
-    recipe, net = at_its_size('r2plus1d_iic'), BACKBONES['r2plus1d_iic'].shapes()
+    recipe, net = at_its_size('r2plus1d_iic', 4), BACKBONES['r2plus1d_iic'].shapes()
     whole, again = (budget.trace_step(recipe, activation_checkpointing=a).total.max() for a in (False, True))
     kept = backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved
     net.activation_checkpointing = True

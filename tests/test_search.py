@@ -300,13 +300,13 @@ def test_killed_while_indexing(own):
         'def mean(*a): time.sleep(.2); return real(*a)\n'
         'features.mean_of_clips = mean; sys.exit(cli.main(sys.argv[1:]))\n')
     how = ['search', '--data', 'my videos', '--encoder', 'e.safetensors', '--clips', '2', '--index', 'kept']
-    p = subprocess.Popen([sys.executable, slow, *how], cwd=own, env=os.environ | {'PYTHONPATH': str(ROOT)},
-        stderr=subprocess.DEVNULL)
+    p = warm.Command(how, own, script=slow)
     def videos(): # that the index has
         file = own/'kept'/'index.json'
         return json.loads(file.read_text())['videos'] if file.exists() else {}
-    while len(videos()) < 5 and p.poll() is None: time.sleep(.05)
-    p.send_signal(signal.SIGKILL)
+    def between(): return len([*(own/'kept').glob('features*')]) == 1 # and not while the index is exchanged
+    while (len(videos()) < 5 or not between()) and p.poll() is None: time.sleep(.02)
+    p.kill()
     p.wait()
     kept = len(videos())
     q = names(own)[0]
@@ -357,7 +357,8 @@ def run(tmp_path_factory):
     there = tmp_path_factory.mktemp('run')
     toy.make(there/'toy', 'tiny', progress=False)
     vssl('pretrain', 'infonce-toy-residual', '--data', 'toy', '--out', 'run', '--epochs', 1, '--backbone',
-        'tiny', '--batch', 8, '--test-clips', 2, '--device', 'cpu', '--workers', 0, '--quiet', cwd=there)
+        'tiny', '--batch', 8, '--length', 4, '--size', 16, '--test-clips', 2, '--device', 'cpu',
+        '--workers', 0, '--quiet', cwd=there)
     return there
 
 
@@ -385,9 +386,8 @@ def test_extract_refuses_before_it_works(run):
 
 
 def test_benchmark(tmp_path):
-    done = subprocess.run([sys.executable, ROOT/'benchmarks'/'search.py', '--videos', '30', '--backbone',
-        'tiny', '--clip', '8', '32', '--rounds', '1', '--out', 'out.json'], cwd=tmp_path, text=True,
-        capture_output=True, timeout=300)
+    done = warm.run(['--videos', '30', '--backbone', 'tiny', '--clip', '8', '32', '--rounds', '1', '--out',
+        'out.json'], tmp_path, script=ROOT/'benchmarks'/'search.py')
     assert done.returncode == 0, done.stderr
     [r] = json.loads((tmp_path/'out.json').read_text())['rows']
     assert r['index_bytes'] > 4*30*r['dim'] and r['seconds']['a file of the folder'] > 0

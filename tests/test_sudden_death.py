@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,8 +19,8 @@ from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import pretrain
 
-SMALL = ['infonce-toy-residual', '--length', '4', '--batch', '8', '--queue', '24', '--warmup', '0.5',
-    '--device', 'cpu', '--cache', '64', '--data', 'videos']
+SMALL = ['infonce-toy-residual', '--length', '4', '--size', '16', '--batch', '8', '--queue', '24',
+    '--warmup', '0.5', '--device', 'cpu', '--cache', '64', '--data', 'videos']
 PRETRAIN = ['pretrain', *SMALL, '--quiet']
 
 
@@ -52,7 +51,8 @@ def place(tmp_path_factory):
 
 # --- killed
 
-RECIPE = recipes.override(recipes.find('infonce-toy-residual'), batch=8, queue=24, warmup=0.5, epochs=12)
+RECIPE = recipes.override(recipes.find('infonce-toy-residual'), length=4, size=16, batch=8, queue=24,
+    warmup=0.5, epochs=12)
 
 
 def leg(place, out, slow):
@@ -126,7 +126,7 @@ def remount(disk, how): subprocess.run(['mount', '-o', f'remount,{how}', disk], 
 
 
 def run(*more, cwd, env=None):
-    return warm.run([*PRETRAIN, '--epochs', '4', '--workers', '0', *more], cwd, env)
+    return warm.run([*PRETRAIN, '--epochs', '2', '--workers', '0', *more], cwd, env)
 
 
 def sentence(done, *words):
@@ -137,9 +137,9 @@ def sentence(done, *words):
 
 @pytest.fixture(scope='module')
 def whole(place):
-    done = run('--out', 'four', cwd=place)
+    done = run('--out', 'whole run', cwd=place)
     assert done.returncode == 0, done.stderr
-    return place/'four'
+    return place/'whole run'
 
 
 def test_a_disk_that_is_full(place, whole, disk):
@@ -161,7 +161,7 @@ def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
     assert wait_for(lambda: steps(disk/'log') >= 2, process)
     filler = disk/'filler'
     with pytest.raises(OSError), filler.open('wb', buffering=0) as f:
-        while True: f.write(bytes(4096))
+        while True: f.write(bytes(2**20)) # the last one as far as there is room
     said = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == 2 and len(said) == 1 and 'No space left on device' in said[0], said
     filler.unlink()
@@ -173,7 +173,7 @@ def test_a_disk_that_fills_up_between_checkpoints(place, whole, disk):
 
 def test_a_folder_that_becomes_read_only(place, whole, disk):
     "One sentence, the last checkpoint intact; nothing can be started there either."
-    process = warm.Command([*PRETRAIN, '--epochs', '4', '--workers', '0', '--out', 'disk/ro',
+    process = warm.Command([*PRETRAIN, '--epochs', '2', '--workers', '0', '--out', 'disk/ro',
         '--save-minutes', '0'], place)
     assert wait_for(lambda: (disk/'ro'/'last.pt').exists() and steps(disk/'ro') >= 2, process)
     for _ in range(200): # busy while a file is open for writing
@@ -195,9 +195,10 @@ def test_a_folder_that_becomes_read_only(place, whole, disk):
 # --- several processes
 
 def torchrun(n, *more, cwd, program=('-m', 'vssl_nb.cli')):
-    return subprocess.Popen([sys.executable, '-m', 'torch.distributed.run', f'--nproc-per-node={n}',
-        '--master-port', str(free_port()), *program, *PRETRAIN, '--workers', '1', *map(str, more)],
-        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    launcher = cwd/'torchrun.py' # the processes that it starts import everything anew
+    launcher.write_text('from torch.distributed.run import main\nmain()\n')
+    return warm.Command([f'--nproc-per-node={n}', '--master-port', free_port(), *program, *PRETRAIN,
+        '--workers', '1', *more], cwd, script=launcher)
 
 
 def together(*more, cwd):
@@ -263,7 +264,7 @@ def test_one_process_dies_and_the_others_end(place):
 
 def test_two_processes_write_one_run(place, whole):
     "Only the first process writes; both halves of a batch count; the end is near that of one process."
-    codes, out, said = together('--epochs', 4, '--out', 'two', cwd=place)
+    codes, out, said = together('--epochs', 2, '--out', 'two', cwd=place)
     assert codes == [0, 0], said
     assert out.splitlines() == ['two'] and not ours(said)
     assert sorted(p.name for p in (place/'two').iterdir()) == sorted(p.name for p in whole.iterdir())
@@ -279,7 +280,7 @@ def test_the_variables_of_srun_start_a_run(place, whole):
     "Two tasks of a SLURM step, without SLURM; what only the job says (sbatch) starts nothing."
     step = {'SLURM_STEP_NUM_TASKS': '2', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_JOB_ID': str(free_port()),
         'MASTER_PORT': str(free_port()), 'SLURM_NTASKS': '2'}
-    tasks = [warm.Command(['pretrain', *SMALL, '--epochs', '4', '--workers', '0', '--out', 'slurm'], place,
+    tasks = [warm.Command(['pretrain', *SMALL, '--epochs', '2', '--workers', '0', '--out', 'slurm'], place,
         os.environ | step | {'SLURM_PROCID': str(r), 'SLURM_LOCALID': str(r)}) for r in range(2)]
     told = [t.communicate(timeout=120) for t in tasks]
     assert [t.returncode for t in tasks] == [0, 0], told
@@ -292,10 +293,10 @@ def test_the_variables_of_srun_start_a_run(place, whole):
 
 
 def test_a_mistake_of_many_processes_is_said_once(place, whole):
-    for more, word in ((['--out', 'four'], 'holds a run already'),
+    for more, word in ((['--out', 'whole run'], 'holds a run already'),
         (['--out', 'bad', '--lr', 'fast'], '--lr fast: is not a number'),
         (['--out', 'bad', '--batch', '7'], 'multiple of 2')):
-        codes, _, said = together('--epochs', 4, *more, cwd=place)
+        codes, _, said = together('--epochs', 2, *more, cwd=place)
         assert codes[0] == 2 and len(ours(said)) == 1 and word in ours(said)[0], said
     assert not (place/'bad').exists()
 

@@ -35,7 +35,8 @@ def place(tmp_path_factory):
     try:
         assert cli.main(['toy', 'videos', '--size', 'tiny']) == 0
         assert cli.main(['pretrain', 'infonce-toy-residual', '--data', 'videos', '--epochs', '1', '--batch',
-            '8', '--queue', '32', '--warmup', '0', '--workers', '0', '--quiet', '--out', 'plain']) == 0
+            '8', '--queue', '32', '--warmup', '0', '--length', '4', '--workers', '0', '--quiet',
+            '--out', 'plain']) == 0
     finally: os.chdir(before)
     shutil.copytree(there/'plain', there/'run')
     encoder, about = read_encoder(there/'run'/'encoder.safetensors')
