@@ -227,6 +227,9 @@ def test_bars_and_curves():
     line = {'a': ([0, 1], [0, 1])}
     assert [len(show.curves(line, 'x', 'y', smooth=n).axes[0].lines) for n in (0, 9)] == [1, 2]
     assert show.curves({}, 'x', 'y').axes[0].get_legend() is None
+    level = show.curves(line, 'x', 'y', levels={'guessing': 1/32}).axes[0].lines[1]
+    assert (list(level.get_ydata()), level.get_label()) == ([1/32]*2, 'guessing: 0.0312')
+    assert level.is_dashed()
 
 
 def test_the_colour_of_a_class_is_the_same_everywhere():
