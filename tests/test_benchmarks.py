@@ -378,6 +378,20 @@ def test_errors(tmp_path):
     assert '4 errors: median ' in done.stdout and {'cpu', 'torch', 'python'} <= out['machine'].keys()
 
 
+def test_trainings(tmp_path):
+    done = script('trainings.py', '--baseline', ROOT, '--rounds', 1, '--steps', 2, '--size', 'tiny', '--only',
+        'ProViCo, frames', '--out', 'out.json', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path/'out.json').read_text())
+    [r] = out['recipes']
+    assert r['recipe'] == 'provico-toy-conflict' and r['same_weights'] # of one checkout
+    for k in ('baseline', 'now'):
+        x = r[k]
+        assert x['in_an_hour'] == 3600/(x['start'] + r['steps']*x['step'] + 1440*x['video'])
+    assert r['ratios'] == [r['ratio']] == [r['now']['in_an_hour']/r['baseline']['in_an_hour']]
+    assert out['commits']['baseline'] == out['commits']['now'] and out['machine']['threads'] == 1
+
+
 def test_the_errors_that_were_measured():
     "A hundred, with a median below a second."
     out = json.loads((ROOT/'results'/'errors-cpu.json').read_text())
