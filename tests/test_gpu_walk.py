@@ -88,31 +88,32 @@ def test_flow(tmp_path, monkeypatch):
 SMALL = ['backbone="tiny"', 'size=32', 'length=4', 'batch=8', 'test_clips=1']
 
 
-@pytest.fixture
-def few_videos(monkeypatch):
-    "Half as many as the tiny toy has, and shorter ones."
+def few_videos(monkeypatch, sources):
+    "One test video of each class, the others to train on, and short ones."
     from vssl_nb.data import toy
-    monkeypatch.setitem(toy.SIZES, 'tiny', toy.Size(4, 1, 12, 32))
+    monkeypatch.setitem(toy.SIZES, 'tiny', toy.Size(sources, 1, 12, 32))
 
 
-def test_toy_full(tmp_path, few_videos):
+def test_toy_full(tmp_path, monkeypatch):
     import toy_full
+    few_videos(monkeypatch, 3)
     out = tmp_path/'out.json'
     run_main(toy_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r', '--minutes', 60,
         '--every', .01, '--share', 1, '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'queue=32', 'epochs=7')
+        '--set', *SMALL, 'queue=32', 'epochs=11')
     found = json.loads(out.read_text())
     assert found['card']['device'] == 'a pretended GPU' and found['card']['finished']
     assert found['card']['dtype'] == 'bfloat16' and found['curve']
 
 
-def test_cotrain_full(tmp_path, monkeypatch, few_videos):
+def test_cotrain_full(tmp_path, monkeypatch):
     import cotrain_full
     quick_flow(monkeypatch)
+    few_videos(monkeypatch, 2)
     out = tmp_path/'out.json'
     run_main(cotrain_full, '--videos', tmp_path/'v', '--size', 'tiny', '--run', tmp_path/'r',
         '--device', 'cuda', '--workers', 0, '--out', out,
-        '--set', *SMALL, 'batch=12', 'queue=12', 'topk=5', 'groups=1', 'epochs=1')
+        '--set', *SMALL, 'batch=4', 'queue=8', 'topk=2', 'groups=1', 'epochs=1')
     rows = json.loads(out.read_text())['rows']
     assert [(r['method'], r['view']) for r in rows] == [('infonce', 'rgb'), ('infonce', 'flow'),
         ('coclr', 'rgb'), ('coclr', 'flow'), ('coclr', 'rgb+flow'), ('ubernce', 'rgb')]
