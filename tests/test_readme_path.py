@@ -116,9 +116,8 @@ def made_by(args: list[str]) -> list[Path]:
     return [out] if out else []
 
 
-# each number in one of the ways, and the few, whose training is interrupted, in both
-@pytest.mark.parametrize('labelled, number', [(False, 17), (True, 17), (True, 65), (False, 80)],
-    ids=['flat-17', 'labelled-17', 'labelled-65', 'flat-80'])
+@pytest.mark.parametrize('number', [17, 65, 80])
+@pytest.mark.parametrize('labelled', [False, True], ids=['flat', 'labelled'])
 def test_both_blocks_one_after_the_other(labelled, number, tiny_clips, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     clips = real_clips(17) if labelled and number == 17 and REAL else tiny_clips[:number]

@@ -141,14 +141,16 @@ def open_index(folder:Path, root:Path)->SearchIndex|None: # that holds index.jso
     return SearchIndex(folder, root, about['key'], about['encoder'], videos, bad, x, mean, about['code'])
 
 def write_index(index:SearchIndex)->SearchIndex: # with its features on the disk
-    "Write an index, whole or not at all, and remove the features of the one before."
+    "Write an index, whole or not at all, and remove older features."
     before = read_about(index.folder).get('features')
     name = f'features-{time.time_ns():x}.npy'
     _write(index.folder/name, lambda f: np.save(f, np.asarray(index.x, np.float32)))
     about = {'key': index.key, 'encoder': index.encoder, 'code': index.code, 'vssl_nb': __version__,
         'features': name, 'mean': index.mean.tolist(), 'videos': index.videos, 'bad': index.bad}
     _write(index.folder/'index.json', json.dumps(about))
-    if before: (index.folder/before).unlink(missing_ok=True)
+    for old in index.folder.glob('features-*.npy'): # younger ones may be of a process that is still at work
+        if old.name==before or old.stat().st_mtime < time.time() - 3600:
+            old.unlink(missing_ok=True)
     return replace(index, x=np.load(index.folder/name, mmap_mode='r'))
 
 def _write(path:Path, content:str|Callable)->Path: # text, or what writes into an open binary file
