@@ -252,7 +252,8 @@ def test_mistakes_in_the_loop_are_found(change):
 
 def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
     "A wait takes time and is no mistake: exit code 0. A tensor of the CPU is one: exit code 2."
-    real, command = infonce.with_queue, ['dry-run', 'infonce-laptop-rgb', '--set', 'backbone=tiny', 'batch=16']
+    real = infonce.with_queue
+    command = ['dry-run', 'infonce-laptop-rgb', '--set', 'backbone=tiny', 'batch=16']
 
     def spoiled(mistake):
         return mock.patch.object(infonce, 'with_queue', lambda *a: (mistake(real(*a)[0]), *real(*a)[1:]))
