@@ -307,7 +307,7 @@ def of_world(*found: dict) -> dict[int, dict]:
         return {19: by_runs({f'beta {b}': f'beta {b}' for b in ('1e-1', '1e-4', '1e-5')}, 1e-1*DIM),
             20: by_runs({'K=5': 'all pairs, K=5', 'K=10': 'all pairs'}, 100),
             21: row_of({'N=1': each('N=1'), 'N=2': each(base), 'small batch': each('small batch'),
-                'large batch': each(base)}, 100*BATCH/8/100, [clips[0], *(n//2 for n in clips[1:])], clips),
+                'large batch': each(base)}, BATCH/8, [clips[0], *(n//2 for n in clips[1:])], clips),
             22: by_runs({'without mining': 'without mining', 'with mining': 'one pair a video'},
                 [s['premise']['one pair a video, mined'] for s in one['seeds']])}
     if kind == 'spoiled':

@@ -33,6 +33,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
@@ -100,6 +101,11 @@ PLAN = {
         turn=3)}
 
 
+def stop(sentence: str) -> NoReturn:
+    print(sentence, file=sys.stderr)
+    raise SystemExit(2)
+
+
 def recipe_of(name: str, seed: int, epochs: int, changes: dict) -> Recipe:
     "The recipe of a run, with the epochs in which it sees its share of the clips."
     t = PLAN[name]
@@ -108,7 +114,7 @@ def recipe_of(name: str, seed: int, epochs: int, changes: dict) -> Recipe:
     recipe = override(recipe, **dict(batch=BATCH, lr=rate) | changes)
     exact = epochs*t.share*2/recipe.sampling.clips
     if abs(exact - round(exact)) > 1e-6:
-        raise SystemExit(f'--epochs {epochs}: {name} would take {exact:.2f} epochs; give a multiple of 6')
+        stop(f'--epochs {epochs}: {name} would take {exact:.2f} epochs; give a multiple of 6')
     return override(recipe, name=f'{recipe.name}-conflict', epochs=round(exact))
 
 
@@ -136,7 +142,7 @@ def one_run(name: str, recipe: Recipe, home: Path, cache) -> dict:
             progress=False), **runs)
     cpu = time.process_time() - began
     card = json.loads((out/'card.json').read_text())
-    if not card['finished']: raise SystemExit(f'{out}: was stopped; the same command goes on')
+    if not card['finished']: stop(f'{out}: was stopped; the same command goes on')
     clips = recipe.sampling.clips*recipe.learning.batch*card['step']
     return {'steps': card['step'], 'clips': clips, 'seconds': round(card['seconds'], 1),
         'cpu_seconds': round(cpu, 1)}
@@ -184,9 +190,7 @@ def one_seed(seed: int, names: list[str], a, rows: list[dict], keep) -> None:
 
 def interval(x: list[float]) -> tuple[float, float]:
     "Mean and half of its 95 % interval, the seeds as units."
-    if len(x) < 3:
-        print(f'{len(x)} seeds give no interval; run three or more', file=sys.stderr)
-        raise SystemExit(2)
+    if len(x) < 3: stop(f'{len(x)} seeds give no interval; run three or more')
     return statistics.fmean(x), stats.t.ppf(.975, len(x) - 1)*statistics.stdev(x)/len(x)**.5
 
 
@@ -292,7 +296,7 @@ def main():
         'recipes': hashlib.sha256(recipes.encode()).hexdigest()}
     before = json.loads(a.out.read_text()) if a.out.exists() else {}
     if before and any(before[k] != head[k] for k in ('size', 'recipes')):
-        raise SystemExit(f'{a.out}: was made with other settings; name another --out')
+        stop(f'{a.out}: was made with other settings; name another --out')
     head |= {k: before[k] for k in ('date', 'machine') if k in before}
     seeds = before.get('seeds', [])
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from conflict import stop  # noqa: E402
 from step import machine  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -110,7 +111,9 @@ def mining(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
     numbers: dict[str, Any] = {'pmr': late(rows, 'mined')}
     if t.recipe.method.name != 'coclr': return numbers
     miner = ','.join((t.recipe.method.miner, *t.recipe.method.miner_options))
-    few, = compare_miners(*mining_networks(t.run, machine=how), [miner], 5, memory=t.recipe.method.queue)
+    networks, labels = mining_networks(t.run, machine=how)
+    memory = min(t.recipe.method.queue, len(next(iter(networks.values()))))
+    few, = compare_miners(networks, labels, [miner], 5, memory=memory)
     return numbers | {'of_five': {'pmr': few.pmr, 'cmr': few.cmr}}
 
 
@@ -150,7 +153,8 @@ def auroc(positive: list[float], negative: list[float]) -> float:
 
 def quadruples(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
     "Ranks, and what the encoder goes by where scene and motion disagree."
-    shares = conflict(t.encoder, t.manifest, t.split, t.view, t.protocol('clean', clips=1), how, **t.views)
+    alone = Machine('cpu', cache=2048, progress=False) # the queries are videos of another manifest
+    shares = conflict(t.encoder, t.manifest, t.split, t.view, t.protocol('clean', clips=1), alone, **t.views)
     return ranks(t, how) | {'conflict': {k: round(v[0], 5) for k, v in shares.items()}}
 
 
@@ -171,14 +175,16 @@ def colours_of_positives(home, manifest, seed, rows) -> dict[str, float]:
         clips = training_clips(recipe, manifest, 2**31)
         see = views.Views(('rgb',), mean=(0., 0., 0.), std=(1., 1., 1.))
         colours: list[list[np.ndarray]] = [[], []]
-        for i in range(0, len(clips), 3): # every third video
-            item = clips[i]
-            x = see({k: torch.as_tensor(v)[None] if k == 'clips' else {n: p[None] for n, p in v.items()}
-                for k, v in item.items() if k in ('clips', 'augment')})['rgb'][0] # (V, 3, T, H, W)
-            for part, clip in zip(colours, x[:2]):
-                levels = (clip*7.999).clamp(0, 7).long()
-                part.append(torch.bincount((levels[0]*64 + levels[1]*8 + levels[2]).flatten(),
-                    minlength=512).float().sqrt().numpy())
+        rows_seen = range(0, len(clips), 3) # every third video; of the first epoch
+        for some in (rows_seen[i:i+16] for i in range(0, len(rows_seen), 16)):
+            if len(some) < 2: continue # RAD inter mixes other videos of the batch in
+            items = [clips[0, i] for i in some]
+            x = see({'clips': torch.stack([i['clips'] for i in items]), 'augment': {
+                k: torch.stack([i['augment'][k] for i in items]) for k in items[0]['augment']}})['rgb']
+            for part, v in zip(colours, (0, 1)): # anchor, positive: (B, 3, T, H, W)
+                levels = (x[:, v]*7.999).clamp(0, 7).long()
+                codes = (levels[:, 0]*64 + levels[:, 1]*8 + levels[:, 2]).flatten(1)
+                part += [torch.bincount(c, minlength=512).float().sqrt().numpy() for c in codes]
         anchors, positives = (np.stack(part) for part in colours)
         shares[f'colours, {name}'] = round(float((np.argmax(positives@anchors.T, 1)
             == np.arange(len(anchors))).mean()), 5)
@@ -197,10 +203,13 @@ def untrained(view: str) -> Callable[..., dict[str, float]]:
 
 def of_run(name: str, column: str = 'r1') -> Callable[..., dict[str, float]]:
     "A number of one of the runs."
-    return lambda home, manifest, seed, rows: {f'{name}, {column}': rows[name][column]}
+    def number(home, manifest, seed, rows):
+        return {f'{name}, {column}': rows[name][column]} if name in rows else {}
+    return number
 
 
-def of_cmr(home, manifest, seed, rows) -> dict[str, float]: return {'s=1, cmr': rows['s=1']['of_five']['cmr']}
+def of_cmr(home, manifest, seed, rows) -> dict[str, float]:
+    return {'s=1, cmr': rows['s=1']['of_five']['cmr']} if 's=1' in rows else {}
 
 
 def colour_histogram(home, manifest, seed, rows) -> dict[str, float]:
@@ -298,12 +307,12 @@ def recipe_of(name: str, run: Run, seed: int, changes: dict[str, Any]) -> Recipe
         rate = recipe.learning.lr*(run.batch/recipe.learning.batch)**.5
         recipe = override(recipe, batch=run.batch, lr=rate)
     epochs = changes.get('epochs', EPOCHS)*run.share*2/recipe.sampling.clips
-    if abs(epochs - round(epochs)) > 1e-6: raise SystemExit(f'epochs={changes["epochs"]}: {name} would take '
+    if abs(epochs - round(epochs)) > 1e-6: stop(f'epochs={changes["epochs"]}: {name} would take '
         f'{epochs:.2f} epochs; give a multiple of 6')
     return override(recipe, **changes | dict(name=f'{recipe.name}-world', epochs=round(epochs)))
 
 
-@functools.cache
+@functools.lru_cache(1) # the videos of one seed
 def home_cache(manifest) -> VideoCache: return VideoCache(manifest, 2**31)
 
 
@@ -325,7 +334,7 @@ def trained(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) 
             **starts)
         finally: setattr(provico, 'positive_pairs', positive_pairs)
     card = json.loads((out/'card.json').read_text())
-    if not card['finished']: raise SystemExit(f'{out}: was stopped; the same command goes on')
+    if not card['finished']: stop(f'{out}: was stopped; the same command goes on')
     return {'steps': card['step'], 'clips': recipe.sampling.clips*recipe.learning.batch*card['step'],
         'seconds': round(card['seconds'], 1), 'cpu_seconds': round(time.process_time() - began, 1)}
 
@@ -377,6 +386,8 @@ def main():
         return
     if not (a.experiment and a.out): p.error('name an experiment and --out FILE; --list prints them')
     e = EXPERIMENTS[a.experiment]
+    if lost := [n for n in a.only or () if n not in e.runs]:
+        stop(f"--only: {lost[0]!r} is no run of {a.experiment}; there are {', '.join(e.runs)}")
     if a.only: e = replace(e, runs={k: v for k, v in e.runs.items() if k in a.only})
     recipes = json.dumps([to_dict(recipe_of(n, r, 0, a.changes)) for n, r in
         EXPERIMENTS[a.experiment].runs.items()], sort_keys=True)
@@ -387,7 +398,7 @@ def main():
         'recipes': hashlib.sha256(recipes.encode()).hexdigest()}
     before = json.loads(a.out.read_text()) if a.out.exists() else {}
     if before and any(before[k] != head[k] for k in ('experiment', 'world', 'size', 'recipes')):
-        raise SystemExit(f'{a.out}: was made with other settings; name another --out')
+        stop(f'{a.out}: was made with other settings; name another --out')
     head |= {k: before[k] for k in ('date', 'machine', 'rule') if k in before}
     seeds = before.get('seeds', [])
 

@@ -532,8 +532,27 @@ def test_worlds(tmp_path):
     assert on_few('worlds', *options, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path/'out.json').read_text())['seeds'] == [seed]
     other = on_few('worlds', *options[:-3], json.dumps(dict(epochs=3)), '--out', 'out.json', cwd=tmp_path)
-    assert other.returncode and 'other settings' in other.stderr
-    assert script('worlds.py', '--list', cwd=tmp_path).stdout.count(': world') == 0
+    assert other.returncode == 2 and 'other settings' in other.stderr
+    other = script('worlds.py', 'letter', '--only', 'beta 7', '--out', 'out.json', cwd=tmp_path)
+    assert (other.returncode, other.stderr.split(';')[0]) == (2, "--only: 'beta 7' is no run of letter")
+
+
+def test_premises_and_measures_of_worlds(tmp_path, monkeypatch):
+    "What only some experiments call: colours of positives, an untrained encoder, conflicts of a run."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    worlds = importlib.import_module('worlds')
+    manifest = read(toy.make(tmp_path/'toy', 'tiny', 1, progress=False))
+    shares = worlds.colours_of_positives(tmp_path, manifest, 1, {})
+    assert [*shares] == ['colours, BE', 'colours, RAD intra', 'colours, RAD inter']
+    assert shares['colours, BE'] > shares['colours, RAD inter'] # a frame of its own video, of another one
+    first = worlds.untrained('residual')(tmp_path, manifest, 1, {})
+    assert first['chance'] == 1/8 and 0 <= first['untrained, residual'] <= 1
+    done = script('worlds.py', 'quadruple', '--seeds', 1, '--size', 'tiny', '--runs', 'r', '--only', 'MoQuad',
+        '--changes', json.dumps(dict(epochs=2, batch=16, length=4, warmup=.5)), '--out', 'q.json',
+        cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row, = json.loads((tmp_path/'q.json').read_text())['seeds'][0]['rows']
+    assert sum(row['conflict'].values()) == pytest.approx(1, abs=1e-4) and 0 <= row['rank_n'] <= 1
 
 
 def test_the_ledger_follows_from_its_results(tmp_path, monkeypatch):
