@@ -1,7 +1,10 @@
 "Each world of the toy has the premise that it is for: the number is measured, from pixels or the plan."
+import importlib
+import json
 import dataclasses
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from vssl_nb.data.views import frame_residual
 from vssl_nb.nets.backbones import create
 
 rng_of = np.random.default_rng
+ROOT = Path(__file__).parent.parent
 
 
 def plan(seed=1, size='demo', **options): return toy.plan_toy(toy.configure(size, seed, **options))
@@ -290,3 +294,25 @@ def test_worlds_that_cannot_be_are_refused(options, words, tmp_path):
 def test_where_class_and_scene_are_one_there_is_no_conflict(classes):
     with pytest.raises(toy.ToyError, match='cannot have the motion of another class'):
         toy.plan_conflict(toy.configure(classes=classes))
+
+
+def test_effects_at_doses_are_drawn(tmp_path, monkeypatch, capsys):
+    "A level takes three seeds, a panel two levels; differences are paired by seed."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    dose = importlib.import_module('dose')
+    def results(name, *seeds):
+        rows = [[{'run': 'SimCLR', 'r1': a}, {'run': 'MoQuad', 'r1': b}] for a, b in seeds]
+        (tmp_path/f'{name}.json').write_text(json.dumps({'seeds': [{'rows': r} for r in rows]}))
+    def draw(): # as from the command line
+        paths = ['--results', str(tmp_path), '--out', str(tmp_path/'p.png')]
+        monkeypatch.setattr('sys.argv', ['dose.py', *paths])
+        dose.main()
+    results('world-bias-0', (.1, .2), (.2, .2), (.3, .5))
+    results('world-bias-90', (.1, .7), (.2, .8))
+    with pytest.raises(SystemExit, match='2'): draw()
+    assert 'no effect has two levels with three seeds' in capsys.readouterr().err
+    results('world-bias-90', (.1, .7), (.2, .8), (.4, 1.))
+    draw()
+    out = capsys.readouterr().out
+    assert '0: +10.00 ± 24.84, 3 seeds' in out and '90: +60.00 ± 0.00, 3 seeds' in out # t(2) = 4.303
+    assert 'CPR over CoCLR, three stages: no results yet' in out and (tmp_path/'p.png').stat().st_size > 3000

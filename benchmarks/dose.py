@@ -1,0 +1,119 @@
+"""What an effect of a paper does while its premise is turned up: one panel an effect, from `results/`.
+
+    python benchmarks/dose.py --out nbs/images/dose.png
+
+draws the panels whose results are there, and trains nothing. A point is the mean of the difference of two
+runs of the same seed, with its 95 % interval over the seeds (paired t). The results come from
+`benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at four shares of misleading
+backgrounds; about two minutes a training on one core), `benchmarks/cascade.py` (CPR) and
+`benchmarks/iic.py`, each resumable."""
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conflict import interval, stop  # noqa: E402
+
+from vssl_nb import show  # noqa: E402
+
+RESULTS = Path(__file__).parent.parent/'results'
+
+
+@dataclass(frozen=True)
+class Level:
+    "An effect at one level of its premise."
+    label: str # of the x axis
+    values: list[float] # of the seeds
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    premise: str # what the x axis turns up
+    effect: str # what the y axis measures
+    levels: list[Level]
+    chance: float = 0.
+
+
+def seeds_of(path: Path, key: str = 'run') -> list[dict[str, Any]]: # of each seed: name of a run -> row
+    if not path.is_file(): return []
+    return [{r[key]: r for r in seed['rows']} for seed in json.loads(path.read_text())['seeds']]
+
+
+def gap(rows: list[dict], a: str, b: str, get: Callable[[dict], float] = lambda r: r['r1']) -> list[float]:
+    "Points by which b is ahead of a, where a seed has both."
+    return [100*(get(r[b]) - get(r[a])) for r in rows if a in r and b in r]
+
+
+def panels(results: Path) -> list[Panel]:
+    "All panels, also those without results."
+    spoiled = {share: seeds_of(results/f"world-spoiled{'' if share == 20 else f'-{share}'}.json")
+        for share in (0, 20, 40)}
+    bias = {b: seeds_of(results/f'world-bias-{b}.json') for b in (0, 25, 50, 90)}
+    iic = seeds_of(results/'iic-toy.json', 'name')
+    cascade = seeds_of(results/'cascade-toy.json')
+    def frames(row): return row['r1']['rgb']
+    broken = (('own row out', 'stored, no gradient'), ('iic', 'gradient to them, too'))
+    points, share = 'R@1, difference in points', 'spoiled training videos, %'
+    return [
+        Panel('ProViCo with over without the weights of Eq. 10', share, points,
+            [Level(f'{k}', gap(r, 'no weights', 'ProViCo')) for k, r in spoiled.items()]),
+        Panel('ProViCo: is a spoiled clip less certain?', share, 'AUROC of the variance',
+            [Level(f'{k}', [s['ProViCo']['auroc'] for s in r if 'ProViCo' in s]) for k, r in spoiled.items()],
+            .5),
+        Panel('MoQuad over SimCLR', 'backgrounds that mislead, %', points,
+            [Level(f'{k}', gap(r, 'SimCLR', 'MoQuad')) for k, r in bias.items()]),
+        Panel('CPR over CoCLR, three stages', 'R@1 of the frames it begins with, %', points,
+            [Level(f'{start:.0f}', gap(cascade, f's=1, r=0.6{c}', f's=3, r=0.6{c}')) for c, start in (
+                ('', mean_r1(cascade, 'infonce, rgb')), (', cycle 2', mean_r1(cascade, 's=1, r=0.6')))]),
+        Panel('IIC over IIC without broken clips', 'broken clips as negatives', 'R@1 of frames, difference',
+            [Level(words, gap(iic, 'not broken', name, frames)) for name, words in broken])]
+
+
+def mean_r1(rows: list[dict], name: str) -> float:
+    return 100*sum(r[name]['r1'] for r in rows)/len(rows) if rows else 0.
+
+
+def picture(drawn: list[Panel]) -> show.Picture:
+    "A row for every two panels."
+    width, height, rows = 310, 210, -(-len(drawn)//2)
+    figure = show.Picture(figsize=(2*width/show.DPI, rows*height/show.DPI), dpi=show.DPI,
+        layout='constrained')
+    axes = figure.subplots(rows, 2, squeeze=False).flat
+    for ax, p in zip(axes, drawn):
+        means, halves = zip(*(interval(level.values) for level in p.levels))
+        ax.errorbar(range(len(means)), means, yerr=halves, fmt='o', color='#2e75b6', ms=5, capsize=3, lw=1.2)
+        ax.axhline(p.chance, color='grey', ls='--', lw=.8)
+        labels = [f'{x.label}\n({len(x.values)} seeds)' for x in p.levels]
+        ax.set_xticks(range(len(means)), labels, fontsize=7)
+        ax.set_xlim(-.5, len(means) - .5)
+        ax.tick_params(axis='y', labelsize=7)
+        ax.set_title(p.title, fontsize=9)
+        ax.set_xlabel(p.premise, fontsize=8)
+        ax.set_ylabel(p.effect, fontsize=8)
+    for ax in [*axes]: ax.set_axis_off()
+    return figure
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--results', type=Path, default=RESULTS, help='folder of the results')
+    p.add_argument('--out', type=Path, required=True, help='a .png file')
+    a = p.parse_args()
+    every = [Panel(x.title, x.premise, x.effect, [v for v in x.levels if len(v.values) >= 3], x.chance)
+        for x in panels(a.results)]
+    drawn = [x for x in every if len(x.levels) > 1]
+    if not drawn: stop(f'{a.results}: no effect has two levels with three seeds; run benchmarks/worlds.py')
+    show.save_picture(picture(drawn), a.out)
+    for x in drawn:
+        print(f'{x.title} ({x.effect})', *(f'  {v.label}: {m:+.2f} ± {h:.2f}, {len(v.values)} seeds'
+            for v in x.levels for m, h in [interval(v.values)]), sep='\n')
+    for x in every:
+        if x not in drawn: print(f'{x.title}: no results yet')
+
+
+if __name__ == '__main__': main()
