@@ -311,7 +311,7 @@ ELSEWHERE = {
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
     'say on what: --data toy': 'test_reproduce.py', 'name one or more, each once': 'test_reproduce.py',
     'no recipe of this table has that field': 'test_reproduce.py',
-    'asks what the toy videos do not have': 'test_reproduce.py',
+    'needs what the toy videos do not have': 'test_reproduce.py',
     'train {row.full.recipe} with vssl-nb pretrain': 'needs a data set of a paper',
     'name its manifest, or --data toy': 'needs a data set of a paper',
     'GPUs; take --device cpu, or auto': 'test_flow_extraction.py',

@@ -37,7 +37,7 @@ class Toy(Command):
     contrast:Share|None=None # how hard the background makes it; none: as the size has it
     bias:Share=0. # how strongly the background gives the class away, in the training split only
     drift:Annotated[float,'[-128, 128]']=0. # camera drift, pixels per frame
-    distractors:Annotated[int,'[0, 100]']=0 # further sprites whose motion says nothing
+    distractors:Annotated[int,'[0, 100]']=0 # further sprites, whose motion is not that of the class
     looks:Share=0. # how strongly the sprite's shape and stripes give the class away, in all parts
     grey:Share=0. # how much of the colour is taken; at 1 a source is known by its texture alone
     classes:Literal['motions','directions','periods','shapes','scenes']='motions' # what a class is
@@ -237,7 +237,7 @@ class ReadingOptions(Command):
 
 class EncodingOptions(ReadingOptions):
     batch:Count=64 # clips that go through the encoder together, at most
-    dtype:Literal['float32','bfloat16']='float32' # of the encoder; bfloat16 is told in the table
+    dtype:Literal['float32','bfloat16']='float32' # of the encoder; the table names bfloat16
 
 class WritingOptions(Command):
     force:bool=False # write over a file that no command wrote; of a data set, a run, another command: never
@@ -684,11 +684,11 @@ class VerdictCommand(RunOptions):
             out/'verdict.txt', sep='\n')
 
 class UncertaintyCommand(ReadingOptions, WritingOptions):
-    "Rank videos by how doubtful a run holds them, so that the doubtful ones can be looked at."
+    "List videos by the uncertainty that a run predicts, the least sure first."
     folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
     data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
     out:Path|None=None # .csv: all of them, with those that cannot be read; new or written by this
-    show:Index=20 # lines to print: half the most doubtful, half the surest; 0: all
+    show:Index=20 # lines to print: half the least sure, half the surest; 0: all
     of:Count=2 # clips of one distribution; those of a video are a multiple of it
     clips:Count=10 # clips of a video
     batch:Count=64 # clips that go through the encoder together, at most
@@ -952,7 +952,7 @@ def overview()->str:
     "What `vssl-nb` prints when it is given nothing."
     lines = [f'  {name:13}{kind.__doc__.splitlines()[0]}' for name,kind in COMMANDS.items()]
     return '\n'.join([f'vssl-nb {__version__}: self-supervised video representation learning', '', *lines, '',
-        'vssl-nb COMMAND --help says more.',
+        'vssl-nb COMMAND --help lists its options.',
         'First steps: vssl-nb toy videos; vssl-nb pretrain infonce-toy-residual --data videos; '
         'vssl-nb retrieve runs/infonce-toy-residual'])
 

@@ -118,7 +118,7 @@ def one_direction(views:tuple[str,str], # which looks for its row in which
     "The loss of the features of one view."
     (view, other), mined, logs = views, None, dict[str,Tensor]()
     broken = bank['intra'] if 'intra' in now else None
-    if miner is not None: # the other view is asked first, as CoCLR asks it
+    if miner is not None: # the other view is searched first, as in CoCLR
         sims = {v: now[v].detach() @ bank[v].T for v in (other, view)}
         mined, logs = mine_banks(miner, sims, bank, batch, same_source, cmr)
     today = now.get('intra') if intra_gradient else None

@@ -547,7 +547,7 @@ publish(MoQuadSettings, *_MOQUAD)
 # %% ../../nbs/lessons/17_provico.ipynb #17e70001
 @dataclass(frozen=True, kw_only=True)
 class ProViCoSettings(Settings):
-    "Videos are mixtures of Gaussians; who overlaps is a positive, who is doubted counts less."
+    "Videos are mixtures of Gaussians; those that overlap are positives, unsure pairs count less."
     mixture:Count=2 # clips of a video (section 4.2)
     samples:Annotated[int, '[2, inf)']=10 # of each distribution (section 4.2)
     sample_from:Literal['moments','mixture']='moments' # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)

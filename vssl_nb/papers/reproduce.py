@@ -362,7 +362,7 @@ def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
     small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
     if small:
         lacking, rows = [r.name for r in rows if not r.small], [r for r in rows if r.small]
-        if not rows: raise RecipeError(f'{name}: asks what the toy videos do not have; name the data of its '
+        if not rows: raise RecipeError(f'{name}: needs what the toy videos do not have; name the data of its '
             'paper with --data, or choose another row')
         if lacking and machine.progress: print('not on the toy:', *lacking)
     printed = {} if small else {r.name: measured_numbers(paper_table, r) for r in rows}
