@@ -14,7 +14,7 @@ from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, 
 from .methods.recipes import from_dict, override, refuse_unfit, to_dict
 from .names import PathError, did_you_mean, expect_manifest, expect_no_run, expect_replaceable
 from .names import expect_run, expect_run_folder, expect_writable, leave_terminal, path_missing, read_card
-from .names import refuse_strangers, resolve
+from .names import of_hub, refuse_strangers, resolve
 from .training.config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from .training.config import read_lines
 
@@ -251,6 +251,14 @@ class RunOptions(ReadingOptions):
     folder:Path = word('RUN') # run folder
     data:Path|None=None # manifest; none: the one it was trained on
 
+class EncoderOptions(EncodingOptions):
+    folder:Path = word('RUN') # run folder; or hf:NAME, hf:FOLDER, torchvision:NAME of another library's
+    data:Path|None=None # manifest; none: the one the run was trained on
+
+def home_of(source:str|Path, name:str='')->Path: # run folder, or the name of an encoder; what tables call it
+    "Where results go."
+    return Path(source) if Path(source).is_dir() else Path('runs')/re.sub(r'\W+', '-', name or str(source))
+
 BEGAN = time.monotonic() # nearly when this process began: PyTorch is not there yet
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
@@ -314,8 +322,8 @@ def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
 
 class Retrieve(EncodingOptions):
     "Measure an encoder: is a test video's nearest training video of its class?"
-    # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder; or a
-    # file of features
+    # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder;
+    # hf:NAME, hf:FOLDER (transformers) or torchvision:NAME; or a file of features
     source:str = word('RUN')
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
     protocol:str='clean' # or coclr_official, iic_official, rspnet, moquad, package.module:name
@@ -343,15 +351,15 @@ class Retrieve(EncodingOptions):
                 f'name of an encoder, seen from {Path.cwd()}{"; " + near if near.startswith("did") else ""}')
         kind, ignored = ('a conflict', 'view name out second splits') if self.conflict else \
             ('a run', 'view name') if path.is_dir() else ('a recipe, without training,',
-            'view name second protocol set dtype') if self.source in RECIPES else ('what is no run', 'second')
+            'view name second protocol set dtype') if self.source in RECIPES else \
+            ('what is no run', 'second view' if of_hub(self.source) else 'second')
         if given := next((n for n in ignored.split() if getattr(self, n)!=getattr(Retrieve, n)), None):
             raise Mistake(f'{self.source}: {kind} is measured without --{given}; leave it out')
-        out = self.out or (path if path.is_dir() else Path('runs')/(f'untrained-{self.source}' if
-            self.source in RECIPES else re.sub(r'\W+', '-', self.name or self.source)))
+        out = self.out or home_of(f'untrained-{path}' if self.source in RECIPES else path, self.name)
         check_paths(self.data, self.second, *((path, None) if out==path else (None, out)))
         if self.second and not self.out: expect_writable(self.second, folder=True)
         fields = changes(self.set) | ({'dtype': self.dtype} if self.dtype!='float32' else {})
-        if self.conflict: return self.measure_conflict(fields)
+        if self.conflict: return self.measure_conflict(fields, out)
         if self.data is None and not path.is_dir():
             raise Mistake(f'{self.source}: knows no data; name a manifest with --data')
         measure = self.measure_run if path.is_dir() else self.measure_other
@@ -376,15 +384,15 @@ class Retrieve(EncodingOptions):
         evaluation.keep_results(out, beside)
         return beside + rows
 
-    def measure_conflict(self, fields)->None:
-        "Print what a run goes by, and keep it as conflict.json."
-        if not Path(self.source).is_dir():
-            raise Mistake(f'{self.source}: --conflict measures a run folder; name one')
+    def measure_conflict(self, fields, out:Path)->None:
+        "Print what an encoder goes by, and keep it as conflict.json."
+        if not (Path(self.source).is_dir() or of_hub(self.source)):
+            raise Mistake(f'{self.source}: --conflict measures a run folder or hf:NAME; name one')
         from .measure.health import conflict
         from .papers.report import table
         from .runs.evaluation import open_trained
         from .training.loop import write_json
-        t = open_trained(self.source, self.data)
+        t = open_trained(self.source, self.data, out)
         p = t.protocol(self.protocol, **fields)
         shares = conflict(t.encoder, t.manifest, t.split, t.view, p, self.machine(), batch=self.batch,
             **t.views)
@@ -392,8 +400,8 @@ class Retrieve(EncodingOptions):
         rows = [{'nearest training video has the same': name, '% of queries': percent(share),
             '95 %': percent(*ends), 'by chance': percent(guess)}
             for name,(share,*ends,guess) in shares.items()]
-        print(p, table(rows, 'text', {k: k for k in rows[0]}), write_json(Path(self.source)/'conflict.json',
-            t.row('conflict', t.split, protocol=asdict(p), **shares)), sep='\n')
+        kept = write_json(out/'conflict.json', t.row('conflict', t.split, protocol=asdict(p), **shares))
+        print(p, table(rows, 'text', {k: k for k in rows[0]}), kept, sep='\n')
 
     def measure_other(self, fields, out:Path): # rows of results.json
         "Measure an encoder or features that are no run of ours."
@@ -403,13 +411,13 @@ class Retrieve(EncodingOptions):
         if self.source in RECIPES:
             return evaluation.baselines(find(self.source), self.data, self.splits, **options)
         name, encoder = self.name, cast(Any, self.source)
-        if not Path(self.source).is_file():
+        if not (Path(self.source).is_file() or of_hub(self.source)):
             with blame(f'{self.source}: name an nn.Module, or what makes one without arguments; this one'):
                 name, encoder = name or self.source, evaluation.load_encoder(self.source)
         return evaluation.measure_encoder(encoder, self.data, name, self.protocol, self.view or '',
             self.splits, fields, with_baselines=self.baselines, **options)
 
-class Extract(RunOptions, EncodingOptions, WritingOptions):
+class Extract(EncoderOptions, WritingOptions):
     "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
     protocol:str='clean' # clean, coclr_official, iic_official, rspnet or moquad
     # also write them with the names of the videos, .npz or .csv; or another folder to keep them in
@@ -417,11 +425,12 @@ class Extract(RunOptions, EncodingOptions, WritingOptions):
 
     def run(self):
         table = self.out if self.out and self.out.suffix and not self.out.is_dir() else None
-        home = self.folder if table else self.out or self.folder
+        own, run = home_of(self.folder), None if of_hub(self.folder) else self.folder
+        home = own if table else self.out or own
         # with a table the features of a run that is read only need no other place
         store = None if table and not os.access(home, os.W_OK) else home/'features'
-        other = None if home==self.folder else home
-        check_paths(self.data, self.folder, None if other else store, other, together=True)
+        other = None if home==own else home
+        check_paths(self.data, run, None if other else store, other, together=True)
         self.check_files(table)
         from .measure.features import extract
         from .runs.evaluation import open_trained, refuse_large_clips
@@ -449,7 +458,8 @@ class Search(ReadingOptions, WritingOptions):
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
     queries:tuple[str,...] = word('[QUERY ...]', ())
     data:Path=Path('.') # folder of the videos
-    encoder:Path|None=None # run folder, or its encoder.safetensors; none: that of the index
+    # run folder, or its encoder.safetensors; hf:NAME, torchvision:NAME; none: that of the index
+    encoder:Path|None=None
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:Count=10 # how many videos to show for each query
     out:tuple[Path,...]=() # also write the answers: .csv, .json or .html (it plays), new or written by this
@@ -478,7 +488,7 @@ def how_to_predict(folder:Path)->str: # of a run
     "The file of a classifier, and the command that uses it."
     return f"{folder/'classifier.safetensors'}\nask it: vssl-nb predict {folder} VIDEO"
 
-class ProbeCommand(RunOptions, EncodingOptions):
+class ProbeCommand(EncoderOptions):
     "A linear classifier on the frozen features of a run."
     preset:Literal['clean_probe','coclr_probe']='clean_probe'
     splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
@@ -488,14 +498,14 @@ class ProbeCommand(RunOptions, EncodingOptions):
     out:Path|None=None # folder for classifier, results and features; none: that of the run
 
     def run(self):
-        out = self.out or self.folder
-        check_paths(self.data, self.folder, *((None, out) if self.out else (out, None)))
+        run, out = None if of_hub(self.folder) else self.folder, self.out or home_of(self.folder)
+        check_paths(self.data, run, *((None, out) if self.out else (out, None)))
         from .runs import evaluation
         t = evaluation.open_trained(self.folder, self.data, out)
         rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed,
             fields={'dtype': self.dtype}, batch=self.batch, machine=self.machine())
         print(evaluation.PROBES[self.preset])
-        print_table(rows, out/'results.json', how_to_predict(out))
+        print_table(rows, out/'results.json', *([how_to_predict(out)] if run else []))
 
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."

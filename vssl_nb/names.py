@@ -67,6 +67,12 @@ def load_object(name:str, # 'package.module:name' of something importable, also 
         part = getattr(part, attribute)
     return part
 
+HUBS = ('hf:', 'torchvision:') # how the names of encoders of other libraries begin, see `runs.hub`
+
+def of_hub(name:Any)->bool: # hf:FOLDER, hf:OWNER/NAME, torchvision:NAME; or any other
+    "Is this the name of an encoder of another library?"
+    return str(name).startswith(HUBS)
+
 def resolve(name:str, # a key of `known`, or 'package.module:name'
     known:Mapping[str,Any], # the parts of this library by their short names
     kind:str, # what it has to be, for messages: 'a view'

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from . import __version__
-from .names import equal_files, expect_run, expect_writable, output_endings, video_paths
+from .names import equal_files, expect_run, expect_writable, of_hub, output_endings, video_paths
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without it
 
@@ -59,9 +59,9 @@ def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder,
 
 @dataclass(frozen=True)
 class EncoderFile:
-    "An encoder.safetensors, and its header."
-    path:Path
-    sha256:str # of the file
+    "An encoder.safetensors, and its header; or an encoder of another library."
+    path:Path # hf:FOLDER and the like are kept as one
+    sha256:str # of the file; the fingerprint of an encoder of another library
     about:dict[str,Any] # backbone, view, length, stride, size, ...
     source:Path # that was named: a run folder, whose recipe may name code of one's own, or the file
 
@@ -70,12 +70,24 @@ class EncoderFile:
         "The network, read once, where something is encoded."
         from .measure.features import fingerprint, trusted
         from .training.checkpoints import read_encoder
+        if of_hub(self.path): return hub_network(str(self.path)),self.sha256
         network,_ = read_encoder(self.path, outside=trusted(self.source))
         return network,fingerprint(network)
 
-def describe_encoder(path)->EncoderFile: # a run folder, or the encoder.safetensors of one
+@lru_cache(1)
+def hub_network(name:str)->Any: # see `runs.hub`
+    "An encoder of another library, read once."
+    from .runs.hub import load_hub
+    return load_hub(name)
+
+def describe_encoder(path)->EncoderFile: # a run folder, the encoder.safetensors of one, or hf:NAME
     "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
+    if of_hub(path): # which takes PyTorch: only its weights tell whether it is the same
+        from .measure.features import fingerprint
+        network,folder = hub_network(str(path)),Path(str(path).removeprefix('hf:'))
+        if folder.is_dir(): given = Path(f'hf:{folder.resolve()}')
+        return EncoderFile(given, fingerprint(network), network.about(), given)
     if (given/'recipe.json').exists(): expect_run(given)
     file = given/'encoder.safetensors' if given.is_dir() else given
     fault = 'is a folder without an encoder.safetensors' if given.is_dir() else 'there is no such file'
@@ -96,7 +108,7 @@ def index_key(encoder:EncoderFile, clips:int=10)->dict[str,Any]: # clips per vid
     "All that decides the features of an index."
     if clips < 1: raise SearchError(f'clips={clips} makes no feature; take 1 or more')
     about = encoder.about
-    names = ('view', 'length', 'stride', 'size', 'pad', 'residual', 'residual_scale', 'mean', 'std')
+    names = ('view', 'length', 'stride', 'size', 'crops', 'pad', 'residual', 'residual_scale', 'mean', 'std')
     return {'encoder': encoder.sha256, 'clips': clips, **{k: about[k] for k in names if k in about}}
 
 @dataclass
@@ -258,8 +270,9 @@ def choose_index(
     if len(indexes) > 1: raise SearchError(f'{root}: has {len(indexes)} indexes, of the encoders '
         f'{", ".join(a["encoder"] for a in indexes.values())}; name one with --encoder')
     [(place, about)] = indexes.items()
-    if not Path(about['encoder']).is_file(): raise SearchError(f'{place}: was made with the encoder '
-        f'{about["encoder"]}, which is gone; say where it is with --encoder')
+    if not (of_hub(about['encoder']) or Path(about['encoder']).is_file()):
+        raise SearchError(f'{place}: was made with the encoder {about["encoder"]}, which is '
+            'gone; say where it is with --encoder')
     return place,describe_encoder(about['encoder']),clips or about['key']['clips']
 
 class Query(NamedTuple):

@@ -143,8 +143,11 @@ class ProtocolClips(Dataset):
     def __init__(self, manifest:Manifest, rows:Sequence[int], # of the manifest
         protocol:Protocol, role:str='query', # or 'gallery'
         load:tuple[str,...]=('clips',), # of `clips.STREAMS`
-        cache:int|VideoCache=0): # MiB of decoded videos to keep, or those kept already
-        self.manifest, self.protocol = manifest, protocol
+        cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
+        prepare:Callable|None=None): # of an encoder with crops='processor': (F, H, W, 3) -> (F, 3, h, w)
+        self.manifest, self.protocol, self.prepare = manifest, protocol, prepare
+        if (prepare is None)==(protocol.crops=='processor'): raise ValueError("crops='processor' and "
+            "an encoder with a processor (hf:NAME) go together here; take crops='centre'")
         self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
         flow = not {'flow', 'pair'}.isdisjoint(self.load)
         self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role, flow) for r in rows}
@@ -165,7 +168,9 @@ class ProtocolClips(Dataset):
             colours = [colour_change(p, row, square, r.height, r.width) for square in range(C)]
             augment |= {k: torch.cat([c[k] for c in colours]*n) for k in colours[0]}
         frames,at = np.unique(numbers, return_inverse=True)
-        try: read = self._videos.read(row, frames[None].repeat(C, 0), boxes, p.size, self.load)
+        try: read = self._videos.read(row, frames[None].repeat(C, 0), boxes, p.size, self.load) \
+            if self.prepare is None else {'clips': self.prepare(
+                self.manifest.decode(row, frames.tolist())).permute(0, 2, 3, 1)[None]}
         except VideoError as e: return item | {'bad': e.reason}
         where = torch.from_numpy(at.reshape(n, 1, -1)) + len(frames)*torch.arange(C)[:, None] # (n, C, T)
         return item | {k: (v.transpose(1, 2) if k=='pair' else v).flatten(0, 1) for k,v in read.items()} | {
@@ -302,15 +307,18 @@ def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     device,live = _place(machine),views.pop('live', None) if 'flow' in streams(view) else None
     if device.type=='cpu': keep_memory()
     cache = 0 if machine.workers else machine.cache # what a worker keeps is lost with it
-    data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache)
+    ready = getattr(encoder, 'prepare', None) if protocol.crops=='processor' else None # makes the clips
+    data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache, ready)
     see,size = Views((view,), **views | {'live': None}),clips_together(device, protocol, batch)
     items = read_items(data, machine.workers, device.type=='cuda') if machine.workers else \
         _ahead(map(data.__getitem__, range(len(data))))
     @torch.inference_mode()
     def started(clips): # on a GPU: read when the next pass is on its way
         good = [c for c in clips if c[1] is not None]
-        x = see(clip_batch(good, size))[see.names[0]][:, 0] if good else None
-        return clips,tuple if x is None else on_its_way(_pass(encoder, x, view, protocol))
+        if not good: return clips,tuple
+        b = clip_batch(good, size)
+        x = b['clips'][:, 0].movedim(-1, 1) if ready else see(b)[see.names[0]][:, 0]
+        return clips,on_its_way(_pass(encoder, x, view, protocol))
     bar = tqdm(total=len(rows), desc=f'features of the {role}', unit='video', disable=not machine.progress)
     with frozen(encoder, device), bar:
         features,bad = list[Tensor](),''
@@ -550,7 +558,7 @@ def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
     if lacks: raise ValueError(f'{lacks[0]}: the file of this encoder does not say it; give `about` with '
         'view, length, stride and size to `export_encoder`')
     clip = {k: about[k] for k in ('length', 'stride', 'size', 'pad') if k in about}
-    if name=='clean' and 'clips' in about: clip['clips'] = about['clips']
+    if name=='clean': clip |= {k: about[k] for k in ('clips', 'crops') if k in about}
     return protocol(name, **clip | fields)
 
 class Preprocess:

@@ -17,7 +17,7 @@ CHOICES:dict[str,dict[str,str]] = {} # field of a protocol -> its answers, in wo
 for _line in read_lines('measure/choices.csv'):
     CHOICES.setdefault(_line['field'], {})[_line['answer']] = _line['words']
 CHOICES['dtype'] = dict.fromkeys(DTYPES, 'under autocast; the mean in float32')
-SQUARES = {'centre': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
+SQUARES = {'centre': 1, 'processor': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
 
 @dataclass(frozen=True)
 class Protocol:
@@ -52,6 +52,8 @@ class Protocol:
         share = type(self.crop) is float and 0 < self.crop <= 1
         if not (self.crop is None or share or type(self.crop) is int and self.crop >= 1):
             refuse('crop', 'a whole number of pixels, a share like 0.875, or None')
+        if self.crops=='processor' and (self.crop is not None or self.jitter):
+            raise ValueError("crops='processor' leaves no room for crop and jitter; take crops='centre'")
         if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
             refuse('jitter', 'a probability, 0 to 1')
         if type(self.seed) is not int or self.seed < 0: refuse('seed', 'a whole number of at least 0')
@@ -81,7 +83,8 @@ class Protocol:
                 + f'; {words["gallery"]}, seed {p.seed}'*(p.gallery!='alike'),
             f'  frames    {p.length} per clip, ' + ('every frame' if p.stride==1 else f'one in {p.stride}')
                 + f'; {words["short"]} {words["pad"]}' + f'; {words["pictures"]}'*(p.pictures!='all'),
-            f'  picture   {squares}, scaled to {p.size} x {p.size}; '
+            f'  picture   {words["crops"]}, {p.size} x {p.size}' if p.crops=='processor' else
+                f'  picture   {squares}, scaled to {p.size} x {p.size}; '
                 + ('mirrored as said' if p.crops=='ten' else 'no flip') + f', {colour}',
             f'  clip      {words["feature"]} of the encoder in eval mode, '
                 + ('brought to length 1' if p.clip_norm else 'of any length'),
@@ -136,6 +139,7 @@ def clip_frames(protocol:Protocol, frames:int, # of the video
 def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
 )->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
     "The squares that every window is cut into, in the released order; ValueError where they do not fit."
+    if protocol.crops=='processor': return torch.tensor([(0, 0, height, width)]),torch.tensor([False])
     p,short,share = protocol,min(height, width),protocol.side
     side = share if type(share) is int else max(round(short*share), 1)
     if side > short: raise ValueError(f'crop={p.crop!r} does not fit a frame of {width}x{height} px; '

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
-           'run_manifest', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes', 'warn_of_copies',
-           'neighbour_wall', 'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines', 'measure_probe',
-           'PerFrame', 'load_encoder', 'read_video_features', 'measure_encoder']
+           'run_manifest', 'open_hub', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes',
+           'warn_of_copies', 'neighbour_wall', 'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines',
+           'measure_probe', 'PerFrame', 'load_encoder', 'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
 import csv, hashlib, json, logging, os, sys, time
@@ -31,9 +31,10 @@ from ..measure.protocols import Protocol, counted
 from ..measure.retrieval import KS, Neighbours, chance, compare_features, histogram, join, recall
 from ..measure.retrieval import within
 from ..methods.recipes import Recipe, from_dict, to_dict
-from ..names import load_object
+from ..names import load_object, of_hub
 from ..nets.backbones import create
 from .budget import refuse_large_clips
+from .hub import load_hub
 from .parts import encoder_about, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads
@@ -136,12 +137,24 @@ def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the man
     same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest()==place['sha256'])
     return read(next(same, there[0]))
 
-def open_trained(run, # a run folder; or an EvaluatedEncoder, which stays as it is
+def open_hub(name:str, # hf:FOLDER, hf:OWNER/NAME or torchvision:NAME
+    data, # a manifest, its file or its folder
+    out=None, # folder for results and features; None: nothing is kept
+)->EvaluatedEncoder:
+    "An encoder of another library, with the clips that its processor makes. `CheckpointError`."
+    if data is None: raise TrainError(f'{name}: knows no data; name a manifest with --data')
+    manifest,encoder = data if isinstance(data, Manifest) else open_data(data),load_hub(name)
+    if out: Path(out).mkdir(parents=True, exist_ok=True)
+    return EvaluatedEncoder(manifest, encoder, name, folder=out and Path(out),
+        views=encoder_views(about := encoder.about()), about=about)
+
+def open_trained(run, # a run folder; a name as of `open_hub`; or an EvaluatedEncoder, which stays as it is
     data=None, # a manifest or its folder; None: the one it was trained on
     out=None, # folder for results and features; None: the run folder
 )->EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
     if isinstance(run, EvaluatedEncoder): return run
+    if of_hub(run): return open_hub(str(run), data, out)
     run = Path(run)
     recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
     card,file,outside = read_json(run/'card.json', 'a run'),run/'encoder.safetensors',trusted(run)
@@ -453,7 +466,7 @@ def read_video_features(path, # .npz or .csv
     label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
     return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
 
-def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of features, or a released file
+def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', 'hf:NAME', or a file: features, released
     data, # a manifest, its file or its folder
     name:str='', # what tables call it; '': its class or its file
     protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
@@ -474,11 +487,14 @@ def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of f
         name,view,views = name or r.path.name.split('.')[0],r.ask_view(),r.view_options() | views
         encoder = r.encoder
     p,view = protocols.protocol(protocol, **fields or {}),view or 'rgb'
-    folder = None if out is None else Path(out)
-    named = not isinstance(encoder, nn.Module) and ':' in str(encoder)
+    folder,hub = None if out is None else Path(out),not isinstance(encoder, nn.Module) and of_hub(encoder)
+    named = not isinstance(encoder, nn.Module) and ':' in str(encoder) and not hub
     if named and Path(encoder).suffix not in FEATURE_FILES:
         name,encoder = name or str(encoder),load_encoder(str(encoder))
-    if isinstance(encoder, nn.Module): t = EvaluatedEncoder(manifest, encoder,
+    if hub:
+        t = open_hub(str(encoder), manifest, out)
+        t,p = replace(t, name=name or t.name),t.protocol(protocol, **fields or {})
+    elif isinstance(encoder, nn.Module): t = EvaluatedEncoder(manifest, encoder,
         name or type(encoder).__name__, 'encoder', view, folder, views)
     else: t = EvaluatedEncoder(manifest, None, name or Path(encoder).stem, 'features file', view, folder,
         features=read_video_features(encoder, manifest, splits, view))
@@ -489,6 +505,7 @@ def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', a file of f
     small = t.encoder is None or p.length < 4 or p.size < 16 # less than `tiny` can read
     floor = EvaluatedEncoder(manifest, create('tiny', seed=0), f'random tiny, {view}', 'random', view, folder,
         {k: v for k,v in views.items() if k not in ('mean', 'std')})
+    if p.crops=='processor': p = replace(p, crops='centre') # of a network without one
     beside = _baseline_rows(floor, p, splits, BASELINES[:2] if small else BASELINES, batch, machine)
     if folder: keep_results(folder, beside)
     return beside + rows

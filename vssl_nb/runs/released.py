@@ -563,25 +563,30 @@ def save_pretrained(folder, # made, or written over; `hf upload OWNER/NAME FOLDE
         write_whole(folder/name, lambda f: f.write(text.encode()))
     return folder
 
+def fetch_folder(name, # a folder, or 'owner/name' on the Hub
+    files:list[str], # patterns of the files to fetch
+)->Path:
+    "A folder as it is, or what the Hub has under that name. `CheckpointError`."
+    if Path(name).is_dir(): return Path(name)
+    if Path(name).is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
+        raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name; give one')
+    try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
+    except ImportError as e:
+        raise CheckpointError(f'{name}: huggingface_hub is not installed; run pip install huggingface_hub, '
+            'or give the folder of an encoder') from e
+    try: return Path(hub.snapshot_download(str(name), allow_patterns=files))
+    except Exception as e: # its own errors: no such name, no network, not allowed
+        raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
+            f'({type(e).__name__}); check the name and the connection') from e
+
 def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files are fetched
     outside:bool=False, # may it name a backbone of somebody's own? that code is imported
 )->nn.Module: # (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and `.kept_heads`
     "An encoder that somebody shares. `CheckpointError`."
-    folder = Path(name)
-    if folder.is_dir() and not (folder/WEIGHTS).is_file():
+    folder = fetch_folder(name, [WEIGHTS, CONFIG, CARD])
+    if not (folder/WEIGHTS).is_file():
         raise CheckpointError(f'{folder}: has no {WEIGHTS}, so it is not the folder of an encoder; '
             '`vssl-nb convert RUN FOLDER` makes one')
-    if not folder.is_dir():
-        if folder.is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
-            raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name')
-        try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
-        except ImportError as e:
-            raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub, or give '
-                'the folder of an encoder') from e
-        try: folder = Path(hub.snapshot_download(str(name), allow_patterns=[WEIGHTS, CONFIG, CARD]))
-        except Exception as e: # its own errors: no such name, no network, not allowed
-            raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
-                f'({type(e).__name__}); check the name and the connection') from e
     encoder: Any
     encoder, about = read_encoder(folder/WEIGHTS, outside)
     encoder.about, encoder.kept_heads = about, read_heads(folder/WEIGHTS, outside)

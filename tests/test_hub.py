@@ -1,0 +1,264 @@
+"""Encoders of other libraries: what they make is what their own model and processor make, called directly.
+
+The models are small ones of the real classes with random weights, saved to disk, because tests fetch nothing.
+"""
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from vssl_nb import cli
+from vssl_nb.data import manifest, toy
+from vssl_nb.measure.features import as_manifest, extract
+from vssl_nb.measure.protocols import Protocol, clip_frames, protocol
+from vssl_nb.runs import hub
+from vssl_nb.runs.evaluation import measure_encoder, open_trained
+from vssl_nb.training.checkpoints import CheckpointError
+from vssl_nb.training.machine import Machine
+
+tf = pytest.importorskip('transformers', reason="transformers is not installed: pip install 'vssl_nb[hf]'")
+QUIET = Machine('cpu', workers=0, progress=False)
+SMALL = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
+CROP = {'height': 32, 'width': 32}
+# folder -> its model, its processor, and what the processor makes of a clip
+MODELS = {
+    'vjepa2': lambda: (tf.VJEPA2Model(tf.VJEPA2Config(crop_size=32, frames_per_clip=8, pred_hidden_size=24,
+        pred_num_attention_heads=4, pred_num_hidden_layers=1, **SMALL)),
+        tf.VJEPA2VideoProcessor(crop_size=32)),
+    'videomae': lambda: (tf.VideoMAEModel(tf.VideoMAEConfig(image_size=32, num_frames=8, intermediate_size=64,
+        **SMALL)), tf.VideoMAEImageProcessor(size={'shortest_edge': 32}, crop_size=CROP)),
+    'dinov2': lambda: (tf.Dinov2Model(tf.Dinov2Config(image_size=42, patch_size=14, **SMALL)),
+        tf.BitImageProcessor(size={'shortest_edge': 36}, crop_size={'height': 28, 'width': 28})),
+    'dinov3': lambda: (tf.DINOv3ViTModel(tf.DINOv3ViTConfig(image_size=32, intermediate_size=64, **SMALL)),
+        tf.DINOv3ViTImageProcessor(size=CROP))}
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "Folders of the four models and of a text model, and toy videos."
+    folder = tmp_path_factory.mktemp('hub')
+    torch.manual_seed(0)
+    for name, make in MODELS.items():
+        for part in make(): part.save_pretrained(folder/name)
+    tf.BertModel(tf.BertConfig(vocab_size=9, intermediate_size=32, **SMALL)).save_pretrained(folder/'bert')
+    toy.make(folder/'toy', 'tiny', progress=False)
+    return folder
+
+
+def videos():
+    "Three videos of different sizes, in memory."
+    g = torch.Generator().manual_seed(1)
+    return [torch.randint(0, 256, (12, h, w, 3), generator=g, dtype=torch.uint8)
+        for h, w in ((40, 60), (64, 48), (33, 33))]
+
+
+def direct(name, model, processor, clip): # (T, H, W, 3) uint8 -> (D,)
+    "The feature of a clip without any code of ours."
+    frames = [f.numpy() for f in clip]
+    if name == 'vjepa2':
+        x = processor(np.stack(frames), return_tensors='pt')['pixel_values_videos']
+        return model(x).last_hidden_state.mean(1)[0]
+    x = processor(frames, return_tensors='pt')['pixel_values']
+    if name == 'videomae': return model(x).last_hidden_state.mean(1)[0]
+    return model(x).last_hidden_state[:, 0].mean(0) # the class token of each frame
+
+
+@pytest.mark.parametrize('name', MODELS)
+@torch.no_grad()
+def test_features_are_those_of_a_direct_call(name, place):
+    t = open_trained(f'hf:{place/name}', as_manifest(videos()))
+    p = t.protocol(clips=2, stride=1, length=8)
+    got = extract(t.encoder, t.manifest, 'all', 1, t.view, p, machine=QUIET, **t.views)
+    kind, processor = (type(part) for part in MODELS[name]())
+    model, processor = kind.from_pretrained(place/name).eval(), processor.from_pretrained(place/name)
+    for video, x in zip(videos(), got.x):
+        numbers = map(torch.from_numpy, clip_frames(p, len(video)))
+        clips = [direct(name, model, processor, video[n]) for n in numbers]
+        assert_close(x, torch.stack(clips).mean(0), rtol=0, atol=1e-5)
+        assert (x - got.x.mean(0)).abs().max() > 1e-3, 'all videos have one feature'
+    if name == 'vjepa2': assert model.config.frames_per_clip == t.protocol().length == 8
+
+
+def test_a_processor_decides_and_is_part_of_the_key(place, tmp_path):
+    "Another normalisation makes other features, which do not come from those that were kept."
+    other = shutil.copytree(place/'videomae', tmp_path/'other')
+    settings = json.loads((other/'preprocessor_config.json').read_text())
+    (other/'preprocessor_config.json').write_text(json.dumps(settings | {'image_std': [.2, .3, .4]}))
+    made = []
+    for folder in (place/'videomae', other, place/'videomae'):
+        t = open_trained(f'hf:{folder}', as_manifest(videos()))
+        made.append(extract(t.encoder, t.manifest, 'all', 1, t.view, t.protocol(clips=1), machine=QUIET,
+            store=tmp_path/'kept', name='one code', **t.views).x)
+    assert torch.equal(made[0], made[2]) and (made[0] - made[1]).abs().max() > 1e-3
+    assert len([*(tmp_path/'kept').glob('*.safetensors')]) == 2
+
+
+def test_workers_make_the_same(place):
+    t = open_trained(f'hf:{place/"dinov3"}', place/'toy')
+    options = dict(protocol=t.protocol(clips=1, length=4), **t.views)
+    alone, two = (extract(t.encoder, t.manifest, 'test', 1, t.view, machine=Machine('cpu', workers=n,
+        progress=False), **options).x for n in (0, 2))
+    assert torch.equal(alone, two)
+
+
+def test_tokens(place):
+    "The mean of the tokens is the feature of a video model; an image model has those of every frame."
+    for name, n in (('vjepa2', 4*4), ('videomae', 4*4), ('dinov2', 8*(1 + 4)), ('dinov3', 8*(1 + 4))):
+        encoder = hub.load_hub(f'hf:{place/name}')
+        side = encoder.about()['size']
+        x = torch.randn(2, 3, 8, side, side, generator=torch.Generator().manual_seed(0))
+        assert encoder.tokens(x).shape == (2, n, 32)
+        if encoder.frames: assert_close(encoder.tokens(x).mean(1), encoder(x))
+
+
+def test_other_protocols_cut_as_they_are_written(place):
+    "With the normalisation of the processor, and clips of its size."
+    t = open_trained(f'hf:{place/"vjepa2"}', place/'toy')
+    p = t.protocol('rspnet')
+    assert (p.crops, p.size, p.length) == ('centre', 32, 8) and t.views['mean'] == [.485, .456, .406]
+    assert 'as the processor of the encoder makes them, 32 x 32' in str(t.protocol())
+    for fields in ({'crop': .9}, {'jitter': .5}):
+        with pytest.raises(ValueError, match="crops='processor' leaves no room for crop and jitter; take"):
+            t.protocol(**fields)
+    with pytest.raises(ValueError, match="crops='processor' and an encoder with a processor .hf:NAME. go"):
+        extract(torch.nn.Flatten(), t.manifest, protocol=protocol('clean', crops='processor'), machine=QUIET)
+    assert Protocol(crops='processor').side == 1
+
+
+def test_every_command(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    data = manifest.read('toy').rows
+    def run(*args): assert cli.main([*args, '--workers', '0']) == 0, capsys.readouterr().err
+    run('retrieve', 'hf:vjepa2', '--data', 'toy', '--set', 'clips=1')
+    rows = json.loads((place/'runs/hf-vjepa2/results.json').read_text())
+    assert [r['name'] for r in rows if r['method'] == 'encoder'] == ['hf:vjepa2']
+    assert {r['method'] for r in rows} == {'chance', 'histogram', 'random', 'encoder'}
+    run('probe', 'hf:dinov2', '--data', 'toy', '--out', 'probe')
+    assert json.loads((place/'probe/results.json').read_text())[0]['task'] == 'probe'
+    assert 'vssl-nb predict' not in capsys.readouterr().out # a classifier is kept for runs only
+    run('extract', 'hf:dinov2', '--data', 'toy', '--out', 'x.npz')
+    with np.load(place/'x.npz') as f: assert f['x'].shape == (len(data), 32)
+    run('retrieve', 'hf:videomae', '--data', 'toy', '--conflict')
+    shares = json.loads((place/'runs/hf-videomae/conflict.json').read_text())
+    assert sum(shares[k][0] for k in ('scene', 'motion', 'neither')) == pytest.approx(1)
+    capsys.readouterr()
+    query = [str(place/'toy'/data[0].video), '--data', str(place/'toy'), '--keep-self']
+    run('search', *query, '--encoder', 'hf:dinov3', '--clips', '1')
+    first = capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    run('search', *query) # the encoder of the index
+    shutil.copytree(place/'dinov3', tmp_path/'moved')
+    run('search', *query, '--encoder', 'hf:moved', '--clips', '1') # of the same index
+    assert capsys.readouterr().out == 2*first and f'1.000  {data[0].video}' in first
+    shutil.rmtree(place/'toy'/'.vssl-search')
+
+
+def test_images_of_one_frame_and_the_mean_of_frames(place):
+    encoder = hub.load_hub(f'hf:{place/"dinov2"}')
+    x = torch.randn(2, 3, 5, 28, 28, generator=torch.Generator().manual_seed(0))
+    each = torch.stack([encoder(x[:, :, [t]]) for t in range(5)])
+    assert_close(encoder(x), each.mean(0), rtol=0, atol=1e-5)
+
+
+def changed(folder, place, change): # of the folder of a model, by name
+    "A copy of a folder that somebody has spoiled."
+    copy = shutil.copytree(place/folder, place/f'spoiled-{len([*place.iterdir()])}')
+    change(copy)
+    return f'hf:{copy}'
+
+
+def lose(folder):
+    weights = load_file(folder/'model.safetensors')
+    lost = sorted(weights)[0]
+    save_file({k: v for k, v in weights.items() if k != lost}, folder/'model.safetensors', {'format': 'pt'})
+
+
+def resize(folder):
+    file = folder/'video_preprocessor_config.json'
+    crop = {'crop_size': {'height': 48, 'width': 48}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | crop))
+
+
+def uncut(folder):
+    file = folder/'preprocessor_config.json'
+    file.write_text(json.dumps(json.loads(file.read_text()) | {'do_center_crop': False}))
+
+
+@pytest.mark.parametrize('words, folder, change', [
+    ('bert is no model of videos or images .it takes input_ids.; use one such as V-JEPA 2', 'bert', None),
+    ('lacks 1 of 32 weights of VideoMAEModel, such as .*, which would be random; take', 'videomae', lose),
+    ('has no processor that transformers .* can read; save it beside the model', 'videomae',
+        lambda f: (f/'preprocessor_config.json').unlink()),
+    ('has no config.json of a model that transformers .* knows', 'dinov2',
+        lambda f: (f/'config.json').write_text('{"model_type": "unheard"}')),
+    ('has no config.json of a model', 'dinov2', lambda f: (f/'config.json').unlink()),
+    ('its weights cannot be read', 'dinov2', lambda f: (f/'model.safetensors').write_bytes(b'nothing')),
+    ('its weights cannot be read', 'dinov2', lambda f: (f/'model.safetensors').unlink()),
+    ('its processor makes 48 px, and the model takes 32; correct crop_size', 'vjepa2', resize),
+    ('its processor makes 48 x 36 of 80 x 60 px, and clips are squares', 'dinov2', uncut)], ids=lambda x: '')
+def test_what_is_refused(words, folder, change, place):
+    name = changed(folder, place, change or (lambda f: None))
+    with pytest.raises(CheckpointError, match=f'{name}: {words}'.replace('[', r'\[')):
+        measure_encoder(name, place/'toy', machine=QUIET)
+
+
+@pytest.mark.parametrize('name, length, words', [
+    ('videomae', 4, 'takes clips of 8 frames, not of 4; leave length out, or make it 8'),
+    ('vjepa2', 7, 'has 2 frames in a token, and length=7 is no multiple of that; use length=8')])
+def test_a_wrong_length(name, length, words, place, capsys):
+    code = cli.main(['retrieve', f'hf:{place/name}', '--data', str(place/'toy'), '--workers', '0', '--out',
+        str(place/'length'), '--set', f'length={length}'])
+    text = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2 and text.startswith(f'vssl-nb: hf:{place/name}: {words}')
+
+
+def test_without_transformers(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'transformers', None)
+    with pytest.raises(CheckpointError, match=r"transformers is not installed .*; run pip install 'vssl"):
+        hub.load_hub(f'hf:{place/"dinov2"}')
+
+
+def test_a_name_on_the_hub(place, monkeypatch):
+    "Small files first, and no weights of a model that is refused; here a folder stands for the Hub."
+    fetched = []
+    def snapshot(name, allow_patterns):
+        fetched.append((name, *allow_patterns))
+        return str(place/name.split('/')[1])
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', SimpleNamespace(snapshot_download=snapshot))
+    assert hub.load_hub('hf:somebody/dinov2').frames is None
+    assert fetched == [('somebody/dinov2', '*.json'), ('somebody/dinov2', '*.json', '*.safetensors')]
+    fetched.clear()
+    with pytest.raises(CheckpointError, match='hf:somebody/bert: bert is no model of videos'):
+        hub.load_hub('hf:somebody/bert')
+    assert len(fetched) == 1
+
+
+@torch.no_grad()
+def test_torchvision(tmp_path, monkeypatch):
+    "A video model and an image model by name, from files where torchvision keeps those it has fetched."
+    from torchvision import models
+    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
+    (tmp_path/'checkpoints').mkdir()
+    video = torch.randint(0, 256, (16, 80, 100, 3), generator=torch.Generator().manual_seed(0),
+        dtype=torch.uint8)
+    for name, head in (('s3d', 'classifier'), ('squeezenet1_1', 'classifier')):
+        weights, net = models.get_model_weights(name).DEFAULT, models.get_model(name).eval()
+        torch.save(net.state_dict(), tmp_path/'checkpoints'/weights.url.split('/')[-1])
+        setattr(net, head, torch.nn.Identity())
+        t = open_trained(f'torchvision:{name}', as_manifest([video]))
+        got = extract(t.encoder, t.manifest, 'all', protocol=t.protocol(clips=1), machine=QUIET, **t.views)
+        x = weights.transforms()(video.permute(0, 3, 1, 2))
+        want = net(x[None])[0] if name == 's3d' else net(x).mean(0)
+        assert_close(got.x[0], want, rtol=0, atol=1e-5)
+    with pytest.raises(CheckpointError, match='gives no tokens; take a model of transformers'):
+        t.encoder.tokens(torch.zeros(1, 3, 2, 64, 64))
+    monkeypatch.setattr(torch.hub, 'load_state_dict_from_url', lambda *a, **k: 1/0)
+    monkeypatch.setattr('torchvision.models._api.load_state_dict_from_url', lambda *a, **k: 1/0)
+    with pytest.raises(CheckpointError, match='its weights cannot be had .*; check the connection, or'):
+        hub.load_hub('torchvision:r3d_18')

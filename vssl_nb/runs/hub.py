@@ -1,0 +1,163 @@
+"Encoders of other libraries by name: `hf:OWNER/NAME` and `hf:FOLDER` (transformers), `torchvision:NAME`."
+
+import contextlib, importlib, inspect, warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..names import did_you_mean
+from ..training.checkpoints import CheckpointError
+from .released import fetch_folder
+
+@dataclass
+class FramesOf:
+    "The processor of a model, as it makes the frames of one video."
+    processor:Callable # of transformers or torchvision
+    kind:str # 'video' and 'image': of transformers; 'clip' and 'frame': of torchvision
+
+    def __call__(self, frames:Tensor)->Tensor: # (F, H, W, 3) uint8 -> (F, 3, h, w) float32
+        "Scaled, cut and normalised by the processor."
+        x = frames.permute(0, 3, 1, 2)
+        if self.kind=='clip': return self.processor(x).transpose(0, 1)
+        if self.kind=='frame': return self.processor(x)
+        made = self.processor(x, return_tensors='pt', do_sample_frames=False) if self.kind=='video' else \
+            self.processor(list(x), return_tensors='pt', input_data_format='channels_first')
+        y = next(v for k,v in made.items() if k.startswith('pixel_values'))
+        return y if y.ndim==4 else y[0]
+
+class HubEncoder(nn.Module):
+    "A model of another library as an encoder of the clips that its own processor makes."
+    def __init__(self, name:str, # by which it was loaded
+        model:nn.Module, prepare:FramesOf,
+        takes:str='', # argument of a model of transformers; '': the model takes (B, 3, T, H, W)
+        frames:int|None=None, # of a clip; None: an image model, applied to each frame
+        fixed:bool=False, # no other number of frames
+        tubelet:int=1): # frames of a token
+        super().__init__()
+        self.model,self.prepare,self.takes = model.eval().requires_grad_(False),prepare,takes
+        self.frames,self.fixed,self.tubelet = frames,fixed,tubelet
+        self._name = name # no part of a fingerprint: a folder may be moved
+        # the predictor of V-JEPA 2 is of no use here
+        self._more = {'skip_predictor': True} if 'skip_predictor' in inspect.signature(
+            model.forward).parameters else {}
+
+    def extra_repr(self)->str: return str(self.prepare) # so that another processor makes other features
+
+    def _read(self, x:Tensor)->tuple[Tensor,Tensor|None]: # as of `forward` -> (B, D); tokens, see below
+        B,T = len(x),x.shape[2]
+        if self.fixed and T!=self.frames: raise CheckpointError(f'{self._name}: takes clips of {self.frames} '
+            f'frames, not of {T}; leave length out, or make it {self.frames}')
+        if T % self.tubelet: raise CheckpointError(f'{self._name}: has {self.tubelet} frames in a token, and '
+            f'length={T} is no multiple of that; use length={T + T % self.tubelet}')
+        if self.frames is None: x = x.transpose(1, 2).flatten(0, 1)
+        elif self.takes: x = x.transpose(1, 2)
+        y:Any = self.model(**{self.takes: x}, **self._more) if self.takes else self.model(x)
+        tokens:Any = getattr(y, 'last_hidden_state', None)
+        pooled = y if isinstance(y, Tensor) else getattr(y, 'pooler_output', None)
+        if tokens is not None and tokens.ndim==4: tokens = tokens.flatten(2).transpose(1, 2) # convolutional
+        pooled = tokens.mean(1) if pooled is None else pooled.flatten(1)
+        if self.frames is not None: return pooled,tokens
+        return pooled.unflatten(0, (B, T)).mean(1),None if tokens is None else \
+            tokens.unflatten(0, (B, T)).flatten(1, 2)
+
+    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) as `prepare` makes frames -> (B, D)
+        "The model's pooled output, else the mean of its tokens; of an image model, the mean over frames."
+        return self._read(x)[0]
+
+    def tokens(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, N, D)
+        "All tokens of the last layer; of an image model, those of all frames."
+        y = self._read(x)[1]
+        if y is None: raise CheckpointError(f'{self._name}: gives no tokens; take a model of transformers')
+        return y
+
+    def about(self)->dict[str,Any]: # as the metadata of an encoder's file
+        "The clips that it takes. `CheckpointError` where the processor cuts no squares."
+        h,w = self.prepare(torch.zeros(2, 60, 80, 3, dtype=torch.uint8)).shape[2:]
+        if h!=w: raise CheckpointError(f'{self._name}: its processor makes {w} x {h} of 80 x 60 px, and '
+            'clips are squares here; give it a crop_size, or a size with height and width')
+        about = {'backbone': self._name, 'view': 'rgb', 'length': self.frames or 16, 'stride': 1, 'size': h,
+            'crops': 'processor'}
+        p,mean,std = self.prepare.processor,'mean image_mean'.split(),'std image_std'.split()
+        for key,names in (('mean', mean), ('std', std)): # of protocols that cut otherwise
+            about |= {key: list(v) for n in names if (v := getattr(p, n, None)) is not None}
+        return about
+
+@contextlib.contextmanager
+def _quiet(tf:Any)->Iterator[None]: # transformers
+    "Without its bars and warnings: what matters of them becomes an error here."
+    level,bars = tf.logging.get_verbosity(),tf.logging.is_progress_bar_enabled()
+    tf.logging.set_verbosity(50)
+    tf.logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        tf.logging.set_verbosity(level)
+        if bars: tf.logging.enable_progress_bar()
+
+def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without hf:
+    folder = fetch_folder(source, ['*.json'])
+    try: tf:Any = importlib.import_module('transformers')
+    except ImportError as e: raise CheckpointError(f"{name}: transformers is not installed ({e}); run pip "
+        "install 'vssl_nb[hf]'") from e
+    # neither code nor pickles of somebody are run
+    options:dict[str,Any] = {'local_files_only': True, 'trust_remote_code': False}
+    def first(e): return (str(e).strip() or type(e).__name__).splitlines()[0][:200]
+    with _quiet(tf):
+        try: config = tf.AutoConfig.from_pretrained(folder, **options)
+        except Exception as e: raise CheckpointError(f'{name}: has no config.json of a model that '
+            f'transformers {tf.__version__} knows ({first(e)}); name what save_pretrained wrote') from e
+        kind = tf.MODEL_MAPPING.get(type(config), None)
+        takes = getattr(kind, 'main_input_name', 'nothing')
+        if not takes.startswith('pixel_values'): raise CheckpointError(f'{name}: {config.model_type} is no '
+            f'model of videos or images (it takes {takes}); use one such as V-JEPA 2, VideoMAE or DINOv2')
+        frames = getattr(config, 'frames_per_clip', None) or getattr(config, 'num_frames', None)
+        for k in ['video', 'image'] if frames else ['image']:
+            auto = tf.AutoVideoProcessor if k=='video' else tf.AutoImageProcessor
+            with contextlib.suppress(Exception):
+                prepare = FramesOf(auto.from_pretrained(folder, **options), k)
+                break
+        else: raise CheckpointError(f'{name}: has no processor that transformers {tf.__version__} can read; '
+            'save it beside the model (processor.save_pretrained)')
+        folder = fetch_folder(source, ['*.json', '*.safetensors'])
+        try: model,info = tf.AutoModel.from_pretrained(folder, config=config, use_safetensors=True,
+            dtype=torch.float32, output_loading_info=True, **options)
+        except Exception as e: raise CheckpointError(f'{name}: its weights cannot be read ({first(e)}); give '
+            'them whole, as .safetensors') from e
+    # transformers fills these with random numbers, and warns at most
+    if lost := sorted(map(str, [*info['missing_keys'], *info['mismatched_keys']])): raise CheckpointError(
+        f'{name}: lacks {len(lost)} of {len(model.state_dict())} weights of {type(model).__name__}, such as '
+        f'{lost[0]}, which would be random; take a file that has all of them')
+    for m in model.modules(): # no part of a fingerprint, either
+        if hasattr(m, 'name_or_path'): m.name_or_path = ''
+    encoder = HubEncoder(name, model, prepare, takes, frames, bool(frames) and not hasattr(config,
+        'frames_per_clip'), getattr(config, 'tubelet_size', 1) if frames else 1)
+    side = getattr(config, 'crop_size', None) or getattr(config, 'image_size', None)
+    # other sizes give V-JEPA 2 wrong positions, without an error
+    if frames and side and (made := encoder.about()['size'])!=side: raise CheckpointError(f'{name}: its '
+        f'processor makes {made} px, and the model takes {side}; correct crop_size in its processor')
+    return encoder
+
+def _torchvision(name:str, source:str)->HubEncoder:
+    from torchvision import models
+    known = [*models.list_models(models), *models.list_models(models.video)]
+    if source not in known: raise CheckpointError(f'{name}: torchvision classifies with no such model; '
+        f'{did_you_mean(source, known)}')
+    weights = models.get_model_weights(source).DEFAULT
+    try: net = models.get_model(source, weights=weights, progress=False)
+    except Exception as e: raise CheckpointError(f'{name}: its weights cannot be had ({type(e).__name__}); '
+        f'check the connection, or save {weights.url} in {torch.hub.get_dir()}/checkpoints') from e
+    head = next(h for h in ('fc', 'classifier', 'heads', 'head') if hasattr(net, h))
+    setattr(net, head, nn.Identity())
+    video = '.video.' in type(net).__module__
+    return HubEncoder(name, net, FramesOf(weights.transforms(), 'clip' if video else 'frame'),
+        frames=16 if video else None)
+
+def load_hub(name)->HubEncoder: # hf:FOLDER, hf:OWNER/NAME or torchvision:NAME
+    "An encoder of another library, with its weights and its processor. `CheckpointError`."
+    prefix,_,source = str(name).partition(':')
+    return {'hf': _hugging_face, 'torchvision': _torchvision}[prefix](str(name), source)
