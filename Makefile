@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN   := .venv/bin
 READY := .venv/.ready
-TEST_ENV := OMP_NUM_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
+TEST_ENV := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
 .PHONY: demo test check lab test-lab pages readme site mutants gpu help
 help:
@@ -28,9 +28,8 @@ demo: $(READY)
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
 
-test: check
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/nbdev_test --n_workers 2 --timing
-	$(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_house.py --ignore tests/test_layout.py --durations 10 tests
+test: $(READY) # three processes for two cores: now and then one waits for what it has killed or started
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 20 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run

@@ -12,16 +12,25 @@ sys.path.insert(0, str(Path(__file__).parent)) # `house` and `warm`, wherever py
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL) # likewise, where the tests were started with nohup
 
-# files of tests that take a minute and more, the longest first: a processor that begins one of them last
-# is waited for
+# files of tests that take a minute and more, the longest first, and then the pages, one by one: a processor
+# that begins one of them last is waited for
 SLOW = ('benchmarks', 'budget', 'sudden_death', 'careless', 'gpu_walk', 'resnets', 'readme_path', 'own_path',
     'classification', 'remedies', 'released', 'real_videos', 'processes', 'protocols', 'flow', 'outside',
-    'demo', 'reproduce', 'search', 'site', 'conflict', 'bridge')
+    'demo', 'reproduce', 'search', 'site', 'conflict', 'bridge', 'pages')
 
 
 def pytest_collection_modifyitems(items):
     first = {f'test_{name}': i for i, name in enumerate(SLOW)}
     items.sort(key=lambda item: first.get(item.path.stem, len(SLOW)))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    "All tests of a file go to one process; pages have nothing in common."
+    from xdist.scheduler import LoadFileScheduling
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if 'test_pages.py' in nodeid else super()._split_scope(nodeid)
+    return ByFile(config, log)
 
 
 def pytest_collection_finish():

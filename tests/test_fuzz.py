@@ -3,7 +3,6 @@
     python tests/test_fuzz.py SEED PATH   # one case again, by hand
 """
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+import warm
 from vssl_nb.data import manifest
 from vssl_nb.data.video import VideoError, crop_resize, decode, encode, probe
 
@@ -87,9 +87,8 @@ def child(folder: Path, first: int) -> None:
 def test_damaged_copies_end_in_frames_or_in_one_sentence(tmp_path):
     folders = [tmp_path/str(n) for n in range(PROCESSES)]
     for folder in folders: folder.mkdir()
-    children = [subprocess.Popen([sys.executable, __file__, 'child', folder, str(n)], stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True) for n,folder in enumerate(folders)]
-    try: said = [process.communicate(timeout=300)[0] for process in children]
+    children = [warm.Command(['child', folder, n], script=__file__) for n,folder in enumerate(folders)]
+    try: said = [''.join(process.communicate(timeout=300)) for process in children]
     finally:
         for process in children: process.kill()
     lines = [[json.loads(line) for line in (folder/f'log{n}').read_text().splitlines()]

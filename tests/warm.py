@@ -2,13 +2,18 @@
 
 A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each command gets its
 session, folder, environment and files for its output, as from a terminal. What a library reads while it is
-imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python."""
+imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python.
+So do the forkservers of `multiprocessing`: a process that has done nothing yet becomes one."""
 import atexit
 import gc
+import hashlib
 import json
 import os
+import pickle
 import runpy
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +24,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+traces = Path() # a folder of the first process, for `share_traces`
 
 
 def serve():
@@ -26,7 +32,8 @@ def serve():
     import importlib
     import pkgutil
 
-    # what PyTorch and the library import when they use it first: two seconds of every training
+    # what PyTorch, the library and pages import when they use it first: two seconds of every training
+    import nbdev.test  # noqa: F401
     import tensorboard  # noqa: F401
     import torch._dynamo
     import torch.utils.tensorboard  # noqa: F401
@@ -43,6 +50,13 @@ def serve():
     # to look through all of these modules for garbage takes half a second, and copies their memory
     gc.collect()
     gc.freeze()
+    global traces
+    traces = Path(tempfile.mkdtemp())
+    try: answer(cli)
+    finally: shutil.rmtree(traces) # not at exit, which commands have too
+
+
+def answer(cli):
     for line in sys.stdin:
         verb, *more = json.loads(line)
         if verb == 'wait':
@@ -55,6 +69,54 @@ def serve():
         else: begin(cli, *more)
 
 
+def share_traces():
+    "What a step takes is computed by the first command that prints it; the next ones read it."
+    from vssl_nb.runs import budget
+    real = budget._trace
+    def trace(recipe, *options):
+        if not type(recipe.method).__module__.startswith('vssl_nb.'): return real(recipe, *options)
+        file = traces/hashlib.sha256(repr((recipe, options)).encode()).hexdigest()
+        if not file.exists():
+            whole = file.with_suffix(f'.{os.getpid()}')
+            whole.write_bytes(pickle.dumps(real(recipe, *options)))
+            whole.replace(file)
+        return pickle.loads(file.read_bytes())
+    budget._trace = trace
+
+
+def spare(wanted):
+    "Become the forkserver of the process that forked this one, if it wants one before it ends."
+    signal.signal(signal.SIGINT, signal.SIG_IGN) # as a forkserver
+    message, files, *_ = socket.recv_fds(wanted, 2**20, 2)
+    if not message: return
+    environ, deaf, code = json.loads(message)
+    os.environ.clear()
+    os.environ.update(environ)
+    if not deaf: signal.signal(signal.SIGINT, signal.default_int_handler)
+    # from multiprocessing.forkserver import main; main(11, 12, [modules], **options): with these files
+    begin, rest = code.split('main(')
+    exec(f'{begin}main({files[0]}, {files[1]}, {rest.split(", ", 2)[2]}', {})
+
+
+def warm_forkserver():
+    "The forkserver of `multiprocessing` will be a process that is forked now, and not a fresh Python."
+    from multiprocessing import util
+    here, there = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    fresh, pid = util.spawnv_passfds, os.fork()
+    if not pid:
+        here.close()
+        try: spare(there)
+        finally: os._exit(0)
+    there.close()
+    def spawn(path, args, files):
+        if 'multiprocessing.forkserver' not in args[-1]: return fresh(path, args, files)
+        util.spawnv_passfds = fresh
+        deaf = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        with here: socket.send_fds(here, [json.dumps([dict(os.environ), deaf, args[-1]]).encode()], files)
+        return pid
+    util.spawnv_passfds = spawn
+
+
 def begin(cli, args, cwd, env, out, err, script):
     "What a command's process does first, and then the command or the script."
     os.setsid()
@@ -64,6 +126,8 @@ def begin(cli, args, cwd, env, out, err, script):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd, path in ((0, os.devnull), (1, out), (2, err)): os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), fd)
     sys.argv[:] = [script or 'vssl-nb', *args]
+    if script or args[:1] in (['demo'], ['reproduce']): warm_forkserver()
+    else: share_traces()
     code: object = 1
     try:
         if script:
@@ -160,7 +224,6 @@ def run(args, cwd='.', env=None, timeout=300, script='') -> subprocess.Completed
 
 def launch(n, args, cwd='.', env=None) -> list[Command]:
     "The processes that `torchrun --nproc-per-node n` would start."
-    import socket
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         port = s.getsockname()[1]
