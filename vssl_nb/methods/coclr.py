@@ -28,7 +28,7 @@ def with_mined(q:Tensor, # (B, D) queries, unit length
     mined:Mined, # masks over the queue
     own:bool=True, # is the own key a positive of rows that have others?
 )->tuple[Tensor,Tensor]: # similarities and matches, both (B, 1+K): the own key first
-    "The crowd is the queue, and the other view says who belongs to the query."
+    "Each query against its own key and the queue; the mined keys are positives."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
     if mined.ignored is not None:
         sim = torch.cat([sim[:,:1], sim[:,1:].masked_fill(mined.ignored, -torch.inf)], 1)
@@ -61,7 +61,7 @@ def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit len
     own:bool=True, # is the own key a positive of rows that have others?
     cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
 )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives, quality of the mining
-    "Mine with `f`, compare with `q`."
+    "Mine with `f`, then compare `q` with the keys of its own view."
     view,mining_view = queue.views
     nobody = torch.full((len(q),), -1, device=q.device)
     label,source = (batch.get(c, nobody) for c in ('label', 'source'))
@@ -80,7 +80,7 @@ def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit len
 
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9
 class CoCLR(PairMethod):
-    "One phase of co-training: one view learns, and the other, frozen, says who belongs together."
+    "One phase of co-training: one view learns, the frozen network of the other chooses positives."
     def __init__(self,
         encoder:nn.Module, # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
         sampler:nn.Module, # encoder of the mining view, likewise; frozen here
