@@ -21,9 +21,10 @@ Intervals of a method are over the seeds (Student's t).
     python benchmarks/conflict.py --out results/conflict-toy.json --picture nbs/images/conflict.png
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
-`runs/conflict`. It takes the methods in three turns, all seeds of the first one first, so that the file can
-be drawn after each: about an hour on one core for the first turn, less than three for all. The second command
-draws from the file alone: a query, its scene's video and its motion's video, playing, and a bar a method."""
+`runs/conflict`. It takes the methods in turns, all seeds of the first one first, so that the file can be
+drawn after each: about an hour on one core for the first turn, less than three for the first three. The
+second command draws from the file alone: a query, its scene's video and its motion's video, playing, and a
+bar a method."""
 import argparse
 import hashlib
 import json
@@ -98,7 +99,10 @@ PLAN = {
     'UberNCE, differences': Training('ubernce-toy-rgb', REST, 'begun, differences', changes=DIFFERENCES,
         turn=3),
     'CoCLR, differences': Training('coclr-toy-residual-cycle1', REST, 'begun, differences', 'CoCLR, frames',
-        turn=3)}
+        turn=3),
+    'LeJEPA, frames': Training('lejepa-toy', turn=4),
+    'LeJEPA, differences': Training('lejepa-toy-residual', turn=4)}
+FIRST = 3 # turns that were planned together; what was added later has a digest of its own in the results
 
 
 def stop(sentence: str) -> NoReturn:
@@ -289,13 +293,16 @@ def main():
         a.picture.write_bytes(loop.png)
         print(f'{a.picture}: {loop}')
         return
-    recipes = json.dumps([to_dict(recipe_of(n, 0, a.epochs, a.changes)) for n in PLAN], sort_keys=True)
+    def digest(names):
+        recipes = json.dumps([to_dict(recipe_of(n, 0, a.epochs, a.changes)) for n in names], sort_keys=True)
+        return hashlib.sha256(recipes.encode()).hexdigest()
     head = {'what': 'benchmarks/conflict.py', 'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu')
         | {'vssl_nb': vssl_nb.__version__}, 'size': a.size, 'epochs': a.epochs, 'changes': a.changes,
         'plan': {n: asdict(t) for n, t in PLAN.items()},
-        'recipes': hashlib.sha256(recipes.encode()).hexdigest()}
+        'recipes': digest(n for n, t in PLAN.items() if t.turn <= FIRST),
+        'later': digest(n for n, t in PLAN.items() if t.turn > FIRST)}
     before = json.loads(a.out.read_text()) if a.out.exists() else {}
-    if before and any(before[k] != head[k] for k in ('size', 'recipes')):
+    if before and any(before.get(k, head[k]) != head[k] for k in ('size', 'recipes', 'later')):
         stop(f'{a.out}: was made with other settings; name another --out')
     head |= {k: before[k] for k in ('date', 'machine') if k in before}
     seeds = before.get('seeds', [])
@@ -306,7 +313,7 @@ def main():
         part.write_text(whole)
         part.replace(a.out)
     keep_memory()
-    for turn, seed in product((1, 2, 3), a.seeds):
+    for turn, seed in product(sorted({t.turn for t in PLAN.values()}), a.seeds):
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})
         one_seed(seed, [n for n in a.only if PLAN[n].turn == turn], a, mine['rows'], keep)

@@ -9,10 +9,11 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 ORDER = (('names', 'show'), ('data',), ('nets',), ('training',), ('ssl',), ('methods',), ('measure',),
     ('runs',), ('papers',), ('search', 'cli'))
 # 17,491 lines when the house was finished; the ledger, the conflicts, the worlds of the toy, refusals,
-# sliders and encoders of other libraries (runs.hub) came on top (see CHANGELOG)
-MODULES, LINES = 49, 18_120
+# sliders, encoders of other libraries (runs.hub), LeJEPA and a video transformer came on top (see CHANGELOG)
+MODULES, LINES = 50, 18_360
 RECIPE_READS, RECIPE_READERS = 40, 4 # attributes, modules
-METHOD = re.compile(r'infonce|ubernce|coclr|simclr|moquad|provico|byol|(?<![a-z])(cpr|iic)(?![a-z])', re.I)
+METHOD = re.compile(r'infonce|ubernce|coclr|simclr|moquad|provico|byol|lejepa|(?<![a-z])(cpr|iic)(?![a-z])',
+    re.I)
 # what the field calls by the name of a paper though it is no method
 NAMED_AFTER_PAPERS = {'nets.backbones': 'networks', 'measure.classify': 'a protocol', 'cli': 'a protocol',
     'runs.released': 'files of released code'}

@@ -27,7 +27,7 @@ def clips(*shape, seed=0): return torch.randn(*shape, generator=torch.Generator(
 
 
 def test_they_are_all_here():
-    assert [*backbones.BACKBONES] == ['tiny', 'small', 's3d', 's3dg', *NAMES]
+    assert [*backbones.BACKBONES] == ['tiny', 'small', 's3d', 's3dg', *NAMES, 'vit_toy', 'vit_small']
 
 
 def test_torchvision_is_imported_by_its_networks_alone():

@@ -48,6 +48,7 @@ INERT:dict[str,Callable[[Flat],bool]] = {
     'same_source': lambda f: f['miner'] is None,
     'dim': lambda f: f.get('head', '') is None,
     'dim_hidden': lambda f: f.get('head', '') in (None, 'gaussian'), 'alpha': zero('beta'),
+    **dict.fromkeys(('local_length', 'local_stride', 'local_size', 'local_area'), zero('local_clips')),
     'lr_encoder': unless('learns', 'all'), 'samples': lambda f: not f.get('mixture', 1),
     'by': unless('selection', 'validation', 'test'), 'every': unless('selection', 'validation', 'test'),
     'share': unless('selection', 'validation', 'test'), 'strengths': unless('solver', 'lbfgs')}
@@ -157,10 +158,12 @@ def test_fields_without_effect_have_no_row(known):
         'drops': 'coclr_probe', 'alpha': 'moquad-ssv2-r3d50', 'warmup': 'provico-k400-r3d18',
         'patience': 'iic_finetune', 'miner_options': 'coclr-cpr-ucf101-flow-paper',
         'topk': 'iic-cpr-ucf101-residual', 'dim': 'provico-ucf101-r3d50', 'lr_encoder': 'coclr_scratch',
-        'samples': 'provico_finetune', 'share': 'cpr_finetune', 'clips': 'iic_official',
+        'samples': 'provico_finetune', 'local_size': 'lejepa-k400-vit', 'share': 'cpr_finetune',
+        'clips': 'iic_official',
         'seed': 'coclr_official', 'testing.crops': 'coclr_linear'}
     for field,name in counts.items(): assert field in known[name], (field, name)
     none = {'flow': 'infonce-ucf101-rgb', 'flow_flip': 'iic-ucf101-flow-u', 'patience': 'coclr_finetune',
         'alpha': 'infonce-k400-rgb', 'lr_encoder': 'coclr_linear', 'strengths': 'coclr_probe',
-        'clips': 'coclr_official', 'testing.metric': 'iic_finetune', 'share': 'moquad_linear'}
+        'local_size': 'lejepa-ucf101-r3d18', 'clips': 'coclr_official', 'testing.metric': 'iic_finetune',
+        'share': 'moquad_linear'}
     for field,name in none.items(): assert field not in known[name], (field, name)
