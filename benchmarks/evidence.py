@@ -272,7 +272,7 @@ def intervals(found: dict[str, list[dict]], draws: int = 2000) -> list[dict]:
     def curve(seeds, what): # mean of all, and of each draw
         right = np.stack([np.bincount(which, np.array(s[what])) for s in seeds]) # (seeds, S)
         picked = rng.integers(len(seeds), size=(draws, len(seeds)))
-        mean = np.stack([right[p].mean(0) for p in picked]) # seeds are drawn, too
+        mean = right[picked].mean(1) # seeds are drawn, too
         return right.mean(0).sum()/sizes.sum(), (drawn*mean).sum(1)/(drawn @ sizes)
     curves = {(n, w): curve(s, w) for n, s in found.items() for w in ('r1', 'probe', 'few')}
     for name, seeds in found.items():

@@ -130,7 +130,7 @@ def slope(xs: list[float], found: list[list[dict]], draws: int = 2000) -> dict:
     def r1(seeds): # of each draw
         right = np.stack([np.bincount(which, np.array(s['r1'])) for s in seeds])
         picked = rng.integers(len(seeds), size=(draws, len(seeds)))
-        return (drawn*np.stack([right[p].mean(0) for p in picked])).sum(1)/total
+        return (drawn*right[picked].mean(1)).sum(1)/total
     mean = np.array([np.mean([np.mean(s['r1']) for s in seeds]) for seeds in found])
     each = x @ np.stack([r1(seeds) for seeds in found])/(x @ x)
     return {'doubling': float(x @ mean/(x @ x)), 'interval': np.quantile(each, (.025, .975)).tolist()}
