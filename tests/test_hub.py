@@ -142,6 +142,8 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     run('probe', 'hf:dinov2', '--data', 'toy', '--out', 'probe')
     assert json.loads((place/'probe/results.json').read_text())[0]['task'] == 'probe'
     assert 'vssl-nb predict' not in capsys.readouterr().out # a classifier is kept for runs only
+    run('probe', 'hf:videomae', '--data', 'toy', '--preset', 'vjepa_probe', '--out', 'attentive')
+    assert json.loads((place/'attentive/results.json').read_text())[0]['protocol'] == 'vjepa_probe'
     run('extract', 'hf:dinov2', '--data', 'toy', '--out', 'x.npz')
     with np.load(place/'x.npz') as f: assert f['x'].shape == (len(data), 32)
     run('retrieve', 'hf:videomae', '--data', 'toy', '--conflict')

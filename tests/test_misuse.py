@@ -14,7 +14,7 @@ from misuses import generated, options_of
 
 from vssl_nb import cli, names
 from vssl_nb.measure import protocols
-from vssl_nb.measure.classify import PROBES
+from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
 from vssl_nb.methods.recipes import RecipeError, find, override
 from vssl_nb.runs import pretraining
 
@@ -132,7 +132,7 @@ def test_names_that_are_in_a_table():
     for name in [*protocols.PROTOCOLS, 'my.parts:protocol']:
         assert cli.parse('retrieve', ['run', '--protocol', name]).protocol == name
     kind = typing.get_type_hints(cli.COMMANDS['probe'])['preset']
-    assert {*typing.get_args(kind)} == {*PROBES}
+    assert [*typing.get_args(kind)] == [*PROBES, *ATTENTIVE_PROBES]
 
 
 @pytest.mark.parametrize('words, args', BY_HAND, ids=[' '.join(args) for _, args in BY_HAND])

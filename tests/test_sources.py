@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vssl_nb.measure.classify import PROBES
+from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
 from vssl_nb.measure.protocols import PROTOCOLS, Protocol
 from vssl_nb.methods.recipes import RECIPES, Recipe, flat_fields, override
 from vssl_nb.runs.finetuning import TRAININGS
@@ -17,7 +17,7 @@ TABLE = Path(__file__).parents[1]/'results/sources.csv'
 COLUMNS = ['recipes', 'field', 'ours', 'source', 'place', 'reason']
 NOT_STATED = 'not stated'
 OURS = {'toy', 'toyfull', 'any'} # datasets of recipes whose numbers are our own
-OUR_PRESETS = {'clean_linear', 'clean_finetune', 'scratch', 'clean_probe', 'clean'}
+OUR_PRESETS = {'clean_linear', 'clean_finetune', 'scratch', 'clean_probe', 'attentive_probe', 'clean'}
 # words for people, which function reads the other fields, and the clips of a measure that names no protocol
 LABELS = {'name', 'about', 'reasons', 'augmentation', 'test_clips', 'clip'}
 
@@ -86,7 +86,7 @@ def words(value:Any)->str: # as the table writes it
 def published()->dict[str,Flat]: # name -> active fields
     "Every recipe and preset that names a source."
     recipes = {n: r for n,r in RECIPES.items() if r.dataset not in OURS}
-    presets = {n: p for n,p in (TRAININGS | PROBES | PROTOCOLS).items()
+    presets = {n: p for n,p in (TRAININGS | PROBES | ATTENTIVE_PROBES | PROTOCOLS).items()
         if n not in OUR_PRESETS and not n.endswith('_held_out')}
     assert not recipes.keys() & presets.keys()
     return {n: active(p) for n,p in (recipes | presets).items()}
@@ -133,7 +133,7 @@ def test_only_parts_without_a_source_are_left_out(known):
     for name,r in RECIPES.items():
         if name not in known: assert not re.search(r'released|paper|README|table \d', r.about), name
     # what is ours says so: none of its names is that of a paper or of a repository
-    for name in {*TRAININGS, *PROBES, *PROTOCOLS} - known.keys():
+    for name in {*TRAININGS, *PROBES, *ATTENTIVE_PROBES, *PROTOCOLS} - known.keys():
         assert name in OUR_PRESETS or name.removesuffix('_held_out') in known, name
 
 def test_a_wrong_table_is_seen(rows, known):

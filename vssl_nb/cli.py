@@ -489,8 +489,8 @@ def how_to_predict(folder:Path)->str: # of a run
     return f"{folder/'classifier.safetensors'}\nask it: vssl-nb predict {folder} VIDEO"
 
 class ProbeCommand(EncoderOptions):
-    "A linear classifier on the frozen features of a run."
-    preset:Literal['clean_probe','coclr_probe']='clean_probe'
+    "A linear classifier on the frozen features of a run, or one that attends to the tokens of its encoder."
+    preset:Literal['clean_probe','coclr_probe','attentive_probe','vjepa_probe']='clean_probe'
     splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
@@ -504,8 +504,9 @@ class ProbeCommand(EncoderOptions):
         t = evaluation.open_trained(self.folder, self.data, out)
         rows = evaluation.measure_probe(t, self.preset, self.splits, self.selection, self.seed,
             fields={'dtype': self.dtype}, batch=self.batch, machine=self.machine())
-        print(evaluation.PROBES[self.preset])
-        print_table(rows, out/'results.json', *([how_to_predict(out)] if run else []))
+        print((evaluation.PROBES | evaluation.ATTENTIVE_PROBES)[self.preset])
+        kept = any('classifier' in row for row in rows)
+        print_table(rows, out/'results.json', *([how_to_predict(out)] if kept else []))
 
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."

@@ -24,7 +24,7 @@ from .. import show
 from ..data.clips import TestClips
 from ..data.manifest import Manifest, open_data, read, torn_copies
 from ..measure import classify as classification, protocols, retrieval
-from ..measure.classify import PROBES, VideoClassifier, export_classifier
+from ..measure.classify import ATTENTIVE_PROBES, PROBES, VideoClassifier, VideoTokens, export_classifier
 from ..measure.features import Features, encoder_protocol, encoder_views, extract, restrict, trusted
 from ..measure.gaussian import VideoGaussians, gaussian_pairs, match_neighbours, mean_neighbours
 from ..measure.protocols import Protocol, counted
@@ -33,7 +33,7 @@ from ..measure.retrieval import within
 from ..methods.recipes import Recipe, from_dict, to_dict
 from ..names import load_object, of_hub
 from ..nets.backbones import create
-from .budget import refuse_large_clips
+from .budget import free_memory, refuse_large_clips
 from .hub import load_hub
 from .parts import encoder_about, training_device
 from .released import RELEASED_FILES, load_released
@@ -365,29 +365,51 @@ def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrai
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
+def _probe_row(t:EvaluatedEncoder, s:int, pred:classification.Predictions, settings:Any, p:Protocol,
+    began:float, **more)->dict[str,Any]: # gallery, chosen
+    row = t.row('probe', s, confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
+        classes=list(t.manifest.labels), probe_seconds=round(time.monotonic()-began, 1), **more)
+    row = classification.classification_row(pred, settings, **row) | {'seed': t.seed}
+    return row | ({'protocol': f'{row["protocol"]}, {p.dtype}'} if p.dtype!='float32' else {})
+
+def _attentive_rows(t:EvaluatedEncoder, p:Protocol, settings:Any, splits:Sequence[int], seed:int, batch:int,
+    machine:Machine)->list[dict[str,Any]]:
+    "Rows of an attentive probe."
+    if t.encoder is None: raise TrainError(f'{t.name}: a file of features has no tokens; take clean_probe')
+    refuse_large_clips(t.encoder, p, t.about, batch, machine.place())
+    tokens,rows = VideoTokens(t.encoder, t.manifest, t.view, p, free_memory(torch.device('cpu'))/2,
+        batch=batch, machine=machine, **t.views),list[dict[str,Any]]()
+    for s in splits:
+        began = time.monotonic()
+        pred,rate,_ = classification.attentive_probe(tokens, s, settings, seed, machine.place())
+        trained = [r for r in t.manifest.select('train', s) if r not in tokens.bad]
+        rows.append(_probe_row(t, s, pred, settings, p, began, gallery=len(trained), chosen=rate))
+    rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
+    if t.folder: keep_results(t.folder, rows)
+    return rows
+
 def measure_probe(source, # a run folder, or an EvaluatedEncoder
-    preset:str='clean_probe', # of `classify.PROBES`
+    preset:str='clean_probe', # of `classify.PROBES` or `classify.ATTENTIVE_PROBES`
     splits:Sequence[int]=(), # none: that of the recipe
     selection:str|None=None, # 'test' is the official mode of the released code; None: as the preset has it
     seed:int=0, # of the held-out sources, and of SGD
     protocol:str|Protocol='clean', # how features are made: those that `retrieve` kept serve again
     fields:Mapping[str,Any]|None=None, batch:int=64, machine:Machine=Machine(), # as in `retrieve`
 )->list[dict[str,Any]]: # the rows that results.json got
-    "A linear classifier on frozen features; a run folder keeps it as classifier.safetensors."
-    if preset not in PROBES: raise TrainError(f"there is no probe {preset!r}; there are {', '.join(PROBES)}")
-    settings,t,rows = PROBES[preset],open_trained(source),[]
+    "A classifier on frozen features; a run folder keeps a linear one as classifier.safetensors."
+    presets:dict[str,Any] = PROBES | ATTENTIVE_PROBES
+    if preset not in presets:
+        raise TrainError(f"there is no probe {preset!r}; there are {', '.join(presets)}")
+    settings,t,rows = presets[preset],open_trained(source),[]
     if selection is not None: settings = replace(settings, selection=selection)
     p = t.protocol(protocol, **fields or {})
     splits = _usable_splits(t, splits, preset, p)
+    if preset in ATTENTIVE_PROBES: return _attentive_rows(t, p, settings, splits, seed, batch, machine)
     for s,(query,gallery) in t.pairs(p, splits, batch, machine).items():
         began,on_test = time.monotonic(),query if settings.selection=='test' else None
         linear = classification.linear_probe(gallery, settings, on_test, seed, machine.place())
         pred = classification.classify(linear, query, t.manifest.labels)
-        row = t.row('probe', s, gallery=len(gallery), chosen=linear.chosen,
-            confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
-            classes=list(t.manifest.labels), probe_seconds=round(time.monotonic()-began, 1))
-        row = classification.classification_row(pred, settings, **row) | {'seed': t.seed}
-        if p.dtype!='float32': row['protocol'] += f', {p.dtype}'
+        row = _probe_row(t, s, pred, settings, p, began, gallery=len(gallery), chosen=linear.chosen)
         if t.card and t.folder and s==(t.split if t.split in splits else splits[0]): # one of them is kept
             classification.save_predictions(pred, t.folder/'predictions.safetensors')
             classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
