@@ -41,7 +41,7 @@ class SimCLR(nn.Module):
         projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
         self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
-    def forward(self, batch:dict[str,Any], # view (B, 2, 3, T, H, W); of the rest nothing is looked at
+    def forward(self, batch:dict[str,Any], # view (B, 2, 3, T, H, W); the rest is not used
     )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5: rows with the match among the first
         "All clips through the encoder in one pass, then each against all the others."
         x = torch.stack(named_clips(batch, self.view, self.settings.clips), 1)
