@@ -57,20 +57,20 @@ def panels(results: Path) -> list[Panel]:
     iic = seeds_of(results/'iic-toy.json', 'name')
     cascade = seeds_of(results/'cascade-toy.json')
     def frames(row): return row['r1']['rgb']
-    broken = (('own row out', 'stored, no gradient'), ('iic', 'gradient to them, too'))
+    broken = (('own row out', 'stored, no gradient'), ('iic', 'current, with gradient'))
     points, share = 'R@1, difference in points', 'spoiled training videos, %'
     return [
-        Panel('ProViCo with over without the weights of Eq. 10', share, points,
+        Panel('ProViCo: gain by the weights of Eq. 10', share, points,
             [Level(f'{k}', gap(r, 'no weights', 'ProViCo')) for k, r in spoiled.items()]),
         Panel('ProViCo: is a spoiled clip less certain?', share, 'AUROC of the variance',
             [Level(f'{k}', [s['ProViCo']['auroc'] for s in r if 'ProViCo' in s]) for k, r in spoiled.items()],
             .5),
-        Panel('MoQuad over SimCLR', 'backgrounds that mislead, %', points,
+        Panel('MoQuad: gain over SimCLR', 'backgrounds that mislead, %', points,
             [Level(f'{k}', gap(r, 'SimCLR', 'MoQuad')) for k, r in bias.items()]),
-        Panel('CPR over CoCLR, three stages', 'R@1 of the frames it begins with, %', points,
+        Panel('CPR: gain of three stages over CoCLR', 'R@1 of the frames it begins with, %', points,
             [Level(f'{start:.0f}', gap(cascade, f's=1, r=0.6{c}', f's=3, r=0.6{c}')) for c, start in (
                 ('', mean_r1(cascade, 'infonce, rgb')), (', cycle 2', mean_r1(cascade, 's=1, r=0.6')))]),
-        Panel('IIC over IIC without broken clips', 'broken clips as negatives', 'R@1 of frames, difference',
+        Panel('IIC: gain by broken clips as negatives', 'kind of broken clips', 'R@1 of frames, difference',
             [Level(words, gap(iic, 'not broken', name, frames)) for name, words in broken])]
 
 

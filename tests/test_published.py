@@ -156,9 +156,9 @@ def test_claims_on_the_command_line(capsys):
     assert printed.startswith('11  MoQuad, table 4: R@1, % (paper: accuracy') and '\n18  MoQuad' in printed
     for word in ('CPR', 'holds', 'held', '<='): assert word not in printed
     for word in ('\n    open: the world lacks the premise; it takes ',
-        '\n    seeds: 3; settings chosen on other seeds',
+        '\n    seeds: 3; before the rule',
         '\n    budget: equal videos (16,896), clips from 33,792 to 67,584', '\n    dose: ', '\n    premise: ',
-        '+AD-Pos < +Intra-Neg: +34.6 (-8.61 to +77.8), open; more than 64 seeds would see the printed +1.5',
+        '+AD-Pos < +Intra-Neg: +34.6 (-8.61 to +77.8), open; the paper: +1.5, which takes more than 64 seeds',
         '\n    elsewhere: equal clips: +AD-Pos < +Intra-Neg: +24.4'): assert word in printed, word
 
 

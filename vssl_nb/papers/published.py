@@ -211,14 +211,13 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
 
 def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
     links = judge_links(claim, row['numbers'], claim.meets(row['premise']))
-    seeds = [str(min(map(len, row['numbers'].values()))),
-        f"settings chosen on {'other' if row['fresh'] else 'these'} seeds",
-        f"run after commit {row['rule']}" if row['rule'] else 'run before the rule was written']
-    plans = [f'{n or "more than 64"} seeds would see the printed {gain:+.3g}' if gain else
-        'the paper prints no gain to plan by' for n,(_,_,gain) in zip(row['planned'], claim.links)]
+    seeds = [str(min(map(len, row['numbers'].values()))), f"rule: {row['rule']}" if row['rule'] else 'before '
+        'the rule', *([] if row['fresh'] else ['settings chosen on these seeds'])]
+    plans = [f'; the paper: {gain:+.3g}, which takes {n or "more than 64"} seeds' if gain else ''
+        for n,(_,_,gain) in zip(row['planned'], claim.links)]
     others = [f'{where}: {link}' for where,premise,values in row['others']
         for link in judge_links(claim, values, claim.meets(premise))]
-    return {'b − a, 95 % interval': '\n'.join(f'{link}; {plan}' for link,plan in zip(links, plans)),
+    return {'b − a, 95 % interval': '\n'.join(f'{link}{plan}' for link,plan in zip(links, plans)),
         'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),
         'why': row['why']}
 
@@ -241,11 +240,13 @@ def ledger_rows(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS), # of 
 LEDGER_COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget',
     'dose', 'elsewhere', 'why')
 
-def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
+def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS),
+    columns:Sequence[str]=LEDGER_COLUMNS, # those to show
+)->str:
     "The ledger as a Markdown table."
     def line(words): return f"| {' | '.join(words)} |".replace('\n', '<br>')
-    return '\n'.join([line(LEDGER_COLUMNS), '|---'*len(LEDGER_COLUMNS) + '|',
-        *(line(r.get(c, '') for c in LEDGER_COLUMNS) for r in ledger_rows(path, numbers))])
+    return '\n'.join([line(columns), '|---'*len(columns) + '|',
+        *(line(r.get(c, '') for c in columns) for r in ledger_rows(path, numbers))])
 
 def ledger_text(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS))->str:
     "The ledger for a terminal: a line for each claim, and below it what it rests on."
