@@ -145,7 +145,9 @@ _short = dict(length=8, batch=16, epochs=10, warmup=0., optimizer='adamw', weigh
 lejepa = override(_base, name='two-sizes-toy', method=f'{__name__}:LeJEPASettings', lr=5e-3, **_short)
 masked = override(_base, name='masked-toy', method=f'{__name__}:MaskedSettings', clips=1, lr=3e-3,
     view='rgb', backbone=f'{__name__}:TinyViT', **_short)
-RECIPES = [pytest.param(r, id=r.name) for r in (lejepa, masked)]
+# the library's, with its transformer and clips of two sizes, goes the same way
+ours = override(find('lejepa-toy-vit'), name='ours-toy', local_length=4, **_short | dict(epochs=7))
+RECIPES = [pytest.param(r, id=r.name) for r in (lejepa, masked, ours)]
 
 
 @pytest.fixture(scope='module')
