@@ -29,6 +29,7 @@ import argparse
 import hashlib
 import json
 import statistics
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -277,6 +278,13 @@ def picture(results: dict) -> show.Loop:
     return show.Loop(frames, 12, max_bytes=250_000)
 
 
+def rule(script: str) -> str:
+    "The commit that has the rule, this file; '' where it differs from every commit."
+    def git(*words): return subprocess.run(['git', *words, '--', script], capture_output=True, text=True,
+        cwd=Path(__file__).parent).stdout.strip()
+    return '' if git('status', '--porcelain') else git('log', '-1', '--format=%h')
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--seeds', type=int, nargs='+', default=[*SEEDS])
@@ -297,14 +305,14 @@ def main():
         recipes = json.dumps([to_dict(recipe_of(n, 0, a.epochs, a.changes)) for n in names], sort_keys=True)
         return hashlib.sha256(recipes.encode()).hexdigest()
     head = {'what': 'benchmarks/conflict.py', 'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu')
-        | {'vssl_nb': vssl_nb.__version__}, 'size': a.size, 'epochs': a.epochs, 'changes': a.changes,
-        'plan': {n: asdict(t) for n, t in PLAN.items()},
+        | {'vssl_nb': vssl_nb.__version__}, 'rule': rule(__file__), 'size': a.size,
+        'epochs': a.epochs, 'changes': a.changes, 'plan': {n: asdict(t) for n, t in PLAN.items()},
         'recipes': digest(n for n, t in PLAN.items() if t.turn <= FIRST),
         'later': digest(n for n, t in PLAN.items() if t.turn > FIRST)}
     before = json.loads(a.out.read_text()) if a.out.exists() else {}
     if before and any(before.get(k, head[k]) != head[k] for k in ('size', 'recipes', 'later')):
         stop(f'{a.out}: was made with other settings; name another --out')
-    head |= {k: before[k] for k in ('date', 'machine') if k in before}
+    head |= {k: before[k] for k in ('date', 'machine', 'rule') if k in before}
     seeds = before.get('seeds', [])
 
     def keep():

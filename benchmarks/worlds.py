@@ -20,7 +20,6 @@ import functools
 import hashlib
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from conflict import stop  # noqa: E402
+from conflict import rule, stop  # noqa: E402
 from step import machine  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -361,13 +360,6 @@ def one_seed(e: Experiment, seed: int, home: Path, size: str, changes: dict, row
     return premise
 
 
-def rule() -> str:
-    "The commit that has the rule, this file; '' where it differs from every commit."
-    def git(*words): return subprocess.run(['git', *words, '--', 'benchmarks/worlds.py'], capture_output=True,
-        text=True, cwd=Path(__file__).parent.parent).stdout.strip()
-    return '' if git('status', '--porcelain') else git('log', '-1', '--format=%h')
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('experiment', nargs='?', choices=[*EXPERIMENTS], help='the experiment to run')
@@ -394,7 +386,7 @@ def main():
     head = {'what': 'benchmarks/worlds.py', 'experiment': a.experiment, 'needs': e.needs, 'claims': e.claims,
         'world': e.world,
         'date': time.strftime('%Y-%m-%d'), 'machine': machine('cpu') | {'vssl_nb': vssl_nb.__version__},
-        'rule': rule(), 'size': a.size, 'changes': a.changes,
+        'rule': rule(__file__), 'size': a.size, 'changes': a.changes,
         'recipes': hashlib.sha256(recipes.encode()).hexdigest()}
     before = json.loads(a.out.read_text()) if a.out.exists() else {}
     if before and any(before[k] != head[k] for k in ('experiment', 'world', 'size', 'recipes')):
