@@ -188,12 +188,13 @@ def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
 def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, options:dict
     )->Iterator[tuple[str,np.ndarray|str,bool]]: # name, (D,) or why there is none, is it time to save?
     "Features of files, in groups."
-    from tqdm.auto import tqdm
     from .measure.features import SAVE_SECONDS, as_manifest
+    from .progress import progress_bar
     from .training.machine import Machine
     machine,saved = Machine(**options),time.monotonic()
     quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
-    with tqdm(total=len(names), desc='index', unit='video', disable=not machine.progress or not names) as bar:
+    quietly = not machine.progress or not names
+    with progress_bar(total=len(names), desc='index', unit='video', disable=quietly) as bar:
         for i in range(0, len(names), 512):
             manifest = as_manifest([root/n for n in names[i:i+512]])
             for row,x in _features(network, key, manifest, batch, quiet):

@@ -19,10 +19,10 @@ from typing import Any, cast
 import av, cv2, torch
 import numpy as np
 from torch import Tensor
-from tqdm.auto import tqdm
 from . import views
 from .manifest import Manifest, claim_folder, further_columns, open_data, write
 from .video import VideoError, iter_frames, write_frames
+from ..progress import progress_bar
 
 # %% ../../nbs/library/flow.ipynb #e734efca
 class FlowError(ValueError):
@@ -255,7 +255,7 @@ class ExtractionJob:
         there = pool.map(count_frames, [self.manifest.root/self.names[i] for i in share])
         whole = [stored == n > 0 for stored,n in zip(there, count)]
         done = sum(n for n,w in zip(count, whole) if w)
-        with tqdm(total=sum(count), initial=done, desc='flow', unit='pair', smoothing=.05,
+        with progress_bar(total=sum(count), initial=done, desc='flow', unit='pair',
             disable=not self.progress or self.rank > 0) as bar:
             workers = [pool.submit(self._one, i, bar) for i,w in zip(share, whole) if not w]
             try:

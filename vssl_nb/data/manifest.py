@@ -22,10 +22,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 import vssl_nb
 from ..names import PluginError, count_kinds, equal_files, load_object, video_paths
+from ..progress import progress_bar
 
 # %% ../../nbs/library/manifest.ipynb #2378866d
 if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
@@ -448,7 +448,8 @@ def in_threads(f:Callable, items:Sequence, # what to do, and with what
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     with ThreadPoolExecutor(workers or cores) as pool:
         done = pool.map(f, items)
-        try: return list(tqdm(done, total=len(items), disable=not progress, desc=title, unit='video'))
+        try:
+            return list(progress_bar(done, total=len(items), disable=not progress, desc=title, unit='video'))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

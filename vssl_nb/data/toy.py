@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 import numpy as np
-from tqdm.auto import tqdm
 from .manifest import ManifestError, Row, claim_folder, write
 from .video import VideoError, encode, probe
+from ..progress import progress_bar
 
 # %% ../../nbs/lessons/01_toy.ipynb #45ea2ef1
 MOTIONS = ('shake_x', 'shake_y', 'circle_cw', 'circle_ccw', 'spin', 'pulse', 'bounce', 'diagonal')
@@ -324,7 +324,7 @@ def _leave_with(parent:int)->None: # a worker ends when its parent is gone, kill
 def _write_videos(jobs:list[tuple[Path,dict]], workers:int|None, progress:bool)->None: # None: one per core
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     workers = workers or cores
-    with tqdm(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
+    with progress_bar(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
         if workers == 1:
             for job in jobs: _write_video(*job); bar.update()
             return

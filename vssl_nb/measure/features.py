@@ -29,7 +29,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from tqdm.auto import tqdm
 
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder, write_whole
@@ -41,6 +40,7 @@ from ..data.views import Views, live_flow, streams, tvl1_live
 from ..data.video import VideoError, probe
 from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted
 from .protocols import crop_boxes, protocol
+from ..progress import progress_bar
 
 # %% ../../nbs/library/features.ipynb #ec2e1eaf
 @dataclass
@@ -319,7 +319,8 @@ def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
         b = clip_batch(good, size)
         x = b['clips'][:, 0].movedim(-1, 1) if ready else see(b)[see.names[0]][:, 0]
         return clips,on_its_way(_pass(encoder, x, view, protocol))
-    bar = tqdm(total=len(rows), desc=f'features of the {role}', unit='video', disable=not machine.progress)
+    bar = progress_bar(total=len(rows), desc=f'features of the {role}', unit='video',
+        disable=not machine.progress)
     with frozen(encoder, device), bar:
         features,bad = list[Tensor](),''
         passes = _passes((on_device(i, device, live) for i in items), size)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
@@ -26,6 +25,7 @@ from .retrieval import Neighbours, check_labels, find_neighbours
 from ..nets.heads import draw_gaussian, log_uncertainty, match_log_probability, mixture_moments
 from ..training.checkpoints import read_heads
 from ..training.machine import Machine
+from ..progress import progress_bar
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #8703baf0
 def mixed_clips(clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
@@ -122,7 +122,7 @@ def _clip_groups(manifest:Manifest, rows:Sequence[int], protocol:Protocol, size:
     # the last group is filled up with the first videos
     wanted = [i % len(order) for i in range(-(-len(order)//size)*size)]
     items = iter(read_items(ProtocolClips(manifest, order, protocol), machine.workers, order=wanted))
-    for _ in tqdm(range(len(wanted)//size), desc='groups of videos', disable=not machine.progress):
+    for _ in progress_bar(range(len(wanted)//size), desc='groups of videos', disable=not machine.progress):
         good = [i for i in itertools.islice(items, size) if 'bad' not in i]
         if not good: continue
         good = (good*size)[:size] # where one could not be read, the first stand in again
@@ -323,7 +323,7 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
     device = machine.place()
     a,b = (torch.as_tensor(x, dtype=torch.float32).detach().to(device) for x in (a, b))
     n = chunk or MATCH_CHUNK[device.type]
-    with tqdm(total=len(query)*len(gallery), desc='match probability', unit='pair', unit_scale=True,
+    with progress_bar(total=len(query)*len(gallery), desc='match probability', unit='pair', unit_scale=True,
             disable=not machine.progress) as bar:
         for some in query.split(QUERY_BLOCKS*n):
             z,log_p = draw_videos(some, k, seed).to(device),torch.empty(len(some), len(gallery))

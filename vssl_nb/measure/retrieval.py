@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..data.clips import even_clips, one_of
 from ..data.manifest import Manifest
@@ -22,6 +21,7 @@ from ..data.video import VideoError, decode
 from .features import Features, collect_features, extract, feature_key, restrict
 from .protocols import Protocol, counted, protocol
 from ..training.machine import Machine
+from ..progress import progress_bar
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #73427e6b
 def _best(sim:Tensor, k:int)->Tensor: # (Q, n) float32 -> (Q, k) columns, the largest first
@@ -192,7 +192,7 @@ def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.ex
     "The baseline that sees colours alone."
     p = Protocol('histogram', clips=frames, length=1, centre='none')
     rows,x,bad = manifest.select(part, split),dict[int,Tensor](),dict[int,str]()
-    for r in tqdm(rows, desc=f'colours of {part}', disable=not machine.progress):
+    for r in progress_bar(rows, desc=f'colours of {part}', disable=not machine.progress):
         numbers = even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0].tolist()
         try: x[r] = _colour_histogram(decode(manifest.file(r), numbers), bins)
         except VideoError as e: bad[r] = e.reason

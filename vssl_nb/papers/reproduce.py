@@ -24,6 +24,7 @@ from ..measure.protocols import PROTOCOLS
 from ..methods.recipes import (COTRAININGS, Recipe, RecipeError, find, flat_fields, override, refuse_unfit,
     to_dict)
 from ..names import did_you_mean
+from ..progress import progress_bar
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
 from ..runs.evaluation import baselines, measure_probe, open_trained, retrieve, retrieve_two_streams
 from ..runs.finetuning import TRAININGS, finetune
@@ -77,7 +78,7 @@ def at_once(
     context = multiprocessing.get_context('forkserver' if sys.platform=='linux' else 'spawn')
     context.set_forkserver_preload(['torch._dynamo', __name__]) # once, and not for seconds in every process
     pool = ProcessPoolExecutor(processes, context, _alone)
-    with pool, tqdm(total=total, desc='training', unit='step', disable=not progress) as bar:
+    with pool, progress_bar(total=total, desc='training', unit='step', disable=not progress) as bar:
         try:
             while waiting or running:
                 ready = [n for n,t in waiting.items() if done.keys() >= set(t.after)]

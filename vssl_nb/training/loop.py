@@ -502,13 +502,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 import vssl_nb
 from ..names import write_remedy
 from .checkpoints import save, write_whole
 from .distributed import Stopped, gather_objects, is_main, on_main
 from .machine import DTYPES, Machine, backend_settings, stop_signals
+from ..progress import progress_bar
 
 # %% ../../nbs/library/run_folder.ipynb #cd97866d
 class StepLog:
@@ -742,7 +741,7 @@ def drive(run:TrainingState, # trained in place
     if run.step==total: return True
     with (stop_signals() as signals, backend_settings(machine), RunLog(out, run.step) as log,
             explain_failures(out, run),
-            tqdm(total=total, initial=run.step, desc=title, unit='step',
+            progress_bar(total=total, initial=run.step, desc=title, unit='step',
                 disable=not (machine.progress and is_main())) as bar):
         keeper = Checkpointer(run, out, card, batches, log, machine.save_minutes, state, export)
         results = fit(run, batches, views, lr_at, device, DTYPES[machine.dtype], compile=machine.compile,
