@@ -56,8 +56,8 @@ WHY: dict[tuple[int, str], str] = {
     (15, 'open'): 'The looks mislead in this world, so a task about looks cannot help; it takes its '
         'epochs from the others.',
     (16, 'open'): 'With the appearance task the own negatives end nearer: the looks they share came first.',
-    (18, 'open'): 'No map lies on what moves more than its area does, trained or random: each cell of the '
-        'tiny network sees most of the clip.',
+    (18, 'open'): 'No map of the network `tiny` lies on what moves more than its area does, trained or '
+        'random: its last map has few places, and each sees most of the clip.',
     (20, 'open'): 'Seeds disagree. The runs leave the pairs k = k\' out, which the paper counts.',
     (21, 'open'): 'A second clip is worth 14 to 18 points: without it, samples of one clip are the '
         'positives. A batch of 8 in place of 32 costs on two seeds of three.',
