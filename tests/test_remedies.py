@@ -307,7 +307,7 @@ GPU, AFTER, PYTHON = 'needs a GPU', 'a sentence after a training that went well'
 ELSEWHERE = {
     'or raise the limit (ulimit -v)': 'test_careless.py',
     'and {manifest} has not; choose another --manifest': 'test_careless.py',
-    '--conflict measures a run folder; name one': 'test_conflict.py',
+    '--conflict measures a run folder or hf:NAME; name one': 'test_conflict.py',
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
     'say on what: --data toy': 'test_reproduce.py', 'name one or more, each once': 'test_reproduce.py',
     'no recipe of this table has that field': 'test_reproduce.py',
