@@ -220,6 +220,13 @@ def test_a_wrong_length(name, length, words, place, capsys):
     assert code == 2 and text.startswith(f'vssl-nb: hf:{place/name}: {words}')
 
 
+def test_the_length_of_whole_tokens_is_named():
+    "The next multiple, also where more than two frames make a token."
+    encoder = hub.HubEncoder('hf:x', torch.nn.Identity(), None, frames=8, tubelet=4)
+    with pytest.raises(CheckpointError, match='length=5 is no multiple of that; use length=8'):
+        encoder(torch.zeros(1, 3, 5, 8, 8))
+
+
 def test_without_transformers(place, monkeypatch):
     monkeypatch.setitem(sys.modules, 'transformers', None)
     with pytest.raises(CheckpointError, match=r"transformers is not installed .*; run pip install 'vssl"):

@@ -13,4 +13,4 @@ PAGES = sorted(notebooks(), key=lambda p: p.stem not in LONG)
 @pytest.mark.parametrize('page', PAGES, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
 def test_page(page):
     done = warm.run([page], NBS, timeout=1200, script=Path(__file__).with_name('page.py'))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -51,7 +51,7 @@ class HubEncoder(nn.Module):
         if self.fixed and T!=self.frames: raise CheckpointError(f'{self._name}: takes clips of {self.frames} '
             f'frames, not of {T}; leave length out, or make it {self.frames}')
         if T % self.tubelet: raise CheckpointError(f'{self._name}: has {self.tubelet} frames in a token, and '
-            f'length={T} is no multiple of that; use length={T + T % self.tubelet}')
+            f'length={T} is no multiple of that; use length={T + -T % self.tubelet}')
         if self.frames is None: x = x.transpose(1, 2).flatten(0, 1)
         elif self.takes: x = x.transpose(1, 2)
         y:Any = self.model(**{self.takes: x}, **self._more) if self.takes else self.model(x)
