@@ -644,7 +644,7 @@ def _scores(net:nn.Module, tokens:VideoTokens, rows:Sequence[int], size:int, dev
 def _fit_attentive(tokens:VideoTokens, rows:list[int], ids:list[int], s:AttentiveProbe, seed:int, device,
     )->list[AttentiveClassifier]: # a network for each rate
     label = {r: ids.index(tokens.manifest.label_id(r)) for r in rows}
-    dim = next(tokens(rows))[1].shape[1]
+    dim = next(x for r in rows for _,x in tokens([r])).shape[1] # of the first that can be read
     nets = [AttentiveClassifier(dim, len(ids), s, seed).to(device) for _ in s.lrs]
     def groups(net): return [{'params': [p for p in net.parameters() if p.ndim > 1]},
         {'params': [p for p in net.parameters() if p.ndim < 2], 'weight_decay': 0.}]
