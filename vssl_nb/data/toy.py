@@ -42,7 +42,7 @@ SLOW = (64., 110.) # frames in one turn of everything else
 # %% ../../nbs/lessons/01_toy.ipynb #599a520b
 @dataclass(frozen=True)
 class Take:
-    "What one take of a source adds to its scene: all of it is nuisance."
+    "What one take of a source adds to its scene; none of it depends on the class."
     dot:np.ndarray # (3,) uniform on the unit sphere
     axis:np.ndarray # (3,) uniform on the unit sphere: about it the sphere turns slowly
     dials:np.ndarray # (3,) uniform: angle, size and hop at frame 0, in turns
