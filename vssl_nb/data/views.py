@@ -351,12 +351,12 @@ def flow_view(flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], chann
 
 @from_streams('flow')
 def flow_u_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
-    "Horizontal flow alone, the same in all three channels (IIC, b11)."
+    "Horizontal flow alone, in all three channels before they are normalised (IIC, b11)."
     return normalise(flow[:,:,2:].expand_as(flow), mean, std)
 
 @from_streams('flow')
 def flow_v_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
-    "Vertical flow alone, the same in all three channels (IIC, b11)."
+    "Vertical flow alone, in all three channels before they are normalised (IIC, b11)."
     return normalise(flow[:,:,1:2].expand_as(flow), mean, std)
 
 VIEWS:dict[str,Callable[...,Tensor]] = {'rgb': rgb_view, 'flow': flow_view, 'residual': residual_view,
