@@ -109,17 +109,20 @@ class MotionEnergy(nn.Module):
     def forward(self, x): return functional.adaptive_avg_pool3d(x.abs().mean(1), (8, 4, 4)).flatten(1)
 
 
+def directions(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor: # (B, T, H, W) px, to the right and down
+    """Directions of flow, weighed by its speed: (B, 162), of length 1: eight directions and one for what
+    stands still (less than half a pixel), in two halves of the clip and 3 x 3 places."""
+    speed = (u*u + v*v).sqrt()
+    way = ((torch.atan2(v, u)/(2*math.pi)*8).round().long() % 8).masked_fill(speed < .5, 8)
+    weight = torch.where(speed < .5, torch.full_like(speed, .05), speed)
+    votes = functional.one_hot(way, 9).movedim(-1, 1)*weight[:, None] # (B, 9, T, H, W)
+    return functional.normalize(functional.adaptive_avg_pool3d(votes, (2, 3, 3)).flatten(1).sqrt(), dim=1)
+
+
 class FlowDirections(nn.Module):
-    """Directions of flow, weighed by its speed: pictures of flow in [0, 1] (B, 3, T, H, W) -> (B, 162), eight
-    directions and one for what stands still, in 3 x 3 places and two halves of the clip."""
+    "`directions` of pictures of flow in [0, 1] (B, 3, T, H, W) -> (B, 162)."
     dim = 162
-    def forward(self, x):
-        u, v = (dequantise_flow(255*x[:, i]) for i in (2, 1)) # (B, T, H, W) px
-        speed = (u*u + v*v).sqrt()
-        way = ((torch.atan2(v, u)/(2*math.pi)*8).round().long() % 8).masked_fill(speed < .5, 8)
-        weight = torch.where(speed < .5, torch.full_like(speed, .05), speed)
-        votes = functional.one_hot(way, 9).movedim(-1, 1)*weight[:, None] # (B, 9, T, H, W)
-        return functional.normalize(functional.adaptive_avg_pool3d(votes, (2, 3, 3)).flatten(1).sqrt(), dim=1)
+    def forward(self, x): return directions(*(dequantise_flow(255*x[:, i]) for i in (2, 1)))
 
 
 def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:

@@ -844,3 +844,59 @@ def test_motion_by_hand(monkeypatch):
     energy = evidence.MotionEnergy()
     assert energy(still).sum() == 0
     assert energy(moves).unflatten(1, (8, 4, 4)).nonzero()[:, 1:].tolist() == [[t, 0, 3] for t in range(4, 8)]
+
+
+def test_flow_directions(monkeypatch):
+    "A square that moves to the right votes for the right where it is; what stands still votes for that."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    own_clips = importlib.import_module('own_clips')
+    x = torch.zeros(2, 3, 8, 96, 96)
+    texture = torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(0))
+    for t in range(8): # px: 2 a frame, and 0
+        for i, speed in enumerate((2, 0)): x[i, :, t, 36:60, 40 + speed*t:64 + speed*t] = texture
+    votes = own_clips.FlowDirections()(x).unflatten(1, (9, 2, 3, 3)) # direction, when, where
+    assert votes[0, :8].sum((1, 2, 3)).argmax() == 0 and votes[0, 0].sum() > 9*votes[0, 1:8].sum()
+    assert votes[0, 0].sum(0).sum(1).argmax() == 1 and votes[1, :8].max() < .01
+
+
+def test_own_clips(tmp_path, monkeypatch, capsys):
+    "Killed between two trainings, the same command goes on; parts are nested, whole recordings, all classes."
+    monkeypatch.setitem(toy.SIZES, 'tiny', FEW)
+    data = toy.make(tmp_path/'toy', 'tiny', progress=False)
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    own_clips = importlib.import_module('own_clips')
+    monkeypatch.chdir(tmp_path)
+    changes = dict(backbone='tiny', size=32, length=4, batch=8, queue=0, test_clips=1)
+    how = ['--data', 'toy', '--given', 'toy', '--steps', 2, '--side', 32, '--folder', 'r', '--changes',
+        json.dumps(changes)]
+    def main(*more):
+        monkeypatch.setattr(sys, 'argv', ['own_clips', *map(str, [*how, *more])])
+        try: return own_clips.main(), *capsys.readouterr()
+        except SystemExit as e: return e.code, *capsys.readouterr()
+    code, _, wrong = main('--clips', 12, 0, '--seeds', 1, '--out', 'a.json')
+    assert code is None, wrong
+    (tmp_path/'r'/'SimCLR-12-random-0'/'measured.json').unlink()
+    code, said, wrong = main('--clips', 12, 0, '--seeds', 2, '--out', 'b.json')
+    assert code is None and said.count('seed 1') == 6, wrong
+    a, b = (json.loads((tmp_path/name).read_text()) for name in ('a.json', 'b.json'))
+    few, whole = b['sizes']
+    assert [few['clips'], whole['clips']] == [12, len(read(data).select('train'))]
+    assert [r['seeds'] for r in few['rows']] == [1]*5 + [2]*6
+    for r, s in zip(whole['rows'], a['sizes'][1]['rows']):
+        assert (r['r1'], r['probe']) == (s['r1'], s['probe'])
+    parts = [{read(tmp_path/'r'/n).rows[i].video for i in read(tmp_path/'r'/n).select('train')}
+        for n in ('clips-12', 'clips-all')]
+    assert parts[0] < parts[1] and len({r.label for r in read(tmp_path/'r'/'clips-12').rows}) == 8
+    assert main('--clips', 99, '--out', 'c.json')[0] == 2
+    # the rule of advice, on made-up right and wrong of 100 recordings
+    right = {own_clips.HISTOGRAM: 20, own_clips.MOTION: 25, 'a bit above': 26, 'far above': 60}
+    table = own_clips.intervals({name: [{'source': [*range(100)], 'steps': 0, 'videos_seen': 0, 'seconds': 0.,
+        'train_seconds': 0., **dict.fromkeys(own_clips.MEASURES, [int(i*37 % 100 < n) for i in range(100)])}]
+        for name, n in right.items()})
+    low, high = table[2]['above'][own_clips.MOTION]['r1_interval']
+    assert low <= 0 < high and own_clips.advice(table) == ['far above']
+    assert own_clips.advice(table[:3]) == [own_clips.MOTION]
+    above = table[3]['above'][own_clips.HISTOGRAM]
+    half = 1.96*math.sqrt(.4*.6/100) # nested: the difference is a share of 40 of 100
+    assert above['r1'] == pytest.approx(.4)
+    assert above['r1_interval'] == pytest.approx([.4 - half, .4 + half], abs=.02)
