@@ -23,7 +23,7 @@ setup(
     package_data={'': ['py.typed', '*.csv', '*.html', '*.md']},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg['requirements'].split(),
-    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('dev', 'hf')},
+    extras_require={name: cfg[f'{name}_requirements'].split() for name in ('dev', 'hf', 'timm')},
     entry_points={
         'console_scripts': cfg['console_scripts'].split(),
         'nbdev': [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"],

@@ -180,7 +180,8 @@ BY_HAND = [
         'torchvision:s3d') for command in ('retrieve', 'probe', 'extract')),
     *((words, [*args, name]) for name, words in (
         ('hf:nowhere', 'nowhere: is neither a folder nor a name on the Hub, owner/name; give one'),
-        ('torchvision:s4d', "torchvision:s4d: torchvision classifies with no such model; did you mean 's3d'"))
+        ('torchvision:s4d', "torchvision:s4d: torchvision classifies with no such model; did you mean 's3d'"),
+        ('hf:', 'hf:: names no model; put a name or a folder behind the colon'))
         for args in (['retrieve', '--data', 'good.csv'], ['probe', '--data', 'good.csv'],
             ['retrieve', '--data', 'good.csv', '--conflict'],
             ['extract', '--data', 'good.csv'], ['search', 'a.mp4', '--data', 'videos', '--encoder'])),

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
+from torchvision import models
 
 from vssl_nb import cli
 from vssl_nb.data import manifest, toy
-from vssl_nb.measure.features import as_manifest, extract
+from vssl_nb.measure.features import as_manifest, digest, extract
 from vssl_nb.measure.protocols import Protocol, clip_frames, protocol
 from vssl_nb.runs import hub
 from vssl_nb.runs.evaluation import measure_encoder, open_trained
@@ -23,6 +25,7 @@ from vssl_nb.training.checkpoints import CheckpointError
 from vssl_nb.training.machine import Machine
 
 tf = pytest.importorskip('transformers', reason="transformers is not installed: pip install 'vssl_nb[hf]'")
+timm = pytest.importorskip('timm', reason="timm is not installed: pip install 'vssl_nb[timm]'")
 QUIET = Machine('cpu', workers=0, progress=False)
 SMALL = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
 CROP = {'height': 32, 'width': 32}
@@ -39,13 +42,22 @@ MODELS = {
         tf.DINOv3ViTImageProcessor(size=CROP))}
 
 
+TIMM = {'timm-vit': 'test_vit', 'timm-resnet': 'test_resnet', 'timm-swin': 'swin_tiny_patch4_window7_224'}
+
+
 @pytest.fixture(scope='module')
 def place(tmp_path_factory):
-    "Folders of the four models and of a text model, and toy videos."
+    "Folders of the four models, three of timm and a text model, and toy videos."
     folder = tmp_path_factory.mktemp('hub')
     torch.manual_seed(0)
     for name, make in MODELS.items():
         for part in make(): part.save_pretrained(folder/name)
+    for name, architecture in TIMM.items(): # with settings that are not the defaults
+        small = dict(embed_dim=24, depths=(1, 1), num_heads=(2, 4), window_size=4) if 'swin' in name else {}
+        if name != 'timm-resnet': small |= {'img_size': 32}
+        model = timm.create_model(architecture, num_classes=7, pretrained_cfg_overlay={'crop_pct': .8,
+            'input_size': (3, 32, 32), 'mean': (.4, .5, .6), 'std': (.2, .3, .4)}, **small)
+        timm.models.save_for_hf(model, folder/name, safe_serialization=True, model_args=small)
     tf.BertModel(tf.BertConfig(vocab_size=9, intermediate_size=32, **SMALL)).save_pretrained(folder/'bert')
     toy.make(folder/'toy', 'tiny', progress=False)
     return folder
@@ -83,6 +95,43 @@ def test_features_are_those_of_a_direct_call(name, place):
         assert_close(x, torch.stack(clips).mean(0), rtol=0, atol=1e-5)
         assert (x - got.x.mean(0)).abs().max() > 1e-3, 'all videos have one feature'
     if name == 'vjepa2': assert model.config.frames_per_clip == t.protocol().length == 8
+
+
+@pytest.mark.parametrize('name', TIMM)
+@torch.no_grad()
+def test_features_of_timm_are_those_of_a_direct_call(name, place):
+    "Of pictures that its own transform makes; nothing of the folder is left out."
+    t = open_trained(f'timm:{place/name}', as_manifest(videos()))
+    p = t.protocol(clips=2, length=3)
+    got = extract(t.encoder, t.manifest, 'all', 1, t.view, p, machine=QUIET, **t.views)
+    model = timm.create_model(f'local-dir:{place/name}', pretrained=True, num_classes=0).eval()
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    for video, x in zip(videos(), got.x):
+        numbers = map(torch.from_numpy, clip_frames(p, len(video)))
+        pictures = [[transform(Image.fromarray(f.numpy())) for f in video[n]] for n in numbers]
+        assert_close(x, torch.stack([model(torch.stack(c)).mean(0) for c in pictures]).mean(0), rtol=0,
+            atol=1e-5)
+        assert (x - got.x.mean(0)).abs().max() > 1e-3, 'all videos have one feature'
+    assert p.size == 32 and t.views['mean'] == [.4, .5, .6] and 'CenterCrop' in repr(t.encoder)
+    clips = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    tokens = t.encoder.tokens(clips)
+    assert len(tokens) == 2 and tokens.shape[1] % 3 == 0 and tokens.shape[2] == t.encoder(clips).shape[1]
+    if name != 'timm-vit': assert_close(tokens.mean(1), t.encoder(clips)) # a ViT takes its class token
+
+
+def test_random_weights_of_the_same_network(place, tmp_path, monkeypatch):
+    "They follow from the seed alone, leave the global generator alone, and are those of no folder."
+    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
+    weights = models.get_model_weights('squeezenet1_1').DEFAULT
+    (tmp_path/'checkpoints').mkdir()
+    torch.save(models.squeezenet1_1().state_dict(), tmp_path/'checkpoints'/weights.url.split('/')[-1])
+    for name in (f'hf:{place/"vjepa2"}', f'timm:{place/"timm-vit"}', 'torchvision:squeezenet1_1'):
+        encoder = hub.load_hub(name)
+        before = torch.get_rng_state()
+        one, same, other = (digest(encoder.untrained(seed).state_dict()) for seed in (1, 1, 2))
+        assert torch.equal(before, torch.get_rng_state())
+        assert one == same and len({one, other, digest(encoder.state_dict())}) == 3
+        assert encoder.untrained(1).state_dict().keys() == encoder.state_dict().keys()
 
 
 def test_a_processor_decides_and_is_part_of_the_key(place, tmp_path):
@@ -146,6 +195,7 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     assert json.loads((place/'attentive/results.json').read_text())[0]['protocol'] == 'vjepa_probe'
     run('extract', 'hf:dinov2', '--data', 'toy', '--out', 'x.npz')
     with np.load(place/'x.npz') as f: assert f['x'].shape == (len(data), 32)
+    run('retrieve', 'timm:timm-vit', '--data', 'toy', '--name', 'mine', '--set', 'clips=1', 'length=4')
     run('retrieve', 'hf:videomae', '--data', 'toy', '--conflict')
     shares = json.loads((place/'runs/hf-videomae/conflict.json').read_text())
     assert sum(shares[k][0] for k in ('scene', 'motion', 'neither')) == pytest.approx(1)
@@ -222,7 +272,7 @@ def test_a_wrong_length(name, length, words, place, capsys):
 
 def test_the_length_of_whole_tokens_is_named():
     "The next multiple, also where more than two frames make a token."
-    encoder = hub.HubEncoder('hf:x', torch.nn.Identity(), None, frames=8, tubelet=4)
+    encoder = hub.HubEncoder('hf:x', torch.nn.Identity(), None, None, frames=8, tubelet=4)
     with pytest.raises(CheckpointError, match='length=5 is no multiple of that; use length=8'):
         encoder(torch.zeros(1, 3, 5, 8, 8))
 
@@ -248,10 +298,41 @@ def test_a_name_on_the_hub(place, monkeypatch):
     assert len(fetched) == 1
 
 
+def test_names_of_timm(place, monkeypatch):
+    "A name stands for what the Hub has of it; here a folder stands for the Hub."
+    fetched = []
+    def snapshot(name, allow_patterns):
+        fetched.append((name, *allow_patterns))
+        return str(place/'timm-vit')
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', SimpleNamespace(snapshot_download=snapshot))
+    assert hub.load_hub('timm:test_vit').frames is hub.load_hub('timm:lab/mine').frames is None
+    assert fetched == [(n, 'config.json', 'model.safetensors') for n in (
+        'timm/test_vit.r160_in1k', 'lab/mine')]
+    def refused(name, words):
+        with pytest.raises(CheckpointError, match=f'{name}: {words}'): hub.load_hub(name)
+    refused('timm:test_vi', "timm has no such model, and there is no such folder; did you mean 'test_vit'")
+    refused('timm:vit_huge_patch14_gap_224', 'timm has no weights of it on the Hub; take another model, or a')
+    monkeypatch.setitem(sys.modules, 'timm', None)
+    refused('timm:test_vit', r"timm is not installed .*; run pip install 'vssl_nb.timm.'")
+
+
+@pytest.mark.parametrize('words, change', [
+    ('has no config.json; name a folder', lambda f: (f/'config.json').unlink()),
+    ('has no model.safetensors; name a folder', lambda f: (f/'model.safetensors').unlink()),
+    ('cannot be loaded by timm .*Missing key.*attn.proj.bias.*; take a folder with all weights', lose),
+    ('cannot be loaded by timm .*nothing', lambda f:
+        (f/'config.json').write_text('{"architecture": "nothing"}')),
+    ('cannot be loaded by timm', lambda f: (f/'config.json').write_text('{')),
+    ('cannot be loaded by timm', lambda f: (f/'model.safetensors').write_bytes(
+        (f/'model.safetensors').read_bytes()[:-9]))], ids=lambda x: '')
+def test_what_is_refused_of_timm(words, change, place):
+    name = changed('timm-vit', place, change).replace('hf:', 'timm:')
+    with pytest.raises(CheckpointError, match=f'{name}: {words}'): hub.load_hub(name)
+
+
 @torch.no_grad()
 def test_torchvision(tmp_path, monkeypatch):
     "A video model and an image model by name, from files where torchvision keeps those it has fetched."
-    from torchvision import models
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
     (tmp_path/'checkpoints').mkdir()
     video = torch.randint(0, 256, (16, 80, 100, 3), generator=torch.Generator().manual_seed(0),

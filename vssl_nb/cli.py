@@ -252,7 +252,7 @@ class RunOptions(ReadingOptions):
     data:Path|None=None # manifest; none: the one it was trained on
 
 class EncoderOptions(EncodingOptions):
-    folder:Path = word('RUN') # run folder; or hf:NAME, hf:FOLDER, torchvision:NAME of another library's
+    folder:Path = word('RUN') # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
     data:Path|None=None # manifest; none: the one the run was trained on
 
 def home_of(source:str|Path, name:str='')->Path: # run folder, or the name of an encoder; what tables call it
@@ -323,7 +323,7 @@ def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
 class Retrieve(EncodingOptions):
     "Measure an encoder: is a test video's nearest training video of its class?"
     # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder;
-    # hf:NAME, hf:FOLDER (transformers) or torchvision:NAME; or a file of features
+    # hf:NAME, hf:FOLDER (transformers), timm:NAME, timm:FOLDER or torchvision:NAME; or a file of features
     source:str = word('RUN')
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
     protocol:str='clean' # or coclr_official, iic_official, rspnet, moquad, package.module:name
@@ -458,7 +458,7 @@ class Search(ReadingOptions, WritingOptions):
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
     queries:tuple[str,...] = word('[QUERY ...]', ())
     data:Path=Path('.') # folder of the videos
-    # run folder, or its encoder.safetensors; hf:NAME, torchvision:NAME; none: that of the index
+    # run folder, or its encoder.safetensors; hf:NAME, timm:NAME, torchvision:NAME; none: that of the index
     encoder:Path|None=None
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:Count=10 # how many videos to show for each query

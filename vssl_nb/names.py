@@ -67,9 +67,9 @@ def load_object(name:str, # 'package.module:name' of something importable, also 
         part = getattr(part, attribute)
     return part
 
-HUBS = ('hf:', 'torchvision:') # how the names of encoders of other libraries begin, see `runs.hub`
+HUBS = ('hf:', 'timm:', 'torchvision:') # how the names of encoders of other libraries begin, see `runs.hub`
 
-def of_hub(name:Any)->bool: # hf:FOLDER, hf:OWNER/NAME, torchvision:NAME; or any other
+def of_hub(name:Any)->bool: # hf:FOLDER, hf:OWNER/NAME, timm:NAME, torchvision:NAME; or any other
     "Is this the name of an encoder of another library?"
     return str(name).startswith(HUBS)
 

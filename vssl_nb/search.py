@@ -85,8 +85,9 @@ def describe_encoder(path)->EncoderFile: # a run folder, the encoder.safetensors
     given = Path(path)
     if of_hub(path): # which takes PyTorch: only its weights tell whether it is the same
         from .measure.features import fingerprint
-        network,folder = hub_network(str(path)),Path(str(path).removeprefix('hf:'))
-        if folder.is_dir(): given = Path(f'hf:{folder.resolve()}')
+        network,(library,_,folder) = hub_network(str(path)),str(path).partition(':')
+        if library!='torchvision' and Path(folder).is_dir():
+            given = Path(f'{library}:{Path(folder).resolve()}')
         return EncoderFile(given, fingerprint(network), network.about(), given)
     if (given/'recipe.json').exists(): expect_run(given)
     file = given/'encoder.safetensors' if given.is_dir() else given

@@ -1,11 +1,15 @@
-"Encoders of other libraries by name: `hf:OWNER/NAME` and `hf:FOLDER` (transformers), `torchvision:NAME`."
+"Encoders of other libraries by name: `hf:NAME` (transformers), `timm:NAME`, `torchvision:NAME`; or a folder."
 
 import contextlib, importlib, inspect, warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from ..names import did_you_mean
@@ -15,11 +19,13 @@ from .released import fetch_folder
 @dataclass
 class FramesOf:
     "The processor of a model, as it makes the frames of one video."
-    processor:Callable # of transformers or torchvision
-    kind:str # 'video' and 'image': of transformers; 'clip' and 'frame': of torchvision
+    processor:Callable # of transformers, torchvision or timm
+    kind:str # 'video' and 'image': of transformers; 'clip' and 'frame': of torchvision; 'picture': of timm
 
     def __call__(self, frames:Tensor)->Tensor: # (F, H, W, 3) uint8 -> (F, 3, h, w) float32
         "Scaled, cut and normalised by the processor."
+        if self.kind=='picture':
+            return torch.stack([self.processor(Image.fromarray(x)) for x in frames.numpy()])
         x = frames.permute(0, 3, 1, 2)
         if self.kind=='clip': return self.processor(x).transpose(0, 1)
         if self.kind=='frame': return self.processor(x)
@@ -32,6 +38,7 @@ class HubEncoder(nn.Module):
     "A model of another library as an encoder of the clips that its own processor makes."
     def __init__(self, name:str, # by which it was loaded
         model:nn.Module, prepare:FramesOf,
+        build:Callable[[],nn.Module], # makes such a model with random weights
         takes:str='', # argument of a model of transformers; '': the model takes (B, 3, T, H, W)
         frames:int|None=None, # of a clip; None: an image model, applied to each frame
         fixed:bool=False, # no other number of frames
@@ -39,7 +46,7 @@ class HubEncoder(nn.Module):
         super().__init__()
         self.model,self.prepare,self.takes = model.eval().requires_grad_(False),prepare,takes
         self.frames,self.fixed,self.tubelet = frames,fixed,tubelet
-        self._name = name # no part of a fingerprint: a folder may be moved
+        self._name,self._build = name,build # no part of a fingerprint: a folder may be moved
         # the predictor of V-JEPA 2 is of no use here
         self._more = {'skip_predictor': True} if 'skip_predictor' in inspect.signature(
             model.forward).parameters else {}
@@ -73,6 +80,13 @@ class HubEncoder(nn.Module):
         if y is None: raise CheckpointError(f'{self._name}: gives no tokens; take a model of transformers')
         return y
 
+    def untrained(self, seed:int)->'HubEncoder':
+        "The same network with random weights."
+        with torch.random.fork_rng(): # these libraries draw from the global generator
+            torch.manual_seed(seed)
+            return HubEncoder(self._name, self._build(), self.prepare, self._build, self.takes, self.frames,
+                self.fixed, self.tubelet)
+
     def about(self)->dict[str,Any]: # as the metadata of an encoder's file
         "The clips that it takes. `CheckpointError` where the processor cuts no squares."
         h,w = self.prepare(torch.zeros(2, 60, 80, 3, dtype=torch.uint8)).shape[2:]
@@ -84,6 +98,13 @@ class HubEncoder(nn.Module):
         for key,names in (('mean', mean), ('std', std)): # of protocols that cut otherwise
             about |= {key: list(v) for n in names if (v := getattr(p, n, None)) is not None}
         return about
+
+def _first(e:Exception)->str: return ' '.join(str(e).split())[:200] or type(e).__name__
+
+def _library(name:str, library:str, extra:str)->Any:
+    try: return importlib.import_module(library)
+    except ImportError as e: raise CheckpointError(f"{name}: {library} is not installed ({e}); run pip "
+        f"install 'vssl_nb[{extra}]'") from e
 
 @contextlib.contextmanager
 def _quiet(tf:Any)->Iterator[None]: # transformers
@@ -101,16 +122,13 @@ def _quiet(tf:Any)->Iterator[None]: # transformers
 
 def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without hf:
     folder = fetch_folder(source, ['*.json'])
-    try: tf:Any = importlib.import_module('transformers')
-    except ImportError as e: raise CheckpointError(f"{name}: transformers is not installed ({e}); run pip "
-        "install 'vssl_nb[hf]'") from e
+    tf = _library(name, 'transformers', 'hf')
     # neither code nor pickles of somebody are run
     options:dict[str,Any] = {'local_files_only': True, 'trust_remote_code': False}
-    def first(e): return (str(e).strip() or type(e).__name__).splitlines()[0][:200]
     with _quiet(tf):
         try: config = tf.AutoConfig.from_pretrained(folder, **options)
         except Exception as e: raise CheckpointError(f'{name}: has no config.json of a model that '
-            f'transformers {tf.__version__} knows ({first(e)}); name what save_pretrained wrote') from e
+            f'transformers {tf.__version__} knows ({_first(e)}); name what save_pretrained wrote') from e
         kind = tf.MODEL_MAPPING.get(type(config), None)
         takes = getattr(kind, 'main_input_name', 'nothing')
         if not takes.startswith('pixel_values'): raise CheckpointError(f'{name}: {config.model_type} is no '
@@ -126,16 +144,17 @@ def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without 
         folder = fetch_folder(source, ['*.json', '*.safetensors'])
         try: model,info = tf.AutoModel.from_pretrained(folder, config=config, use_safetensors=True,
             dtype=torch.float32, output_loading_info=True, **options)
-        except Exception as e: raise CheckpointError(f'{name}: its weights cannot be read ({first(e)}); give '
-            'them whole, as .safetensors') from e
+        except Exception as e: raise CheckpointError(f'{name}: its weights cannot be read ({_first(e)}); '
+            'give them whole, as .safetensors') from e
     # transformers fills these with random numbers, and warns at most
     if lost := sorted(map(str, [*info['missing_keys'], *info['mismatched_keys']])): raise CheckpointError(
         f'{name}: lacks {len(lost)} of {len(model.state_dict())} weights of {type(model).__name__}, such as '
         f'{lost[0]}, which would be random; take a file that has all of them')
     for m in model.modules(): # no part of a fingerprint, either
         if hasattr(m, 'name_or_path'): m.name_or_path = ''
-    encoder = HubEncoder(name, model, prepare, takes, frames, bool(frames) and not hasattr(config,
-        'frames_per_clip'), getattr(config, 'tubelet_size', 1) if frames else 1)
+    encoder = HubEncoder(name, model, prepare, partial(tf.AutoModel.from_config, config), takes, frames,
+        bool(frames) and not hasattr(config, 'frames_per_clip'),
+        getattr(config, 'tubelet_size', 1) if frames else 1)
     side = getattr(config, 'crop_size', None) or getattr(config, 'image_size', None)
     # other sizes give V-JEPA 2 wrong positions, without an error
     if frames and side and (made := encoder.about()['size'])!=side: raise CheckpointError(f'{name}: its '
@@ -151,13 +170,51 @@ def _torchvision(name:str, source:str)->HubEncoder:
     try: net = models.get_model(source, weights=weights, progress=False)
     except Exception as e: raise CheckpointError(f'{name}: its weights cannot be had ({type(e).__name__}); '
         f'check the connection, or save {weights.url} in {torch.hub.get_dir()}/checkpoints') from e
-    head = next(h for h in ('fc', 'classifier', 'heads', 'head') if hasattr(net, h))
-    setattr(net, head, nn.Identity())
+    def featured(net):
+        setattr(net, next(h for h in ('fc', 'classifier', 'heads', 'head') if hasattr(net, h)), nn.Identity())
+        return net
     video = '.video.' in type(net).__module__
-    return HubEncoder(name, net, FramesOf(weights.transforms(), 'clip' if video else 'frame'),
-        frames=16 if video else None)
+    return HubEncoder(name, featured(net), FramesOf(weights.transforms(), 'clip' if video else 'frame'),
+        lambda: featured(models.get_model(source, weights=None)), frames=16 if video else None)
 
-def load_hub(name)->HubEncoder: # hf:FOLDER, hf:OWNER/NAME or torchvision:NAME
+class _Tokens(nn.Module):
+    "A model of timm, whose outputs have the names of transformers."
+    def __init__(self, model:Any):
+        super().__init__()
+        model.reset_classifier(0)
+        self.model = model
+
+    def forward(self, x:Tensor)->SimpleNamespace:
+        y = self.model.forward_features(x)
+        pooled = self.model.forward_head(y)
+        if getattr(self.model, 'output_fmt', '')=='NHWC': y = y.movedim(-1, 1)
+        return SimpleNamespace(last_hidden_state=y, pooler_output=pooled)
+
+def _timm(name:str, source:str)->HubEncoder:
+    timm = _library(name, 'timm', 'timm')
+    if not ('/' in source or Path(source).is_dir()):
+        known = [*timm.list_models(), *timm.list_pretrained()]
+        if source not in known: raise CheckpointError(f'{name}: timm has no such model, and there is no such '
+            f'folder; {did_you_mean(source, known)}')
+        cfg = timm.get_pretrained_cfg(source)
+        if not (cfg and cfg.hf_hub_id): raise CheckpointError(f'{name}: timm has no weights of it on the '
+            'Hub; take another model, or a folder')
+        source = cfg.hf_hub_id
+    folder = fetch_folder(source, ['config.json', 'model.safetensors'])
+    for file in ('config.json', 'model.safetensors'):
+        if not (folder/file).is_file(): raise CheckpointError(f'{name}: has no {file}; name a folder that '
+            'timm.models.save_for_hf(..., safe_serialization=True) or `hf download` wrote')
+    build = partial(timm.create_model, f'local-dir:{folder}')
+    try: model = build(pretrained=True) # strict: the classifier is taken off afterwards
+    except Exception as e: raise CheckpointError(f'{name}: cannot be loaded by timm {timm.__version__} '
+        f'({_first(e)}); take a folder with all weights of the model of its config.json') from e
+    cfg = timm.data.resolve_model_data_config(model)
+    picture = timm.data.create_transform(**cfg)
+    picture.mean,picture.std = cfg['mean'],cfg['std']
+    return HubEncoder(name, _Tokens(model), FramesOf(picture, 'picture'), lambda: _Tokens(build()))
+
+def load_hub(name)->HubEncoder: # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME
     "An encoder of another library, with its weights and its processor. `CheckpointError`."
     prefix,_,source = str(name).partition(':')
-    return {'hf': _hugging_face, 'torchvision': _torchvision}[prefix](str(name), source)
+    if not source: raise CheckpointError(f'{name}: names no model; put a name or a folder behind the colon')
+    return {'hf': _hugging_face, 'timm': _timm, 'torchvision': _torchvision}[prefix](str(name), source)
