@@ -8,8 +8,8 @@ who counts as a positive:
     frames          also the keys that the learning network itself finds most alike (CoCLR with
                     `miner_options=view=rgb`: it mines for itself)
     differences     also those that a frozen InfoNCE encoder finds most alike on frame differences: CoCLR
-    labels          also those of the same class: UberNCE, log of a sum (`form=log_sum`)
-    labels, mean    the same with the mean of logs (`form=mean_log`)
+    labels          also those of the same class: UberNCE, log of a sum (`form=mil_nce`)
+    labels, mean    the same with the mean of logs (`form=supcon`)
     labels, dropped `labels`, and the own key is dropped as CoCLR drops it
 
 The two that mine drop the own key in nine of ten steps, as the recipe does, and count siblings as positives
@@ -47,8 +47,8 @@ STARTS = ('infonce-toy-rgb', 'infonce-toy-residual')
 # who chooses -> the recipe of the method, and what it has besides the settings of LIKE
 CHOICES: dict[str, tuple[str, dict]] = {'own': ('infonce-toy-rgb-longer', {}),
     'frames': (LIKE, {'miner_options': ('view=rgb',)}), 'differences': (LIKE, {}),
-    'labels': ('ubernce-toy-rgb', {'form': 'log_sum'}), 'labels, dropped': ('ubernce-toy-rgb',
-    {'form': 'log_sum'}), 'labels, mean': ('ubernce-toy-rgb', {'form': 'mean_log'})}
+    'labels': ('ubernce-toy-rgb', {'form': 'mil_nce'}), 'labels, dropped': ('ubernce-toy-rgb',
+    {'form': 'mil_nce'}), 'labels, mean': ('ubernce-toy-rgb', {'form': 'supcon'})}
 
 
 def recipe_of(choice: str, seed: int, changes: dict) -> Recipe:

@@ -113,8 +113,8 @@ def test_overrides():
     with expect_fail(RecipeError, contains='area='): override(recipe, area=(0.5,))
     with expect_fail(RecipeError, contains='batch=True'): override(recipe, batch=True)
     with expect_fail(RecipeError, contains='drops='): override(recipe, drops=('a',))
-    uber = override(find('infonce-ucf101-rgb'), method='ubernce', form='log_sum')
-    eq((uber.method.name, uber.method.groups, uber.method.form), ('ubernce', 2, 'log_sum'))
+    uber = override(find('infonce-ucf101-rgb'), method='ubernce', form='mil_nce')
+    eq((uber.method.name, uber.method.groups, uber.method.form), ('ubernce', 2, 'mil_nce'))
     with expect_fail(RecipeError, contains="there is no method 'infonc'; did you mean 'infonce'?"):
         override(recipe, method='infonc')
 

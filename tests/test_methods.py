@@ -13,7 +13,7 @@ from vssl_nb.runs.parts import build_method
 from vssl_nb.ssl.losses import mil_nce, supcon, topk_accuracy
 
 # one field of each method's own, with a value that is not its default
-OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='log_sum'), 'simclr': dict(dim=16),
+OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='mil_nce'), 'simclr': dict(dim=16),
     'byol': dict(momentum=.5), 'lejepa': dict(tradeoff=.1, local_size=32),
     'coclr': dict(topk=3, drop_own=.5), 'iic': dict(negatives=8, intra='repeat'), 'moquad': dict(alpha=2.),
     'provico': dict(samples=4, doubt='none'), 'supervised': dict(batchnorm=True, dropout=.5)}

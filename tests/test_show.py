@@ -261,6 +261,13 @@ def test_walls_of_neighbours():
     loop = show.wall([disc(10)], [[disc(11), disc(8)]], ['a'], [['a', 'b']], colours)
     seen = {tuple(c) for c in frames_in(loop)[0].reshape(-1, 3).tolist()}
     assert {show.GREEN, show.RED, *(show._rgb(colours[c]) for c in 'ab')} <= seen
+    two = dict(marks=[['', 'same scene']], heads=['query', 'before', 'after'], gap_after=1)
+    marked = show.wall([disc(10)], [[disc(11), disc(8)]], ['a'], [['a', 'b']], colours, **two)
+    head,mark = (show._text(w).shape[1] for w in ('query', 'same scene'))
+    assert marked.height - loop.height == head + mark + 6 # above, below, and the gap between rows
+    ink = (frames_in(marked)[0][0] < 128).all(2)
+    halves = np.array_split(ink[-mark:], 2, 1)
+    assert ink[:head].any() and not halves[0].any() and halves[1].any()
 
 
 def test_pictures_are_written_whole_or_not_at_all(tmp_path):

@@ -82,8 +82,8 @@ def gallery(pictures:list, # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
     _check_titles('gallery', pictures, titles)
     shown = [np.asarray(p) for p in pictures]
     columns, tall = min(columns, len(shown)), max(p.shape[0]/p.shape[1] for p in shown)
-    wide, rows = 9/max(columns, 3), -(-len(shown)//columns)
-    figure = Picture(figsize=(wide*columns, (wide*tall + .3)*rows), layout='constrained')
+    wide, rows, lines = 9/max(columns, 3), -(-len(shown)//columns), 1 + max(t.count('\n') for t in titles)
+    figure = Picture(figsize=(wide*columns, (wide*tall + .1 + .2*lines)*rows), layout='constrained')
     for i,(p,title) in enumerate(zip(shown, titles)):
         ax = _blank(figure, rows, columns, i+1)
         ax.imshow(p, cmap='gray', vmin=0, vmax=1) # colours need no map
@@ -423,24 +423,32 @@ def wall(query_clips:list, # Q clips, all clips of one length
     side:int=64, # px of the longer side of a clip
     max_bytes:int=60_000, # see `Loop`
     gap_after:int=0, # a wide gap behind so many neighbours: two answers to one query; 0: none
+    marks:list[list[str]]|None=None, # Q lists of K words below the neighbours, '' = none; None: no such line
+    heads:Iterable[str]=(), # words above the queries and above each answer
 )->Loop: # a row per query
     "Queries and what was found for them, playing; green: same class, red: another; above each its class."
     _check_wall('wall', query_clips, neighbour_clips, neighbour_labels)
     if len(query_labels) != len(query_clips): raise ValueError('wall: give one label per query')
     if colours is None: colours = class_colours([*query_labels, *sum(map(list, neighbour_labels), [])])
     wide = max(_text(str(label)).shape[2] for label in [*query_labels, *sum(map(list, neighbour_labels), [])])
-    def tile(clip, label, border):
+    def tile(clip, label, border, mark=''):
         x = _framed(_sized(frames_of(clip)[::every], side), border)
         dark = np.dot(_rgb(colours[label]), (.299, .587, .114)) < 140
         name = _text(str(label), 'white' if dark else 'black', colours[label])
         miss = max(wide, x.shape[2]) - name.shape[2]
         band = np.pad(name, ((0, 0), (0, 0), (miss//2, miss - miss//2), (0, 0)), 'edge')
-        return _join([band, x], 1, 0, centre=True)
+        return _join([band, x, *([] if marks is None else [_text(mark)])], 1, 0, centre=True)
     rows = []
-    for query,label,found,names in zip(query_clips, query_labels, neighbour_clips, neighbour_labels):
-        tiles = [tile(c, name, GREEN if name == label else RED) for c,name in zip(found, names)]
-        parts = [x for x in (tiles[:gap_after], tiles[gap_after:]) if x]
-        rows.append(_join([tile(query, label, (255, 255, 255)), *(_join(x, 2, 4) for x in parts)], 2, 20))
+    asked = zip(query_clips, query_labels, neighbour_clips, neighbour_labels)
+    for i,(query,label,found,names) in enumerate(asked):
+        tiles = [tile(c, name, GREEN if name == label else RED, marks[i][j] if marks else '')
+            for j,(c,name) in enumerate(zip(found, names))]
+        answers = [_join(x, 2, 4) for x in (tiles[:gap_after], tiles[gap_after:]) if x]
+        parts = [tile(query, label, (255, 255, 255)), *answers]
+        if not i and (words := [*heads]): # no pixel of a part but its width
+            above = [_join([_text(w), p[:1, :0]], 1, 0, centre=True) for w,p in zip(words, parts)]
+            rows.append(_join(above, 2, 20))
+        rows.append(_join(parts, 2, 20))
     exact = [GREEN, RED, (255, 255, 255), *{_rgb(c) for c in colours.values()}]
     return Loop(_join(rows, 1, 6), exact=exact, max_bytes=max_bytes)
 

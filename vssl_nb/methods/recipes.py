@@ -224,8 +224,8 @@ publish(SimCLRSettings, _toy_simclr, override(_toy_simclr, name='simclr-toy-resi
 @dataclass(frozen=True, kw_only=True)
 class UberNCESettings(QueueSettings):
     "InfoNCE with a queue and labels as an oracle."
-    # of the loss: 'mean_log' (released, b3) or 'log_sum' (supplement, Algorithm 1)
-    form:Literal['mean_log','log_sum']='mean_log'
+    # the loss: 'supcon' (released, b3) or 'mil_nce' (supplement, Algorithm 1)
+    form:Literal['supcon','mil_nce']='supcon'
     name:ClassVar[str] = 'ubernce'
     method:ClassVar[str] = 'vssl_nb.methods.ubernce:UberNCE'
     needs_labels:ClassVar[bool] = True
@@ -244,11 +244,11 @@ publish(UberNCESettings,
     _uber('infonce-toy-rgb', 'ubernce-toy-rgb',
         'UberNCE on the frames of the toy videos: what the right positives would give; '
         'begin with --init-from infonce-toy-rgb',
-        dict(queue=512, form='log_sum', temperature=0.05, momentum=0.98), epochs=28),
+        dict(queue=512, form='mil_nce', temperature=0.05, momentum=0.98), epochs=28),
     _uber('infonce-toyfull-rgb', 'ubernce-toyfull-rgb',
         'UberNCE with S3D on the frames of the full-size toy; for a GPU; '
         'begin with --init-from infonce-toyfull-rgb',
-        dict(form='log_sum'), epochs=10, warmup=0.))
+        dict(form='mil_nce'), epochs=10, warmup=0.))
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e70001
 @dataclass(frozen=True, kw_only=True)

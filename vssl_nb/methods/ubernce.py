@@ -16,7 +16,7 @@ from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 from .recipes import UberNCESettings
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
-LOSSES = {'mean_log': supcon, 'log_sum': mil_nce}
+LOSSES = {'supcon': supcon, 'mil_nce': mil_nce}
 
 def with_labels(q:Tensor, # (B, D) queries, unit length
     k:Tensor, # (B, D) their own keys
@@ -45,7 +45,7 @@ class UberNCE(PairMethod):
 
     def forward(self,
         batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
-    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, and the positives of a query
+    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; shares of queries, and positives of a query
         "Compare each query with its own key and with the queue."
         (x_q,x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get('label')
         if label is None:
@@ -56,7 +56,9 @@ class UberNCE(PairMethod):
             sim,match = with_labels(q, k, label, self.queue.keys, self.queue.label)
             loss = LOSSES[self.settings.form](sim, match, self.settings.temperature)
         if self.training: self.queue.wait(k, batch)
+        own_nearest = (sim[:,0] > sim[:,1:].amax(1)).float().mean()
         return loss, {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
+            'own_nearest': own_nearest, 'queue_top1': topk_accuracy(sim[:,1:], match[:,1:], 1),
             'positives': match.sum(1).float().mean()}
 
     def after_step(self, batch:dict[str,Any])->None: # the last batch of the step

@@ -180,6 +180,15 @@ class Mined:
         "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
         return self.topk & ~self.excluded
 
+def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
+    if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
+        kind = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
+        name = getattr(miner, '__name__', type(miner).__name__)
+        raise ValueError(f'the miner {name} must give a boolean tensor '
+            f'{tuple(excluded.shape)} (queries, candidates), not {kind}')
+    return topk & ~excluded # no answer of a miner brings an excluded candidate back
+
+# %% ../../nbs/lessons/11_mining.ipynb #9753cfca
 def mine(miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK`
     sims:Mapping[str,Tensor], # view -> (B, N) similarity, the mining view first
     source:Tensor, # (B,) source of each query; -1 is unknown
@@ -197,14 +206,6 @@ def mine(miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK`
     topk = _checked_mask(miner, miner(sims, closed), closed)
     positive = {'positive': topk | same, 'negative': topk, 'ignored': topk & ~same}[same_source]
     return Mined(positive, topk, same | empty, same if same_source=='ignored' else None)
-
-def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
-    if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
-        kind = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
-        name = getattr(miner, '__name__', type(miner).__name__)
-        raise ValueError(f'the miner {name} must give a boolean tensor '
-            f'{tuple(excluded.shape)} (queries, candidates), not {kind}')
-    return topk & ~excluded # no answer of a miner brings an excluded candidate back
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7
 def _labelled(topk:Tensor, label:Tensor, labels:Tensor)->tuple[Tensor,Tensor]: # (B, N) bool: known, right
