@@ -25,25 +25,25 @@ from ..ssl.memory import Bank, l2_normalize, named_clips
 from .recipes import IICSettings
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
-def sampled_ids(index:Tensor, # (M,) whose clips these are: positions among the training videos
+def sampled_ids(index:Tensor, # (B,) whose clips these are: positions among the training videos
     videos:int, # V, training videos
     negatives:int, # K, ids to draw for each clip
     seed:int, step:int, part:int=0, # as in `intra_order`
-)->Tensor: # (M, 1+K) the own id first, then K of all V with replacement: it may come again
+)->Tensor: # (B, 1+K) the own id first, then K of all V with replacement: it may come again
     "Which rows of the banks each clip is compared with (released code, b11)."
     rng, n = stream('negatives', seed, step, part), len(index)*world_size()
     drawn = own_share(rng.integers(videos, size=(n, negatives)))
     return torch.cat([index[:,None], send_to(drawn, index.device)], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000c
-def with_banks(q:Tensor, # (M, D) features of one view
+def with_banks(q:Tensor, # (B, D) features of one view
     other:Tensor, # (V, D) rows of the other view
     broken:Tensor|None, # (V, D) rows of broken clips; None: no intra-negatives
-    ids:Tensor, # (M, 1+K) from `sampled_ids`
-    intra:Tensor|None=None, # (M, D) broken clips of this batch in place of their rows
+    ids:Tensor, # (B, 1+K) from `sampled_ids`
+    intra:Tensor|None=None, # (B, D) broken clips of this batch in place of their rows
     mask_own:bool=False, # where the own id was drawn again: leave it out
     mined:Mined|None=None, # masks over the V rows: further positives
-# similarities and matches, both (M, 2(1+K)); without `broken` 1+K fewer, with `mined` V more
+# similarities and matches, both (B, 2(1+K)); without `broken` 1+K fewer, with `mined` V more
 )->tuple[Tensor,Tensor]:
     "Similarities with rows of the other view, the own one first, and with rows of broken clips."
     alike = q @ other.T
@@ -65,15 +65,15 @@ def with_banks(q:Tensor, # (M, D) features of one view
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000f
 INTRA = ('repeat', 'shuffle', 'patches')
 
-def own_share(drawn:np.ndarray)->Tensor: # (world*M, ...) for the whole batch -> (M, ...) on the CPU
+def own_share(drawn:np.ndarray)->Tensor: # (world*B, ...) for the whole batch -> (B, ...) on the CPU
     "What falls to this process of something that was drawn for all."
     return torch.from_numpy(drawn).chunk(world_size())[rank()]
 
 def intra_order(kind:str, # of INTRA
-    clips:int, frames:int, # M in this process, T
+    clips:int, frames:int, # B in this process, T
     seed:int, step:int, # the same in all processes
     part:int=0, # number of the batch within the step, with gradient accumulation
-)->Tensor: # (M, T): which frame comes when; 'patches' (M, 4): which quarter comes where; on the CPU
+)->Tensor: # (B, T): which frame comes when; 'patches' (B, 4): which quarter comes where; on the CPU
     "How each clip of a batch is broken (released code, b11: 'repeat', 'shuffle')."
     one_of(INTRA, intra=kind)
     rng, n = stream('broken', seed, step, part), clips*world_size()
@@ -88,7 +88,7 @@ def intra_order(kind:str, # of INTRA
     return own_share((place[:,np.arange(frames)*4//frames]*frames + np.arange(frames)).argsort(1))
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00010
-def intra_negatives(x:Tensor, # (M, 3, T, H, W)
+def intra_negatives(x:Tensor, # (B, 3, T, H, W)
     order:Tensor, # from `intra_order`
     kind:str, # of INTRA
 )->Tensor: # same shape
@@ -104,9 +104,9 @@ def intra_negatives(x:Tensor, # (M, 3, T, H, W)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00016
 def one_direction(views:tuple[str,str], # which looks for its row in which
-    now:Mapping[str,Tensor], # view -> (M, D) features of this batch; 'intra', if any: of its broken clips
+    now:Mapping[str,Tensor], # view -> (B, D) features of this batch; 'intra', if any: of its broken clips
     bank:Bank, # rows of the same
-    ids:Tensor, # (M, 1+K) from `sampled_ids`
+    ids:Tensor, # (B, 1+K) from `sampled_ids`
     batch:Mapping[str,Any], # as for `mine_banks`
     temperature:float, # of the softmax
     miner:Callable|None=None, # None: IIC
@@ -156,7 +156,7 @@ def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
     "One network on two views of a clip; negatives are rows of other videos and of broken clips."
-    def __init__(self, encoder:nn.Module, # of both views: clip (M, 3, T, H, W) -> (M, D), with D as `.dim`
+    def __init__(self, encoder:nn.Module, # of both views: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
         videos:int, # V, training videos: rows of the banks
         view:str='rgb', # entry of the batch; its clips are the ones that are broken
         seed:int=0, # of head and first rows, of drawn ids and broken clips
@@ -174,12 +174,12 @@ class IIC(nn.Module):
         self.miners = make_miners(s, self.views, videos)
         self.cmr = None if rows is None or s.miner is None else ClassMiningRecall(rows)
 
-    def features(self, x:Tensor)->Tensor: # (M, 3, T, H, W) -> (M, D) float32
+    def features(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, D) float32
         "What is compared."
         z = self.projection(self.encoder(x)).float()
         return l2_normalize(z) if self.settings.normalise else z
 
-    def encode(self, batch:Mapping[str,Any], chance:tuple[int,int,int])->dict[str,Tensor]: # (M, D) each
+    def encode(self, batch:Mapping[str,Any], chance:tuple[int,int,int])->dict[str,Tensor]: # (B, D) each
         "Both views, and the clips of the first one broken: three passes, as released."
         (x,), (y,) = (named_clips(batch, v, self.settings.clips) for v in self.views)
         now = dict(zip(self.views, (self.features(x), self.features(y))))
@@ -190,7 +190,7 @@ class IIC(nn.Module):
             return now | {'intra': self.features(broken)}
 
     def forward(self,
-        batch:dict[str,Any], # both views (M, 1, 3, T, H, W); index (M,); label, source, row, step, progress
+        batch:dict[str,Any], # both views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
     )->tuple[Tensor,dict[str,Tensor]]: # scalar float32 loss; the mean of what `one_direction` logs
         "Each view against its own row of the other, rows of other videos, and rows of broken clips."
         s, chance = self.settings, (self.seed, batch.get('step', 0), batch.get('part', 0))
@@ -215,10 +215,10 @@ class IIC(nn.Module):
         self.bank.push_waiting()
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
-def mine_banks(miner:Callable, # (sims, excluded) -> (M, V) bool, such as `TopK` or `Cascade`
-    sims:Mapping[str,Tensor], # view -> (M, V), features and rows of one view; the mining view first
+def mine_banks(miner:Callable, # (sims, excluded) -> (B, V) bool, such as `TopK` or `Cascade`
+    sims:Mapping[str,Tensor], # view -> (B, V), features and rows of one view; the mining view first
     bank:Bank, # what `sims` looked at
-    batch:Mapping[str,Any], # index (M,); source, label (M,), -1 or left out where unknown
+    batch:Mapping[str,Any], # index (B,); source, label (B,), -1 or left out where unknown
     same_source:str, # clips of the same recording: 'negative', 'positive' or 'ignored'
     cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
 )->tuple[Mined,dict[str,Tensor]]: # masks over the rows, and what the labels say of them
