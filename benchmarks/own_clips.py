@@ -23,7 +23,11 @@ with the interval of its difference; where nothing is, the better of the two.
 
 Seed 0 of all cells comes first (250 clips, all, 60), then seeds 1 and 2 of 250 clips. Results are written
 after each training; one that was killed begins anew, so that its processor time is whole. The time of a row
-is that of its training and of measuring it; the given encoder's is a row of its own."""
+is that of its training and of measuring it; the given encoder's is a row of its own.
+
+Added when the rows of 250 clips and InfoNCE's of all clips were known, and before the first run of its own:
+is a minute too little? With all clips and the same given encoder every training again with three times as
+many steps (`--longer`), in front of the further seeds. They are rows of their own, under the same rule."""
 import argparse
 import itertools
 import json
@@ -225,6 +229,7 @@ def main() -> None:
     p.add_argument('--steps', type=int, default=STEPS)
     p.add_argument('--side', type=int, default=96, help='px of the pictures that flow is computed on')
     p.add_argument('--seeds', type=int, default=3, help='of the first number of clips; the others have one')
+    p.add_argument('--longer', type=int, default=3, help='times the steps, once more with most clips; 1: not')
     p.add_argument('--folder', type=Path, default=Path('runs/own-clips'), help='goes on where it stands')
     p.add_argument('--changes', type=json.loads, default={}, help='fields of all recipes, as JSON')
     p.add_argument('--out', type=Path, required=True, help='a .json file')
@@ -253,8 +258,8 @@ def run(a: argparse.Namespace) -> None:
         machine('cpu') | {'vssl_nb': vssl_nb.__version__}}
     if file.exists(): plan = read_json(file, 'a plan')
     else: write_json(file, plan)
-    given = a.folder/'given'
-    def recipe(method, n, seed=0): return recipe_of(method, many[n], a.steps, seed, a.changes)
+    given, later = a.folder/'given', rule(__file__)
+    def recipe(method, n, seed=0, times=1): return recipe_of(method, many[n], times*a.steps, seed, a.changes)
     first = recipe_of('SimCLR', len(other.select('train', 1)), 2*a.steps, 0, a.changes)
     source = trained(a.given, given, first, how)
     rows: dict[int, dict[str, list[dict]]] = {}
@@ -273,17 +278,19 @@ def run(a: argparse.Namespace) -> None:
             sizes.append({'clips': many[n], 'test': len(query), 'recordings': recordings,
                 'chance': chance(torch.tensor(query), torch.tensor(gallery), [1])[1], 'rows': table,
                 'advice': {what: advice(table, what) for what in MEASURES}})
-        write_json(a.out, {'what': 'benchmarks/own_clips.py'} | plan | {'given': {k: source[k]
+        write_json(a.out, {'what': 'benchmarks/own_clips.py'} | plan | {'longer': {'times': a.longer,
+            'rule': later}, 'given': {k: source[k]
             for k in ('steps', 'videos_seen', 'train_seconds', 'seconds')} | {
             'clips': len(other.select('train', 1))}, 'recipes': {name: flat_fields(recipe(name, a.clips[0]))
             for name in METHODS}, 'sizes': sizes})
     keep()
-    later = [(a.clips[0], seed) for seed in range(1, a.seeds)]
-    for n, seed in [*((n, 0) for n in a.clips), *later]:
+    cells = [(n, 0, 1) for n in a.clips] + [(max(many, key=many.__getitem__), 0, a.longer)]*(a.longer > 1)
+    for n, seed, times in cells + [(a.clips[0], seed, 1) for seed in range(1, a.seeds)]:
         for method, start in itertools.product(METHODS, STARTS):
-            name = f'{method}, {start}'
-            place = a.folder/f'{method}-{many[n]}-{start.split()[0]}-{seed}'
-            row = trained(data[n], place, recipe(method, n, seed), how, given if start == GIVEN else None)
+            name = f'{method}, {start}' + f', {times} times the steps'*(times > 1)
+            place = a.folder/f'{method}-{many[n]}-{start.split()[0]}-{seed}{f"-{times}"*(times > 1)}'
+            row = trained(data[n], place, recipe(method, n, seed, times), how,
+                given if start == GIVEN else None)
             rows[n].setdefault(name, []).append(row)
             r1, probe = (f'{np.mean(row[k]):.1%}' for k in MEASURES)
             print(f"{time.strftime('%H:%M')} {many[n]} clips, {name}, seed {seed}: R@1 {r1}, probe {probe}, "
