@@ -177,7 +177,7 @@ BY_HAND = [
     ('f.npz: knows no data; name a manifest with --data', ['retrieve', 'f.npz']),
     ('infonce-toy-rgb: knows no data; name a manifest', ['retrieve', 'infonce-toy-rgb']),
     *((f'{name}: knows no data; name a manifest with --data', [command, name]) for name in ('hf:nowhere',
-        'torchvision:s3d') for command in ('retrieve', 'probe', 'extract')),
+        'torchvision:s3d') for command in ('retrieve', 'probe', 'extract', 'verdict')),
     *((words, [*args, name]) for name, words in (
         ('hf:nowhere', 'nowhere: is neither a folder nor a name on the Hub, owner/name; give one'),
         ('torchvision:s4d', "torchvision:s4d: torchvision classifies with no such model; did you mean 's3d'"),
@@ -185,8 +185,8 @@ BY_HAND = [
         for args in (['retrieve', '--data', 'good.csv'], ['probe', '--data', 'good.csv'],
             ['retrieve', '--data', 'good.csv', '--conflict'],
             ['extract', '--data', 'good.csv'], ['search', 'a.mp4', '--data', 'videos', '--encoder'])),
-    *(('hf:nowhere: there is no such file or folder', [command, 'hf:nowhere']) for command in ('mine',
-        'verdict', 'uncertainty')),
+    *(('hf:nowhere: is an encoder of another library, and no run; take it to', [command, 'hf:nowhere'])
+        for command in ('mine', 'uncertainty', 'finetune')),
     ('what is no run is measured without --view', ['retrieve', 'hf:nowhere', '--data', 'good.csv', '--view',
         'rgb']),
     ('name the run folder that it lies in, run', ['retrieve', 'run/encoder.safetensors']),

@@ -19,7 +19,7 @@ from vssl_nb import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.measure.features import as_manifest, digest, extract
 from vssl_nb.measure.protocols import Protocol, clip_frames, protocol
-from vssl_nb.runs import hub
+from vssl_nb.runs import hub, own
 from vssl_nb.runs.evaluation import measure_encoder, open_trained
 from vssl_nb.training.checkpoints import CheckpointError
 from vssl_nb.training.machine import Machine
@@ -209,6 +209,54 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     run('search', *query, '--encoder', 'hf:moved', '--clips', '1') # of the same index
     assert capsys.readouterr().out == 2*first and f'1.000  {data[0].video}' in first
     shutil.rmtree(place/'toy'/'.vssl-search')
+
+
+@torch.no_grad()
+def test_a_verdict_takes_clips_and_their_middle_frames(place):
+    "Of two networks, of clips of two moments; what it shows is of the same videos."
+    t = open_trained(f'hf:{place/"videomae"}', place/'toy')
+    rows, x = own._encode_foreign(t, 6, QUIET, 60.)
+    assert sorted(rows) == sorted({*rows} & {*t.manifest.select('train', 1)}) and len(rows) == 6
+    assert x['plain'].shape == x['frozen'].shape == (6, 2, 2, 32)
+    for network, encoder in enumerate((t.encoder, t.encoder.untrained(0))):
+        for i in (0, 5):
+            frames = t.manifest.decode(rows[i], range(t.manifest.rows[rows[i]].frames))
+            for moment, n in enumerate(clip_frames(t.protocol(clips=2), len(frames))):
+                clip = encoder.prepare(torch.as_tensor(frames[n])).movedim(0, 1)[None]
+                assert_close(x['plain'][i, network, moment], encoder(clip)[0], rtol=0, atol=1e-5)
+                still = clip[:, :, [len(n)//2]*len(n)]
+                assert_close(x['frozen'][i, network, moment], encoder(still)[0], rtol=0, atol=1e-5)
+
+
+def test_a_verdict(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    def verdict(name, *more):
+        assert cli.main(['verdict', name, '--data', str(place/'toy'), '--videos', '12', '--workers', '0',
+            *more]) == 0
+        (file,) = tmp_path.rglob('verdict.json')
+        found = json.loads(file.read_text())
+        shutil.rmtree(tmp_path/file.relative_to(tmp_path).parts[0])
+        return found, ' '.join((*found['sentences'], *found['advice']))
+    image, text = verdict(f'timm:{place/"timm-resnet"}')
+    assert image['learned'] == 'not measured' and not image['collapsed']
+    assert image['numbers']['one_frame'] > .6 and 'train a run of your own and compare' in text
+    assert 'again by a clip of another time; the same network with random weights finds' in text
+    assert 'It did not learn' not in text and 'more time' not in text and 'not used in training' not in text
+    def collapse(folder):
+        weights = load_file(folder/'model.safetensors')
+        weights['layernorm.weight'] *= 0 # of the last layer: the feature is its bias
+        weights['layernorm.bias'] += 1
+        save_file(weights, folder/'model.safetensors', {'format': 'pt'})
+    found, text = verdict(changed('dinov2', place, collapse), '--out', 'here')
+    assert found['collapsed'] and 'IT HAS COLLAPSED' in text and 'size, mean, std' in text
+    assert own.give_verdict(f'hf:{place/"videomae"}', place/'toy', QUIET, most=6).numbers['videos'] == 6
+    assert not [*tmp_path.iterdir()], 'nothing is kept without a folder'
+
+
+@pytest.mark.parametrize('command', ['mine', 'uncertainty', 'finetune', 'predict'])
+def test_what_takes_a_run(command, place, capsys):
+    assert cli.main([command, f'timm:{place/"timm-vit"}', *['x.mp4']*(command == 'predict')]) == 2
+    assert 'is an encoder of another library, and no run; take it to' in capsys.readouterr().err
 
 
 def test_images_of_one_frame_and_the_mean_of_frames(place):

@@ -683,16 +683,17 @@ class Convert(WritingOptions):
 
 class VerdictCommand(RunOptions):
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
+    folder:Path = word('RUN') # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
     videos:Annotated[int,'[4, inf)']=128 # training videos to look at, at most
     seconds:Positive=120. # then no further ones are looked at, once there are 32
     out:Path|None=None # folder for verdict.txt, verdict.json and a picture; none: that of the run
 
     def run(self):
-        out = self.out or self.folder
-        check_paths(self.data, self.folder, *((None, out) if self.out else (out, None)))
+        run, out = None if of_hub(self.folder) else self.folder, self.out or home_of(self.folder)
+        check_paths(self.data, run, *((None, out) if self.out else (out, None)))
         from .runs.own import give_verdict
-        print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds, self.out),
-            out/'verdict.txt', sep='\n')
+        print(give_verdict(self.folder, self.data, self.machine(), self.videos, self.seconds,
+            self.out if run else out), out/'verdict.txt', sep='\n')
 
 class UncertaintyCommand(ReadingOptions, WritingOptions):
     "List videos by the uncertainty that a run predicts, the least sure first."

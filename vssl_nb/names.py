@@ -95,6 +95,8 @@ def path_missing(path:str|Path, # that does not exist
 )->PathError: # to be raised
     "An error that names the path and the nearest name in the last folder on its way that exists."
     path = Path(path)
+    if of_hub(path): return PathError(f'{path}: is an encoder of another library, and no run; take it to '
+        'retrieve, probe, extract, search or verdict')
     last = next((p for p in path.parents if p.exists()), Path('.'))
     lost = path.relative_to(last).parts[0] if path.is_relative_to(last) else path.parts[0]
     try: names = sorted(os.listdir(last)) if last.is_dir() else []

@@ -1,9 +1,9 @@
 "Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
 
 import math, os, shlex, statistics, sys, time
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,8 @@ from .. import show
 from ..data.clips import collate
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
-from ..measure.health import UNCHANGED, FixedClips, Reordered, knn_chance, knn_r1, rankme, std
+from ..measure.features import extract_clips
+from ..measure.health import UNCHANGED, FixedClips, Reordered, knn_chance, knn_r1, rankme, reorder, std
 from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
@@ -27,6 +28,7 @@ from ..training.loop import read_json, write_json
 from ..training.machine import Machine, init_worker
 from .budget import seconds_per_step
 from .evaluation import EvaluatedEncoder, open_trained
+from .hub import HubEncoder
 from .parts import blame, training_clips, training_device, training_views
 from .pretraining import earlier_run, pretrain
 
@@ -259,9 +261,38 @@ def _encode_videos(t:EvaluatedEncoder, device:torch.device, most:int, machine:Ma
             'moving': torch.tensor([moving_share(c.numpy()) for c in pixels]),
             **({'frozen': of_fixed('static')} if from_rgb else {})})
         if time.monotonic() - began > seconds and len(kept) >= 32: break
+    _refuse_few(t, kept, chosen)
+    return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+
+class _Beside(nn.Module):
+    "Two networks on clips and on their middle frame, T times: four features in a row."
+    def __init__(self, *networks:HubEncoder):
+        super().__init__()
+        self.networks,self.prepare = nn.ModuleList(networks),networks[0].prepare
+    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, 4D)
+        return torch.cat([n(clip) for n in self.networks for clip in (x, reorder(x, 'static'))], 1)
+
+def _encode_foreign(t:EvaluatedEncoder, most:int, machine:Machine, seconds:float
+    )->tuple[list[int],dict[str,Tensor]]:
+    "As `_encode_videos`, of an encoder of another library: nobody knows the clips that it was trained on."
+    began,m,kept = time.monotonic(),t.manifest,dict[int,Tensor]()
+    p,both = t.protocol(clips=2),_Beside(t.encoder, t.encoder.untrained(0))
+    order = np.random.default_rng(0).permutation(m.select('train', t.split)).tolist()
+    rows = sorted(order, key=lambda r: m.label_id(r) < 0)[:most] # labelled videos first
+    for row,x in extract_clips(both, m, rows, t.view, p, batch=8, machine=machine, **t.views):
+        if isinstance(x, Tensor): kept[row] = x # (2, 4D)
+        if time.monotonic() - began > seconds and len(kept) >= 32: break
+    _refuse_few(t, kept, rows)
+    raw = FixedClips(m, [*kept], 'rgb', replace(p, clips=1, crops='centre', size=64), **UNCHANGED)
+    raw.decoded(both)
+    clips = torch.cat([b['clips'] for b in raw.kept])[:, 0] # (B, T, 64, 64, 3)
+    plain,frozen = torch.stack([*kept.values()]).unflatten(2, (2, 2, -1)).transpose(1, 2).unbind(3)
+    return [*kept],{'plain': plain, 'frozen': frozen, 'frame': clips[:, clips.shape[1]//2],
+        'moving': torch.tensor([moving_share(c.numpy()) for c in clips])}
+
+def _refuse_few(t:EvaluatedEncoder, kept:Collection[int], chosen:Collection[int])->None:
     if len(kept) < 4: raise ValueError(f'{t.manifest.path}: {len(kept)} of {len(chosen)} training videos can '
         'be read, and a verdict takes four; bring the files back, or run `vssl-nb manifest` to mark them')
-    return kept,{name: torch.cat([p[name] for p in parts]) for name in parts[0]}
 
 def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->dict[str,Any]:
     "Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random weights."
@@ -269,7 +300,7 @@ def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->
     def paired(z): # (B, 2R, D) -> (B,) mean over draws and directions
         pairs = list(zip(z[:, ::2].unbind(1), z[:, 1::2].unbind(1)))
         return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
-    recall = torch.stack([paired(z) for z in x['augmented'].unbind(1)]) # (networks, B)
+    recall = torch.stack([paired(z) for z in x.get('augmented', x['plain']).unbind(1)]) # (networks, B)
     gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
     frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
         else [None]
@@ -277,7 +308,7 @@ def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->
     def compared(name, values): return {name: values[0], f'{name}_random': sum(values[1:])/len(values[1:])}
     numbers:dict[str,Any] = {'videos': n, 'trained_on': len(t.manifest.select('train', t.split)),
         'test_videos': sum(getattr(r, f'split{t.split}')=='test' for r in t.manifest.rows),
-        'step': t.about['step'], **compared('found_again', recall.mean(1).tolist()),
+        'step': t.about.get('step'), **compared('found_again', recall.mean(1).tolist()),
         'distinct': len(x['frame'].flatten(1).unique(dim=0)), # the others are copies
         'gain': float(gain.mean()), 'gain_error': float(gain.std()/math.sqrt(n)), 'chance': 1/n,
         'mean_cosine': float((normalize(mean[0].double(), dim=1).sum(0).square().sum() - n)/(n*(n-1))),
@@ -332,10 +363,11 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
     learned = 'no' if collapsed or n['gain'] < .02 else 'unclear' if not sure else 'yes' if \
         n['gain'] >= LEARNED else 'a little'
     if copies: learned = 'unclear'
+    if foreign := n['step'] is None: learned = 'not measured'
     still,frame = n['still_videos'] >= MOSTLY_STILL,n['one_frame']
     motion,labelled = frame==0 and view=='residual','label_r1' in n
     facts = {learned.replace(' ', '_'): True, view: True, 'finished': finished, 'collapsed': collapsed,
-        'lively': not (collapsed or still or copies), 'still': still, 'copies': copies,
+        'foreign': foreign, 'lively': not (collapsed or still or copies), 'still': still, 'copies': copies,
         'partly_still': .2 < n['still_videos'] < MOSTLY_STILL, 'easy': n['found_again_random'] > .9,
         'no_frame': frame is None, 'only_motion': motion,
         'frame': frame is not None and not motion, 'by_frame': view=='rgb' and (frame or 0.) >= BY_A_FRAME,
@@ -351,20 +383,22 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
     words['result'] = ' '.join((*texts('result'), ''))
     return Verdict(learned, collapsed, still, texts('sentence'), texts('advice'), n)
 
-def give_verdict(run, # a run folder with an encoder
+def give_verdict(run, # a run folder with an encoder, or the name of one of another library
     data=None, # a manifest or its folder; None: the one it was trained on
     machine:Machine=Machine(), most:int=128, # videos to encode
     seconds:float=120., # after so many no further videos are encoded
-    out=None, # folder for verdict.json, verdict.txt and a picture; None: the run folder
+    out=None, # folder for verdict.json, verdict.txt and a picture; None: the run folder, where there is one
 )->Verdict:
     "What a run has learned, kept as files. `ValueError`."
-    began,folder,t = time.monotonic(),Path(out or run),open_trained(run, data)
-    device = training_device(t.recipe, machine.device) # refuses flow that would take too long
+    began,t = time.monotonic(),open_trained(run, data)
+    folder = Path(out) if out else t.run
+    device = t.run and training_device(t.recipe, machine.device) # refuses flow that would take too long
     try:
-        rows,x = _encode_videos(t, device, most, machine, seconds)
+        rows,x = _encode_videos(t, device, most, machine, seconds) if device else \
+            _encode_foreign(t, most, machine, seconds)
         m,names = t.manifest,[run]
         if m.path.is_file(): names += [m.root, m.rows[rows[0]].video]
-        verdict = judge(measure_videos(t, rows, x), t.view, t.card['finished'],
+        verdict = judge(measure_videos(t, rows, x), t.view, t.card.get('finished', True),
             *(shlex.quote(str(name)) for name in names))
     except (ValueError, RuntimeError, OSError) as e: # the training is not lost
         reason = [type(e).__name__, *str(e).strip().splitlines()][-1] # of a worker: the last line
@@ -372,6 +406,7 @@ def give_verdict(run, # a run folder with an encoder
             *('--out', str(out))*(out is not None)))
         verdict = Verdict('not measured', False, False, (f'Nothing is measured: {reason}',),
             (f'The encoder is kept. Mend this, and run: {again}',), {})
+    if not folder: return verdict
     write_json(folder/'verdict.json', vars(verdict) | {'seconds': round(time.monotonic() - began, 1)})
     write_whole(folder/'verdict.txt', lambda f: f.write(f'{verdict}\n'.encode()))
     if not rows: return verdict
