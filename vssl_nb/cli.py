@@ -521,7 +521,7 @@ class Finetune(MachineOptions):
 
     def run(self):
         path = Path(self.source)
-        if path.parent!=Path('.') and not path.exists():
+        if (path.parent!=Path('.') or of_hub(path)) and not path.exists():
             raise path_missing(path, 'name a run folder, or a recipe')
         if not path.is_dir(): find(self.source)
         if self.out: expect_run_folder(self.out, self.resume, tuned=True)
