@@ -181,7 +181,7 @@ BY_HAND = [
     *((words, [*args, name]) for name, words in (
         ('hf:nowhere', 'nowhere: is neither a folder nor a name on the Hub, owner/name; give one'),
         ('torchvision:s4d', "torchvision:s4d: torchvision classifies with no such model; did you mean 's3d'"),
-        ('hf:', 'hf:: names no model; put a name or a folder behind the colon'))
+        ('hf:', 'hf:: names no model; give its name or a folder'))
         for args in (['retrieve', '--data', 'good.csv'], ['probe', '--data', 'good.csv'],
             ['retrieve', '--data', 'good.csv', '--conflict'],
             ['extract', '--data', 'good.csv'], ['search', 'a.mp4', '--data', 'videos', '--encoder'])),

@@ -148,6 +148,22 @@ def test_a_processor_decides_and_is_part_of_the_key(place, tmp_path):
     assert len([*(tmp_path/'kept').glob('*.safetensors')]) == 2
 
 
+@torch.no_grad()
+def test_a_classifier_has_no_pooler(place, tmp_path):
+    "A random one would take its place: the mean of the tokens is the feature instead."
+    config = tf.ViTConfig(image_size=32, intermediate_size=64, **SMALL)
+    with torch.random.fork_rng(): tf.ViTForImageClassification(config).save_pretrained(tmp_path)
+    tf.ViTImageProcessor(size=CROP).save_pretrained(tmp_path)
+    encoder = hub.load_hub(f'hf:{tmp_path}')
+    x = torch.randn(2, 3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    direct = tf.ViTForImageClassification.from_pretrained(tmp_path).eval().vit(x[:, :, 0]).last_hidden_state
+    assert_close(encoder(x), direct.mean(1), rtol=0, atol=1e-5)
+    assert encoder.untrained(0).state_dict().keys() == encoder.state_dict().keys()
+    lose(tmp_path)
+    with pytest.raises(CheckpointError, match='lacks 3 of 40 weights of ViTModel, such as embeddings'):
+        hub.load_hub(f'hf:{tmp_path}')
+
+
 def test_workers_make_the_same(place):
     t = open_trained(f'hf:{place/"dinov3"}', place/'toy')
     options = dict(protocol=t.protocol(clips=1, length=4), **t.views)
@@ -273,9 +289,9 @@ def changed(folder, place, change): # of the folder of a model, by name
     return f'hf:{copy}'
 
 
-def lose(folder):
+def lose(folder): # the first, which is no part of a classifier's head
     weights = load_file(folder/'model.safetensors')
-    lost = sorted(weights)[0]
+    lost = next(k for k in sorted(weights) if 'classifier' not in k)
     save_file({k: v for k, v in weights.items() if k != lost}, folder/'model.safetensors', {'format': 'pt'})
 
 
@@ -367,7 +383,7 @@ def test_names_of_timm(place, monkeypatch):
 @pytest.mark.parametrize('words, change', [
     ('has no config.json; name a folder', lambda f: (f/'config.json').unlink()),
     ('has no model.safetensors; name a folder', lambda f: (f/'model.safetensors').unlink()),
-    ('cannot be loaded by timm .*Missing key.*attn.proj.bias.*; take a folder with all weights', lose),
+    ('cannot be loaded by timm .*Missing key.*attn.proj.bias.*; take a folder that timm wrote', lose),
     ('cannot be loaded by timm .*nothing', lambda f:
         (f/'config.json').write_text('{"architecture": "nothing"}')),
     ('cannot be loaded by timm', lambda f: (f/'config.json').write_text('{')),
@@ -376,6 +392,11 @@ def test_names_of_timm(place, monkeypatch):
 def test_what_is_refused_of_timm(words, change, place):
     name = changed('timm-vit', place, change).replace('hf:', 'timm:')
     with pytest.raises(CheckpointError, match=f'{name}: {words}'): hub.load_hub(name)
+
+
+def test_a_folder_of_timm_under_the_other_name(place):
+    with pytest.raises(CheckpointError, match=f'is of timm; name it as timm:{place/"timm-vit"}$'):
+        hub.load_hub(f'hf:{place/"timm-vit"}')
 
 
 @torch.no_grad()

@@ -129,6 +129,8 @@ def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without 
         try: config = tf.AutoConfig.from_pretrained(folder, **options)
         except Exception as e: raise CheckpointError(f'{name}: has no config.json of a model that '
             f'transformers {tf.__version__} knows ({_first(e)}); name what save_pretrained wrote') from e
+        if config.model_type=='timm_wrapper': raise CheckpointError(f'{name}: is of timm; name it as '
+            f'timm:{source}')
         kind = tf.MODEL_MAPPING.get(type(config), None)
         takes = getattr(kind, 'main_input_name', 'nothing')
         if not takes.startswith('pixel_values'): raise CheckpointError(f'{name}: {config.model_type} is no '
@@ -141,19 +143,25 @@ def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without 
                 break
         else: raise CheckpointError(f'{name}: has no processor that transformers {tf.__version__} can read; '
             'save it beside the model (processor.save_pretrained)')
-        folder = fetch_folder(source, ['*.json', '*.safetensors'])
-        try: model,info = tf.AutoModel.from_pretrained(folder, config=config, use_safetensors=True,
-            dtype=torch.float32, output_loading_info=True, **options)
+        folder,without = fetch_folder(source, ['*.json', '*.safetensors']),dict[str,Any]()
+        def load():
+            model,info = tf.AutoModel.from_pretrained(folder, config=config, use_safetensors=True,
+                dtype=torch.float32, output_loading_info=True, **options, **without)
+            return model,sorted(map(str, [*info['missing_keys'], *info['mismatched_keys']]))
+        try:
+            model,lost = load()
+            if lost and all(k.startswith('pooler.') for k in lost): # a classifier has none
+                without['add_pooling_layer'] = False
+                model,lost = load()
         except Exception as e: raise CheckpointError(f'{name}: its weights cannot be read ({_first(e)}); '
             'give them whole, as .safetensors') from e
     # transformers fills these with random numbers, and warns at most
-    if lost := sorted(map(str, [*info['missing_keys'], *info['mismatched_keys']])): raise CheckpointError(
-        f'{name}: lacks {len(lost)} of {len(model.state_dict())} weights of {type(model).__name__}, such as '
-        f'{lost[0]}, which would be random; take a file that has all of them')
+    if lost: raise CheckpointError(f'{name}: lacks {len(lost)} of {len(model.state_dict())} weights of '
+        f'{type(model).__name__}, such as {lost[0]}, which would be random; take a file that has all of them')
     for m in model.modules(): # no part of a fingerprint, either
         if hasattr(m, 'name_or_path'): m.name_or_path = ''
-    encoder = HubEncoder(name, model, prepare, partial(tf.AutoModel.from_config, config), takes, frames,
-        bool(frames) and not hasattr(config, 'frames_per_clip'),
+    encoder = HubEncoder(name, model, prepare, partial(tf.AutoModel.from_config, config, **without), takes,
+        frames, bool(frames) and not hasattr(config, 'frames_per_clip'),
         getattr(config, 'tubelet_size', 1) if frames else 1)
     side = getattr(config, 'crop_size', None) or getattr(config, 'image_size', None)
     # other sizes give V-JEPA 2 wrong positions, without an error
@@ -207,7 +215,7 @@ def _timm(name:str, source:str)->HubEncoder:
     build = partial(timm.create_model, f'local-dir:{folder}')
     try: model = build(pretrained=True) # strict: the classifier is taken off afterwards
     except Exception as e: raise CheckpointError(f'{name}: cannot be loaded by timm {timm.__version__} '
-        f'({_first(e)}); take a folder with all weights of the model of its config.json') from e
+        f'({_first(e)}); take a folder that timm wrote, with all weights (transformers: hf:)') from e
     cfg = timm.data.resolve_model_data_config(model)
     picture = timm.data.create_transform(**cfg)
     picture.mean,picture.std = cfg['mean'],cfg['std']
@@ -216,5 +224,5 @@ def _timm(name:str, source:str)->HubEncoder:
 def load_hub(name)->HubEncoder: # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME
     "An encoder of another library, with its weights and its processor. `CheckpointError`."
     prefix,_,source = str(name).partition(':')
-    if not source: raise CheckpointError(f'{name}: names no model; put a name or a folder behind the colon')
+    if not source.strip(): raise CheckpointError(f'{name}: names no model; give its name or a folder')
     return {'hf': _hugging_face, 'timm': _timm, 'torchvision': _torchvision}[prefix](str(name), source)
