@@ -137,7 +137,7 @@ def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the man
     same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest()==place['sha256'])
     return read(next(same, there[0]))
 
-def open_hub(name:str, # hf:FOLDER, hf:OWNER/NAME or torchvision:NAME
+def open_hub(name:str, # hf:NAME, timm:NAME or torchvision:NAME; a folder for NAME of the first two
     data, # a manifest, its file or its folder
     out=None, # folder for results and features; None: nothing is kept
 )->EvaluatedEncoder:
