@@ -1,16 +1,21 @@
 """How fast are the features of a dataset made? Ten evenly spread clips of every video, on the processor.
 
-The baseline, in the same run, is extraction as it was: one video after another, decoded while the encoder
-waits and encoded while the decoder waits, each clip cut on its own, ten clips at a time, in PyTorch's own
-memory layout. Between it and ours stand its single changes, to show what each of them is worth.
+The baseline, in the same run, is the plain way: one video after another, each clip cut on its own, ten clips
+at a time, in PyTorch's own memory layout; then the same with another layout and memory that is kept. An
+earlier commit, a checkout of this repository, may run beside them.
 
-    python benchmarks/features.py --videos ../shared/videos/ucf101 --out results/features-cpu.json
+    git worktree add ../earlier COMMIT
+    python benchmarks/features.py --videos ../shared/videos/ucf101 --earlier ../earlier \
+        --out results/features-cpu.json
 
-Every way takes the same videos in a process of its own, in turn, and its fastest round counts. Features of
-all ways are compared with those of the baseline."""
+Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of all its
+threads, medians over the rounds; `ratios` and `over_earlier` have each round's own baseline and earlier
+commit. Features of all ways are compared with those of the baseline, and so is R@k: the share of videos with
+one of their own folder among the k nearest others, by untrained weights."""
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 # backbone -> fields of the protocol, videos
-CASES = {'small': (dict(length=16, size=64), 40), 's3d': (dict(length=32, size=128), 2)}
+CASES = {'small': (dict(length=16, size=64), 40), 's3d': (dict(length=32, size=128), 1)}
 BASELINE = 'one video at a time (baseline)'
+EARLIER = 'an earlier commit'
 WAYS = {
     BASELINE: {'old': True},
-    'baseline, two workers decode': {'old': True, 'workers': 2},
     'baseline, channels last, memory kept': {'old': True, 'fast': True},
+    EARLIER: {},
     'ours': {},
-    'ours, one worker decodes': {'workers': 1},
     'ours, bfloat16': {'dtype': 'bfloat16'}}
 
 
@@ -51,25 +56,24 @@ class OneByOne:
         return {'clips': found['clips'][:, None], 'augment': {k: v[:, None] for k, v in augment.items()}}
 
 
-def old(encoder, manifest, rows, p, workers, fast):
-    "Features (N, D), and seconds of waiting for clips, of making floats of them, and of encoding them."
+def old(encoder, manifest, rows, p, fast):
+    "Features (N, D), and seconds of reading clips, of making floats of them, and of encoding them."
     import torch
-    from torch.utils.data import DataLoader
     from vssl_nb.training.machine import keep_memory
     from vssl_nb.data.views import Views
     if fast:
         keep_memory()
         for w in encoder.parameters():
             if w.ndim == 5: w.data = w.data.contiguous(memory_format=torch.channels_last_3d)
-    views, found, took, then = Views(('rgb',)), [], [0.]*3, time.perf_counter()
+    views, found, took, then = Views(('rgb',)), [], [0.]*3, time.process_time()
     encoder.eval()
     def clock(i):
         nonlocal then
-        now = time.perf_counter()
+        now = time.process_time()
         took[i] += now - then
         then = now
     with torch.inference_mode():
-        for item in DataLoader(OneByOne(manifest, rows, p), None, num_workers=workers):
+        for item in map(OneByOne(manifest, rows, p).__getitem__, range(len(rows))):
             clock(0)
             x = views(item)['rgb'][:, 0]
             clock(1)
@@ -79,7 +83,7 @@ def old(encoder, manifest, rows, p, workers, fast):
 
 
 def once(o):
-    "One way, one time: seconds, and the features to a file."
+    "One way, one time: processor seconds, and the features to a file."
     import torch
     from vssl_nb.nets.backbones import create
     from vssl_nb.measure.features import extract_clips, mean_of_clips
@@ -92,13 +96,13 @@ def once(o):
     encoder, rows, parts = create(o['case']), list(range(o['videos'])), None
     with torch.inference_mode(): # starts the threads
         encoder.eval()(torch.zeros(2, 3, p.length, p.size, p.size))
-    begin = time.perf_counter()
-    if o.get('old'): x, parts = old(encoder, manifest, rows, p, o.get('workers', 0), o.get('fast'))
+    begin = time.process_time()
+    if o.get('old'): x, parts = old(encoder, manifest, rows, p, o.get('fast'))
     else:
-        quiet = Machine(device='cpu', workers=o.get('workers', 0), progress=False)
+        quiet = Machine(device='cpu', progress=False)
         x = torch.stack([mean_of_clips(found, False)
             for _, found in extract_clips(encoder, manifest, rows, protocol=p, machine=quiet)])
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     torch.save(x, o['file'])
     return {'seconds': seconds, 'parts': parts}
 
@@ -106,30 +110,50 @@ def once(o):
 def child(o):
     "`once` in a process of its own: what the allocator keeps stays there."
     env = os.environ | {'OMP_NUM_THREADS': str(o['threads'])}
+    if o['checkout']: env['PYTHONPATH'] = o['checkout']
     done = subprocess.run([sys.executable, __file__, '--once', json.dumps(o)], env=env, text=True,
         capture_output=True)
     if done.returncode: raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def recall(x, labels):
+    "R@1 and R@5, %: each video against the others."
+    import torch
+    x = torch.nn.functional.normalize(x - x.mean(0), dim=1)
+    near = (x@x.T).fill_diagonal_(-2).topk(min(5, len(x) - 1)).indices
+    hits = labels[near] == labels[:, None]
+    return [100*hits[:, :k].any(1).float().mean().item() for k in (1, 5)]
+
+
 def measure(case, manifest, videos, a, folder):
     "A row for each way."
     import torch
-    best, made = {}, {}
-    for _ in range(a.rounds):
-        for name, how in WAYS.items():
-            made[name] = folder/f'{len(made)}.pt' if name not in made else made[name]
-            found = child(how | {'case': case, 'manifest': str(manifest), 'videos': videos,
-                'threads': a.threads, 'file': str(made[name]), 'change': json.loads(a.set)})
-            if name not in best or found['seconds'] < best[name]['seconds']: best[name] = found
-    base, first = best[BASELINE]['seconds'], torch.load(made[BASELINE])
+    from vssl_nb.data.manifest import read
+    ways = {k: how for k, how in WAYS.items() if k != EARLIER or a.earlier}
+    made = {name: folder/f'{i}.pt' for i, name in enumerate(ways)}
+    rounds = [{name: child(how | {'case': case, 'manifest': str(manifest), 'videos': videos,
+        'threads': a.threads, 'file': str(made[name]), 'change': json.loads(a.set),
+        'checkout': a.earlier if name == EARLIER else None}) for name, how in ways.items()}
+        for _ in range(a.rounds)]
+    first, data = torch.load(made[BASELINE]), read(manifest)
+    labels = torch.tensor([data.label_id(i) for i in range(videos)])
     rows = []
-    for name, found in best.items():
-        x = torch.load(made[name])
-        off = ((x - first).norm(dim=1)/first.norm(dim=1)).max().item()
-        rows.append({'backbone': case, 'way': name, 'videos': videos, **found,
-            'videos_per_s': videos/found['seconds'], 'ratio': base/found['seconds'], 'apart': off})
+    for name in ways:
+        x, seconds = torch.load(made[name]), [r[name]['seconds'] for r in rounds]
+        def over(other): return [r[other]['seconds']/r[name]['seconds'] for r in rounds]
+        rows.append({'backbone': case, 'way': name, 'videos': videos, 'seconds': statistics.median(seconds),
+            'videos_per_s': videos/statistics.median(seconds), 'rounds': seconds,
+            'parts': rounds[-1][name]['parts'], 'ratio': statistics.median(over(BASELINE)),
+            'ratios': over(BASELINE), 'over_earlier': over(EARLIER) if a.earlier else None,
+            'apart': ((x - first).norm(dim=1)/first.norm(dim=1)).max().item(),
+            'recall': recall(x, labels) if videos > 1 else None})
     return rows
+
+
+def commit(checkout):
+    return subprocess.run(['git', '-C', checkout, 'rev-parse', '--short', 'HEAD'], text=True,
+        capture_output=True).stdout.strip()
 
 
 def dataset(a, folder):
@@ -145,8 +169,8 @@ def dataset(a, folder):
     for i, f in enumerate(files[::max(1, len(files)//a.count)][:a.count]):
         (folder/f'{i}{f.suffix}').symlink_to(f.resolve())
         seen = probe(f)
-        rows.append(Row(f'{i}{f.suffix}', 'x', str(i), 'test', 'test', 'test', seen.frames, seen.fps,
-            seen.width, seen.height))
+        rows.append(Row(f'{i}{f.suffix}', f.parent.name, str(i), 'test', 'test', 'test', seen.frames,
+            seen.fps, seen.width, seen.height))
     path = write(folder/'manifest.csv', rows)
     return read(path).path
 
@@ -156,8 +180,9 @@ def main():
     p.add_argument('--videos', help='folder of videos; toy videos if not given')
     p.add_argument('--count', type=int, default=40, help='videos to take from it, evenly spread')
     p.add_argument('--cases', nargs='+', default=list(CASES), choices=list(CASES), help='backbones')
-    p.add_argument('--rounds', type=int, default=3)
-    p.add_argument('--threads', type=int, default=2)
+    p.add_argument('--rounds', type=int, default=5)
+    p.add_argument('--threads', type=int, default=1)
+    p.add_argument('--earlier', help='a checkout of an earlier commit')
     p.add_argument('--set', default='{}', help='JSON: further fields of the protocol')
     p.add_argument('--out', help='.json file')
     p.add_argument('--once', help=argparse.SUPPRESS)
@@ -176,12 +201,16 @@ def main():
             decode, floats, encode = (1000*s/found[0]['videos'] for s in found[0]['parts'])
             print(f'{case}, {found[0]["videos"]} videos; baseline: {decode:.0f} ms to read a video, '
                 f'{floats:.0f} to make floats, {encode:.0f} to encode it')
-            print(f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'apart':>10}")
-            for r in found: print(f"{r['way']:40}{r['videos_per_s']:>10.2f}{1000/r['videos_per_s']:>8.0f}"
-                f"{r['ratio']:>8.2f}{r['apart']:>10.1e}")
+            print(f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'over earlier':>20}{'apart':>10}  R@1, R@5")
+            for r in found:
+                over, k = sorted(r['over_earlier'] or []), ', '.join(f'{x:.1f}' for x in r['recall'] or ())
+                text = f'{statistics.median(over):.2f} ({over[0]:.2f}-{over[-1]:.2f})' if over else ''
+                print(f"{r['way']:40}{r['videos_per_s']:>10.2f}{1000/r['videos_per_s']:>8.0f}"
+                    f"{r['ratio']:>8.2f}{text:>20}{r['apart']:>10.1e}  {k}")
             print()
     if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/features.py',
-        'date': time.strftime('%Y-%m-%d'), 'machine': where, 'cases': {c: CASES[c][0] for c in a.cases},
+        'date': time.strftime('%Y-%m-%d'), 'machine': where, 'earlier': a.earlier and commit(a.earlier),
+        'cases': {c: CASES[c][0] | json.loads(a.set) for c in a.cases},
         'rows': rows}, indent=1) + '\n')
 
 

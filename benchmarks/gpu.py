@@ -2,7 +2,10 @@
 
     python benchmarks/gpu.py                         # all that is missing of this GPU, the quick ones first
     python benchmarks/gpu.py --only checks step      # some
-    python benchmarks/gpu.py --list                  # what there is, and what is done
+    python benchmarks/gpu.py --list                  # the plan, and what is done; without a GPU, too
+
+The plan has the minutes of the two trainings, computed for an A100 (`results/budget.json`): steps alone,
+without videos, flow and measuring. Those of the other jobs are not known before they have run.
 
 Every job writes one file into results/, named after the GPU, with machine, versions and recipe in it; a job
 whose file is there is not done again, and one that is stopped goes on where it was. What a job says is kept
@@ -23,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 HERE = Path(__file__).parent
+TRAINED = {'toyfull': ('infonce-toyfull-residual',), 'cotrain': ('infonce-toyfull-rgb',
+    'infonce-toyfull-flow', 'coclr-toyfull-rgb-cycle1', 'coclr-toyfull-flow-cycle1', 'ubernce-toyfull-rgb')}
 
 
 def jobs(name: str, out: Path, scratch: Path) -> dict[str, tuple[Path, list]]:
@@ -44,6 +49,13 @@ def jobs(name: str, out: Path, scratch: Path) -> dict[str, tuple[Path, list]]:
             scratch/'toyfull-run', '--device', 'cuda', '--compile', '--out', file('toyfull')]),
         'cotrain': (file('cotrain'), [*script, HERE/'cotrain_full.py', '--videos', scratch/'toyfull', '--run',
             scratch/'cotrain-run', '--device', 'cuda', '--compile', '--out', file('cotrain')])}
+
+
+def minutes(job: str) -> float | None:
+    "Of the steps of a training on an A100, by the budget; None for other jobs."
+    budget = json.loads((HERE.parent/'results'/'budget.json').read_text())
+    hours = {r['name']: r['hours'] for r in budget['rows']}
+    return 60*sum(hours[name] for name in TRAINED[job]) if job in TRAINED else None
 
 
 def do(job: str, file: Path, command: list, scratch: Path) -> bool:
@@ -117,22 +129,24 @@ def main():
     p.add_argument('--checks', type=Path, help=argparse.SUPPRESS)
     a = p.parse_args()
     import torch
-    if not torch.cuda.is_available():
+    here = torch.cuda.is_available()
+    if not here and not a.list:
         print('there is no GPU here; `vssl-nb dry-run` says what can be known without one', file=sys.stderr)
         return 2
     if a.checks: return checks(a.checks)
-    name = re.sub('[^a-z0-9]+', '-', torch.cuda.get_device_name().lower()).strip('-')
+    name = re.sub('[^a-z0-9]+', '-', torch.cuda.get_device_name().lower() if here else 'gpu').strip('-')
     todo = jobs(name, a.out, a.scratch)
     unknown = [j for j in a.only or () if j not in todo]
     if unknown:
         print(f'there is no job {unknown[0]!r}; take some of {", ".join(todo)}', file=sys.stderr)
         return 2
-    a.scratch.mkdir(parents=True, exist_ok=True)
-    a.out.mkdir(parents=True, exist_ok=True)
+    for folder in () if a.list else (a.scratch, a.out): folder.mkdir(parents=True, exist_ok=True)
     good = True
     for job, (file, command) in todo.items():
         if a.only and job not in a.only: continue
-        if a.list or file.exists(): print(f"{job:20}{'is done' if file.exists() else 'waits'}; {file}")
+        if a.list or file.exists():
+            state, takes = 'is done' if file.exists() else 'waits', minutes(job)
+            print(f"{job:20}{f'{takes:.0f} min, ' if takes else ''}{state}; {file}")
         else: good = do(job, file, command, a.scratch) and good
     return 0 if good else 1
 

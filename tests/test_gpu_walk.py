@@ -192,6 +192,15 @@ def test_without_a_gpu():
     assert (done.returncode, done.stdout) == (2, '') and done.stderr.startswith('there is no GPU here')
 
 
+def test_the_plan_needs_no_gpu(monkeypatch, capsys, tmp_path):
+    import gpu
+    monkeypatch.setattr(sys, 'argv', ['gpu.py', '--list', '--out', str(tmp_path/'out')])
+    assert gpu.main() == 0 and not (tmp_path/'out').exists()
+    rows = {r['name']: r['hours'] for r in json.loads((ROOT/'results'/'budget.json').read_text())['rows']}
+    one, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('toyfull ')]
+    assert f"{60*rows['infonce-toyfull-residual']:.0f} min, waits; " in one
+
+
 class WithoutComparisons(ast.NodeTransformer):
     "Numbers are pretended: what is compared is computed and not compared."
     def visit_Assert(self, node): return None
