@@ -247,7 +247,7 @@ def picture(results: dict) -> show.Loop:
     bar, width, left = 18, 620, 110
     groups = {words: sorted((x for x in lines if x['view'] == v), key=lambda x: statistics.fmean(x['motion']))
         for v, words in VIEWS.items()}
-    height = SIDE + 60 + sum(bar*len(g) + 26 for g in groups.values()) + 46
+    height = SIDE + 60 + sum(bar*len(g) + 26 for g in groups.values()) + 60
     figure = show.Picture(figsize=(width/show.DPI, height/show.DPI), dpi=show.DPI)
     canvas = FigureCanvasAgg(figure)
     def write(x, y, words, **style): figure.text(x/width, 1 - y/height, words, va='center', **style)
@@ -265,9 +265,11 @@ def picture(results: dict) -> show.Loop:
         y += 26 + bar*len(group)
         draw_bars(figure.add_axes((left/width, 1 - y/height, (width - 40 - left)/width,
             bar*len(group)/height)), group)
-    write(left, y + 24, '% of queries whose nearest training video has the same scene (from the left) or the '
+    write(left, y + 32, '% of queries whose nearest training video has the same scene (from the left) or the '
         'same\nmotion (from the right; dashed: chance), and neither between them; mean of '
-        f"{len(results['seeds'])} seeds, 95 % interval", fontsize=7.5)
+        f"{len(results['seeds'])} seeds, 95 %\ninterval. MoQuad's rung 0 is SimCLR; 1 breaks the positive's "
+        "appearance, 2 adds own clips with\nbroken motion as negatives, 3 those with broken appearance too: the "
+        'quadruple', fontsize=7.5)
     canvas.draw()
     still, films = np.asarray(canvas.buffer_rgba())[..., :3], playing(results['seeds'][0]['seed'])
     frames = []
