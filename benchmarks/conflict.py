@@ -268,8 +268,8 @@ def picture(results: dict) -> show.Loop:
     write(left, y + 32, '% of queries whose nearest training video has the same scene (from the left) or the '
         'same\nmotion (from the right; dashed: chance), and neither between them; mean of '
         f"{len(results['seeds'])} seeds, 95 %\ninterval. MoQuad's rung 0 is SimCLR; 1 breaks the positive's "
-        "appearance, 2 adds own clips with\nbroken motion as negatives, 3 those with broken appearance too: the "
-        'quadruple', fontsize=7.5)
+        "appearance, 2 adds own clips with\nbroken motion as negatives, 3 those with broken appearance too: "
+        'the quadruple', fontsize=7.5)
     canvas.draw()
     still, films = np.asarray(canvas.buffer_rgba())[..., :3], playing(results['seeds'][0]['seed'])
     frames = []
