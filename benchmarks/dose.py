@@ -65,7 +65,7 @@ def panels(results: Path) -> list[Panel]:
         Panel('ProViCo: is a spoiled clip less certain?', share, 'AUROC of the variance',
             [Level(f'{k}', [s['ProViCo']['auroc'] for s in r if 'ProViCo' in s]) for k, r in spoiled.items()],
             .5),
-        Panel('MoQuad: gain over SimCLR', 'backgrounds that mislead, %', points,
+        Panel('MoQuad: gain over SimCLR', 'training backgrounds that tell the class, %', points,
             [Level(f'{k}', gap(r, 'SimCLR', 'MoQuad')) for k, r in bias.items()]),
         Panel('CPR: gain of three stages over CoCLR', 'R@1 of the frames it begins with, %', points,
             [Level(f'{start:.0f}', gap(cascade, f's=1, r=0.6{c}', f's=3, r=0.6{c}')) for c, start in (
@@ -84,7 +84,7 @@ def picture(drawn: list[Panel]) -> show.Picture:
     figure = show.Picture(figsize=(2*width/show.DPI, rows*height/show.DPI), dpi=show.DPI,
         layout='constrained')
     axes = figure.subplots(rows, 2, squeeze=False).flat
-    for ax, p in zip(axes, drawn):
+    for p, ax in zip(drawn, axes): # in this order: zip takes one of its first more than it gives
         means, halves = zip(*(interval(level.values) for level in p.levels))
         ax.errorbar(range(len(means)), means, yerr=halves, fmt='o', color='#2e75b6', ms=5, capsize=3, lw=1.2)
         ax.axhline(p.chance, color='grey', ls='--', lw=.8)
