@@ -27,7 +27,9 @@ is that of its training and of measuring it; the given encoder's is a row of its
 
 Added when the rows of 250 clips and InfoNCE's of all clips were known, and before the first run of its own:
 is a minute too little? With all clips and the same given encoder every training again with three times as
-many steps (`--longer`), in front of the further seeds. They are rows of their own, under the same rule."""
+many steps (`--longer`), in front of the further seeds. They are rows of their own, under the same rule.
+Added when all rows above were known, and before the first run of their own: BYOL and SimSiam (the momentum of
+BYOL's target is 0), with all clips and from random weights, last."""
 import argparse
 import itertools
 import json
@@ -65,6 +67,7 @@ from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
 SIZES, STEPS, BATCH = (250, 0, 60), 200, 30 # 0: all clips
 METHODS, STARTS, GIVEN = ('InfoNCE', 'SimCLR', 'LeJEPA'), ('random weights', 'given encoder'), 'given encoder'
+BESIDE = ('BYOL', 'SimSiam') # with all clips, from random weights
 HISTOGRAM, MOTION = 'colour histogram', 'motion by hand'
 MEASURES = ('r1', 'probe')
 
@@ -84,7 +87,9 @@ def recipe_of(method: str, videos: int, steps: int, seed: int, changes: dict) ->
     "The settings of a method, and what all share."
     base = find('infonce-laptop-rgb')
     queue = videos//2//BATCH*BATCH if videos >= 128 else 0 # as `runs.own` has it
-    settings = {'InfoNCE': replace(base.method, queue=queue, momentum=max(.9, 1 - 10/steps)),
+    byol = find('byol-toy').method
+    settings = {'BYOL': byol, 'SimSiam': replace(byol, momentum=0.),
+        'InfoNCE': replace(base.method, queue=queue, momentum=max(.9, 1 - 10/steps)),
         'SimCLR': find('simclr-toy-rgb').method,
         # no local clips: Algorithm 2 has none for convolutions; the projection of the other two
         'LeJEPA': LeJEPASettings(slices=256, local_clips=0, head='projection', dim=128, dim_hidden=None)}
@@ -282,11 +287,14 @@ def run(a: argparse.Namespace) -> None:
             'rule': later}, 'given': {k: source[k]
             for k in ('steps', 'videos_seen', 'train_seconds', 'seconds')} | {
             'clips': len(other.select('train', 1))}, 'recipes': {name: flat_fields(recipe(name, a.clips[0]))
-            for name in METHODS}, 'sizes': sizes})
+            for name in METHODS + BESIDE}, 'sizes': sizes})
     keep()
-    cells = [(n, 0, 1) for n in a.clips] + [(max(many, key=many.__getitem__), 0, a.longer)]*(a.longer > 1)
-    for n, seed, times in cells + [(a.clips[0], seed, 1) for seed in range(1, a.seeds)]:
-        for method, start in itertools.product(METHODS, STARTS):
+    whole = max(many, key=many.__getitem__)
+    cells = [(n, 0, 1) for n in a.clips] + [(whole, 0, a.longer)]*(a.longer > 1)
+    ours, last = [*itertools.product(METHODS, STARTS)], [*itertools.product(BESIDE, STARTS[:1])]
+    steps = [(*cell, ours) for cell in cells + [(a.clips[0], seed, 1) for seed in range(1, a.seeds)]]
+    for n, seed, times, trainings in [*steps, (whole, 0, 1, last)]:
+        for method, start in trainings:
             name = f'{method}, {start}' + f', {times} times the steps'*(times > 1)
             place = a.folder/f'{method}-{many[n]}-{start.split()[0]}-{seed}{f"-{times}"*(times > 1)}'
             row = trained(data[n], place, recipe(method, n, seed, times), how,

@@ -265,8 +265,8 @@ class EncoderPair(nn.Module):
     def after_step(self, batch:Mapping[str,Any])->None: # its `progress`, 0 .. 1
         "Move the momentum encoder."
         if self.momentum_encoder is not None:
-            m = momentum_at(self.settings.momentum or 0., batch.get('progress', 0.),
-                self.settings.momentum_schedule)
+            m = self.settings.momentum or 0. # 0, a copy of the network itself, does not rise
+            m = momentum_at(m, batch.get('progress', 0.), self.settings.momentum_schedule if m else 'fixed')
             ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
 
 PAIR_NETWORKS = ('encoder', 'projection', 'momentum_encoder')
