@@ -284,7 +284,7 @@ def run(a: argparse.Namespace) -> None:
                 'chance': chance(torch.tensor(query), torch.tensor(gallery), [1])[1], 'rows': table,
                 'advice': {what: advice(table, what) for what in MEASURES}})
         write_json(a.out, {'what': 'benchmarks/own_clips.py'} | plan | {'longer': {'times': a.longer,
-            'rule': later}, 'given': {k: source[k]
+            'rule': later}, 'beside': {'rule': later}, 'given': {k: source[k]
             for k in ('steps', 'videos_seen', 'train_seconds', 'seconds')} | {
             'clips': len(other.select('train', 1))}, 'recipes': {name: flat_fields(recipe(name, a.clips[0]))
             for name in METHODS + BESIDE}, 'sizes': sizes})
