@@ -157,7 +157,7 @@ def test_claims_on_the_command_line(capsys):
     for word in ('CPR', 'holds', 'held', '<='): assert word not in printed
     for word in ('\n    open: the world lacks the premise; it takes ',
         '\n    seeds: 3; before the rule',
-        '\n    budget: equal videos (16,896), clips from 33,792 to 67,584', '\n    dose: ', '\n    premise: ',
+        '\n    budget: videos from 4,320 to 8,640, equal clips (17,280)', '\n    dose: ', '\n    premise: ',
         '+AD-Pos < +Intra-Neg: +3.8 (-3.14 to +10.7), open; the paper: +1.5, which takes more than 64 seeds',
         '\n    elsewhere: moquad-toy, 3 seeds: +AD-Pos < +Intra-Neg: +34.6 (-8.61 to +77.8), open',
         '\n    elsewhere: equal clips: +AD-Pos < +Intra-Neg: +24.4'): assert word in printed, word
