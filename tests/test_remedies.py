@@ -309,6 +309,7 @@ ELSEWHERE = {
     'and {manifest} has not; choose another --manifest': 'test_careless.py',
     '--conflict measures a run folder or hf:NAME; name one': 'test_conflict.py',
     'First steps: vssl-nb toy videos;': 'test_readme_path.py',
+    'Measure it: vssl-nb retrieve {run} --data {data}': 'test_hub.py',
     'say on what: --data toy': 'test_reproduce.py', 'name one or more, each once': 'test_reproduce.py',
     'no recipe of this table has that field': 'test_reproduce.py',
     'needs what the toy videos do not have': 'test_reproduce.py',
