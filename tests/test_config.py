@@ -280,3 +280,10 @@ def test_field_types_are_checked_when_an_object_is_made():
     assert out_of_range(True, '[5, inf)')=='' and out_of_range(math.nan, '')=='is not a finite number'
     assert in_words(int)=='a value of type int' and issubclass(type(recipe.learning), Settings)
     assert replace(recipe.sampling, length=16, stride=2, motion='speed', speeds=(1, 3)).span==91
+
+
+@pytest.mark.parametrize('former, form', [('mean_log', 'supcon'), ('log_sum', 'mil_nce')])
+def test_a_stored_run_may_have_the_former_name_of_a_loss(former, form):
+    stored = to_dict(find('ubernce-toy-rgb'))
+    stored['method']['form'] = former
+    assert from_dict(stored).method.form == form

@@ -381,6 +381,8 @@ def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)
     return asdict(recipe) | {'method': {'name': name} | asdict(recipe.method)} # type: ignore[call-overload]
 
+FORMER_FORMS = dict(mean_log='supcon', log_sum='mil_nce') # of UberNCE, in runs that were stored before
+
 def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part and the file, for messages
     "A part of a recipe from plain data; a field that the file lacks takes its default. `RecipeError`."
     if not isinstance(data, dict): raise RecipeError(f'{where}: {name} is not a set of fields; take a '
@@ -397,6 +399,7 @@ def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part 
     def value(k, v):
         if is_dataclass(kinds[k]): return _part_from_dict(kinds[k], v, k, where)
         if k=='method' and 'learning' in known: return _part_from_dict(None, v, k, where)
+        if k=='form': return FORMER_FORMS.get(v, v)
         return tuple(v) if isinstance(v, list) else v
     return cls(**{k: value(k, v) for k,v in data.items()})
 
