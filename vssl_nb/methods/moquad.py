@@ -22,8 +22,8 @@ from .recipes import MoQuadSettings
 def against_all(z:Tensor, # (B, V, D) the clips of the videos of this process, unit length
     names:tuple[str,...], # of the V clips
     anchor:str='a', # which of them is compared with the others
-)->tuple[Tensor, dict[str,Tensor]]: # (B, N) similarities; by name, (B, N) bool: the own clip of that name
-    "Every anchor against the N clips of all videos of all processes; itself is left out (-inf)."
+)->tuple[Tensor, dict[str,Tensor]]: # (B, M) similarities; by name, (B, M) bool: the own clip of that name
+    "Every anchor against the M clips of all videos of all processes; itself is left out (-inf)."
     at = names.index(anchor)
     sim, same = all_pairs(z[:,at:at+1], z) # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
     kind = torch.arange(len(names), device=z.device)
@@ -37,10 +37,10 @@ def hard_count(beta:float, # share of the clips of other videos that are hard, 0
     "How many negatives are hard (Eq. 3): at least one, unless beta is 0."
     return max(1, round(beta*candidates)) if beta > 0 else 0
 
-def hardest(sim:Tensor, # (B, N) similarities
-    among:Tensor, # (B, N) bool, at least k in a row
+def hardest(sim:Tensor, # (B, M) similarities
+    among:Tensor, # (B, M) bool, at least k in a row
     k:int, # K
-)->Tensor: # (B, N) bool, k in each row
+)->Tensor: # (B, M) bool, k in each row
     "The k most similar of some candidates (Eq. 3)."
     best = sim.detach().masked_fill(~among, -torch.inf).topk(k, 1).indices
     return torch.zeros_like(among).scatter_(1, best, True)
@@ -62,8 +62,8 @@ def quadruple_loss(sim:Tensor, own:dict[str,Tensor], # of `against_all`
     return mil_nce(logits, match, 1.)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #64369603
-def average_rank(sim:Tensor, # (B, N) similarities; -inf is no candidate
-    which:Tensor, # (B, N) bool, one in each row
+def average_rank(sim:Tensor, # (B, M) similarities; -inf is no candidate
+    which:Tensor, # (B, M) bool, one in each row
 )->Tensor: # scalar, from 1; candidates that tie share their ranks
     "The mean rank of one candidate of each row: 1 is the most similar (Figure 4)."
     own = sim.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
