@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -47,6 +48,21 @@ script = importlib.import_module({name!r})
 if __name__ == '__main__': script.main() # and in no process that it starts
 """)
     return warm.run(args, cwd, script=cwd/'few.py')
+
+
+def test_waits(tmp_path):
+    "Each process of a command is looked at, and the innermost function that has a stage counts."
+    code = ('import time, torch\nx, end = torch.rand(9, 9, requires_grad=True), time.monotonic() + 2\n'
+        'while time.monotonic() < end: (x @ x).sum().backward()')
+    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbformat.write(page, tmp_path/'page.ipynb')
+    done = script('waits.py', '--videos', tmp_path, '--only', 'page', '--page', 'page.ipynb', '--out', 'out.json',
+        cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = json.loads((tmp_path/'out.json').read_text())['waits']['page']
+    assert page['processes'] == 2 and page['cpu_seconds'] > 2 and page['stages']['imports'] > 0 # and a kernel
+    assert page['stages']['backward']*page['busy_seconds'] > .5 and 0 < page['to_first'] <= page['seconds']
+    assert sum(page['stages'].values()) == pytest.approx(1, abs=.02)
 
 
 def test_step(tmp_path):

@@ -33,7 +33,7 @@ from ..runs.parts import training_videos, views_of_encoder
 from ..runs.pretraining import pretrain, views_ready
 from ..training.config import override_known, read_fields, read_lines
 from ..training.loop import TrainError, read_json, write_json
-from ..training.machine import Machine
+from ..training.machine import Machine, fastest_dtype
 from .published import ROWS, Published
 from .report import cell, dataset_of, html, table
 
@@ -444,12 +444,19 @@ def demo(out='runs/demo', # where everything goes
 )->list[dict[str,Any]]: # the rows of results.json
     "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
     out, began = Path(out), time.monotonic()
-    changes, machine = dict(changes or {}) | {'seed': seed}, Machine('cpu', progress=False)
+    changes = dict(changes or {}) | {'seed': seed}
+    machine = Machine('cpu', fastest_dtype(torch.device('cpu')), progress=False)
     phases = [r for _,r in cotraining_phases('coclr-toy', changes)]
     beside = {override_known(find(n), changes): start for n,start in BESIDE.items()}
     recipes = [*phases, *beside]
     data = toy.make(out/'toy', size, seed, progress=progress)
+    printed:list[dict[str,Any]] = []
+    def write(rows): # as they become known
+        for row in rows:
+            tqdm.write(f"R@1 {cell('r1', row['r1']):>5} %  {row['name']}, {row['view']}".rstrip(', '))
+            printed.append(row)
     floor = baselines(phases[0], read(data), which=('chance', 'histogram'), machine=machine)
+    write(floor)
     extract_flow(data, 'dis', codec='small', progress=progress)
     manifest = read(data)
     # in the order of urgency: what fills the gaps comes last
@@ -467,11 +474,8 @@ def demo(out='runs/demo', # where everything goes
     for name,r in compared.items(): add(name, (r.name,), retrieve, source=out/r.name)
     fresh = {f'{r.view}, untrained': r for r in (*alone, *(r for r,start in beside.items() if not start))}
     for name,r in fresh.items(): add(name, (), _untrained, recipe=r)
-    printed:list[dict[str,Any]] = []
-    def look(done): # rows as they become known; a task that trains returns its folder
-        for row in [row for rows in done.values() if isinstance(rows, list) for row in rows][len(printed):]:
-            tqdm.write(f"R@1 {cell('r1', row['r1']):>5} %  {row['name']}, {row['view']}")
-            printed.append(row)
+    def look(done): # a task that trains returns its folder
+        write([row for rows in [floor, *done.values()] if isinstance(rows, list) for row in rows][len(printed):])
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     results = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps,
         progress, look)

@@ -60,6 +60,12 @@ def pick_device(
     raise MachineError(f'process {local+1} of this machine finds only {gpus} GPUs; '
         'start one process per GPU, or use --device cpu')
 
+def fastest_dtype(device:torch.device)->Literal['float32','bfloat16']:
+    "Of a forward pass: bfloat16 where the processor has instructions for its products."
+    if device.type=='cuda': return 'bfloat16' if torch.cuda.is_bf16_supported(False) else 'float32'
+    has = torch.cpu.get_capabilities() if hasattr(torch.cpu, 'get_capabilities') else {}
+    return 'bfloat16' if has.get('avx512_bf16') or has.get('amx_bf16') else 'float32'
+
 def free_memory(device:torch.device, root:Path=Path('/'), # where /proc and /sys are
 )->float: # bytes; inf where the system does not tell
     "What this process may take: of a GPU all; of a CPU what is free, also in its cgroups."
