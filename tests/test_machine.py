@@ -13,7 +13,7 @@ from torch import nn
 
 from vssl_nb.training import machine
 from vssl_nb.training.machine import (Machine, MachineError, backend_settings, checkpoint_activations,
-    compile_parts, init_worker, keep_memory, pick_device, stop_signals)
+    compile_parts, fastest_dtype, init_worker, keep_memory, pick_device, stop_signals)
 
 
 @pytest.mark.parametrize('fields, words', [
@@ -54,6 +54,16 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
         pick_device('cuda:1', 1)
     with pytest.raises(MachineError, match='process 3 of this machine finds only 2 GPUs'):
         pick_device('cuda', 2)
+
+
+@pytest.mark.parametrize('name, has, dtype', [('cpu', {'avx512_bf16': True}, 'bfloat16'),
+    ('cpu', {'amx_bf16': True}, 'bfloat16'), ('cpu', {'avx2': True, 'avx512_bf16': False}, 'float32'),
+    ('cpu', None, 'float32'), ('cuda', True, 'bfloat16'), ('cuda', False, 'float32')])
+def test_bfloat16_is_taken_where_the_processor_has_instructions_for_it(monkeypatch, name, has, dtype):
+    if name == 'cuda': monkeypatch.setattr('torch.cuda.is_bf16_supported', lambda emulated: has)
+    elif has is None: monkeypatch.delattr('torch.cpu.get_capabilities', raising=False) # an older PyTorch
+    else: monkeypatch.setattr('torch.cpu.get_capabilities', lambda: has, raising=False)
+    assert fastest_dtype(torch.device(name))==dtype
 
 
 def switches():

@@ -32,6 +32,18 @@ def data(tmp_path_factory):
 
 # a recipe for a folder
 
+@pytest.mark.parametrize('recipe, options, dtype', [('own-videos', (), 'bfloat16'),
+    ('own-videos', ('--dtype', 'float32'), 'float32'), ('infonce-toy-rgb', (), 'float32')])
+def test_only_own_videos_chooses_its_precision(data, tmp_path, monkeypatch, recipe, options, dtype):
+    made = []
+    monkeypatch.setattr('vssl_nb.training.machine.fastest_dtype', lambda device: 'bfloat16')
+    def keep(*args, machine, **options): made.append(machine.dtype)
+    monkeypatch.setattr(own, 'learn_own_videos', keep)
+    monkeypatch.setattr('vssl_nb.runs.pretraining.pretrain', keep)
+    assert not cli.main(['pretrain', recipe, '--data', str(data.path), '--out', str(tmp_path/'run'), *options])
+    assert made == [dtype]
+
+
 def films(folder, move, ground):
     "8 videos of a square that moves by so many pixels a frame, on one ground or on many."
     rng = np.random.default_rng(0)

@@ -172,8 +172,8 @@ def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
     def left(): return TRAINED_SHARE*(60*minutes - verdict_seconds(minutes) - (time.monotonic() - began))
     c.choose('S3D, the network of the CoCLR paper: there is a GPU' if gpu else 'a small network, because '
         'there is no GPU', backbone='s3d' if gpu else 'small')
-    if machine.dtype=='bfloat16': c.reasons.append('dtype=bfloat16: this processor multiplies it faster; '
-        '--dtype float32 takes longer for a step')
+    if machine.dtype=='bfloat16': c.reasons.append(
+        'dtype=bfloat16: in forward passes, as this processor has instructions for it')
     _fit_clip(c, facts) # as long as the backbone needs
     _fit_batch(c, len(rows), gpu)
     step = _fit_network(c, facts, manifest, machine, gpu, max(1., left()))
