@@ -128,7 +128,8 @@ def main(args=None):
     p.add_argument('--out', type=Path)
     a = p.parse_args(args)
     from step import machine
-    program, page, videos, rows = [sys.executable, '-m', 'vssl_nb.cli'], a.page.resolve(), a.videos.resolve(), {}
+    program, rows = [sys.executable, '-m', 'vssl_nb.cli'], {}
+    page, videos = a.page.resolve(), a.videos.resolve()
     with tempfile.TemporaryDirectory() as home:
         home = Path(home)
         def prepare(*command):

@@ -56,8 +56,8 @@ def test_waits(tmp_path):
         'while time.monotonic() < end: (x @ x).sum().backward()')
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     nbformat.write(page, tmp_path/'page.ipynb')
-    done = script('waits.py', '--videos', tmp_path, '--only', 'page', '--page', 'page.ipynb', '--out', 'out.json',
-        cwd=tmp_path)
+    done = script('waits.py', '--videos', tmp_path, '--only', 'page', '--page', 'page.ipynb', '--out',
+        'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = json.loads((tmp_path/'out.json').read_text())['waits']['page']
     assert page['processes'] == 2 and page['cpu_seconds'] > 2 and page['stages']['imports'] > 0 # and a kernel

@@ -40,7 +40,8 @@ def test_only_own_videos_chooses_its_precision(data, tmp_path, monkeypatch, reci
     def keep(*args, machine, **options): made.append(machine.dtype)
     monkeypatch.setattr(own, 'learn_own_videos', keep)
     monkeypatch.setattr('vssl_nb.runs.pretraining.pretrain', keep)
-    assert not cli.main(['pretrain', recipe, '--data', str(data.path), '--out', str(tmp_path/'run'), *options])
+    words = ['pretrain', recipe, '--data', str(data.path), '--out', str(tmp_path/'run'), *options]
+    assert not cli.main(words)
     assert made == [dtype]
 
 

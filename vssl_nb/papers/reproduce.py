@@ -475,7 +475,8 @@ def demo(out='runs/demo', # where everything goes
     fresh = {f'{r.view}, untrained': r for r in (*alone, *(r for r,start in beside.items() if not start))}
     for name,r in fresh.items(): add(name, (), _untrained, recipe=r)
     def look(done): # a task that trains returns its folder
-        write([row for rows in [floor, *done.values()] if isinstance(rows, list) for row in rows][len(printed):])
+        known = [row for rows in (floor, *done.values()) if isinstance(rows, list) for row in rows]
+        write(known[len(printed):])
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
     results = at_once(tasks, processes or min(2, os.cpu_count() or 1), [out/r.name for r in recipes], steps,
         progress, look)
