@@ -46,7 +46,7 @@ def supcon(sim:Tensor, # (B, N) similarity of each query with each candidate; -i
 
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
 def check_match(match:Tensor)->None: # (B, N) bool, `True` where the candidate is a match
-    "Refuse rows without a match with ValueError; this waits for the device, so not at every step on a GPU."
+    "ValueError for rows without a match. It waits for the device: do not call it at every step on a GPU."
     none = (~match.any(1)).nonzero()[:,0].tolist()
     if none:
         raise ValueError(f'{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, '
