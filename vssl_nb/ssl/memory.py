@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS_OF_A_KEY', 'BANK_STARTS', 'PAIR_NETWORKS', 'named_clips', 'l2_normalize', 'momentum_copy', 'ema_update',
-           'momentum_at', 'Memory', 'Queue', 'Bank', 'key_order', 'encode_shuffled', 'momentum_keys', 'EncoderPair',
+           'Memory', 'Queue', 'key_order', 'encode_shuffled', 'momentum_keys', 'momentum_at', 'Bank', 'EncoderPair',
            'PairMethod']
 
 # %% ../../nbs/lessons/07_memory.ipynb #3f16b81a
@@ -55,16 +55,6 @@ def ema_update(momentum_encoder:nn.Module, # changed in place
     if [p.shape for p in slow] != [p.shape for p in fast]: raise ValueError('the momentum encoder and the '
         'encoder have different parameters: make the one with `momentum_copy` of the other')
     torch._foreach_lerp_(slow, fast, 1-m) # all tensors at once: one kernel instead of hundreds
-
-# %% ../../nbs/lessons/07_memory.ipynb #614f6d2d
-def momentum_at(m:float, # at the start of training, 0 .. 1
-    progress:float, # 0 at the first step, 1 after the last
-    schedule:str='fixed', # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
-)->float: # m to use now
-    "The momentum at this point of training."
-    if schedule=='fixed': return m
-    if schedule=='cosine': return 1 - (1-m)*(math.cos(math.pi*progress)+1)/2
-    raise ValueError(f"momentum schedule {schedule!r} is unknown: choose 'fixed' or 'cosine'")
 
 # %% ../../nbs/lessons/07_memory.ipynb #d052e274
 COLUMNS_OF_A_KEY = ('label', 'source', 'row')
@@ -169,6 +159,39 @@ class Queue(Memory):
         self.filled.add_(len(at)).clamp_(max=self.size)
         if self.came is not None: self.came += len(at)
 
+# %% ../../nbs/lessons/07_memory.ipynb #695df2f4
+def key_order(n:int, # keys of the whole batch, over all processes
+    seed:int, step:int, part:int=0, # the same in all processes; part: number of the batch within the step
+)->Tensor: # (n,) a permutation, on the CPU
+    "In which order the keys of a batch are dealt to the BatchNorm groups."
+    return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
+
+@torch.no_grad()
+def encode_shuffled(encoder:nn.Module, # the momentum encoder
+    x:Tensor, # (B, ...) this process's clips
+    order:Tensor, # (world*B,) from `key_order`
+)->Tensor: # (B, D) their keys, in the order of `x`
+    "Encode clips among other neighbours than their own (MoCo, section 3.3; released code b2)."
+    return permute_across_ranks(encoder(permute_across_ranks(x, order)), order.argsort())
+
+@torch.no_grad()
+def momentum_keys(net:nn.Module, # momentum encoder and projection
+    x:Tensor, # (B, 3, T, H, W) this process's clips
+    order:Tensor|None=None, # (world*B,) from `key_order`; None: they stay where they are
+)->Tensor: # (B, D) float32, unit length
+    "The keys of some clips, without gradient."
+    return l2_normalize(net(x) if order is None else encode_shuffled(net, x, order))
+
+# %% ../../nbs/lessons/07_memory.ipynb #614f6d2d
+def momentum_at(m:float, # at the start of training, 0 .. 1
+    progress:float, # 0 at the first step, 1 after the last
+    schedule:str='fixed', # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
+)->float: # m to use now
+    "The momentum at this point of training."
+    if schedule=='fixed': return m
+    if schedule=='cosine': return 1 - (1-m)*(math.cos(math.pi*progress)+1)/2
+    raise ValueError(f"momentum schedule {schedule!r} is unknown: choose 'fixed' or 'cosine'")
+
 # %% ../../nbs/lessons/07_memory.ipynb #f03e0b95
 class Bank(Memory):
     "A key of every training video with its label, source and row; used like a `Queue`."
@@ -207,29 +230,6 @@ class Bank(Memory):
             if name in names: x = F.normalize(self.momentum*column[index] + (1-self.momentum)*x)
             column[index] = x
         self.valid[index] = True
-
-# %% ../../nbs/lessons/07_memory.ipynb #695df2f4
-def key_order(n:int, # keys of the whole batch, over all processes
-    seed:int, step:int, part:int=0, # the same in all processes; part: number of the batch within the step
-)->Tensor: # (n,) a permutation, on the CPU
-    "In which order the keys of a batch are dealt to the BatchNorm groups."
-    return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
-
-@torch.no_grad()
-def encode_shuffled(encoder:nn.Module, # the momentum encoder
-    x:Tensor, # (B, ...) this process's clips
-    order:Tensor, # (world*B,) from `key_order`
-)->Tensor: # (B, D) their keys, in the order of `x`
-    "Encode clips among other neighbours than their own (MoCo, section 3.3; released code b2)."
-    return permute_across_ranks(encoder(permute_across_ranks(x, order)), order.argsort())
-
-@torch.no_grad()
-def momentum_keys(net:nn.Module, # momentum encoder and projection
-    x:Tensor, # (B, 3, T, H, W) this process's clips
-    order:Tensor|None=None, # (world*B,) from `key_order`; None: they stay where they are
-)->Tensor: # (B, D) float32, unit length
-    "The keys of some clips, without gradient."
-    return l2_normalize(net(x) if order is None else encode_shuffled(net, x, order))
 
 # %% ../../nbs/lessons/07_memory.ipynb #eda6bbc5
 class EncoderPair(nn.Module):
