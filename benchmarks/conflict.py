@@ -232,8 +232,8 @@ def draw_bars(ax, lines: list[dict]) -> None:
         scene, motion, r1 = (interval([100*v for v in x[k]]) for k in ('scene', 'motion', 'r1'))
         ax.barh(i, scene[0], .8, color=SCENE)
         ax.barh(i, motion[0], .8, left=100 - motion[0], color=MOTION)
-        ax.errorbar([scene[0], 100 - motion[0]], [i, i], xerr=[scene[1], motion[1]], fmt='none',
-            ecolor='black', elinewidth=1, capsize=2)
+        for at, y, (_, half) in ((scene[0], i - .16, scene), (100 - motion[0], i + .16, motion)):
+            ax.errorbar(at, y, xerr=half, fmt='none', ecolor='black', elinewidth=1, capsize=2)
         ax.text(-1, i, x['run'], ha='right', va='center', fontsize=9)
         ax.text(101, i, f'{r1[0]:.0f}', va='center', fontsize=8, color='grey')
     ax.axvline(100 - 100/len(toy.MOTIONS), color='grey', ls='--', lw=.8)
@@ -259,7 +259,7 @@ def picture(results: dict) -> show.Loop:
             yticks=[]).spines[:].set(color=colour, linewidth=4)
     y = SIDE + 60
     for name, group in groups.items():
-        write(left, y + 13, f'trained on {name}: same scene', fontsize=9, color=SCENE)
+        write(left, y + 13, f'from {name}: same scene', fontsize=9, color=SCENE)
         write(width - 40, y + 13, 'same motion', fontsize=9, color=MOTION, ha='right')
         write(width - 36, y + 13, 'R@1', fontsize=8, color='grey')
         y += 26 + bar*len(group)

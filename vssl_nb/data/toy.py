@@ -76,7 +76,7 @@ def pose(motion:str, # one of MOTIONS, or two with a + between them
     parts,fast = motion.split('+'),t/take.period
     if {*parts} - {*MOTIONS}: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
     dot = rotate(take.dot, take.axis, t*take.slow[0])
-    for part in AXES.keys() & parts: dot = rotate(dot, np.array(AXES[part]), fast)
+    for part in (p for p in parts if p in AXES): dot = rotate(dot, np.array(AXES[part]), fast)
     angle,size,hop = (dial + t*slow + fast*take.turn*(which in parts)
         for dial,slow,which in zip(take.dials, take.slow[1:], ('spin', 'pulse', 'bounce')))
     place = take.centre + take.reach*dot[:, :2]
