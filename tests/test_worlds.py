@@ -27,9 +27,10 @@ def test_two_motions_turn_the_sphere_in_the_order_of_their_names():
     take, t = toy.draw_take(rng_of(3)), np.arange(8.)
     dot = toy.rotate(take.dot, take.axis, t*take.slow[0])
     for part in ('shake_x', 'circle_cw'): dot = toy.rotate(dot, np.array(toy.AXES[part]), t/take.period)
-    place = take.centre + take.reach*dot[:, :2] # a hop moves it along y alone
-    np.testing.assert_allclose(toy.pose('shake_x+circle_cw', take, t)[0][:, 0], place[:, 0], atol=1e-12)
-    assert abs(toy.pose('circle_cw+shake_x', take, t)[0] - toy.pose('shake_x+circle_cw', take, t)[0]).max() > .01
+    x = take.centre[0] + take.reach*dot[:, 0] # the slow hop moves it along y alone
+    one, other = (toy.pose(motion, take, t)[0][:, 0] for motion in ('shake_x+circle_cw', 'circle_cw+shake_x'))
+    np.testing.assert_allclose(one, x, atol=1e-12)
+    assert abs(other - one).max() > .01
 
 
 def first_takes(jobs, sources): return [j for j in jobs if not j[1]['take'] and j[1]['seed'][2] < sources]
