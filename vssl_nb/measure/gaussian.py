@@ -51,11 +51,11 @@ def masked_clips(clips:Tensor, # (V, T, H, W, 3) uint8: the clips of one video
     return out
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #95366fed
-def video_uncertainty(g:'VideoGaussians')->Tensor: # (N,) float32, above 0: a variance per dimension
+def video_uncertainty(g:'VideoGaussians')->Tensor: # float32, above 0: one for each video
     "The geometric mean of the variance of each video (appendix A), over dimensions and distributions."
     return log_uncertainty(g.s).mean(1).exp()
 
-def between_share(g:'VideoGaussians')->Tensor: # (N,) float32, 0 (all clips alike) to 1 (points far apart)
+def between_share(g:'VideoGaussians')->Tensor: # likewise, 0 (all alike) to 1 (points far apart)
     "The share of a video's variance that is between its distributions, not within them."
     between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
     return between/(between + within)
