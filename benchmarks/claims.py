@@ -36,7 +36,7 @@ WHY: dict[tuple[int, str], str] = {
     (2, 'supported'): 'Far beyond halfway: differences show no background. An encoder on them learns the '
         'motions earlier than one on frames, and chooses the positives.',
     (3, 'open'): 'Ahead of frames on every seed, ahead of motion on two of three.',
-    (4, 'open'): 'From frames that CoCLR has taught all stages lie at 80 to 88 %, and labels reach 89. From '
+    (4, 'open'): 'From frames that CoCLR has taught all stages lie at 80 to 88 %, and UberNCE at 89. From '
         'frames of InfoNCE, which are hardly above chance, five and seven stages collapse on two seeds '
         'of three.',
     (5, 'open'): 'From frames of InfoNCE one seed of three collapses with 0.5.',
