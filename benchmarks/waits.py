@@ -36,7 +36,8 @@ STAGES = (
     ('/measure/health.py', (), 'verdict'), ('/show.py', (), 'pictures and pages'),
     ('/matplotlib/', (), 'pictures and pages'), ('/papers/report.py', (), 'pictures and pages'),
     ('/multiprocessing/', ('wait', 'poll', 'select', 'join', 'get'), 'waiting'),
-    ('/selectors.py', (), 'waiting'), ('/threading.py', ('wait', 'join'), 'waiting'),
+    ('/resource_tracker.py', (), 'waiting'), ('/selectors.py', (), 'waiting'),
+    ('/threading.py', ('wait', 'join'), 'waiting'),
     ('/queue.py', (), 'waiting'), ('/subprocess.py', (), 'waiting'), ('/zmq/', (), 'waiting'))
 STEP = .01 # seconds between two looks
 JOBS = ('demo', 'pretrain', 'retrieve', 'search', 'page')
