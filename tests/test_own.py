@@ -45,6 +45,17 @@ def test_only_own_videos_chooses_its_precision(data, tmp_path, monkeypatch, reci
     assert made == [dtype]
 
 
+def test_own_videos_go_on_in_the_precision_that_they_began_with(data, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr('vssl_nb.training.machine.fastest_dtype', lambda device: 'bfloat16')
+    monkeypatch.setattr(own, 'learn_own_videos', lambda *args, machine, **options: made.append(machine.dtype))
+    recipe = override(find('own-videos'), backbone='tiny', size=32, stride=1, batch=8, queue=0, epochs=1)
+    pretrain(recipe, data.path, tmp_path/'run', machine=QUIET, max_steps=1)
+    assert not cli.main(['pretrain', 'own-videos', '--data', str(data.path), '--out', str(tmp_path/'run'),
+        '--resume'])
+    assert made == ['float32']
+
+
 def films(folder, move, ground):
     "8 videos of a square that moves by so many pixels a frame, on one ground or on many."
     rng = np.random.default_rng(0)

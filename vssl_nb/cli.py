@@ -291,7 +291,8 @@ class Pretrain(MachineOptions):
             f'time; of {self.recipe_name} give --epochs')
         if own and self.dtype is None:
             from .training.machine import fastest_dtype, pick_device
-            self.dtype = fastest_dtype(pick_device(self.device))
+            before = read_card(out).get('dtype') if self.resume else None # a run goes on as it began
+            self.dtype = before or fastest_dtype(pick_device(self.device))
         if self.dry_run: return self.forecast(out) if is_first() else None
         options = dict(init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
             machine=self.machine())
