@@ -2,6 +2,13 @@
 
     python benchmarks/evidence.py --data MANIFEST --minutes 120 --out results/evidence.json
 
+Where motion says more than looks (JHMDB, split 1, flow by `vssl-nb flow --method dis`), the question is
+whether what flow finds lifts frames; planned before the first run:
+
+    python benchmarks/evidence.py --data jhmdb/manifest.csv --second flow --minutes 75 --dtype bfloat16 \\
+        --only 'coclr, flow' 'infonce, flow' ubernce infonce 'infonce, one schedule' labels \\
+        --processes 1 --folder runs/jhmdb --out results/evidence-jhmdb.json
+
 For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone, clips,
 augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second view (`--second`:
 differences, or stored flow, which keeps the direction of motion); from these, for as many epochs again,
@@ -33,6 +40,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -56,6 +64,7 @@ from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, n
 from vssl_nb.training.loop import TrainError
 from vssl_nb.data.views import Views, dequantise_flow
 
+DEFAULTS = {'only': None, 'dtype': 'float32'} # of plans from before these options
 BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
 CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))
 
@@ -90,8 +99,21 @@ def encoders(second: str) -> list[Encoder]: # 'residual' or 'flow'
         Encoder('provico', 'provico-toy', whole=True)]
 
 
-def both(second: str) -> dict[str, tuple[str, str]]: # two streams
-    return {f'{m}, both': (m, f'{m}, {second}') for m in ('infonce', 'coclr')}
+def chosen(second: str, only: list[str] | None) -> list[Encoder]:
+    "The trainings that are named, and those that they begin with or mine with."
+    every = encoders(second)
+    if only is None: return every
+    if lost := [n for n in only if n not in [e.name for e in every]]:
+        raise ValueError(f"--only: {lost[0]!r} is no training; there are {'; '.join(e.name for e in every)}")
+    wanted = set(only)
+    for e in reversed(every): # those that others begin with come first
+        if e.name in wanted: wanted |= {e.start, e.sampler} - {''}
+    return [e for e in every if e.name in wanted]
+
+
+def both(second: str, every: list[Encoder]) -> dict[str, tuple[str, str]]: # two streams
+    pairs = {f'{m}, both': (m, f'{m}, {second}') for m in ('infonce', 'coclr')}
+    return {n: two for n, two in pairs.items() if {*two} <= {e.name for e in every}}
 
 
 ONE_SCHEDULE = ('labels', 'iic', 'simclr', 'moquad', 'provico')
@@ -138,13 +160,13 @@ def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:
     return override(r, **dict(e.changes), **{k: v for k, v in changes.items() if k in flat_fields(r)})
 
 
-def machine_of(device: str, alone: bool) -> Machine:
-    return Machine(device, progress=False, workers=0 if alone else 2)
+def machine_of(device: str, alone: bool, dtype: Literal['float32', 'bfloat16'] = 'float32'
+        ) -> Machine:
+    return Machine(device, dtype, progress=False, workers=0 if alone else 2)
 
 
-def timed(manifest, second: str, changes: dict, machine: Machine, limit: float) -> dict:
+def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit: float) -> dict:
     "Seconds of a step of each recipe, and of measuring one video."
-    every = encoders(second)
     steps = {e.name: seconds_per_step(recipe_of(e, 2*LEAST, 0, changes), manifest, machine, limit)
         for e in every}
     r = recipe_of(every[0], 2*LEAST, 0, changes)
@@ -159,13 +181,13 @@ def timed(manifest, second: str, changes: dict, machine: Machine, limit: float) 
     return {'steps': steps, 'video': (time.monotonic() - began)/len(clips)}
 
 
-def planned(manifest, second: str, times: dict, minutes: float, seeds: list[int], processes: int, batch: int
-        ) -> dict:
+def planned(manifest, every: list[Encoder], times: dict, minutes: float, seeds: list[int], processes: int,
+        batch: int) -> dict:
     "How many epochs fit; ValueError where not even the least do."
     train, test = (len(manifest.select(part)) for part in ('train', 'test'))
     if train < batch:
         raise ManifestError(f'{manifest.path}: has {train} training videos, and a batch is {batch}')
-    share = {e.name: 1. if e.whole else .5 for e in encoders(second)}
+    share = {e.name: 1. if e.whole else .5 for e in every}
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
     measuring = times['video']*(train + test)*len(share)*len(seeds)/processes
     left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
@@ -185,7 +207,7 @@ def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict)
     run, kept = home/f'seed{seed}'/e.name.replace(', ', '-'), f'seed{seed}'
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
     torch.set_num_threads(how['threads'])
-    machine = machine_of(how['device'], how['alone'])
+    machine = machine_of(how['device'], how['alone'], how['dtype'])
     def of(name): return home/kept/name.replace(', ', '-') if name else None
     recipe = recipe_of(e, plan['epochs'], seed, how['changes'])
     pretrain(recipe, data, run, (run/'recipe.json').exists(), machine, init_from=of(e.start),
@@ -204,7 +226,7 @@ def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) 
     "Two streams: cosines are added, and a probe sees both features."
     run = home/f'seed{seed}'/('both-' + names[0].replace(', ', '-'))
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
-    machine, pairs = machine_of(how['device'], how['alone']), []
+    machine, pairs = machine_of(how['device'], how['alone'], how['dtype']), []
     for n in names:
         t = open_trained(home/f'seed{seed}'/n.replace(', ', '-'), data)
         pairs.append(t.pairs(t.protocol(), (t.split,), machine=machine)[t.split])
@@ -325,6 +347,9 @@ def main() -> None:
     p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
     p.add_argument('--processes', type=int, default=2, help='trainings at a time, on a CPU')
     p.add_argument('--device', default='auto')
+    p.add_argument('--only', nargs='+', metavar='NAME',
+        help='these trainings, and those that they begin with or mine with')
+    p.add_argument('--dtype', choices=['float32', 'bfloat16'], default='float32', help='of forward passes')
     p.add_argument('--changes', type=json.loads, default={}, help='fields of all recipes, as json')
     p.add_argument('--out', type=Path, help='a .json file')
     p.add_argument('--dry-run', action='store_true', help='only plan')
@@ -339,18 +364,19 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
     "The plan of the folder, made where there is none; ValueError where it is another one's."
     file = a.folder/'plan.json'
     asked = {'data': manifest.sha256, 'second': a.second, 'minutes': a.minutes, 'seeds': a.seeds,
-        'changes': a.changes}
+        'changes': a.changes, 'only': a.only, 'dtype': a.dtype}
+    every = chosen(a.second, a.only)
     if file.exists():
         plan = read_json(file, 'a plan')
-        if other := [k for k, v in asked.items() if plan['asked'].get(k)!=v]:
+        if other := [k for k, v in asked.items() if plan['asked'].get(k, DEFAULTS.get(k))!=v]:
             raise ValueError(f"{file}: was planned with other {', '.join(other)}; name another --folder, "
                 'or ask for the same')
         return plan
     limit, began = min(8., 60*a.minutes/200), time.monotonic()
-    times = timed(manifest, a.second, a.changes, machine, limit)
-    batch = recipe_of(encoders(a.second)[0], 2*LEAST, 0, a.changes).learning.batch
+    times = timed(manifest, every, a.changes, machine, limit)
+    batch = recipe_of(every[0], 2*LEAST, 0, a.changes).learning.batch
     left = a.minutes - (time.monotonic() - began)/60
-    made = planned(manifest, a.second, times, left, a.seeds, processes, batch)
+    made = planned(manifest, every, times, left, a.seeds, processes, batch)
     plan = made | {'asked': asked, 'begun': time.strftime('%Y-%m-%d %H:%M')}
     if not a.dry_run:
         a.folder.mkdir(parents=True, exist_ok=True)
@@ -364,7 +390,7 @@ def run(a) -> str: # markdown
     if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1:
         raise ValueError('--minutes and --processes are above 0, and each of --seeds is named once')
     manifest = open_data(a.data)
-    machine = machine_of(a.device, a.processes > 1)
+    machine = machine_of(a.device, a.processes > 1, a.dtype)
     processes = a.processes if machine.place().type=='cpu' else 1
     plan = plan_of(a, manifest, machine, processes)
     print(f"{plan['trainings']} trainings of {plan['epochs']//2} or {plan['epochs']} epochs on "
@@ -374,15 +400,16 @@ def run(a) -> str: # markdown
     began = time.monotonic()
     found = floor(manifest, a.second, a.changes, machine, a.folder)
     how = {'threads': torch.get_num_threads(), 'device': a.device, 'alone': processes > 1,
-        'changes': a.changes}
+        'changes': a.changes, 'dtype': a.dtype}
     tasks: dict[str, Task] = {}
-    every = encoders(a.second)
+    every = chosen(a.second, a.only)
+    streams = both(a.second, every)
     def label(name, seed): return f'{name}, seed {seed}'
     for s in a.seeds:
         for e in every:
             after = tuple(label(n, s) for n in (e.start, e.sampler) if n)
             tasks[label(e.name, s)] = Task(trained, (e, plan, s, a.folder, a.data, how), after)
-        for name, names in both(a.second).items():
+        for name, names in streams.items():
             after = tuple(label(n, s) for n in names)
             tasks[label(name, s)] = Task(joined, (names, s, a.folder, a.data, how), after)
     runs = [a.folder/f'seed{s}'/e.name.replace(', ', '-') for s in a.seeds for e in every]
@@ -393,7 +420,7 @@ def run(a) -> str: # markdown
             print(f"{minutes:6.1f} min  {n}: R@1 {np.mean(done[n]['r1']):.1%}", flush=True)
             said.add(n)
     done = at_once(tasks, processes, runs, progress=False, look=look)
-    for name in [*(e.name for e in every), *both(a.second)]:
+    for name in [*(e.name for e in every), *streams]:
         found[name] = [done[label(name, s)] for s in a.seeds]
     return kept(a, plan, found, manifest, time.monotonic() - began)
 

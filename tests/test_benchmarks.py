@@ -720,12 +720,12 @@ def evidence_plan(folder, data, monkeypatch):
     "The script's module, and the plan that it keeps in a folder: what does not fit is refused."
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
     evidence, manifest = importlib.import_module('evidence'), read(data)
-    machine = evidence.machine_of('cpu', True)
-    times = evidence.timed(manifest, 'residual', EVIDENCE, machine, .05)
+    machine = evidence.machine_of('cpu', True, 'float32')
+    times = evidence.timed(manifest, evidence.encoders('residual'), EVIDENCE, machine, .05)
     monkeypatch.setattr(evidence, 'timed', lambda *_: times)
     def plan(minutes):
         asked = argparse.Namespace(folder=folder, minutes=minutes, seeds=[0, 1], changes=EVIDENCE,
-            second='residual', dry_run=False)
+            second='residual', dry_run=False, only=None, dtype='float32')
         return evidence.plan_of(asked, manifest, machine, 2)
     with pytest.raises(ValueError, match='or fewer --seeds'): plan(.01)
     assert not folder.exists()
@@ -756,7 +756,10 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     plan = json.loads((home/'plan.json').read_text()) | {'epochs': 4}
     (home/'plan.json').write_text(json.dumps(plan))
     random = evidence.floor(manifest, 'residual', EVIDENCE, machine, home)['random'][0]
-    both = evidence.both('residual')
+    both = evidence.both('residual', evidence.encoders('residual'))
+    some = evidence.chosen('flow', ['coclr', 'labels'])
+    assert [e.name for e in some] == ['infonce, half', 'infonce, half, flow', 'coclr', 'labels']
+    assert not evidence.both('flow', some) and evidence.chosen('flow', None) == evidence.encoders('flow')
     repeated = [e.name for e in importlib.import_module('reach').compared(plan)]
     for name in [*(e.name for e in evidence.encoders('residual')), *both]:
         if name in repeated: continue
