@@ -855,7 +855,7 @@ def value_of(text:str, kind:Any)->Any: # of that type annotation
     if not text and Path in plain: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
     for k in plain:
         with contextlib.suppress(ValueError, TypeError): return k(text) # there is no NoneType(text)
-    names = f'none of {", ".join(sorted(choices))}' if literals else \
+    names = f'none of {", ".join(sorted(map(str, literals)))}' if literals else \
         f'not {" or ".join(NAMES[k][1] for k in plain)}'
     raise argparse.ArgumentTypeError(f'{text}: is {names}')
 
