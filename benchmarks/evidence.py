@@ -5,9 +5,9 @@
 Where motion says more than looks (JHMDB, split 1, flow by `vssl-nb flow --method dis`), the question is
 whether what flow finds lifts frames; planned before the first run:
 
-    python benchmarks/evidence.py --data jhmdb/manifest.csv --second flow --minutes 75 --dtype bfloat16 \\
+    python benchmarks/evidence.py --data jhmdb/manifest.csv --second flow --epochs 16 --dtype bfloat16 \\
         --only 'coclr, flow' 'infonce, flow' ubernce infonce 'infonce, one schedule' labels \\
-        --processes 1 --folder runs/jhmdb --out results/evidence-jhmdb.json
+        --processes 1 --cache 4096 --folder runs/jhmdb --out results/evidence-jhmdb.json
 
 For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone, clips,
 augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second view (`--second`:
@@ -64,7 +64,7 @@ from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, n
 from vssl_nb.training.loop import TrainError
 from vssl_nb.data.views import Views, dequantise_flow
 
-DEFAULTS = {'only': None, 'dtype': 'float32'} # of plans from before these options
+DEFAULTS = {'only': None, 'dtype': 'float32', 'epochs': None} # of plans from before these options
 BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
 CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))
 
@@ -160,9 +160,9 @@ def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:
     return override(r, **dict(e.changes), **{k: v for k, v in changes.items() if k in flat_fields(r)})
 
 
-def machine_of(device: str, alone: bool, dtype: Literal['float32', 'bfloat16'] = 'float32'
+def machine_of(device: str, alone: bool, dtype: Literal['float32', 'bfloat16'] = 'float32', cache: int = 64
         ) -> Machine:
-    return Machine(device, dtype, progress=False, workers=0 if alone else 2)
+    return Machine(device, dtype, progress=False, workers=0 if alone else 2, cache=cache)
 
 
 def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit: float) -> dict:
@@ -182,8 +182,8 @@ def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit
 
 
 def planned(manifest, every: list[Encoder], times: dict, minutes: float, seeds: list[int], processes: int,
-        batch: int) -> dict:
-    "How many epochs fit; ValueError where not even the least do."
+        batch: int, epochs: int | None = None) -> dict:
+    "How many epochs fit, or those that are asked for; ValueError where not even the least fit."
     train, test = (len(manifest.select(part)) for part in ('train', 'test'))
     if train < batch:
         raise ManifestError(f'{manifest.path}: has {train} training videos, and a batch is {batch}')
@@ -191,8 +191,9 @@ def planned(manifest, every: list[Encoder], times: dict, minutes: float, seeds: 
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
     measuring = times['video']*(train + test)*len(share)*len(seeds)/processes
     left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
-    epochs = int(left/epoch)
+    fixed, epochs = epochs is not None, epochs or int(left/epoch)
     least = math.ceil((2*LEAST*epoch + measuring)/.9/60)
+    if fixed and epochs < 2*LEAST: raise ValueError(f'--epochs {epochs}: give {2*LEAST} or more')
     if epochs < 2*LEAST:
         raise ValueError(f'--minutes: {minutes:.3g} are left after timing, too little '
             f'for {2*LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give '
@@ -207,7 +208,7 @@ def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict)
     run, kept = home/f'seed{seed}'/e.name.replace(', ', '-'), f'seed{seed}'
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
     torch.set_num_threads(how['threads'])
-    machine = machine_of(how['device'], how['alone'], how['dtype'])
+    machine = machine_of(how['device'], how['alone'], how['dtype'], how['cache'])
     def of(name): return home/kept/name.replace(', ', '-') if name else None
     recipe = recipe_of(e, plan['epochs'], seed, how['changes'])
     pretrain(recipe, data, run, (run/'recipe.json').exists(), machine, init_from=of(e.start),
@@ -226,7 +227,7 @@ def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) 
     "Two streams: cosines are added, and a probe sees both features."
     run = home/f'seed{seed}'/('both-' + names[0].replace(', ', '-'))
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
-    machine, pairs = machine_of(how['device'], how['alone'], how['dtype']), []
+    machine, pairs = machine_of(how['device'], how['alone'], how['dtype'], how['cache']), []
     for n in names:
         t = open_trained(home/f'seed{seed}'/n.replace(', ', '-'), data)
         pairs.append(t.pairs(t.protocol(), (t.split,), machine=machine)[t.split])
@@ -343,6 +344,7 @@ def main() -> None:
     p.add_argument('--data', required=True, help='a manifest, or its folder')
     p.add_argument('--second', choices=['residual', 'flow'], default='residual', help='view beside frames')
     p.add_argument('--minutes', type=float, default=120., help='of this machine, for everything')
+    p.add_argument('--epochs', type=int, help='of one schedule, in the place of as many as fit')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
     p.add_argument('--processes', type=int, default=2, help='trainings at a time, on a CPU')
@@ -350,6 +352,7 @@ def main() -> None:
     p.add_argument('--only', nargs='+', metavar='NAME',
         help='these trainings, and those that they begin with or mine with')
     p.add_argument('--dtype', choices=['float32', 'bfloat16'], default='float32', help='of forward passes')
+    p.add_argument('--cache', type=int, default=64, help='MiB of decoded videos that a training keeps')
     p.add_argument('--changes', type=json.loads, default={}, help='fields of all recipes, as json')
     p.add_argument('--out', type=Path, help='a .json file')
     p.add_argument('--dry-run', action='store_true', help='only plan')
@@ -364,7 +367,7 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
     "The plan of the folder, made where there is none; ValueError where it is another one's."
     file = a.folder/'plan.json'
     asked = {'data': manifest.sha256, 'second': a.second, 'minutes': a.minutes, 'seeds': a.seeds,
-        'changes': a.changes, 'only': a.only, 'dtype': a.dtype}
+        'changes': a.changes, 'only': a.only, 'dtype': a.dtype, 'epochs': a.epochs}
     every = chosen(a.second, a.only)
     if file.exists():
         plan = read_json(file, 'a plan')
@@ -376,7 +379,7 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
     times = timed(manifest, every, a.changes, machine, limit)
     batch = recipe_of(every[0], 2*LEAST, 0, a.changes).learning.batch
     left = a.minutes - (time.monotonic() - began)/60
-    made = planned(manifest, every, times, left, a.seeds, processes, batch)
+    made = planned(manifest, every, times, left, a.seeds, processes, batch, a.epochs)
     plan = made | {'asked': asked, 'begun': time.strftime('%Y-%m-%d %H:%M')}
     if not a.dry_run:
         a.folder.mkdir(parents=True, exist_ok=True)
@@ -390,7 +393,7 @@ def run(a) -> str: # markdown
     if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1:
         raise ValueError('--minutes and --processes are above 0, and each of --seeds is named once')
     manifest = open_data(a.data)
-    machine = machine_of(a.device, a.processes > 1, a.dtype)
+    machine = machine_of(a.device, a.processes > 1, a.dtype, a.cache)
     processes = a.processes if machine.place().type=='cpu' else 1
     plan = plan_of(a, manifest, machine, processes)
     print(f"{plan['trainings']} trainings of {plan['epochs']//2} or {plan['epochs']} epochs on "
@@ -400,7 +403,7 @@ def run(a) -> str: # markdown
     began = time.monotonic()
     found = floor(manifest, a.second, a.changes, machine, a.folder)
     how = {'threads': torch.get_num_threads(), 'device': a.device, 'alone': processes > 1,
-        'changes': a.changes, 'dtype': a.dtype}
+        'changes': a.changes, 'dtype': a.dtype, 'cache': a.cache}
     tasks: dict[str, Task] = {}
     every = chosen(a.second, a.only)
     streams = both(a.second, every)

@@ -187,7 +187,7 @@ def tasks_of(a, plan: dict, manifest: Manifest, asked: list[tuple], home: Path) 
             data = a.data if share==1 else str(fewer(manifest, share, split, home))
             how = {'threads': 1, 'device': a.device, 'alone': a.processes > 1,
                 'changes': plan['asked']['changes'] | changes,
-                'dtype': plan['asked'].get('dtype', 'float32')}
+                'dtype': plan['asked'].get('dtype', 'float32'), 'cache': 64}
             for e in compared(plan):
                 after = tuple((what, to, n, s) for n in (e.start, e.sampler) if n)
                 tasks[what, to, e.name, s] = Task(trained, (e, plan | {'epochs': epochs}, s,

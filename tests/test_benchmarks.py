@@ -725,7 +725,8 @@ def evidence_plan(folder, data, monkeypatch):
     monkeypatch.setattr(evidence, 'timed', lambda *_: times)
     def plan(minutes):
         asked = argparse.Namespace(folder=folder, minutes=minutes, seeds=[0, 1], changes=EVIDENCE,
-            second='residual', dry_run=False, only=None, dtype='float32')
+            second='residual', dry_run=False, only=None, dtype='float32',
+            epochs=None)
         return evidence.plan_of(asked, manifest, machine, 2)
     with pytest.raises(ValueError, match='or fewer --seeds'): plan(.01)
     assert not folder.exists()
