@@ -9,7 +9,7 @@ __all__ = ['mil_nce', 'supcon', 'check_match', 'topk_accuracy']
 import torch
 from torch import Tensor
 
-# %% ../../nbs/lessons/04_losses.ipynb #a5fb9025
+# %% ../../nbs/lessons/04_losses.ipynb #4d0a0001
 def _logits(sim:Tensor, # (B, N) similarities
     match:Tensor, # (B, N) bool
     temperature:float, # above 0
@@ -24,6 +24,7 @@ def _logits(sim:Tensor, # (B, N) similarities
         raise ValueError(f'temperature={temperature} must be above 0, and finite')
     return (sim if sim.dtype==torch.float64 else sim.float()) / temperature
 
+# %% ../../nbs/lessons/04_losses.ipynb #a5fb9025
 def mil_nce(sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
     match:Tensor, # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
     temperature:float=0.07, # smaller sharpens the softmax (CoCLR: 0.07)
@@ -47,8 +48,7 @@ def supcon(sim:Tensor, # (B, N) similarity of each query with each candidate; -i
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
 def check_match(match:Tensor)->None: # (B, N) bool, `True` where the candidate is a match
     "ValueError for rows without a match. It waits for the device: do not call it at every step on a GPU."
-    none = (~match.any(1)).nonzero()[:,0].tolist()
-    if none:
+    if none := (~match.any(1)).nonzero()[:,0].tolist():
         raise ValueError(f'{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, '
             'and their loss is inf: give each query a match, or leave these rows out')
 
