@@ -499,10 +499,8 @@ def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases
             classes_figure(manifest)),
         ('loss', 'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).', curves('loss')),
         ('top1', 'Pretext accuracy: how often a query finds its own key first.', curves('top1')),
-        ('phases', 'Co-training: how well each phase retrieves, and how many of the positives were right '
-            'that the other view mined for it while it was trained. The column "mined right" of the table is '
-            'about what each network itself finds when it is finished: its nearest training videos.',
-            curve(out, [r.name for r in phases])))
+        ('phases', 'R@1 after each phase, and how many positives of the other view were right as it trained '
+            '(the table: of those it finds when finished).', curve(out, [r.name for r in phases])))
     figures = {caption: show.save_picture(p, out/'figures'/f'{file}.png') for file,caption,p in pictures}
     for r in recipes:
         wall = out/r.name/'figures'/f'neighbours-{manifest.sha256[:8]}.png'
