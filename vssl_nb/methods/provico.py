@@ -62,10 +62,9 @@ def positive_pairs(dist:Tensor, # (B, M) of `distances`
     # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
     threshold:float|None=.15)->Tensor: # (B, M) bool
     "Who is near enough to count as a positive (Eq. 7)."
-    if threshold is None:
-        # over the videos of all processes
-        return own | (dist < gather((dist*own).sum(1)).mean())
-    return own | (dist < threshold)
+    # over the videos of all processes
+    tau = gather((dist*own).sum(1)).mean() if threshold is None else threshold
+    return own | (dist < tau)
 
 # %% ../../nbs/lessons/17_provico.ipynb #4a619ac8
 class ProViCo(nn.Module):
@@ -89,9 +88,8 @@ class ProViCo(nn.Module):
     def draw(self, mu:Tensor, s:Tensor, step:int)->tuple[Tensor,Tensor,Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
         (B, N, D), K, rng = mu.shape, self.settings.samples, stream('samples', self.seed, step)
-        drawn = rng.standard_normal((world_size()*B, K, D), dtype=np.float32), rng.integers(N,
-            size=(world_size()*B, K))
-        # of what is drawn for the videos of all processes, those of this one
+        every = world_size()*B # videos of all processes; this one takes those of its own
+        drawn = rng.standard_normal((every, K, D), dtype=np.float32), rng.integers(N, size=(every, K))
         noise, clip = (send_to(torch.from_numpy(x[rank()*B:(rank()+1)*B]), mu.device) for x in drawn)
         m, v = mixture_moments(mu, s)
         if self.settings.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
