@@ -226,50 +226,55 @@ def playing(seed: int) -> list[np.ndarray]: # 3 times (22, 32, 32, 3) uint8
 SCENE, MOTION, SIDE = '#c0504d', '#2e75b6', 160
 
 
-def draw_bars(ax, lines: list[dict]) -> None:
-    "The share of the scene from the left, that of the motion from the right."
-    for i, x in enumerate(lines):
-        scene, motion, r1 = (interval([100*v for v in x[k]]) for k in ('scene', 'motion', 'r1'))
-        ax.barh(i, scene[0], .8, color=SCENE)
-        ax.barh(i, motion[0], .8, left=100 - motion[0], color=MOTION)
-        for at, y, (_, half) in ((scene[0], i - .16, scene), (100 - motion[0], i + .16, motion)):
-            ax.errorbar(at, y, xerr=half, fmt='none', ecolor='black', elinewidth=1, capsize=2)
-        ax.text(-1, i, x['run'], ha='right', va='center', fontsize=9)
-        ax.text(101, i, f'{r1[0]:.0f}', va='center', fontsize=8, color='grey')
+def draw_bars(ax, lines: dict[str, dict], names: list[str]) -> None:
+    "The share of the scene from the left, that of the motion from the right, R@1 beside them."
+    for i, name in enumerate(names):
+        if name not in lines:
+            ax.text(50, i, 'not run', ha='center', va='center', fontsize=8, color='grey')
+            continue
+        scene, motion, r1 = (interval([100*v for v in lines[name][k]]) for k in ('scene', 'motion', 'r1'))
+        ax.barh(i, scene[0], .74, color=SCENE)
+        ax.barh(i, motion[0], .74, left=100 - motion[0], color=MOTION)
+        for at, y, (_, half) in ((scene[0], i - .15, scene), (100 - motion[0], i + .15, motion)):
+            if half >= 2: ax.errorbar(at, y, xerr=half, fmt='none', ecolor='black', elinewidth=.8)
+        ax.text(103, i, f'{r1[0]:.0f}', va='center', fontsize=8, color='grey')
     ax.axvline(100 - 100/len(toy.MOTIONS), color='grey', ls='--', lw=.8)
-    ax.set(xlim=(0, 100), ylim=(len(lines) - .4, -.6), xticks=[], yticks=[])
+    ax.set(xlim=(0, 100), ylim=(len(names) - .4, -.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
 def picture(results: dict) -> show.Loop:
-    "The experiment in one picture."
-    lines = [x for x in lines_of(results['seeds']) if x['seeds'] == len(results['seeds'])] # none half done
-    bar, width, left = 18, 620, 110
-    groups = {words: sorted((x for x in lines if x['view'] == v), key=lambda x: statistics.fmean(x['motion']))
-        for v, words in VIEWS.items()}
-    height = SIDE + 60 + sum(bar*len(g) + 26 for g in groups.values()) + 60
+    "The experiment in one picture: a row for each method, MoQuad without its lower rungs."
+    lines: dict[str, dict[str, dict]] = {v: {} for v in VIEWS}
+    for x in lines_of(results['seeds']):
+        name = x['run'].replace(' rung 3', '')
+        done = x['seeds'] == len(results['seeds'])
+        if done and 'rung' not in name: lines[x['view']][name] = x
+    names = sorted(lines['rgb'], key=lambda n: statistics.fmean(lines['rgb'][n]['motion']))
+    bar, width, left, panel = 20, 640, 78, 246
+    height = SIDE + 60 + 46 + bar*len(names) + 58
     figure = show.Picture(figsize=(width/show.DPI, height/show.DPI), dpi=show.DPI)
     canvas = FigureCanvasAgg(figure)
     def write(x, y, words, **style): figure.text(x/width, 1 - y/height, words, va='center', **style)
-    places, words = [20 + i*(SIDE + 50) for i in range(3)], ('training video: its scene',
+    places, words = [30 + i*(SIDE + 50) for i in range(3)], ('training video: its scene',
         'query: scene of the left\nvideo, motion of the right', 'training video: its motion')
     for x, title, colour in zip(places, words, (SCENE, 'black', MOTION)):
         write(x + SIDE/2, 26, title, ha='center', fontsize=9, color=colour)
         figure.add_axes((x/width, 1 - (48 + SIDE)/height, SIDE/width, SIDE/height), xticks=[],
             yticks=[]).spines[:].set(color=colour, linewidth=4)
-    y = SIDE + 60
-    for name, group in groups.items():
-        write(left, y + 13, f'from {name}: same scene', fontsize=9, color=SCENE)
-        write(width - 40, y + 13, 'same motion', fontsize=9, color=MOTION, ha='right')
-        write(width - 36, y + 13, 'R@1', fontsize=8, color='grey')
-        y += 26 + bar*len(group)
-        draw_bars(figure.add_axes((left/width, 1 - y/height, (width - 40 - left)/width,
-            bar*len(group)/height)), group)
-    write(left, y + 32, '% of queries whose nearest training video has the same scene (from the left) or the '
-        'same\nmotion (from the right; dashed: chance), and neither between them; mean of '
-        f"{len(results['seeds'])} seeds, 95 %\ninterval. MoQuad's rung 0 is SimCLR; 1 breaks the positive's "
-        "appearance, 2 adds own clips with\nbroken motion as negatives, 3 those with broken appearance too: "
-        'the quadruple', fontsize=7.5)
+    y, below = SIDE + 72, SIDE + 72 + 40 + bar*len(names)
+    for i, name in enumerate(names): write(left - 6, y + 40 + bar*(i + .5), name, ha='right', fontsize=9)
+    right = left + panel + 36
+    for at, view, title in ((left, 'rgb', 'frames'), (right, 'residual', 'differences of frames')):
+        write(at + panel/2, y + 8, f'encoders of {title}', ha='center', fontsize=9)
+        write(at, y + 27, 'same scene', fontsize=8, color=SCENE)
+        write(at + panel, y + 27, 'same motion', fontsize=8, color=MOTION, ha='right')
+        write(at + panel + 4, y + 27, 'R@1', fontsize=8, color='grey')
+        draw_bars(figure.add_axes((at/width, 1 - below/height, panel/width, bar*len(names)/height)),
+            lines[view], names)
+    write(left, below + 26, 'How often the nearest training video has the same scene (bar from the left, %) '
+        'or the same motion\n(from the right; dashed: chance); white: neither. Mean of '
+        f"{len(results['seeds'])} seeds with 95 % intervals from 2 points on.", fontsize=8)
     canvas.draw()
     still, films = np.asarray(canvas.buffer_rgba())[..., :3], playing(results['seeds'][0]['seed'])
     frames = []
