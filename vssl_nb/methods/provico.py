@@ -25,7 +25,7 @@ from .recipes import ProViCoSettings
 def soft_contrast(yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
     positive:Tensor, # (B, M) bool
 )->Tensor: # (B, M) 0 or more
-    "How wrong each pair is (Eq. 8)."
+    "The loss of each pair, without weight (Eq. 8)."
     return -torch.where(positive, yes, no)
 
 def weighted_by_doubt(soft:Tensor, # (B, M) of `soft_contrast`
@@ -55,13 +55,12 @@ def distances(z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
 DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shannon=jensen_shannon,
     wasserstein=wasserstein)
 
-# %% ../../nbs/lessons/17_provico.ipynb #37a0a003
 @torch.no_grad()
 def positive_pairs(dist:Tensor, # (B, M) of `distances`
     own:Tensor, # (B, M) bool: the same video
     # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
     threshold:float|None=.15)->Tensor: # (B, M) bool
-    "Who is near enough to count as a positive (Eq. 7)."
+    "Which videos are near enough to be positives (Eq. 7)."
     # over the videos of all processes
     tau = gather((dist*own).sum(1)).mean() if threshold is None else threshold
     return own | (dist < tau)
@@ -125,7 +124,6 @@ class ProViCo(nn.Module):
 
     def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
 
-# %% ../../nbs/lessons/17_provico.ipynb #aa37e24b
 def balanced_mean(each:Tensor, # (B, M) loss of each pair
     positive:Tensor, # (B, M) bool
 )->Tensor: # scalar
