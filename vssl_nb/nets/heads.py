@@ -30,7 +30,8 @@ class GaussianHead(nn.Module):
             self.mean, self.log_variance = nn.Linear(dim_in, dim), nn.Linear(dim_in, dim)
         initialise(in_memory(self), torch.Generator().manual_seed(seed))
         self.norm = nn.LayerNorm(dim)
-        self.log_a, self.b = nn.Parameter(torch.tensor(math.log(15.))), nn.Parameter(torch.tensor(15.)) # PCME
+        # a and b of the match (Eq. 9) begin at 15, as in PCME (Chun et al., CVPR 2021)
+        self.log_a, self.b = nn.Parameter(torch.tensor(math.log(15.))), nn.Parameter(torch.tensor(15.))
         self.dim = dim
         self.start(.2)
 
@@ -63,6 +64,7 @@ def draw_gaussian(mu:Tensor, s:Tensor, # (..., D) mean and log-variance
     "K samples of each Gaussian, with gradient into mean and log-variance (Eq. 4)."
     return mu.unsqueeze(-2) + (s/2).exp().unsqueeze(-2)*noise
 
+# %% ../../nbs/lessons/16_gaussians.ipynb #16b00004
 def draw_mixture(mu:Tensor, s:Tensor, # (..., N, D) mean and log-variance of N clips
     noise:Tensor, # (..., K, D) standard normal
     clip:Tensor, # (..., K) long, 0 .. N-1: of which clip each sample is
@@ -94,7 +96,8 @@ def bhattacharyya(squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu
     d = (s1[:,None] - s2).abs()
     # log((e^d + e^-d + 2)/4) = 2 log cosh(d/2)
     overlap = d + 2*torch.log1p((-d).exp()) - 2*math.log(2)
-    return (overlap + scale*squared*(-torch.logaddexp(s1[:,None], s2)).exp())/4
+    shrink = (-torch.logaddexp(s1[:,None], s2)).exp() # 1/(e^s1 + e^s2)
+    return (overlap + scale*squared*shrink)/4
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #e2d6af35
 def kl(squared:Tensor, s1:Tensor, s2:Tensor, # as `bhattacharyya`
