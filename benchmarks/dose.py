@@ -55,7 +55,7 @@ def panels(results: Path) -> list[Panel]:
         for share in (0, 20, 40)}
     bias = {b: seeds_of(results/f'world-bias-{b}.json') for b in (0, 25, 50, 90)}
     iic = seeds_of(results/'iic-toy.json', 'name')
-    cascade = seeds_of(results/'cascade-toy.json')
+    cascade, stages = (seeds_of(results/f'{name}.json') for name in ('cascade-toy', 'world-stages'))
     def frames(row): return row['r1']['rgb']
     broken = (('own row out', 'stored, no gradient'), ('iic', 'current, with gradient'))
     points, share = 'R@1, difference in points', 'spoiled training videos, %'
@@ -68,8 +68,9 @@ def panels(results: Path) -> list[Panel]:
         Panel('MoQuad: gain over SimCLR', 'training backgrounds that tell the class, %', points,
             [Level(f'{k}', gap(r, 'SimCLR', 'MoQuad')) for k, r in bias.items()]),
         Panel('CPR: gain of three stages over CoCLR', 'R@1 of the frames it begins with, %', points,
-            [Level(f'{start:.0f}', gap(cascade, f's=1, r=0.6{c}', f's=3, r=0.6{c}')) for c, start in (
-                ('', mean_r1(cascade, 'infonce, rgb')), (', cycle 2', mean_r1(cascade, 's=1, r=0.6')))]),
+            [Level(f'{mean_r1(rows, start):.0f}', gap(rows, a, b)) for rows, start, a, b in (
+                (cascade, 'infonce, rgb', 's=1, r=0.6', 's=3, r=0.6'), (stages, 'taught', 's=1', 's=3'),
+                (cascade, 's=1, r=0.6', 's=1, r=0.6, cycle 2', 's=3, r=0.6, cycle 2'))]),
         Panel('IIC: gain by broken clips as negatives', 'kind of broken clips', 'R@1 of frames, difference',
             [Level(words, gap(iic, 'not broken', name, frames)) for name, words in broken])]
 
