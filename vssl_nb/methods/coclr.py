@@ -57,7 +57,7 @@ def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit len
     batch:dict[str,Any], # source (B,) and label (B,), -1 or left out where unknown
     temperature:float, # of the softmax
     same_source:str='positive', # what clips of the same recording are: 'positive', 'negative' or 'ignored'
-    mining:bool=True, # do mined keys count? not while a queue fills
+    mining:bool=True, # do mined keys count? with until_full='infonce' only when the queue is full
     own:bool=True, # is the own key a positive of rows that have others?
     cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
 )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives, quality of the mining
