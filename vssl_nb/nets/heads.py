@@ -18,7 +18,7 @@ from .backbones import in_memory, initialise
 class GaussianHead(nn.Module):
     "A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are compared (Eq. 9)."
     def __init__(self,
-        dim_in:int, # D of the backbone
+        dim_in:int, # numbers of a feature of the backbone
         dim_hidden:int|None=None, # the paper has no hidden layer: ValueError
         dim:int=512, # D of the distributions
         seed:int=0, # of the weights
@@ -36,7 +36,7 @@ class GaussianHead(nn.Module):
         self.start(.2)
 
     def start(self, variance:float)->None: # D sigma^2 of a clip without features
-        "Where the variance begins."
+        "Set the first variance."
         nn.init.constant_(self.log_variance.bias, math.log(variance/self.dim))
 
     @property
@@ -88,7 +88,7 @@ def squared_distances(z1:Tensor, # (B, K, D) K samples of each of B distribution
     return torch.where(same, squared*(K/(K-1)), squared)
 
 def bhattacharyya(squared:Tensor, # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
-    s1:Tensor, # (B,) log-variances
+    s1:Tensor, # (B,) logs of the uncertainties
     s2:Tensor, # (M,)
     scale:float=1., # lambda of Eq. 5; ProViCo: 1/(4 D)
 )->Tensor: # (B, M) 0 or more
