@@ -74,7 +74,7 @@ WHY: dict[tuple[int, str], str] = {
         'the variance ranks them as the more certain ones (AUROC .14 to .27).',
     (25, 'open'): 'Seeds disagree: mixing moves the variance by less than the seeds differ.',
     (26, 'contradicted'): 'A masked video is more certain on every seed.',
-    (27, 'open'): 'Ahead by six points on one seed, by less than one or behind on two.',
+    (27, 'open'): 'Ahead by five to ten points on four seeds of eight, by less than one or behind on four.',
     (28, 'supported'): 'Without broken clips the frames stay near chance; with them R@1 is far above it.',
     }
 
@@ -357,7 +357,7 @@ def of_world(*found: dict) -> dict[int, dict]:
 SOURCES: tuple[tuple[Callable[..., dict[int, dict]], tuple[str, ...]], ...] = (
     (of_story, ('story-toy-fresh',)), (of_cascade, ('cascade-toy',)), (of_iic, ('iic-toy',)),
     (of_moquad, ('moquad-toy', 'beside-toy')), (of_looking, ('looking-toy', 'moquad-toy')),
-    (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in (21, 22, 23))),
+    (of_provico, ('provico-toy',)), (of_distances, tuple(f'distances-toy-{s}' for s in range(21, 29))),
     (of_conflict, ('conflict-toy',)), (of_world, ('world-letter',)),
     (of_world, ('world-spoiled', 'world-spoiled-0', 'world-spoiled-40')),
     *((of_world, (f'world-{name}',)) for name in ('texture', 'directions', 'scenes', 'looks', 'stages',

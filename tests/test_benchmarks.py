@@ -702,15 +702,15 @@ def test_claims_of_provico(tmp_path, monkeypatch):
     curves = [{'epoch': e, 'distance': d, 'precision': x, 'mined': m} for e, *xs in ((0, 1., 0.), (3, .1, .2),
         (6, .9, .1)) for d, x, m in zip(('euclidean', 'bhattacharyya'), xs, (5., 4.))]
     distances = {f'distances_toy_{n}': {'seed': n, 'epochs': 12, 'videos': 720, 'curves': curves}
-        for n in (21, 22, 23)}
+        for n in range(21, 29)}
     provico = {'seeds': [seed(n) for n in (1, 2, 3)]}
     ledger = ledger_of(tmp_path, monkeypatch, provico_toy=provico, **distances)
     # no training clip is spoiled, so 23 to 26 are open whatever their intervals
     assert outcomes(ledger) == {22: 'supported', 23: 'open', 24: 'open', 25: 'open', 26: 'open',
         27: 'supported'}
     assert ledger[26][1]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
-    assert ledger[27][1]['numbers']['Euclidean'] == [10.]*3 # the first look after mining began
-    assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.] and ledger[27][1]['seeds'] == [21, 22, 23]
+    assert ledger[27][1]['numbers']['Euclidean'] == [10.]*8 # the first look after mining began
+    assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.] and ledger[27][1]['seeds'] == [*range(21, 29)]
 
 
 EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=8, queue=24, test_clips=1, negatives=16)
