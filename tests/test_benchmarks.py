@@ -710,7 +710,8 @@ def test_claims_of_provico(tmp_path, monkeypatch):
         27: 'supported'}
     assert ledger[26][1]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
     assert ledger[27][1]['numbers']['Euclidean'] == [10.]*8 # the first look after mining began
-    assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.] and ledger[27][1]['seeds'] == [*range(21, 29)]
+    assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.]
+    assert ledger[27][1]['seeds'] == [*range(21, 29)]
 
 
 EVIDENCE = dict(backbone='tiny', size=32, length=4, batch=8, queue=24, test_clips=1, negatives=16)
