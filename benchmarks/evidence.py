@@ -7,7 +7,7 @@ whether what flow finds lifts frames; planned before the first run:
 
     python benchmarks/evidence.py --data jhmdb/manifest.csv --second flow --epochs 16 --dtype bfloat16 \\
         --only 'coclr, flow' 'infonce, flow' ubernce infonce 'infonce, one schedule' labels \\
-        --processes 1 --cache 4096 --folder runs/jhmdb --out results/evidence-jhmdb.json
+        --cache 4096 --folder runs/jhmdb --out results/evidence-jhmdb.json
 
 For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone, clips,
 augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second view (`--second`:
