@@ -33,6 +33,9 @@ test: $(READY) # three processes for two cores: now and then one waits for what 
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run
+	@mkdir -p .venv/share/jupyter/lab/settings # whole pages are laid out, so that a link to a place arrives there
+	@echo '{"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}' \
+		> .venv/share/jupyter/lab/settings/overrides.json
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
 
 test-lab: $(READY)

@@ -35,9 +35,9 @@ SLOW, TOO_SLOW, LATE = .3, 3., 60. # seconds from a move to its picture, on a ma
 SETTINGS = {
     'apputils-extension/notification': {'fetchNews': 'false', 'checkForUpdates': False},
     'docmanager-extension/plugin': {'autosave': False},
-    'notebook-extension/tracker': {'kernelShutdown': True}}
-# JupyterLab looks for `#place` before it has laid out a page that it opens, and jumps by guessed heights: a
-# reader who clicks again gets there
+    'notebook-extension/tracker': {'kernelShutdown': True, 'windowingMode': 'none'}} # the latter: make lab
+# JupyterLab looks for `#place` before the pictures of a page that it opens are there: a reader who clicks
+# again gets there
 CLICKS, AGAIN = 3, 'reached only when clicked again: '
 # messages of JupyterLab about itself, and why they say nothing about a page
 ALLOWED: dict[str, str] = {}
