@@ -191,9 +191,8 @@ def planned(manifest, every: list[Encoder], times: dict, minutes: float, seeds: 
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
     measuring = times['video']*(train + test)*len(share)*len(seeds)/processes
     left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
-    fixed, epochs = epochs is not None, epochs or int(left/epoch)
+    epochs = epochs or int(left/epoch)
     least = math.ceil((2*LEAST*epoch + measuring)/.9/60)
-    if fixed and epochs < 2*LEAST: raise ValueError(f'--epochs {epochs}: give {2*LEAST} or more')
     if epochs < 2*LEAST:
         raise ValueError(f'--minutes: {minutes:.3g} are left after timing, too little '
             f'for {2*LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give '
@@ -392,6 +391,8 @@ def run(a) -> str: # markdown
     keep_memory()
     if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1:
         raise ValueError('--minutes and --processes are above 0, and each of --seeds is named once')
+    if a.epochs is not None and a.epochs < 2*LEAST:
+        raise ValueError(f'--epochs {a.epochs}: give {2*LEAST} or more')
     manifest = open_data(a.data)
     machine = machine_of(a.device, a.processes > 1, a.dtype, a.cache)
     processes = a.processes if machine.place().type=='cpu' else 1

@@ -792,8 +792,11 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     assert rows['simclr']['r1_gap'] == pytest.approx(gap) and 'coclr, both' in printed
     assert {n for n, r in rows.items() if r['against'] == 'infonce, one schedule'} == {*evidence.ONE_SCHEDULE}
     assert rows['coclr']['clips'] == rows['infonce']['clips'] == rows['infonce, one schedule']['clips']/2
-    code, _, wrong = main_of('evidence', *how, '--minutes', 9, **here)
-    assert code == 2 and 'was planned with other minutes' in wrong
+    for more, says in (
+            (('--minutes', 9), 'was planned with other minutes'), (('--epochs', 2), 'give 4 or more'),
+            (('--only', 'coclr'), 'with other minutes, only'), (('--only', 'none'), "'none' is no training")):
+        code, _, wrong = main_of('evidence', *how, *more, **here)
+        assert code == 2 and says in wrong, (more, wrong)
     code, _, wrong = main_of('reach', '--data', 'toy', '--like', 'ev', '--changes',
         json.dumps({'videos': [.5]}), '--out', 'reach.json', **here)
     assert code == 0, wrong

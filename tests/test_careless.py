@@ -564,7 +564,7 @@ def test_a_closed_output(workshop):
 
 COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
     'epochs=1', 'batch=8', 'queue=24', 'warmup=0', 'topk=4', 'length=4', 'size=16']
-TEN_CROPS = ['--protocol', 'coclr_official'] # 64 clips a video less are over before a busy machine interrupts
+TEN_CROPS = ['--protocol', 'coclr_official'] # with a clip a video they end before a busy machine interrupts
 # command, and what tells that it is at work: a word on stderr, or a file
 BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1', *TEN_CROPS], 'features of'),
     'extract': (['extract', 'run', '--batch', '1', *TEN_CROPS, '--out', 'f.npz'], 'features of'),

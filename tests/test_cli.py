@@ -102,6 +102,7 @@ def test_values_have_the_types_of_their_fields():
     ("did you mean 'epochs'?", 'pretrain infonce-toy-rgb --epoch 3'),
     ('--optimizer lion: is none of adam, adamw, lars, sgd', 'pretrain infonce-toy-rgb --optimizer lion'),
     ('--matmul-precision low: is none of', 'pretrain infonce-toy-rgb --matmul-precision low'),
+    ('--dtype half: is none of bfloat16, float32;', 'pretrain own-videos --dtype half'),
     ('--area: takes 2 values', 'pretrain infonce-toy-rgb --area .2'),
     ('--quiet: takes no value', 'pretrain infonce-toy-rgb --quiet=yes'),
     ('is a setting of another method', 'pretrain infonce-toy-rgb --topk 3'),

@@ -499,8 +499,8 @@ def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases
             classes_figure(manifest)),
         ('loss', 'The loss of InfoNCE (log 32 = 3.5 is what guessing costs).', curves('loss')),
         ('top1', 'Pretext accuracy: how often a query finds its own key first.', curves('top1')),
-        ('phases', 'R@1 after each phase, and how many positives of the other view were right as it trained '
-            '(the table: of those it finds when finished).', curve(out, [r.name for r in phases])))
+        ('phases', 'R@1 after each phase, and the share of positives mined for it that were right. (In the '
+            'table: of those that the finished network mines.)', curve(out, [r.name for r in phases])))
     figures = {caption: show.save_picture(p, out/'figures'/f'{file}.png') for file,caption,p in pictures}
     for r in recipes:
         wall = out/r.name/'figures'/f'neighbours-{manifest.sha256[:8]}.png'
