@@ -100,10 +100,12 @@ def _palette(x:np.ndarray, colours:int, exact:list)->np.ndarray: # (T, H, W, 3) 
     return np.unique(np.array([*found, *exact]), axis=0)
 
 def _nearest(x:np.ndarray, palette:np.ndarray)->np.ndarray: # (T, H, W) index of the nearest colour
-    codes,back = np.unique(x@np.array([1 << 16, 1 << 8, 1]), return_inverse=True)
+    code = x.astype(np.int32)@np.array([1 << 16, 1 << 8, 1], np.int32)
+    codes,p = np.unique(code),palette.astype(np.float32)
     seen = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], 1).astype(np.float32)
-    p = palette.astype(np.float32)
-    return ((p**2).sum(1) - 2*seen@p.T).argmin(1)[back].reshape(x.shape[:3])
+    near = np.empty(1 << 24, np.uint8) # a table of all colours; only those that occur are filled
+    near[codes] = ((p**2).sum(1) - 2*seen@p.T).argmin(1)
+    return near[code]
 
 def _repaint(x:np.ndarray, palette:np.ndarray, slack:int)->np.ndarray: # 0 = stays, i + 1 = palette[i]
     near = _nearest(x, palette)
