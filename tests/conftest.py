@@ -1,4 +1,5 @@
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -6,6 +7,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent)) # `house` and `warm`, wherever pytest is started
+
+# before torch is imported: a process with a pool of threads cannot fork (`warm`), and its child would wait
+os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 # a shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that: tests that send it
 # would wait for ever
