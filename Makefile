@@ -14,7 +14,7 @@ help:
 	@echo 'make pages   execute all notebooks and store their outputs'
 	@echo 'make readme  write README.md from nbs/index.ipynb'
 	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
-	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on)'
+	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on; MINUTES=25 UCF101=… JHMDB=…)'
 	@echo 'make mutants break every exported line of losses, memory, loop and run folder once; a test must fail each time'
 
 $(READY): settings.ini setup.py
@@ -55,4 +55,4 @@ mutants: $(READY)
 	$(TEST_ENV) IN_TEST=1 $(BIN)/python tests/mutants.py --pytest tests/test_optimizers.py
 
 gpu: $(READY)
-	$(BIN)/python benchmarks/gpu.py
+	$(BIN)/python benchmarks/gpu.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(UCF101),--ucf101 $(UCF101)) $(if $(JHMDB),--jhmdb $(JHMDB))

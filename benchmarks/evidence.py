@@ -160,9 +160,9 @@ def recipe_of(e: Encoder, epochs: int, seed: int, changes: dict) -> Recipe:
     return override(r, **dict(e.changes), **{k: v for k, v in changes.items() if k in flat_fields(r)})
 
 
-def machine_of(device: str, alone: bool, dtype: Literal['float32', 'bfloat16'] = 'float32', cache: int = 64
+def machine_of(device: str, workers: int, dtype: Literal['float32', 'bfloat16'] = 'float32', cache: int = 64
         ) -> Machine:
-    return Machine(device, dtype, progress=False, workers=0 if alone else 2, cache=cache)
+    return Machine(device, dtype, progress=False, workers=workers, cache=cache)
 
 
 def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit: float) -> dict:
@@ -207,7 +207,7 @@ def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict)
     run, kept = home/f'seed{seed}'/e.name.replace(', ', '-'), f'seed{seed}'
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
     torch.set_num_threads(how['threads'])
-    machine = machine_of(how['device'], how['alone'], how['dtype'], how['cache'])
+    machine = machine_of(how['device'], how['workers'], how['dtype'], how['cache'])
     def of(name): return home/kept/name.replace(', ', '-') if name else None
     recipe = recipe_of(e, plan['epochs'], seed, how['changes'])
     pretrain(recipe, data, run, (run/'recipe.json').exists(), machine, init_from=of(e.start),
@@ -226,7 +226,7 @@ def joined(names: tuple[str, str], seed: int, home: Path, data: str, how: dict) 
     "Two streams: cosines are added, and a probe sees both features."
     run = home/f'seed{seed}'/('both-' + names[0].replace(', ', '-'))
     if (run/'measured.json').exists(): return read_json(run/'measured.json', 'a measurement')
-    machine, pairs = machine_of(how['device'], how['alone'], how['dtype'], how['cache']), []
+    machine, pairs = machine_of(how['device'], how['workers'], how['dtype'], how['cache']), []
     for n in names:
         t = open_trained(home/f'seed{seed}'/n.replace(', ', '-'), data)
         pairs.append(t.pairs(t.protocol(), (t.split,), machine=machine)[t.split])
@@ -347,6 +347,7 @@ def main() -> None:
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
     p.add_argument('--processes', type=int, default=2, help='trainings at a time, on a CPU')
+    p.add_argument('--workers', type=int, default=2, help='that decode, where one training runs at a time')
     p.add_argument('--device', default='auto')
     p.add_argument('--only', nargs='+', metavar='NAME',
         help='these trainings, and those that they begin with or mine with')
@@ -389,13 +390,15 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
 def run(a) -> str: # markdown
     torch.set_num_threads(1 if a.processes > 1 else max(os.cpu_count() or 1, 1))
     keep_memory()
-    if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1:
-        raise ValueError('--minutes and --processes are above 0, and each of --seeds is named once')
+    if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1 or a.workers < 0:
+        raise ValueError('--minutes and --processes are above 0, --workers 0 or more, and each of --seeds is '
+            'named once')
     if a.epochs is not None and a.epochs < 2*LEAST:
         raise ValueError(f'--epochs {a.epochs}: give {2*LEAST} or more')
     manifest = open_data(a.data)
-    machine = machine_of(a.device, a.processes > 1, a.dtype, a.cache)
-    processes = a.processes if machine.place().type=='cpu' else 1
+    processes = a.processes if Machine(a.device).place().type=='cpu' else 1
+    workers = a.workers if processes==1 else 0 # trainings side by side decode for themselves
+    machine = machine_of(a.device, workers, a.dtype, a.cache)
     plan = plan_of(a, manifest, machine, processes)
     print(f"{plan['trainings']} trainings of {plan['epochs']//2} or {plan['epochs']} epochs on "
         f"{plan['train']:,} videos, {plan['test']:,} test videos: {plan['training_minutes']} minutes of "
@@ -403,7 +406,7 @@ def run(a) -> str: # markdown
     if a.dry_run: return ''
     began = time.monotonic()
     found = floor(manifest, a.second, a.changes, machine, a.folder)
-    how = {'threads': torch.get_num_threads(), 'device': a.device, 'alone': processes > 1,
+    how = {'threads': torch.get_num_threads(), 'device': a.device, 'workers': workers,
         'changes': a.changes, 'dtype': a.dtype, 'cache': a.cache}
     tasks: dict[str, Task] = {}
     every = chosen(a.second, a.only)
@@ -436,6 +439,7 @@ def kept(a, plan: dict, found: dict[str, list[dict]], manifest, seconds: float) 
     text = as_markdown(rows, at_random)
     (a.folder/'table.md').write_text(text + '\n', encoding='utf-8')
     where = {'cpu': platform.processor() or platform.machine(), 'cores': os.cpu_count(),
+        'gpu': torch.cuda.get_device_name() if Machine(a.device).place().type=='cuda' else None,
         'torch': torch.__version__, 'python': platform.python_version()}
     shown = encoders(a.second)[0]
     recipes = {shown.name: flat_fields(recipe_of(shown, plan['epochs'], a.seeds[0], a.changes))}

@@ -104,7 +104,7 @@ def mined_right(run: Path) -> float | None:
 def whole_in(manifest: Manifest, share: float, split: int, run: Path, data: str, device: str) -> list[int]:
     "Right or wrong for each test video, by the encoder of all videos, searching a part of them."
     t, keep = open_trained(run, data), part_of(manifest, share, split)
-    query, gallery = t.pairs(t.protocol(), (split,), machine=machine_of(device, True))[split]
+    query, gallery = t.pairs(t.protocol(), (split,), machine=machine_of(device, 0))[split]
     here = np.flatnonzero(np.isin(gallery.row, sorted(keep)))
     part = replace(gallery, **{n: getattr(gallery, n)[here] for n in ('x', 'label', 'row', 'source')})
     q, g = centre_and_normalise(query, part)

@@ -721,7 +721,7 @@ def evidence_plan(folder, data, monkeypatch):
     "The script's module, and the plan that it keeps in a folder: what does not fit is refused."
     monkeypatch.syspath_prepend(ROOT/'benchmarks')
     evidence, manifest = importlib.import_module('evidence'), read(data)
-    machine = evidence.machine_of('cpu', True, 'float32')
+    machine = evidence.machine_of('cpu', 0, 'float32')
     times = evidence.timed(manifest, evidence.encoders('residual'), EVIDENCE, machine, .05)
     monkeypatch.setattr(evidence, 'timed', lambda *_: times)
     def plan(minutes):

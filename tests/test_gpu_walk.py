@@ -155,35 +155,91 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
     "A job whose file is there is left alone; one that fails stops none of the others."
     import gpu
     done, asked = tmp_path/'out', []
-    def job(job, file, command, scratch):
-        asked.append(job)
-        if job != 'flow': file.write_text('{}')
-        return job != 'flow'
+    def job(title, job, scratch, seconds):
+        asked.append(title)
+        if title != 'flow': job.file.write_text(json.dumps(numbers.get(title, {})))
+        return title != 'flow'
+    numbers = {'step': {'switches': [{'clips_per_s': 50.}, {'clips_per_s': 600.}, {'failed': 'no'}]},
+        'input': {'samples_per_s': {'worker, original': 60.}}}
     monkeypatch.setattr(gpu, 'do', job)
     args = ('--out', done, '--scratch', tmp_path/'s')
     assert run_main(gpu, *args) == 1
-    everything = ['checks', 'cells-augmentation', 'cells-02_motion', 'cells-loop', 'step', 'memory',
-        'flow', 'toyfull', 'cotrain']
-    assert asked == everything
+    everything = ['checks', 'step', 'memory', 'input', 'flow', 'cells-augmentation', 'cells-02_motion',
+        'cells-loop', 'toyfull', 'cotrain', 'switches']
+    assert asked == everything # but for what needs real clips
+    assert '10.0 cores feed this GPU' in capsys.readouterr().out
     assert run_main(gpu, *args, '--only', 'step', 'flow') == 1 and asked == [*everything, 'flow']
     assert (done/'step-a-pretended-gpu.json').exists()
     assert run_main(gpu, *args, '--only', 'steps') == 2
     assert "there is no job 'steps'" in capsys.readouterr().err
     assert run_main(gpu, *args, '--list') == 0
     told = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in told] == everything and sum(' waits; ' in line for line in told) == 1
+    assert {line.split()[0] for line in told} == {*everything, 'jhmdb', 'ucf101'}
+    assert sum(' waits; ' in line for line in told) == 1 and sum(' needs --' in line for line in told) == 2
+    manifest = tmp_path/'manifest.csv'
+    assert run_main(gpu, *args, '--jhmdb', manifest) == 2 and 'no such manifest' in capsys.readouterr().err
+    manifest.write_text('')
+    assert run_main(gpu, *args, '--jhmdb', manifest, '--minutes', 25) == 1 # 54 minutes do not fit
+    assert asked == [*everything, 'flow', 'flow'] and 'does not fit into 25 min' in capsys.readouterr().out
+    assert run_main(gpu, *args, '--jhmdb', manifest, '--ucf101', manifest) == 1
+    assert asked[-3:] == ['flow', 'jhmdb', 'ucf101']
+    assert run_main(gpu, *args, '--minutes', 0) == 2
+
+
+def test_jobs_that_train_on_real_clips_are_planned(tmp_path):
+    "Their commands are those of the script, and the plan has each of their trainings."
+    import evidence
+    import gpu
+    todo = gpu.jobs('x', tmp_path, tmp_path, Path('a/manifest.csv'), Path('b/manifest.csv'))
+    assert {e.name for e in evidence.chosen('flow', [*gpu.ON_JHMDB])} == {*gpu.ON_JHMDB}
+    assert {e.name: 1. if e.whole else .5 for e in evidence.chosen('flow', [*gpu.ON_JHMDB])} == {
+        name: share for name, (_, share) in gpu.ON_JHMDB.items()}
+    for title in ('jhmdb', 'ucf101'):
+        wrong = subprocess.run([*map(str, todo[title].command), '--processes', '0'], text=True,
+            capture_output=True)
+        assert wrong.returncode == 2 and wrong.stderr.startswith('--minutes and --processes are above 0')
+    r = evidence.recipe_of(evidence.chosen('flow', ['infonce'])[0], gpu.EPOCHS, 0, gpu.S3D)
+    assert (r.backbone, r.size, r.sampling.length) == ('s3d', 112, 16)
+    assert gpu.CLIP == r.sampling.length*r.size**2/(32*128**2)
+
+
+def test_evidence(tmp_path, monkeypatch, capsys):
+    import evidence
+    few_videos(monkeypatch, 4)
+    from vssl_nb.data import toy
+    data = toy.make(tmp_path/'toy', 'tiny', progress=False)
+    monkeypatch.setattr(evidence, 'timed', lambda *_: {'steps': {e.name: .01 for e in evidence.chosen(
+        'residual', ['coclr'])}, 'video': .01})
+    real = evidence.floor # weights that have been on a pretended GPU come back as ones
+    def floor(data, view, changes, machine, home):
+        return real(data, view, changes, replace(machine, device='cpu'), home)
+    monkeypatch.setattr(evidence, 'floor', floor)
+    small = dict(backbone='tiny', size=32, length=4, batch=8, queue=16, test_clips=1)
+    run_main(evidence, '--data', data, '--device', 'cuda', '--dtype', 'bfloat16', '--workers', 0, '--epochs',
+        4, '--seeds', 0, '--only', 'coclr', '--folder', tmp_path/'f', '--changes', json.dumps(small), '--out',
+        tmp_path/'out.json')
+    out = json.loads((tmp_path/'out.json').read_text())
+    assert {'coclr', 'random'} <= {r['name'] for r in out['rows']}
+    assert out['machine']['gpu'] == 'a pretended GPU'
+    for card in (tmp_path/'f').rglob('card.json'):
+        assert json.loads(card.read_text())['device'] == 'a pretended GPU'
 
 
 def test_what_a_job_says_is_kept(tmp_path, capsys):
     import gpu
     says = [sys.executable, '-c', 'import sys; print("four"); sys.exit(int(sys.argv[1]))']
+    def job(command, file='out.txt'): return gpu.Job(tmp_path/file, command, 1.)
     for code in (3, 0):
         with PretendedGPU(strict=False):
-            assert gpu.do('cells', tmp_path/'out.txt', [*says, code], tmp_path) == (code == 0)
+            assert gpu.do('cells', job([*says, code]), tmp_path) == (code == 0)
         assert (tmp_path/'out.txt').exists() == (code == 0) and (tmp_path/'cells.log').read_text() == 'four\n'
     assert (tmp_path/'out.txt').read_text().endswith('four\n')
     assert 'FAILED, exit code 3' in capsys.readouterr().out
-    assert not gpu.do('step', tmp_path/'none.json', [*says, 0], tmp_path) # it wrote nothing
+    assert not gpu.do('step', job([*says, 0], 'none.json'), tmp_path) # it wrote nothing
+    waits = 'import subprocess; print("begun", flush=True); subprocess.run(["sleep", "60"])'
+    assert not gpu.do('flow', job([sys.executable, '-c', waits], 'none.json'), tmp_path, 3.)
+    assert 'STOPPED by the clock' in capsys.readouterr().out
+    assert (tmp_path/'flow.log').read_text().startswith('begun')
 
 
 def test_without_a_gpu():
@@ -198,7 +254,7 @@ def test_the_plan_needs_no_gpu(monkeypatch, capsys, tmp_path):
     assert gpu.main() == 0 and not (tmp_path/'out').exists()
     rows = {r['name']: r['hours'] for r in json.loads((ROOT/'results'/'budget.json').read_text())['rows']}
     one, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('toyfull ')]
-    assert f"{60*rows['infonce-toyfull-residual']:.0f} min, waits; " in one
+    assert f"{60*rows['infonce-toyfull-residual']:.0f} min  waits; " in one
 
 
 class WithoutComparisons(ast.NodeTransformer):
@@ -219,7 +275,7 @@ def pages_with_cuda_cells():
 def test_every_page_with_cuda_cells_has_a_job(tmp_path):
     import gpu
     jobs = gpu.jobs('x', tmp_path, tmp_path)
-    assert {p for _, command in jobs.values() for p in command if str(p).endswith('.ipynb')} == {
+    assert {p for job in jobs.values() for p in job.command if str(p).endswith('.ipynb')} == {
         *pages_with_cuda_cells()}
 
 
