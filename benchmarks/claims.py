@@ -278,7 +278,7 @@ def of_distances(*found: dict) -> dict[int, dict]:
 
 
 def of_conflict(found: dict) -> dict[int, dict]:
-    "Claims 1, 2 and 11, at equal clips; the premise of 11 is what SimCLR, the lowest rung, goes by."
+    "Claims 1, 2, 3 and 11, at equal clips; the premise of 11 is what SimCLR, the lowest rung, goes by."
     rows = [{(r['run'], r['view']): r for r in seed['rows']} for seed in found['seeds']]
     def each(name, view='rgb', get=lambda r: r['r1']):
         return [100*get(r[f"{name}, {'frames' if view == 'rgb' else 'differences'}", view]) for r in rows]
@@ -289,6 +289,13 @@ def of_conflict(found: dict) -> dict[int, dict]:
         2: row_of({'InfoNCE': infonce, 'CoCLR': each('CoCLR'),
             'halfway to UberNCE': [(a+b)/2 for a, b in zip(infonce, uber)]},
             [b-a for a, b in zip(infonce, each('InfoNCE', 'residual'))], [n//2 for n in clips], clips)}
+    if all('streams' in s for s in found['seeds']):
+        def streams(name): return [100*s['streams'][name] for s in found['seeds']]
+        each_clips = [rows[0][f'CoCLR, {v}', view]['clips'] for view, v in (('rgb', 'frames'),
+            ('residual', 'differences'))]
+        both = [*each_clips, sum(each_clips)]
+        told[3] = row_of({'frames': streams('rgb'), 'motion': streams('residual'),
+            'both streams': streams('both')}, streams('only_one'), [n//2 for n in both], both)
     if not all((f'{run}, frames', 'rgb') in r for run in rungs.values() for r in rows): return told
     seen = [rows[0][f'{run}, frames', 'rgb']['clips'] for run in rungs.values()]
     return told | {11: row_of({name: each(run) for name, run in rungs.items()},

@@ -14,7 +14,8 @@ after twelve); forward passes in bfloat16. Equal clips seen: a training sees EPO
 training video, and the epochs of recipes with one, three or four clips follow from that. UberNCE, CoCLR and
 CPR begin with InfoNCE for a third of their clips; CoCLR and CPR are mined by InfoNCE of the other view,
 trained as long as everybody else, whose clips are not counted (on differences CoCLR is mined by the CoCLR of
-the frames). MoQuad's rungs have neither hard negatives nor the appearance task, as in the paper's Table 4.
+the frames). Of the two CoCLR of a seed both streams together are measured, too (R@1 of the sum of their
+cosines), and on how many test videos only one of them is right. MoQuad's rungs have neither hard negatives nor the appearance task, as in the paper's Table 4.
 Intervals of a method are over the seeds (Student's t).
 
     python benchmarks/conflict.py --out results/conflict-toy.json
@@ -51,9 +52,9 @@ from vssl_nb.data.clips import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.features import extract, restrict  # noqa: E402
 from vssl_nb.measure.health import conflict_shares  # noqa: E402
-from vssl_nb.measure.retrieval import histogram, retrieval_recall  # noqa: E402
+from vssl_nb.measure.retrieval import compare_features, histogram, retrieval_recall  # noqa: E402
 from vssl_nb.methods.recipes import Recipe, find, override, to_dict  # noqa: E402
-from vssl_nb.runs.evaluation import open_trained, untrained_encoder  # noqa: E402
+from vssl_nb.runs.evaluation import open_trained, retrieve_two_streams, untrained_encoder  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
@@ -191,6 +192,19 @@ def one_seed(seed: int, names: list[str], a, rows: list[dict], keep) -> None:
         for view in views:
             t = replace(open_trained(home/folder_of(name)), view=view)
             add(name, view, t.encoder, t, trained)
+
+
+STREAMS = ('CoCLR, frames', 'CoCLR, differences')
+
+
+def two_streams(home: Path) -> dict[str, float]:
+    "R@1 of each stream of CoCLR and of the sum, and the share of test videos that exactly one of them finds."
+    machine = Machine('cpu', cache=2048, progress=False)
+    runs = [replace(open_trained(home/folder_of(name)), folder=None) for name in STREAMS] # nothing is written
+    right = [compare_features(*t.pairs(t.protocol(), (1,), machine=machine)[1], 1).right[:, 0] for t in runs]
+    both, = retrieve_two_streams(*runs, splits=(1,), machine=machine)
+    return {**{t.view: round(x.float().mean().item(), 6) for t, x in zip(runs, right)}, 'both': both['r1'],
+        'only_one': round((right[0] != right[1]).float().mean().item(), 6)}
 
 
 def interval(x: list[float]) -> tuple[float, float]:
@@ -332,6 +346,9 @@ def main():
         mine = next((s for s in seeds if s['seed'] == seed), None)
         if mine is None: seeds.append(mine := {'seed': seed, 'rows': []})
         one_seed(seed, [n for n in a.only if PLAN[n].turn == turn], a, mine['rows'], keep)
+        if 'streams' not in mine and {*STREAMS} <= {r['run'] for r in mine['rows']}:
+            mine['streams'] = two_streams(a.runs/f'seed{seed}')
+            print(f"seed {seed}, both streams of CoCLR: {mine['streams']}", flush=True)
     keep()
     for x in lines_of(seeds):
         print(f"{x['run']:>14} {x['view']:<9}", *(f'{k} {100*statistics.fmean(x[k]):5.1f}'

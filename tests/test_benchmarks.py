@@ -516,7 +516,7 @@ def test_an_earlier_row_of_a_claim_is_kept_as_a_dose(tmp_path, monkeypatch):
         'conflict': {'scene': [.9]}}
     def runs(n, least): return [*(run(f'MoQuad rung {i}, frames', least + .1*i + .001*n) for i in range(4)),
         run('InfoNCE, frames', .2), run('CoCLR, frames', .6 + .001*n), run('UberNCE, frames', .7),
-        run('InfoNCE, differences', .8, 'residual')]
+        run('InfoNCE, differences', .8, 'residual'), run('CoCLR, differences', .7, 'residual')]
     moquad = {'seeds': [{'seed': n, 'beside': {'chance': .125, 'histogram': .4}, 'rows': [
         {'run': name, 'r1': .5, 'steps': 5, 'clips_seen': 640}
         for name in ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg')]}
@@ -525,9 +525,12 @@ def test_an_earlier_row_of_a_claim_is_kept_as_a_dose(tmp_path, monkeypatch):
         looking_toy={'runs': {'SimCLR': 'SimCLR', 'MoQuad': 'SimCLR'}, 'seeds': [{'seed': n, 'groups': {},
             'focus': {k: {'on_motion': .1, 'at_most': .2} for k in ('SimCLR', 'MoQuad')}, 'gain': {}}
             for n in (1, 2, 3)]},
-        conflict_toy={'seeds': [{'seed': n, 'rows': runs(n, .1)} for n in range(8)]})
+        conflict_toy={'seeds': [{'seed': n, 'rows': runs(n, .1), 'streams': {'rgb': .6, 'residual': .7,
+            'both': .71 + .001*n, 'only_one': .25}} for n in range(8)]})
     assert {n: outcome for n, (outcome, _) in ledger.items() if n < 12} == {1: 'supported', 2: 'supported',
-        11: 'supported'}
+        3: 'supported', 11: 'supported'}
+    assert ledger[3][1]['premise'] == 25. and ledger[3][1]['numbers']['both streams'][-1] == 71.7
+    assert 'clips from 960 to 1,920' in ledger[3][1]['budget']
     row = ledger[11][1]
     assert (row['premise'], row['seeds'], row['runs']) == (90., [*range(8)], ['conflict-toy.json'])
     assert row['others'] == [['moquad-toy, 3 seeds', None, {name: [50.]*3 for name in ('SimCLR', '+AD-Pos',

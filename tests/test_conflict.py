@@ -231,6 +231,11 @@ def test_the_benchmark(tmp_path, monkeypatch):
     assert other.returncode and 'other settings' in other.stderr
     assert script('--picture', 'p.png').returncode == 2
     bench = importlib.import_module('conflict')
+    monkeypatch.setattr(bench, 'STREAMS', ('IIC, frames', 'InfoNCE, differences'))
+    streams = bench.two_streams(tmp_path/'r'/'seed1')
+    alone = rows['IIC, frames', 'rgb']['r1'], rows['InfoNCE, differences', 'residual']['r1']
+    assert (streams['rgb'], streams['residual']) == pytest.approx(alone, abs=1e-6)
+    assert abs(alone[0] - alone[1]) - 1e-6 <= streams['only_one'] <= sum(alone) + 1e-6
     first['seeds'] = [dict(first['seeds'][0], seed=s) for s in (1, 2, 3)]
     loop = bench.picture(first)
     assert loop.length == 22 and len(loop.png) < 300_000 and loop.png[:4] == b'\x89PNG'
