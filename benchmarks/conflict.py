@@ -15,8 +15,8 @@ training video, and the epochs of recipes with one, three or four clips follow f
 CPR begin with InfoNCE for a third of their clips; CoCLR and CPR are mined by InfoNCE of the other view,
 trained as long as everybody else, whose clips are not counted (on differences CoCLR is mined by the CoCLR of
 the frames). Of the two CoCLR of a seed both streams together are measured, too (R@1 of the sum of their
-cosines), and on how many test videos only one of them is right. MoQuad's rungs have neither hard negatives nor the appearance task, as in the paper's Table 4.
-Intervals of a method are over the seeds (Student's t).
+cosines), and on how many test videos only one of them is right. MoQuad's rungs have neither hard negatives
+nor the appearance task, as in the paper's Table 4. Intervals of a method are over the seeds (Student's t).
 
     python benchmarks/conflict.py --out results/conflict-toy.json
     python benchmarks/conflict.py --out results/conflict-toy.json --picture nbs/images/conflict.png

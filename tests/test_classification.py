@@ -36,7 +36,7 @@ from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier
-from vssl_nb.runs.evaluation import EvaluatedEncoder
+from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe, name_lost
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
 from vssl_nb.runs.finetuning import fitted, starting_point, training_and_validation_rows
 from vssl_nb.runs.parts import Plateau, training_clips
@@ -342,6 +342,23 @@ def test_an_unreadable_video_is_left_out_and_named(clips, tmp_path):
     pred = predict(net(how), m, how, machine=QUIET)
     assert list(pred.dropped) == [bad] and len(pred) == 15 and bad not in pred.row
     assert classification_row(pred, how)['dropped'] == 1
+
+
+def test_a_probe_names_the_videos_that_it_leaves_out(clips, tmp_path, caplog):
+    shutil.copytree(clips.root, tmp_path/'toy')
+    m = manifest.read(tmp_path/'toy'/'manifest.csv')
+    gone = [m.select(part, 1)[1] for part in ('test', 'train')]
+    for r in gone: m.file(r).unlink()
+    t = EvaluatedEncoder(m, backbones.create('tiny', seed=0), 'mine')
+    row, = measure_probe(t, fields=dict(clips=1, length=4, size=32), machine=QUIET)
+    names = {m.rows[r].video for r in gone}
+    assert {*row['dropped']} == names and all('no such file' in why for why in row['dropped'].values())
+    assert row['queries'] == len(m.select('test', 1)) - 1
+    said = [r.getMessage() for r in caplog.records]
+    assert all(any(s.startswith(f'left out: {name}: ') for s in said) for name in names)
+    caplog.clear()
+    name_lost(m, dict.fromkeys(range(8), 'why'))
+    assert len(caplog.records) == 6 and '3 more' in caplog.text
 
 
 def test_a_stopped_training_ends_where_an_unbroken_one_ends(clips, train):

@@ -374,6 +374,7 @@ def test_few_test_videos_chance_and_leaks_are_named():
     assert notes([ours[0] | {'queries': 3783}]) == []
     assert notes(beside(13, chance=.3, histogram=.9, random=.93)) == ['an untrained network finds 93 %: are '
         'siblings, cut from one film, on both sides of the split? Name the films in the column source']
+    assert notes(beside(5, chance=.52, random=.8)) == [] # four of five: as by guessing
     tuned = row | {'name': 'mine', 'task': 'finetune', 'queries': 13, 'top1': 5/13,
         'confusion': [[5, 0], [8, 0]]}
     assert notes([tuned])[-1] == 'top-1 cannot be told from guessing (62 %)'

@@ -277,7 +277,7 @@ def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duratio
     damage,of = [],f' of {declared}' if declared else ''
     if seen.stopped: damage.append(f'stops at frame {frames}{of} ({seen.stopped})')
     elif stored < declared: damage.append(f'holds {stored} of the {declared} frames it declares')
-    elif declared and (lost := seen.pictures-seen.blank-frames) > 0:
+    if not seen.stopped and declared and (lost := seen.pictures-seen.blank-frames) > 0:
         damage.append(f'holds frames that do not decode ({lost})')
     if 'matroska' in kind and duration-seen.end > max(.25, .02*duration): # counts no frames, knows its length
         damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')

@@ -406,8 +406,11 @@ class VideoClassifier(nn.Module):
     def __str__(self)->str:
         a,names = self.about,', '.join(self.classes[:8])
         more = f', … {len(self.classes)} in all' if len(self.classes) > 8 else ''
+        compared = '  centring', '  metric' # of features, and here are none to compare with
+        _,*steps = [x for x in str(self.protocol).splitlines() if not x.startswith(compared)]
         return '\n'.join([f"classifier {self.facts.get('name', '')} of {self.facts.get('run') or 'no run'}: "
-            f"{a['backbone']} on {self.view}", f'  classes   {names}{more}', str(self.protocol)]
+            f"{a['backbone']} on {self.view}", f'  classes   {names}{more}',
+            f'protocol {self.protocol.name}:', *steps]
             + ['  !!! chosen on the test videos !!!']*(self.facts.get('selection')=='test'))
 
 def predict_rows(classifier:VideoClassifier, manifest:Manifest, rows:Sequence[int], # of the manifest

@@ -215,7 +215,10 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
         'the rule', *([] if row['fresh'] else ['settings chosen on these seeds'])]
     plans = [f'; the paper: {gain:+.3g}, which takes {n or "more than 64"} seeds' if gain else ''
         for n,(_,_,gain) in zip(row['planned'], claim.links)]
-    others = [f'{where}: {link}' for where,premise,values in row['others']
+    def lacking(value):
+        return '' if claim.meets(value) else ' (its premise was not measured)' if value is None else \
+            ' (it lacks the premise)'
+    others = [f'{where}: {link}{lacking(premise)}' for where,premise,values in row['others']
         for link in judge_links(claim, values, claim.meets(premise))]
     return {'b − a, 95 % interval': '\n'.join(f'{link}{plan}' for link,plan in zip(links, plans)),
         'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),

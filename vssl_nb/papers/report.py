@@ -356,13 +356,15 @@ def _doubts(line:Mapping[str,Any], lines:Sequence[Mapping[str,Any]])->list[str]:
     "Doubts about a number: few test videos, no better than guessing, too good to be true."
     metric = 'top1' if _missing(line.get('r1')) else 'r1'
     share, (_, n), method = float(line.get(metric) or 0), _counts(line) or (0, 0), line.get('method')
-    if method=='random' and share >= .8: return [f'an untrained network finds {100*share:.0f} %: are '
-        'siblings, cut from one film, on both sides of the split? Name the films in the column source']
-    if _missing(line.get(metric)) or not n or method in BASELINES or line['seeds'] > 1: return []
     beside = (r['r1'] for r in lines if r.get('method')=='chance' and metric=='r1'
         and all(r.get(k)==line.get(k) for k in ('manifest_sha256', 'split')))
-    (low, high), sizes = wilson(share, n), [sum(row) for row in line.get('confusion') or ()]
-    guess, name = next(beside, max(sizes, default=0)/n), TABLE_COLUMNS[metric].removesuffix(' %')
+    (low, high), sizes = wilson(share, max(n, 1)), [sum(row) for row in line.get('confusion') or ()]
+    guess = next(beside, max(sizes, default=0)/max(n, 1))
+    if method=='random' and share >= .8 and (not n or low > guess): return ['an untrained network finds '
+        f'{100*share:.0f} %: are siblings, cut from one film, on both sides of the split? Name the films in '
+        'the column source']
+    if _missing(line.get(metric)) or not n or method in BASELINES or line['seeds'] > 1: return []
+    name = TABLE_COLUMNS[metric].removesuffix(' %')
     few = f'{n} test videos are few: {name} is from {100*low:.0f} to {100*high:.0f} %, with 95 % confidence'
     by_chance = f'{name} cannot be told from guessing ({100*guess:.0f} %)'
     return [few]*(n < FEW) + [by_chance]*(0 < guess >= low)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
-           'run_manifest', 'open_hub', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes',
+           'name_lost', 'run_manifest', 'open_hub', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes',
            'warn_of_copies', 'neighbour_wall', 'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines',
            'measure_probe', 'PerFrame', 'load_encoder', 'read_video_features', 'measure_encoder']
 
@@ -104,8 +104,10 @@ class EvaluatedEncoder:
                 for s in splits}
         if self.recipe: training_device(self.recipe, machine.device) # refuses flow that would take too long
         refuse_large_clips(self.encoder, p, self.about, batch, machine.place())
-        return retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
+        pairs = retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
             machine=machine, store=self.folder and self.folder/'features', **self.views)
+        name_lost(self.manifest, *(f.dropped for two in pairs.values() for f in two))
+        return pairs
 
     def row(self, task:str, split:int, **more)->dict[str,Any]: # the beginning of a line of results.json
         "What was measured."
@@ -125,6 +127,12 @@ class EvaluatedEncoder:
         # it was trained on all videos of this folder, and a split was cut afterwards
         elif place and not place['split_filled'] and place['path']==os.path.abspath(m.path): trained = {*test}
         return [m.rows[i].video for i in test if i in trained]
+
+def name_lost(manifest:Manifest, *parts:Mapping[int,str])->None: # row of the manifest -> why it is left out
+    "Warn of videos that a measurement does without; five are named."
+    lost, warn = {i: why for part in parts for i,why in part.items()}, logging.getLogger(__name__).warning
+    for i in sorted(lost)[:5]: warn('left out: %s: %s', manifest.rows[i].video, lost[i])
+    if len(lost) > 5: warn('left out: %d more; results.json names all', len(lost) - 5)
 
 def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the manifest is, as its card has it
 )->Manifest: # the one with the checksum of the card, where there is one
@@ -366,10 +374,12 @@ def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrai
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
 def _probe_row(t:EvaluatedEncoder, s:int, pred:classification.Predictions, settings:Any, p:Protocol,
-    began:float, **more)->dict[str,Any]: # gallery, chosen
+    began:float, lost:Mapping[int,str], # training videos without features -> why
+    **more)->dict[str,Any]: # gallery, chosen
     row = t.row('probe', s, confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
         classes=list(t.manifest.labels), probe_seconds=round(time.monotonic()-began, 1), **more)
-    row = classification.classification_row(pred, settings, **row) | {'seed': t.seed}
+    dropped = {t.manifest.rows[i].video: why for i,why in {**lost, **pred.dropped}.items()}
+    row = classification.classification_row(pred, settings, **row) | {'seed': t.seed, 'dropped': dropped}
     return row | ({'protocol': f'{row["protocol"]}, {p.dtype}'} if p.dtype!='float32' else {})
 
 def _attentive_rows(t:EvaluatedEncoder, p:Protocol, settings:Any, splits:Sequence[int], seed:int, batch:int,
@@ -383,7 +393,8 @@ def _attentive_rows(t:EvaluatedEncoder, p:Protocol, settings:Any, splits:Sequenc
         began = time.monotonic()
         pred,rate,_ = classification.attentive_probe(tokens, s, settings, seed, machine.place())
         trained = [r for r in t.manifest.select('train', s) if r not in tokens.bad]
-        rows.append(_probe_row(t, s, pred, settings, p, began, gallery=len(trained), chosen=rate))
+        name_lost(t.manifest, tokens.bad)
+        rows.append(_probe_row(t, s, pred, settings, p, began, tokens.bad, gallery=len(trained), chosen=rate))
     rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
     if t.folder: keep_results(t.folder, rows)
     return rows
@@ -409,7 +420,8 @@ def measure_probe(source, # a run folder, or an EvaluatedEncoder
         began,on_test = time.monotonic(),query if settings.selection=='test' else None
         linear = classification.linear_probe(gallery, settings, on_test, seed, machine.place())
         pred = classification.classify(linear, query, t.manifest.labels)
-        row = _probe_row(t, s, pred, settings, p, began, gallery=len(gallery), chosen=linear.chosen)
+        row = _probe_row(t, s, pred, settings, p, began, gallery.dropped, gallery=len(gallery),
+            chosen=linear.chosen)
         if t.card and t.folder and s==(t.split if t.split in splits else splits[0]): # one of them is kept
             classification.save_predictions(pred, t.folder/'predictions.safetensors')
             classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
