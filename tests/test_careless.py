@@ -734,6 +734,23 @@ def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
     assert hit >= 2
 
 
+@pytest.mark.parametrize('start', ['import sys, vssl_nb; up(); sys.exit(vssl_nb.main())',
+    "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.cli', run_name='__main__')"], ids=['script', '-m'])
+@pytest.mark.parametrize('delay', [.1, .2, .3])
+def test_an_interruption_while_the_command_line_is_imported(start, delay, tmp_path):
+    "From the first line of the program: the same sentence and exit code as later."
+    program = "def up(): print('up', flush=True)\n" + start
+    with subprocess.Popen([sys.executable, '-c', program, *TRAIN], cwd=tmp_path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {'PYTHONPATH': str(ROOT)}) as p:
+        assert p.stdout.readline() == 'up\n'
+        time.sleep(delay)
+        p.send_signal(signal.SIGINT)
+        said = p.communicate(timeout=60)[1]
+    over = p.returncode == 2 and 'there is no such file' in said # a quick machine
+    assert over or (p.returncode, said) == (130, 'vssl-nb: interrupted\n'), (p.returncode, said)
+    assert not (over and delay < .2)
+
+
 def living(group: int) -> list[str]:
     shown = subprocess.run(['ps', '-eo', 'pgid,stat,args'], text=True, capture_output=True).stdout
     rows = [line.split(None, 2) for line in shown.splitlines()[1:]]

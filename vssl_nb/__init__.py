@@ -17,3 +17,17 @@ def __getattr__(name:str):
     return getattr(value, part) if part else value
 
 def __dir__(): return [*globals(), *PLACES]
+
+def main()->int: # exit code
+    "`vssl-nb …`, see `cli.main`; Ctrl-C while Python reads the modules of it ends it as later."
+    import os, signal
+    def end(number, frame=None)->int: # no exception: a module that is half imported could lose it
+        os.write(2, b'vssl-nb: interrupted\n')
+        os._exit(128 + number)
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler: signal.signal(signal.SIGINT, end)
+    from . import cli
+    try:
+        signal.signal(signal.SIGINT, usual)
+        return cli.main()
+    except KeyboardInterrupt: return end(signal.SIGINT)

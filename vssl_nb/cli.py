@@ -1,5 +1,9 @@
 "`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
 
+if __name__=='__main__': # above the imports, for Ctrl-C
+    from vssl_nb import main as begin
+    raise SystemExit(begin())
+
 import argparse, ast, contextlib, csv, gc, inspect, io, json, multiprocessing
 import os, re, signal, sys, threading, time, warnings
 from collections.abc import Iterator, Sequence
@@ -1093,5 +1097,3 @@ def main(
     # Not with Triton, which complains about what was not taken apart
     if args is None and 'triton' not in sys.modules: gc.freeze()
     return code
-
-if __name__ == '__main__': sys.exit(main())
