@@ -115,6 +115,11 @@ def test_what_cannot_be_understood(words, args, capsys):
     assert text.count('\n') == 1 and (words in text or 'nowhere' in text), text
 
 
+def test_a_command_that_is_suggested_quotes_its_paths():
+    assert cli.how_to_predict(Path('runs/mein lauf')).endswith(
+        "\nuse it: vssl-nb predict 'runs/mein lauf' VIDEO")
+
+
 def test_what_somebody_else_has_arranged_stays():
     import signal
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -61,9 +61,9 @@ def place(tmp_path_factory):
     for view in ('rgb', 'residual'):
         ok('pretrain', f'infonce-toy-{view}', *SMALL, '--data', 'videos', '--out', f'runs/{view}', cwd=there)
         said = ok('probe', f'runs/{view}', '--workers', '0', cwd=there)
-        assert f'ask it: vssl-nb predict runs/{view} VIDEO' in said and 'classifier.safetensors' in said
+        assert f'use it: vssl-nb predict runs/{view} VIDEO' in said and 'classifier.safetensors' in said
     said = ok('finetune', 'runs/residual', '--out', 'runs/tuned', *SHORT, cwd=there)
-    assert 'runs/tuned/classifier.safetensors\nask it: vssl-nb predict runs/tuned VIDEO' in said
+    assert 'runs/tuned/classifier.safetensors\nuse it: vssl-nb predict runs/tuned VIDEO' in said
     (there/'text.mp4').write_text('hello')
     return there
 

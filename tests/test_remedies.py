@@ -204,7 +204,7 @@ CASES = [
     ('from scratch there is no run that knows its data', None, ['finetune', 'infonce-toy-residual',
         '--preset', 'scratch'], [['finetune', 'infonce-toy-residual', '--preset', 'scratch', '--data',
         'films', '--dry-run', '--device', 'cpu', '--set', 'batch=4']]),
-    ('make one: `vssl-nb probe {path}` (seconds) or', None, ['predict', 'mine', 'a.mp4', *ALONE],
+    ('make one: `vssl-nb probe {run}` (seconds) or', None, ['predict', 'mine', 'a.mp4', *ALONE],
         [['probe', 'mine', *ALONE], AGAIN]),
     ('run `vssl-nb probe` or `vssl-nb finetune` on its run folder', None, ['predict',
         'mine/encoder.safetensors', 'a.mp4', *ALONE], [['probe', 'mine', *ALONE],

@@ -96,6 +96,11 @@ def line_of(lines, **wanted):
     return one
 
 
+def test_the_command_of_a_classifier_quotes_its_path():
+    line, = summary([{'name': 'a', 'r1': .5, 'place': 'runs/mein lauf/classifier.safetensors'}])
+    assert line['notes'] == ["use it: vssl-nb predict 'runs/mein lauf/classifier.safetensors' VIDEO"]
+
+
 def test_seeds_are_one_line(runs):
     lines = summary(read_runs(runs))
     one = line_of(lines, seeds=3)

@@ -5,7 +5,7 @@ if __name__=='__main__': # above the imports, for Ctrl-C
     raise SystemExit(begin())
 
 import argparse, ast, contextlib, csv, gc, inspect, io, json, multiprocessing
-import os, re, signal, sys, threading, time, warnings
+import os, re, shlex, signal, sys, threading, time, warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
@@ -496,7 +496,7 @@ class Search(ReadingOptions, WritingOptions):
 
 def how_to_predict(folder:Path)->str: # of a run
     "The file of a classifier, and the command that uses it."
-    return f"{folder/'classifier.safetensors'}\nask it: vssl-nb predict {folder} VIDEO"
+    return f"{folder/'classifier.safetensors'}\nuse it: vssl-nb predict {shlex.quote(str(folder))} VIDEO"
 
 class ProbeCommand(EncoderOptions):
     "A linear classifier on the frozen features of a run, or one that attends to the tokens of its encoder."

@@ -1,6 +1,6 @@
 "Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
 
-import csv, errno, hashlib, importlib, importlib.util, json, mmap, os, re, stat, sys, traceback
+import csv, errno, hashlib, importlib, importlib.util, json, mmap, os, re, shlex, stat, sys, traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -180,8 +180,9 @@ def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it 
         'its owner, or take a copy')
     if (path/'recipe.json').exists():
         if 'training' not in (card := read_card(path)) or tuned: return
+        name = shlex.quote(str(path))
         raise PathError(f'{path}: is a fine-tuned run, made from {card.get("given")}; `vssl-nb predict '
-            f'{path} VIDEO` and `vssl-nb convert {path} FILE.tar` take it; name a pretrained run here')
+            f'{name} VIDEO` and `vssl-nb convert {name} FILE.tar` take it; name a pretrained run here')
     runs = sorted(p.parent for p in path.glob('*/recipe.json'))
     raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
         + (f'it holds runs: name one, such as {runs[0]}' if runs else 'name a run folder, such as runs/mine'))

@@ -1,6 +1,6 @@
 "Search by example: the videos of a folder that are most like a video, by an index of their features."
 
-import hashlib, html, itertools, json, os, re, tempfile, time
+import hashlib, html, itertools, json, os, re, shlex, tempfile, time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -266,9 +266,10 @@ def choose_index(
         return folder,e,clips or read_about(folder).get('key', {}).get('clips', 10)
     folders = [folder] if folder else sorted(p.parent for p in (root/HIDDEN).glob('*/index.json'))
     indexes = {p: about for p in folders if (about := read_about(p))}
+    name = shlex.quote(str(root))
     if not indexes: raise SearchError(f'{root}: has no index yet, and to make one takes an encoder: name a '
-        f'run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest {root}` and '
-        f'`vssl-nb pretrain infonce-laptop-rgb --data {root}`')
+        f'run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest {name}` and '
+        f'`vssl-nb pretrain infonce-laptop-rgb --data {name}`')
     if len(indexes) > 1: raise SearchError(f'{root}: has {len(indexes)} indexes, of the encoders '
         f'{", ".join(a["encoder"] for a in indexes.values())}; name one with --encoder')
     [(place, about)] = indexes.items()

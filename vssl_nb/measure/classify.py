@@ -11,7 +11,7 @@ __all__ = ['SELECTIONS', 'PROBES', 'ATTENTIVE_PROBES', 'hold_out', 'hold_out_row
            'attentive_probe']
 
 # %% ../../nbs/library/classify.ipynb #dcb67216
-import dataclasses, json, logging, math
+import dataclasses, json, logging, math, shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -474,8 +474,9 @@ def _classifier_file(path:Path)->Path: # CheckpointError where there is none
     try: unfinished = 'training' in json.loads((path/'card.json').read_text(encoding='utf-8'))
     except (OSError, ValueError): raise CheckpointError(f'{path}: is not a run folder (no card.json); '
         'name a run that was fine-tuned or probed') from None
+    run = shlex.quote(str(path))
     todo = 'its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`' if unfinished \
-        else f'make one: `vssl-nb probe {path}` (seconds) or `vssl-nb finetune {path}`'
+        else f'make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`'
     raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
 
 def load_classifier(source, # its file or the run folder that holds it

@@ -231,7 +231,8 @@ def _line(rows:Sequence[Mapping[str,Any]])->dict[str,Any]:
         if any(not _missing(r.get(k)) for r in rows):
             line[k] = ', '.join(str(r.get(k, '–')) for r in rows) if len(rows) > 1 else line.get(k)
     if line.get('recipe') and line.get('name')==rows[0].get('run'): line['name'] = line['recipe']
-    line['notes'] += [f"ask it: vssl-nb predict {r['place']} VIDEO" for r in rows if r.get('place')]
+    line['notes'] += [f"use it: vssl-nb predict {shlex.quote(r['place'])} VIDEO"
+        for r in rows if r.get('place')]
     return line
 
 # %% ../../nbs/library/report.ipynb #27a7edf6

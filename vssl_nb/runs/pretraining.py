@@ -8,7 +8,7 @@ __all__ = ['short_videos', 'training_notes', 'manifest_place', 'run_card', 'earl
            'export_run', 'import_released']
 
 # %% ../../nbs/library/pretraining.ipynb #0d2a8e46
-import os, sys
+import os, shlex, sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -45,9 +45,9 @@ def training_notes(parts:Parts)->list[str]:
     "Sentences about the training videos that a run prints before it begins."
     clips, sampling, notes = cast(Any, parts.clips), parts.recipe.sampling, list[str]()
     if not has_split(clips.manifest):
+        root = shlex.quote(str(clips.manifest.root))
         notes.append(f'{clips.manifest.path}: no split is filled, so all {len(clips)} readable videos are '
-            f'trained on (`vssl-nb manifest {clips.manifest.root} --split 0.2` would keep a fifth for '
-            'testing)')
+            f'trained on (`vssl-nb manifest {root} --split 0.2` would keep a fifth for testing)')
     if short := short_videos(parts):
         filled = {'loop': 'played again from the beginning', 'first': 'filled with their first frame'}
         notes.append(f'{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} frames), '
