@@ -312,7 +312,7 @@ def test_no_folder_of_theirs_is_written_into(case, shelf):
     "A file is no folder, and a run is not the place of another command's results."
     before = contents(shelf)
     for args in refused_folders(case):
-        assert re.search('choose another|name |take such a name|holds no video', said_by(args)), args
+        assert re.search('choose another|name |take such a name|has no video', said_by(args)), args
         assert contents(shelf) == before, args
 
 

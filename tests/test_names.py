@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from vssl_nb.names import (PathError, PluginError, did_you_mean, error_in_words, expect_manifest, expect_run,
-    expect_writable, full_name, load_object, path_missing, resolve, write_remedy)
+    expect_run_folder, expect_writable, full_name, load_object, path_missing, resolve, write_remedy)
 
 
 @pytest.fixture
@@ -133,6 +133,8 @@ def test_paths_that_are_forbidden(place):
         assert f'({place}/shut)' in path_refused(expect_writable, place/'shut'/'new', folder=True)
         for check in expect_manifest, expect_run:
             assert 'you may not read' in path_refused(check, place/'shut')
+        resumed = path_refused(expect_run_folder, place/'shut', resume=True)
+        assert 'make it writable' in resumed and 'another --out' not in resumed
     assert not (place/'shut'/'new').exists()
 
 

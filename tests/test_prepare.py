@@ -605,7 +605,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path, clip, monkeypatch, 
         'unrecognized arguments: --nope': ('folder', '--nope'),
         'holds none of the 1 videos of the lists, '
         'such as bad/b': ('hmdb51', tmp_path/'v', '--lists', put(tmp_path/'l/bad_test_split1.txt',
-            'b.avi 1\n')), 'holds no video': ('folder', tmp_path/'l'),
+            'b.avi 1\n')), 'has no video': ('folder', tmp_path/'l'),
         'is a file, not a folder; choose another --out': ('folder', tmp_path/'v', '--out', archive/'x'),
         'is a file; choose another --out': ('folder', tmp_path/'v', '--out', archive),
         'is a run; choose another --out': ('folder', tmp_path/'v', '--out', run.parent),
@@ -779,7 +779,7 @@ def test_a_folder_that_is_opened_gets_a_manifest(films, tmp_path, capsys):
     assert '6 videos, 0 classes, 6 sources, 0 unreadable' in capsys.readouterr().err
     assert manifest.open_data(films).sha256 == made.sha256 and not (films/SCAN_LOG).exists()
     (tmp_path/'empty').mkdir()
-    with pytest.raises(ManifestError, match='holds no video'): manifest.open_data(tmp_path/'empty')
+    with pytest.raises(ManifestError, match='has no video'): manifest.open_data(tmp_path/'empty')
     assert not list((tmp_path/'empty').iterdir())
     broken = put(tmp_path/'broken'/'x.mp4', 'no').parent
     for f in (update_manifest, manifest.open_data):
@@ -838,7 +838,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_left_out(films, monkeypatch,
 
 
 def test_a_source_pattern_is_not_advised_to_who_gives_one(films, decoded, capsys):
-    with pytest.raises(ManifestError, match=r"source pattern '\(nothing\)' matches none of the 6 paths, such "
+    with pytest.raises(ManifestError, match=r"--source-pattern \(nothing\): matches none of the 6 paths, such "
             'as day1_a.mp4; mend it, or leave it out'): update_manifest(films, '(nothing)', progress=False)
     assert not decoded and {f.suffix for f in films.iterdir()} == {'.mp4'}
     assert 'tell by --source-pattern' in str(update_manifest(films, progress=False))
@@ -861,7 +861,7 @@ def test_what_is_left_out_is_counted_and_classes_are_named(films, tmp_path, caps
     again = run(f'vssl-nb manifest {films}', capsys).out
     assert 'nothing has changed' in again and '2 .jpg' in again and 'classes are' not in again, again
     put(tmp_path/'papers'/'a.pdf', 'x')
-    with pytest.raises(ManifestError, match='papers: holds no video [(]1 .pdf; videos end in'):
+    with pytest.raises(ManifestError, match='papers: has no video [(]1 .pdf; videos end in'):
         manifest.find_videos(tmp_path/'papers')
 
 

@@ -166,7 +166,7 @@ MISTAKES = {
         ['nowhere']),
     'folder without videos': (folder_without_videos, ['manifest', 'novideos'], ['novideos', 'video']),
     'folder without a manifest': (folder_without_videos, ['pretrain', *SMALL, '--data', 'novideos', '--out',
-        'bad'], ['novideos', 'holds no video']),
+        'bad'], ['novideos', 'has no video']),
     'empty manifest': (lambda p: manifest_of(p, 'm0', lambda rows: ['']), ['pretrain', *SMALL, '--data', 'm0',
         '--out', 'bad'], ['m0', 'manifest.csv']),
     'missing column': (lambda p: manifest_of(p, 'm1', lambda rows: without_column(rows, 'source')),

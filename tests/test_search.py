@@ -333,7 +333,7 @@ def test_mistakes(own, tmp_path):
     assert 'there is no such folder' in ask(q, '--data', 'nowhere')
     (own/'empty').mkdir()
     assert 'train one with' in ask(q, '--data', 'empty')
-    assert 'holds no video' in ask(q, '--data', 'empty', '--encoder', 'e.safetensors')
+    assert 'has no video' in ask(q, '--data', 'empty', '--encoder', 'e.safetensors')
     assert 'leave out --no-update' in ask(q, '--data', 'empty', '--encoder', 'e.safetensors', '--no-update')
     assert 'must end in .csv' in ask(q, '--data', 'my videos', '--out', 'x.txt')
     assert '--k 0' in ask(q, '--data', 'my videos', '--k', '0')

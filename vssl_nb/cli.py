@@ -740,7 +740,7 @@ class Claims(Command):
         from .papers import published
         paper, papers = (self.paper or '').lower(), dict.fromkeys(c.paper for c in published.CLAIMS.values())
         numbers = [n for n,c in published.CLAIMS.items() if paper in ('', c.paper.lower())]
-        if not numbers: raise Mistake(f'--paper {self.paper}: there are {", ".join(papers)}')
+        if not numbers: raise Mistake(f'--paper {self.paper}: no claim is of that paper; there are {", ".join(papers)}')
         text = published.ledger_text if self.form=='text' else published.ledger_markdown
         ledger = self.ledger or published.LEDGER
         print(text(ledger, numbers), published.ledger_count(ledger), sep='\n\n')
@@ -915,7 +915,7 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
         parts = {'options': kind} | (recipe_parts(recipe) if recipe else {})
         values, words = split_words(command, parts, args[:end])
         if strange := next((w for w in words if w.startswith('--')), None):
-            raise Mistake(unknown_option(command, strange))
+            raise Mistake(unknown_option(command, strange, *words[words.index(strange) + 1:]))
         words += args[end + 1:] # what stands behind -- is no option
         ranged = get_type_hints(kind, include_extras=True)
         for n, given in values.items():
@@ -962,9 +962,13 @@ def default_recipe(args:Sequence[str])->Recipe: # of `pretrain`; the numbers of 
             'which is an option of pretrain; call it otherwise')
     return recipe
 
-def unknown_option(command:str, option:str)->str: # '--epoch' or '--epoch=3'
+def unknown_option(command:str, option:str, *words:str)->str: # '--epoch' or '--epoch=3'; what follows it
     "A sentence about an option that does not exist."
-    name = option.split('=')[0][2:]
+    name, _, value = option[2:].partition('=')
+    if (command, name)==('pretrain', 'set'): # which other commands have
+        field, equals, number = (value or ''.join(words[:1])).partition('=')
+        return '--set is not an option of pretrain, where each field is an option of its own; write ' + (
+            f'--{dashed(field)} {number}' if equals else '--epochs 5')
     known = {dashed(n): o for part in all_parts(command).values() for n,o in options_of(part).items()}
     if name not in known: return f'{option} is not an option of {command}; {did_you_mean(name, known)}'
     if not known[name].word: return f'--{name} is a setting of another method'
@@ -1021,12 +1025,18 @@ def speak_utf8()->None:
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
 
+# what somebody may look for under the name of a command
+ELSEWHERE = {'protocols': '`vssl-nb retrieve --help` names the protocols',
+    'budget': '`vssl-nb pretrain RECIPE --data DATA --dry-run` prints time and memory',
+    'sources': 'the source of each number is in results/sources.csv of the clone'}
+
 def run_command(args:list[str])->None:
     "Run one command, or print help."
     if not args or args[0] in ('-h', '--help', 'help'): print(overview())
     elif args[0]=='--version': print(__version__)
     elif args[0] not in COMMANDS:
-        raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS)}')
+        raise Mistake(f'there is no command {args[0]!r}; '
+            + (ELSEWHERE.get(args[0]) or did_you_mean(args[0], COMMANDS, .6)))
     elif {'-h', '--help'} & {*args[:args.index('--') if '--' in args else None]}:
         parts = {'options': COMMANDS[args[0]]}
         if args[0]=='pretrain': # with the numbers of the recipe that is named

@@ -18,10 +18,10 @@ class PluginError(ValueError):
 class PathError(ValueError):
     "A file or folder that is not what it has to be."
 
-def did_you_mean(name:Any, known:Iterable)->str: # a name that does not exist; those that do -> sentence part
-    "The nearest of the known names, or all of them, of many the first twenty."
+def did_you_mean(name:Any, known:Iterable, least:float=.4)->str: # a name that does not exist; those that do
+    "A part of a sentence: the nearest of the known names, or all of them, of many the first twenty."
     names = [str(k) for k in known]
-    near = get_close_matches(str(name), names, 1, 0.4)
+    near = get_close_matches(str(name), names, 1, least)
     more = f' and {len(names) - 20} more' if len(names) > 20 else ''
     return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names[:20])}{more}'
 
@@ -153,8 +153,8 @@ def video_paths(folder:Path, # to look in and below; hidden folders and those of
             if video and text: paths.append(path)
             elif video: others['with a name that is not UTF-8 (rename them)'] += 1
             elif not name.endswith(('.csv', '.sqlite')): others[os.path.splitext(name)[1].lower()] += 1
-    if not paths: raise error(f'{folder}: holds no video ({count_kinds(others) or "nor another file"}; '
-        f'videos end in {", ".join(VIDEO_SUFFIXES)})')
+    if not paths: raise error(f'{folder}: has no video ({count_kinds(others) or "nor another file"}; '
+        f'videos end in {", ".join(VIDEO_SUFFIXES)}); name a folder with videos')
     return sorted(paths)
 
 def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card can be read
@@ -190,6 +190,7 @@ def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it 
 def expect_writable(path:str|Path, # of what will be written; it need not exist
     option:str='--out', # that names it
     folder:bool=False, # a folder will be written, not a file
+    remedy:str='', # where it may not be written; '': another one
 )->None:
     "Raise PathError where it could not be written, before the work that ends in it."
     path = Path(path)
@@ -204,7 +205,7 @@ def expect_writable(path:str|Path, # of what will be written; it need not exist
     closed = os.statvfs(last).f_flag & os.ST_RDONLY
     why = os.strerror(errno.EROFS) if closed else 'you may not write to this folder'
     raise PathError(f'{target}: cannot be written, {why}{"" if last==target else f" ({last})"}; '
-        f'choose another {option}')
+        f'{remedy or f"choose another {option}"}')
 
 # command, end of the name, and a regular expression of how such a file begins
 OUTPUTS = [*csv.DictReader(Path(__file__).with_name('outputs.csv').read_text().splitlines())]
@@ -242,7 +243,8 @@ def expect_run_folder(folder:str|Path, # it need not exist
     tuned:bool=False, # by fine-tuning
 )->None:
     "Raise PathError where a training may not write: another run, or files of somebody, would be lost."
-    expect_writable(folder, folder=True)
+    own = resume and Path(folder).is_dir()
+    expect_writable(folder, folder=True, remedy='--resume goes on in this folder, so make it writable'*own)
     folder, card = Path(folder), read_card(folder)
     if resume and tuned and card and 'training' not in card: raise PathError(f'{folder}: is a pretrained '
         'run, which fine-tuning does not resume; choose another --out')

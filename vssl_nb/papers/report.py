@@ -200,8 +200,10 @@ def read_runs(folder:str|Path, # a run folder, or a folder of run folders
     files = [file] if file.exists() else sorted(folder.glob('*/results.json'))
     if not files and not read_verdicts(folder):
         runs = sorted(folder.glob('*/encoder.safetensors'))
-        raise ValueError(f'{folder}: has no results.json, nor has a folder in it; '
-            f'{_measure(runs[0].parent if runs else folder)}')
+        run = runs[0].parent if runs else folder
+        raise ValueError(f'{folder}: has no results.json, nor has a folder in it; ' + (_measure(run)
+            if (run/'encoder.safetensors').exists() else
+            'name a run folder that was measured (`vssl-nb retrieve RUN` measures one)'))
     return [row for f in files for row in _rows(f)]
 
 # %% ../../nbs/library/report.ipynb #fb5b7adf
