@@ -127,7 +127,7 @@ def generated(command):
 
 def advised_values(text):
     "The values that a sentence about one names: each choice, the ends of a range, or a number inside."
-    if choices := re.search(r'is none of ([^;]+)', text): return choices[1].split(', ')
+    if choices := re.search(r'is not one of ([^;]+)', text): return choices[1].split(', ')
     if ends := re.findall(r'(\S+) or (?:more|less)', text): return ends
     return [f'{float(low) + .5:g}' for low in re.findall(r'must be above (\S+?)(?:;| and|$)', text)]
 

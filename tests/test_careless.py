@@ -103,7 +103,7 @@ BY_HAND = [
     ("--dat is not an option of pretrain; did you mean 'data'?", ['pretrain', 'infonce-toy-rgb', '--dat',
         'x']),
     ('--batch many: is not a whole number', [*TRAIN, '--batch', 'many']),
-    ('--size huge: is none of demo, full, tiny', ['toy', 'new', '--size', 'huge']),
+    ('--size huge: is not one of demo, full, tiny', ['toy', 'new', '--size', 'huge']),
     ('--workers few: is not a whole number or None', ['toy', 'new', '--workers', 'few']),
     ('--data: has no value behind it', ['pretrain', 'infonce-toy-rgb', '--data']),
     ('separated by semicolons; save it with commas', ['pretrain', 'infonce-toy-rgb', '--data',

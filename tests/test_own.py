@@ -134,6 +134,8 @@ def test_what_was_given_stays(data, tmp_path):
     assert (made.size, made.learning.batch, made.method.queue, made.view) == (32, 5, 512, 'residual')
     assert any('its own negative about' in r for r in made.reasons)
     assert not any(r.startswith(('size', 'batch', 'queue=512:', 'view')) for r in made.reasons)
+    assert made.learning.epochs==own.MOST_EPOCHS or any(re.search(r': \d+ steps? an epoch, \d+[.]\d\d s for '
+        'each step [(]measured[)], and ', r) for r in made.reasons), made.reasons
     assert 1 <= made.learning.epochs <= own.MOST_EPOCHS and made.learning.warmup < made.learning.epochs
     for minutes in (0, -1, math.nan, math.inf):
         with pytest.raises(RecipeError, match='must be above 0'): own.fit_recipe(given, data, QUIET, minutes)

@@ -841,7 +841,7 @@ def test_a_source_pattern_is_not_advised_to_who_gives_one(films, decoded, capsys
     with pytest.raises(ManifestError, match=r"--source-pattern \(nothing\): matches none of the 6 paths, such "
             'as day1_a.mp4; mend it, or leave it out'): update_manifest(films, '(nothing)', progress=False)
     assert not decoded and {f.suffix for f in films.iterdir()} == {'.mp4'}
-    assert 'tell by --source-pattern' in str(update_manifest(films, progress=False))
+    assert 'name that film with --source-pattern' in str(update_manifest(films, progress=False))
     one = str(update_manifest(films, r'day(1_\w)', progress=False))
     assert '--source-pattern' not in one, one
     assert '4 paths do not match the source pattern, such as day2_a.mp4: each is a recording' in one, one

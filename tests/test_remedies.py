@@ -142,7 +142,7 @@ CASES = [
     # names and words
     ('is given without its name, as in vssl-nb', None, ['manifest', '--folder', 'flat'],
         [['manifest', 'flat']]),
-    ('is none of auto, cpu, cuda', None, [*DIFFERENCES, 'films', '--device', 'gpu'],
+    ('is not one of auto, cpu, cuda', None, [*DIFFERENCES, 'films', '--device', 'gpu'],
         [[*DIFFERENCES, 'films', '--device', 'auto']]),
     (' --help', None, ['manifest', 'flat', '--split', 'many'], [['manifest', '--help']]),
     ('also needs ', None, DIFFERENCES[:-1], [[*DIFFERENCES, 'films', '--out', 'new']]),
@@ -331,7 +331,7 @@ ELSEWHERE = {
     'its memory is not enough for one pair': GPU, 'are too many for the memory of the GPU': GPU,
     'the GPU has too little memory': GPU, 'would put {world_size()} processes on one GPU': GPU,
     'start one process per GPU, or use --device cpu': GPU,
-    'tell by --source-pattern or in the column source': 'test_prepare.py',
+    'name that film with --source-pattern or in the column source': 'test_prepare.py',
     'or by a --source-pattern that tells them apart': 'test_prepare.py',
     '--seed {seed}: is below 0': PYTHON, '--minutes {minutes:g}: must be above 0': PYTHON,
     'there is no such file; make one with `vssl-nb manifest`': PYTHON,

@@ -112,6 +112,8 @@ def test_every_row_has_a_protocol_or_is_refused(here):
     assert lines['cpr:table4:s=3'].startswith('UCF101 mining: last_epoch; UCF101 retrieval: coclr_official')
     assert lines['cpr:table5:iic'] == 'UCF101 retrieval: iic_official; UCF101 finetune: iic_finetune'
     assert here('--list', 'provico:table4')[1].count('\n') == 6
+    tables = here()[1]
+    assert ' 1 training on UCF101' in tables and ' 2 trainings on UCF101' in tables, tables
 
 
 @pytest.mark.parametrize('protocol', ['provico_lineal', 'provico, mean of cosines', ''])

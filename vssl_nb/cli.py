@@ -859,9 +859,9 @@ def value_of(text:str, kind:Any)->Any: # of that type annotation
     if not text and Path in plain: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
     for k in plain:
         with contextlib.suppress(ValueError, TypeError): return k(text) # there is no NoneType(text)
-    names = f'none of {", ".join(sorted(map(str, literals)))}' if literals else \
-        f'not {" or ".join(NAMES[k][1] for k in plain)}'
-    raise argparse.ArgumentTypeError(f'{text}: is {names}')
+    names = f'one of {", ".join(sorted(map(str, literals)))}' if literals else \
+        ' or '.join(NAMES[k][1] for k in plain if k is not NoneType)
+    raise argparse.ArgumentTypeError(f'{text}: is not {names}')
 
 def dashed(name:str)->str: return name.replace('_', '-')
 
@@ -922,9 +922,10 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
             for v in given if isinstance(given, tuple) else (given,):
                 limits = interval(ranged.get(n))
                 if limits and (wrong := out_of_range(v, limits)):
-                    raise Mistake(f'--{dashed(n)} {v}: {wrong}')
+                    shown = f'{v:g}' if isinstance(v, float) else v
+                    raise Mistake(f'--{dashed(n)} {shown}: {wrong}')
         if not re.fullmatch(r'auto|cpu|cuda(:\d+)?', values.get('device', 'auto')):
-            raise Mistake(f'--device {values["device"]}: is none of auto, cpu, cuda, cuda:1')
+            raise Mistake(f'--device {values["device"]}: is not one of auto, cpu, cuda, cuda:1')
         for n, (part, table) in NAMED.items(): # one's own is imported later
             if ':' not in (name := values.get(n) or ':') and command!='probe':
                 resolve(name.removesuffix('_held_out'), {r['name']: r for r in read_lines(table)}, part)

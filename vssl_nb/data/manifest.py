@@ -638,7 +638,7 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
         u = _scan(folder, videos, old, pattern, workers, progress)
         if not pattern and len({r.source for r in u.rows}) == len(u.rows) > 1:
             u.notes.append('every video counts as a recording of its own; if some were cut from one film, '
-                'tell by --source-pattern or in the column source')
+                'name that film with --source-pattern or in the column source')
         if lost: u.notes.append(f'{len(lost)} paths do not match the source pattern, such as {lost[0]}: each '
             'is a recording of its own')
         if others: u.notes.append(f'left out: {count_kinds(others)}')

@@ -231,9 +231,9 @@ def list_tables(out:str|Path, # folder that may hold finished runs of `reproduce
         runs = {r for row in t.rows for r in row.needs(False)}
         data = ', '.join(sorted({r.made().dataset for r in runs}))
         done = sorted(str(p.parent) for p in Path(out).glob(f"*{t.name.replace(':', '-')}/table.json"))
-        return (f'{t.name:18} {len(runs):>2} trainings on {data}; toy: {sum(bool(r.small) for r in t.rows)} '
-            f"of {len(t.rows)} rows; here: {', '.join(done) or '–'}\n    {t.about}: "
-            + ' '.join(r.name for r in t.rows))
+        return (f'{t.name:18} {len(runs):>2} training{"s"*(len(runs)!=1)} on {data}; toy: '
+            f"{sum(bool(r.small) for r in t.rows)} of {len(t.rows)} rows; here: {', '.join(done) or '–'}"
+            f'\n    {t.about}: ' + ' '.join(r.name for r in t.rows))
     return [text(t) for t in PAPER_TABLES.values()]
 
 @dataclass(frozen=True)
@@ -379,8 +379,8 @@ def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
             Path(data) for s in seeds}
         manifests = {s: read(p) if small else open_data(p, machine.progress) for s,p in paths.items()}
         plan = plan_table(rows, small, manifests, out, machine, changes)
-    summary = '\n'.join([*map(str, plan), f'{len(plan)} trainings, {sum(p.seconds for p in plan)/3600:.1f} '
-        'hours of training, one after the other'])
+    summary = '\n'.join([*map(str, plan), f'{len(plan)} training{"s"*(len(plan)!=1)}, '
+        f'{sum(p.seconds for p in plan)/3600:.1f} hours of training, one after the other'])
     if dry: return summary
     if machine.progress: print(summary, flush=True)
     if machine.place().type!='cpu': processes = 1

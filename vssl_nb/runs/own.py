@@ -179,8 +179,9 @@ def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
     step = _fit_network(c, facts, manifest, machine, gpu, max(1., left()))
     seconds,per_epoch = left(),max(1, len(rows)//c.rows)
     epochs = max(1, min(MOST_EPOCHS, int(seconds/(per_epoch*step))))
-    c.choose('more would not help so few videos' if epochs==MOST_EPOCHS else f'{per_epoch} steps of '
-        f'{step:.2f} s an epoch (measured), in {max(seconds, 0)/60:.1f} of the {minutes:g} minutes',
+    c.choose('more would not help so few videos' if epochs==MOST_EPOCHS else f'{per_epoch} '
+        f'step{"s"*(per_epoch!=1)} an epoch, {step:.2f} s for each step (measured), and '
+        f'{max(seconds, 0)/60:.1f} of {minutes:g} min to train in',
         epochs=epochs)
     steps = c['epochs']*per_epoch
     c.choose('a twentieth of the epochs in which the learning rate climbs', warmup=round(c['epochs']/20, 2))
