@@ -735,7 +735,8 @@ def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
 
 
 @pytest.mark.parametrize('start', ['import sys, vssl_nb; up(); sys.exit(vssl_nb.main())',
-    "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.cli', run_name='__main__')"], ids=['script', '-m'])
+    "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.cli', run_name='__main__')"],
+    ids=['script', '-m'])
 @pytest.mark.parametrize('delay', [.1, .2, .3])
 def test_an_interruption_while_the_command_line_is_imported(start, delay, tmp_path):
     "From the first line of the program: the same sentence and exit code as later."

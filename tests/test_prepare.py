@@ -838,7 +838,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_left_out(films, monkeypatch,
 
 
 def test_a_source_pattern_is_not_advised_to_who_gives_one(films, decoded, capsys):
-    with pytest.raises(ManifestError, match=r"--source-pattern \(nothing\): matches none of the 6 paths, such "
+    with pytest.raises(ManifestError, match=r"-pattern \(nothing\): matches none of the 6 paths, such "
             'as day1_a.mp4; mend it, or leave it out'): update_manifest(films, '(nothing)', progress=False)
     assert not decoded and {f.suffix for f in films.iterdir()} == {'.mp4'}
     assert 'name that film with --source-pattern' in str(update_manifest(films, progress=False))

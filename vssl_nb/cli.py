@@ -740,7 +740,8 @@ class Claims(Command):
         from .papers import published
         paper, papers = (self.paper or '').lower(), dict.fromkeys(c.paper for c in published.CLAIMS.values())
         numbers = [n for n,c in published.CLAIMS.items() if paper in ('', c.paper.lower())]
-        if not numbers: raise Mistake(f'--paper {self.paper}: no claim is of that paper; there are {", ".join(papers)}')
+        if not numbers: raise Mistake(f'--paper {self.paper}: no claim is of that paper; '
+            f'there are {", ".join(papers)}')
         text = published.ledger_text if self.form=='text' else published.ledger_markdown
         ledger = self.ledger or published.LEDGER
         print(text(ledger, numbers), published.ledger_count(ledger), sep='\n\n')

@@ -434,11 +434,11 @@ def compile_source_pattern(text:str|None)->re.Pattern|None: # with one group; No
     "Check and compile a source pattern. `ManifestError`."
     try: pattern = re.compile(text) if text else None
     except re.error as e:
-        raise ManifestError(f'--source-pattern {text}: is not a regular expression ({e}); mend it, or leave '
-            'it out') from None
+        raise ManifestError(f'--source-pattern {text}: is not a regular expression ({e}); mend it, or '
+            'leave it out') from None
     if pattern and pattern.groups != 1:
-        raise ManifestError(f'--source-pattern {text}: has {pattern.groups} groups; put one group around what '
-            'names the recording')
+        raise ManifestError(f'--source-pattern {text}: has {pattern.groups} groups; put one group around '
+            'what names the recording')
     return pattern
 
 def in_threads(f:Callable, items:Sequence, # what to do, and with what
@@ -627,8 +627,8 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
     others = Counter[str]()
     videos = find_videos(folder, others) # before anything is written into a wrong folder
     lost = [v for v in videos if pattern and not pattern.search(v)]
-    if len(lost) == len(videos): raise ManifestError(f'--source-pattern {source_pattern}: matches none of the '
-        f'{len(videos)} paths, such as {lost[0]}; mend it, or leave it out')
+    if len(lost) == len(videos): raise ManifestError(f'--source-pattern {source_pattern}: matches none of '
+        f'the {len(videos)} paths, such as {lost[0]}; mend it, or leave it out')
     if (folder/PREPARE_STATE).exists():
         raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
             'that again instead, it knows which files belong to it')
