@@ -12,7 +12,7 @@ ORDER = (('names', 'progress', 'show'), ('data',), ('nets',), ('training',), ('s
 # sliders, encoders of other libraries (runs.hub; timm's, and a verdict on them), LeJEPA, a video transformer,
 # the attentive probe, lines of log files, bfloat16 where a processor has it, Ctrl-C during imports and paths
 # that are quoted came on top (see CHANGELOG)
-MODULES, LINES = 51, 18_771
+MODULES, LINES = 51, 18_770
 RECIPE_READS, RECIPE_READERS = 40, 4 # attributes, modules
 METHOD = re.compile(r'infonce|ubernce|coclr|simclr|moquad|provico|byol|lejepa|(?<![a-z])(cpr|iic)(?![a-z])',
     re.I)

@@ -923,8 +923,7 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
             for v in given if isinstance(given, tuple) else (given,):
                 limits = interval(ranged.get(n))
                 if limits and (wrong := out_of_range(v, limits)):
-                    shown = f'{v:g}' if isinstance(v, float) else v
-                    raise Mistake(f'--{dashed(n)} {shown}: {wrong}')
+                    raise Mistake(f'--{dashed(n)} {str(v).removesuffix(".0")}: {wrong}')
         if not re.fullmatch(r'auto|cpu|cuda(:\d+)?', values.get('device', 'auto')):
             raise Mistake(f'--device {values["device"]}: is not one of auto, cpu, cuda, cuda:1')
         for n, (part, table) in NAMED.items(): # one's own is imported later
