@@ -185,7 +185,7 @@ def tasks_of(a, plan: dict, manifest: Manifest, asked: list[tuple], home: Path) 
     for s in plan['seeds']:
         for what, to, changes, epochs, share in asked:
             data = a.data if share==1 else str(fewer(manifest, share, split, home))
-            how = {'threads': 1, 'device': a.device, 'alone': a.processes > 1,
+            how = {'threads': 1, 'device': a.device, 'workers': 0 if a.processes > 1 else 2,
                 'changes': plan['asked']['changes'] | changes,
                 'dtype': plan['asked'].get('dtype', 'float32'), 'cache': 64}
             for e in compared(plan):
@@ -202,7 +202,7 @@ def run(a) -> str: # markdown
     manifest, home = open_data(a.data), a.like/'reach'
     asked = begun(a, plan, manifest)
     tasks = tasks_of(a, plan, manifest, asked, home)
-    processes = a.processes if machine_of(a.device, True).place().type=='cpu' else 1
+    processes = a.processes if machine_of(a.device, 0).place().type=='cpu' else 1
     print(f'{len(tasks)} trainings, {processes} at a time', flush=True)
     began, said = time.monotonic(), set[tuple]()
     def look(done):
