@@ -52,9 +52,9 @@ from vssl_nb.data.clips import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.features import extract, restrict  # noqa: E402
 from vssl_nb.measure.health import conflict_shares  # noqa: E402
-from vssl_nb.measure.retrieval import compare_features, histogram, retrieval_recall  # noqa: E402
+from vssl_nb.measure.retrieval import compare_features, histogram, join, recall, retrieval_recall  # noqa: E402
 from vssl_nb.methods.recipes import Recipe, find, override, to_dict  # noqa: E402
-from vssl_nb.runs.evaluation import open_trained, retrieve_two_streams, untrained_encoder  # noqa: E402
+from vssl_nb.runs.evaluation import open_trained, untrained_encoder  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
@@ -201,10 +201,11 @@ def two_streams(home: Path) -> dict[str, float]:
     "R@1 of each stream of CoCLR and of the sum, and the share of test videos that exactly one of them finds."
     machine = Machine('cpu', cache=2048, progress=False)
     runs = [replace(open_trained(home/folder_of(name)), folder=None) for name in STREAMS] # nothing is written
-    right = [compare_features(*t.pairs(t.protocol(), (1,), machine=machine)[1], 1).right[:, 0] for t in runs]
-    both, = retrieve_two_streams(*runs, splits=(1,), machine=machine)
-    return {**{t.view: round(x.float().mean().item(), 6) for t, x in zip(runs, right)}, 'both': both['r1'],
-        'only_one': round((right[0] != right[1]).float().mean().item(), 6)}
+    pairs = [t.pairs(t.protocol(), (1,), machine=machine)[1] for t in runs]
+    right = [compare_features(*pair, 1).right[:, 0] for pair in pairs]
+    shares = {t.view: x.float().mean().item() for t, x in zip(runs, right)}
+    shares |= {'both': recall(*join(*pairs), [1])[1], 'only_one': (right[0] != right[1]).float().mean().item()}
+    return {k: round(x, 6) for k, x in shares.items()}
 
 
 def interval(x: list[float]) -> tuple[float, float]:

@@ -9,8 +9,8 @@
 dis`) for the jobs that train on them; with make: `make gpu JHMDB=jhmdb/manifest.csv`.
 
 The plan has minutes for every job. Those of trainings on the toy and on JHMDB are computed for an A100
-(`results/budget.json`): steps alone, without videos and measuring. `evidence` takes what it is given. The
-others are guesses (~), since nothing was measured yet.
+(`results/budget.json`): steps alone, without videos and measuring. `ucf101` takes an hour, by its own
+clock. The others are guesses (~), since nothing was measured yet.
 
 Every job writes one file into results/, named after the GPU, with machine, versions and recipe in it; a job
 whose file is there is not done again. One that the clock stops, or that is killed, begins again or, if it

@@ -21,6 +21,7 @@ from vssl_nb.measure.features import Features
 from vssl_nb.measure.health import conflict_shares, wilson
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.methods.recipes import find, override
+from vssl_nb.runs.evaluation import retrieve_two_streams
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 
@@ -235,6 +236,8 @@ def test_the_benchmark(tmp_path, monkeypatch):
     streams = bench.two_streams(tmp_path/'r'/'seed1')
     alone = rows['IIC, frames', 'rgb']['r1'], rows['InfoNCE, differences', 'residual']['r1']
     assert (streams['rgb'], streams['residual']) == pytest.approx(alone, abs=1e-6)
+    both, = retrieve_two_streams(*(tmp_path/'r'/'seed1'/bench.folder_of(n) for n in bench.STREAMS))
+    assert streams['both'] == both['r1']
     assert abs(alone[0] - alone[1]) - 1e-6 <= streams['only_one'] <= sum(alone) + 1e-6
     first['seeds'] = [dict(first['seeds'][0], seed=s) for s in (1, 2, 3)]
     loop = bench.picture(first)
