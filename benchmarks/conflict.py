@@ -52,7 +52,8 @@ from vssl_nb.data.clips import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.features import extract, restrict  # noqa: E402
 from vssl_nb.measure.health import conflict_shares  # noqa: E402
-from vssl_nb.measure.retrieval import compare_features, histogram, join, recall, retrieval_recall  # noqa: E402
+from vssl_nb.measure.retrieval import (compare_features, histogram, join, recall,  # noqa: E402
+    retrieval_recall)
 from vssl_nb.methods.recipes import Recipe, find, override, to_dict  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained, untrained_encoder  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
@@ -204,7 +205,8 @@ def two_streams(home: Path) -> dict[str, float]:
     pairs = [t.pairs(t.protocol(), (1,), machine=machine)[1] for t in runs]
     right = [compare_features(*pair, 1).right[:, 0] for pair in pairs]
     shares = {t.view: x.float().mean().item() for t, x in zip(runs, right)}
-    shares |= {'both': recall(*join(*pairs), [1])[1], 'only_one': (right[0] != right[1]).float().mean().item()}
+    shares['both'] = recall(*join(*pairs), [1])[1]
+    shares['only_one'] = (right[0] != right[1]).float().mean().item()
     return {k: round(x, 6) for k, x in shares.items()}
 
 
