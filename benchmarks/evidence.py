@@ -23,9 +23,9 @@ Beside them stand what needs no training: a colour histogram, encoders with rand
 hand, which is where and how much the frames change, and, where flow is stored, a histogram of its directions
 in a grid of 3 x 3 places and two halves of the clip.
 
-How many epochs fit is found by taking some steps of each recipe and encoding some test videos. The plan
-is printed, kept in the folder and not changed afterwards: what was started and killed goes on with the
-same command.
+How many epochs fit is found by taking some steps of each recipe and encoding some test videos; with
+`--epochs` nothing is timed before. The plan is printed, kept in the folder and not changed afterwards: what
+was started and killed goes on with the same command.
 
 Each encoder is measured by retrieval (clean protocol), a linear probe, and a probe with a tenth of the
 labels. The intervals are a bootstrap over test videos: whole recordings are drawn with replacement, since
@@ -181,24 +181,20 @@ def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit
     return {'steps': steps, 'video': (time.monotonic() - began)/len(clips)}
 
 
-def planned(manifest, every: list[Encoder], times: dict, minutes: float, seeds: list[int], processes: int,
-        batch: int, epochs: int | None = None) -> dict:
-    "How many epochs fit, or those that are asked for; ValueError where not even the least fit."
-    train, test = (len(manifest.select(part)) for part in ('train', 'test'))
-    if train < batch:
-        raise ManifestError(f'{manifest.path}: has {train} training videos, and a batch is {batch}')
+def planned(every: list[Encoder], times: dict, minutes: float, train: int, test: int, seeds: list[int],
+        processes: int, batch: int) -> dict: # train, test: videos
+    "How many epochs fit; ValueError where not even the least fit."
     share = {e.name: 1. if e.whole else .5 for e in every}
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
     measuring = times['video']*(train + test)*len(share)*len(seeds)/processes
     left = .9*60*minutes - measuring # a tenth for probes, starts, and for clocks that lie
-    epochs = epochs or int(left/epoch)
+    epochs = int(left/epoch)
     least = math.ceil((2*LEAST*epoch + measuring)/.9/60)
     if epochs < 2*LEAST:
         raise ValueError(f'--minutes: {minutes:.3g} are left after timing, too little '
             f'for {2*LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give '
             f'{least} or more, or fewer --seeds')
-    return {'epochs': epochs, 'train': train, 'test': test, 'seeds': seeds,
-        'trainings': len(share)*len(seeds), 'training_minutes': round(epochs*epoch/60, 1),
+    return {'epochs': epochs, 'training_minutes': round(epochs*epoch/60, 1),
         'measuring_minutes': round(measuring/60, 1), 'times': times}
 
 
@@ -346,8 +342,9 @@ def main() -> None:
     p.add_argument('--epochs', type=int, help='of one schedule, in the place of as many as fit')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--folder', type=Path, default=Path('runs/evidence'), help='goes on where it stands')
-    p.add_argument('--processes', type=int, default=2, help='trainings at a time, on a CPU')
-    p.add_argument('--workers', type=int, default=2, help='that decode, where one training runs at a time')
+    p.add_argument('--processes', type=int, help='trainings at a time; 2 on a CPU, 1 on a GPU if not given')
+    p.add_argument('--workers', type=int, default=2,
+        help='that decode for a training; none on a CPU where several run at a time')
     p.add_argument('--device', default='auto')
     p.add_argument('--only', nargs='+', metavar='NAME',
         help='these trainings, and those that they begin with or mine with')
@@ -376,10 +373,15 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
                 'or ask for the same')
         return plan
     limit, began = min(8., 60*a.minutes/200), time.monotonic()
-    times = timed(manifest, every, a.changes, machine, limit)
     batch = recipe_of(every[0], 2*LEAST, 0, a.changes).learning.batch
-    left = a.minutes - (time.monotonic() - began)/60
-    made = planned(manifest, every, times, left, a.seeds, processes, batch, a.epochs)
+    made = {'train': len(manifest.select('train')), 'test': len(manifest.select('test')), 'seeds': a.seeds,
+        'trainings': len(every)*len(a.seeds), 'epochs': a.epochs}
+    if made['train'] < batch: raise ManifestError(
+        f"{manifest.path}: has {made['train']} training videos, and a batch is {batch}")
+    if a.epochs is None:
+        times = timed(manifest, every, a.changes, machine, limit)
+        left = a.minutes - (time.monotonic() - began)/60
+        made |= planned(every, times, left, made['train'], made['test'], a.seeds, processes, batch)
     plan = made | {'asked': asked, 'begun': time.strftime('%Y-%m-%d %H:%M')}
     if not a.dry_run:
         a.folder.mkdir(parents=True, exist_ok=True)
@@ -388,21 +390,24 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
 
 
 def run(a) -> str: # markdown
-    torch.set_num_threads(1 if a.processes > 1 else max(os.cpu_count() or 1, 1))
     keep_memory()
-    if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or a.processes < 1 or a.workers < 0:
+    few = a.processes is not None and a.processes < 1
+    if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or few or a.workers < 0:
         raise ValueError('--minutes and --processes are above 0, --workers 0 or more, and each of --seeds is '
             'named once')
     if a.epochs is not None and a.epochs < 2*LEAST:
         raise ValueError(f'--epochs {a.epochs}: give {2*LEAST} or more')
     manifest = open_data(a.data)
-    processes = a.processes if Machine(a.device).place().type=='cpu' else 1
-    workers = a.workers if processes==1 else 0 # trainings side by side decode for themselves
+    gpu = Machine(a.device).place().type=='cuda'
+    processes = a.processes or (1 if gpu else 2)
+    torch.set_num_threads(1 if processes > 1 else max(os.cpu_count() or 1, 1))
+    workers = a.workers if gpu or processes==1 else 0 # side by side on a CPU they decode for themselves
     machine = machine_of(a.device, workers, a.dtype, a.cache)
     plan = plan_of(a, manifest, machine, processes)
+    takes = '' if 'times' not in plan else (f": {plan['training_minutes']} minutes of training and "
+        f"{plan['measuring_minutes']} of measuring")
     print(f"{plan['trainings']} trainings of {plan['epochs']//2} or {plan['epochs']} epochs on "
-        f"{plan['train']:,} videos, {plan['test']:,} test videos: {plan['training_minutes']} minutes of "
-        f"training and {plan['measuring_minutes']} of measuring, {processes} at a time", flush=True)
+        f"{plan['train']:,} videos, {plan['test']:,} test videos{takes}; {processes} at a time", flush=True)
     if a.dry_run: return ''
     began = time.monotonic()
     found = floor(manifest, a.second, a.changes, machine, a.folder)

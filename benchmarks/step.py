@@ -45,13 +45,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-ALL = {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True}
+ALL = {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'trials': True}
 SWITCHES = { # name -> settings that differ from the plain recipe
     'plain': {},
     'channels_last_3d': {'channels_last': True},
     'fused optimizer': {'fused': True},
     'fused momentum': {'foreach': True},
-    'kept memory': {'keep': True},
+    'kept memory': {'keep': True}, # on a CPU
+    'cuDNN trials': {'trials': True}, # on a GPU: keeps the fastest of its algorithms
     'compile': {'compile': True},
     'bfloat16': {'dtype': 'bfloat16'},
     'all, float32': ALL,
@@ -62,6 +63,14 @@ SWITCHES = { # name -> settings that differ from the plain recipe
 }
 
 
+def set_up(o: dict) -> None:
+    "The switches of a process."
+    import torch
+    from vssl_nb.training.machine import keep_memory
+    if o.get('keep') and o['device'] == 'cpu': keep_memory()
+    torch.backends.cudnn.benchmark = o.get('trials', False)
+
+
 def measure(o: dict) -> dict:
     "One variant, in this process: seconds per step, and memory."
     import torch
@@ -69,11 +78,11 @@ def measure(o: dict) -> dict:
     from vssl_nb.ssl import mining, memory as momentum
     from vssl_nb.methods import coclr, infonce
     from vssl_nb.training.loop import make_optimizer
-    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.training.loop import TrainingState, step_optimizer
 
     device = torch.device(o['device'])
-    if o.get('keep') and device.type == 'cpu': keep_memory()
+    set_up(o)
     mines, queue = o.get('method') == 'coclr', o.get('queue', 2048)
     encoder, sampler = create(o['backbone']), create(o['backbone'], seed=1)
     if mines: method = coclr.CoCLR(encoder, sampler, queue=queue, same_source='ignored')
@@ -151,14 +160,14 @@ def quadruples(o: dict) -> dict:
     from torch.utils.data import default_collate
     from vssl_nb.data.clips import disturb_appearance
     from vssl_nb.runs.parts import build_method, training_draw, training_views
-    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.clips import random_clips
     from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _) = torch.device(o['device']), o['clip']
-    if o.get('keep') and device.type == 'cpu': keep_memory()
+    set_up(o)
     start = 'moquad-toy' if o['backbone'] == 'tiny' else 'moquad-ucf101-r3d18'
     r = override(find(start), backbone=o['backbone'], length=T, size=S, batch=o['batch'])
     method, views, draw = build_method(r).to(device).train(), training_views(r), training_draw(r)
@@ -208,14 +217,14 @@ def distributions(o: dict) -> dict:
     import torch
     from torch import nn
     from vssl_nb.runs.parts import build_method
-    from vssl_nb.training.machine import DTYPES, compile_parts, keep_memory
+    from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.methods.provico import ProViCo
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _), dtype = torch.device(o['device']), o['clip'], DTYPES[o.get('dtype', 'float32')]
-    if o.get('keep') and device.type == 'cpu': keep_memory()
+    set_up(o)
     r = override(find('provico-ucf101-r3d18'), backbone=o['backbone'], length=T, size=S, batch=o['batch'])
     method = build_method(r).to(device).train()
     if o.get('channels_last'): method.to(memory_format=torch.channels_last_3d)
@@ -369,6 +378,10 @@ def main():
     p.add_argument('--steps', type=int, help='timed steps of each process')
     p.add_argument('--rounds', type=int, default=2, help='processes of each variant, in turn')
     p.add_argument('--only', nargs='*', help='variants to compare with the plain one')
+    p.add_argument('--further', choices=[n for n in SWITCHES if n != 'plain'], metavar='VARIANT',
+        help='of all tables but the first; the fastest if not given')
+    p.add_argument('--queues', type=int, nargs='+', default=(2048, 16384),
+        help="CoCLR's; those of UCF101 and Kinetics-400 if not given (supplement 1.3)")
     p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
     p.add_argument('--distributions', action='store_true', help='the fifth table alone')
     p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
@@ -381,7 +394,7 @@ def main():
         'steps': a.steps or (10 if gpu else 2), 'warmup': 5 if gpu else 1}
     batch = a.batch or (32 if gpu else 2)
     names = ['plain'] + [n for n in SWITCHES
-        if n != 'plain' and (not a.only or n in a.only) and not (gpu and n == 'kept memory')]
+        if n != 'plain' and (not a.only or n in a.only) and n != ('kept memory' if gpu else 'cuDNN trials')]
     where = machine(device)
 
     def quickest(found: dict) -> float: return min(found.get('seconds', [float('inf')]))
@@ -443,7 +456,7 @@ def main():
     print('\n'.join(map(line, table)), flush=True)
 
     good = [r for r in table if 'seconds' in r and 'recompute' not in r['variant']]
-    choice = min(good, key=lambda r: r['seconds'])['variant']
+    choice = a.further or min(good, key=lambda r: r['seconds'])['variant']
     print(f'\n{choice}, by batch size\n{HEAD}', flush=True)
     sizes, scaling = [2**i for i in range(3, 12)] if gpu else [1, 2, 4], []
     if a.sizes is not None: sizes = a.sizes
@@ -455,7 +468,7 @@ def main():
     print(f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}"
         f"{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}", flush=True)
     mining = []
-    for queue in (2048, 16384): # UCF101 and K400 (supplement 1.3)
+    for queue in a.queues:
         o = {'batch': batch, 'queue': queue}
         alone, found = (fastest(choice, batch, a.rounds, queue=queue, method=m) for m in ('infonce', 'coclr'))
         if 'failed' in alone or 'failed' in found:

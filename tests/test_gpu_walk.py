@@ -208,8 +208,6 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     few_videos(monkeypatch, 4)
     from vssl_nb.data import toy
     data = toy.make(tmp_path/'toy', 'tiny', progress=False)
-    monkeypatch.setattr(evidence, 'timed', lambda *_: {'steps': {e.name: .01 for e in evidence.chosen(
-        'residual', ['coclr'])}, 'video': .01})
     real = evidence.floor # weights that have been on a pretended GPU come back as ones
     def floor(data, view, changes, machine, home):
         return real(data, view, changes, replace(machine, device='cpu'), home)
