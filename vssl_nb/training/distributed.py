@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
+import cloudpickle, torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
@@ -50,13 +50,17 @@ def is_main()->bool: # True in exactly one process
     return rank()==0
 
 # %% ../../nbs/library/distributed.ipynb #96d6f14f
-def _enter(i, f, n, folder, args):
+class _Sent: # a function that a fresh process cannot import, such as one of a notebook
+    def __init__(self, f:Callable): self.f = f
+    def __reduce__(self): return cloudpickle.loads, (cloudpickle.dumps(self.f),)
+
+def _enter(i, f, n, folder):
     torch.set_num_threads(1) # a forked child would wait forever for the parent's threads
     try:
         dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n,
             timeout=datetime.timedelta(seconds=60))
         dist.barrier() # everyone is connected before anyone may fail
-        torch.save(f(*args), f'{folder}/{i}.pt')
+        torch.save(f(), f'{folder}/{i}.pt')
         dist.barrier() # all wait until the last has its answer
     except Exception:
         Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(
@@ -71,8 +75,13 @@ def run_distributed(f:Callable, # runs once in each process
 )->list[Any]: # what each process returned, in rank order: tensors and plain data
     "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
     import torch._dynamo # here once; else in each process, where an optimizer or `sync` needs it: two seconds
+    work:Any = functools.partial(f, *args)
+    enter:Any = _enter
+    # with a GPU, autograd has threads after its first backward pass, and a forked process cannot go backward
+    if torch.cuda.is_available(): enter, work, method = _Sent(enter), _Sent(work), 'spawn'
+    else: method = 'fork'
     with tempfile.TemporaryDirectory() as folder:
-        try: mp.start_processes(_enter, (f, n, folder, args), nprocs=n, start_method='fork')
+        try: mp.start_processes(enter, (work, n, folder), nprocs=n, start_method=method)
         # often not the first to fail, but one that lost its connection to the first
         except mp.ProcessRaisedException as e:
             raise RuntimeError(min(Path(folder).glob('*.failed')).read_text()) from e
