@@ -53,7 +53,7 @@ def panels(results: Path) -> list[Panel]:
     "All panels, also those without results."
     spoiled = {share: seeds_of(results/f"world-spoiled{'' if share == 20 else f'-{share}'}.json")
         for share in (0, 20, 40)}
-    bias = {b: seeds_of(results/f'world-bias-{b}.json') for b in (0, 25, 50, 90)}
+    bias = {b: seeds_of(results/f'world-bias-{b}.json') for b in (0, 25, 50, 75, 90)}
     iic = seeds_of(results/'iic-toy.json', 'name')
     cascade, stages = (seeds_of(results/f'{name}.json') for name in ('cascade-toy', 'world-stages'))
     def frames(row): return row['r1']['rgb']

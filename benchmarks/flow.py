@@ -109,8 +109,8 @@ def table(rows):
     return '\n'.join(lines)
 
 
-def measure(a, b, device, rounds, few, copies):
-    "Rows of the table for pairs of one size."
+def measure(a, b, device, rounds, few, copies, keep):
+    "Rows of the table for pairs of one size; `keep` gets those that there are after each."
     import torch
     from vssl_nb.data.views import TVL1, tvl1
     a, b = a[:, None], b[:, None] # (N, 1, H, W)
@@ -119,7 +119,9 @@ def measure(a, b, device, rounds, few, copies):
         rows.append(dict(size=size, way=way, pairs_per_s=pairs/seconds,
             apart=None if theirs is None or out is None else apart(out[:len(theirs)], theirs),
             of_bound=None if bound is None else bound*pairs/seconds))
+        rows[-1]['ratio'] = None if theirs is None else rows[-1]['pairs_per_s']/rows[0]['pairs_per_s']
         print(f'{size}, {way}: {pairs/seconds:.2f} pairs/s', flush=True)
+        keep(rows)
     try:
         import cv2
         from cv2 import optflow # in opencv-contrib alone
@@ -154,7 +156,6 @@ def measure(a, b, device, rounds, few, copies):
             tvl1(x, y, compiled=compiled)
             seconds, out = timed(lambda: tvl1(x, y, compiled=compiled), device, rounds)
             say(f'{way}, GPU', seconds, len(x), out[:few].cpu(), bound/bandwidth(device))
-    for r in rows: r['ratio'] = r['pairs_per_s']/rows[0]['pairs_per_s'] if theirs is not None else None
     return rows
 
 
@@ -175,6 +176,10 @@ def main():
     torch.set_num_threads(a.threads)
     keep_memory()
     device, rows = torch.device(a.device), []
+    about = dict(what='benchmarks/flow.py', date=time.strftime('%Y-%m-%d'), command=' '.join(sys.argv),
+        machine=machine(a.device), videos=a.videos is not None)
+    def keep(**tables): # at once: what was measured stays when the clock stops the rest
+        if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1)+'\n')
     files = sorted(Path(a.videos).rglob('*')) if a.videos else []
     files = [f for f in files if f.suffix in ('.avi', '.mp4', '.mkv', '.webm') and 'odd' not in f.parts]
     if a.videos and not files:
@@ -182,7 +187,9 @@ def main():
     for short in a.short_sides:
         some = files[::max(1, len(files)//a.count)][:a.count]
         first, second = pairs_of(some, short) if files else made_up(short)
-        rows += measure(first, second, device, a.rounds, min(a.few, len(first)), a.copies)
+        before = list(rows)
+        rows += measure(first, second, device, a.rounds, min(a.few, len(first)), a.copies,
+            lambda more: keep(rows=before + more))
     print('\n'+table(rows))
     ours = [r for r in rows if r['way'].startswith('ours') and r['size'] == rows[-1]['size']]
     ours = max(ours, key=lambda r: r['pairs_per_s'])
@@ -191,9 +198,7 @@ def main():
         long = f'{24*d:.1f} hours' if d < 2 else f'{d:.0f} days'
         print(f"{name}, {SETS[name]/1e6:g} M pairs, at the {ours['pairs_per_s']:.1f} pairs/s of "
             f"'{ours['way']}', {ours['size']}: {long} (computed from the rate, not run)")
-    if a.out:
-        Path(a.out).write_text(json.dumps(dict(machine=machine(a.device), videos=a.videos is not None,
-            rows=rows, days=days), indent=1)+'\n')
+    keep(rows=rows, days=days)
 
 
 if __name__ == '__main__': main()

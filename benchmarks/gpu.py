@@ -10,17 +10,19 @@ dis`) for the jobs that train on them; with make: `make gpu JHMDB=jhmdb/manifest
 
 The plan has minutes for every job. Those of trainings on the toy and on JHMDB are computed for an A100
 (`results/budget.json`): steps alone, without videos and measuring. `ucf101` takes an hour, by its own
-clock. The others are guesses (~), since nothing was measured yet.
+clock. The others (~) are guesses after a first look at an H200 with 16 cores, in which `checks` took two
+minutes, a page of cells 41 s, and `torch.compile` of S3D had not ended after three minutes.
 
 Every job writes one file into results/, named after the GPU, with machine, versions and recipe in it; a job
 whose file is there is not done again. One that the clock stops, or that is killed, begins again or, if it
-trains, goes on where it was. What a job prints is kept in runs/gpu/<job>.log. Exit code 1 if a job failed;
-the others are done all the same.
+trains, goes on where it was; what it had measured is kept as `...-partial`. What a job prints is kept in
+runs/gpu/<job>.log. Exit code 1 if a job failed; the others are done all the same.
 
 `checks` is the one to look at first. It trains two steps of a recipe with PyTorch's own alarm for waits
 switched on, compares them with the same steps on the CPU, and the memory they took with what `budget`
-computed. `step` is the step beside the released loop, and beside what the GPU could do at most; `input` is
-what a core of its machine decodes and augments."""
+computed. `step` is the step beside the released loop, and beside what the GPU could do at most, and where
+its time goes; `methods` are the same for other batches, CoCLR, MoQuad and ProViCo; `input` is what a core of
+its machine decodes and augments."""
 import argparse
 import json
 import math
@@ -39,7 +41,7 @@ from step import machine  # noqa: E402
 HERE = Path(__file__).parent
 TRAINED = {'toyfull': ('infonce-toyfull-residual',), 'cotrain': ('infonce-toyfull-rgb',
     'infonce-toyfull-flow', 'coclr-toyfull-rgb-cycle1', 'coclr-toyfull-flow-cycle1', 'ubernce-toyfull-rgb')}
-FASTEST = ('all, bfloat16', 'all, bfloat16, compile')
+FAST, COMPILED = 'all, bfloat16', 'all, bfloat16, compile'
 # JHMDB: 708 copies of 112 px, hardly longer than 16 frames with stride 2; 491 videos to train on in split 1
 S3D = dict(backbone='s3d', size=112)
 EPOCHS, SEEDS, VIDEOS, REAL_MINUTES = 300, 3, 491, 60
@@ -94,20 +96,23 @@ def jobs(name: str, out: Path, scratch: Path, ucf101: Path | None = None, jhmdb:
     cells = ['library/augmentation', 'lessons/02_motion', 'library/loop']
     gpu = ('--device', 'cuda')
     return {
-        'checks': Job(file('checks'), [sys.executable, HERE/'gpu.py', '--checks', file('checks')], 2),
-        'step': job('step', 4, 'step.py', *gpu, '--profile', '--rounds', 1, '--only', *FASTEST),
+        'checks': Job(file('checks'), [sys.executable, HERE/'gpu.py', '--checks', file('checks')], 3),
+        'step': job('step', 2, 'step.py', *gpu, '--profile', '--first', '--rounds', 1, '--only',
+            'all, float32', FAST),
+        'methods': job('methods', 3, 'step.py', *gpu, '--rounds', 1, '--only', FAST, '--sizes', 128),
         'memory': job('memory', 4, 'memory.py', *gpu),
         'input': job('input', 3, 'input.py', *(('--videos', ucf101.parent) if ucf101 else ())),
-        'flow': job('flow', 4, 'flow.py', *gpu),
         **{f'cells-{Path(page).name}': Job(file(f'cells-{Path(page).name}', 'txt'), [test, '--path',
             HERE.parent/'nbs'/f'{page}.ipynb', '--flags', 'cuda', '--do_print', '--n_workers', '0'], 1)
             for page in cells},
+        'flow': job('flow', 6, 'flow.py', *gpu),
+        'compile': job('compile', 6, 'step.py', *gpu, '--first', '--rounds', 1, '--only', COMPILED),
         'jhmdb': evidence('jhmdb', jhmdb_minutes(), jhmdb, '--second', 'flow', '--epochs', EPOCHS, '--seeds',
             *range(SEEDS), '--only', *ON_JHMDB),
         'toyfull': toy('toyfull', 'toy_full.py', 'toyfull-run'),
         'ucf101': evidence('ucf101', REAL_MINUTES, ucf101, '--minutes', REAL_MINUTES),
         'cotrain': toy('cotrain', 'cotrain_full.py', 'cotrain-run'),
-        'switches': job('switches', 15, 'step.py', *gpu)}
+        'switches': job('switches', 30, 'step.py', *gpu)}
 
 
 def stop(process: subprocess.Popen) -> None: # which leads its group
@@ -133,6 +138,7 @@ def do(name: str, job: Job, scratch: Path, seconds: float = math.inf) -> bool: #
     if good and job.file.suffix == '.txt':
         job.file.write_text(json.dumps({'what': ' '.join(map(str, job.command)), 'date':
             time.strftime('%Y-%m-%d'), 'machine': machine('cuda')}, indent=1) + '\n' + log.read_text())
+    if not good and job.file.exists(): job.file.replace(job.file.with_stem(f'{job.file.stem}-partial'))
     good = good and job.file.exists()
     end = 'done' if good else 'STOPPED by the clock' if late else f'FAILED, exit code {code}'
     print(f'{name:20}{end} in {time.monotonic()-begin:.0f} s; {job.file if good else log}', flush=True)
@@ -148,7 +154,7 @@ def demand(step: Path, supply: Path) -> str: # results of `step` and `input`
         f'{takes/gives:.1f} cores feed this GPU')
 
 
-def two_steps(recipe, device: str, dtype: str):
+def two_steps(recipe, device: str, dtype: str, tf32: bool = False): # in convolutions of float32, on a GPU
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
     from vssl_nb.runs.parts import build
@@ -162,11 +168,12 @@ def two_steps(recipe, device: str, dtype: str):
     run = TrainingState(parts.method, parts.optimizer)
     results = []
     try:
-        for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
-            if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
-            results.append(result.read())
-            # the first step sets up; in the second, making the CPU wait raises
-            if device == 'cuda': torch.cuda.set_sync_debug_mode('error')
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32):
+            for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
+                if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
+                results.append(result.read())
+                # the first step sets up; in the second, making the CPU wait raises
+                if device == 'cuda': torch.cuda.set_sync_debug_mode('error')
     finally:
         if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
     most = torch.cuda.max_memory_allocated() if device == 'cuda' else None
@@ -185,10 +192,11 @@ def checks(out: Path):
         torch.cuda.reset_peak_memory_stats()
         here, most = two_steps(recipe, 'cuda', 'float32')
         cpu, _ = two_steps(recipe, 'cpu', 'float32')
+        fast, _ = two_steps(recipe, 'cuda', 'float32', tf32=True) # as PyTorch has it
         half, _ = two_steps(recipe, 'cuda', 'bfloat16')
         computed = int(trace_step(recipe, 'float32').total.max())
         apart = max(abs(a[k] - b[k])/max(abs(b[k]), 1e-6) for a, b in zip(here, cpu) for k in b)
-        found['recipes'][name] = {'batch': batch, 'cuda': here, 'cpu': cpu, 'bfloat16': half,
+        found['recipes'][name] = {'batch': batch, 'cuda': here, 'cpu': cpu, 'tf32': fast, 'bfloat16': half,
             'apart': apart, 'bytes': most, 'bytes_computed': computed,
             'waits': dry_run(recipe).waits}
         print(f'{name}: no wait in a step; {apart:.1e} from the CPU; {most/1e9:.2f} GB, '

@@ -133,7 +133,7 @@ def computed(case: dict, device: str) -> int:
     return sum(trace.peak(gpu).values())
 
 
-def compare(device: str, cases: list[dict]) -> list[dict]:
+def compare(device: str, cases: list[dict], keep=lambda rows: None) -> list[dict]: # called after each case
     rows = []
     for case in cases:
         found = {'case': f"{case['backbone']} {case['batch']}{' recomputed' if case['again'] else ''}"} | case
@@ -143,6 +143,7 @@ def compare(device: str, cases: list[dict]) -> list[dict]:
         print(f"{found['case']:22} computed {found['computed']/1e6:8.1f} MB, "
             f"measured {found['measured']/1e6:8.1f} MB ({found['computed']/found['measured'] - 1:+.1%})",
             flush=True)
+        keep(rows)
     return rows
 
 
@@ -189,10 +190,12 @@ def main():
         child(json.loads(a.child))
         return
     cases = [c for c in CASES if not a.only or c['backbone'] in a.only]
-    rows = tables() if a.table else {'rows': compare(a.device, cases)}
-    if a.out:
-        Path(a.out).write_text(json.dumps({'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
-            'command': ' '.join(sys.argv), 'machine': machine(a.device)} | rows, indent=1) + '\n')
+    about = {'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
+        'command': ' '.join(sys.argv), 'machine': machine(a.device)}
+    def keep(tables): # at once: what was measured stays when the clock stops the rest
+        if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1) + '\n')
+    if a.table: keep(tables())
+    else: compare(a.device, cases, lambda rows: keep({'rows': rows}))
 
 
 if __name__ == '__main__': main()

@@ -384,7 +384,8 @@ def main():
         help="CoCLR's; those of UCF101 and Kinetics-400 if not given (supplement 1.3)")
     p.add_argument('--quadruples', action='store_true', help='the fourth table alone')
     p.add_argument('--distributions', action='store_true', help='the fifth table alone')
-    p.add_argument('--profile', action='store_true', help='where the time of the last variant goes')
+    p.add_argument('--profile', action='store_true', help='where the time of a step goes')
+    p.add_argument('--first', action='store_true', help='the first table (and the profile) alone')
     p.add_argument('--out', help='a .json file for the results')
     a = p.parse_args()
     import torch
@@ -440,6 +441,11 @@ def main():
             time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where,
             'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice} | tables, indent=1) + '\n')
         return
+    results: dict = {'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
+        'command': ' '.join(sys.argv), 'machine': where, 'backbone': a.backbone, 'clip': list(a.clip)}
+    def keep(**tables) -> None: # at once: what was measured stays when the clock stops the rest
+        results.update(tables)
+        if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
     speed = child('speeds', common)
     print(f"{where['gpu'] or where['cpu']}, {where['threads']} threads, torch {where['torch']}; "
         f"{a.backbone} at {' x '.join(map(str, a.clip))}")
@@ -454,9 +460,15 @@ def main():
     base = min(best['plain']['seconds']) if 'seconds' in best['plain'] else None
     table = [row(n, common | {'batch': batch} | SWITCHES[n], best[n], base, speed) for n in names]
     print('\n'.join(map(line, table)), flush=True)
+    keep(speeds=speed, switches=table)
 
     good = [r for r in table if 'seconds' in r and 'recompute' not in r['variant']]
     choice = a.further or min(good, key=lambda r: r['seconds'])['variant']
+    if a.profile:
+        shown = fastest(choice, batch, 1, profile=True).get('profile')
+        print(f'\n{choice}\n{shown}', flush=True)
+        keep(profile=shown)
+    if a.first: return
     print(f'\n{choice}, by batch size\n{HEAD}', flush=True)
     sizes, scaling = [2**i for i in range(3, 12)] if gpu else [1, 2, 4], []
     if a.sizes is not None: sizes = a.sizes
@@ -464,6 +476,7 @@ def main():
         o = common | {'batch': size} | SWITCHES[choice]
         scaling.append(row(choice, o, fastest(choice, size, 1), None, speed))
         print(line(scaling[-1]), flush=True)
+        keep(by_batch=scaling)
         if 'failed' in scaling[-1]: break
     print(f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}"
         f"{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}", flush=True)
@@ -482,15 +495,9 @@ def main():
         print(f"{queue:>6}{1000*r['infonce']:>12.1f}{1000*r['coclr']:>10.1f}{r['ratio']:>7.2f}"
             f"{1000*r['sampler']:>12.1f}{r['sampler_share']:>8.1%}{1000*r['mining']:>11.2f}"
             f"{r['mining_share']:>8.2%}", flush=True)
-
-    four, five = moquad(choice), provico(choice)
-    shown = fastest(choice, batch, 1, profile=True).get('profile') if a.profile else None
-    if shown: print('\n' + shown)
-    if a.out:
-        Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
-            'command': ' '.join(sys.argv), 'machine': where, 'speeds': speed,
-            'backbone': a.backbone, 'clip': list(a.clip), 'switches': table, 'by_batch': scaling,
-            'coclr': mining, 'moquad': four, 'provico': five, 'profile': shown}, indent=1) + '\n')
+        keep(coclr=mining)
+    keep(moquad=moquad(choice))
+    keep(provico=provico(choice))
 
 
 if __name__ == '__main__': main()

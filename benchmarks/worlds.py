@@ -275,7 +275,7 @@ EXPERIMENTS = {
         'temperature .5': Run(RUNG, dict(temperature=.5))}, colour_histogram, quadruples),
     **{f'bias-{bias}': Experiment({}, 'dose of 11: how often the background misleads', dict(bias=bias/100), {
         'SimCLR': Run('moquad-toy-rung0'), 'MoQuad': Run(RUNG)}, colour_histogram, quadruples)
-        for bias in (0, 25, 50, 90)},
+        for bias in (0, 25, 50, 75, 90)},
     'scenes': Experiment({17: 'gain of scene classes < gain of motion classes'},
         'there are classes that need no motion', dict(classes='scenes'),
         {'SimCLR': Run('moquad-toy-rung0'), 'MoQuad': Run(RUNG)}, colour_histogram, ranks),

@@ -164,8 +164,8 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, 'do', job)
     args = ('--out', done, '--scratch', tmp_path/'s')
     assert run_main(gpu, *args) == 1
-    everything = ['checks', 'step', 'memory', 'input', 'flow', 'cells-augmentation', 'cells-02_motion',
-        'cells-loop', 'toyfull', 'cotrain', 'switches']
+    everything = ['checks', 'step', 'methods', 'memory', 'input', 'cells-augmentation', 'cells-02_motion',
+        'cells-loop', 'flow', 'compile', 'toyfull', 'cotrain', 'switches']
     assert asked == everything # but for what needs real clips
     assert '10.0 cores feed this GPU' in capsys.readouterr().out
     assert run_main(gpu, *args, '--only', 'step', 'flow') == 1 and asked == [*everything, 'flow']
@@ -179,7 +179,7 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
     manifest = tmp_path/'manifest.csv'
     assert run_main(gpu, *args, '--jhmdb', manifest) == 2 and 'no such manifest' in capsys.readouterr().err
     manifest.write_text('')
-    assert run_main(gpu, *args, '--jhmdb', manifest, '--minutes', 25) == 1 # 54 minutes do not fit
+    assert run_main(gpu, *args, '--jhmdb', manifest, '--minutes', 25) == 1 # an hour and more does not fit
     assert asked == [*everything, 'flow', 'flow'] and 'does not fit into 25 min' in capsys.readouterr().out
     assert run_main(gpu, *args, '--jhmdb', manifest, '--ucf101', manifest) == 1
     assert asked[-3:] == ['flow', 'jhmdb', 'ucf101']
@@ -238,6 +238,9 @@ def test_what_a_job_says_is_kept(tmp_path, capsys):
     assert not gpu.do('flow', job([sys.executable, '-c', waits], 'none.json'), tmp_path, 3.)
     assert 'STOPPED by the clock' in capsys.readouterr().out
     assert (tmp_path/'flow.log').read_text().startswith('begun')
+    (tmp_path/'half.json').write_text('{}') # by a job that is stopped
+    assert not gpu.do('step', job([*says, 3], 'half.json'), tmp_path)
+    assert (tmp_path/'half-partial.json').exists() and not (tmp_path/'half.json').exists()
 
 
 def test_without_a_gpu():

@@ -32,7 +32,8 @@ class Machine(Settings):
     save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # of float32 products on a GPU; 'high': TF32
+    # of products of matrices in float32 on a GPU; 'high': TF32, which convolutions take anyway
+    matmul_precision:Literal['highest','high','medium']='highest'
     deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
