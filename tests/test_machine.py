@@ -217,3 +217,13 @@ def test_the_memory_that_is_free(files, free, tmp_path, monkeypatch):
     assert machine.free_memory(torch.device('cpu'), tmp_path)==free
     monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
     assert machine.free_memory(torch.device('cpu'), tmp_path)==free/2
+
+
+def test_a_process_that_decodes_gets_no_signal_before_it_ignores_it(monkeypatch):
+    real = machine.init_worker
+    def early(worker):
+        os.kill(os.getpid(), signal.SIGTERM) # as to a whole group, in the moment in which it starts
+        real(worker)
+    monkeypatch.setattr(machine, 'init_worker', early)
+    assert sorted(map(int, machine.Loader([1, 2, 3, 4], None, num_workers=2))) == [1, 2, 3, 4]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {*machine.STOPS}

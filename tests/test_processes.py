@@ -359,3 +359,14 @@ def test_the_compiler_stays_out_of_the_conversation_of_processes(monkeypatch):
             assert found['same'] or not hide
             talks = any('autograd_function_apply' in name or 'gather' in name for name in found['taken'])
             assert talks != hide
+
+
+def test_beside_a_gpu_processes_start_fresh(monkeypatch):
+    "There a forked process cannot go backward; a function of a test, which nobody can import, is sent."
+    def child(height):
+        x = torch.full((2, 3), distributed.rank() + 1., requires_grad=True)
+        distributed.gather(x).backward(torch.full((4, 3), 10.**distributed.rank()))
+        return x.grad*height
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    here, there = distributed.run_distributed(child, 2, 2)
+    assert torch.equal(here, there) and torch.equal(here, torch.full((2, 3), 22.))

@@ -107,9 +107,9 @@ def test_copies_are_one_answer(tmp_path):
     (tmp_path/'e').write_text('e') # of another size
     x = np.array([[{'a': 0., 'b': .2, 'c': .4, 'd': 1., 'e': 2.}[n[0]], 1.] for n in names], np.float32)
     index = search.SearchIndex(tmp_path, tmp_path, {}, '', dict.fromkeys(names, (9, 0)), {}, x, np.zeros(2))
-    def ask(name, k, **more):
+    def ask(name, k):
         query = search.Query('film', tmp_path/name, None, name)
-        hits, = search.find_nearest(index, [query], x[names.index('a')][None], k, **more)
+        hits, = search.find_nearest(index, [query], x[names.index('a')][None], k)
         assert [h.rank for h in hits] == sorted(h.rank for h in hits)
         lines = search.as_text([query], [hits]).splitlines()[1:]
         return {r: [h.video for h in hits if h.rank == r] for r in {h.rank for h in hits}}, lines
@@ -119,7 +119,6 @@ def test_copies_are_one_answer(tmp_path):
     assert [line.split()[0] for line in lines] == ['=', '1', '2', '3', '4']
     assert lines[1].endswith('  b = b2') and lines[2].count(' = c') == 39 and lines[3].endswith('  d')
     assert ask('a', 2)[0] == {0: ['a2'], 1: ['b', 'b2'], 2: c}
-    assert ask('a', 1, keep_self=True)[0] == {1: ['a', 'a2']}
     (tmp_path/'a2').unlink() # an index that is older than the folder
     assert ask('a', 1)[0] == {1: ['a2']}
 

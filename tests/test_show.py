@@ -309,9 +309,7 @@ def noise(*shape): return np.random.default_rng(0).integers(0, 256, shape, dtype
     ('start has level=3; the values are', lambda: show.Slider(shade, {'level': 3}, level=[1])),
     ('2 pictures have 137 KB and 90 are allowed',
         lambda: show.Slider(lambda i: noise(300, 300, 3), max_bytes=90_000, i=[0, 1])),
-    ('a clip is (T, H, W, 3) uint8', lambda: show.frames(show.Diagram(), 0, 0, 9, 9, RIGHT)),
-    ('moco: sim is (2, 5)', lambda: show.moco(sim=np.zeros((2, 5)))),
-    ('moco: sim is (11,)', lambda: show.moco(sim=np.zeros(11)))])
+    ('a clip is (T, H, W, 3) uint8', lambda: show.frames(show.Diagram(), 0, 0, 9, 9, RIGHT))])
 def test_what_cannot_be_shown(words, make):
     with pytest.raises(ValueError) as e: make()
     assert words in str(e.value)
@@ -378,7 +376,7 @@ def test_the_legend_and_the_queue_of_moco():
     show.legend(d, 20, 20, show.SIGNS)
     assert [t.get_text() for t in d.ax.texts] == [*show.SIGNS] and show.crowded(d) == []
     assert len(d.ax.lines) == 2 # the cross of what is left out
-    d = show.moco(circling(), circling(), [.9, .1, .3, .2, .7, .1, .4, .2, .3, .1])
+    d = show.moco(circling(), circling())
     assert show.crowded(d) == show.crowded(show.moco()) == []
     fills = [matplotlib.colors.to_hex(p.get_facecolor()) for p in d.ax.patches
         if isinstance(p, matplotlib.patches.Polygon)]

@@ -473,7 +473,6 @@ class Search(ReadingOptions, WritingOptions):
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:Count=10 # how many videos to show for each query
     out:tuple[Path,...]=() # also write the answers: .csv, .json or .html (it plays), new or written by this
-    keep_self:bool=False # a query that lies in the folder may find itself
     update:bool=True # look for new, changed and vanished videos first
     clips:Count|None=None # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
     batch:Count=64 # clips that go through the encoder together, at most
@@ -490,7 +489,7 @@ class Search(ReadingOptions, WritingOptions):
         queries = [search.parse_query(q, self.data, index.videos) for q in self.queries]
         if not queries: return print(index, folder, sep='\n')
         x = search.query_features(index, queries, encoder, **options)
-        hits = search.find_nearest(index, queries, x, self.k, self.keep_self)
+        hits = search.find_nearest(index, queries, x, self.k)
         print(search.as_text(queries, hits))
         for path in self.out: print(search.write_answers(path, index, queries, hits))
 
@@ -916,7 +915,7 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
         parts = {'options': kind} | (recipe_parts(recipe) if recipe else {})
         values, words = split_words(command, parts, args[:end])
         if strange := next((w for w in words if w.startswith('--')), None):
-            raise Mistake(unknown_option(command, strange, *words[words.index(strange) + 1:]))
+            raise Mistake(unknown_option(command, strange))
         words += args[end + 1:] # what stands behind -- is no option
         ranged = get_type_hints(kind, include_extras=True)
         for n, given in values.items():
@@ -963,13 +962,11 @@ def default_recipe(args:Sequence[str])->Recipe: # of `pretrain`; the numbers of 
             'which is an option of pretrain; call it otherwise')
     return recipe
 
-def unknown_option(command:str, option:str, *words:str)->str: # '--epoch' or '--epoch=3'; what follows it
+def unknown_option(command:str, option:str)->str: # '--epoch' or '--epoch=3'
     "A sentence about an option that does not exist."
-    name, _, value = option[2:].partition('=')
+    name = option[2:].partition('=')[0]
     if (command, name)==('pretrain', 'set'): # which other commands have
-        field, equals, number = (value or ''.join(words[:1])).partition('=')
-        return '--set is not an option of pretrain, where each field is an option of its own; write ' + (
-            f'--{dashed(field)} {number}' if equals else '--epochs 5')
+        return '--set is not an option of pretrain, where each field is an option, such as --epochs 5'
     known = {dashed(n): o for part in all_parts(command).values() for n,o in options_of(part).items()}
     if name not in known: return f'{option} is not an option of {command}; {did_you_mean(name, known)}'
     if not known[name].word: return f'--{name} is a setting of another method'
@@ -1026,18 +1023,12 @@ def speak_utf8()->None:
         if plain: stream.reconfigure(encoding='utf-8', errors='surrogateescape')
         else: stream.reconfigure(errors='replace')
 
-# what somebody may look for under the name of a command
-ELSEWHERE = {'protocols': '`vssl-nb retrieve --help` names the protocols',
-    'budget': '`vssl-nb pretrain RECIPE --data DATA --dry-run` prints time and memory',
-    'sources': 'the source of each number is in results/sources.csv of the clone'}
-
 def run_command(args:list[str])->None:
     "Run one command, or print help."
     if not args or args[0] in ('-h', '--help', 'help'): print(overview())
     elif args[0]=='--version': print(__version__)
     elif args[0] not in COMMANDS:
-        raise Mistake(f'there is no command {args[0]!r}; '
-            + (ELSEWHERE.get(args[0]) or did_you_mean(args[0], COMMANDS, .6)))
+        raise Mistake(f'there is no command {args[0]!r}; {did_you_mean(args[0], COMMANDS, .6)}')
     elif {'-h', '--help'} & {*args[:args.index('--') if '--' in args else None]}:
         parts = {'options': COMMANDS[args[0]]}
         if args[0]=='pretrain': # with the numbers of the recipe that is named

@@ -355,7 +355,6 @@ def find_nearest(
     index:SearchIndex, queries:Sequence[Query],
     x:np.ndarray, # (Q, D) their features
     k:int=10, # how many for each
-    keep_self:bool=False, # may a video of the folder find itself?
 )->list[list[Hit]]: # for each query, the nearest first
     "The nearest videos of each query."
     if k < 1: raise SearchError(f'k={k} finds nothing; take 1 or more')
@@ -363,8 +362,7 @@ def find_nearest(
     some = max(1, 2**26//len(names)) # queries at a time: 256 MiB of cosines
     for i in range(0, len(x), some):
         sim = centred_cosines(x[i:i+some], index.x, index.mean)
-        hits += [_ranked(index, names, row, k, '' if keep_self else q.name)
-            for q,row in zip(queries[i:i+some], sim)]
+        hits += [_ranked(index, names, row, k, q.name) for q,row in zip(queries[i:i+some], sim)]
     return hits
 
 def _ranked(index:SearchIndex, names:Sequence[str], sim:np.ndarray, k:int, leave_out:str)->list[Hit]: # (N,)

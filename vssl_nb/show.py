@@ -621,12 +621,8 @@ def legend(d:Diagram, x:float, y:float, # px, the left end and the middle of the
 
 def moco(query:Any=None, # a clip to draw: (T, H, W, 3) uint8
     key:Any=None, # another clip of the same video
-    sim:Any=None, # (1 + K,) similarities to the own key and to the queue, K <= 9; None = own key only
 )->Diagram:
     "Query encoder, momentum encoder, queue: MoCo."
-    row = np.eye(10)[0] if sim is None else _array(sim)
-    if row.ndim != 1 or not 2 <= len(row) <= 10:
-        raise ValueError(f'moco: sim is {row.shape}; give the own key and up to 9 of the queue')
     d = Diagram(560, 226)
     encoder = box(d, 106, 14, 104, 56, 'encoder and\nprojection', True, .12)
     momentum = box(d, 106, 118, 104, 56, 'momentum\nencoder', False, .12)
@@ -636,8 +632,8 @@ def moco(query:Any=None, # a clip to draw: (T, H, W, 3) uint8
         arrow(d, network, feature)
     arrow(d, encoder, momentum, dashed=True)
     write_text(d, 166, 93, 'momentum\nupdate', 'left')
-    shades = draw_matrix(d, 304, 33, row[None], np.arange(len(row))[None] == 0)
-    kept = queue(d, 322, 137, np.zeros(len(row) - 1))
+    shades = draw_matrix(d, 304, 33, np.eye(10)[:1], np.eye(10)[:1] == 1) # the own key first
+    kept = queue(d, 322, 137, np.zeros(9))
     arrow(d, q, shades)
     arrow(d, k, kept, dashed=True)
     arrow(d, (313, 146), (313, 51), dashed=True)

@@ -28,13 +28,13 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder, write_whole
 from ..data.clips import STREAMS, VideoCache, centre, check_streams, one_of, send_to, video_cache
 from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
-from ..training.machine import DTYPES, Machine, init_worker, keep_memory
+from ..training.machine import DTYPES, Loader, Machine, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
 from ..data.video import VideoError, probe
@@ -243,10 +243,8 @@ def _place(machine:Machine)->torch.device: # each process has its own GPU, see `
     return machine.place(torch.cuda.current_device() if world_size() > 1 and torch.cuda.is_available() else 0)
 
 def read_items(data:ProtocolClips, workers:int=0, pin:bool=False, order:Any=None)->Iterable[dict]:
-    "Items read by workers, into pinned memory for a GPU, in their order or another one."
-    # a loader draws a seed for its workers: not from the global state
-    return DataLoader(data, None, sampler=order, num_workers=workers, worker_init_fn=init_worker,
-        pin_memory=pin, generator=torch.Generator())
+    "Items read by workers, into pinned memory for a GPU, in any order; global random state stays as it is."
+    return Loader(data, None, sampler=order, num_workers=workers, pin_memory=pin, generator=torch.Generator())
 
 def _ahead(items:Iterator)->Iterator:
     "The same items in the same order; the next ones are made meanwhile, by a thread."

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import cloudpickle, torch
 import torch.distributed as dist
@@ -75,8 +75,7 @@ def run_distributed(f:Callable, # runs once in each process
 )->list[Any]: # what each process returned, in rank order: tensors and plain data
     "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
     import torch._dynamo # here once; else in each process, where an optimizer or `sync` needs it: two seconds
-    work:Any = functools.partial(f, *args)
-    enter:Any = _enter
+    enter, work = cast(Any, (_enter, functools.partial(f, *args)))
     # with a GPU, autograd has threads after its first backward pass, and a forked process cannot go backward
     if torch.cuda.is_available(): enter, work, method = _Sent(enter), _Sent(work), 'spawn'
     else: method = 'fork'

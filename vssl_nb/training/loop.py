@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..data.clips import TrainClips, collate, stream
 from .checkpoints import CheckpointError
 from .distributed import average_running, rank, world_size
-from .machine import compile_parts, init_worker, keep_memory, pick_device
+from .machine import Loader, compile_parts, keep_memory, pick_device
 
 # %% ../../nbs/library/loop.ipynb #0ed8898b
 class TrainError(ValueError):
@@ -124,9 +124,8 @@ def loader(data:TrainClips, # the training clips
         shared = min(shared, shutil.disk_usage('/dev/shm').total//2//processes)
     item = getattr(data, 'item_bytes', lambda: 0)() if workers else 0
     ahead, _ = shared_memory(batch//world_size()*item, workers, shared)
-    return DataLoader(data, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin,
-        worker_init_fn=init_worker, prefetch_factor=ahead or None,
-        generator=torch.Generator().manual_seed(seed)) # otherwise it would draw from the global state
+    return Loader(data, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin,
+        prefetch_factor=ahead or None, generator=torch.Generator().manual_seed(seed)) # not the global
 
 # %% ../../nbs/library/loop.ipynb #48ac51a7
 VOTES = ('stop', 'save')

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ..data.clips import VideoCache
 from ..names import leave_terminal
@@ -32,8 +33,7 @@ class Machine(Settings):
     save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    # of products of matrices in float32 on a GPU; 'high': TF32, which convolutions take anyway
-    matmul_precision:Literal['highest','high','medium']='highest'
+    matmul_precision:Literal['highest','high','medium']='highest' # GPU; 'high': TF32, like convolutions
     deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
@@ -114,8 +114,17 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def init_worker(worker:int)->None: # its number; `DataLoader` gives it
     "Prepare a process that decodes: the main process alone answers STOPS."
     for s in STOPS: signal.signal(s, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     sys.excepthook = unless_deserted
     keep_memory()
+
+class Loader(DataLoader):
+    "A DataLoader whose processes get none of STOPS, also not before they ignore them."
+    def __init__(self, *args, **options): super().__init__(*args, worker_init_fn=init_worker, **options)
+    def __iter__(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) # a process that starts inherits it
+        try: return super().__iter__()
+        finally: signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 def unless_deserted(kind:type[BaseException], error:BaseException, trace:Any)->None: # a `sys.excepthook`
     "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
