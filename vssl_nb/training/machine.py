@@ -120,7 +120,7 @@ def init_worker(worker:int)->None: # its number; `DataLoader` gives it
 
 class Loader(DataLoader):
     "A DataLoader whose processes get none of STOPS, also not before they ignore them."
-    def __init__(self, *args, **options): super().__init__(*args, worker_init_fn=init_worker, **options)
+    def __init__(self, *args, **options): super().__init__(*args, **options | {'worker_init_fn': init_worker})
     def __iter__(self):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) # a process that starts inherits it
         try: return super().__iter__()
