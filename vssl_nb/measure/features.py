@@ -23,9 +23,9 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import safetensors
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -428,13 +428,13 @@ def read_record(path:str|Path, # written by `write_record`
     kind:str='features', verb:str='extract')->tuple[dict[str,Tensor],dict[str,Any]]: # what makes it again
     "Read them back; ValueError where the file is missing, foreign or damaged."
     try:
-        with safe_open(path, 'pt') as f:
+        with safetensors.safe_open(path, 'pt') as f:
             about = json.loads((f.metadata() or {})[f'vssl_nb.{kind}'])
             data = {k: f.get_tensor(k) for k in f.keys()}
         if digest(data) == about['sha256']: return data,about
     except FileNotFoundError:
         raise ValueError(f'{path}: there is no such file; `{verb}` and `save_{kind}` make one') from None
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f'{path}: is not a whole file of {kind}; delete it and {verb} again') from None
     raise ValueError(f'{path}: damaged, its checksum does not fit; delete it and {verb} again')
 
