@@ -17,8 +17,8 @@ from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.methods.recipes import RECIPES, find, override
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.nets.backbones import BACKBONES, create
-from vssl_nb.runs.budget import GPUS, VIDEOS, MemoryWatch, PretendedGPU, WrongDevice, dry_run, forecast
-from vssl_nb.runs.budget import largest_batch, plan, refuse_large_clips, refuse_too_large, trace_step
+from vssl_nb.runs.budget import FRACTION, GPUS, VIDEOS, MemoryWatch, PretendedGPU, WrongDevice, dry_run
+from vssl_nb.runs.budget import forecast, largest_batch, plan, refuse_large_clips, refuse_too_large, trace_step
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.runs.parts import build
 from vssl_nb.ssl import memory
@@ -123,7 +123,7 @@ def test_the_kept_table_has_every_fine_tuning():
     assert {k: largest_batch(recipe, size, videos=training.learned(n)) for k, size in GPUS.items()} == {
         k: plain for k, (plain, _) in row['batches'].items()}
     assert row['steps'] == 100*((n - round(.2*n))//32) and row['hours'] == row['steps']*row['seconds']/3600
-    assert row['seconds'] == pytest.approx(2*trace.bound('bfloat16'), rel=.01)
+    assert row['seconds'] == pytest.approx(trace.bound('bfloat16')/FRACTION, rel=.01)
 
 
 def different():
