@@ -4,7 +4,7 @@
 
 draws the panels whose results are there, and trains nothing. A point is the mean of the difference of two
 runs of the same seed, with its 95 % interval over the seeds (paired t). The results come from
-`benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at four shares of misleading
+`benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at five shares of misleading
 backgrounds; about two minutes a training on one core), `benchmarks/cascade.py` (CPR) and
 `benchmarks/iic.py`, each resumable."""
 import argparse

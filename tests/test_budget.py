@@ -18,7 +18,8 @@ from vssl_nb.methods.recipes import RECIPES, find, override
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.nets.backbones import BACKBONES, create
 from vssl_nb.runs.budget import FRACTION, GPUS, VIDEOS, MemoryWatch, PretendedGPU, WrongDevice, dry_run
-from vssl_nb.runs.budget import forecast, largest_batch, plan, refuse_large_clips, refuse_too_large, trace_step
+from vssl_nb.runs.budget import forecast, largest_batch, plan, refuse_large_clips, refuse_too_large
+from vssl_nb.runs.budget import trace_step
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.runs.parts import build
 from vssl_nb.ssl import memory
