@@ -327,3 +327,22 @@ def test_effects_at_doses_are_drawn(tmp_path, monkeypatch, capsys):
     assert '0: +10.00 ± 24.84, 3 seeds' in out and '90: +60.00 ± 0.00, 3 seeds' in out # t(2) = 4.303
     assert 'CPR: gain of three stages over CoCLR: no results yet' in out
     assert (tmp_path/'p.png').stat().st_size > 3000
+
+
+def test_results_that_a_dose_lacks_are_made(tmp_path, monkeypatch, capsys):
+    "By their scripts; what is there stays, and what failed is made by the same command."
+    monkeypatch.syspath_prepend(ROOT/'benchmarks')
+    dose = importlib.import_module('dose')
+    (tmp_path/'iic.py').write_text('import sys; from pathlib import Path\n'
+        'if "fail" in sys.argv: sys.exit(1)\nPath(sys.argv[-1]).write_text(" ".join(sys.argv[1:-1]))')
+    monkeypatch.setattr(dose, 'HERE', tmp_path)
+    monkeypatch.setattr(dose, 'SCRIPTS', {'a': ['iic.py', 'new'], 'b': ['iic.py', 'fail'], 'c': ['iic.py']})
+    (tmp_path/'r').mkdir()
+    (tmp_path/'r'/'c.json').write_text('kept')
+    with pytest.raises(SystemExit, match='2'): dose.train(tmp_path/'r')
+    assert '1 scripts did not end; the same command goes on' in capsys.readouterr().err
+    texts = {p.name: p.read_text() for p in (tmp_path/'r').iterdir()}
+    assert texts == {'a.json': 'new --out', 'c.json': 'kept'}
+    dose.SCRIPTS['b'] = ['iic.py']
+    dose.train(tmp_path/'r')
+    assert (tmp_path/'r'/'b.json').read_text() == '--out'
