@@ -216,7 +216,8 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     shares = json.loads((place/'runs/hf-videomae/conflict.json').read_text())
     assert sum(shares[k][0] for k in ('scene', 'motion', 'neither')) == pytest.approx(1)
     capsys.readouterr()
-    query = [str(place/'toy'/data[0].video), '--data', str(place/'toy'), '--keep-self']
+    shutil.copy(place/'toy'/data[0].video, place/'copy.mp4')
+    query = [str(place/'copy.mp4'), '--data', str(place/'toy')]
     run('search', *query, '--encoder', 'hf:dinov3', '--clips', '1')
     first = capsys.readouterr().out
     monkeypatch.chdir(tmp_path)

@@ -208,7 +208,7 @@ class MachineOptions(Command):
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:NonNegative=5. # minutes from one checkpoint to the next
     cudnn_benchmark:bool=True # GPU: let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # GPU, products; high: TF32, as convolutions
+    matmul_precision:Literal['highest','high','medium']='highest' # GPU: products; high: TF32 (convolutions: always)
     deterministic:bool=False # GPU: algorithms that give the same bits again, where there are some; slower
     quiet:bool=False # no bars, and no word about memory
     dry_run:bool=False # say what it would do, and the memory and time it would take; write nothing
@@ -1089,7 +1089,7 @@ def main(
         if lacking: print(f'vssl-nb: there is too little memory ({lacking[0]}); give less to do at a time '
             '(--batch, --workers 0), or raise the limit (ulimit -v)', file=sys.stderr)
         # a training that was interrupted has printed what it saved
-        elif not hasattr(e, 'signal'): print('vssl-nb: interrupted', file=sys.stderr)
+        elif not hasattr(e, 'signal'): sys.stderr.write('vssl-nb: interrupted\n') # in one piece
         code = 2 if lacking else 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
     finally: silence.cancel()
     if code > 2: # the error is gone, and with it all that ends its own processes

@@ -33,7 +33,7 @@ class Machine(Settings):
     save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # GPU; 'high': TF32, like convolutions
+    matmul_precision:Literal['highest','high','medium']='highest' # float32 products; 'high': TF32 (convolutions: always)
     deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
