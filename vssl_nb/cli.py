@@ -208,7 +208,7 @@ class MachineOptions(Command):
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:NonNegative=5. # minutes from one checkpoint to the next
     cudnn_benchmark:bool=True # GPU: let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # GPU: products; high: TF32 (convolutions: always)
+    matmul_precision:Literal['highest','high','medium']='highest' # GPU: products; high: TF32, as convolutions
     deterministic:bool=False # GPU: algorithms that give the same bits again, where there are some; slower
     quiet:bool=False # no bars, and no word about memory
     dry_run:bool=False # say what it would do, and the memory and time it would take; write nothing

@@ -33,7 +33,7 @@ class Machine(Settings):
     save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
     cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # float32 products; 'high': TF32 (convolutions: always)
+    matmul_precision:Literal['highest','high','medium']='highest' # products; 'high': TF32, as convolutions
     deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
 
     def place(self, local:int=0)->torch.device: # number of this process on its machine
