@@ -214,8 +214,8 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(evidence, 'floor', floor)
     small = dict(backbone='tiny', size=32, length=4, batch=8, queue=16, test_clips=1)
     run_main(evidence, '--data', data, '--device', 'cuda', '--dtype', 'bfloat16', '--workers', 0, '--epochs',
-        4, '--seeds', 0, '--only', 'labels', '--folder', tmp_path/'f', '--changes', json.dumps(small), '--out',
-        tmp_path/'out.json')
+        4, '--seeds', 0, '--only', 'labels', '--folder', tmp_path/'f', '--changes', json.dumps(small),
+        '--out', tmp_path/'out.json')
     out = json.loads((tmp_path/'out.json').read_text())
     assert {'labels', 'random'} <= {r['name'] for r in out['rows']}
     assert out['machine']['gpu'] == 'a pretended GPU'
