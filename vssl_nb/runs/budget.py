@@ -383,7 +383,7 @@ def largest_batch(recipe:Recipe, size:float, # bytes of the device, such as GPUS
     n = fitting(learning.batch)
     return n if n <= 32*learning.batch else min(n, fitting(n)) # far away, similarities count: B x B
 
-FRACTION = .2 # of the bound that a training reaches: S3D on an H200 .18 (bfloat16), .25 (float32, TF32)
+FRACTION = .2 # of the bound that a training reaches; one step of S3D on an H200: .18, in float32 .25
 # dataset of a recipe -> videos to train on: split 1 of UCF101; about what can still be had of Kinetics-400
 VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720,
     'toyfull': 7200}
