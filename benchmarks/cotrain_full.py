@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+from step import command, machine  # noqa: E402
 
 from vssl_nb.data import toy # noqa: E402
 from vssl_nb.cli import changes  # noqa: E402
@@ -68,7 +68,7 @@ def main():
     manifest = read(data)
     names = [r['run'] for r in rows if 'second' not in r]
     Path(a.out).write_text(json.dumps({'what': 'benchmarks/cotrain_full.py',
-        'date': time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(device.type),
+        'date': time.strftime('%Y-%m-%d'), 'command': command(), 'machine': machine(device.type),
         'videos': len(manifest.rows), 'classes': len(manifest.labels), 'flow': a.flow,
         'flow_seconds_of_this_call': flow_seconds, 'dtype': a.dtype, 'compile': a.compile,
         'recipes': {n: read_json(run/n/'recipe.json', 'a run') for n in names},

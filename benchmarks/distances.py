@@ -34,7 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+from step import command, machine  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -166,7 +166,7 @@ def measure(a, folder: Path):
     chance = (per_class-1)/(len(batches[0])-1)
     print(f'any pair: precision {chance:.3f}')
     if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/distances.py', 'date':
-        time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': machine(a.device),
+        time.strftime('%Y-%m-%d'), 'command': command(), 'machine': machine(a.device),
         'seconds': time.perf_counter() - begin, 'recipe': recipe.name, 'backbone': recipe.backbone,
         'classes': classes, 'not_there': [c for c in wanted if c not in classes], 'videos': len(rows),
         'batches': len(batches), 'batch': len(batches[0]), 'per_class': per_class, 'epochs': a.epochs,

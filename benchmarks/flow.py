@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+from step import command, machine  # noqa: E402
 
 SETS = {'UCF101': 2.4e6, 'Kinetics-400': 60e6} # pairs
 # per pixel and iteration: u (2), p (4), g (2), r and 1/|g|² read, u and p written, four bytes each
@@ -176,7 +176,7 @@ def main():
     torch.set_num_threads(a.threads)
     keep_memory()
     device, rows = torch.device(a.device), []
-    about = dict(what='benchmarks/flow.py', date=time.strftime('%Y-%m-%d'), command=' '.join(sys.argv),
+    about = dict(what='benchmarks/flow.py', date=time.strftime('%Y-%m-%d'), command=command(),
         machine=machine(a.device), videos=a.videos is not None)
     def keep(**tables): # at once: what was measured stays when the clock stops the rest
         if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1)+'\n')

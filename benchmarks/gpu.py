@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+from step import machine, portable  # noqa: E402
 
 HERE = Path(__file__).parent
 TRAINED = {'toyfull': ('infonce-toyfull-residual',), 'cotrain': ('infonce-toyfull-rgb',
@@ -136,8 +136,9 @@ def do(name: str, job: Job, scratch: Path, seconds: float = math.inf) -> bool: #
     code = process.returncode
     good = code == 0 and not late
     if good and job.file.suffix == '.txt':
-        job.file.write_text(json.dumps({'what': ' '.join(map(str, job.command)), 'date':
-            time.strftime('%Y-%m-%d'), 'machine': machine('cuda')}, indent=1) + '\n' + log.read_text())
+        about = {'what': ' '.join(map(str, job.command)), 'date': time.strftime('%Y-%m-%d'),
+            'machine': machine('cuda')}
+        job.file.write_text(portable(json.dumps(about, indent=1) + '\n' + log.read_text()))
     if not good and job.file.exists(): job.file.replace(job.file.with_stem(f'{job.file.stem}-partial'))
     good = good and job.file.exists()
     end = 'done' if good else 'STOPPED by the clock' if late else f'FAILED, exit code {code}'

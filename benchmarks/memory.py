@@ -29,6 +29,9 @@ from itertools import product
 from pathlib import Path
 from unittest import mock
 
+sys.path.insert(0, str(Path(__file__).parent))
+from step import command  # noqa: E402
+
 SIZES = {'tiny': (16, 64), 'small': (16, 112), 's3d': (16, 64)} # frames and side
 BATCHES = {'tiny': (8, 32), 'small': (4, 8), 's3d': (4, 8)}
 CASES = [dict(backbone=b, batch=n, again=a) for b in SIZES for n, a in product(BATCHES[b], (False, True))]
@@ -191,7 +194,7 @@ def main():
         return
     cases = [c for c in CASES if not a.only or c['backbone'] in a.only]
     about = {'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
-        'command': ' '.join(sys.argv), 'machine': machine(a.device)}
+        'command': command(), 'machine': machine(a.device)}
     def keep(tables): # at once: what was measured stays when the clock stops the rest
         if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1) + '\n')
     if a.table: keep(tables())

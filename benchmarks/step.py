@@ -45,6 +45,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 ALL = {'channels_last': True, 'fused': True, 'foreach': True, 'keep': True, 'trials': True}
 SWITCHES = { # name -> settings that differ from the plain recipe
     'plain': {},
@@ -335,6 +336,14 @@ def child(what: str, o: dict) -> dict:
         except Exception as e: return {'failed': f'{type(e).__name__}: {e}'[:200]}
 
 
+def portable(text: str) -> str:
+    "A text whose paths begin at the repository: results name no folder of a machine."
+    return text.replace(f'{ROOT}/', '').replace(f'{Path(sys.executable).parent}/', '')
+
+
+def command() -> str: return portable(' '.join(sys.argv))
+
+
 def machine(device: str) -> dict:
     import torch
     info = Path('/proc/cpuinfo')
@@ -438,11 +447,11 @@ def main():
         tables = ({'moquad': moquad(choice)} if a.quadruples else {}) | (
             {'provico': provico(choice)} if a.distributions else {})
         if a.out: Path(a.out).write_text(json.dumps({'what': 'benchmarks/step.py', 'date':
-            time.strftime('%Y-%m-%d'), 'command': ' '.join(sys.argv), 'machine': where,
+            time.strftime('%Y-%m-%d'), 'command': command(), 'machine': where,
             'backbone': a.backbone, 'clip': list(a.clip), 'variant': choice} | tables, indent=1) + '\n')
         return
     results: dict = {'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
-        'command': ' '.join(sys.argv), 'machine': where, 'backbone': a.backbone, 'clip': list(a.clip)}
+        'command': command(), 'machine': where, 'backbone': a.backbone, 'clip': list(a.clip)}
     def keep(**tables) -> None: # at once: what was measured stays when the clock stops the rest
         results.update(tables)
         if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')

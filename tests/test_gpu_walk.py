@@ -232,6 +232,10 @@ def test_what_a_job_says_is_kept(tmp_path, capsys):
             assert gpu.do('cells', job([*says, code]), tmp_path) == (code == 0)
         assert (tmp_path/'out.txt').exists() == (code == 0) and (tmp_path/'cells.log').read_text() == 'four\n'
     assert (tmp_path/'out.txt').read_text().endswith('four\n')
+    named = [sys.executable, '-c', f'print("{ROOT}/nbs/map.ipynb")']
+    with PretendedGPU(strict=False): assert gpu.do('cells', job(named), tmp_path)
+    kept = (tmp_path/'out.txt').read_text() # of every folder of this machine, what is inside the repository
+    assert kept.endswith('\nnbs/map.ipynb\n') and str(ROOT) not in kept and sys.prefix not in kept
     assert 'FAILED, exit code 3' in capsys.readouterr().out
     assert not gpu.do('step', job([*says, 0], 'none.json'), tmp_path) # it wrote nothing
     waits = 'import subprocess; print("begun", flush=True); subprocess.run(["sleep", "60"])'
