@@ -366,7 +366,9 @@ def test_beside_a_gpu_processes_start_fresh(monkeypatch):
     def child(height):
         x = torch.full((2, 3), distributed.rank() + 1., requires_grad=True)
         distributed.gather(x).backward(torch.full((4, 3), 10.**distributed.rank()))
-        return x.grad*height
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
-    here, there = distributed.run_distributed(child, 2, 2)
-    assert torch.equal(here, there) and torch.equal(here, torch.full((2, 3), 22.))
+        return x.grad*height, hasattr(distributed, 'of_the_parent')
+    monkeypatch.setattr(distributed, 'of_the_parent', True, raising=False) # which a fork inherits
+    for gpu in (False, True):
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
+        (here, forked), (there, _) = distributed.run_distributed(child, 2, 2)
+        assert torch.equal(here, there) and torch.equal(here, torch.full((2, 3), 22.)) and forked is not gpu
