@@ -136,7 +136,7 @@ def main():
     every = [Panel(x.title, x.premise, x.effect, [v for v in x.levels if len(v.values) >= 3], x.chance)
         for x in panels(a.results)]
     drawn = [x for x in every if len(x.levels) > 1]
-    if not drawn: stop(f'{a.results}: no effect has two levels with three seeds; run benchmarks/worlds.py')
+    if not drawn: stop(f'{a.results}: no effect has two levels with three seeds; --train makes them')
     show.save_picture(picture(drawn), a.out)
     for x in drawn:
         print(f'{x.title} ({x.effect})', *(f'  {v.label}: {m:+.2f} ± {h:.2f}, {len(v.values)} seeds'

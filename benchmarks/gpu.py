@@ -222,7 +222,7 @@ def main():
         print(why, file=sys.stderr)
         return 2
     if not here and not a.list:
-        return stopped('there is no GPU here; `vssl-nb dry-run` says what can be known without one')
+        return stopped('there is no GPU here; `vssl-nb dry-run` shows what can be known without one')
     if a.checks: return checks(a.checks)
     if lost := next((f for f in (a.ucf101, a.jhmdb) if f and not f.is_file()), None):
         return stopped(f'{lost}: there is no such manifest; `vssl-nb manifest FOLDER` writes one')
