@@ -27,11 +27,12 @@ from pathlib import Path
 
 # part of a file's path, and functions of it (none: all) -> stage; the innermost frame that matches counts
 STAGES = (
-    ('importlib', (), 'imports'), ('/data/video.py', ('crop_resize',), 'crop and scale'),
+    ('/numba/', (), 'compilation'), ('importlib', (), 'imports'),
+    ('/data/video.py', ('crop_resize',), 'crop and scale'),
     ('/data/video.py', (), 'decoding'), ('/data/clips.py', ('cut_clips', 'taken'), 'crop and scale'),
     ('/data/clips.py', ('_decoded', '_frames', '_flow_frames'), 'decoding'),
-    ('/data/clips.py', ('apply', '_by_pieces', '_jitter', 'disturb_appearance', 'normalise'),
-        'augmentation and views'),
+    ('/data/clips.py', ('apply', '_by_frames', 'disturb_appearance', 'normalise'), 'augmentation and views'),
+    ('/data/colours.py', (), 'augmentation and views'),
     ('/data/clips.py', (), 'windows and random numbers'),
     ('/data/toy.py', (), 'toy videos'), ('/data/flow.py', (), 'optical flow'),
     ('/data/manifest.py', (), 'looking at files'), ('/data/views.py', (), 'augmentation and views'),
