@@ -9,9 +9,10 @@ earlier commit, a checkout of this repository, may run beside them.
         --out results/features-cpu.json
 
 Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of all its
-threads, medians over the rounds; `ratios` and `over_earlier` have each round's own baseline and earlier
-commit. Features of all ways are compared with those of the baseline, and so is R@k: the share of videos with
-one of their own folder among the k nearest others, by untrained weights."""
+threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the rounds; `ratios` and
+`over_earlier` have each round's own baseline and earlier commit. Features of all ways are compared with those
+of the baseline, and so is R@k: the share of videos with one of their own folder among the k nearest others, by
+untrained weights."""
 import argparse
 import json
 import os
@@ -96,13 +97,14 @@ def once(o):
     encoder, rows, parts = create(o['case']), list(range(o['videos'])), None
     with torch.inference_mode(): # starts the threads
         encoder.eval()(torch.zeros(2, 3, p.length, p.size, p.size))
-    begin = time.process_time()
+    clock = time.perf_counter if o['wall'] else time.process_time
+    begin = clock()
     if o.get('old'): x, parts = old(encoder, manifest, rows, p, o.get('fast'))
     else:
         quiet = Machine(device='cpu', progress=False)
         x = torch.stack([mean_of_clips(found, False)
             for _, found in extract_clips(encoder, manifest, rows, protocol=p, machine=quiet)])
-    seconds = time.process_time() - begin
+    seconds = clock() - begin
     torch.save(x, o['file'])
     return {'seconds': seconds, 'parts': parts}
 
@@ -133,7 +135,7 @@ def measure(case, manifest, videos, a, folder):
     ways = {k: how for k, how in WAYS.items() if k != EARLIER or a.earlier}
     made = {name: folder/f'{i}.pt' for i, name in enumerate(ways)}
     rounds = [{name: child(how | {'case': case, 'manifest': str(manifest), 'videos': videos,
-        'threads': a.threads, 'file': str(made[name]), 'change': json.loads(a.set),
+        'threads': a.threads, 'wall': a.wall, 'file': str(made[name]), 'change': json.loads(a.set),
         'checkout': a.earlier if name == EARLIER else None}) for name, how in ways.items()}
         for _ in range(a.rounds)]
     first, data = torch.load(made[BASELINE]), read(manifest)
@@ -182,6 +184,7 @@ def main():
     p.add_argument('--cases', nargs='+', default=list(CASES), choices=list(CASES), help='backbones')
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--threads', type=int, default=1)
+    p.add_argument('--wall', action='store_true', help='seconds on the clock')
     p.add_argument('--earlier', help='a checkout of an earlier commit')
     p.add_argument('--set', default='{}', help='JSON: further fields of the protocol')
     p.add_argument('--out', help='.json file')
@@ -193,7 +196,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         path = dataset(a, folder)
-        where, rows = machine('cpu') | {'threads': a.threads}, []
+        where, rows = machine('cpu') | {'threads': a.threads, 'wall': a.wall}, []
         print(f"{where['cpu']}, {where['cores']} cores, {a.threads} threads; torch {where['torch']}\n")
         for case in a.cases:
             found = measure(case, path, min(a.count, CASES[case][1]), a, folder)

@@ -6,14 +6,16 @@ import numpy as np
 from numba import njit
 
 ZERO, ONE, WHITE, TINY = np.float32(0), np.float32(1), np.float32(255), np.float32(1e-12)
+SUMS = 256
 
-def _compiled(f):
-    "Machine code of a function, kept on disk where some folder can be written."
-    # no NaN comes in, and sums may be taken in any order; x/255 stays a division
-    fast = {'nnan', 'ninf', 'nsz', 'contract', 'reassoc'}
-    options:Any = dict(nogil=True, error_model='numpy', fastmath=fast)
-    try: return njit(cache=True, **options)(f)
-    except RuntimeError: return njit(**options)(f)
+# no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled or kept
+_OPTIONS:Any = dict(nogil=True, error_model='numpy', fastmath={'nnan', 'ninf', 'nsz'})
+_compiled = njit(**_OPTIONS)
+
+def _kept(f):
+    "Machine code of a function, on disk where some folder can be written."
+    try: return njit(cache=True, **_OPTIONS)(f)
+    except RuntimeError: return njit(**_OPTIONS)(f)
 
 @_compiled
 def _copy(x, out):
@@ -29,10 +31,14 @@ def _brightness(x, f, grey=ZERO): # (3, N), in place, as below: clip(f x + (1-f)
 
 @_compiled
 def _contrast(x, f, w): # w (3,) luminance of red, green and blue
-    grey = ZERO
+    grey, sums = ZERO, np.empty(SUMS, np.float32) # side by side, since sums may not be reordered
     for c in range(3):
         plane, total = x[c], ZERO
-        for i in range(len(plane)): total += plane[i]
+        sums[:] = ZERO
+        for i in range(0, len(plane), SUMS):
+            part = plane[i:i+SUMS]
+            for j in range(len(part)): sums[j] += part[j]
+        for j in range(SUMS): total += sums[j]
         grey += w[c]*total/np.float32(len(plane))
     _brightness(x, f, grey)
 
@@ -88,7 +94,7 @@ def _blur(x, k, down, across, room, out): # (H, W); k (D+1,), of `_mirrored` twi
     _weigh(half, k, D, 1, padded[D:H*S-D])
     for i in range(H): _copy(padded[i*S+D:], out[i])
 
-@_compiled
+@_kept
 def change(clip, # (T, H, W, 3) uint8
     order, # (4,) which of the four factors comes first, second, third, last
     factors, # (4,) float32: of brightness, contrast and saturation; turns of hue
