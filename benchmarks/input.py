@@ -16,8 +16,8 @@ baseline in the same run:
   the table of keyframes and without;
 - a manifest of `--rows` rows: seconds to read it, against one line after the other, and the memory that a
   forked worker makes its own when it looks at every row, against a list of Row objects;
-- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured on pieces of a
-  quarter of the side, while nobody takes them (Linux)."""
+- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured at a quarter of the
+  side, while nobody takes the batches (Linux)."""
 import argparse
 import csv
 import io
