@@ -11,8 +11,8 @@ earlier commit, a checkout of this repository, may run beside them.
 Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of all its
 threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the rounds; `ratios` and
 `over_earlier` have each round's own baseline and earlier commit. Features of all ways are compared with those
-of the baseline, and so is R@k: the share of videos with one of their own folder among the k nearest others, by
-untrained weights."""
+of the baseline, and so is R@k: the share of videos with one of their own folder among the k nearest others,
+by untrained weights."""
 import argparse
 import json
 import os
