@@ -6,11 +6,15 @@ JPEG, each decoded with PIL and sent one by one through crop, colour jitter, gre
 all on the worker. Ours decodes the video file itself, crops and scales in the worker, and does the rest on
 whole clips: on a GPU, or, end to end on this machine, on the same core.
 
-    python benchmarks/input.py --videos ../shared/videos/ucf101 --out results/input-cpu.json
+    git worktree add ../earlier COMMIT
+    python benchmarks/input.py --videos ../shared/videos/ucf101 --earlier ../earlier \
+        --out results/input-cpu.json
 
 One core, one thread, and processor time, so that others on the machine matter little; each way takes the same
-videos in the same order, in turn, and of every video its fastest round counts. Then, each against its
-baseline in the same run:
+videos in the same order. An earlier commit, a checkout of this repository, may take turns with this one, each
+round in a process of its own. Numbers are medians over the rounds; `ratios` and `over_earlier` have each
+round's own baseline and earlier commit. Then, each against its baseline in the same run, of every video its
+fastest round:
 
 - two clips of a transcoded video of 300 frames (real clips, run forth and back until they have as many), with
   the table of keyframes and without;
@@ -27,6 +31,8 @@ import os
 import random
 import re
 import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,9 +41,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).parent))
+from features import commit  # noqa: E402
 from step import machine  # noqa: E402
 
-T, SIZE = 32, 128
+T, SIZE, BASELINE = 32, 128, 'PIL per frame (baseline)'
 
 
 def pil_recipe(frames: list[bytes], rng: random.Random):
@@ -81,6 +88,58 @@ def jpegs(path: Path) -> list[bytes]:
 def ours(manifest, recipe, cache=0):
     from vssl_nb.runs.parts import training_clips
     return training_clips(recipe, manifest, cache)
+
+
+def once(o: dict) -> dict[str, float]:
+    "Processor seconds of each way for all videos of a folder with manifests, one time."
+    import cv2
+    import torch
+    from vssl_nb.data.clips import collate
+    from vssl_nb.data.manifest import read
+    from vssl_nb.data.views import Views
+    from vssl_nb.methods.recipes import find, override
+    from vssl_nb.training.machine import keep_memory
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    keep_memory() # as `fit` and its workers do
+    # every clip is augmented, as in the baseline
+    recipe = override(find('infonce-ucf101-rgb'), colour='all', same=0.)
+    sets = {kind: ours(read(Path(o['place'])/kind/'manifest.csv'), recipe) for kind in ('original', 'copy')}
+    files, views = [sets['original'].manifest.file(i) for i in range(len(sets['original']))], Views(('rgb',))
+    kept = [] if o['earlier'] else [jpegs(f) for f in files]
+
+    def pil(i): # two clips of 32 consecutive frames
+        frames, rng = kept[i], random.Random(i)
+        for _ in range(2):
+            start = rng.randrange(max(1, len(frames) - T))
+            clip = frames[start:start + T]
+            pil_recipe(clip + [clip[-1]]*(T - len(clip)), rng)
+    def item(kind, i): return sets[kind][0, i]
+    def whole(kind, i): views({k: v for k, v in collate([item(kind, i)]).items() if k != 'bad'})
+
+    ways = {'worker, original': partial(item, 'original'), 'worker, transcoded': partial(item, 'copy'),
+        'end to end, original': partial(whole, 'original'),
+        'end to end, transcoded': partial(whole, 'copy')}
+    if not o['earlier']: ways = {BASELINE: pil} | ways
+    for i in range(3): # what is compiled, or read for the first time
+        for work in ways.values(): work(i % len(files))
+    return {name: len(files)/r for name, r in rates(ways, len(files), 1).items()}
+
+
+def rounds_of(place: Path, earlier: str | None, rounds: int) -> list[dict[str, dict[str, float]]]:
+    "Seconds of each way, `now` and `earlier`, which take turns, each in a process of its own."
+    found = []
+    for _ in range(rounds):
+        here: dict[str, dict[str, float]] = {}
+        for name, checkout in {'now': None, 'earlier': earlier}.items():
+            if name == 'earlier' and not earlier: continue
+            done = subprocess.run([sys.executable, __file__, '--once', json.dumps({'place': str(place),
+                'earlier': checkout})], env=os.environ | ({'PYTHONPATH': checkout} if checkout else {}),
+                text=True, capture_output=True)
+            if done.returncode: raise SystemExit(done.stderr)
+            here[name] = json.loads(done.stdout.splitlines()[-1])
+        found.append(here)
+    return found
 
 
 def rates(ways: dict, items: int, rounds: int) -> dict[str, float]:
@@ -265,7 +324,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--videos', help='folder of videos; toy videos of 128 px if not given')
     p.add_argument('--count', type=int, default=40, help='videos to take from it, evenly spread')
-    p.add_argument('--rounds', type=int, default=3)
+    p.add_argument('--rounds', type=int, default=5)
+    p.add_argument('--earlier', help='a checkout of an earlier commit')
     p.add_argument('--short-side', type=int, default=144, help='of the transcoded copies')
     p.add_argument('--samples', type=int, default=5000,
         help='of the run whose memory is watched; 0 leaves it out')
@@ -274,7 +334,11 @@ def main():
     p.add_argument('--keyframes-only', action='store_true',
         help='measure the keyframes again, and leave what else the file of --out says as it is')
     p.add_argument('--out', help='.json file')
+    p.add_argument('--once', help=argparse.SUPPRESS)
     a = p.parse_args()
+    if a.once:
+        print(json.dumps(once(json.loads(a.once))))
+        return
     import cv2
     import torch
     from vssl_nb.data.clips import collate
@@ -320,31 +384,24 @@ def main():
                 known[kind][path.name] = (*file_stamp(path), seen.keyframes)
         for kind, keys in known.items(): write_keyframes(place/kind, keys) # as `vssl-nb prepare` does
         sets = {kind: ours(read(write(place/kind/'manifest.csv', r)), recipe) for kind, r in rows.items()}
-        kept = [jpegs(f) for f in files]
-        views = Views(('rgb',))
-
-        def pil(i): # two clips of 32 consecutive frames
-            frames, rng = kept[i], random.Random(i)
-            for _ in range(2):
-                start = rng.randrange(max(1, len(frames) - T))
-                clip = frames[start:start + T]
-                pil_recipe(clip + [clip[-1]]*(T - len(clip)), rng)
-        def item(kind, i): return sets[kind][0, i]
-        def whole(kind, i): views({k: v for k, v in collate([item(kind, i)]).items() if k != 'bad'})
-
-        ways = {'PIL per frame (baseline)': pil, 'worker, original': partial(item, 'original'),
-            'worker, transcoded': partial(item, 'copy'),
-            'end to end, original': partial(whole, 'original'),
-            'end to end, transcoded': partial(whole, 'copy')}
-        best = rates(ways, len(files), a.rounds)
-        base = best['PIL per frame (baseline)']
+        measured = rounds_of(place, a.earlier and str(Path(a.earlier).resolve()), a.rounds)
+        def over(base, name, by): return [r[by][base]/r['now'][name] for r in measured]
+        names = [*measured[0]['now']]
+        rate = {name: len(files)/statistics.median(r['now'][name] for r in measured) for name in names}
+        ratios = {name: over(BASELINE, name, 'now') for name in names}
+        earlier = {name: over(name, name, 'earlier') for name in names[1:]} if a.earlier else {}
         where = machine('cpu') | {'threads': 1}
         print(f"{where['cpu']}, one core; {len(files)} videos, "
             f"mean {sum(r.frames for r in rows['original'])/len(files):.0f} frames; torch {where['torch']}")
         print(f"transcoded to short side {a.short_side}: {1000*took/len(files):.0f} ms a video, "
             f"{bytes_of['copy']/bytes_of['original']:.2f} of the bytes\n")
-        print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>8}")
-        for name, r in best.items(): print(f'{name:28}{r:>10.1f}{1000/r:>8.1f}{r/base:>8.2f}')
+        def spread(n): return f'{statistics.median(n):.2f} ({min(n):.2f}-{max(n):.2f})' if n else ''
+        print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>22}{'over earlier':>22}")
+        for name, r in rate.items(): print(f'{name:28}{r:>10.1f}{1000/r:>8.1f}{spread(ratios[name]):>22}'
+            f'{spread(earlier.get(name)):>22}')
+        views = Views(('rgb',))
+        def item(kind, i): return sets[kind][0, i]
+        def whole(kind, i): views({k: v for k, v in collate([item(kind, i)]).items() if k != 'bad'})
         scaling = {f'{kind}, {w} workers': over_workers(sets[kind], 7*len(files), w)
             for kind in ('original', 'copy') for w in (1, 2)}
         print('\n' + '\n'.join(f'{name:28}{r:>10.1f}' for name, r in scaling.items()))
@@ -371,7 +428,9 @@ def main():
             Path(a.out).write_text(json.dumps({'what': 'benchmarks/input.py',
                 'date': time.strftime('%Y-%m-%d'), 'machine': where, 'videos': len(files),
                 'short_side': a.short_side,
-                'samples_per_s': best, 'ratio': {k: v/base for k, v in best.items()},
+                'earlier': a.earlier and commit(a.earlier), 'rounds': measured, 'samples_per_s': rate,
+                'ratio': {k: statistics.median(v) for k, v in ratios.items()}, 'ratios': ratios,
+                'over_earlier': earlier,
                 'transcode_ms': 1000*took/len(files), 'bytes': bytes_of, 'workers': scaling,
                 'decoder_seconds_wall_cpu': threads, 'keyframes': jumps, 'rows': many, 'shared': ahead,
                 'memory_MB': memory}, indent=1) + '\n')

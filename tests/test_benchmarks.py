@@ -111,7 +111,8 @@ def test_input(tmp_path):
     assert set(speed) == {'PIL per frame (baseline)', 'worker, original', 'worker, transcoded',
         'end to end, original', 'end to end, transcoded'}
     assert out['videos'] == 4
-    assert all(out['ratio'][k] == v/speed['PIL per frame (baseline)'] for k, v in speed.items())
+    assert all(out['ratio'][k] == pytest.approx(v/speed['PIL per frame (baseline)'])
+        for k, v in speed.items()) # of one round, its median
     assert len(out['memory_MB']) == 10
     jumps, many, ahead = (out[k] for k in ('keyframes', 'rows', 'shared'))
     assert 64 <= jumps['frames_decoded']['with'] + 32 and jumps['frames_decoded']['without'] > 100

@@ -8,6 +8,7 @@ __all__ = ['CROP_RULES', 'ATTEMPTS', 'IMAGENET_MEAN', 'IMAGENET_STD', 'GREY', 'J
 # %% ../../nbs/library/augmentation.ipynb #7d6bc000
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -218,11 +219,15 @@ def _by_frames(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,
     whole = {'order': range(4), **_UNCHANGED, 'grey': [-1]*T}
     p = {k: params[k].numpy() if k in params else np.array([v]*n) for k,v in whole.items()}
     factors = np.stack([p[name] for name in JITTER], 1).astype(np.float32)
-    for i,clip in enumerate(clips):
-        k = _kernels(torch.tensor([p['sigma'][i]]))[1][0] if p['sigma'][i] > 0 else torch.ones(1)
+    weights = [_kernels(torch.tensor([s]))[1][0].numpy() if s > 0 else np.ones(1, np.float32)
+        for s in p['sigma'].tolist()]
+    def one(i):
+        clip, k = clips[i], weights[i]
         if p['flip'][i]: clip = cv2.flip(clip.reshape(T*H, W, 3), 1).reshape(clip.shape)
-        colours.change(clip, p['order'][i], factors[i], p['grey'][i], p['permute'][i],
-            k[len(k)//2:].float().numpy(), _MIXTURES, out[i])
+        colours.change(clip, p['order'][i], factors[i], p['grey'][i], p['permute'][i], k[len(k)//2:],
+            _MIXTURES, out[i])
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool: list((pool.map if threads > 1 else map)(one, range(n)))
 
 def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
     params:dict[str,Tensor], # of `draw` or `centre`, leading axes (B, V), on the CPU; some may be missing
