@@ -31,3 +31,17 @@ def test_the_same_digits_on_every_processor(tmp_path):
     assert digest(tmp_path/'here') == compiled
     assert digest(tmp_path/'old', NUMBA_CPU_NAME='generic', NUMBA_CPU_FEATURES='') == compiled
     assert digest(tmp_path/'nowhere', NOWHERE) == compiled and not (tmp_path/'nowhere').exists()
+
+
+def test_a_batch_in_which_nothing_changes_needs_no_numba():
+    script = '''
+import sys, torch
+from vssl_nb.data.clips import apply, centre
+clips = torch.zeros(1, 2, 3, 8, 8, 3, dtype=torch.uint8)
+apply(clips, {k: v[None] for k, v in centre(2, 3, 8, 8, size=8).items()})
+assert 'numba' not in sys.modules
+apply(clips, {'hue': torch.full((1, 2), .1)})
+assert 'numba' in sys.modules
+'''
+    done = subprocess.run([sys.executable, '-c', script], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr

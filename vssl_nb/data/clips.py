@@ -210,9 +210,6 @@ def _all_at_once(x:Tensor, p:dict[str,Tensor]): # (n, 3, T, H, W), changed in pl
 _UNCHANGED:dict[str,Any] = dict(brightness=1., contrast=1., saturation=1., hue=0., grey=-1, permute=(0,1,2),
     sigma=0., flip=False)
 
-def _changes(p:dict[str,Tensor])->bool:
-    return any((p[k]!=torch.tensor(v)).any() for k,v in _UNCHANGED.items() if k in p)
-
 def _by_frames(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,T,H,W,3) bytes, (n,3,T,H,W)
     from vssl_nb.data import colours # compiled where it is needed for the first time
     n,T,H,W,_ = clips.shape
@@ -240,8 +237,13 @@ def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
     p = {k: v.flatten(0, 1) for k,v in params.items() if k!='box'}
     for k,v in p.items():
         if len(v)!=B*V: raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
+    for k,size,low,high in (('order', 4, 0, 3), ('permute', 3, 0, 2), ('grey', T, -1, 3)): # index memory
+        if k in p and (p[k].is_floating_point() or p[k].shape[1:]!=(size,) or p[k].min() < low
+            or p[k].max() > high):
+            raise ValueError(f"params[{k!r}] must be {size} whole numbers from {low} to {high} a clip.")
     x, flat = torch.empty((B*V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
-    if clips.device.type=='cpu' and _changes(p): _by_frames(flat.contiguous().numpy(), p, x.numpy())
+    changes = any((p[k]!=torch.tensor(v)).any() for k,v in _UNCHANGED.items() if k in p)
+    if clips.device.type=='cpu' and changes: _by_frames(flat.contiguous().numpy(), p, x.numpy())
     else: _all_at_once(x.copy_(flat.movedim(-1, 1)).div_(255), p)
     x = x.view(B, V, 3, T, H, W)
     return disturb_appearance(x, params) if 'mix' in params else x

@@ -6,7 +6,6 @@ import numpy as np
 from numba import njit
 
 ZERO, ONE, WHITE, TINY = np.float32(0), np.float32(1), np.float32(255), np.float32(1e-12)
-SUMS = 256
 
 # no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled or kept
 _OPTIONS:Any = dict(nogil=True, error_model='numpy', fastmath={'nnan', 'ninf', 'nsz'})
@@ -31,14 +30,14 @@ def _brightness(x, f, grey=ZERO): # (3, N), in place, as below: clip(f x + (1-f)
 
 @_compiled
 def _contrast(x, f, w): # w (3,) luminance of red, green and blue
-    grey, sums = ZERO, np.empty(SUMS, np.float32) # side by side, since sums may not be reordered
+    grey, sums = ZERO, np.empty(256, np.float32) # side by side, since sums may not be reordered
     for c in range(3):
         plane, total = x[c], ZERO
         sums[:] = ZERO
-        for i in range(0, len(plane), SUMS):
-            part = plane[i:i+SUMS]
+        for i in range(0, len(plane), 256):
+            part = plane[i:i+256]
             for j in range(len(part)): sums[j] += part[j]
-        for j in range(SUMS): total += sums[j]
+        for j in range(256): total += sums[j]
         grey += w[c]*total/np.float32(len(plane))
     _brightness(x, f, grey)
 
@@ -111,8 +110,7 @@ def change(clip, # (T, H, W, 3) uint8
     for t in range(T):
         v = clip[t].reshape(-1)
         for i in range(H*W):
-            r[i] = np.float32(v[3*i])/WHITE
-            g[i] = np.float32(v[3*i+1])/WHITE
+            r[i], g[i] = np.float32(v[3*i])/WHITE, np.float32(v[3*i+1])/WHITE
             b[i] = np.float32(v[3*i+2])/WHITE
         for j in order:
             if j==0 and factors[0]!=ONE: _brightness(x, factors[0])
