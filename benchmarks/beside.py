@@ -27,7 +27,8 @@ from vssl_nb.training.machine import keep_memory  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.methods.recipes import find, override  # noqa: E402
 
-# method -> the recipe that says how long, clips of a test video, and what its benchmark makes the toy with
+# method -> the recipe that says how long, clips of a test video, and what its benchmark makes the
+# toy with
 TOYS: dict[str, tuple[str, int, dict]] = {'moquad': ('moquad-toy-rung3', 3, dict(bias=.9, contrast=.15)),
     'provico': ('provico-toy', 4, {})}
 LEARNERS = {'random': 'infonce-toy-residual', 'infonce': 'infonce-toy-residual',

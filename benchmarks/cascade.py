@@ -58,7 +58,10 @@ def mining_log(out: Path) -> dict:
     with (out/'steps.csv').open(newline='') as f: rows = list(csv.DictReader(f))
     epochs: dict[str, list[dict]] = {}
     for r in rows: epochs.setdefault(r['epoch'], []).append(r)
-    def mean(some, c): # nothing is mined while the queue fills
+    def mean(
+        some,
+        c,
+    ):  # nothing is mined while the queue fills
         values = [float(r[c]) for r in some if r[c] not in ('', 'nan')]
         return round(statistics.mean(values), 5) if values else None
     last = [*epochs.values()][-1]

@@ -27,7 +27,8 @@ from vssl_nb.training.checkpoints import write_whole
 STAGES = (1, 3, 5, 7)
 BATCH, VIDEOS = 32, 720 # of the toy recipes; training videos of the toy
 LEAST_SEEDS, MOST_SEEDS = 8, 64
-# Power of a plan, so that four planned links of five are found: links whose pilot shows too small a spread by
+# Power of a plan, so that four planned links of five are found: links whose pilot shows too small a
+# spread by
 # luck are planned sooner than others, and have less.
 POWER = .9
 WHY: dict[tuple[int, str], str] = {
@@ -115,7 +116,10 @@ def row_of(numbers, premise, videos, clips, equal_clips=None, *doses) -> dict:
         'others': [[where, mean(level), rounded(values)] for where, level, values in others]}
 
 
-def by_name(found: dict, key: str) -> list[dict]: # of each seed: name -> row
+def by_name(
+    found: dict,
+    key: str,
+) -> list[dict]:  # of each seed: name -> row
     return [{r[key]: r for r in seed['rows']} for seed in found['seeds']]
 
 
@@ -147,7 +151,10 @@ def of_cascade(found: dict) -> dict[int, dict]:
     def r1(row): return 100*row['r1']
     def name(s, cycle): return f's={s}, r=0.6' + ', cycle 2'*(cycle==2)
     def stages(get, cycle): return {f's={s}': each(name(s, cycle), get) for s in STAGES}
-    def fifth(row, last): # of the epochs in which something was mined
+    def fifth(
+        row,
+        last,
+    ):  # of the epochs in which something was mined
         pmr = [x for x in row['pmr_by_epoch'] if x is not None]
         n = max(len(pmr)//5, 1)
         return 100*statistics.mean(pmr[-n:] if last else pmr[:n])
@@ -158,7 +165,8 @@ def of_cascade(found: dict) -> dict[int, dict]:
             'CPR, last epochs': each(cpr, lambda r: fifth(r, True)),
             'rise of CoCLR': each(coclr, rise), 'rise of CPR': each(cpr, rise)}
     def cmr(row): return 100*row['of_five']['cmr']
-    frames, taught = each('infonce, rgb', r1), each(name(1, 1), r1) # the start of either cycle
+    # the start of either cycle
+    frames, taught = each('infonce, rgb', r1), each(name(1, 1), r1)
     gain, again = ([b-a for a, b in zip(start, each(name(3, cycle), r1))]
         for cycle, start in ((1, frames), (2, taught)))
     seen = [BATCH*r['steps'] for r in rows[0].values() if r.get('steps')]
@@ -186,7 +194,8 @@ def of_iic(found: dict) -> dict[int, dict]:
             seen, [n for x in seen for n in (x, 2*x)])}
 
 
-FULL, MINED, WARM = '+AD-Intra-Neg', 'alpha 1.5', '20 %' # what several parts of the benchmark share
+# what several parts of the benchmark share
+FULL, MINED, WARM = '+AD-Intra-Neg', 'alpha 1.5', '20 %'
 # claim -> name in its chain -> run of benchmarks/moquad.py
 MOQUAD: dict[int, dict[str, str]] = {
     11: {name: name for name in ('SimCLR', '+AD-Pos', '+Intra-Neg', FULL)},
@@ -201,7 +210,9 @@ MOQUAD: dict[int, dict[str, str]] = {
 def of_moquad(found: dict, beside: dict) -> dict[int, dict]:
     "Claims 11 to 16: those whose runs are there for every seed."
     rows = by_name(found, 'run')
-    def late(row): # a share of the candidates, 0: the nearest; of the last fifth of the epochs
+    def late(
+        row,
+    ):  # a share of the candidates, 0: the nearest; of the last fifth of the epochs
         ranks = row['rank_n']
         return 100*statistics.mean(ranks[-max(len(ranks)//5, 1):])
     def each(names, get): return {name: [get(r[run]) for r in rows] for name, run in names.items()}
@@ -211,7 +222,9 @@ def of_moquad(found: dict, beside: dict) -> dict[int, dict]:
         for r in seed['rows'] if r['name'] == 'random']
     premise = {13: untrained, 14: [100*seed['beside']['chance'] for seed in found['seeds']], 15: histogram,
         16: histogram}
-    def equal(names): # the lower rungs again, with as many clips as the full quadruple
+    def equal(
+        names,
+    ):  # the lower rungs again, with as many clips as the full quadruple
         runs = {name: run if f'{run}, equal clips' not in rows[0] else f'{run}, equal clips'
             for name, run in names.items()}
         return each(runs, r1) if runs != names and all(run in r for r in rows for run in runs.values()) \
@@ -386,7 +399,8 @@ def write_ledger(folder: Path) -> dict[int, dict]:
     rows = {}
     for numbers_of, names in SOURCES:
         files = [folder/f'{name}.json' for name in names]
-        if numbers_of is of_world: files = files[:1] + [f for f in files[1:] if f.is_file()] # doses may wait
+        # doses may wait
+        if numbers_of is of_world: files = files[:1] + [f for f in files[1:] if f.is_file()]
         if not all(f.is_file() for f in files): continue
         found = [json.loads(f.read_text()) for f in files]
         seeds = [s['seed'] for s in found if 'seed' in s] or [s['seed'] for s in found[0]['seeds']]

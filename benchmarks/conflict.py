@@ -105,7 +105,8 @@ PLAN = {
         turn=3),
     'LeJEPA, frames': Training('lejepa-toy', turn=4),
     'LeJEPA, differences': Training('lejepa-toy-residual', turn=4)}
-FIRST = 3 # turns that were planned together; what was added later has a digest of its own in the results
+# turns that were planned together; what was added later has a digest of its own in the results
+FIRST = 3
 
 
 def stop(sentence: str) -> NoReturn:
@@ -165,7 +166,8 @@ def one_seed(seed: int, names: list[str], a, rows: list[dict], keep) -> None:
     videos = read(toy.make_conflict(home/'toy', 1, progress=False))
     assert [r.video for r in videos.rows][:len(manifest)] == [r.video for r in manifest.rows]
     caches = [VideoCache(m, 2**31) for m in (manifest, videos)]
-    caches[1].kept = caches[0].kept # the first rows of both are the same: they are decoded once
+    # the first rows of both are the same: they are decoded once
+    caches[1].kept = caches[0].kept
     tests = manifest.select('test')
 
     def add(name, view, encoder, about, more):
@@ -201,7 +203,8 @@ STREAMS = ('CoCLR, frames', 'CoCLR, differences')
 def two_streams(home: Path) -> dict[str, float]:
     "R@1 of each stream of CoCLR and of the sum, and the share of test videos that exactly one of them finds."
     machine = Machine('cpu', cache=2048, progress=False)
-    runs = [replace(open_trained(home/folder_of(name)), folder=None) for name in STREAMS] # nothing is written
+    # nothing is written
+    runs = [replace(open_trained(home/folder_of(name)), folder=None) for name in STREAMS]
     pairs = [t.pairs(t.protocol(), (1,), machine=machine)[1] for t in runs]
     right = [compare_features(*pair, 1).right[:, 0] for pair in pairs]
     shares = {t.view: x.float().mean().item() for t, x in zip(runs, right)}
@@ -230,7 +233,9 @@ def lines_of(seeds: list[dict]) -> list[dict]:
     return lines
 
 
-def playing(seed: int) -> list[np.ndarray]: # 3 times (22, 32, 32, 3) uint8
+def playing(
+    seed: int,
+) -> list[np.ndarray]:  # 3 times (22, 32, 32, 3) uint8
     "A training video, the conflict that has its scene, and a training video with the motion of the conflict."
     settings = dict(size='demo', shape=vars(toy.SIZES['demo']), seed=seed) | toy.DEFAULTS
     queries = {row.video: arguments for row, arguments in toy.plan_conflict(settings)}

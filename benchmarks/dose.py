@@ -31,7 +31,8 @@ RESULTS = HERE.parent/'results'
 SEEDS = {'stages': 8, 'spoiled': 8, 'spoiled-0': 4, 'spoiled-40': 4, 'bias-0': 3, 'bias-25': 4, 'bias-50': 3,
     'bias-75': 3, 'bias-90': 3} # experiment of worlds.py -> seeds, from 41
 SCRIPTS = {'cascade-toy': ['cascade.py'], 'iic-toy': ['iic.py']} | {f'world-{name}': ['worlds.py', name,
-    '--seeds', *(str(41 + i) for i in range(n))] for name, n in SEEDS.items()} # file of results -> command
+    # file of results -> command
+    '--seeds', *(str(41 + i) for i in range(n))] for name, n in SEEDS.items()}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,10 @@ class Panel:
     chance: float = 0.
 
 
-def seeds_of(path: Path, key: str = 'run') -> list[dict[str, Any]]: # of each seed: name of a run -> row
+def seeds_of(
+    path: Path,
+    key: str = 'run',
+) -> list[dict[str, Any]]:  # of each seed: name of a run -> row
     if not path.is_file(): return []
     return [{r[key]: r for r in seed['rows']} for seed in json.loads(path.read_text())['seeds']]
 
@@ -111,7 +115,8 @@ def picture(drawn: list[Panel]) -> show.Picture:
     figure = show.Picture(figsize=(2*width/show.DPI, rows*height/show.DPI), dpi=show.DPI,
         layout='constrained')
     axes = figure.subplots(rows, 2, squeeze=False).flat
-    for p, ax in zip(drawn, axes): # in this order: zip takes one of its first more than it gives
+    # in this order: zip takes one of its first more than it gives
+    for p, ax in zip(drawn, axes):
         means, halves = zip(*(interval(level.values) for level in p.levels))
         ax.errorbar(range(len(means)), means, yerr=halves, fmt='o', color='#2e75b6', ms=5, capsize=3, lw=1.2)
         ax.axhline(p.chance, color='grey', ls='--', lw=.8)

@@ -64,8 +64,10 @@ from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, n
 from vssl_nb.training.loop import TrainError
 from vssl_nb.data.views import Views, dequantise_flow
 
-DEFAULTS = {'only': None, 'dtype': 'float32', 'epochs': None} # of plans from before these options
-BATCH, TEST_CLIPS, LEAST = 32, 4, 2 # LEAST: epochs of a phase, below which nothing is worth comparing
+# of plans from before these options
+DEFAULTS = {'only': None, 'dtype': 'float32', 'epochs': None}
+# LEAST: epochs of a phase, below which nothing is worth comparing
+BATCH, TEST_CLIPS, LEAST = 32, 4, 2
 CASCADE = dict(miner='cascade', miner_options=('stages=3', 'ratio=0.5'))
 
 
@@ -81,7 +83,9 @@ class Encoder:
     changes: tuple = ()
 
 
-def encoders(second: str) -> list[Encoder]: # 'residual' or 'flow'
+def encoders(
+    second: str,  # 'residual' or 'flow'
+) -> list[Encoder]:
     "The trainings; those that others begin with come first."
     mines = (('mining_view', second),)
     half, other = 'infonce, half', f'infonce, half, {second}'
@@ -111,7 +115,10 @@ def chosen(second: str, only: list[str] | None) -> list[Encoder]:
     return [e for e in every if e.name in wanted]
 
 
-def both(second: str, every: list[Encoder]) -> dict[str, tuple[str, str]]: # two streams
+def both(
+    second: str,
+    every: list[Encoder],
+) -> dict[str, tuple[str, str]]:  # two streams
     pairs = {f'{m}, both': (m, f'{m}, {second}') for m in ('infonce', 'coclr')}
     return {n: two for n, two in pairs.items() if {*two} <= {e.name for e in every}}
 
@@ -131,7 +138,10 @@ class MotionEnergy(nn.Module):
     def forward(self, x): return functional.adaptive_avg_pool3d(x.abs().mean(1), (8, 4, 4)).flatten(1)
 
 
-def directions(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor: # (B, T, H, W) px, to the right and down
+def directions(
+    u: torch.Tensor,  # (B, T, H, W) px, to the right
+    v: torch.Tensor,  # (B, T, H, W) px, down
+) -> torch.Tensor:
     """Directions of flow, weighed by its speed: (B, 162), of length 1: eight directions and one for what
     stands still (less than half a pixel), in two halves of the clip and 3 x 3 places."""
     speed = (u*u + v*v).sqrt()
@@ -181,8 +191,16 @@ def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit
     return {'steps': steps, 'video': (time.monotonic() - began)/len(clips)}
 
 
-def planned(every: list[Encoder], times: dict, minutes: float, train: int, test: int, seeds: list[int],
-        processes: int, batch: int) -> dict: # train, test: videos
+def planned(
+    every: list[Encoder],
+    times: dict,
+    minutes: float,
+    train: int,
+    test: int,
+    seeds: list[int],
+    processes: int,
+    batch: int,
+) -> dict:  # `train`, `test`: videos
     "How many epochs fit; ValueError where not even the least fit."
     share = {e.name: 1. if e.whole else .5 for e in every}
     epoch = sum(share[n]*s for n, s in times['steps'].items())*(train//batch)*len(seeds)/processes
@@ -251,7 +269,10 @@ def measured(query: Features, gallery: Features, manifest, seed: int) -> dict:
     few = label_subset(gallery.label.tolist(), .1, seed)
     part = gallery.take(few)
     last = replace(PROBES['clean_probe'], selection='last', strengths=PROBES['clean_probe'].strengths[2:3])
-    def right(features, how): # of a probe
+    def right(
+        features,
+        how,
+    ):  # of a probe
         p = classify(linear_probe(features, how, seed=seed), query, manifest.labels)
         return (p.p.argmax(1)==p.label).int().tolist()
     return {'row': query.row.tolist(), 'source': query.source.tolist(),
@@ -288,9 +309,13 @@ def intervals(found: dict[str, list[dict]], draws: int = 2000) -> list[dict]:
     source = np.array(first['source'])
     ids, which = np.unique(source, return_inverse=True)
     sizes = np.bincount(which)
-    drawn = np.random.default_rng(0).multinomial(len(ids), np.full(len(ids), 1/len(ids)), draws) # (draws, S)
+    # (draws, S)
+    drawn = np.random.default_rng(0).multinomial(len(ids), np.full(len(ids), 1/len(ids)), draws)
     rng, rows = np.random.default_rng(1), []
-    def curve(seeds, what): # mean of all, and of each draw
+    def curve(
+        seeds,
+        what,
+    ):  # mean of all, and of each draw
         right = np.stack([np.bincount(which, np.array(s[what])) for s in seeds]) # (seeds, S)
         picked = rng.integers(len(seeds), size=(draws, len(seeds)))
         mean = right[picked].mean(1) # seeds are drawn, too
@@ -389,7 +414,9 @@ def plan_of(a, manifest, machine: Machine, processes: int) -> dict:
     return plan
 
 
-def run(a) -> str: # markdown
+def run(
+    a,
+) -> str:  # markdown
     keep_memory()
     few = a.processes is not None and a.processes < 1
     if a.minutes <= 0 or len({*a.seeds})!=len(a.seeds) or few or a.workers < 0:
@@ -401,7 +428,8 @@ def run(a) -> str: # markdown
     gpu = Machine(a.device).place().type=='cuda'
     processes = a.processes or (1 if gpu else 2)
     torch.set_num_threads(1 if processes > 1 else max(os.cpu_count() or 1, 1))
-    workers = a.workers if gpu or processes==1 else 0 # side by side on a CPU they decode for themselves
+    # side by side on a CPU they decode for themselves
+    workers = a.workers if gpu or processes==1 else 0
     machine = machine_of(a.device, workers, a.dtype, a.cache)
     plan = plan_of(a, manifest, machine, processes)
     takes = '' if 'times' not in plan else (f": {plan['training_minutes']} minutes of training and "
@@ -437,7 +465,13 @@ def run(a) -> str: # markdown
     return kept(a, plan, found, manifest, time.monotonic() - began)
 
 
-def kept(a, plan: dict, found: dict[str, list[dict]], manifest, seconds: float) -> str: # the table
+def kept(
+    a,
+    plan: dict,
+    found: dict[str, list[dict]],
+    manifest,
+    seconds: float,
+) -> str:  # the table
     rows = intervals(found)
     labels = [torch.tensor([manifest.label_id(r) for r in manifest.select(p)]) for p in ('test', 'train')]
     at_random = chance(*labels, [1])[1]

@@ -95,7 +95,10 @@ def bandwidth(device):
     return 8*len(x)/timed(lambda: y.copy_(x), device, 10)[0]
 
 
-def apart(x, y): # px
+def apart(
+    x,
+    y,
+):  # px
     return (x-y).square().sum(1).sqrt().mean().item()
 
 
@@ -178,7 +181,9 @@ def main():
     device, rows = torch.device(a.device), []
     about = dict(what='benchmarks/flow.py', date=time.strftime('%Y-%m-%d'), command=command(),
         machine=machine(a.device), videos=a.videos is not None)
-    def keep(**tables): # at once: what was measured stays when the clock stops the rest
+    def keep(
+        **tables,
+    ):  # at once: what was measured stays when the clock stops the rest
         if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1)+'\n')
     files = sorted(Path(a.videos).rglob('*')) if a.videos else []
     files = [f for f in files if f.suffix in ('.avi', '.mp4', '.mkv', '.webm') and 'odd' not in f.parts]

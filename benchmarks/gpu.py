@@ -42,7 +42,8 @@ HERE = Path(__file__).parent
 TRAINED = {'toyfull': ('infonce-toyfull-residual',), 'cotrain': ('infonce-toyfull-rgb',
     'infonce-toyfull-flow', 'coclr-toyfull-rgb-cycle1', 'coclr-toyfull-flow-cycle1', 'ubernce-toyfull-rgb')}
 FAST, COMPILED = 'all, bfloat16', 'all, bfloat16, compile'
-# JHMDB: 708 copies of 112 px, hardly longer than 16 frames with stride 2; 491 videos to train on in split 1
+# JHMDB: 708 copies of 112 px, hardly longer than 16 frames with stride 2; 491 videos to train on in
+# split 1
 S3D = dict(backbone='s3d', size=112)
 EPOCHS, SEEDS, VIDEOS, REAL_MINUTES = 300, 3, 491, 60
 WORKERS = max((os.cpu_count() or 1) - 2, 1) # that decode
@@ -73,12 +74,20 @@ def budget() -> dict[str, dict]:
 def jhmdb_minutes() -> float:
     "Of all trainings on JHMDB on an A100, by the budget; steps alone."
     rows = budget()
-    def seconds(name): return CLIP*rows[name]['seconds']/rows[name]['batch'] # of a video
+    def seconds(
+        name,
+    ):  # of a video
+        return CLIP*rows[name]['seconds']/rows[name]['batch']
     return SEEDS*EPOCHS*VIDEOS/60*sum(share*seconds(name) for name, share in ON_JHMDB.values())
 
 
-def jobs(name: str, out: Path, scratch: Path, ucf101: Path | None = None, jhmdb: Path | None = None
-        ) -> dict[str, Job]: # by name, the most telling first
+def jobs(
+    name: str,
+    out: Path,
+    scratch: Path,
+    ucf101: Path | None = None,
+    jhmdb: Path | None = None,
+) -> dict[str, Job]:  # by name, the most telling first
     "What is to be done; `name` is the GPU."
     def file(job, kind='json'): return out/f'{job}-{name}.{kind}'
     def job(title, minutes, script, *options, guess=True, needs=''):
@@ -115,7 +124,9 @@ def jobs(name: str, out: Path, scratch: Path, ucf101: Path | None = None, jhmdb:
         'switches': job('switches', 30, 'step.py', *gpu)}
 
 
-def stop(process: subprocess.Popen) -> None: # which leads its group
+def stop(
+    process: subprocess.Popen,  # which leads its group
+) -> None:
     "Let a job save what it has, and end it with all that it has started."
     for sent, patience in ((signal.SIGTERM, 60), (signal.SIGKILL, None)):
         os.killpg(process.pid, sent)
@@ -124,7 +135,12 @@ def stop(process: subprocess.Popen) -> None: # which leads its group
         return
 
 
-def do(name: str, job: Job, scratch: Path, seconds: float = math.inf) -> bool: # until the clock stops it
+def do(
+    name: str,
+    job: Job,
+    scratch: Path,
+    seconds: float = math.inf,  # until the clock stops it
+) -> bool:
     "Run one job; what a test prints becomes its file, if it passed."
     log, begin, late = scratch/f'{name}.log', time.monotonic(), False
     with log.open('w') as f:
@@ -146,7 +162,10 @@ def do(name: str, job: Job, scratch: Path, seconds: float = math.inf) -> bool: #
     return good
 
 
-def demand(step: Path, supply: Path) -> str: # results of `step` and `input`
+def demand(
+    step: Path,  # results of `step`
+    supply: Path,  # results of `input`
+) -> str:
     "How many cores of this machine feed its GPU."
     rows = json.loads(step.read_text())['switches']
     takes = max(r['clips_per_s'] for r in rows if 'clips_per_s' in r)
@@ -155,7 +174,12 @@ def demand(step: Path, supply: Path) -> str: # results of `step` and `input`
         f'{takes/gives:.1f} cores feed this GPU')
 
 
-def two_steps(recipe, device: str, dtype: str, tf32: bool = False): # in convolutions of float32, on a GPU
+def two_steps(
+    recipe,
+    device: str,
+    dtype: str,
+    tf32: bool = False,  # in convolutions of float32, on a GPU
+):
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
     from vssl_nb.runs.parts import build

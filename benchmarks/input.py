@@ -108,7 +108,9 @@ def once(o: dict) -> dict[str, float]:
     files, views = [sets['original'].manifest.file(i) for i in range(len(sets['original']))], Views(('rgb',))
     kept = [] if o['earlier'] else [jpegs(f) for f in files]
 
-    def pil(i): # two clips of 32 consecutive frames
+    def pil(
+        i,
+    ):  # two clips of 32 consecutive frames
         frames, rng = kept[i], random.Random(i)
         for _ in range(2):
             start = rng.randrange(max(1, len(frames) - T))
@@ -209,7 +211,8 @@ def decoded(asked: list) -> dict[str, float]:
     import numpy as np
     def jumping(a):
         at, n = -1, 0
-        for i in a: # what `decode` does, counted by hand: jump where it saves more than 4 frames
+        # what `decode` does, counted by hand: jump where it saves more than 4 frames
+        for i in a:
             key = i//8*8
             n, at = (n + i - key + 1, i) if key - 1 - at > 4 else (n + i - at, i)
         return n
@@ -314,7 +317,8 @@ def over_workers(data, n: int, workers: int) -> float:
     "Samples per second of a loader with so many workers, warm."
     from vssl_nb.training.loop import loader
     batches, seen = iter(loader(data, 4, 10**6, workers=workers)), 0
-    for _ in range(4*max(workers, 1)): next(batches) # the workers start, and fill what they keep ready
+    # the workers start, and fill what they keep ready
+    for _ in range(4*max(workers, 1)): next(batches)
     begin = time.perf_counter()
     while seen < n: seen += len(next(batches)['row'])
     return seen/(time.perf_counter() - begin)
@@ -382,7 +386,8 @@ def main():
                 rows[kind].append(Row(path.name, 'x', str(i), 'train', 'train', 'train', seen.frames,
                     seen.fps, seen.width, seen.height))
                 known[kind][path.name] = (*file_stamp(path), seen.keyframes)
-        for kind, keys in known.items(): write_keyframes(place/kind, keys) # as `vssl-nb prepare` does
+        # as `vssl-nb prepare` does
+        for kind, keys in known.items(): write_keyframes(place/kind, keys)
         sets = {kind: ours(read(write(place/kind/'manifest.csv', r)), recipe) for kind, r in rows.items()}
         measured = rounds_of(place, a.earlier and str(Path(a.earlier).resolve()), a.rounds)
         def over(base, name, by): return [r[by][base]/r['now'][name] for r in measured]
@@ -409,7 +414,8 @@ def main():
         for name, (wall, cpu) in threads.items():
             print(f'{name:28}{1000*wall:>10.1f} ms a video, {1000*cpu:.1f} ms of processor time')
         (place/'long').mkdir()
-        jumps = keyframes(files[:6], place/'long', a.short_side, max(a.rounds, 9)) # the smallest differences
+        # the smallest differences
+        jumps = keyframes(files[:6], place/'long', a.short_side, max(a.rounds, 9))
         print(f"\ntwo clips of {jumps['videos']} transcoded videos of 300 frames: "
             f"{jumps['frames_decoded']['without']:.0f} frames decoded without the table of keyframes, "
             f"{jumps['frames_decoded']['with']:.0f} with it; decoding {jumps['ratio']['decode']:.2f} times "

@@ -30,7 +30,10 @@ from vssl_nb.measure.health import FixedClips, frozen_by_class, motion_focus, ne
 from vssl_nb.training.machine import Machine  # noqa: E402
 
 
-def folder(name: str) -> str: return re.sub(r'\W+', '-', name).strip('-') # as benchmarks/moquad.py does
+def folder(
+    name: str,
+) -> str:  # as benchmarks/moquad.py does
+    return re.sub(r'\W+', '-', name).strip('-')
 
 
 def focus(t: EvaluatedEncoder, how: Machine, encoder=None) -> dict[str, float]:

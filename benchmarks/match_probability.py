@@ -71,7 +71,8 @@ def timed(f, *args) -> float:
 
 def _peak(name, Q, N, a, pipe):
     torch.set_num_threads(a.threads)
-    WAYS[name](made_up(2, a.dim, a.mixtures), made_up(3, a.dim, a.mixtures, 10), 2, 'cpu') # libraries
+    # libraries
+    WAYS[name](made_up(2, a.dim, a.mixtures), made_up(3, a.dim, a.mixtures, 10), 2, 'cpu')
     sides = made_up(Q, a.dim, a.mixtures), made_up(N, a.dim, a.mixtures, Q)
     Path('/proc/self/clear_refs').write_text('5') # the highest mark begins anew (Linux)
     before = _kib('VmRSS')

@@ -63,7 +63,8 @@ def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     checkpoint_activations(parts.method.encoder, again)
     batches, order = parts.batches, parts.batches.batch_sampler
     order.total = order.per_epoch = 2
-    batches.frames = lambda shape: torch.full(shape, 7, dtype=torch.uint8) # memory that is really used
+    # memory that is really used
+    batches.frames = lambda shape: torch.full(shape, 7, dtype=torch.uint8)
     if device == 'cuda': batches.pin = lambda x: x.pin_memory()
     run = TrainingState(parts.method, parts.optimizer)
     for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
@@ -136,7 +137,11 @@ def computed(case: dict, device: str) -> int:
     return sum(trace.peak(gpu).values())
 
 
-def compare(device: str, cases: list[dict], keep=lambda rows: None) -> list[dict]: # called after each case
+def compare(
+    device: str,
+    cases: list[dict],
+    keep=lambda rows: None,  # called after each case
+) -> list[dict]:
     rows = []
     for case in cases:
         found = {'case': f"{case['backbone']} {case['batch']}{' recomputed' if case['again'] else ''}"} | case
@@ -195,7 +200,9 @@ def main():
     cases = [c for c in CASES if not a.only or c['backbone'] in a.only]
     about = {'what': 'benchmarks/memory.py', 'date': time.strftime('%Y-%m-%d'),
         'command': command(), 'machine': machine(a.device)}
-    def keep(tables): # at once: what was measured stays when the clock stops the rest
+    def keep(
+        tables,
+    ):  # at once: what was measured stays when the clock stops the rest
         if a.out: Path(a.out).write_text(json.dumps(about | tables, indent=1) + '\n')
     if a.table: keep(tables())
     else: compare(a.device, cases, lambda rows: keep({'rows': rows}))

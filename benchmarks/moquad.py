@@ -35,7 +35,8 @@ from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 LADDER = ('SimCLR', '+AD-Pos', '+Intra-Neg', '+AD-Intra-Neg') # rungs 0 to 3
 FULL = 'moquad-toy-rung3'
-# name -> recipe, changes; the full quadruple is `speed`, `RAD inter`, `no mining` and the last rung in one
+# name -> recipe, changes; the full quadruple is `speed`, `RAD inter`, `no mining` and the last rung
+# in one
 PARTS: dict[str, dict[str, tuple[str, dict]]] = {
     'ladder': {name: (f'moquad-toy-rung{i}', {}) for i, name in enumerate(LADDER)},
     'motion': {m: (FULL, dict(motion=m)) for m in ('reverse', 'shuffle')},
@@ -77,7 +78,10 @@ def ranks(out: Path, candidates: int) -> dict:
     with (out/'steps.csv').open(newline='') as f: rows = list(csv.DictReader(f))
     epochs: dict[str, list[dict]] = {}
     for r in rows: epochs.setdefault(r['epoch'], []).append(r)
-    def share(some, column): # NaN in the appearance task, which has no intra-negatives
+    def share(
+        some,
+        column,
+    ):  # NaN in the appearance task, which has no intra-negatives
         values = [float(r[column]) for r in some if r.get(column, '') not in ('', 'nan')]
         return round((statistics.mean(values) - 1)/(candidates - 1), 5) if values else None
     told: dict = {c: [share(e, c) for e in epochs.values()] for c in RANKS if c in rows[0]}

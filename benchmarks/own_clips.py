@@ -150,7 +150,10 @@ def untrained(manifest: Manifest, recipe: Recipe, given: Path, how: Machine, sid
     "What needs no training of one's own."
     clip, bare = encoder_protocol(encoder_about(recipe)), dict(mean=(0.,)*3, std=(1.,)*3)
     pairs, seconds = {}, {}
-    def see(name, one): # part -> Features
+    def see(
+        name,
+        one,
+    ):  # part -> Features
         began = time.process_time()
         pairs[name] = one('test'), one('train')
         seconds[name] = time.process_time() - began
@@ -198,7 +201,8 @@ def intervals(rows: dict[str, list[dict]], draws: int = 4000) -> list[dict]:
     clips, rng = drawn @ np.bincount(which), np.random.default_rng(1)
     curves = {}
     for name, what in itertools.product(rows, MEASURES):
-        right = np.stack([np.bincount(which, np.array(r[what]), len(ids)) for r in rows[name]]) # (seeds, S)
+        # (seeds, S)
+        right = np.stack([np.bincount(which, np.array(r[what]), len(ids)) for r in rows[name]])
         seeds = rng.integers(len(right), size=(draws, len(right)))
         curves[name, what] = right.sum(1).mean()/len(source), (drawn*right[seeds].mean(1)).sum(1)/clips
     def between(draw): return np.quantile(draw, (.025, .975)).tolist()

@@ -51,7 +51,8 @@ RUNS: dict[str, dict] = { # name -> what is changed of `provico-toy`
     'no weights': dict(doubt='none'), # the mean of L, and the prior
     # Eqs. 6 and 9 as printed, k = k' among the pairs
     'all pairs': dict(self_pairs=True), 'all pairs, K=5': dict(self_pairs=True, samples=5)}
-CLIPS, BINS = 4, 5 # of a test video, two in each distribution; of uncertainty, of as many videos each
+# of a test video, two in each distribution; of uncertainty, of as many videos each
+CLIPS, BINS = 4, 5
 
 
 def folder(name: str) -> str: return re.sub(r'\W+', '-', name).strip('-')
@@ -94,7 +95,9 @@ def measured(out: Path, how: Machine, whole: bool) -> dict:
     u = video_uncertainty(query)
     line |= {'training': training_uncertainty(out), 'log_uncertainty': round(u.log().mean().item(), 4)}
     logs = [row.split(',') for row in (out/'steps.csv').read_text().splitlines()]
-    def late(name): # mean of the last fifth of the steps, where it is defined
+    def late(
+        name,
+    ):  # mean of the last fifth of the steps, where it is defined
         values = [float(x) for r in logs[-len(logs)//5:] if (x := r[logs[0].index(name)]) not in ('', 'nan')]
         return round(statistics.mean(values), 5) if values else None
     line |= {k: late(k) for k in ('mined', 'precision', 'recall', 'soft', 'grad_norm') if k in logs[0]}

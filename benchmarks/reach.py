@@ -37,7 +37,8 @@ from vssl_nb.training.machine import keep_memory
 from vssl_nb.data.manifest import Manifest, open_data
 from vssl_nb.measure.retrieval import centre_and_normalise, nearest_neighbours
 
-CHANGES = {'videos': (.25, .5), 'epochs': (.25, .5), 'pixels': (.5, .75)} # shares of the evidence run's
+# shares of the evidence run's
+CHANGES = {'videos': (.25, .5), 'epochs': (.25, .5), 'pixels': (.5, .75)}
 
 
 def compared(plan: dict) -> list:
@@ -127,7 +128,9 @@ def slope(xs: list[float], found: list[list[dict]], draws: int = 2000) -> dict:
     drawn = np.random.default_rng(0).multinomial(len(ids), np.full(len(ids), 1/len(ids)), draws)
     rng, total = np.random.default_rng(1), drawn @ np.bincount(which)
     x = np.log2(xs) - np.log2(xs).mean()
-    def r1(seeds): # of each draw
+    def r1(
+        seeds,
+    ):  # of each draw
         right = np.stack([np.bincount(which, np.array(s['r1'])) for s in seeds])
         picked = rng.integers(len(seeds), size=(draws, len(seeds)))
         return (drawn*right[picked].mean(1)).sum(1)/total
@@ -195,7 +198,9 @@ def tasks_of(a, plan: dict, manifest: Manifest, asked: list[tuple], home: Path) 
     return tasks
 
 
-def run(a) -> str: # markdown
+def run(
+    a,
+) -> str:  # markdown
     torch.set_num_threads(1)
     keep_memory()
     plan, floor = (read_json(a.like/f, 'an evidence run') for f in ('plan.json', 'floor.json'))
@@ -219,7 +224,14 @@ def run(a) -> str: # markdown
     return kept(a, plan, floor, asked, done, whole)
 
 
-def kept(a, plan: dict, floor: dict, asked: list[tuple], done: dict, whole: dict) -> str: # the table
+def kept(
+    a,
+    plan: dict,
+    floor: dict,
+    asked: list[tuple],
+    done: dict,
+    whole: dict,
+) -> str:  # the table
     seeds, home, names = plan['seeds'], a.like/'reach', names_of(plan)
     full_runs = {n: [read_json(of(a.like, s, n)/'measured.json', 'a run') for s in seeds] for n in names}
     size = recipe_of(compared(plan)[0], plan['epochs'], 0, plan['asked']['changes']).size

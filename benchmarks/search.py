@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 VSSL = [sys.executable, '-m', 'vssl_nb.cli', 'search']
-OUTSIDE = 'a file from outside', 'a span of time of it' # queries that an untrained network encodes
+# queries that an untrained network encodes
+OUTSIDE = 'a file from outside', 'a span of time of it'
 LIMITS = {1_000: 2., 100_000: 10.} # seconds that were asked for
 
 

@@ -189,7 +189,8 @@ def quadruples(o: dict) -> dict:
     params = default_collate(drawn)
     x, dtype = raw['clips'].movedim(-1, 2).float().div_(255), DTYPES[o.get('dtype', 'float32')]
     def step():
-        batch = views(raw | {'augment': params}) | {'progress': 1.} # quadruples, not the appearance task
+        # quadruples, not the appearance task
+        batch = views(raw | {'augment': params}) | {'progress': 1.}
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32): loss, _ = method(batch)
         loss.backward()
         step_optimizer(opt)
@@ -302,7 +303,8 @@ def speeds(o: dict) -> dict:
     n = 8192 if device.type == 'cuda' else 1536
     for name, dtype in (('float32', torch.float32), ('bfloat16', torch.bfloat16)):
         a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-        # on some CPUs the library behind the convolutions is faster than the one behind matrix products
+        # on some CPUs the library behind the convolutions is faster than the one behind matrix
+        # products
         last = dict(memory_format=torch.channels_last_3d)
         conv = torch.nn.Conv3d(512, 512, 1, bias=False, device=device, dtype=dtype).to(**last)
         conv.requires_grad_(False)
@@ -452,7 +454,9 @@ def main():
         return
     results: dict = {'what': 'benchmarks/step.py', 'date': time.strftime('%Y-%m-%d'),
         'command': command(), 'machine': where, 'backbone': a.backbone, 'clip': list(a.clip)}
-    def keep(**tables) -> None: # at once: what was measured stays when the clock stops the rest
+    def keep(
+        **tables,
+    ) -> None:  # at once: what was measured stays when the clock stops the rest
         results.update(tables)
         if a.out: Path(a.out).write_text(json.dumps(results, indent=1) + '\n')
     speed = child('speeds', common)

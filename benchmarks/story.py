@@ -154,7 +154,8 @@ def main():
         folder, begin = Path(a.folder)/f'seed{seed}', time.monotonic()
         new = not folder.exists()
         rows = demo(folder, a.size, seed, a.changes, progress=False)
-        seconds = {'demo_seconds': time.monotonic() - begin} if new else {} # of a whole run only
+        # of a whole run only
+        seconds = {'demo_seconds': time.monotonic() - begin} if new else {}
         if not (folder/'cross-entropy.json').exists():
             (folder/'cross-entropy.json').write_text(json.dumps(cross_entropy(folder, seed, **a.changes)))
         rows.append(json.loads((folder/'cross-entropy.json').read_text()))

@@ -36,7 +36,8 @@ from vssl_nb.training.checkpoints import digest, load  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 
 RECIPES = ('InfoNCE, frames', 'MoQuad rung 3, frames', 'ProViCo, frames', 'CoCLR, frames')
-BEGINNINGS = ('begun, frames', 'InfoNCE, differences') # CoCLR's weights, and what mines for it
+# CoCLR's weights, and what mines for it
+BEGINNINGS = ('begun, frames', 'InfoNCE, differences')
 SEED, FEW, MEASURED = 31, 5, 1440
 
 
@@ -135,7 +136,8 @@ def main():
         totals = prepare(home, a.size, a.only)
         both = [started(x.resolve(), home) for x in (a.baseline, here)]
         try:
-            for process in both: asked(process, a.only[0], a.steps) # decodes the videos; not counted
+            # decodes the videos; not counted
+            for process in both: asked(process, a.only[0], a.steps)
             rounds = {name: [] for name in a.only}
             for i in range(a.rounds):
                 for name in a.only:

@@ -25,7 +25,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# part of a file's path, and functions of it (none: all) -> stage; the innermost frame that matches counts
+# part of a file's path, and functions of it (none: all) -> stage; the innermost frame that matches
+# counts
 STAGES = (
     ('/numba/', (), 'compilation'), ('importlib', (), 'imports'),
     ('/data/video.py', ('crop_resize',), 'crop and scale'),
@@ -84,7 +85,8 @@ def watch(folder: Path) -> None:
         write()
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    atexit.register(lambda: (ended.set(), thread.join())) # a thread that runs on would abort the interpreter
+    # a thread that runs on would abort the interpreter
+    atexit.register(lambda: (ended.set(), thread.join()))
 
 
 def watched(command: Sequence, home: Path) -> dict:
@@ -146,7 +148,8 @@ def main(args=None):
             print(f"{name:10}{r['seconds']:8.1f} s, first line {r['to_first']} s; " + ', '.join(
                 f'{k} {v:.0%}' for k, v in list(r['stages'].items())[:7]), flush=True)
         if 'demo' in a.only: job('demo', *program, 'demo', '--out', 'demo')
-        if {'pretrain', 'retrieve', 'search'} & {*a.only}: # the last two take the run of the first
+        # the last two take the run of the first
+        if {'pretrain', 'retrieve', 'search'} & {*a.only}:
             new = two_folders(videos, a.clips, home)
             for folder in ('few', 'all'): prepare('manifest', folder, '--split', '.3')
             job('pretrain', *program, 'pretrain', 'own-videos', '--data', 'few', '--out', 'run', '--minutes',

@@ -70,7 +70,8 @@ class Experiment:
     needs: str # the premise and its bounds
     world: dict[str, Any] # options of `toy.make`
     runs: dict[str, Run]
-    premise: Callable[..., dict[str, float]] # of (home, manifest, seed, rows): numbers of a seed
+    # of (home, manifest, seed, rows): numbers of a seed
+    premise: Callable[..., dict[str, float]]
     measure: Callable[..., dict[str, Any]] = lambda t, how: {} # further numbers of a run
 
 
@@ -88,7 +89,9 @@ def r1_of(t: EvaluatedEncoder, how: Machine) -> dict[str, float]:
 def spoiled_in(folder: Path) -> dict[str, str]: return toy.spoiled_videos(folder)
 
 
-def spoiled(t: EvaluatedEncoder) -> dict[str, str]: # video -> what was done to it
+def spoiled(
+    t: EvaluatedEncoder,
+) -> dict[str, str]:  # video -> what was done to it
     return spoiled_in(Path(t.manifest.path).parent)
 
 
@@ -98,7 +101,10 @@ def steps_of(run: Path) -> list[dict[str, str]]:
     with (run/'steps.csv').open(newline='') as f: return list(csv.DictReader(f))
 
 
-def late(rows: list[dict[str, str]], column: str) -> float | None: # of the last fifth, where it is defined
+def late(
+    rows: list[dict[str, str]],
+    column: str,
+) -> float | None:  # of the last fifth, where it is defined
     values = [float(x) for r in rows[-max(len(rows)//5, 1):] if (x := r.get(column, '')) not in ('', 'nan')]
     return round(statistics.fmean(values), 5) if values else None
 
@@ -152,7 +158,8 @@ def auroc(positive: list[float], negative: list[float]) -> float:
 
 def quadruples(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
     "Ranks, and what the encoder goes by where scene and motion disagree."
-    alone = Machine('cpu', cache=2048, progress=False) # the queries are videos of another manifest
+    # the queries are videos of another manifest
+    alone = Machine('cpu', cache=2048, progress=False)
     shares = conflict(t.encoder, t.manifest, t.split, t.view, t.protocol('clean', clips=1), alone, **t.views)
     return ranks(t, how) | {'conflict': {k: round(v[0], 5) for k, v in shares.items()}}
 
@@ -245,7 +252,8 @@ EXPERIMENTS = {
         distributions),
     'spoiled-40': Experiment({}, 'dose of `spoiled`', dict(spoiled=.4, spoiled_test=.25), DOSES,
         of_world('spoiled', 40), distributions),
-    # Table 4 ends at 1e-2. Its D is open; with 512 that is beta D = 5, and 1e-1 is as much at D = 64 here.
+    # Table 4 ends at 1e-2. Its D is open; with 512 that is beta D = 5, and 1e-1 is as much at D =
+    # 64 here.
     # That 1e-3 is .3 below 1e-4 there no number of seeds here could show.
     'letter': Experiment({19: 'beta 1e-1 < beta 1e-4; beta 1e-5 < beta 1e-4',
         20: 'all pairs, K=5 < all pairs', 21: 'N=1 < beta 1e-4; small batch < beta 1e-4',
@@ -315,7 +323,11 @@ def recipe_of(name: str, run: Run, seed: int, changes: dict[str, Any]) -> Recipe
 def home_cache(manifest) -> VideoCache: return VideoCache(manifest, 2**31)
 
 
-def nearest_pair_a_video(dist, own, threshold=None): # in the place of `provico.positive_pairs`
+def nearest_pair_a_video(
+    dist,
+    own,
+    threshold=None,
+):  # in the place of `provico.positive_pairs`
     "As many pairs as there are videos: those that are nearest, beside each video and itself."
     return own | (dist <= dist.masked_fill(own, torch.inf).flatten().kthvalue(len(dist)).values)
 

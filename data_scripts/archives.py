@@ -22,14 +22,16 @@ from tqdm.auto import tqdm
 from vssl_nb.data.manifest import PREPARE_STATE, one_at_a_time
 from vssl_nb.data.prepare import PrepareError, own_state
 
-# archives: each is extracted into a folder of its own, and moved to its place when all of it is there
+# archives: each is extracted into a folder of its own, and moved to its place when all of it is
+# there
 ARCHIVE_SUFFIXES = ('.zip', '.rar', '.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tbz2', '.tar.xz', '.txz')
 OPENERS:dict[bytes, Callable] = {b'\x1f\x8b': gzip.open, b'BZh': bz2.open, b'\xfd7zXZ\0': lzma.open}
 RAR = { # program -> how it lists a file, and how it extracts it into a folder
     'unar': ('lsar -j {file}', 'unar -q -D -f -o {folder} {file}'),
     'unrar': ('unrar lb -p- {file}', 'unrar x -inul -y -p- {file} {folder}/'),
     '7z': ('7z l -ba -slt -p {file}', '7z x -bd -y -p -o{folder} {file}'),
-    'bsdtar': ('bsdtar -tf {file}', 'bsdtar -xf {file} -C {folder}')} # last: it compares no checksums
+    # last: it compares no checksums
+    'bsdtar': ('bsdtar -tf {file}', 'bsdtar -xf {file} -C {folder}')}
 
 def _safe_path(archive:str, name:str)->PurePosixPath:
     "The place of a member below the target. `PrepareError` where it leaves it."
@@ -55,7 +57,11 @@ def _write_member(archive:str, name:str, source:IO[bytes], folder:Path):
         with source, open(folder/path, 'xb') as f: shutil.copyfileobj(source, f, 1 << 20)
     except FileExistsError: raise _twice(archive, path) from None
 
-def _extract_tar(archive:str, stream, folder:Path): # `stream`: without its compression
+def _extract_tar(
+    archive: str,
+    stream,  # without its compression
+    folder: Path,
+):
     with tarfile.open(fileobj=stream, mode='r|') as tar:
         for m in tar:
             if m.isdir(): continue
@@ -69,7 +75,8 @@ def _extract_tar(archive:str, stream, folder:Path): # `stream`: without its comp
 def _extract_zip(archive:str, path:Path, folder:Path):
     with zipfile.ZipFile(path) as z:
         if min((i.header_offset for i in z.infolist()), default=0):
-            raise EOFError('its table of contents is missing') # a zip in it has one, which Python would take
+            # a zip in it has one, which Python would take
+            raise EOFError('its table of contents is missing')
         for i in z.infolist():
             if i.is_dir(): continue
             if stat.S_IFMT(i.external_attr >> 16) not in (0, stat.S_IFREG):
@@ -77,7 +84,9 @@ def _extract_zip(archive:str, path:Path, folder:Path):
             _write_member(archive, i.filename, z.open(i), folder)
 
 def _extract_rar(archive:str, path:Path, folder:Path):
-    def run(command): # no program can ask for a password
+    def run(
+        command,
+    ):  # no program can ask for a password
         return subprocess.run([part.format(file=path.absolute(), folder=folder) for part in command.split()],
             stdin=subprocess.DEVNULL, capture_output=True)
     tool = next((t for t,commands in RAR.items() if all(shutil.which(c.split()[0]) for c in commands)), None)
@@ -130,9 +139,10 @@ def _unpack(title:str, path:Path, room:Path)->dict[str, Path]:
         files |= inner
     return files
 
-def extract_archive(paths:Sequence[Path], # of zips, tars and rars
-    out:Path, # folder to extract into
-    progress:bool=True, # show a bar
+def extract_archive(
+    paths: Sequence[Path],  # of zips, tars and rars
+    out: Path,  # folder to extract into
+    progress: bool = True,  # show a bar
 ):
     "Extract archives and those in them; what was extracted before is left out. `PrepareError`."
     for p in paths:
@@ -157,21 +167,24 @@ def extract_archive(paths:Sequence[Path], # of zips, tars and rars
         mark.touch()
     shutil.rmtree(room)
 
-def unpacked_lists(given:Sequence[Path], # files, folders and archives
-    home:Path, # folder of the dataset
-    progress:bool=True, # show a bar
-)->list[Path]: # with a folder in the place of the archives
+def unpacked_lists(
+    given: Sequence[Path],  # files, folders and archives
+    home: Path,  # folder of the dataset
+    progress: bool = True,  # show a bar
+) -> list[Path]:  # with a folder in the place of the archives
     "Official lists as files and folders. `PrepareError`."
     packed = [p for p in given if p.is_file() and p.name.lower().endswith(ARCHIVE_SUFFIXES)]
     if not packed: return [*given]
     extract_archive(packed, home/'lists', progress)
     return [home/'lists', *(p for p in given if p not in packed)]
 
-def unpacked(source:Sequence[Path], # a folder of videos, or archives
-    lists:Sequence[Path]|None, # official lists: files, folders and archives; None: beside the videos
-    out:Path|None, # folder of the dataset; None: that of the videos
-    progress:bool=True, # show a bar
-)->tuple[Path, list[Path]|None]: # folder of the videos, lists
+def unpacked(
+    source: Sequence[Path],  # a folder of videos, or archives
+    # official lists: files, folders and archives; None: beside the videos
+    lists: Sequence[Path]|None,
+    out: Path|None,  # folder of the dataset; None: that of the videos
+    progress: bool = True,  # show a bar
+) -> tuple[Path, list[Path]|None]:  # folder of the videos, lists
     "Extract what is packed into the folder of the dataset. `PrepareError`."
     if not source: raise PrepareError('no archive and no folder is named; name what the videos are in')
     if absent := [p for p in source if not p.exists()]:

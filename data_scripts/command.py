@@ -7,7 +7,8 @@ from archives import unpacked
 
 from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, prepare_dataset
 
-# half clips that must lie before the last frame but one (released CoCLR code: dataset/lmdb_dataset.py, lines
+# half clips that must lie before the last frame but one (released CoCLR code:
+# dataset/lmdb_dataset.py, lines
 # 103 and 594)
 RELEASED_DROPS = {'ucf101': 1, 'hmdb51': 1, 'kinetics400': 2}
 

@@ -30,7 +30,12 @@ def arguments():
     return p
 
 
-def copied(row, home, folder, side): # path of the copy below `home`; empty where there is none
+def copied(
+    row,
+    home,
+    folder,
+    side,
+):  # path of the copy below `home`; empty where there is none
     "Copy a usable video, unless it is done."
     if row.status != 'ok': return ''
     out = folder/f'{row.video}.mp4'
@@ -43,7 +48,12 @@ def copied(row, home, folder, side): # path of the copy below `home`; empty wher
     return out.relative_to(home).as_posix()
 
 
-def make_copies(table, side, workers=None, progress=True): # -> the manifest of the copies, a line about them
+def make_copies(
+    table,
+    side,
+    workers=None,
+    progress=True,
+):  # the manifest of the copies, a line about them
     "Make a copy of every usable video of a manifest; what is there stays."
     home,folder = table.root,table.root/f'.copies_short{side}'
     target = table.path.with_stem(f'{table.path.stem}_short{side}')
@@ -70,7 +80,9 @@ def make_copies(table, side, workers=None, progress=True): # -> the manifest of 
     return write(target, rows, further_columns(table.path)), line
 
 
-def main(args=None): # None: those of the command line
+def main(
+    args=None,  # None: those of the command line
+):
     "From a manifest to that of its copies."
     a = arguments().parse_args(args)
     guarded(lambda: print(*make_copies(read(a.manifest), a.short_side, a.workers, not a.quiet), sep='\n'))

@@ -39,7 +39,9 @@ def arguments():
     return p
 
 
-def entries(folder): # name, `Class/video` -> (entry, frames as the file lists them)
+def entries(
+    folder,
+):  # name, `Class/video` -> (entry, frames as the file lists them)
     "What an LMDB holds; what is none is refused."
     if not folder.is_dir():
         raise PrepareError(f'{folder}: there is no such folder; name the one that holds the data.mdb')
@@ -50,11 +52,17 @@ def entries(folder): # name, `Class/video` -> (entry, frames as the file lists t
     return found
 
 
-def as_video(name): # else a name with a dot in it would lose its end
+def as_video(
+    name,
+):  # else a name with a dot in it would lose its end
     return name if name.lower().endswith(VIDEO_SUFFIXES) else f'{name}.avi'
 
 
-def described(kind, found, lists): # [(name, key, row)], sorted by name
+def described(
+    kind,
+    found,
+    lists,
+):  # [(name, key, row)], sorted by name
     "A row per entry, with what its name and the lists say about it."
     where = {name: PurePosixPath(name).parent.name for name in found}
     # without lists, HandstandPushups rather than HandStandPushups
@@ -78,7 +86,12 @@ def looked(row, file):
     return replace(row, frames=p.frames, width=p.width, height=p.height)
 
 
-def with_flow(kind, rows, keys, found): # rows, remarks
+def with_flow(
+    kind,
+    rows,
+    keys,
+    found,
+):  # rows, remarks
     "The entry of the same name: entry numbers differ between two LMDBs."
     flow = {kind.key(as_video(name)): entry for name,(entry,_) in found.items()}
     none = [key for key in keys if key not in flow]
@@ -112,7 +125,9 @@ def remarks(lists, keys, names, rows, listed, state):
     if twice: yield f'{twice:,} videos are there a second time, under another spelling; each has its row'
 
 
-def build(a): # the summary
+def build(
+    a,
+):  # the summary
     "From LMDBs and lists to the manifest."
     kind,home,state,progress = PREPARED_DATASETS[a.dataset],a.out,a.out/PREPARE_STATE,not a.quiet
     expect_no_run(home)
@@ -136,7 +151,8 @@ def build(a): # the summary
             raise PrepareError(f'{a.rgb}: holds none of the {len(lists.entries):,} videos of the lists; '
                 f'it holds {count_and_first(names)}; are these its lists?')
         notes = []
-        if flow: rows,notes = with_flow(kind, rows, keys, flow) # refuses before anything is linked
+        # refuses before anything is linked
+        if flow: rows,notes = with_flow(kind, rows, keys, flow)
         places = inside(a.rgb),inside(a.flow) if flow else None
         rows = [replace(r, video=str(places[0]/r.video), flow=r.flow and str(places[1]/r.flow)) for r in rows]
         files = [a.rgb.resolve()/PurePosixPath(r.video).name for r in rows]
@@ -147,7 +163,9 @@ def build(a): # the summary
             notes=[*remarks(lists, keys, names, rows, rgb, state), *notes])
 
 
-def main(args=None): # None: those of the command line
+def main(
+    args=None,  # None: those of the command line
+):
     "From two LMDBs to a manifest."
     guarded(lambda: print(build(arguments().parse_args(args))))
 

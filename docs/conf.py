@@ -30,7 +30,8 @@ myst_heading_anchors = 6
 myst_heading_slug_func = 'make_site.slug'
 
 # API
-warnings.filterwarnings('ignore', 'Unknown section') # in what a class inherits from matplotlib
+# in what a class inherits from matplotlib
+warnings.filterwarnings('ignore', 'Unknown section')
 autodoc_inherit_docstrings = False
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 80
@@ -63,7 +64,8 @@ def document(app, what, name, thing, options, lines):
     lines[:] = [escaped(line) for line in lines]
     if what not in ('function', 'method', 'class'): return
     made_here = getattr(thing.__init__ if what == 'class' else thing, '__module__', '') or ''
-    if not made_here.startswith('vssl_nb'): return # of what is inherited there is no source to read
+    # of what is inherited there is no source to read
+    if not made_here.startswith('vssl_nb'): return
     said = {k: v for k, v in docments(thing, full=False).items() if v and k != 'self'}
     lines.append('')
     for parameter, text in said.items():

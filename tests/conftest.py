@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent)) # `house` and `warm`, wherever pytest is started
+# `house` and `warm`, wherever pytest is started
+sys.path.insert(0, str(Path(__file__).parent))
 
-# before torch is imported: a process with a pool of threads cannot fork (`warm`), and its child would wait
+# before torch is imported: a process with a pool of threads cannot fork (`warm`), and its child
+# would wait
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
-# a shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that: tests that send it
+# a shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that: tests that
+# send it
 # would wait for ever
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL) # likewise, where the tests were started with nohup
+# likewise, where the tests were started with nohup
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# files of tests that take a minute and more, the longest first, and then the pages, one by one: a processor
+# files of tests that take a minute and more, the longest first, and then the pages, one by one: a
+# processor
 # that begins one of them last is waited for
 SLOW = ('benchmarks', 'budget', 'sudden_death', 'careless', 'gpu_walk', 'resnets', 'readme_path', 'own_path',
     'classification', 'remedies', 'released', 'real_videos', 'processes', 'protocols', 'flow', 'outside',

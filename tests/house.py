@@ -19,12 +19,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT/'nbs'
 LIBRARY = ROOT/'vssl_nb'
-STORED = ROOT/'results'/'pages.json' # with which code the outputs of a page were made, and how long it took
-SKIPPED = re.compile(r'^\s*#\|\s*(eval:\s*false|cuda|slow|data)', re.M) # cells that are not run here
-FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I) # docs/conf.py and nbs/fold.html fold the same ones
-# `hide`: not on the site; `echo: false`: its output alone; `fold`: code to click on, exported code, too
+# with which code the outputs of a page were made, and how long it took
+STORED = ROOT/'results'/'pages.json'
+# cells that are not run here
+SKIPPED = re.compile(r'^\s*#\|\s*(eval:\s*false|cuda|slow|data)', re.M)
+# docs/conf.py and nbs/fold.html fold the same ones
+FOLDS = re.compile(r'#{2,6} (checks|answers?)\b', re.I)
+# `hide`: not on the site; `echo: false`: its output alone; `fold`: code to click on, exported code,
+# too
 HIDDEN = re.compile(r'(?:#\|.*\n)*?#\|\s*(hide\b|echo:\s*false\b|fold\b)')
-COLLAPSED = 'jp-MarkdownHeadingCollapsed' # JupyterLab's names; settings.ini makes nbdev_clean keep them
+# JupyterLab's names; settings.ini makes nbdev_clean keep them
+COLLAPSED = 'jp-MarkdownHeadingCollapsed'
 CLOSED = {'source_hidden': True} # under 'jupyter': a bar to click on stands for the code
 
 
@@ -171,8 +176,10 @@ def from_library(node: ast.AST) -> bool:
     return all(name.split('.')[0] == 'vssl_nb' for name in names)
 
 
-IMPORT = re.compile(r'^[ \t]*(?:from|import) vssl_nb\b.*\n?', re.M) # in code that a page writes to a file
-OBJECT = re.compile(r'\bvssl_nb(?:\.\w+)*(?=[.:]\w)') # in a string: the module of an object of the library
+# in code that a page writes to a file
+IMPORT = re.compile(r'^[ \t]*(?:from|import) vssl_nb\b.*\n?', re.M)
+# in a string: the module of an object of the library
+OBJECT = re.compile(r'\bvssl_nb(?:\.\w+)*(?=[.:]\w)')
 
 
 def meaning(source: str) -> list[str]:
@@ -299,7 +306,8 @@ def small(output: dict) -> dict:
             return output
         picture = Image.open(BytesIO(raw)).convert('RGB')
         picture.info.clear() # of what the RGB picture no longer has
-        # a tall chart is mostly paper and full of small letters; a strip of video frames is a photograph
+        # a tall chart is mostly paper and full of small letters; a strip of video frames is a
+        # photograph
         chart = picture.height > 900 and sum(picture.convert('L').histogram()[250:]) > \
             .6*picture.width*picture.height
         if len(raw) > 30_000: picture = at_most(picture, 760 if chart else 560)

@@ -29,14 +29,17 @@ from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(__file__).with_suffix('.js')
-SLOW, TOO_SLOW, LATE = .3, 3., 60. # seconds from a move to its picture, on a machine that does nothing else
+# seconds from a move to its picture, on a machine that does nothing else
+SLOW, TOO_SLOW, LATE = .3, 3., 60.
 
 # JupyterLab's own settings: no questions about news, no saving, and kernels end with their page
 SETTINGS = {
     'apputils-extension/notification': {'fetchNews': 'false', 'checkForUpdates': False},
     'docmanager-extension/plugin': {'autosave': False},
-    'notebook-extension/tracker': {'kernelShutdown': True, 'windowingMode': 'none'}} # the latter: make lab
-# JupyterLab looks for `#place` before the pictures of a page that it opens are there: a reader who clicks
+    # the latter: make lab
+    'notebook-extension/tracker': {'kernelShutdown': True, 'windowingMode': 'none'}}
+# JupyterLab looks for `#place` before the pictures of a page that it opens are there: a reader who
+# clicks
 # again gets there
 CLICKS, AGAIN = 3, 'reached only when clicked again: '
 # messages of JupyterLab about itself, and why they say nothing about a page
@@ -102,7 +105,8 @@ def jupyter(root: Path, reader: bool, copies: int):
         folders = ('JUPYTER_CONFIG_DIR', 'JUPYTER_DATA_DIR', 'JUPYTER_RUNTIME_DIR', 'JUPYTERLAB_SETTINGS_DIR',
             'JUPYTERLAB_WORKSPACES_DIR', 'IPYTHONDIR')
         env = os.environ | {name: str(there/name) for name in folders}
-        # kernels beside each other share the cores: threads that spin for a core cost several times the work
+        # kernels beside each other share the cores: threads that spin for a core cost several times
+        # the work
         env.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 1)//copies)))
         env.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
         env.pop('IN_TEST', None)
@@ -215,7 +219,8 @@ class Reader:
         page.notes += [f'{self.cell(i)}: {text}' for i, text in controls['text']]
         page.widgets, warm = len(controls['found']), set()
         for c in controls['found']:
-            if self.js('value(v[0])', c['n']) is None: continue # another widget has replaced it
+            # another widget has replaced it
+            if self.js('value(v[0])', c['n']) is None: continue
             took, changed, different, failed = [], False, False, {}
             where = f'{self.cell(c["cell"])}: widget {c["label"]!r}'
             for action in self.actions(c):
@@ -326,7 +331,8 @@ class Reader:
         self.tab.set_viewport_size({'width': 1400, 'height': 2400})
         view, y, shadow = self.js('scroll(0)'), 0, 8 # of the toolbar above
         whole = Image.new('RGB', (int(view['width']), int(min(view['total'], 60_000))), 'white')
-        while y < min(whole.height, view['total']): # which changes while pictures are laid out
+        # which changes while pictures are laid out
+        while y < min(whole.height, view['total']):
             view = self.js('scroll(v[0])', max(y - shadow, 0))
             box = {k: view[k] for k in ('x', 'y', 'width', 'height')}
             part = Image.open(io.BytesIO(self.tab.screenshot(clip=box)))

@@ -34,7 +34,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ('lessons/04_losses', 'lessons/07_memory', 'library/loop', 'library/run_folder')
-SKIP = ('eval:', 'slow', 'cuda', 'data') # directives of cells that a notebook test does not run
+# directives of cells that a notebook test does not run
+SKIP = ('eval:', 'slow', 'cuda', 'data')
 
 # (room, before, after as the report says them, why no test can tell the difference)
 EQUIVALENT: list[tuple[str,str,str,str]] = [
@@ -208,7 +209,8 @@ def mutants_of(room:str, number:int, source:str, modules:set[str]):
     owner = {}
     for s in ast.walk(tree):
         if isinstance(s, ast.stmt):
-            for x in ast.walk(s): owner[id(x)] = s # the innermost comes last, since walk goes outside in
+            # the innermost comes last, since walk goes outside in
+            for x in ast.walk(s): owner[id(x)] = s
     seen = {before}
     for n in ast.walk(tree):
         if id(n) in alone: continue
@@ -220,7 +222,9 @@ def mutants_of(room:str, number:int, source:str, modules:set[str]):
                 first_difference(before, after), after)
 
 @cache
-def text_of(room:str)->str: # once: the file may be edited meanwhile
+def text_of(
+    room: str,
+) -> str:  # once: the file may be edited meanwhile
     return (ROOT/'nbs'/f'{room}.ipynb').read_text()
 
 def read(room:str)->dict: return json.loads(text_of(room))
@@ -275,7 +279,10 @@ def copy_with(mutant:Mutant|None, room:str, folder:Path)->Path:
     path.write_text(json.dumps(nb))
     return path
 
-def child(path:Path, log:Path)->int: # never returns in the child
+def child(
+    path: Path,
+    log: Path,
+) -> int:  # never returns in the child
     "Fork; the child runs the notebook and exits with 0 if every cell passed."
     pid = os.fork()
     if pid: return pid
@@ -321,7 +328,8 @@ def end_group(pid:int)->None:
 def module_of(room:str)->Path:
     cells = [c for c in read(room)['cells'] if c['cell_type']=='code']
     name = next(d.split()[1] for c in cells for d in directives(c)
-        if d.startswith('default_exp') or re.match(r'export \w', d)) # a page that adds to a module names it
+        # a page that adds to a module names it
+        if d.startswith('default_exp') or re.match(r'export \w', d))
     return Path('vssl_nb', *name.split('.')).with_suffix('.py')
 
 def pytest_fails(mutant:Mutant|None, tests:list[str], folder:Path, limit:float)->str:
@@ -345,7 +353,8 @@ def pytest_fails(mutant:Mutant|None, tests:list[str], folder:Path, limit:float)-
             timeout=limit)
     except subprocess.TimeoutExpired: return 'timeout'
     if done.returncode not in (0, 1):
-        raise SystemExit(done.stdout) # 1: tests failed; anything else is a mistake of the call
+        # 1: tests failed; anything else is a mistake of the call
+        raise SystemExit(done.stdout)
     return done.stdout if done.returncode else ''
 
 def preload(rooms:list[str])->None:

@@ -23,7 +23,11 @@ class Found(torch.nn.Module):
     def forward(self, x): return self.tokens(x).mean(1)
 
 
-def rare_tokens(videos=90, spoiled=False, classes='abc'): # is the test part of other labels and pixels?
+def rare_tokens(
+    videos=90,
+    spoiled=False,  # is the test part of other labels and pixels?
+    classes='abc',
+):
     """Videos of one frame of 4 x 4 pixels: red is 255 in one, whose green is the class; the others are noise.
 
     The mean over pixels buries the class, and a query that looks for red finds it.
@@ -154,7 +158,8 @@ def test_rows_of_an_attentive_probe(tmp_path, monkeypatch):
     one = features.extract(net, tokens.manifest, 'all', protocol=dataclasses.replace(SEEN, clips=2, length=8,
         size=32), machine=QUIET)
     assert x.shape[1] == net.dim and len(x) > 2
-    torch.testing.assert_close(x.mean(0), one.x[3]) # the feature of a network is the mean of its tokens
+    # the feature of a network is the mean of its tokens
+    torch.testing.assert_close(x.mean(0), one.x[3])
     stored = EvaluatedEncoder(rare_tokens(), None, 'stored', features=one)
     with pytest.raises(TrainError, match='stored: a file of features has no tokens; take clean_probe'):
         measure_probe(stored, 'vjepa_probe', machine=QUIET)

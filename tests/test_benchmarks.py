@@ -38,7 +38,8 @@ def script(name, *args, cwd):
 def on_few(name, *args, cwd, more=''):
     "A script that makes its own toy videos, with `FEW` as tiny ones, and with more lines before it begins."
     home = str(ROOT/'benchmarks')
-    assert (ROOT/'benchmarks'/f'{name}.py').read_text().endswith(': main()\n') # what it does by itself
+    # what it does by itself
+    assert (ROOT/'benchmarks'/f'{name}.py').read_text().endswith(': main()\n')
     (cwd/'few.py').write_text(f"""import importlib, sys
 sys.path.insert(0, {home!r})
 from vssl_nb.data import toy
@@ -60,7 +61,8 @@ def test_waits(tmp_path):
         'out.json', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = json.loads((tmp_path/'out.json').read_text())['waits']['page']
-    assert page['processes'] == 2 and page['cpu_seconds'] > 2 and page['stages']['imports'] > 0 # and a kernel
+    # and a kernel
+    assert page['processes'] == 2 and page['cpu_seconds'] > 2 and page['stages']['imports'] > 0
     assert page['stages']['backward']*page['busy_seconds'] > .5 and 0 < page['to_first'] <= page['seconds']
     assert sum(page['stages'].values()) == pytest.approx(1, abs=.02)
 
@@ -264,10 +266,12 @@ def test_infonce(tmp_path):
     rows = {(r['name'], r['view']): r for r in out['seeds'][0]['rows']}
     assert len(rows) == 12 and all(0 <= r['r1'] <= r['r5'] <= r['r10'] <= 1 for r in rows.values())
     trained = [r for (name, _), r in rows.items() if name not in ('chance', 'histogram', 'random')]
-    assert len({r['steps'] for r in trained}) == 1 and rows['random', 'rgb']['steps'] == 0 # equal budget
+    # equal budget
+    assert len({r['steps'] for r in trained}) == 1 and rows['random', 'rgb']['steps'] == 0
     means = {(r['name'], r['view']): r['r1'] for r in out['summary']}
     assert means == {who: r['r1'] for who, r in rows.items()}
-    assert on_few('infonce', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    # nothing is left to do
+    assert on_few('infonce', '--seeds', 1, *how, cwd=tmp_path).returncode == 0
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds']
 
@@ -285,7 +289,8 @@ def test_simclr(tmp_path):
     rates = {name: r['learning']['lr'] for name, r in out['recipes'].items()}
     assert rates['simclr residual 16'] == 2*rates['simclr residual 4']
     assert out['recipes']['infonce-one residual 8']['method']['momentum'] is None
-    assert on_few('simclr', '--seeds', 1, *how, cwd=tmp_path).returncode == 0 # nothing is left to do
+    # nothing is left to do
+    assert on_few('simclr', '--seeds', 1, *how, cwd=tmp_path).returncode == 0
     again = json.loads((tmp_path/'out.json').read_text())
     assert again['seeds'] == out['seeds'] and again['summary'] == out['summary']
 
@@ -362,7 +367,8 @@ def test_moquad(tmp_path):
     assert list(rows) == [*ladder, '20 %', '40 %', '60 %', 'SimCLR, rate of the others',
         *(f'{n}, equal clips' for n in ladder[:-1])]
     assert [rows[n]['clips_of_a_video'] for n in ladder] == [2, 2, 3, 4]
-    assert len({rows[n]['steps'] for n in ladder}) == 1 # the same videos, and next the same clips
+    # the same videos, and next the same clips
+    assert len({rows[n]['steps'] for n in ladder}) == 1
     whole = rows['+AD-Intra-Neg']['clips_seen']
     assert all(rows[f'{n}, equal clips']['clips_seen'] == whole for n in ladder[:-1])
     assert rows['60 %']['clips_seen'] < rows['20 %']['clips_seen'] < whole
@@ -373,7 +379,8 @@ def test_moquad(tmp_path):
         shares = [x for c in ('rank_positive', 'rank_n', 'rank_nn') for x in r.get(c, ()) if x is not None]
         assert all(0 <= x <= 1 for x in shares)
     assert seed['beside']['chance'] == .125 and 0 <= seed['beside']['random'] <= 1
-    again = on_few('moquad', *how, '--out', 'again.json', cwd=tmp_path) # nothing is trained twice
+    # nothing is trained twice
+    again = on_few('moquad', *how, '--out', 'again.json', cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path/'again.json').read_text())['seeds'][0]['rows'] == seed['rows']
     look = on_few('looking', '--seeds', 1, '--runs', 'r', '--reference', '40 %', '--out', 'look.json',
@@ -439,7 +446,8 @@ def test_claims_of_the_story(tmp_path, monkeypatch):
         row('coclr-toy-rgb-cycle1', .6, 'rgb+residual'), row('chance', .125, ''), row('infonce-toy-rgb', .3),
         row('infonce-toy-residual', .6, 'residual')]}
     ledger = ledger_of(tmp_path, monkeypatch, story_toy_fresh={'seeds': [seed(n) for n in (1, 2, 3)]})
-    assert outcomes(ledger) == {1: 'supported', 2: 'open', 3: 'open'} # 1 to 3 points: not with three seeds
+    # 1 to 3 points: not with three seeds
+    assert outcomes(ledger) == {1: 'supported', 2: 'open', 3: 'open'}
     claim = ledger[2][1]
     assert claim['numbers'] == {'InfoNCE': [20.]*3, 'CoCLR': [51., 52., 53.], 'halfway to UberNCE': [50.]*3}
     assert (claim['premise'], claim['seeds'], claim['runs']) == (30., [1, 2, 3], ['story-toy-fresh.json'])
@@ -472,7 +480,8 @@ def test_claims_of_moquad(tmp_path, monkeypatch):
     assert (longer['SimCLR'], claim['numbers']['SimCLR']) == ([41., 42., 43.], [1., 2., 3.])
     assert longer['+AD-Intra-Neg'] == claim['numbers']['+AD-Intra-Neg'] == [16., 17., 18.]
     assert claim['budget'] == 'equal videos (160), clips from 320 to 640' and claim['planned'] == [8]*3
-    assert ledger[16][1]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3} # the last epoch
+    # the last epoch
+    assert ledger[16][1]['numbers'] == {'without warm-up': [42.]*3, 'with warm-up': [44.]*3}
     assert ledger[13][1]['numbers']['speed'] == [16., 17., 18.] and ledger[13][1]['premise'] == 1.6
 
 
@@ -503,7 +512,8 @@ def test_claims_of_worlds(tmp_path, monkeypatch):
     assert outcomes(ledger) == {12: 'open', 13: 'supported', 17: 'supported', 20: 'supported',
         21: 'supported', 22: 'contradicted', 23: 'supported', 24: 'supported', 25: 'supported',
         26: 'contradicted', 19: 'supported'}
-    assert ledger[12][1]['premise'] == 60. and ledger[13][1]['premise'] == 1.5 # more than half; times chance
+    # more than half; times chance
+    assert ledger[12][1]['premise'] == 60. and ledger[13][1]['premise'] == 1.5
     assert ledger[17][1]['numbers'] == {'appearance classes': [10.]*3, 'motion classes': [31., 32., 33.]}
     assert [(where, level) for where, level, _ in ledger[25][1]['others']] == [('premise 0', 0.),
         ('premise 40', 40.)]
@@ -568,7 +578,8 @@ def test_premises_and_measures_of_worlds(tmp_path, monkeypatch):
     manifest = read(toy.make(tmp_path/'toy', 'tiny', 1, progress=False))
     shares = worlds.colours_of_positives(tmp_path, manifest, 1, {})
     assert [*shares] == ['colours, BE', 'colours, RAD intra', 'colours, RAD inter']
-    assert shares['colours, BE'] > shares['colours, RAD inter'] # a frame of its own video, of another one
+    # a frame of its own video, of another one
+    assert shares['colours, BE'] > shares['colours, RAD inter']
     first = worlds.untrained('residual')(tmp_path, manifest, 1, {})
     assert first['chance'] == 1/8 and 0 <= first['untrained, residual'] <= 1
     done = script('worlds.py', 'quadruple', '--seeds', 1, '--size', 'tiny', '--runs', 'r', '--only', 'MoQuad',
@@ -617,7 +628,8 @@ def test_quadruples_and_distributions(tmp_path):
     assert row['share'] == (row['sampling'] + row['rad'])/row['seconds'] > 0
     row, = out['provico']
     assert row['of_all'] == row['seconds']*96/4 and row['share'] == row['loss']/row['of_all'] > 0
-    assert 960*960*4*3 < row['saved_MB']*1e6 < 960*960*4*30 # a few tensors of all pairs of samples
+    # a few tensors of all pairs of samples
+    assert 960*960*4*3 < row['saved_MB']*1e6 < 960*960*4*30
 
 
 def test_provico(tmp_path):
@@ -635,7 +647,8 @@ def test_provico(tmp_path):
     r = rows['with mining']
     assert len(r['bins']) == 5 and abs(statistics.mean(r['bins']) - r['match']) < .1
     assert r['mixed']['1'] == r['masked']['0.0'] and len(set(r['mixed'].values())) == 5
-    again = script('provico.py', *how, '--collect', '--out', 'again.json', cwd=tmp_path) # trains nothing
+    # trains nothing
+    again = script('provico.py', *how, '--collect', '--out', 'again.json', cwd=tmp_path)
     assert json.loads((tmp_path/'again.json').read_text())['seeds'] == [seed], again.stderr
 
 
@@ -713,7 +726,8 @@ def test_claims_of_provico(tmp_path, monkeypatch):
     assert outcomes(ledger) == {22: 'supported', 23: 'open', 24: 'open', 25: 'open', 26: 'open',
         27: 'supported'}
     assert ledger[26][1]['numbers'] == {'whole': [-5.]*3, 'masked': [-5.5]*3}
-    assert ledger[27][1]['numbers']['Euclidean'] == [10.]*8 # the first look after mining began
+    # the first look after mining began
+    assert ledger[27][1]['numbers']['Euclidean'] == [10.]*8
     assert [ledger[n][1]['premise'] for n in (22, 27)] == [2., 4.]
     assert ledger[27][1]['seeds'] == [*range(21, 29)]
 

@@ -123,7 +123,8 @@ def test_a_fine_tuned_run_is_written_with_its_moments(home, tmp_path, preset, la
     groups, moments = file['optimizer']['param_groups'], file['optimizer']['state']
     assert [g['params'] for g in groups]==[[i] for i in range(len(names))]
     assert {g['lr'] for g in groups}==({.1} if linear else {1e-3, 1e-4})
-    order = [*names[-4 if linear else -2:], *(names[:-2] if not linear else [])] # here the layers come first
+    # here the layers come first
+    order = [*names[-4 if linear else -2:], *(names[:-2] if not linear else [])]
     for i, k in enumerate(order):
         for name, x in ours['opt']['state'][i].items():
             assert torch.equal(torch.as_tensor(x), torch.as_tensor(moments[names.index(k)][name])), k

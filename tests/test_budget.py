@@ -83,7 +83,8 @@ def test_half_precision_halves_what_is_kept():
     "Activations of a GPU's autocast: convolutions, BatchNorm, ReLU and pooling in bfloat16."
     recipe = override(find('infonce-ucf101-rgb'), backbone='tiny', batch=8, groups=2)
     half, whole = (trace_step(recipe, dtype).peak()['activations'] for dtype in ('bfloat16', 'float32'))
-    assert .5*whole <= half < .6*whole # of each feature map; masks and statistics are as large as ever
+    # of each feature map; masks and statistics are as large as ever
+    assert .5*whole <= half < .6*whole
 
 
 def test_waiting_for_a_gpu(script):
@@ -135,7 +136,8 @@ def different():
         same = replace(r, name='', about='', dataset='', learning=calm, test_clips=1, backbone='tiny')
         calm = {'temperature': 1., 'momentum': .5, 'bank_momentum': .5}
         method = replace(r.method, **{k: v for k, v in calm.items() if hasattr(r.method, k)})
-        # the length of a queue, the rows drawn from a bank and how many are mined change no operation
+        # the length of a queue, the rows drawn from a bank and how many are mined change no
+        # operation
         if getattr(method, 'queue', 0): method = replace(method, queue=1)
         if hasattr(method, 'negatives'): method = replace(method, negatives=1, topk=method.topk[:1])
         if getattr(method, 'miner', '')=='cascade': # nor do the numbers of a cascade
@@ -158,14 +160,16 @@ def test_recipes(name):
 def test_their_networks(name):
     "Two more in test_resnets.py."
     recipe = next(r for r in RECIPES.values() if r.backbone == name and r.method.name != 'coclr')
-    alone = {'groups': 1} if hasattr(recipe.method, 'groups') else {} # groups of BatchNorm: in the test above
+    # groups of BatchNorm: in the test above
+    alone = {'groups': 1} if hasattr(recipe.method, 'groups') else {}
     assert name in BACKBONES and not dry_run(override(recipe, batch=8, **alone)).waits
 
 
 def test_float32_and_live_flow():
     recipe = override(find('coclr-ucf101-flow-cycle1'), backbone='tiny', batch=8)
     assert dry_run(recipe, 'float32').learned == (False, True)
-    small = dict(backbone='tiny', batch=4, groups=2, size=32, length=8) # fewer scales of the pyramid
+    # fewer scales of the pyramid
+    small = dict(backbone='tiny', batch=4, groups=2, size=32, length=8)
     recipe = override(find('infonce-ucf101-flow'), flow='live', **small)
     assert dry_run(recipe).learned == (True, True)
 

@@ -564,7 +564,8 @@ def test_a_closed_output(workshop):
 
 COTRAIN = ['cotrain', 'coclr-toy', '--data', 'videos', '--out', 'phases', '--device', 'cpu', '--set',
     'epochs=1', 'batch=8', 'queue=24', 'warmup=0', 'topk=4', 'length=4', 'size=16']
-TEN_CROPS = ['--protocol', 'coclr_official'] # with a clip a video they end before a busy machine interrupts
+# with a clip a video they end before a busy machine interrupts
+TEN_CROPS = ['--protocol', 'coclr_official']
 # command, and what tells that it is at work: a word on stderr, or a file
 BUSY = {'retrieve': (['retrieve', 'run', '--batch', '1', *TEN_CROPS], 'features of'),
     'extract': (['extract', 'run', '--batch', '1', *TEN_CROPS, '--out', 'f.npz'], 'features of'),
@@ -628,7 +629,9 @@ def goes_on_scanning(place: Path, unbroken):
     assert sorted(r.video for r in rows if r.frames == 7777) == sorted(r['video'] for r in found)
 
 
-def probed(place): # the row and the classifier of a probe of place/run
+def probed(
+    place,
+):  # the row and the classifier of a probe of place/run
     from safetensors.numpy import load_file
     done = warm.Command(BUSY['probe'][0], place)
     assert done.wait() == 0, done.stderr
@@ -723,7 +726,8 @@ def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
             out, said = p.communicate(timeout=60)
         if over: break # a quick command
         if out.endswith('over\n') and p.returncode in (0, -number):
-            assert not said or 'has begun' in said, (delay, said) # all is done, and Python takes itself apart
+            # all is done, and Python takes itself apart
+            assert not said or 'has begun' in said, (delay, said)
             continue
         assert p.returncode == 128 + number and 'Traceback' not in said, (delay, p.returncode, said)
         # from a thread, which may write it in the same moment
@@ -833,7 +837,8 @@ def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path
 # --- somebody else
 
 NOBODY = 65534
-# the kit was imported by who runs the tests (`warm`), since another user may perhaps not read this Python;
+# the kit was imported by who runs the tests (`warm`), since another user may perhaps not read this
+# Python;
 # each command gets a process of its own, which belongs to somebody else
 AS_SOMEBODY_ELSE = '''
 import json, os, sys, time
@@ -876,7 +881,8 @@ UNREADABLE = ['search', '--data', 'few', '--encoder', 'run', '--clips', '1', '--
 def theirs(workshop):
     "What commands of somebody else say in a workshop that belongs to root; what changed there, as well."
     if os.getuid(): pytest.skip('to run as another user needs root; run the tests as root to try permissions')
-    home = Path(tempfile.mkdtemp(prefix='careless')) # where everybody may pass, unlike in pytest's own
+    # where everybody may pass, unlike in pytest's own
+    home = Path(tempfile.mkdtemp(prefix='careless'))
     there = home/'w'
     try:
         shutil.copytree(workshop, there)

@@ -445,7 +445,8 @@ def test_two_processes_end_where_one_ends(place, preset):
     if preset == 'clean_finetune':
         done = in_processes(2, *finetune(preset=preset, out=two.name), cwd=place)
         assert done.returncode == 0 and done.stdout.count('top-1 %') == 1, done.stderr
-    else: run_distributed(call_in, 2, place, finetune(preset=preset, out=two.name)) # without a launcher
+    # without a launcher
+    else: run_distributed(call_in, 2, place, finetune(preset=preset, out=two.name))
     a, b = load(one/'last.pt'), load(two/'last.pt')
     assert a['run']['step'] == b['run']['step']
     for k, v in a['run']['method'].items():
@@ -458,7 +459,8 @@ def test_two_processes_end_where_one_ends(place, preset):
     assert sorted(f.name for f in one.iterdir()) == sorted(f.name for f in two.iterdir())
     assert json.loads((two/'card.json').read_text())['processes'] == 2
     assert len(json.loads((two/'results.json').read_text())) == 1
-    if preset == 'clean_finetune': # one process goes on with what two have finished: it is measured once more
+    # one process goes on with what two have finished: it is measured once more
+    if preset == 'clean_finetune':
         before = row(two)
         again = call(*finetune('--resume', out=two.name), cwd=place)
         assert again.returncode == 0 and row(two) == before, again.stderr
@@ -487,7 +489,8 @@ def test_killed_and_resumed_is_unbroken(place):
 def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     out = place/'asked'
     process = warm.Command(finetune('--workers', '1', out='asked'), place)
-    # in the first epoch: after it other processes start, and one that does not ignore the signal yet dies
+    # in the first epoch: after it other processes start, and one that does not ignore the signal
+    # yet dies
     until(out, 1, lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGTERM)
     told, said = process.communicate(timeout=60)
@@ -521,9 +524,11 @@ def test_iic_is_tested_on_the_windows_of_the_released_code():
     "ft_classify.py: 10 clips by linspace over all frames but the last, 112 of 128 px, the mean of logits."
     how = preset('iic_finetune').testing
     for frames in (29, 187):
-        released = [int(i - 8) for i in np.linspace(8, frames - 1 - 8, 10)] # datasets/ucf101.py:118, 167
+        # datasets/ucf101.py:118, 167
+        released = [int(i - 8) for i in np.linspace(8, frames - 1 - 8, 10)]
         assert protocols.clip_frames(how, frames)[:, 0].tolist() == released
-    assert protocols.crop_boxes(how, 128, 171)[0].tolist() == [[8, 30, 112, 112]] # 29.5, rounded to even
+    # 29.5, rounded to even
+    assert protocols.crop_boxes(how, 128, 171)[0].tolist() == [[8, 30, 112, 112]]
     assert how.average == 'logits' and (how.length, how.size) == (16, 112)
     # on flow CoCLR's windows end with its last picture
     assert [p.testing.pictures for n, p in TRAININGS.items() if n[:3] in ('coc', 'cpr')] == ['flow']*4
@@ -595,7 +600,8 @@ def test_the_released_probe_is_a_loop_over_features_as_they_are(n):
     for epoch in range(3):
         opt.param_groups[0]['lr'] = .1 if epoch >= 2 else 1.
         order = torch.from_numpy(np.random.default_rng((5, epoch)).permutation(n))
-        for part in [order[:4], order[4:]] if n == 9 else order.split(4): # BatchNorm needs two
+        # BatchNorm needs two
+        for part in [order[:4], order[4:]] if n == 9 else order.split(4):
             opt.zero_grad()
             torch.nn.functional.cross_entropy(fc(norm(train.x[part])), train.label[part]).backward()
             opt.step()
@@ -616,7 +622,8 @@ def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
     seen = Views('rgb', mean=(0, 0, 0), std=(1, 1, 1))(clip_batch(all_clips(item)))['rgb'][:, 0]
     for i in range(10):
         top, left = [(8, 48), (0, 0), (0, 96), (16, 0), (16, 96)][i % 5]
-        turn = (lambda x: x.flip(2)) if i >= 5 else (lambda x: x) # b10: mirrored first, then cut
+        # b10: mirrored first, then cut
+        turn = (lambda x: x.flip(2)) if i >= 5 else (lambda x: x)
         x = turn(turn(frames)[:, top:top+224, left:left+224])
         x = interpolate(x.permute(0, 3, 1, 2), (128, 128), mode='bilinear', antialias=True)
         x = (x.flip(3) if i >= 5 else x).permute(1, 0, 2, 3)/255

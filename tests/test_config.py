@@ -25,7 +25,8 @@ def test_published_recipes_agree_with_themselves():
     for phases in COTRAININGS.values():
         for i,p in enumerate(phases):
             r = RECIPES[p.recipe]
-            assert {p.start, p.sampler} <= {'', *(q.recipe for q in phases[:i])} # only what is there already
+            # only what is there already
+            assert {p.start, p.sampler} <= {'', *(q.recipe for q in phases[:i])}
             if p.sampler:
                 eq({'encoder': RECIPES[p.start].view, 'sampler': RECIPES[p.sampler].view}, r.networks)
     ucf, k400 = RECIPES['infonce-ucf101-rgb'], RECIPES['infonce-k400-rgb']

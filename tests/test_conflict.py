@@ -46,14 +46,18 @@ def place(tmp_path_factory):
 def drawn(jobs): return [toy.video(**(arguments | dict(frames=40))).astype(float) for _, arguments in jobs]
 
 
-def motion_of(video): # (T, S, S, 3) -> (6,)
+def motion_of(
+    video,  # (T, S, S, 3)
+):  # (6,)
     "What turns within ten frames, from pixels: where the sprite's middle is, and how large it is."
     cover = np.abs(video - np.median(video, 0)).max(-1) > 25 # (T, S, S)
     size = cover.sum((1, 2)).clip(1)
     grid = np.arange(cover.shape[1])
     series = [(cover.sum(1)*grid).sum(1)/size, (cover.sum(2)*grid).sum(1)/size, np.sqrt(size)]
     t = np.arange(len(video))
-    def at(period): # complex amplitudes of x, y and size
+    def at(
+        period,
+    ):  # complex amplitudes of x, y and size
         wave = np.exp(2j*np.pi*t/period)*np.hanning(len(t))
         return np.array([(s - s.mean())@wave for s in series])/len(t)
     x, y, a = max((at(p) for p in (9, 9.5, 10, 10.5, 11)), key=lambda z: np.abs(z[:2]).sum())
@@ -152,7 +156,8 @@ def test_intervals_are_wilsons():
         assert 0 <= low <= share <= high <= 1 and high - low > 0
         for end in {low, high} - {0., 1.}:
             assert abs(share - end) == pytest.approx(1.959964*math.sqrt(end*(1 - end)/n))
-    assert wilson(.5, 10) == pytest.approx((.2366, .7634), abs=1e-4) # Newcombe 1998 has this method's rows
+    # Newcombe 1998 has this method's rows
+    assert wilson(.5, 10) == pytest.approx((.2366, .7634), abs=1e-4)
 
 
 def test_what_is_no_conflict_is_refused():
@@ -224,7 +229,8 @@ def test_the_benchmark(tmp_path, monkeypatch):
     measured = [r for r in rows.values() if 'conflict' in r]
     assert len(measured) == 7 and {r['queries'] for r in measured} == {24}
     assert all(sum(v[0] for v in r['conflict'].values()) == pytest.approx(1, abs=1e-5) for r in measured)
-    assert rows['histogram', 'rgb']['conflict']['scene'][0] > .9 # colours are those of the scene
+    # colours are those of the scene
+    assert rows['histogram', 'rgb']['conflict']['scene'][0] > .9
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('last.pt')}
     assert script(*short).returncode == 0 and {p: p.stat().st_mtime_ns for p in stamps} == stamps
     assert json.loads((tmp_path/'out.json').read_text())['seeds'] == first['seeds']

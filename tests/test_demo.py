@@ -102,7 +102,9 @@ def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
     again = io.StringIO()
     with contextlib.redirect_stdout(again): demo(there/'two', 'tiny', 0, SHORT, 2, progress=False)
     assert len(weights(there/'one')) == 7 and weights(there/'two') == weights(there/'one')
-    def table(text): # the last one: before it, each row is printed as soon as it is known
+    def table(
+        text,
+    ):  # the last one: before it, each row is printed as soon as it is known
         said = text.splitlines()
         begin = max(i for i, line in enumerate(said) if line.startswith('name '))
         return [line.split()[:-1] for line in said[begin:]
@@ -136,7 +138,8 @@ def test_a_row_is_printed_once_when_it_is_known(alone):
     _, printed, rows = alone
     expected = [f"R@1 {100*r['r1']:5.1f} %  {r['name']}" + f", {r['view']}"*bool(r['view']) for r in rows]
     lines = [line for line in printed.splitlines() if line.startswith('R@1 ')]
-    assert sorted(lines) == sorted(expected) and lines[:2] == expected[:2] # chance and histogram at once
+    # chance and histogram at once
+    assert sorted(lines) == sorted(expected) and lines[:2] == expected[:2]
 
 
 def test_what_fails_in_another_process_is_raised_here():

@@ -37,7 +37,8 @@ def child(args, env, limit, said):
     os._exit(code)
 
 
-# importing torch takes longer than what is tested; forks of a process that has done nothing yet, so that no
+# importing torch takes longer than what is tested; forks of a process that has done nothing yet, so
+# that no
 # thread is missing
 clean = get_context('forkserver')
 clean.set_forkserver_preload(['vssl_nb.cli', 'vssl_nb.data.flow'])
@@ -261,7 +262,8 @@ def test_a_disk_that_is_full(place, whole, tmp_path):
         subprocess.run(['mount', '-o', 'remount,ro', disk], check=True)
         (place/'manifest.csv').rename(tmp_path/'kept.csv')
         shutil.copy(tmp_path/'kept.csv', place/'manifest.csv')
-        assert 'nothing was left to do' in call(place, *QUICK).stdout # reading is enough for that
+        # reading is enough for that
+        assert 'nothing was left to do' in call(place, *QUICK).stdout
     finally: subprocess.run(['umount', disk], check=True)
 
 
@@ -287,7 +289,8 @@ def test_videos_that_have_no_flow(place):
     g = np.random.default_rng(0)
     extra = {'one.mp4': (1, 32, 32), 'two_px.mp4': (4, 2, 2), 'flat.mp4': (4, 2, 64)}
     for name, size in extra.items(): encode(place/name, g.integers(0, 255, (*size, 3), np.uint8))
-    flow.write_flow(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8)) # any video will do
+    # any video will do
+    flow.write_flow(place/'odd.mp4', g.integers(0, 255, (5, 33, 21, 3), np.uint8))
     rows = [*table.rows, *(manifest.Row(n, frames=t, fps=25., width=w, height=h)
         for n, (t, h, w) in (extra | {'odd.mp4': (5, 33, 21)}).items()),
         manifest.Row('gone.avi', status='is not there')]

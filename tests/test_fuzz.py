@@ -16,7 +16,8 @@ from vssl_nb.data.video import VideoError, crop_resize, decode, encode, probe
 
 VIDEOS = manifest.test_videos()
 COPIES,PROCESSES,SLOW = 100, 2, 20. # of each film; children; s that a case may take
-FOUND = [(4, 2372)] # (film, seed) that a longer run once found: a stream of a kind that PyAV does not know
+# (film, seed) that a longer run once found: a stream of a kind that PyAV does not know
+FOUND = [(4, 2372)]
 REAL = [ # five containers, five codecs, small
     'odd/found/decord_video_90.mov', 'odd/found/torchcodec_h265_video.mp4', 'odd/derived/vp9_cfr.webm',
     'odd/found/torchcodec_av1_video.mkv', 'ucf101/*/*.avi']
@@ -45,7 +46,8 @@ def mutate(data: bytes, seed: int) -> tuple[str, bytes]:
         x[start:start+width] = (bytes(len(x[start:start+width])) if rng.random() < .7
             else rng.bytes(len(x[start:start+width])))
         return kind, bytes(x)
-    # a header is small, and most of what can go wrong is in it: the first and last 2 kB get their own share
+    # a header is small, and most of what can go wrong is in it: the first and last 2 kB get their
+    # own share
     size = len(x) if kind == 'flips' else 2048
     for at in rng.integers(0, min(size, len(x)), int(2**rng.uniform(0, 8 if kind == 'flips' else 5))):
         x[at if kind == 'flips' or rng.random() < .5 else -1-at] ^= 1 << int(rng.integers(8))
@@ -102,7 +104,8 @@ def test_damaged_copies_end_in_frames_or_in_one_sentence(tmp_path):
     assert max(c['seconds'] for c in cases) < SLOW
     # the test would prove nothing if all files were refused, or none
     assert 50 < sum('refused' in c for c in cases) < 400
-    # A film without some of its frames is rarely passed off as whole: Matroska and WebM do not count
+    # A film without some of its frames is rarely passed off as whole: Matroska and WebM do not
+    # count
     # frames, and elsewhere a flipped bit can hit the count, the time table or the size of a frame.
     # (9 of 2,400 in a longer run.)
     silent = [c for c in cases if 'frames' in c and c['frames'] < c['whole'] and not c['damage']]

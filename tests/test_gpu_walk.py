@@ -40,7 +40,8 @@ def step_script(monkeypatch):
     monkeypatch.setattr(step, 'child', lambda what, o: getattr(step, what)(o))
     monkeypatch.setattr(step, 'profile', lambda step, device: 'not here')
     from vssl_nb.ssl import memory
-    monkeypatch.setattr(memory, 'ema_update', memory.ema_update) # the script exchanges it, for good
+    # the script exchanges it, for good
+    monkeypatch.setattr(memory, 'ema_update', memory.ema_update)
     return step
 
 
@@ -179,7 +180,8 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
     manifest = tmp_path/'manifest.csv'
     assert run_main(gpu, *args, '--jhmdb', manifest) == 2 and 'no such manifest' in capsys.readouterr().err
     manifest.write_text('')
-    assert run_main(gpu, *args, '--jhmdb', manifest, '--minutes', 25) == 1 # an hour and more does not fit
+    # an hour and more does not fit
+    assert run_main(gpu, *args, '--jhmdb', manifest, '--minutes', 25) == 1
     assert asked == [*everything, 'flow', 'flow'] and 'does not fit into 25 min' in capsys.readouterr().out
     assert run_main(gpu, *args, '--jhmdb', manifest, '--ucf101', manifest) == 1
     assert asked[-3:] == ['flow', 'jhmdb', 'ucf101']
@@ -234,7 +236,8 @@ def test_what_a_job_says_is_kept(tmp_path, capsys):
     assert (tmp_path/'out.txt').read_text().endswith('four\n')
     named = [sys.executable, '-c', f'print("{ROOT}/nbs/map.ipynb")']
     with PretendedGPU(strict=False): assert gpu.do('cells', job(named), tmp_path)
-    kept = (tmp_path/'out.txt').read_text() # of every folder of this machine, what is inside the repository
+    # of every folder of this machine, what is inside the repository
+    kept = (tmp_path/'out.txt').read_text()
     assert kept.endswith('\nnbs/map.ipynb\n') and str(ROOT) not in kept and sys.prefix not in kept
     assert 'FAILED, exit code 3' in capsys.readouterr().out
     assert not gpu.do('step', job([*says, 0], 'none.json'), tmp_path) # it wrote nothing

@@ -70,7 +70,12 @@ def videos():
         for h, w in ((40, 60), (64, 48), (33, 33))]
 
 
-def direct(name, model, processor, clip): # (T, H, W, 3) uint8 -> (D,)
+def direct(
+    name,
+    model,
+    processor,
+    clip,  # (T, H, W, 3) uint8
+):  # (D,)
     "The feature of a clip without any code of ours."
     frames = [f.numpy() for f in clip]
     if name == 'vjepa2':
@@ -116,7 +121,8 @@ def test_features_of_timm_are_those_of_a_direct_call(name, place):
     clips = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     tokens = t.encoder.tokens(clips)
     assert len(tokens) == 2 and tokens.shape[1] % 3 == 0 and tokens.shape[2] == t.encoder(clips).shape[1]
-    if name != 'timm-vit': assert_close(tokens.mean(1), t.encoder(clips)) # a ViT takes its class token
+    # a ViT takes its class token
+    if name != 'timm-vit': assert_close(tokens.mean(1), t.encoder(clips))
 
 
 def test_random_weights_of_the_same_network(place, tmp_path, monkeypatch):
@@ -206,7 +212,8 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     assert {r['method'] for r in rows} == {'chance', 'histogram', 'random', 'encoder'}
     run('probe', 'hf:dinov2', '--data', 'toy', '--out', 'probe')
     assert json.loads((place/'probe/results.json').read_text())[0]['task'] == 'probe'
-    assert 'vssl-nb predict' not in capsys.readouterr().out # a classifier is kept for runs only
+    # a classifier is kept for runs only
+    assert 'vssl-nb predict' not in capsys.readouterr().out
     run('probe', 'hf:videomae', '--data', 'toy', '--preset', 'vjepa_probe', '--out', 'attentive')
     assert json.loads((place/'attentive/results.json').read_text())[0]['protocol'] == 'vjepa_probe'
     run('extract', 'hf:dinov2', '--data', 'toy', '--out', 'x.npz')
@@ -283,14 +290,20 @@ def test_images_of_one_frame_and_the_mean_of_frames(place):
     assert_close(encoder(x), each.mean(0), rtol=0, atol=1e-5)
 
 
-def changed(folder, place, change): # of the folder of a model, by name
+def changed(
+    folder,  # of the folder of a model, by name
+    place,
+    change,
+):
     "A copy of a folder that somebody has spoiled."
     copy = shutil.copytree(place/folder, place/f'spoiled-{len([*place.iterdir()])}')
     change(copy)
     return f'hf:{copy}'
 
 
-def lose(folder): # the first, which is no part of a classifier's head
+def lose(
+    folder,
+):  # the first, which is no part of a classifier's head
     weights = load_file(folder/'model.safetensors')
     lost = next(k for k in sorted(weights) if 'classifier' not in k)
     save_file({k: v for k, v in weights.items() if k != lost}, folder/'model.safetensors', {'format': 'pt'})

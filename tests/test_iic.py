@@ -43,7 +43,8 @@ def place(tmp_path_factory):
 def test_trained_from_the_command_line(place):
     rows = log(place/'cpr')
     assert [float(r['positives']) for r in rows] == [1, 1, 1, 3, 3, 3] # nobody, then two
-    assert all(float(r['norm']) == pytest.approx(1, abs=1e-4) for r in rows) # `iic-toy` compares directions
+    # `iic-toy` compares directions
+    assert all(float(r['norm']) == pytest.approx(1, abs=1e-4) for r in rows)
     assert any(r['mined'] not in ('', 'nan') for r in rows[3:]) and float(rows[-1]['cmr']) >= 0
     state = load(place/'cpr'/'last.pt')['method']
     assert state['bank.keys'].shape == (48, 128) and bool(state['bank.valid'].all())

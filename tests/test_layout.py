@@ -8,10 +8,14 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 # modules and folders of vssl_nb: each imports only from those before it
 ORDER = (('names', 'progress', 'show'), ('data',), ('nets',), ('training',), ('ssl',), ('methods',),
     ('measure',), ('runs',), ('papers',), ('search', 'cli'))
-# 17,491 lines when the house was finished; the ledger, the conflicts, the worlds of the toy, refusals,
-# sliders, encoders of other libraries (runs.hub; timm's, and a verdict on them), LeJEPA, a video transformer,
-# the attentive probe, lines of log files, bfloat16 where a processor has it, Ctrl-C during imports and paths
-# that are quoted, videos that are left out by name, and the compiled loops of the augmentation came on top
+# 17,491 lines when the house was finished; the ledger, the conflicts, the worlds of the toy,
+# refusals,
+# sliders, encoders of other libraries (runs.hub; timm's, and a verdict on them), LeJEPA, a video
+# transformer,
+# the attentive probe, lines of log files, bfloat16 where a processor has it, Ctrl-C during imports
+# and paths
+# that are quoted, videos that are left out by name, and the compiled loops of the augmentation came
+# on top
 # (see CHANGELOG)
 MODULES, LINES = 52, 18_909
 RECIPE_READS, RECIPE_READERS = 40, 4 # attributes, modules

@@ -61,7 +61,8 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
     ('cpu', None, 'float32'), ('cuda', True, 'bfloat16'), ('cuda', False, 'float32')])
 def test_bfloat16_is_taken_where_the_processor_has_instructions_for_it(monkeypatch, name, has, dtype):
     if name == 'cuda': monkeypatch.setattr('torch.cuda.is_bf16_supported', lambda emulated: has)
-    elif has is None: monkeypatch.delattr('torch.cpu.get_capabilities', raising=False) # an older PyTorch
+    # an older PyTorch
+    elif has is None: monkeypatch.delattr('torch.cpu.get_capabilities', raising=False)
     else: monkeypatch.setattr('torch.cpu.get_capabilities', lambda: has, raising=False)
     assert fastest_dtype(torch.device(name))==dtype
 
@@ -222,7 +223,8 @@ def test_the_memory_that_is_free(files, free, tmp_path, monkeypatch):
 def test_a_process_that_decodes_gets_no_signal_before_it_ignores_it(monkeypatch):
     real = machine.init_worker
     def early(worker):
-        os.kill(os.getpid(), signal.SIGTERM) # as to a whole group, in the moment in which it starts
+        # as to a whole group, in the moment in which it starts
+        os.kill(os.getpid(), signal.SIGTERM)
         real(worker)
     monkeypatch.setattr(machine, 'init_worker', early)
     assert sorted(map(int, machine.Loader([1, 2, 3, 4], None, num_workers=2))) == [1, 2, 3, 4]

@@ -17,12 +17,14 @@ OTHER = {'infonce': dict(queue=64, temperature=.2), 'ubernce': dict(form='mil_nc
     'byol': dict(momentum=.5), 'lejepa': dict(tradeoff=.1, local_size=32),
     'coclr': dict(topk=3, drop_own=.5), 'iic': dict(negatives=8, intra='repeat'), 'moquad': dict(alpha=2.),
     'provico': dict(samples=4, doubt='none'), 'supervised': dict(batchnorm=True, dropout=.5)}
-MORE = {'iic': dict(videos=16), 'supervised': dict(classes=4)} # what its class is told of the dataset
+# what its class is told of the dataset
+MORE = {'iic': dict(videos=16), 'supervised': dict(classes=4)}
 
 
 def first_recipe(name):
     own = [r for r in RECIPES.values() if r.method.name == name]
-    return own[0] if own else override(find('infonce-toy-rgb'), method=METHODS[name]()) # of fine-tuning
+    # of fine-tuning
+    return own[0] if own else override(find('infonce-toy-rgb'), method=METHODS[name]())
 
 
 def test_every_method_is_tried_here(): assert OTHER.keys() == METHODS.keys()
@@ -58,7 +60,8 @@ def test_recipes_are_read_without_torch():
 
 
 def test_a_recipe_of_every_method_is_published_by_its_name():
-    assert {r.method.name for r in RECIPES.values()} == METHODS.keys() - {'supervised'} # has presets instead
+    # has presets instead
+    assert {r.method.name for r in RECIPES.values()} == METHODS.keys() - {'supervised'}
     assert all(find(name).name == name for name in RECIPES)
 
 

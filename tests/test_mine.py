@@ -54,7 +54,8 @@ def test_miners_are_compared(place):
     # the order as released ends with the mining view: with two stages that is a single look
     assert found[0]['pmr'] == found[1]['pmr'] and found[0]['class_cmr'] == found[1]['class_cmr']
     assert len(found[0]['class_cmr']) == len(read(place/'toy').labels) and 0 <= found[0]['cmr'] <= 1
-    assert mine(place, 'rgb', '--out', 'alone.json').returncode == 0 # alone, it mines for itself
+    # alone, it mines for itself
+    assert mine(place, 'rgb', '--out', 'alone.json').returncode == 0
     assert json.loads((place/'alone.json').read_text())[0]['class_cmr'].keys() == found[0]['class_cmr'].keys()
 
 
@@ -141,7 +142,8 @@ def test_what_cannot_be_compared(views, place):
     lost = views | {'rgb': views['rgb'].take(torch.arange(40) > 3)}
     with pytest.raises(ValueError, match='different videos'): measure_mining(lost, TopK(3), 'abc')
     networks, labels = mining_networks(place/'rgb', machine=QUIET)
-    assert list(networks) == ['rgb'] and labels == read(place/'toy').labels # alone, it mines for itself
+    # alone, it mines for itself
+    assert list(networks) == ['rgb'] and labels == read(place/'toy').labels
 
 
 def test_classes_are_compared_with_those_of_the_first(views):
@@ -181,7 +183,8 @@ def test_each_class_over_the_epochs(place):
         assert line['step'] == epoch[-1]['step']
         found = [float(line[f'cmr/{c}']) for c in labels]
         assert statistics.median_low(found) <= float(epoch[-1]['cmr']) <= statistics.median_high(found)
-    last = [r for r in steps if r['epoch'] == '2'] # the queue is full, so each query takes two
+    # the queue is full, so each query takes two
+    last = [r for r in steps if r['epoch'] == '2']
     queries = Counter(r.label for r in read(place/'toy').rows if r.split1 == 'train')
     mean = sum(float(classes[-1][f'pmr/{c}'])*queries[c] for c in labels)/sum(queries.values())
     assert abs(mean - statistics.mean(float(r['mined']) for r in last)) < 1e-6

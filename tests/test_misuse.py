@@ -117,7 +117,8 @@ def test_values_that_cannot_be(command, refusal):
         at, name = args.index(words) + 1, words[2:].replace('-', '_')
         for value in advised_values(text)[-1:] if command == 'pretrain' else advised_values(text):
             try: cli.parse(command, [*args[1:at], *[value]*len(args[at:])])
-            except ValueError as e: # the value may not go together with another one; by itself it is taken
+            except ValueError as e:
+                # the value may not go together with another one; by itself it is taken
                 assert not str(e).startswith((f'{name}=', words)), (text, value, e)
             followed.append(value)
     assert followed or command == 'recipes', 'no advice was followed'

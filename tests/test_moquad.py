@@ -116,7 +116,8 @@ def test_pretrain(place):
     early = [r['rank_n'] == 'nan' and r['rank_nn'] == 'nan' for r in logged]
     assert early == [i < 6 for i in range(30)]
     assert all(1 <= float(r[c]) <= 31 for r in logged[6:] for c in ('rank_positive', 'rank_n', 'rank_nn'))
-    assert all(1 <= float(r['rank_positive']) <= 15 for r in logged[:6]) # one of 2B-1 candidates
+    # one of 2B-1 candidates
+    assert all(1 <= float(r['rank_positive']) <= 15 for r in logged[:6])
     recipe = json.loads((place/'whole'/'recipe.json').read_text())
     assert recipe['method']['name'] == 'moquad' and recipe['sampling']['motion_clips'] == [2, 3]
     done = call('retrieve', 'whole', '--workers', '0', cwd=place)
@@ -183,7 +184,8 @@ def test_a_dry_run_walks_both_stages():
         seen = dry_run(find('moquad-toy'))
     assert seen.learned == (True, True) and not seen.waits
     appearance, quadruples = ((call.args[2], call.args[5] > 0) for call in loss.call_args_list)
-    assert (appearance, quadruples) == (('n', False), ('p', True)) # the positive; are there hard negatives?
+    # the positive; are there hard negatives?
+    assert (appearance, quadruples) == (('n', False), ('p', True))
     assert {'top1', 'rank_positive', 'rank_n', 'rank_nn'} <= {*seen.logs}
 
 

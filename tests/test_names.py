@@ -35,7 +35,8 @@ def test_a_part_from_a_file_in_the_current_folder(folder):
     assert load_object('my_views:gradient')(2) == -2 and load_object('my_views:Deep.level') == 3
     text = refused(load_object, 'my_views:gradiant')
     assert 'my_views.py) has no \'gradiant\'; did you mean \'gradient\'?' in text
-    # written after Python had looked into the folder, whose time is set back: a clock too coarse to tell
+    # written after Python had looked into the folder, whose time is set back: a clock too coarse to
+    # tell
     times = os.stat(folder)
     (folder/'my_second.py').write_text('b = 2')
     os.utime(folder, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -45,7 +45,8 @@ def test_one_step_by_hand():
     assert stepped('sgd', 6., lr=.1, weight_decay=0)==pytest.approx(2.4)
     assert stepped('adam', 0., lr=.1, weight_decay=.01)==pytest.approx(2.9, abs=1e-4)
     for name in ('adamw', 'sgd'): assert stepped(name, 0., lr=.1, weight_decay=.01)==pytest.approx(3 - .003)
-    assert stepped('lars', 6., lr=.1, weight_decay=.5)==pytest.approx(2.4) # a bias: plain SGD, no decay
+    # a bias: plain SGD, no decay
+    assert stepped('lars', 6., lr=.1, weight_decay=.5)==pytest.approx(2.4)
     with pytest.raises(ValueError, match="optimizer='lion' is unknown; use 'adam', 'adamw', 'sgd' or 'lars'"):
         stepped('lion', 1.)
     with pytest.raises(ValueError, match='all of them are frozen'):

@@ -30,7 +30,8 @@ from vssl_nb.training.machine import Machine
 QUIET = Machine(device='cpu', workers=0, cache=64, progress=False)
 
 
-# LeJEPA: Balestriero and LeCun 2025, arXiv 2511.08544; loss and regulariser as in its algorithms 1 and 2.
+# LeJEPA: Balestriero and LeCun 2025, arXiv 2511.08544; loss and regulariser as in its algorithms 1
+# and 2.
 # The library's is `methods.lejepa`; this one shows that nobody has to change the library for it
 @dataclass(frozen=True)
 class LeJEPASettings:
@@ -58,7 +59,11 @@ class LeJEPA(nn.Module):
         "The head learns at twice the rate."
         return [{'params': self.projection.parameters(), 'lr_factor': 2.}]
 
-    def sigreg(self, z, step): # (V, B, D): how far the B embeddings of each clip are from N(0, I)
+    def sigreg(
+        self,
+        z,  # (V, B, D)
+        step,
+    ):  # how far the B embeddings of each clip are from N(0, I)
         "Epps and Pulley's distance of characteristic functions, on random directions."
         drawn = stream('noise', self.seed, step).standard_normal((z.shape[2], self.directions))
         t = torch.linspace(-5, 5, 17, device=z.device)
@@ -71,7 +76,8 @@ class LeJEPA(nn.Module):
     def forward(self, batch):
         clips = [batch[self.view], batch[f'{self.view}_local']]
         z = [self.projection(self.encoder(x.flatten(0, 1))).float().unflatten(0, x.shape[:2]) for x in clips]
-        centre, every = z[0].mean(1, keepdim=True), torch.cat(z, 1) # of the global clips; of all
+        # of the global clips; of all
+        centre, every = z[0].mean(1, keepdim=True), torch.cat(z, 1)
         predict = (every - centre).square().mean()
         spread = self.sigreg(every.transpose(0, 1), batch['step'])
         return (1 - self.tradeoff)*predict + self.tradeoff*spread, {'predict': predict, 'spread': spread}
@@ -79,7 +85,8 @@ class LeJEPA(nn.Module):
     def after_step(self, batch): pass
 
 
-# a masked ViT of two blocks: SimMIM's pixels (Xie et al. 2022) behind VideoMAE's tubes (Tong et al. 2022)
+# a masked ViT of two blocks: SimMIM's pixels (Xie et al. 2022) behind VideoMAE's tubes (Tong et al.
+# 2022)
 class TinyViT(nn.Module):
     "Tokens of 2 x 8 x 8 pixels; the mean of them is the feature that is measured."
     def __init__(self, seed=0, frames=8, size=32, dim=32):
@@ -94,7 +101,11 @@ class TinyViT(nn.Module):
                 for _ in range(2)]
             self.blocks, self.norm = nn.Sequential(*layers), nn.LayerNorm(dim)
 
-    def tokens(self, x, mask=None): # (B, 3, T, H, W), (B, N) bool of the hidden ones -> (B, N, dim)
+    def tokens(
+        self,
+        x,  # (B, 3, T, H, W)
+        mask=None,  # (B, N) bool of the hidden ones
+    ):  # (B, N, dim)
         z = self.embed(x).flatten(2).mT
         if mask is not None: z = torch.where(mask[..., None], self.hidden, z)
         return self.norm(self.blocks(z + self.place))
@@ -120,14 +131,22 @@ class Masked(nn.Module):
     def parameter_groups(self):
         return [{'params': [self.encoder.place, self.encoder.hidden], 'weight_decay': 0.}]
 
-    def mask(self, B, step): # (B, N) bool: a tube hides one place in all frames
+    def mask(
+        self,
+        B,
+        step,
+    ):  # (B, N) bool: a tube hides one place in all frames
         t, h, w = self.encoder.grid
         drawn = torch.from_numpy(stream('mask', self.seed, step).random((B, h*w)))
         return (drawn.argsort(1).argsort(1) < round(self.share*h*w)).repeat(1, t)
 
-    def pixels(self, x): # (B, 3, T, H, W) -> (B, N, pixels of a token)
+    def pixels(
+        self,
+        x,  # (B, 3, T, H, W)
+    ):  # (B, N, pixels of a token)
         t, h, w = self.encoder.patch
-        patches = x.unfold(2, t, t).unfold(3, h, h).unfold(4, w, w) # (B, 3, times, rows, columns, t, h, w)
+        # (B, 3, times, rows, columns, t, h, w)
+        patches = x.unfold(2, t, t).unfold(3, h, h).unfold(4, w, w)
         return patches.permute(0, 2, 3, 4, 1, 5, 6, 7).flatten(4).flatten(1, 3)
 
     def forward(self, batch):
@@ -225,7 +244,8 @@ def test_masks_hide_tubes(manifest):
     seen = encoder.tokens(x, hidden)
     assert seen.shape == (16, 64, 32) and torch.allclose(seen, encoder.tokens(other, hidden), atol=1e-5)
     assert not torch.allclose(encoder.tokens(x), encoder.tokens(other), atol=1e-2)
-    tube = parts.method.pixels(x)[3, 1*16 + 2*4 + 1].view(3, 2, 8, 8) # third row, second column
+    # third row, second column
+    tube = parts.method.pixels(x)[3, 1*16 + 2*4 + 1].view(3, 2, 8, 8)
     assert torch.equal(tube, x[3, :, 2:4, 16:24, 8:16])
 
 
@@ -279,5 +299,6 @@ def test_trained_resumed_and_measured(recipe, manifest, tmp_path):
 
 def test_clips_that_do_not_fit_are_refused(manifest, tmp_path):
     with pytest.raises(TrainError, match='LeJEPA'):
-        wrong = override(lejepa, backbone=f'{__name__}:TinyViT') # which takes clips of one size
+        # which takes clips of one size
+        wrong = override(lejepa, backbone=f'{__name__}:TinyViT')
         pretrain(wrong, manifest.path, tmp_path/'run', machine=QUIET)

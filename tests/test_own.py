@@ -117,7 +117,8 @@ def test_a_queue_is_no_longer_than_half_of_the_videos(gpu):
         assert 2*K <= n and (K >= B or K == 0) and K % B == 0 and n//B*B > .75*n, (n, K, B)
         assert c.recipe.method.queue == K and c.recipe.learning.batch == B
     assert (K, B) == (2048, 64 if gpu else 16)
-    rng, queue, own_key = np.random.default_rng(0), [], 0 # how often is an own key among the negatives?
+    # how often is an own key among the negatives?
+    rng, queue, own_key = np.random.default_rng(0), [], 0
     c = own._Choices(find('own-videos'))
     own._fit_batch(c, 270, gpu)
     for _ in range(40):
@@ -244,7 +245,8 @@ def test_instance_recall_by_hand():
     k = torch.tensor([[1., .2], [.1, 1], [1., .1]]) # the third went where the first is
     assert own.instance_recall(q, k).tolist() == [0, 1, 0]
     assert own.instance_recall(q, q).tolist() == [1, 1, 1]
-    assert own.instance_recall(torch.ones(5, 2), torch.ones(5, 2)).sum() == 0 # collapsed: all ties, all lost
+    # collapsed: all ties, all lost
+    assert own.instance_recall(torch.ones(5, 2), torch.ones(5, 2)).sum() == 0
 
 
 def test_colours_explain_similarities_of_colours_and_none_of_noise():
@@ -285,7 +287,8 @@ def test_the_share_of_a_frozen_frame_falls_as_motion_counts_for_more():
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > .95 and shares[-1] == 0 and .2 < shares[2] < .8
     x = torch.randn(60, 2, 8, generator=g)
-    assert own.frozen_share(x, x) is None # two moments of a video have nothing to do with one another
+    # two moments of a video have nothing to do with one another
+    assert own.frozen_share(x, x) is None
     assert own.frozen_share(torch.ones(60, 2, 8), torch.ones(60, 2, 8)) is None
     def noisy(): return place + .3*torch.randn(60, 2, 8, generator=g)
     assert own.frozen_share(noisy(), noisy()) > .9
@@ -305,7 +308,8 @@ LABELS = dict(labelled=60, label_r1=.5, label_r1_random=.4, label_chance=.1)
 
 
 @pytest.mark.parametrize('changed, words, learned', [({}, 'It learned. Of 60 videos', 'yes'),
-    (dict(gain=.1), 'It may have learned something', 'unclear'), # twice its error is not enough
+    # twice its error is not enough
+    (dict(gain=.1), 'It may have learned something', 'unclear'),
     (dict(gain=.03, gain_error=.005), 'It learned a little.', 'a little'),
     (dict(gain=.03, gain_error=.005), 'will take it further', 'a little'),
     (dict(gain=.01), 'It did not learn: it is no better than random weights', 'no'),
@@ -358,11 +362,13 @@ def test_words_that_are_left_out():
     assert 'frozen' not in str(own.judge(NUMBERS | {'one_frame': None}, 'rgb'))
     assert 'same source' not in str(own.judge(NUMBERS | {'siblings': 9}, 'rgb'))
     assert 'abel' not in str(own.judge(NUMBERS, 'rgb')) # nobody gave any
-    assert 'probe RUN' not in str(own.judge(NUMBERS | LABELS | {'labelled': 59}, 'rgb')) # needs all labels
+    # needs all labels
+    assert 'probe RUN' not in str(own.judge(NUMBERS | LABELS | {'labelled': 59}, 'rgb'))
     residual = own.judge(NUMBERS | {'one_frame': 0.}, 'residual')
     assert 'a frozen frame has none' in str(residual) and '--view residual' not in str(residual)
     assert '--view rgb' in str(own.judge(NUMBERS | {'still_videos': .9}, 'residual'))
     assert '--resume' not in str(own.judge(NUMBERS, 'rgb'))
-    assert 'vssl-nb search' not in str(own.judge(NUMBERS, 'flow')) # a folder of videos has no flow
+    # a folder of videos has no flow
+    assert 'vssl-nb search' not in str(own.judge(NUMBERS, 'flow'))
     unfinished = str(own.judge(NUMBERS, 'rgb', finished=False))
     assert 'It is not finished: this is step 900.' in unfinished and 'Go on with --resume' in unfinished

@@ -141,7 +141,8 @@ def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tm
     assert (told['train'], told['split_filled'], told['shorter_than_a_clip']) == (64, False, 64)
     again = call('retrieve', tmp_path/'run', '--device', 'cpu')
     assert again[0] == 2 and '--split 0.2' in again[2]
-    assert call('manifest', folder, '--split', '.25')[0] == 0 # too late for this run: it has seen all of them
+    # too late for this run: it has seen all of them
+    assert call('manifest', folder, '--split', '.25')[0] == 0
     leaks = call('retrieve', tmp_path/'run', '--data', folder, '--device', 'cpu')
     assert leaks[0] == 2 and 'was trained on all videos, before a split was cut' in leaks[2], leaks
 
@@ -221,7 +222,8 @@ def test_the_verdict_of_a_run_that_learned_and_of_one_that_collapsed(videos, tmp
     assert [v.collapsed for v in said.values()] == [False, True, False], said
     assert str(said['learned']).split('\n')[1].startswith('  It learned.')
     assert 'Do not use this encoder' in str(said['collapsed'])
-    assert said['learned'].numbers['by_colours'] < .3 # motion alone tells the toy's videos apart
+    # motion alone tells the toy's videos apart
+    assert said['learned'].numbers['by_colours'] < .3
     assert said['learned'].numbers['one_frame'] == 0 and 'frozen frame has none' in str(said['learned'])
     look = next(s for s in said['learned'].advice if s.startswith('Look at it: vssl-nb '))
     monkeypatch.chdir(tmp_path)

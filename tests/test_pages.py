@@ -6,7 +6,8 @@ from house import NBS, notebooks
 
 import warm
 
-LONG = ('cotraining', 'pretraining', 'finetuning', '20_looking', '05_infonce') # the first to begin
+# the first to begin
+LONG = ('cotraining', 'pretraining', 'finetuning', '20_looking', '05_infonce')
 PAGES = sorted(notebooks(), key=lambda p: p.stem not in LONG)
 
 

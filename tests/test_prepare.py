@@ -146,7 +146,8 @@ def test_a_truncated_archive_is_one_sentence_that_names_it_and_nothing_of_it_is_
     members = [(f'd/{i}.bin', NOISE[i:]) for i in range(4)]
     whole = KINDS[kind](members)
     cuts = [len(whole)*2//3, len(whole)//10] + ([len(whole)-4] if kind in ('zip', 'tar.gz', 'tar.xz') else [])
-    if kind == 'tar': cuts += [512*(1+59), 512*(1+59)+100] # where a file ends, and in a header
+    # where a file ends, and in a header
+    if kind == 'tar': cuts += [512*(1+59), 512*(1+59)+100]
     for cut in cuts:
         archive = put(tmp_path/f'a.{kind}', whole[:cut])
         with pytest.raises(PrepareError, match=f'^a.{kind}: ends early or is damaged') as e:
@@ -199,7 +200,8 @@ def test_links_and_devices_are_refused(tmp_path, kind, what):
 def test_wrong_bytes_are_found(tmp_path, kind):
     members = [(f'd/{i}.bin', NOISE[i:]) for i in range(3)]
     whole = KINDS[kind](members)
-    if kind == 'tar' or kind == 'rar' and not CHECKING: return # without checksums of the contents
+    # without checksums of the contents
+    if kind == 'tar' or kind == 'rar' and not CHECKING: return
     at = {'tar.xz': 20_000}.get(kind, len(whole)*4//5)
     broken = bytearray(whole)
     broken[at] ^= 1
@@ -258,7 +260,8 @@ def counted(*args):
 archives._write_member = counted
 archives.extract_archive([*map(Path, sys.argv[1:4])], Path(sys.argv[4]), progress=False)'''
     done = subprocess.run([sys.executable, '-c', code, *made, tmp_path/'out', SCRIPTS])
-    assert done.returncode == -signal.SIGKILL and len(files(tmp_path/'out')) == 40 # the first archive
+    # the first archive
+    assert done.returncode == -signal.SIGKILL and len(files(tmp_path/'out')) == 40
     before = {p: (tmp_path/'out'/p).stat().st_mtime_ns for p in files(tmp_path/'out')}
     for _ in range(2):
         extract_archive(made, tmp_path/'out')
@@ -373,7 +376,8 @@ def test_ucf101_killed_halfway_and_run_again(official, lists, tmp_path, monkeypa
     while run.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 90): time.sleep(.02)
     run.kill()
     assert run.wait() == -signal.SIGKILL and not (there/'manifest.csv').exists()
-    with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc') # a kill in the middle of a line
+    # a kill in the middle of a line
+    with open(log, 'ab') as f: f.write(b'{"video": "Archery/v_Arc')
     decoded = []
     monkeypatch.setattr('vssl_nb.data.video.probe', lambda path: decoded.append(path) or probe(path))
     prepare_dataset('ucf101', there, lists, progress=False)
@@ -452,7 +456,11 @@ def test_hmdb51_with_iics_lists_and_the_released_rule(tmp_path, clip):
         usable('hmdb51', tmp_path, '--drop', 'released', '--length', 0)
 
 
-def usable(dataset, home, *options): # frames of the videos that a script leaves usable
+def usable(
+    dataset,
+    home,
+    *options,
+):  # frames of the videos that a script leaves usable
     given = command.arguments(dataset, '').parse_args(
         [str(x) for x in (home/'v', '--lists', home/'lists', '--quiet', *options)])
     command.work(dataset, given)
@@ -629,7 +637,8 @@ def test_what_official_lists_hold(tmp_path):
     assert sources == ['wave/A_b', 'wave/C', 'wave/other']
     sheet = put(tmp_path/'val.csv',
         'label,youtube_id,time_start,time_end,split\nair drumming,-_a-Bc_dE0_,10,20,val\n')
-    for video in ('x/-_a-Bc_dE0_.mp4', '-_a-Bc_dE0__000010_000020.mp4'): # the same entry by either name
+    # the same entry by either name
+    for video in ('x/-_a-Bc_dE0_.mp4', '-_a-Bc_dE0__000010_000020.mp4'):
         stem = prepare._stem(video)
         assert prepare._kinetics([sheet]).alias.get(stem, stem) == '-_a-Bc_dE0__000010_000020'
     assert prepare._kinetics([sheet]).entries['-_a-Bc_dE0__000010_000020']['split1'] == 'test'
@@ -673,7 +682,9 @@ def test_copies(tmp_path, monkeypatch, caplog):
     put(tmp_path/'a'/'broken.avi', 'not a video')
     given = (('a/long.avi', 20, 'ok'), ('b/other.avi', 9, 'ok'), ('a/broken.avi', 0, 'is not a video'))
     rows = [Row(v, frames=n, fps=25., width=96, height=64, flow=f'flow/{n}', status=s) for v,n,s in given]
-    def copies(rows): # of a manifest with a column that the library does not know
+    def copies(
+        rows,
+    ):  # of a manifest with a column that the library does not know
         path = write(tmp_path, rows, {'remark': ['seen']*len(rows)})
         made,remark = make_copies(read(path), 32, progress=False)
         assert made == tmp_path/'manifest_short32.csv' and made.read_text().count('seen') == len(rows)
@@ -685,7 +696,8 @@ def test_copies(tmp_path, monkeypatch, caplog):
     assert remark.startswith('2 copies of short side 32 px: ')
     assert copies([replace(rows[0], frames=21)])[0][0].video == 'a/long.avi'
     assert 'its copy has 20 frames and it has 21; remove .copies_short32/a/long.avi.mp4' in caplog.text
-    assert manifest.find_videos(tmp_path) == ['a/broken.avi', 'a/long.avi', 'b/other.avi'] # no copy
+    # no copy
+    assert manifest.find_videos(tmp_path) == ['a/broken.avi', 'a/long.avi', 'b/other.avi']
     monkeypatch.setattr('vssl_nb.data.video.probe', None)
     monkeypatch.setattr(copy_videos, 'transcode', None)
     assert copies(rows) == (made, remark) # nothing is made or decoded again
@@ -897,7 +909,9 @@ TABLE = [Row(f'{label}/{s}{i}.mp4', label, f'{label}/{s}', frames=9, width=8, he
     for label in ('run', 'jump') for s,n in SIZES.items() for i in range(n)]
 
 
-def shared(rows): # sources on both sides
+def shared(
+    rows,
+):  # sources on both sides
     return ({r.source for r in rows if r.split1 == 'train'} & {r.source for r in rows if r.split1 == 'test'})
 
 

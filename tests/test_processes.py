@@ -99,7 +99,8 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place, number):
     while lines(out).count('\n') < 3 and process.poll() is None and time.monotonic() < until: time.sleep(0.01)
     os.killpg(process.pid, number) # as a terminal does: the workers hear it too
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, said # as shells have it: what follows with && does not run
+    # as shells have it: what follows with && does not run
+    assert process.returncode == 128 + number, said
     assert 'go on with --resume' in said and 'Traceback' not in said
     assert 0 < load(out/'last.pt')['step'] < load(place/'whole'/'last.pt')['step']
     assert call(*command, '--resume', cwd=place).returncode == 0
@@ -367,7 +368,8 @@ def test_beside_a_gpu_processes_start_fresh(monkeypatch):
         x = torch.full((2, 3), distributed.rank() + 1., requires_grad=True)
         distributed.gather(x).backward(torch.full((4, 3), 10.**distributed.rank()))
         return x.grad*height, hasattr(distributed, 'of_the_parent')
-    monkeypatch.setattr(distributed, 'of_the_parent', True, raising=False) # which a fork inherits
+    # which a fork inherits
+    monkeypatch.setattr(distributed, 'of_the_parent', True, raising=False)
     for gpu in (False, True):
         monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
         (here, forked), (there, _) = distributed.run_distributed(child, 2, 2)

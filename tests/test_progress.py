@@ -69,7 +69,8 @@ def test_the_time_left_is_right_within_a_fifth_after_a_tenth(log, monkeypatch, t
     "Steps of half a second, whose times vary by a half, after a first one of twenty seconds."
     clock = timed(monkeypatch)
     monkeypatch.setattr(sys.stderr, 'isatty', lambda: terminal)
-    monkeypatch.setattr(progress, 'screen_bar', progress.text_bar) # the plain one, in every environment
+    # the plain one, in every environment
+    monkeypatch.setattr(progress, 'screen_bar', progress.text_bar)
     left = None
     with progress.progress_bar(total=2000, desc='training', unit='step') as bar:
         for i in range(2000):

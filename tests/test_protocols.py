@@ -75,7 +75,8 @@ def test_the_windows_of_187_frames_are_the_eleven_of_the_released_code():
     assert len(starts) == 11 and starts == list(range(0, 151, 15)) == released_windows(187, 32, 1)
     for frames in range(33, 300, 7):
         assert clip_frames(official, frames)[:, 0].tolist() == released_windows(frames, 32, 1)
-    assert clip_frames(official, 187)[-1].tolist() == list(range(150, 182)) # the tail is not covered
+    # the tail is not covered
+    assert clip_frames(official, 187)[-1].tolist() == list(range(150, 182))
 
 
 def test_iic_looks_around_ten_even_centres_of_all_frames_but_the_last():
@@ -84,7 +85,8 @@ def test_iic_looks_around_ten_even_centres_of_all_frames_but_the_last():
         length = frames - 1 # datasets/ucf101.py:118, 167
         released = [int(i - 16/2) for i in np.linspace(16/2, length - 16/2, 10)]
         assert clip_frames(iic, frames).tolist() == [list(range(s, s+16)) for s in released]
-    assert (clip_frames(iic, 190)[:, 0] != clip_frames(protocol('rspnet'), 190)[:, 0]).any() # ours rounds
+    # ours rounds
+    assert (clip_frames(iic, 190)[:, 0] != clip_frames(protocol('rspnet'), 190)[:, 0]).any()
 
 
 def test_iic_drops_what_fills_no_batch_of_eight():
@@ -216,7 +218,8 @@ def test_squares_are_those_of_the_released_code(height, width):
 
 def test_windows_and_colours_are_drawn_from_seed_row_and_clip():
     iic,official = protocol('iic_official'),protocol('coclr_official')
-    assert clip_frames(iic, 9)[:, 0].tolist() == [0]*10 # shorter than a clip: ten times the same
+    # shorter than a clip: ten times the same
+    assert clip_frames(iic, 9)[:, 0].tolist() == [0]*10
     assert (clip_frames(protocol(windows='middle'), 187) == clip_frames(protocol(clips=1), 187)).all()
     def brightness(row, square=2): return colour_change(official, row, square, 9, 9)['brightness'].item()
     assert abs(np.mean([brightness(row) != 1 for row in range(1000)]) - .3) < .04
@@ -266,7 +269,8 @@ def test_workers_and_neighbours_change_no_digit(few, encoder, name):
         for part in once:
             assert torch.equal(once[part].x, again[part].x), how
             assert once[part].key == again[part].key, how
-    rows = once['train'].row.tolist() # other neighbours, in other passes, another place in them
+    # other neighbours, in other passes, another place in them
+    rows = once['train'].row.tolist()
     for some in (rows[::-1], rows[3:], rows[1::2]):
         for row,x in features.extract_clips(encoder, few, some, 'residual', p, 'gallery', machine=QUIET):
             mean = features.mean_of_clips(x, p.clip_norm)
@@ -280,7 +284,8 @@ def test_the_number_that_goes_together_changes_last_bits_only(few, encoder):
     for batch in (1, 5, 7, 16):
         calls.clear()
         found = look(encoder, few, p=p, batch=batch)
-        assert set(calls) == {batch} and len(calls) == -(-3*len(found)//batch) # always as many
+        # always as many
+        assert set(calls) == {batch} and len(calls) == -(-3*len(found)//batch)
         torch.testing.assert_close(found.x, once.x, rtol=1e-5, atol=1e-6)
         assert found.key != once.key
         assert torch.equal(found.x, look(encoder, few, p=p, batch=batch, workers=2).x)
@@ -445,7 +450,10 @@ features.extract(encoder, manifest.read({str(data.path)!r}), 'train', view='resi
     assert torch.equal(look(encoder, data, 'train', store=tmp_path, batch=3).x, found.x) and not decoded
 
 
-def two(path, stored): # in each of two processes
+def two(
+    path,
+    stored,
+):  # in each of two processes
     data,encoder = manifest.read(path),backbones.create('tiny', seed=0)
     def looked(part, **how): return look(encoder, data, part, shared=True, **how)
     features.SAVE_SECONDS = 0.

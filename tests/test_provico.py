@@ -53,7 +53,8 @@ def test_pretrain(place):
     assert all(float(r['kl']) >= 0 and -15 <= float(r['log_uncertainty']) <= 15 for r in rows)
     head = read_heads(place/'whole'/'encoder.safetensors')['gaussian']
     assert isinstance(head, GaussianHead) and head.dim == 64
-    assert head.a.item() > 0 and head.a.item() != 15 and head.b.item() != 15 # both have learned
+    # both have learned
+    assert head.a.item() > 0 and head.a.item() != 15 and head.b.item() != 15
     encoder, _ = read_encoder(place/'whole'/'encoder.safetensors')
     kept = load(place/'whole'/'last.pt')['method']
     assert all(torch.equal(v, kept[f'head.{k}']) for k, v in head.state_dict().items())

@@ -87,7 +87,8 @@ def test_without_variance_it_is_the_classifier_on_the_mean():
     loss = c({'rgb': x, 'label': y})[0]
     assert torch.allclose(loss, torch.nn.functional.cross_entropy(c.logits(x[:, 0]), y), atol=1e-5)
     with torch.no_grad():
-        twice = x.expand(-1, 2, *x.shape[2:])[0] # the same clip twice: no variance between clips either
+        # the same clip twice: no variance between clips either
+        twice = x.expand(-1, 2, *x.shape[2:])[0]
         asked = as_video_classifier(c, how, list('abcdefgh')).probabilities(c.encoder(twice))
         assert torch.allclose(asked, c.logits(x[:1, 0]).softmax(1)[0].double(), atol=1e-6)
 

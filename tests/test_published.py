@@ -212,7 +212,8 @@ def test_what_a_recipe_stands_against():
 
 @pytest.mark.parametrize('page, says, wrong', [
     ('dossiers/moquad', 'make the negatives trivial', 'gives no reason'), # 3.1, 4.3
-    ('dossiers/iic', 'the features of the *positive query*', 'which features are the queries'), # CPR, 3.3
+    # CPR, 3.3
+    ('dossiers/iic', 'the features of the *positive query*', 'which features are the queries'),
     ('dossiers/cpr', '5 and 7 stages, the rows of the table have 3 and 7', None)])
 def test_statements_of_the_papers_stand_on_the_pages(page, says, wrong):
     text = '\n'.join(c['source'] for c in cells(NBS/f'{page}.ipynb') if c['cell_type'] == 'markdown')

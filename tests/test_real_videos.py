@@ -106,9 +106,11 @@ def test_random_access_gives_the_frames_of_a_full_decode(probes):
             or name.startswith('ucf101/') else {})
         whole = sums(path, **kw)
         assert len(whole) == p.frames
-        # 20 random frames, in random order; and, singly, frames around keyframes, where a jump could go wrong
+        # 20 random frames, in random order; and, singly, frames around keyframes, where a jump
+        # could go wrong
         index = rng.integers(0, p.frames, 20).tolist()
-        # where a jump is possible, reading from the start is the same code for all: every third file
+        # where a jump is possible, reading from the start is the same code for all: every third
+        # file
         if (len(keys) < 2 or number % 3 == 0) and sums(path, index, **kw) != [whole[i] for i in index]:
             wrong.append((name, 'from the start'))
         # with one keyframe there is nowhere to jump to, and `seek` changes nothing
@@ -309,7 +311,8 @@ def test_frame_i_of_the_copy_is_frame_i_of_the_original(name, probes, tmp_path):
     old,new = (bright(crop_resize(decode(VIDEOS/name, middle), box, (c.height, c.width))),
         bright(decode(tmp_path/'copy.mp4', middle, seek=c)))
     psnr = 10*torch.log10(255**2/(new-old).square().mean((1, 2)))
-    # at hardly any loss each frame of the copy is nearest to its own, or to one less than a level different
+    # at hardly any loss each frame of the copy is nearest to its own, or to one less than a level
+    # different
     transcode(VIDEOS/name, tmp_path/'fine.mp4', side, crf=1)
     fine = bright(decode(tmp_path/'fine.mp4', middle))
     error = (fine[:, None]-old[None]).square().mean((2, 3))

@@ -129,7 +129,8 @@ class Classifier(nn.Module):
         super().__init__()
         self.backbone = encoder(0)[0]
         self.probe = not dropout
-        if self.probe: # before the layer, and only the two learn (C model/classifier.py:31-45)
+        # before the layer, and only the two learn (C model/classifier.py:31-45)
+        if self.probe:
             self.backbone.requires_grad_(False)
             self.final_bn = nn.BatchNorm1d(1024)
             nn.init.normal_(self.final_bn.running_mean, std=.01)
@@ -446,7 +447,8 @@ RUNS_CODE, DAMAGED = 'could run code', 'damaged, or its end is missing'
     (b'(i__main__\nThing\n.', RUNS_CODE), (b'\x82\x01.', RUNS_CODE),
     (tensor(MANY, TEN + b'\x85', b'K\x01\x85'), DAMAGED),
     (tensor(TEN, TEN + b'\x85', HUNDRED + b'\x85'), DAMAGED),
-    (tensor(HUNDRED, HUNDRED + b'\x85', b'K\x01\x85'), ''), # more numbers than its storage has
+    # more numbers than its storage has
+    (tensor(HUNDRED, HUNDRED + b'\x85', b'K\x01\x85'), ''),
     (b'X\xff\xff\xff\x7fabc.', DAMAGED), (b'NNN', DAMAGED), (b'.', DAMAGED)])
 def test_pickles_written_by_hand(tmp_path, program, words):
     "In both formats; the older one stores no tensor of this kind, and may find another reason."

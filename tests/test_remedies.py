@@ -136,7 +136,8 @@ SMALL_FIELDS = ['--set', 'backbone=tiny', 'size=32', 'length=4', 'stride=1', 'qu
 COCLR = ['pretrain', 'coclr-toy-rgb-cycle1', *SMALL, '--queue', '24', '--topk', '2', '--data', 'films']
 SEARCH = ['search', 'a.mp4', *ALONE, '--data']
 RETRIEVE = ['retrieve', 'mine', '--no-baselines', *ALONE]
-# part of a message, what is wrong before, the command that is refused, and what follows its advice: commands,
+# part of a message, what is wrong before, the command that is refused, and what follows its advice:
+# commands,
 # or what a person would do
 CASES = [
     # names and words
@@ -364,7 +365,8 @@ ELSEWHERE = {
 
 def messages():
     "The texts of the library that name a command or an option, but for help and docstrings."
-    with (LIBRARY/'runs'/'verdict.csv').open(encoding='utf-8', newline='') as f: # of a verdict
+    # of a verdict
+    with (LIBRARY/'runs'/'verdict.csv').open(encoding='utf-8', newline='') as f:
         texts = {row[-1] for row in csv.reader(f)}
     for path in modules():
         tree = ast.parse(path.read_text(encoding='utf-8'))

@@ -77,7 +77,8 @@ class Cells(HTMLParser):
 
 def latex_faults(text):
     "What would keep a table from compiling, as far as counting can tell; nothing where all is well."
-    bare = re.sub(r'\\[\\&%$#_{}]', lambda m: '\0' if m[0]=='\\\\' else '', text) # \\ ends a line
+    # \\ ends a line
+    bare = re.sub(r'\\[\\&%$#_{}]', lambda m: '\0' if m[0]=='\\\\' else '', text)
     faults, deep, open_ = [f'{c} is not escaped' for c in '%#~^_<>|"' if c in bare], 0, ['']
     for c in bare: deep = deep + (c=='{') - (c=='}') if deep >= 0 else deep
     if deep: faults.append('braces do not balance')
@@ -154,7 +155,8 @@ def test_nothing_is_compared_silently(runs):
     assert '62.0' in sheet(lines) and '270 clips, not UCF101' in sheet(lines)
     chosen = line_of(lines, selection='test')
     assert 'chosen on test' in chosen['protocol'] and any('test videos' in n for n in chosen['notes'])
-    # the highest number of the table is the laptop's and the two streams': neither is marked among others
+    # the highest number of the table is the laptop's and the two streams': neither is marked among
+    # others
     bold = [line for line in sheet(lines, 'markdown', best=True).splitlines() if '**' in line]
     assert all('62.0' not in line and '91.0' not in line for line in bold)
 

@@ -48,7 +48,8 @@ def place(tmp_path_factory): return tmp_path_factory.mktemp('reproduce')
 
 
 def test_a_row_that_is_killed_twice_ends_as_one_that_is_not(place, here):
-    changes = dict(epochs=2, batch=8, queue=48, topk=5, test_clips=1, warmup=.5, length=4) # as SMALL
+    # as SMALL
+    changes = dict(epochs=2, batch=8, queue=48, topk=5, test_clips=1, warmup=.5, length=4)
     quiet = Machine('cpu', workers=0, progress=False)
     out = reproduce(ROW, 'toy', place/'whole', (0,), quiet, changes, 'tiny', processes=1)
     home, cut = place/'whole'/'toy-cpr-table1', place/'cut'/'toy-cpr-table1'
@@ -99,7 +100,8 @@ def test_every_row_has_numbers_and_a_chain_of_recipes():
     assert len({r.name for r in runs}) == len({(r.recipe, r.changes) for r in runs}) > 50
 
 
-ELSEWHERE = ['coclr:readme:k400-rgb', 'coclr:readme:k400-flow'] # trained on Kinetics-400, printed for UCF101
+# trained on Kinetics-400, printed for UCF101
+ELSEWHERE = ['coclr:readme:k400-rgb', 'coclr:readme:k400-flow']
 
 
 def test_every_row_has_a_protocol_or_is_refused(here):
@@ -143,7 +145,8 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
     for name, f in dict(retrieve=retrieve, retrieve_two_streams=two, finetune=tuned,
         open_trained=lambda *given: run).items(): monkeypatch.setattr(reproduction, name, f)
     (place/'mined').mkdir()
-    (place/'mined'/'recipe.json').write_text('{"method": {"samples": 5}}') # section 4.5: the same K
+    # section 4.5: the same K
+    (place/'mined'/'recipe.json').write_text('{"method": {"samples": 5}}')
     (place/'mined'/'steps.csv').write_text('step,epoch,mined\n1,0,.9\n2,1,.2\n3,1,.3\n')
     def measured(name):
         t, (row,) = find_rows(name)
@@ -178,7 +181,8 @@ def test_an_open_choice_of_a_paper_has_two_rows():
     assert [(r.name, dict(r.full.changes)) for r in rows] == [('both', {}),
         ('neither', {'beta': 0., 'appearance_task': 0.})]
     assert {p.setting for r in rows for p in table.printed(r)} == {'extra strategies: not said'}
-    for name in ('k400-r3d50', 'ssv2-r3d50'): assert 'perhaps' in find(f'moquad-{name}').about # table 2
+    # table 2
+    for name in ('k400-r3d50', 'ssv2-r3d50'): assert 'perhaps' in find(f'moquad-{name}').about
 
 
 def test_a_chain_is_trained_from_its_beginning():

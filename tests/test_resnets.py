@@ -47,8 +47,10 @@ def test_weights_memory_precision_and_layout(name):
     assert torch.equal(torch.get_rng_state(), before)
     assert all(x.isfinite().all() for x in net.state_dict().values())
     for conv in [m for m in net.modules() if isinstance(m, nn.Conv3d) and m.weight.numel() > 30_000]:
-        he = math.sqrt(2/(conv.out_channels*math.prod(conv.kernel_size))) # fan out, as torchvision
-        spread = he if name != 'c3d' else 1/math.sqrt(3*conv.weight[0].numel()) # uniform, PyTorch's default
+        # fan out, as torchvision
+        he = math.sqrt(2/(conv.out_channels*math.prod(conv.kernel_size)))
+        # uniform, PyTorch's default
+        spread = he if name != 'c3d' else 1/math.sqrt(3*conv.weight[0].numel())
         assert abs(conv.weight.std()/spread - 1) < .03
     x, new, found = clips(2, 3, 8, 48, 48), copy.deepcopy(net.state_dict()), []
     for net.activation_checkpointing in (False, True):
@@ -139,7 +141,10 @@ def test_the_compiler_takes_a_network_whole(again):
         torch.testing.assert_close(b.grad, a.grad, rtol=1e-3, atol=1e-3*float(a.grad.abs().max()))
 
 
-def at_its_size(name, groups=1): # a recipe of the paper with this network and the clips it is meant for
+def at_its_size(
+    name,
+    groups=1,
+):  # a recipe of the paper with this network and the clips it is meant for
     T, size, _ = BACKBONES[name].clip
     return override(find('infonce-ucf101-rgb'), backbone=name, size=size, length=T, batch=8, groups=groups)
 
@@ -157,8 +162,10 @@ def test_recomputation_pays_in_a_step():
     whole, again = (budget.trace_step(recipe, activation_checkpointing=a).total.max() for a in (False, True))
     kept = backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved
     net.activation_checkpointing = True
-    saved = 8*(kept - backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved)/2 # eight clips in bfloat16
-    assert .6*saved < whole - again < saved # not all of it: the block that is due is there again
+    # eight clips in bfloat16
+    saved = 8*(kept - backbones.cost(net, BACKBONES['r2plus1d_iic'].clip).saved)/2
+    # not all of it: the block that is due is there again
+    assert .6*saved < whole - again < saved
 
 
 def test_a_finetuning_takes_them():

@@ -73,7 +73,8 @@ def test_cosines_from_the_middle_by_hand():
     assert np.allclose(sim, [.949, .894, -.990], atol=1e-3)
     assert search.nearest(sim, 2).tolist() == [0, 1]
     assert search.nearest(sim, 5).tolist() == [0, 1, 2]
-    assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2] # earlier first
+    # earlier first
+    assert search.nearest(np.array([.5, .7, .5, .5], np.float32), 3).tolist() == [1, 0, 2]
     middle = search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
     assert (middle == 0).all() # a feature that is the mean is like none
 
@@ -95,7 +96,8 @@ def test_neighbours_are_those_of_scikit_learn_and_of_the_evaluation(n, d):
 
 def test_of_equals_the_earlier_comes_first_across_blocks():
     n = search.BLOCK + 30
-    flat = np.ones((n, 3), np.float32)*[1, 2, 3] + np.eye(n, 3) # a collapsed encoder, but for three videos
+    # a collapsed encoder, but for three videos
+    flat = np.ones((n, 3), np.float32)*[1, 2, 3] + np.eye(n, 3)
     sim = search.centred_cosines(flat[-1:], flat, np.zeros(3))[0]
     assert search.nearest(sim, 5).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
 

@@ -20,7 +20,9 @@ for t in range(8): RIGHT[:, t, 8:16, 4+t:12+t] = 1
 LEFT = RIGHT.flip(1)
 
 
-def circling(T=12): # (T, 96, 96, 3) uint8: a dark disc goes round over a background of a thousand colours
+def circling(
+    T=12,
+):  # (T, 96, 96, 3) uint8: a dark disc goes round over a background of a thousand colours
     y, x = np.mgrid[:96, :96]
     paper = np.stack([90 + x, 130 + y//2, 200 - (x + y)//2], 2)
     angles = 2*np.pi*np.arange(T)/12
@@ -28,7 +30,9 @@ def circling(T=12): # (T, 96, 96, 3) uint8: a dark disc goes round over a backgr
     return np.stack([np.where(i[..., None], (40, 30, 60), paper) for i in inside]).astype(np.uint8)
 
 
-def frames_in(loop): # (T, H, W, 3) as Pillow shows them, and their durations
+def frames_in(
+    loop,
+):  # (T, H, W, 3) as Pillow shows them, and their durations
     read, pictures, durations = Image.open(io.BytesIO(loop.png)), [], []
     for t in range(read.n_frames):
         read.seek(t)
@@ -67,11 +71,13 @@ def test_strips_and_galleries():
 
 
 def test_a_pixel_stays_while_it_is_near_enough():
-    pixel = np.array([100, 103, 106, 109], np.uint8)[:, None, None, None].repeat(3, 3) # in four frames
+    # in four frames
+    pixel = np.array([100, 103, 106, 109], np.uint8)[:, None, None, None].repeat(3, 3)
     palette = np.array([100, 108, 116])[:, None].repeat(3, 1)
     for slack, painted in ((4, [1, 0, 2, 0]), (0, [1, 0, 2, 0]), (6, [1, 0, 0, 2])): # by hand
         assert show._repaint(pixel, palette, slack).ravel().tolist() == painted
-    assert show._palette(pixel, 4, []).tolist() == pixel[:, 0, 0].tolist() # few colours are kept to the bit
+    # few colours are kept to the bit
+    assert show._palette(pixel, 4, []).tolist() == pixel[:, 0, 0].tolist()
     assert len(show._palette(np.arange(300, dtype=np.uint8).reshape(1, 10, 10, 3), 8, [(1, 2, 3)])) == 9
 
 
@@ -82,14 +88,19 @@ def test_a_loop_is_what_was_given():
     assert durations == [125.]*12 and Image.open(io.BytesIO(loop.png)).info['loop'] == 0
     palette = show._palette(film, 64, [])
     assert len(palette) == 64 and len(np.unique(film.reshape(-1, 3), axis=0)) > 1000
-    for f, g in zip(film.astype(int), seen.astype(int)): # against the palette, one colour at a time
+    # against the palette, one colour at a time
+    for f, g in zip(film.astype(int), seen.astype(int)):
         nearest = palette[((f[:, :, None] - palette)**2).sum(-1).argmin(-1)]
         assert (np.abs(g - f).max(-1) <= np.maximum(4, np.abs(nearest - f).max(-1))).all()
-    assert sum(frames_in(show.Loop([film[0]]*3))[1]) == 375 # a clip without motion keeps its time
+    # a clip without motion keeps its time
+    assert sum(frames_in(show.Loop([film[0]]*3))[1]) == 375
     assert len(frames_in(show.Loop([film[0]]))[0]) == 1
 
 
-def shade(level, kind): # red or grey, on a page that a browser can tell apart
+def shade(
+    level,
+    kind,
+):  # red or grey, on a page that a browser can tell apart
     return np.full((40, 60, 3), (level, 0, 0) if kind == '<red>' else level, np.uint8)
 
 
@@ -107,7 +118,8 @@ def test_a_slider_has_all_its_pictures():
     seen = [Image.open(io.BytesIO(b64decode(p))) for p in pictures]
     assert [p.convert('RGB').getpixel((5, 5)) for p in seen] == [(1,)*3, (1, 0, 0), (100,)*3, (100, 0, 0),
         (200,)*3, (200, 0, 0)]
-    assert [getattr(p, 'n_frames', 1) for p in seen] == [2, 2, 1, 1, 1, 1] # a loop still plays
+    # a loop still plays
+    assert [getattr(p, 'n_frames', 1) for p in seen] == [2, 2, 1, 1, 1, 1]
     # without its script, as a page shows it that nobody trusts: what `start` names
     still = html[:html.index('<script>')]
     assert f'base64,{pictures[2]}"' in still and re.findall(r'value="(\d)"', still) == ['1', '0']
@@ -120,7 +132,8 @@ def test_a_slider_moves_in_a_browser_without_a_kernel(tmp_path):
     if not (chromium := shutil.which('chromium')): pytest.skip('needs Chromium: apt-get install chromium')
     from playwright.sync_api import sync_playwright
     slider = show.Slider(shade, level=[50, 100, 200], kind=['grey', '<red>'])
-    (tmp_path/'page.html').write_text(f'<meta charset="utf-8">{slider._repr_html_()*2}') # two on one page
+    # two on one page
+    (tmp_path/'page.html').write_text(f'<meta charset="utf-8">{slider._repr_html_()*2}')
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
         tab = browser.new_page()
@@ -158,7 +171,11 @@ def one_colour(u, v, most=1.):
     return show.flow_colour(np.array([u, v], float).reshape(2, 1, 1), most)[0, 0].tolist()
 
 
-def pixel_by_pixel(u, v, most): # written from the description of Baker et al. alone
+def pixel_by_pixel(
+    u,
+    v,
+    most,
+):  # written from the description of Baker et al. alone
     if not (abs(u) <= 1e9 and abs(v) <= 1e9): return 0, 0, 0
     ring = [(255, 255*i//15, 0) for i in range(15)] + [(255 - 255*i//6, 255, 0) for i in range(6)]
     ring += [(0, 255, 255*i//4) for i in range(4)] + [(0, 255 - 255*i//11, 255) for i in range(11)]
@@ -179,12 +196,14 @@ def test_colours_of_flow():
     assert [one_colour(np.nan, 0), one_colour(0, np.inf), one_colour(2e9, 0)] == [[0]*3]*3
     assert [one_colour(0, 0, None), one_colour(7, 0, None)] == [[255]*3, [255, 0, 0]]
     unit = np.stack([np.cos(np.arange(360.)), np.sin(np.arange(360.))]).astype(np.float32)[:, None]
-    assert (show.flow_colour(unit, 1.) == show.flow_colour(unit)).all() # rounding darkens nothing
+    # rounding darkens nothing
+    assert (show.flow_colour(unit, 1.) == show.flow_colour(unit)).all()
     assert show.flow_colour(torch.tensor(unit).bfloat16().requires_grad_()).shape == (1, 360, 3)
 
 
 def test_colours_of_flow_as_a_loop_and_torchvision_make_them():
-    flow = np.random.default_rng(0).normal(0, 3, (2, 3, 2, 9, 11)) # 2 videos of 3 flow pictures
+    # 2 videos of 3 flow pictures
+    flow = np.random.default_rng(0).normal(0, 3, (2, 3, 2, 9, 11))
     flow[0, 1, 0, 2, 3] = np.nan
     pixels = np.moveaxis(flow, 2, -1).reshape(-1, 2)
     loop = np.array([pixel_by_pixel(*uv, 4.) for uv in pixels]).reshape(2, 3, 9, 11, 3)
@@ -264,7 +283,8 @@ def test_walls_of_neighbours():
     two = dict(marks=[['', 'same scene']], heads=['query', 'before', 'after'], gap_after=1)
     marked = show.wall([disc(10)], [[disc(11), disc(8)]], ['a'], [['a', 'b']], colours, **two)
     head,mark = (show._text(w).shape[1] for w in ('query', 'same scene'))
-    assert marked.height - loop.height == head + mark + 6 # above, below, and the gap between rows
+    # above, below, and the gap between rows
+    assert marked.height - loop.height == head + mark + 6
     ink = (frames_in(marked)[0][0] < 128).all(2)
     halves = np.array_split(ink[-mark:], 2, 1)
     assert ink[:head].any() and not halves[0].any() and halves[1].any()
@@ -364,7 +384,8 @@ def test_frames_matrices_and_queues():
         show.queue(d, 260, 40, np.linspace(1, 0, 9), np.arange(9) == 2))
     assert [*map(tuple, places)] == [(10, 10, 74, 58), (130, 15, 72, 72), (260, 40, 162, 18)]
     images = [im.get_array() for im in d.ax.images]
-    for x, t in zip(images, (11, 6, 0)): np.testing.assert_array_equal(x, clip[t]) # behind, between, in front
+    # behind, between, in front
+    for x, t in zip(images, (11, 6, 0)): np.testing.assert_array_equal(x, clip[t])
     np.testing.assert_array_equal(images[3], np.eye(4))
     green = [p.get_xy() for p in d.ax.patches if p.get_linewidth() == 2.4]
     assert green == [(130 + 18*i, 15 + 18*i) for i in range(4)] + [(260 + 36, 40)]

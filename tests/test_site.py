@@ -80,7 +80,8 @@ def test_a_page_is_its_notebook_as_stored(site, pages):
     hidden = next(c for c in cells(NBS/'lessons/04_losses.ipynb') if c['source'].startswith('#| hide'))
     made = json.loads(page(NBS/'lessons/04_losses.ipynb', True, set()))['cells']
     assert hidden['source'].split('\n', 1)[1] not in [c['source'] for c in made]
-    silent = json.loads(page(NBS/'map.ipynb', True, set()))['cells'] # `#| echo: false`: tables, no code
+    # `#| echo: false`: tables, no code
+    silent = json.loads(page(NBS/'map.ipynb', True, set()))['cells']
     assert [len(c['outputs']) for c in silent if c['metadata'].get('tags') == ['remove-input']] == [5]
     assert 'made_by' not in pages[site/'map.html'].html and 'Train' in pages[site/'map.html'].html
 

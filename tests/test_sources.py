@@ -18,7 +18,8 @@ COLUMNS = ['recipes', 'field', 'ours', 'source', 'place', 'reason']
 NOT_STATED = 'not stated'
 OURS = {'toy', 'toyfull', 'any'} # datasets of recipes whose numbers are our own
 OUR_PRESETS = {'clean_linear', 'clean_finetune', 'scratch', 'clean_probe', 'attentive_probe', 'clean'}
-# words for people, which function reads the other fields, and the clips of a measure that names no protocol
+# words for people, which function reads the other fields, and the clips of a measure that names no
+# protocol
 LABELS = {'name', 'about', 'reasons', 'augmentation', 'test_clips', 'clip'}
 
 Flat = dict[str,Any]
@@ -52,14 +53,17 @@ INERT:dict[str,Callable[[Flat],bool]] = {
     'lr_encoder': unless('learns', 'all'), 'samples': lambda f: not f.get('mixture', 1),
     'by': unless('selection', 'validation', 'test'), 'every': unless('selection', 'validation', 'test'),
     'share': unless('selection', 'validation', 'test'), 'strengths': unless('solver', 'lbfgs')}
-# of a protocol: what only retrieval has, what sliding windows do not count, and the seed of what is drawn
+# of a protocol: what only retrieval has, what sliding windows do not count, and the seed of what is
+# drawn
 INERT_IN_PROTOCOL:dict[str,Callable[[Flat],bool]] = {
     **dict.fromkeys(('centre', 'metric', 'gallery', 'feature', 'clip_norm', 'batch_of', 'short'),
         unless('average', 'features')),
     'clips': unless('windows', 'even', 'linspace'),
     'seed': lambda f: not (f['jitter'] or f['gallery']=='random' or f['metric']=='match')}
 
-def active(part:Any)->Flat: # field -> value
+def active(
+    part: Any,
+) -> Flat:  # field -> value
     "The fields of a recipe or preset that change what is computed."
     if isinstance(part, Protocol):
         flat = asdict(part)
@@ -76,7 +80,9 @@ def active(part:Any)->Flat: # field -> value
         kept |= {f'testing.{k}': v for k,v in test.items() if k not in ('length', 'stride', 'size', 'pad')}
     return kept
 
-def words(value:Any)->str: # as the table writes it
+def words(
+    value: Any,
+) -> str:  # as the table writes it
     if isinstance(value, bool) or value is None: return {True: 'yes', False: 'no', None: 'none'}[value]
     if isinstance(value, (int, float)): return f'{value:.6g}'
     if isinstance(value, tuple): return ', '.join(map(words, value)) or 'none'
@@ -97,7 +103,10 @@ def read(table:str)->list[dict[str,str]]:
     assert lines.fieldnames==COLUMNS
     return rows
 
-def faults(rows:list[dict[str,str]], known:dict[str,Flat])->list[str]: # a sentence for each
+def faults(
+    rows: list[dict[str,str]],
+    known: dict[str,Flat],
+) -> list[str]:  # a sentence for each
     "Where the table is not what the library has, or leaves a field or a reason out."
     wrong, owner = [], dict[tuple[str,str],str]()
     for row in rows:

@@ -94,7 +94,8 @@ def test_twenty_kills_at_random_moments(place):
         life.join()
         assert life.exitcode == -signal.SIGKILL
         caught += any(True for _ in out.glob('.*.*'))
-        moments.append(load(out/'last.pt')['step'] if (out/'last.pt').exists() else 0) # whole at every moment
+        # whole at every moment
+        moments.append(load(out/'last.pt')['step'] if (out/'last.pt').exists() else 0)
     assert caught >= 3, 'no kill hit a checkpoint that was being written'
     assert moments == sorted(moments) and moments[-1] < total, moments
     last = fork.Process(target=leg, args=(place, out, False))

@@ -39,14 +39,21 @@ def first_takes(jobs, sources): return [j for j in jobs if not j[1]['take'] and 
 def draw(jobs, at): return [toy.video(**arguments, at=at) for _, arguments in jobs]
 
 
-def nearest(query, gallery, same=False): # (Q, D), (N, D) -> (Q,) row; `same`: not the row itself
+def nearest(
+    query,  # (Q, D)
+    gallery,  # (N, D)
+    same=False,  # not the row itself
+):  # (Q,) row
     x, y = (np.array(z) - np.mean(gallery, 0) for z in (query, gallery))
     sim = (x/np.linalg.norm(x, axis=1)[:, None]) @ (y/np.linalg.norm(y, axis=1)[:, None]).T
     if same: np.fill_diagonal(sim, -2)
     return sim.argmax(1)
 
 
-def share_right(x, jobs): # leave one out
+def share_right(
+    x,
+    jobs,
+):  # leave one out
     label = np.array([row.label for row, _ in jobs])
     return label[nearest(x, x, same=True)] == label
 
@@ -54,19 +61,26 @@ def share_right(x, jobs): # leave one out
 def within(share, expected, n): return abs(share - expected) <= 3*math.sqrt(expected*(1 - expected)/n)
 
 
-def colours(video): # (T, S, S, 3) uint8 -> (512,) square root of the share of pixels
+def colours(
+    video,  # (T, S, S, 3) uint8
+):  # (512,) square root of the share of pixels
     cell = (video//32).reshape(-1, 3).astype(int) @ (64, 8, 1)
     return np.sqrt(np.bincount(cell, minlength=512)/len(cell))
 
 
-def texture(video): # log power spectrum of what stands still, in grey
+def texture(
+    video,
+):  # log power spectrum of what stands still, in grey
     still = np.median(video.mean(-1), 0)
     window = np.hanning(len(still))
     spectrum = np.fft.rfft2((still - still.mean())*window[:, None]*window)
     return np.log(np.abs(spectrum)**2 + 1).ravel()
 
 
-def augmented(videos, seed=0): # as the toy recipes do it -> (N, 3, T, S, S) float
+def augmented(
+    videos,
+    seed=0,
+):  # as the toy recipes do it: (N, 3, T, S, S) float
     rng, size = rng_of(seed), videos[0].shape[1]
     drawn = [clips.draw(rng, 1, len(v), size, size, size=size, area=(.7, 1.), flip=0., permute=.5, blur=0.)
         for v in videos]
@@ -80,13 +94,17 @@ def augmented(videos, seed=0): # as the toy recipes do it -> (N, 3, T, S, S) flo
     return clips.apply(torch.stack(cut)[:, None], params)[:, 0]
 
 
-def orientations(video): # (8,) share of the gradients of what stands still, in grey, by their direction
+def orientations(
+    video,
+):  # (8,) share of the gradients of what stands still, in grey, by their direction
     down, right = np.gradient(np.median(video.mean(-1), 0))
     edges = np.histogram(np.arctan2(down, right) % np.pi, 8, (0, np.pi), weights=np.hypot(down, right))[0]
     return edges/edges.sum()
 
 
-def sprite_texture(x): # (3, T, S, S) -> (12,) levels and edges of what moves, in its own range of grey
+def sprite_texture(
+    x,  # (3, T, S, S)
+):  # (12,) levels and edges of what moves, in its own range of grey
     grey = x.mean(0).numpy()
     moving = np.abs(grey - np.median(grey, 0)) > .08
     if moving.sum() < 20: return np.zeros(12)
@@ -103,7 +121,8 @@ def test_the_plain_toy_is_unchanged():
     "Its settings, names and pixels: the options have no trace where they are not given."
     settings = toy.configure('tiny', 3)
     assert not settings.keys() & toy.WORLD.keys() and toy.DRAWING == 1
-    old = {k: v for k, v in settings.items() if k not in toy.WORLD} # of a toy.json before there were worlds
+    # of a toy.json before there were worlds
+    old = {k: v for k, v in settings.items() if k not in toy.WORLD}
     assert toy.plan_toy(old) == toy.plan_toy(settings) == plan(3, 'tiny', **toy.WORLD)
     row, arguments = toy.plan_toy(settings)[37]
     assert row.video == 'spin/s3g003_t02.mp4'
@@ -164,7 +183,9 @@ def test_what_disturbs_a_grey_clip_leaves_no_colour():
     assert max(by[kind, 1.] for kind in ('be', 'rad_intra', 'rad_inter')) <= .5 < by['rad_intra', 0.], by
 
 
-def untrained(jobs): # share right by an untrained encoder on frame differences, leave one out
+def untrained(
+    jobs,
+):  # share right by an untrained encoder on frame differences, leave one out
     x = np.stack([v.reshape(2, 16, *v.shape[1:]) for v in draw(jobs, [*range(16), *range(40, 56)])])
     x = torch.from_numpy(x).flatten(0, 1).movedim(-1, 1).float()/255
     net = create('tiny', seed=0).eval()
@@ -182,7 +203,11 @@ def test_directions_are_not_coarse_motion():
 def still(take): return dataclasses.replace(take, slow=0*take.slow)
 
 
-def move(kind, take, t): # pose of a class, without what creeps
+def move(
+    kind,
+    take,
+    t,
+):  # pose of a class, without what creeps
     period, turn = take.period*kind.get('pace', 1.), kind.get('turn', take.turn)
     take = dataclasses.replace(take, turn=turn, period=period)
     return np.column_stack(toy.pose(kind['motion'], still(take), t))
@@ -232,7 +257,8 @@ def test_shapes_leave_few_negatives_of_the_own_class():
     assert (30 - 1)/(960 - 1) <= .032 and 'pulse_disc' in count
     for row, a in jobs: assert row.label == f"{a['motion']}_{a['look']['shape']}"
     sources = {size: toy.configure(size, classes='shapes')['shape']['sources'] for size in toy.SIZES}
-    assert sources == dict(tiny=4, demo=15, full=25) # the size divided by 4, and no less than 8 or its own
+    # the size divided by 4, and no less than 8 or its own
+    assert sources == dict(tiny=4, demo=15, full=25)
 
 
 @pytest.mark.parametrize('share, tested', [(.3, 0.), (.2, .5), (1., 1.)])
@@ -260,7 +286,8 @@ def test_a_spoiled_video_is_what_it_is_called():
     noise = video['noise'].astype(float) - clean['noise']
     assert noise.std() > 50 and abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < .4
     for kind, a in jobs.items():
-        assert (toy.video(**a, at=[40, 3]) == video[kind][[40, 3]]).all(), kind # whatever is drawn with it
+        # whatever is drawn with it
+        assert (toy.video(**a, at=[40, 3]) == video[kind][[40, 3]]).all(), kind
 
 
 def test_a_frame_of_another_side_has_the_same_picture():
@@ -281,7 +308,8 @@ def test_worlds_are_written(tmp_path):
     spoiled = toy.spoiled_videos(tmp_path/'a')
     parts = Counter(r.split1 for r in m.rows if r.video in spoiled)
     assert parts == dict(train=24, test=4)
-    toy.make(tmp_path/'a', seed=4, workers=1, progress=False, **options) # again: nothing to do
+    # again: nothing to do
+    toy.make(tmp_path/'a', seed=4, workers=1, progress=False, **options)
     with pytest.raises(toy.ToyError, match='other settings .*grey'):
         toy.make(tmp_path/'a', seed=4, workers=1, progress=False, **options | dict(grey=1.))
     queries = toy.plan_conflict(toy.configure(seed=4, **options))
@@ -324,7 +352,8 @@ def test_effects_at_doses_are_drawn(tmp_path, monkeypatch, capsys):
     results('world-bias-90', (.1, .7), (.2, .8), (.4, 1.))
     draw()
     out = capsys.readouterr().out
-    assert '0: +10.00 ± 24.84, 3 seeds' in out and '90: +60.00 ± 0.00, 3 seeds' in out # t(2) = 4.303
+    # t(2) = 4.303
+    assert '0: +10.00 ± 24.84, 3 seeds' in out and '90: +60.00 ± 0.00, 3 seeds' in out
     assert 'CPR: gain of three stages over CoCLR: no results yet' in out
     assert (tmp_path/'p.png').stat().st_size > 3000
 

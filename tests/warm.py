@@ -32,7 +32,8 @@ def serve():
     import importlib
     import pkgutil
 
-    # what PyTorch, the library and pages import when they use it first: two seconds of every training
+    # what PyTorch, the library and pages import when they use it first: two seconds of every
+    # training
     import nbdev.test  # noqa: F401
     import tensorboard  # noqa: F401
     import torch._dynamo
@@ -46,7 +47,8 @@ def serve():
     from vssl_nb.runs.budget import describe_budget
     from vssl_nb.training.machine import Machine
     for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
-    describe_budget(find('infonce-toy-rgb'), Machine('cpu'), 1, 32) # without numbers: it starts no thread
+    # without numbers: it starts no thread
+    describe_budget(find('infonce-toy-rgb'), Machine('cpu'), 1, 32)
     # to look through all of these modules for garbage takes half a second, and copies their memory
     gc.collect()
     gc.freeze()
@@ -93,7 +95,8 @@ def spare(wanted):
     os.environ.clear()
     os.environ.update(environ)
     if not deaf: signal.signal(signal.SIGINT, signal.default_int_handler)
-    # from multiprocessing.forkserver import main; main(11, 12, [modules], **options): with these files
+    # from multiprocessing.forkserver import main; main(11, 12, [modules], **options): with these
+    # files
     begin, rest = code.split('main(')
     exec(f'{begin}main({files[0]}, {files[1]}, {rest.split(", ", 2)[2]}', {})
 
@@ -166,7 +169,8 @@ class Command:
     "A command at work, much like `subprocess.Popen` with text pipes that were read to their end."
     def __init__(self, args, cwd='.', env=None, script=''):
         self.args, self.returncode = [str(a) for a in args], None
-        self.files = [tempfile.NamedTemporaryFile() for _ in range(2)] # of its output, removed with this
+        # of its output, removed with this
+        self.files = [tempfile.NamedTemporaryFile() for _ in range(2)]
         environment = dict(os.environ if env is None else env)
         self.pid = tell('fork', self.args, str(Path(cwd).resolve()), environment,
             *[f.name for f in self.files], str(script))
@@ -175,7 +179,10 @@ class Command:
         if self.returncode is None: self.returncode = tell('wait', self.pid, os.WNOHANG)
         return self.returncode
 
-    def wait(self, timeout=120) -> int: # exit code
+    def wait(
+        self,
+        timeout=120,
+    ) -> int:  # exit code
         until, pause = time.monotonic() + timeout, .005
         while self.poll() is None:
             if time.monotonic() > until: raise subprocess.TimeoutExpired(self.args, timeout)

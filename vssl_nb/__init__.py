@@ -21,7 +21,10 @@ def __dir__(): return [*globals(), *PLACES]
 def main()->int: # exit code
     "`vssl-nb …`, see `cli.main`; Ctrl-C while Python reads the modules of it ends it as later."
     import os, signal
-    def end(number, frame=None)->int: # no exception: a module that is half imported could lose it
+    def end(
+        number,
+        frame=None,
+    ) -> int:  # no exception: a module that is half imported could lose it
         os.write(2, b'vssl-nb: interrupted\n')
         os._exit(128 + number)
     usual = signal.getsignal(signal.SIGINT)

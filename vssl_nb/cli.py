@@ -29,7 +29,10 @@ class Command:
     "What a command line asks for; every class below this one becomes a dataclass."
     def __init_subclass__(cls): dataclass(kw_only=True)(cls)
 
-def word(metavar:str, default:Any=MISSING)->Any: # its name in help; without a default it must be given
+def word(
+    metavar: str,  # its name in help
+    default: Any = MISSING,  # without a default it must be given
+) -> Any:
     "A field of a command that is given as a word, without the name of an option."
     return field(default=default, metadata={'word': metavar})
 
@@ -39,12 +42,17 @@ class Toy(Command):
     size:Literal['tiny','demo','full']='demo' # 64 or 960 small videos, or thousands of 128 px
     seed:Seed=0 # another seed gives other videos
     contrast:Share|None=None # how hard the background makes it; none: as the size has it
-    bias:Share=0. # how strongly the background gives the class away, in the training split only
+    # how strongly the background gives the class away, in the training split only
+    bias:Share=0.
     drift:Annotated[float,'[-128, 128]']=0. # camera drift, pixels per frame
-    distractors:Annotated[int,'[0, 100]']=0 # further sprites, whose motion is not that of the class
-    looks:Share=0. # how strongly the sprite's shape and stripes give the class away, in all parts
-    grey:Share=0. # how much of the colour is taken; at 1 a source is known by its texture alone
-    classes:Literal['motions','directions','periods','shapes','scenes']='motions' # what a class is
+    # further sprites, whose motion is not that of the class
+    distractors:Annotated[int,'[0, 100]']=0
+    # how strongly the sprite's shape and stripes give the class away, in all parts
+    looks:Share=0.
+    # how much of the colour is taken; at 1 a source is known by its texture alone
+    grey:Share=0.
+    # what a class is
+    classes:Literal['motions','directions','periods','shapes','scenes']='motions'
     spoiled:Share=0. # share of the training videos that are noise, are cut, or stand still
     spoiled_test:Share=0. # the same for the test videos
     side:Annotated[int,'[16, 512]']|None=None # of the frame, pixels; none: as the size has it
@@ -58,9 +66,11 @@ class Toy(Command):
 class MakeManifest(Command):
     "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
     folder:Path = word('FOLDER') # folder of class folders, or of unlabelled videos
-    split:float|None=None # share of the videos to keep for testing (split 1), cut by source; none: no split
+    # share of the videos to keep for testing (split 1), cut by source; none: no split
+    split:float|None=None
     seed:Seed=0 # of that split
-    source_pattern:str|None=None # regular expression with one group: what it finds in a path is the source
+    # regular expression with one group: what it finds in a path is the source
+    source_pattern:str|None=None
     workers:Count|None=None # threads; none: one per core
 
     def run(self):
@@ -78,11 +88,14 @@ class Flow(Command):
     # tvl1-opencv: what made the released flow; dis: quick and rough
     method:Literal['tvl1','tvl1-opencv','dis']='tvl1'
     out:Path=Path('flow') # folder for the flow, below that of the manifest
-    codec:Literal['exact','small']='exact' # small: half the size, and up to 4 of 255 levels off
+    # small: half the size, and up to 4 of 255 levels off
+    codec:Literal['exact','small']='exact'
     device:str='auto' # auto, cpu, cuda or cuda:1
     workers:Count|None=None # videos at a time; none: one per core
-    compile:bool=True # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
-    manifest:str|None=None # to write beside that of DATA, new or written by this; none: that gets column flow
+    # tvl1: three times as fast on a CPU, after some 20 s; needs a C++ compiler there
+    compile:bool=True
+    # to write beside that of DATA, new or written by this; none: that gets column flow
+    manifest:str|None=None
 
     def run(self):
         if ':' not in str(self.data):
@@ -94,7 +107,10 @@ class Flow(Command):
         done = job.run()
         if done.written or not job.rank: print(done)
 
-    def check_outputs(self, manifest:Path)->None: # that of DATA; it need not exist
+    def check_outputs(
+        self,
+        manifest: Path,  # that of DATA; it need not exist
+    ) -> None:
         "Refuse to write into a run, or over a manifest with something that this one lacks. PathError."
         flow, other = manifest.parent/self.out, manifest.parent/(self.manifest or '')
         # where all is done already, nothing needs to be written
@@ -106,7 +122,9 @@ class Flow(Command):
             raise PathError(f'{other}: has the {column} {text!r} of {video}, and {manifest} has not; '
                 'choose another --manifest')
 
-def filled_cells(manifest:Path)->set[tuple[str,...]]: # of a file that need not exist
+def filled_cells(
+    manifest: Path,  # a file that need not exist
+) -> set[tuple[str,...]]:
     "Video, column and text of all cells that somebody may have filled in by hand."
     if not manifest.exists(): return set()
     with open(manifest, encoding='utf-8-sig', errors='replace', newline='') as f:
@@ -124,9 +142,12 @@ class Recipes(Command):
 
 class DryRunCommand(Command):
     "Take the first steps of a training, at full size, on a GPU that is not there."
-    recipe_name:str = word('RECIPE') # a name that `vssl-nb recipes` lists, or package.module:name
-    finetune:str|None=None # a preset of finetune: its training of the recipe's backbone instead
-    set:tuple[str,...]=() # fields of the recipe or the preset to change, such as batch=64 size=112
+    # a name that `vssl-nb recipes` lists, or package.module:name
+    recipe_name:str = word('RECIPE')
+    # a preset of finetune: its training of the recipe's backbone instead
+    finetune:str|None=None
+    # fields of the recipe or the preset to change, such as batch=64 size=112
+    set:tuple[str,...]=()
     dtype:Literal['float32','bfloat16']='bfloat16' # of the forward pass
     activation_checkpointing:bool=False # compute activations twice instead of keeping them
 
@@ -141,7 +162,11 @@ class DryRunCommand(Command):
         else: recipe = override(recipe, **fields)
         print_forecast(recipe, self.dtype, self.activation_checkpointing, videos)
 
-def print_forecast(recipe:Recipe, *options, **named)->None: # of `runs.budget.forecast`
+def print_forecast(
+    recipe: Recipe,
+    *options,  # of `runs.budget.forecast`
+    **named,  # of `runs.budget.forecast`
+) -> None:
     "Print what a training will do and take; `Mistake` names the line that would fail on a GPU."
     from .runs.budget import WrongDevice, forecast
     try: print(forecast(recipe, *options, **named))
@@ -150,7 +175,9 @@ def print_forecast(recipe:Recipe, *options, **named)->None: # of `runs.budget.fo
 RELEASED = ('.tar', '.pth', '.pt') # endings of files as CoCLR, CPR and IIC give them out
 TORCHRUN = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
-def is_first(local:bool=False)->bool: # among the processes of its machine, not among all
+def is_first(
+    local: bool = False,  # among the processes of its machine, not among all
+) -> bool:
     "Is this the process that prints? Known before PyTorch is imported."
     # a RANK alone is left over from something else
     rank = ('RANK', 'LOCAL_RANK') if {*TORCHRUN} <= {*os.environ} else ('SLURM_PROCID', 'SLURM_LOCALID')
@@ -163,7 +190,8 @@ def check_paths(data=None, run=None, folder=None, results=None, together:bool=Fa
             'ended left it there (unset RANK), or a launcher other than torchrun and srun is at work')
     if run is not None:
         expect_run(run)
-        with contextlib.suppress(OSError): # who needs it reads it again, and says why it cannot be read
+        # who needs it reads it again, and says why it cannot be read
+        with contextlib.suppress(OSError):
             text, place = (Path(run)/'recipe.json').read_text(encoding='utf-8'), f'{run}/recipe.json'
             try: recipe = json.loads(text)
             except ValueError as e: raise PathError(f'{place}: not readable as JSON ({e}); the folder is '
@@ -176,7 +204,8 @@ def check_paths(data=None, run=None, folder=None, results=None, together:bool=Fa
         expect_replaceable(results/'report.html', 'report')
         expect_replaceable(results/'results.json', 'retrieve')
     table = None if data is None else Path(data)/'manifest.csv' if Path(data).is_dir() else Path(data)
-    if table and table.is_file() and table.stat().st_size < 1 << 23: # a longer one takes a second
+    # a longer one takes a second
+    if table and table.is_file() and table.stat().st_size < 1 << 23:
         from .data.manifest import read # needs no PyTorch
         read(table)
 
@@ -185,7 +214,9 @@ def print_table(rows, *lines)->None:
     from .papers.report import sheet, summary
     print(sheet(summary(rows), 'text'), *lines, sep='\n')
 
-def changes(words:Sequence[str])->dict[str,Any]: # words such as epochs=5; name -> value
+def changes(
+    words: Sequence[str],  # words such as epochs=5
+) -> dict[str,Any]:  # name -> value
     "The fields that `--set` names; Mistake where a word is no assignment."
     values:dict[str,Any] = {}
     constants = {'true': True, 'false': False, 'null': None, 'none': None}
@@ -200,18 +231,24 @@ def changes(words:Sequence[str])->dict[str,Any]: # words such as epochs=5; name 
 class MachineOptions(Command):
     "How a training is computed; the same options for every command that trains."
     device:str='auto' # auto, cpu, cuda or cuda:1
-    # of the forward pass; none: float32, and bfloat16 of own-videos where the processor multiplies it faster
+    # of the forward pass; none: float32, and bfloat16 of own-videos where the processor multiplies
+    # it faster
     dtype:Literal['float32','bfloat16']|None=None
-    workers:Index=2 # processes that decode, for each process that trains; the result does not depend on it
+    # processes that decode, for each process that trains; the result does not depend on it
+    workers:Index=2
     cache:Index=64 # MiB of decoded videos that each process keeps in memory
     compile:bool=False # torch.compile the networks; needs a C++ compiler
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:NonNegative=5. # minutes from one checkpoint to the next
-    cudnn_benchmark:bool=True # GPU: let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # GPU: products; high: TF32, as convolutions
-    deterministic:bool=False # GPU: algorithms that give the same bits again, where there are some; slower
+    # GPU: let cuDNN try its algorithms on the first step and keep the fastest
+    cudnn_benchmark:bool=True
+    # GPU: products; high: TF32, as convolutions
+    matmul_precision:Literal['highest','high','medium']='highest'
+    # GPU: algorithms that give the same bits again, where there are some; slower
+    deterministic:bool=False
     quiet:bool=False # no bars, and no word about memory
-    dry_run:bool=False # say what it would do, and the memory and time it would take; write nothing
+    # say what it would do, and the memory and time it would take; write nothing
+    dry_run:bool=False
 
     def machine(self):
         "As one object."
@@ -246,7 +283,8 @@ class EncodingOptions(ReadingOptions):
     dtype:Literal['float32','bfloat16']='float32' # of the encoder; the table names bfloat16
 
 class WritingOptions(Command):
-    force:bool=False # write over a file that no command wrote; of a data set, a run, another command: never
+    # write over a file that no command wrote; of a data set, a run, another command: never
+    force:bool=False
 
     def check_files(self, *paths:Path|None)->None:
         "Refuse to write over what this kind of command did not write. PathError."
@@ -258,17 +296,22 @@ class RunOptions(ReadingOptions):
     data:Path|None=None # manifest; none: the one it was trained on
 
 class EncoderOptions(EncodingOptions):
-    folder:Path = word('RUN') # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    folder:Path = word('RUN')
     data:Path|None=None # manifest; none: the one the run was trained on
 
-def home_of(source:str|Path, name:str='')->Path: # run folder, or the name of an encoder; what tables call it
+def home_of(
+    source: str|Path,  # run folder, or the name of an encoder
+    name: str = '',  # what tables call it
+) -> Path:
     "Where results go."
     return Path(source) if Path(source).is_dir() else Path('runs')/re.sub(r'\W+', '-', name or str(source))
 
 BEGAN = time.monotonic() # nearly when this process began: PyTorch is not there yet
 class Pretrain(MachineOptions):
     "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
-    recipe_name:str = word('RECIPE') # a name that `vssl-nb recipes` lists, or package.module:name
+    # a name that `vssl-nb recipes` lists, or package.module:name
+    recipe_name:str = word('RECIPE')
     data:Path # manifest.csv, or the folder that holds it
     method:str|None = field(default=None, metadata={'about': 'another method for this recipe: '
         f"{', '.join(METHODS)}, or package.module:Settings of one's own"})
@@ -295,7 +338,8 @@ class Pretrain(MachineOptions):
             f'time; of {self.recipe_name} give --epochs')
         if own and self.dtype is None:
             from .training.machine import fastest_dtype, pick_device
-            before = read_card(out).get('dtype') if self.resume else None # a run goes on as it began
+            # a run goes on as it began
+            before = read_card(out).get('dtype') if self.resume else None
             self.dtype = before or fastest_dtype(pick_device(self.device))
         if self.dry_run: return self.forecast(out) if is_first() else None
         options = dict(init_from=self.init_from, sampler=self.sampler, health_every=self.health_every,
@@ -333,17 +377,23 @@ def try_recipe(options:MachineOptions, recipe:Recipe, manifest)->None:
 class Retrieve(EncodingOptions):
     "Measure an encoder: is a test video's nearest training video of its class?"
     # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder;
-    # hf:NAME, hf:FOLDER (transformers), timm:NAME, timm:FOLDER or torchvision:NAME; or a file of features
+    # hf:NAME, hf:FOLDER (transformers), timm:NAME, timm:FOLDER or torchvision:NAME; or a file of
+    # features
     source:str = word('RUN')
     data:Path|None=None # manifest to measure on; none: the one the run was trained on
-    protocol:str='clean' # or coclr_official, iic_official, rspnet, moquad, package.module:name
+    # or coclr_official, iic_official, rspnet, moquad, package.module:name
+    protocol:str='clean'
     set:tuple[str,...]=() # fields of the protocol, such as size=112 length=16 stride=2
-    splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
+    # none: that of the recipe; several: each, and their mean
+    splits:tuple[Annotated[int,'[1, 3]'],...]=()
     second:Path|None=None # run folder of another view: both streams together
-    joined:Literal['sum','concat']='sum' # two streams: sum of cosines (CoCLR), or features side by side (IIC)
+    # two streams: sum of cosines (CoCLR), or features side by side (IIC)
+    joined:Literal['sum','concat']='sum'
     name:str='' # what tables call an encoder or file of one's own
-    view:str|None=None # of what is no run: rgb, flow, residual, package.module:name; none: the file's, or rgb
-    out:Path|None=None # folder for results and features; none: that of the run; of what is none, runs/<name>
+    # of what is no run: rgb, flow, residual, package.module:name; none: the file's, or rgb
+    view:str|None=None
+    # folder for results and features; none: that of the run; of what is none, runs/<name>
+    out:Path|None=None
     baselines:bool=True # also show chance, a colour histogram and an untrained encoder
     # toy videos: does the encoder go by the scene, or by the motion, where the two disagree?
     conflict:bool=False
@@ -375,7 +425,11 @@ class Retrieve(EncodingOptions):
         measure = self.measure_run if path.is_dir() else self.measure_other
         print_table(measure(fields, out), out/'results.json')
 
-    def measure_run(self, fields, out:Path): # rows of results.json
+    def measure_run(
+        self,
+        fields,
+        out: Path,
+    ):  # rows of results.json
         "Measure a run, alone or with a second stream, beside its baselines."
         from .runs import evaluation
         t, machine = evaluation.open_trained(self.source, self.data, out), self.machine()
@@ -413,7 +467,11 @@ class Retrieve(EncodingOptions):
         kept = write_json(out/'conflict.json', t.row('conflict', t.split, protocol=asdict(p), **shares))
         print(p, table(rows, 'text', {k: k for k in rows[0]}), kept, sep='\n')
 
-    def measure_other(self, fields, out:Path): # rows of results.json
+    def measure_other(
+        self,
+        fields,
+        out: Path,
+    ):  # rows of results.json
         "Measure an encoder or features that are no run of ours."
         from .runs import evaluation
         from .runs.parts import blame
@@ -468,13 +526,16 @@ class Search(ReadingOptions, WritingOptions):
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
     queries:tuple[str,...] = word('[QUERY ...]', ())
     data:Path=Path('.') # folder of the videos
-    # run folder, or its encoder.safetensors; hf:NAME, timm:NAME, torchvision:NAME; none: that of the index
+    # run folder, or its encoder.safetensors; hf:NAME, timm:NAME, torchvision:NAME; none: that of
+    # the index
     encoder:Path|None=None
     index:Path|None=None # folder of the index; none: .vssl-search in that of the videos
     k:Count=10 # how many videos to show for each query
-    out:tuple[Path,...]=() # also write the answers: .csv, .json or .html (it plays), new or written by this
+    # also write the answers: .csv, .json or .html (it plays), new or written by this
+    out:tuple[Path,...]=()
     update:bool=True # look for new, changed and vanished videos first
-    clips:Count|None=None # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
+    # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
+    clips:Count|None=None
     batch:Count=64 # clips that go through the encoder together, at most
 
     def run(self):
@@ -493,14 +554,17 @@ class Search(ReadingOptions, WritingOptions):
         print(search.as_text(queries, hits))
         for path in self.out: print(search.write_answers(path, index, queries, hits))
 
-def how_to_predict(folder:Path)->str: # of a run
+def how_to_predict(
+    folder: Path,  # of a run
+) -> str:
     "The file of a classifier, and the command that uses it."
     return f"{folder/'classifier.safetensors'}\nuse it: vssl-nb predict {shlex.quote(str(folder))} VIDEO"
 
 class ProbeCommand(EncoderOptions):
     "A linear classifier on the frozen features of a run, or one that attends to the tokens of its encoder."
     preset:Literal['clean_probe','coclr_probe','attentive_probe','vjepa_probe']='clean_probe'
-    splits:tuple[Annotated[int,'[1, 3]'],...]=() # none: that of the recipe; several: each, and their mean
+    # none: that of the recipe; several: each, and their mean
+    splits:tuple[Annotated[int,'[1, 3]'],...]=()
     # how strength or epoch are chosen; 'test' is the official mode, which looks at the test videos
     selection:Literal['validation','last','test']|None=None
     seed:Seed=0 # of the held-out sources
@@ -519,9 +583,11 @@ class ProbeCommand(EncoderOptions):
 
 class Finetune(MachineOptions):
     "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
-    source:str = word('RUN') # run folder; or the name of a recipe, whose backbone starts from scratch
+    # run folder; or the name of a recipe, whose backbone starts from scratch
+    source:str = word('RUN')
     data:Path|None=None # manifest; none: the one the run was trained on
-    preset:str='clean_finetune' # or clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
+    # or clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
+    preset:str='clean_finetune'
     out:Path|None=None # folder; none: beside the run
     split:Annotated[int,'[0, 3]']=0 # 0: that of the recipe
     seed:Seed=0 # of head, held-out sources, order and clips
@@ -559,13 +625,17 @@ class Finetune(MachineOptions):
 
 class Predict(ReadingOptions, WritingOptions):
     "Ask a classifier about videos: probabilities per class."
-    source:Path = word('RUN') # folder of a run that was fine-tuned or probed, or a classifier.safetensors
+    # folder of a run that was fine-tuned or probed, or a classifier.safetensors
+    source:Path = word('RUN')
     videos:tuple[Path,...] = word('[VIDEO ...]', ()) # files; with --data: names in it
-    data:Path|None=None # folder of videos, or a manifest: all of it, or the videos that are named
+    # folder of videos, or a manifest: all of it, or the videos that are named
+    data:Path|None=None
     top:Count=5 # most probable classes to print
     out:Path|None=None # .csv: the probabilities of all classes; new or written by this
-    flow:Literal['','stored','live']='' # where a classifier sees it: named by the manifest, or computed
-    outside:bool=False # the file may name a backbone or view of somebody's own: that code is run
+    # where a classifier sees it: named by the manifest, or computed
+    flow:Literal['','stored','live']=''
+    # the file may name a backbone or view of somebody's own: that code is run
+    outside:bool=False
     batch:Count=64 # clips at a time on a GPU
     workers:Index=0 # processes that decode
 
@@ -601,9 +671,11 @@ class Cotrain(MachineOptions):
     name:str = field(metadata={'word': 'NAME', 'about': f'one of {", ".join(COTRAININGS)}'})
     data:Path # manifest.csv, or the folder that holds it
     out:Path|None=None # folder; none: runs/<name>
-    set:tuple[str,...]=() # fields to change in every phase that has them, such as epochs=5 backbone=small
+    # fields to change in every phase that has them, such as epochs=5 backbone=small
+    set:tuple[str,...]=()
     health_every:Index=0 # look at the features every so many epochs (health.csv); 0: never
-    init:tuple[str,...]=() # released files whose weights the first phases begin with: rgb=FILE flow=FILE
+    # released files whose weights the first phases begin with: rgb=FILE flow=FILE
+    init:tuple[str,...]=()
 
     def run(self):
         out, fields = self.out or Path('runs')/self.name, changes(self.set)
@@ -630,12 +702,16 @@ class Cotrain(MachineOptions):
 
 class Mine(RunOptions, WritingOptions):
     "Say what a finished run would mine, with any miner, and how much of it is right."
-    mining:Path|None=None # folder of the run that mines for it; none: the one it was trained with, or itself
-    miners:tuple[str,...]=() # such as topk, cascade,stages=7,order=paper or package.module:name,option=value
+    # folder of the run that mines for it; none: the one it was trained with, or itself
+    mining:Path|None=None
+    # such as topk, cascade,stages=7,order=paper or package.module:name,option=value
+    miners:tuple[str,...]=()
     topk:Count=5 # videos to take for each
     memory:Count|None=None # search so many videos, drawn once, as a queue would; none: all
-    unit:Literal['source','video']='source' # what class mining recall counts: recordings (CPR) or videos
-    out:Path|None=None # .json: all numbers, with the recall of each class; new or written by this
+    # what class mining recall counts: recordings (CPR) or videos
+    unit:Literal['source','video']='source'
+    # .json: all numbers, with the recall of each class; new or written by this
+    out:Path|None=None
 
     def run(self):
         check_paths(self.data, self.folder)
@@ -657,8 +733,10 @@ class Mine(RunOptions, WritingOptions):
 class Convert(WritingOptions):
     "Turn a run into a released file, a released file into a run, or either into an encoder to share."
     source:Path = word('IN') # run folder or released file
-    out:Path = word('OUT') # .tar, .pth: released; .safetensors: encoder; else folder; new or written by this
-    data:Path|None=None # manifest: the folder becomes a run, that pretrain --resume goes on with
+    # .tar, .pth: released; .safetensors: encoder; else folder; new or written by this
+    out:Path = word('OUT')
+    # manifest: the folder becomes a run, that pretrain --resume goes on with
+    data:Path|None=None
     recipe:str|None=None # of that run; none: the one that the file carries
     set:tuple[str,...]=() # fields of that recipe to change, such as batch=16
     view:Literal['rgb','flow','residual']|None=None # of a released file that does not say it
@@ -692,10 +770,12 @@ class Convert(WritingOptions):
 
 class VerdictCommand(RunOptions):
     "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
-    folder:Path = word('RUN') # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    folder:Path = word('RUN')
     videos:Annotated[int,'[4, inf)']=128 # training videos to look at, at most
     seconds:Positive=120. # then no further ones are looked at, once there are 32
-    out:Path|None=None # folder for verdict.txt, verdict.json and a picture; none: that of the run
+    # folder for verdict.txt, verdict.json and a picture; none: that of the run
+    out:Path|None=None
 
     def run(self):
         run, out = None if of_hub(self.folder) else self.folder, self.out or home_of(self.folder)
@@ -706,9 +786,12 @@ class VerdictCommand(RunOptions):
 
 class UncertaintyCommand(ReadingOptions, WritingOptions):
     "List videos by the uncertainty that a run predicts, the least sure first."
-    folder:Path = word('RUN') # folder of a run that exported a Gaussian head, such as one of ProViCo
-    data:Path|None=None # folder of videos, or a manifest; none: all videos of the one it was trained on
-    out:Path|None=None # .csv: all of them, with those that cannot be read; new or written by this
+    # folder of a run that exported a Gaussian head, such as one of ProViCo
+    folder:Path = word('RUN')
+    # folder of videos, or a manifest; none: all videos of the one it was trained on
+    data:Path|None=None
+    # .csv: all of them, with those that cannot be read; new or written by this
+    out:Path|None=None
     show:Index=20 # lines to print: half the least sure, half the surest; 0: all
     of:Count=2 # clips of one distribution; those of a video are a multiple of it
     clips:Count=10 # clips of a video
@@ -747,8 +830,10 @@ class Claims(Command):
 
 class Reproduce(MachineOptions):
     "A row of a paper's table: train what it needs, measure it, and set it beside the paper."
-    name:str = word('[TABLE]', '') # paper:table or paper:table:row, such as cpr:table1:s=3; none lists them
-    data:str|None=None # toy, or the manifest (or its folder) of the dataset that the paper trained on
+    # paper:table or paper:table:row, such as cpr:table1:s=3; none lists them
+    name:str = word('[TABLE]', '')
+    # toy, or the manifest (or its folder) of the dataset that the paper trained on
+    data:str|None=None
     out:Path=Path('runs/reproduce') # a folder; every table gets one in it
     seeds:tuple[Seed,...]=(0,) # of weights and order; of the toy videos, too
     set:tuple[str,...]=() # fields to change in every recipe that has them, such as epochs=5
@@ -774,7 +859,8 @@ class Report(WritingOptions):
     "Collect the results of runs into a table beside the published numbers, and a self-contained page."
     folder:Path = word('FOLDER') # a run folder, or a folder of run folders
     form:Literal['text','markdown','html','csv','latex']='text' # of the printed table
-    out:Path|None=None # the page, .html, new or written by this; none: report.html in that folder
+    # the page, .html, new or written by this; none: report.html in that folder
+    out:Path|None=None
 
     def run(self):
         if not self.folder.exists(): raise path_missing(self.folder, 'name a run folder, such as runs/mine, '
@@ -817,14 +903,18 @@ FIELD = re.compile(r'((?:^ {4}#.*\n)*)^ {4}(\w+):[^#\n]*(?:#(.*))?', re.MULTILIN
 @cache
 def comments(cls:type)->dict[str,str]: # of a dataclass and its bases: field -> text
     "The comments behind the fields, or above them."
-    def source(c): # `inspect.getsource` of a class parses its whole module: a tenth of a second
+    def source(
+        c,
+    ):  # `inspect.getsource` of a class parses its whole module: a tenth of a second
         text = inspect.getsource(sys.modules[c.__module__])
         lines = re.search(rf'^class {c.__name__}\b.*\n(?:(?: .*)?\n)*', text, re.MULTILINE)
         return lines[0] if lines else ''
     return {name: ' '.join([*re.findall('# *(.*)', above), behind.strip()]).strip()
         for c in reversed(cls.__mro__) if is_dataclass(c) for above, name, behind in FIELD.findall(source(c))}
 
-def options_of(part:Any)->dict[str,Option]: # a dataclass, or an object of one: its values are the defaults
+def options_of(
+    part: Any,  # a dataclass, or an object of one: its values are the defaults
+) -> dict[str,Option]:
     "The fields of a command, or of one part of a recipe, by their names."
     cls = part if isinstance(part, type) else type(part)
     kinds, notes = get_type_hints(cls), comments(cls)
@@ -832,24 +922,35 @@ def options_of(part:Any)->dict[str,Option]: # a dataclass, or an object of one: 
     return {f.name: Option(kinds[f.name], getattr(part, f.name, f.default),
         **{'about': notes.get(f.name, ''), **f.metadata}) for f in own}
 
-def recipe_parts(recipe:Recipe)->dict[str,Any]: # a name in help -> the recipe, or a part of it
+def recipe_parts(
+    recipe: Recipe,
+) -> dict[str,Any]:  # a name in help -> the recipe, or a part of it
     "Everything whose fields are options of `pretrain`."
     return {'recipe': recipe} | {name: part for name,part in vars(recipe).items() if is_dataclass(part)}
 
 NAMES = {int: ('N', 'a whole number'), float: ('X', 'a number'), str: ('WORD', 'a word'),
     Path: ('PATH', 'a path'), NoneType: ('None', 'None')} # in help, in messages
 
-def alternatives(kind:Any)->tuple: # the types of a union, `None` last; of another type, itself
+def alternatives(
+    kind: Any,
+) -> tuple:  # the types of a union, `None` last; of another type, itself
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
-def many_of(kind:Any)->tuple: # (float, float) of a tuple of two, (int, ...) of any number; () of no tuple
+def many_of(
+    kind: Any,
+) -> tuple:  # (float, float) of a tuple of two, (int, ...) of any number; () of no tuple
     return get_args(kind) if get_origin(kind) is tuple else ()
 
-def metavar(kind:Any)->str: # a type in help: N, X|None, {adam,sgd}
+def metavar(
+    kind: Any,
+) -> str:  # a type in help: N, X|None, {adam,sgd}
     return '|'.join('{' + ','.join(map(str, get_args(k))) + '}' if get_origin(k) is Literal else NAMES[k][0]
         for k in alternatives(kind))
 
-def value_of(text:str, kind:Any)->Any: # of that type annotation
+def value_of(
+    text: str,
+    kind: Any,
+) -> Any:  # of that type annotation
     "A word of the command line as a value; ArgumentTypeError."
     literals = [value for k in alternatives(kind) if get_origin(k) is Literal for value in get_args(k)]
     choices = {str(value): value for value in literals}
@@ -858,14 +959,18 @@ def value_of(text:str, kind:Any)->Any: # of that type annotation
     plain = [k for k in alternatives(kind) if k in NAMES]
     if not text and Path in plain: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
     for k in plain:
-        with contextlib.suppress(ValueError, TypeError): return k(text) # there is no NoneType(text)
+        # there is no NoneType(text)
+        with contextlib.suppress(ValueError, TypeError): return k(text)
     names = f'one of {", ".join(sorted(map(str, literals)))}' if literals else \
         ' or '.join(NAMES[k][1] for k in plain if k is not NoneType)
     raise argparse.ArgumentTypeError(f'{text}: is not {names}')
 
 def dashed(name:str)->str: return name.replace('_', '-')
 
-def make_parser(command:str, parts:dict[str,Any])->argparse.ArgumentParser: # parts as of `recipe_parts`
+def make_parser(
+    command: str,
+    parts: dict[str,Any],  # as of `recipe_parts`
+) -> argparse.ArgumentParser:
     "A parser that takes the options, and leaves the words between them."
     kind = COMMANDS[command]
     words = [o.word for o in options_of(kind).values() if o.word]
@@ -891,7 +996,8 @@ def make_parser(command:str, parts:dict[str,Any])->argparse.ArgumentParser: # pa
 def split_words(command:str, parts:dict[str,Any], args:Sequence[str])->tuple[dict[str,Any],list[str]]:
     "Field -> value of the options that were given, and the words between them; Mistake."
     names = [a.partition('=') if a.startswith('--') else ('', '', a) for a in args]
-    plain = [dashed(name) + equals + value for name,equals,value in names] # --save_minutes will do
+    # --save_minutes will do
+    plain = [dashed(name) + equals + value for name,equals,value in names]
     try: given, rest = make_parser(command, parts).parse_known_args(plain)
     except argparse.ArgumentError as e:
         name = str(e.argument_name).split('/')[0]
@@ -904,9 +1010,13 @@ def split_words(command:str, parts:dict[str,Any], args:Sequence[str])->tuple[dic
     return {n: tuple(v) if isinstance(v, list) else v for n,v in vars(given).items()}, rest
 
 NAMED = {'protocol': ('a protocol', 'measure/protocols.csv'), 'preset': ('a training', 'runs/trainings.csv'),
-    'finetune': ('a training', 'runs/trainings.csv')} # options whose values are names in a table
+    # options whose values are names in a table
+    'finetune': ('a training', 'runs/trainings.csv')}
 
-def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follows it -> an object of it
+def parse(
+    command: str,  # a key of COMMANDS
+    args: Sequence[str],  # what follows the command
+) -> Any:  # an object of the command
     "The command with its options filled in; Mistake, or RecipeError for a field of a recipe."
     kind, recipe, options = COMMANDS[command], None, options_of(COMMANDS[command])
     end = args.index('--') if '--' in args else len(args)
@@ -946,12 +1056,16 @@ def parse(command:str, args:Sequence[str])->Any: # a key of COMMANDS, what follo
         made.recipe = override(recipe, **{n: values[n] for n in made.given})
     return made
 
-def all_parts(command:str)->dict[str,Any]: # as of `recipe_parts`
+def all_parts(
+    command: str,
+) -> dict[str,Any]:  # as of `recipe_parts`
     "Everything whose fields may be options of a command; of `pretrain`, whatever the recipe."
     of_recipes = METHODS | recipe_parts(find('infonce-toy-rgb')) if command=='pretrain' else {}
     return of_recipes | {'options': COMMANDS[command]}
 
-def default_recipe(args:Sequence[str])->Recipe: # of `pretrain`; the numbers of the recipe are the defaults
+def default_recipe(
+    args: Sequence[str],  # of `pretrain`
+) -> Recipe:  # the numbers of the recipe are the defaults
     "The recipe that the arguments name, wherever it stands among them, with the method that they name."
     values, rest = split_words('pretrain', all_parts('pretrain'), args)
     words = [w for w in rest if not w.startswith('-')]
@@ -962,7 +1076,10 @@ def default_recipe(args:Sequence[str])->Recipe: # of `pretrain`; the numbers of 
             'which is an option of pretrain; call it otherwise')
     return recipe
 
-def unknown_option(command:str, option:str)->str: # '--epoch' or '--epoch=3'
+def unknown_option(
+    command: str,
+    option: str,  # '--epoch' or '--epoch=3'
+) -> str:
     "A sentence about an option that does not exist."
     name = option[2:].partition('=')[0]
     if (command, name)==('pretrain', 'set'): # which other commands have
@@ -987,9 +1104,11 @@ def heed_signals()->Iterator[list[int]]: # the signals that have come
         if os.getpid()!=here: os._exit(128 + number) # one that was forked just now
         received.append(number)
         if number==signal.SIGHUP: leave_terminal()
-        sys.unraisablehook = lambda error: None # from now on: objects that are half made end with errors,
+        # from now on: objects that are half made end with errors,
+        sys.unraisablehook = lambda error: None
         warnings.simplefilter('ignore') # and modules that are half imported with warnings
-        again.append(threading.Timer(1, os.kill, (here, number))) # where the exception is lost: in a fork,
+        # where the exception is lost: in a fork,
+        again.append(threading.Timer(1, os.kill, (here, number)))
         again[-1].start() # or in a module that is imported and catches everything
         raise KeyboardInterrupt
     here, received, again, before = os.getpid(), list[int](), list[threading.Timer](), dict[int,Any]()
@@ -1008,14 +1127,16 @@ def end_children()->None:
     "End the processes that this one has made and that have not heard the signal."
     left = multiprocessing.active_children()
     if not left or threading.current_thread() is not threading.main_thread(): return
-    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) # PyTorch's would raise an error in this
+    # PyTorch's would raise an error in this
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for p in left: p.kill()
     for p in left: p.join()
     signal.signal(signal.SIGCHLD, before)
 
 def speak_utf8()->None:
     "Print names of files as they are also in the locale C; elsewhere a ? for what it lacks."
-    for name in ('stdout', 'stderr'): # closed by the caller; else the next file that is opened would be it
+    # closed by the caller; else the next file that is opened would be it
+    for name in ('stdout', 'stderr'):
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper): continue # a notebook's, a test's
@@ -1055,14 +1176,19 @@ NO_MEMORY = re.compile("MemoryError|[^:]*(annot|can't) (allocate memory|start ne
     'failed to map segment')
 
 def main(
-    args:Sequence[str]|None=None, # None: the arguments of the process, which ends after this
-)->int: # exit code: 0; 2 for a mistake; 130 after Ctrl-C and 143 after SIGTERM, as shells have it
+    # None: the arguments of the process, which ends after this
+    args: Sequence[str]|None = None,
+    # returns: exit code: 0; 2 for a mistake; 130 after Ctrl-C and 143 after SIGTERM, as shells have
+    # it
+) -> int:
     "Run one command; a mistake becomes one sentence on stderr."
-    # read when torch is imported: threads that spin while they wait slow down all that runs beside them
+    # read when torch is imported: threads that spin while they wait slow down all that runs beside
+    # them
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     speak_utf8()
     code, received, words = 0, list[int](), sys.argv[1:] if args is None else [*args]
-    # the first words of a command that is silent for a second; past the lock of sys.stderr, as it may fork
+    # the first words of a command that is silent for a second; past the lock of sys.stderr, as it
+    # may fork
     silence = threading.Timer(1, os.write, (2, f'vssl-nb {"".join(words[:1])}: has begun; to import PyTorch '
         'and open files takes some seconds\n'.encode()))
     try:
@@ -1077,10 +1203,13 @@ def main(
             f'standard output cannot be written ({reason}); send it elsewhere; written files are kept')
         # what is wrong with the arguments is wrong in all processes; of what goes wrong later,
         # `distributed.start` lets one process tell
+        # nobody launched this
         if is_first(local=isinstance(e, PathError)) or not isinstance(e, (Mistake, RecipeError, PathError)) \
-                or 'TORCHELASTIC_RUN_ID' not in os.environ and 'RANK' in os.environ: # nobody launched this
+                or 'TORCHELASTIC_RUN_ID' not in os.environ and 'RANK' in os.environ:
             print(f'vssl-nb: {text}', file=sys.stderr)
-        else: # a launcher ends all processes when one has ended, and the first may not have printed yet
+        else:
+            # a launcher ends all processes when one has ended, and the first may not have printed
+            # yet
             with contextlib.suppress(KeyboardInterrupt): time.sleep(10)
         code = 2
     except BaseException as e: # an interruption may come out of an import as another error
@@ -1089,13 +1218,15 @@ def main(
         if lacking: print(f'vssl-nb: there is too little memory ({lacking[0]}); give less to do at a time '
             '(--batch, --workers 0), or raise the limit (ulimit -v)', file=sys.stderr)
         # a training that was interrupted has printed what it saved
-        elif not hasattr(e, 'signal'): sys.stderr.write('vssl-nb: interrupted\n') # in one piece
+        # in one piece
+        elif not hasattr(e, 'signal'): sys.stderr.write('vssl-nb: interrupted\n')
         code = 2 if lacking else 128 + getattr(e, 'signal', received[0] if received else signal.SIGINT)
     finally: silence.cancel()
     if code > 2: # the error is gone, and with it all that ends its own processes
         end_children()
         sys.unraisablehook = sys.__unraisablehook__
-    # Python looks through all objects for garbage before it ends: most of a second where PyTorch is there.
+    # Python looks through all objects for garbage before it ends: most of a second where PyTorch is
+    # there.
     # Not with Triton, which complains about what was not taken apart
     if args is None and 'triton' not in sys.modules: gc.freeze()
     return code

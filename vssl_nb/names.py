@@ -18,14 +18,20 @@ class PluginError(ValueError):
 class PathError(ValueError):
     "A file or folder that is not what it has to be."
 
-def did_you_mean(name:Any, known:Iterable, least:float=.4)->str: # a name that does not exist; those that do
+def did_you_mean(
+    name: Any,  # a name that does not exist
+    known: Iterable,  # names that do exist
+    least: float = .4,
+) -> str:
     "A part of a sentence: the nearest of the known names, or all of them, of many the first twenty."
     names = [str(k) for k in known]
     near = get_close_matches(str(name), names, 1, least)
     more = f' and {len(names) - 20} more' if len(names) > 20 else ''
     return f'did you mean {near[0]!r}?' if near else f'there are: {", ".join(names[:20])}{more}'
 
-def error_in_words(e:BaseException)->str: # of a user's code -> "KeyError: 'video' (my_methods.py, line 55)"
+def error_in_words(
+    e: BaseException,  # of a user's code
+) -> str:  # "KeyError: 'video' (my_methods.py, line 55)"
     "An error, and the last line of the user's code that ran."
     if isinstance(e, SyntaxError): return f'{e.msg} ({Path(e.filename or "?").name}, line {e.lineno})'
     text = str(e).strip().splitlines()[:1]
@@ -35,9 +41,10 @@ def error_in_words(e:BaseException)->str: # of a user's code -> "KeyError: 'vide
         and not {'site-packages', 'dist-packages'} & {*Path(f.filename).parts}]
     return words + (f' ({Path(frames[-1].filename).name}, line {frames[-1].lineno})' if frames else '')
 
-def load_object(name:str, # 'package.module:name' of something importable, also from the current folder
-    kind:str='a part', # what it has to be, for messages
-)->Any:
+def load_object(
+    name: str,  # 'package.module:name' of something importable, also from the current folder
+    kind: str = 'a part',  # what it has to be, for messages
+) -> Any:
     "The object of that name; raises PluginError. This runs its module: name only code that you trust."
     module, _, attributes = name.partition(':')
     if not module or not attributes:
@@ -46,7 +53,8 @@ def load_object(name:str, # 'package.module:name' of something importable, also 
         raise PluginError(f'{name!r}: {module!r} is not the name of a module; '
             f'for the file folder/part.py that is folder.part, so write folder.part:{attributes}')
     here = str(Path.cwd())
-    if here not in sys.path: sys.path.append(here) # a command starts with the folder of its script, not ours
+    # a command starts with the folder of its script, not ours
+    if here not in sys.path: sys.path.append(here)
     importlib.invalidate_caches() # or a file written this very moment is not found
     try: part:Any = importlib.import_module(module)
     except SystemExit as e:
@@ -67,32 +75,39 @@ def load_object(name:str, # 'package.module:name' of something importable, also 
         part = getattr(part, attribute)
     return part
 
-HUBS = ('hf:', 'timm:', 'torchvision:') # how the names of encoders of other libraries begin, see `runs.hub`
+# how the names of encoders of other libraries begin, see `runs.hub`
+HUBS = ('hf:', 'timm:', 'torchvision:')
 
-def of_hub(name:Any)->bool: # hf:FOLDER, hf:OWNER/NAME, timm:NAME, torchvision:NAME; or any other
+def of_hub(
+    name: Any,  # hf:FOLDER, hf:OWNER/NAME, timm:NAME, torchvision:NAME; or any other
+) -> bool:
     "Is this the name of an encoder of another library?"
     return str(name).startswith(HUBS)
 
-def resolve(name:str, # a key of `known`, or 'package.module:name'
-    known:Mapping[str,Any], # the parts of this library by their short names
-    kind:str, # what it has to be, for messages: 'a view'
-)->Any: # the entry of `known`, or what was imported
+def resolve(
+    name: str,  # a key of `known`, or 'package.module:name'
+    known: Mapping[str,Any],  # the parts of this library by their short names
+    kind: str,  # what it has to be, for messages: 'a view'
+) -> Any:  # the entry of `known`, or what was imported
     "A part by its name; raises PluginError with the nearest name."
     if name in known: return known[name]
     if isinstance(name, str) and ':' in name: return load_object(name, kind)
     raise PluginError(f"there is no {kind.split(' ', 1)[-1]} {name!r}; {did_you_mean(name, known)} "
         "(or one's own, as 'package.module:name')")
 
-def full_name(part:Any)->str: # a class or a function at the top of a module -> 'package.module:name'
+def full_name(
+    part: Any,  # a class or a function at the top of a module
+) -> str:  # 'package.module:name'
     "The name by which `load_object` finds a part again; raises PluginError where it would not."
     module, name = getattr(part, '__module__', '__main__'), getattr(part, '__qualname__', '')
     if module=='__main__' or not name or '<' in name: raise PluginError(f'{name or part!r} was made in a '
         'notebook or inside a function, where no other process finds it; move it to the top of a .py file')
     return f'{module}:{name}'
 
-def path_missing(path:str|Path, # that does not exist
-    remedy:str, # what to do, after a semicolon
-)->PathError: # to be raised
+def path_missing(
+    path: str|Path,  # that does not exist
+    remedy: str,  # what to do, after a semicolon
+) -> PathError:  # to be raised
     "An error that names the path and the nearest name in the last folder on its way that exists."
     path = Path(path)
     if of_hub(path): return PathError(f'{path}: is an encoder of another library, and no run; take it to '
@@ -106,7 +121,9 @@ def path_missing(path:str|Path, # that does not exist
     place = '' if path.is_absolute() else f', seen from {Path.cwd()}'
     return PathError(f'{path}: there is no such file or folder{place}{hint}; {remedy}')
 
-def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.module:name'
+def expect_manifest(
+    data: str|Path,  # manifest.csv, a folder, or 'package.module:name'
+) -> None:
     "Raise PathError where this cannot be the data of a training."
     path = Path(data)
     if not path.exists() and re.fullmatch(r'[^\W\d][\w.]*:[^\W\d][\w.]*', os.fspath(data)): return
@@ -117,7 +134,9 @@ def expect_manifest(data:str|Path)->None: # manifest.csv, a folder, or 'package.
     if not os.access(path, os.R_OK): raise PathError(f'{path}: you may not read this; ask its owner, or '
         'take a copy')
 
-def is_video(path:str)->bool: # a file
+def is_video(
+    path: str,  # a file
+) -> bool:
     "Is this a video by its name, and a WebP by its flag of animation?"
     if not path.lower().endswith('.webp'): return path.lower().endswith(VIDEO_SUFFIXES)
     with suppress(OSError), open(path, 'rb') as f:
@@ -125,15 +144,19 @@ def is_video(path:str)->bool: # a file
         return head[12:16]==b'VP8X' and len(head) > 20 and head[20] & 2 > 0
     return True # who reads it tells what is wrong
 
-def count_kinds(others:Mapping[str,int])->str: # of `video_paths`
+def count_kinds(
+    others: Mapping[str,int],  # of `video_paths`
+) -> str:
     "How many files there are of each kind, the most first."
     kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind))
     return ', '.join(f'{n} {kind or "without a suffix"}' for kind,n in kinds)
 
-def video_paths(folder:Path, # to look in and below; hidden folders and those of stored flow are left out
-    error:type[ValueError], # raised where there is none
-    others:Counter[str]|None=None, # gets the number of other files of each suffix
-)->list[str]: # relative paths with /, sorted
+def video_paths(
+    # to look in and below; hidden folders and those of stored flow are left out
+    folder: Path,
+    error: type[ValueError],  # raised where there is none
+    others: Counter[str]|None = None,  # gets the number of other files of each suffix
+) -> list[str]:  # relative paths with /, sorted
     "Every video of a folder; folders in it that cannot be read are named on stderr."
     fault = 'is a file' if folder.exists() else 'there is no such folder'
     if not folder.is_dir(): raise error(f'{folder}: {fault}; name the folder that holds the videos')
@@ -157,21 +180,28 @@ def video_paths(folder:Path, # to look in and below; hidden folders and those of
         f'videos end in {", ".join(VIDEO_SUFFIXES)}); name a folder with videos')
     return sorted(paths)
 
-def read_card(folder:str|Path)->dict[str,Any]: # a run folder; {} where no card can be read
+def read_card(
+    folder: str|Path,  # a run folder
+) -> dict[str,Any]:  # {} where no card can be read
     "The card.json of a run; PathError where it lacks fields or has others in their place."
     path = Path(folder)/'card.json'
     kinds:dict[str,Any] = {'manifest': dict, 'path': str, 'sha256': str, 'finished': bool, 'step': int,
         'seconds': (int, float), 'training': dict}
     try: card = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError): return {} # who needs it reads it again, and says why it cannot be read
-    try: fields = {'training': {}} | card | card['manifest'] # `training` is of a fine-tuned run
+    # who needs it reads it again, and says why it cannot be read
+    except (OSError, ValueError): return {}
+    # `training` is of a fine-tuned run
+    try: fields = {'training': {}} | card | card['manifest']
     except (KeyError, TypeError): fields = {}
     wrong = [k for k,kind in kinds.items() if not isinstance(fields.get(k), kind)]
     if not wrong: return card
     raise PathError(f'{path}: is not the card of a run, because {wrong[0]!r} is missing or of another type; '
         'the folder is damaged, take an earlier copy')
 
-def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it be a fine-tuned one?
+def expect_run(
+    folder: str|Path,  # a run folder
+    tuned: bool = False,  # may it be a fine-tuned one?
+) -> None:
     "Raise PathError where this is no run folder."
     path = Path(folder)
     if not path.exists(): raise path_missing(path, 'name a run folder, such as runs/mine')
@@ -187,11 +217,12 @@ def expect_run(folder:str|Path, tuned:bool=False)->None: # a run folder; may it 
     raise PathError(f'{path/"recipe.json"}: there is no such file, so {path} is not a run; '
         + (f'it holds runs: name one, such as {runs[0]}' if runs else 'name a run folder, such as runs/mine'))
 
-def expect_writable(path:str|Path, # of what will be written; it need not exist
-    option:str='--out', # that names it
-    folder:bool=False, # a folder will be written, not a file
-    remedy:str='', # where it may not be written; '': another one
-)->None:
+def expect_writable(
+    path: str|Path,  # of what will be written; it need not exist
+    option: str = '--out',  # that names it
+    folder: bool = False,  # a folder will be written, not a file
+    remedy: str = '',  # where it may not be written; '': another one
+) -> None:
     "Raise PathError where it could not be written, before the work that ends in it."
     path = Path(path)
     if folder and path.exists() and not path.is_dir():
@@ -212,17 +243,21 @@ OUTPUTS = [*csv.DictReader(Path(__file__).with_name('outputs.csv').read_text().s
 
 def output_endings(command:str)->list[str]: return [r['end'] for r in OUTPUTS if r['command']==command]
 
-def file_owners(path:Path)->list[str]: # of a file -> 'vssl-nb extract', 'the run runs/mine'
+def file_owners(
+    path: Path,  # of a file
+) -> list[str]:  # 'vssl-nb extract', 'the run runs/mine'
     "The commands that write files which begin like this one, and the run that it lies in."
     with open(path, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
         commands = [r['command'] for r in OUTPUTS if re.match(r['begins'].encode(), content, re.DOTALL)]
     runs = [p for p in path.absolute().parents[:2] if (p/'recipe.json').exists()]
     return [f'vssl-nb {c}' for c in commands] + [f'the run {p}' for p in runs]
 
-def expect_replaceable(path:str|Path, # of a file to be written; it need not exist
-    command:str, # that writes it
-    force:bool|None=None, # write over a file of no command; None: the command has no --force
-)->None:
+def expect_replaceable(
+    path: str|Path,  # of a file to be written; it need not exist
+    command: str,  # that writes it
+    # write over a file of no command; None: the command has no --force
+    force: bool|None = None,
+) -> None:
     "Raise PathError, before the work, where a file would be lost that this kind of command did not write."
     expect_writable(path)
     path, ends = Path(path), output_endings(command)
@@ -238,10 +273,11 @@ def expect_replaceable(path:str|Path, # of a file to be written; it need not exi
 RUN_FILES = ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv', 'last.pt',
     'encoder.safetensors', 'predictions.safetensors', 'classifier.safetensors', 'results.json', 'verdict.txt')
 
-def expect_run_folder(folder:str|Path, # it need not exist
-    resume:bool=False, # go on with the run that is there
-    tuned:bool=False, # by fine-tuning
-)->None:
+def expect_run_folder(
+    folder: str|Path,  # it need not exist
+    resume: bool = False,  # go on with the run that is there
+    tuned: bool = False,  # by fine-tuning
+) -> None:
     "Raise PathError where a training may not write: another run, or files of somebody, would be lost."
     own = resume and Path(folder).is_dir()
     expect_writable(folder, folder=True, remedy='--resume goes on in this folder, so make it writable'*own)
@@ -256,9 +292,10 @@ def expect_run_folder(folder:str|Path, # it need not exist
     if lost and not card: raise PathError(f'{lost[0]}: is of no run that could be resumed, and a training '
         'would write over it; choose another --out')
 
-def expect_no_run(folder:str|Path, # to be written; it need not exist
-    option:str='--out', # that names it
-)->None:
+def expect_no_run(
+    folder: str|Path,  # to be written; it need not exist
+    option: str = '--out',  # that names it
+) -> None:
     "Raise PathError where it could not be written, or where it is a run, which other files do not belong to."
     expect_writable(folder, option, folder=True)
     if (Path(folder)/'recipe.json').exists(): raise PathError(f'{folder}: is a run; choose another {option}')
@@ -275,7 +312,9 @@ def refuse_strangers()->None:
         if spec and spec.origin and not spec.submodule_search_locations: raise PathError(f'{spec.origin}: '
             f'would be imported in place of the package {name}; rename it, or start in another folder')
 
-def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of a sentence
+def write_remedy(
+    e: BaseException,  # raised by a write
+) -> str:  # the beginning of a sentence
     "The remedy where something could not be written."
     number = getattr(e, 'errno', None)
     if number in (errno.EACCES, errno.EPERM, errno.EROFS): return 'Get the right to write there'
@@ -283,13 +322,19 @@ def write_remedy(e:BaseException)->str: # raised by a write -> the beginning of 
     return 'Free some space'
 
 @lru_cache(4096) # a search asks for the same files again
-def _digest(path:Path, size:int, time:int)->bytes: # of the file; what changes with it
+def _digest(
+    path: Path,  # of the file
+    size: int,  # changes with the file
+    time: int,  # changes with the file
+) -> bytes:
     h = hashlib.sha256()
     with open(path, 'rb') as f:
         while block := f.read(2**20): h.update(block)
     return h.digest()
 
-def equal_files(files:Mapping[str,Path])->list[list[str]]: # name -> file; names of files with the same bytes
+def equal_files(
+    files: Mapping[str,Path],  # name -> file
+) -> list[list[str]]:  # names of files with the same bytes
     "Groups of two and more, in the order of the names: files are read only where their sizes are equal."
     sizes, groups = defaultdict(list), defaultdict(list)
     for name,path in files.items():

@@ -22,9 +22,10 @@ class LogLines:
     def flush(self): self.stream.flush()
 
 def progress_bar(
-    items:Iterable[Any]|None=None, # to count while they are taken; None: the caller updates the bar
-    **options:Any, # those of tqdm: `total`, `initial`, `desc`, `unit`, `disable`
-)->Any: # a bar of tqdm
+    # to count while they are taken; None: the caller updates the bar
+    items: Iterable[Any]|None = None,
+    **options: Any,  # those of tqdm: `total`, `initial`, `desc`, `unit`, `disable`
+) -> Any:  # a bar of tqdm
     "A bar of tqdm that suits where stderr goes; the time that is left follows the last minute or so."
     if sys.stderr.isatty() or 'ipykernel' in sys.modules:
         return screen_bar(items, **dict(smoothing=.02) | options)

@@ -15,27 +15,32 @@ from safetensors import SafetensorError, safe_open
 from . import __version__
 from .names import equal_files, expect_run, expect_writable, of_hub, output_endings, video_paths
 
-# PyTorch is imported where something is encoded: a query that is in the index is answered without it
+# PyTorch is imported where something is encoded: a query that is in the index is answered without
+# it
 
-BLOCK = 512 # features that are made float64 at a time: few enough for the caches of a processor
+# features that are made float64 at a time: few enough for the caches of a processor
+BLOCK = 512
 
 def centred_cosines(
-    query:np.ndarray, # (Q, D)
-    x:np.ndarray, # (N, D) float32, may lie on the disk (`numpy.memmap`): each row is read once
-    mean:np.ndarray, # (D,) float64, of the folder
-)->np.ndarray: # (Q, N) float32
+    query: np.ndarray,  # (Q, D)
+    # (N, D) float32, may lie on the disk (`numpy.memmap`): each row is read once
+    x: np.ndarray,
+    mean: np.ndarray,  # (D,) float64, of the folder
+) -> np.ndarray:  # (Q, N) float32
     "Cosines after the mean is taken off; 0 for a feature that is the mean."
     def length(v): return np.maximum(np.sqrt(np.einsum('nd,nd->n', v, v)), 1e-12)
     q,sim = query.astype(np.float64) - mean,np.empty((len(query), len(x)), np.float32)
     q /= length(q)[:, None]
-    for i in range(0, len(x), BLOCK): # added up in float64 and rounded once: copies stay equal
+    # added up in float64 and rounded once: copies stay equal
+    for i in range(0, len(x), BLOCK):
         part = x[i:i+BLOCK] - mean
         sim[:, i:i+BLOCK] = q @ part.T/length(part)
     return sim
 
 def nearest(
-    sim:np.ndarray, k:int, # (N,) float32; at most, 1 or more
-)->np.ndarray: # (k,) positions, the nearest first; the earlier of equals first
+    sim: np.ndarray,  # (N,) float32
+    k: int,  # at most, 1 or more
+) -> np.ndarray:  # (k,) positions, the nearest first; the earlier of equals first
     "The positions of the k largest."
     k = min(k, len(sim))
     at = np.flatnonzero(sim >= np.partition(sim, len(sim) - k)[len(sim) - k])
@@ -46,14 +51,17 @@ def nearest(
 class SearchError(ValueError):
     "A folder, an index or a query that cannot be used, and what to do."
 
-Stamp = tuple[int,int] # bytes of a file, and ns of its last change; (-1, -1): there is no such file
+# bytes of a file, and ns of its last change; (-1, -1): there is no such file
+Stamp = tuple[int,int]
 
 def _stamp(path)->Stamp:
     try: s = os.stat(path)
     except OSError: return -1,-1 # as behind a broken link
     return s.st_size,s.st_mtime_ns
 
-def video_files(folder:Path)->dict[str,Stamp]: # by path relative to the folder, with /
+def video_files(
+    folder: Path,
+) -> dict[str,Stamp]:  # by path relative to the folder, with /
     "Every video file of a folder, sorted by name."
     return {name: _stamp(f'{folder}/{name}') for name in video_paths(folder, SearchError)}
 
@@ -63,7 +71,8 @@ class EncoderFile:
     path:Path # hf:FOLDER and the like are kept as one
     sha256:str # of the file; the fingerprint of an encoder of another library
     about:dict[str,Any] # backbone, view, length, stride, size, ...
-    source:Path # that was named: a run folder, whose recipe may name code of one's own, or the file
+    # that was named: a run folder, whose recipe may name code of one's own, or the file
+    source:Path
 
     @cached_property
     def network(self)->tuple[Any,str]: # in eval mode; fingerprint of its weights and code
@@ -75,12 +84,16 @@ class EncoderFile:
         return network,fingerprint(network)
 
 @lru_cache(1)
-def hub_network(name:str)->Any: # see `runs.hub`
+def hub_network(
+    name: str,
+) -> Any:  # see `runs.hub`
     "An encoder of another library, read once."
     from .runs.hub import load_hub
     return load_hub(name)
 
-def describe_encoder(path)->EncoderFile: # a run folder, the encoder.safetensors of one, or hf:NAME
+def describe_encoder(
+    path,  # a run folder, the encoder.safetensors of one, or hf:NAME
+) -> EncoderFile:
     "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
     if of_hub(path): # which takes PyTorch: only its weights tell whether it is the same
@@ -105,7 +118,10 @@ def describe_encoder(path)->EncoderFile: # a run folder, the encoder.safetensors
         'videos has only their frames; name one of rgb or residual with --encoder')
     return EncoderFile(file.resolve(), hashlib.sha256(file.read_bytes()).hexdigest(), about, given)
 
-def index_key(encoder:EncoderFile, clips:int=10)->dict[str,Any]: # clips per video, spread evenly
+def index_key(
+    encoder: EncoderFile,
+    clips: int = 10,  # clips per video, spread evenly
+) -> dict[str,Any]:
     "All that decides the features of an index."
     if clips < 1: raise SearchError(f'clips={clips} makes no feature; take 1 or more')
     about = encoder.about
@@ -134,7 +150,9 @@ def _damaged(folder:Path, reason:Any)->SearchError:
     return SearchError(f'{folder}: is not a whole index ({str(reason).splitlines()[0]}); delete its '
         'index.json and search again, with --encoder')
 
-def read_about(folder:Path)->dict[str,Any]: # of an index; empty where there is none
+def read_about(
+    folder: Path,  # of an index
+) -> dict[str,Any]:  # empty where there is none
     "The content of `index.json`. `SearchError` where it is damaged."
     try: about = json.loads((folder/'index.json').read_text(encoding='utf-8'))
     except FileNotFoundError: return {}
@@ -143,7 +161,10 @@ def read_about(folder:Path)->dict[str,Any]: # of an index; empty where there is 
     if not isinstance(about, dict) or fields - about.keys(): raise _damaged(folder, 'index.json lacks fields')
     return about
 
-def open_index(folder:Path, root:Path)->SearchIndex|None: # that holds index.json; that of the videos
+def open_index(
+    folder: Path,  # that holds index.json
+    root: Path,  # the folder of the videos
+) -> SearchIndex|None:
     "An index as it is, without a look at the videos. `SearchError` where it is damaged."
     if not (about := read_about(folder)): return None
     try: x = np.load(folder/about['features'], mmap_mode='r')
@@ -153,7 +174,9 @@ def open_index(folder:Path, root:Path)->SearchIndex|None: # that holds index.jso
     videos,bad = ({n: tuple(s) for n,s in about[k].items()} for k in ('videos', 'bad'))
     return SearchIndex(folder, root, about['key'], about['encoder'], videos, bad, x, mean, about['code'])
 
-def write_index(index:SearchIndex)->SearchIndex: # with its features on the disk
+def write_index(
+    index: SearchIndex,
+) -> SearchIndex:  # with its features on the disk
     "Write an index, whole or not at all, and remove older features."
     before = read_about(index.folder).get('features')
     name = f'features-{time.time_ns():x}.npy'
@@ -161,12 +184,16 @@ def write_index(index:SearchIndex)->SearchIndex: # with its features on the disk
     about = {'key': index.key, 'encoder': index.encoder, 'code': index.code, 'vssl_nb': __version__,
         'features': name, 'mean': index.mean.tolist(), 'videos': index.videos, 'bad': index.bad}
     _write(index.folder/'index.json', json.dumps(about))
-    for old in index.folder.glob('features-*.npy'): # younger ones may be of a process that is still at work
+    # younger ones may be of a process that is still at work
+    for old in index.folder.glob('features-*.npy'):
         if old.name==before or old.stat().st_mtime < time.time() - 3600:
             old.unlink(missing_ok=True)
     return replace(index, x=np.load(index.folder/name, mmap_mode='r'))
 
-def _write(path:Path, content:str|Callable)->Path: # text, or what writes into an open binary file
+def _write(
+    path: Path,
+    content: str|Callable,  # text, or what writes into an open binary file
+) -> Path:
     "Write a file whole or not at all. `CheckpointError`."
     from .training.checkpoints import write_whole
     return write_whole(path, (lambda f: f.write(content.encode())) if isinstance(content, str) else content)
@@ -175,8 +202,13 @@ def _check_code(index:SearchIndex, code:str, encoder:EncoderFile):
     if code != index.code: raise SearchError(f'{index.folder}: was made by other code of the encoder '
         f'{encoder.path}; delete this folder and search again')
 
-def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
-    )->Iterator[tuple[int,np.ndarray|str]]: # row, and (D,) float32 or why there is none
+def _features(
+    network: Any,
+    key: dict,
+    manifest: Any,
+    batch: int,
+    machine: Any,
+) -> Iterator[tuple[int,np.ndarray|str]]:  # row, and (D,) float32 or why there is none
     "Features of the videos of a manifest, as the key of an index has them."
     from .measure.features import encoder_protocol, encoder_views, extract_clips, mean_of_clips
     yield from ((i, r.status) for i,r in enumerate(manifest.rows) if r.status!='ok')
@@ -186,8 +218,15 @@ def _features(network:Any, key:dict, manifest:Any, batch:int, machine:Any
         x = clips if isinstance(clips, str) else mean_of_clips(clips, False).numpy()
         yield row,x if isinstance(x, str) or np.isfinite(x).all() else 'its feature is not finite'
 
-def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, options:dict
-    )->Iterator[tuple[str,np.ndarray|str,bool]]: # name, (D,) or why there is none, is it time to save?
+def _encode_files(
+    network: Any,
+    key: dict,
+    root: Path,
+    names: list[str],
+    batch: int,
+    options: dict,
+    # returns: name, (D,) or why there is none, is it time to save?
+) -> Iterator[tuple[str,np.ndarray|str,bool]]:
     "Features of files, in groups."
     from .measure.features import SAVE_SECONDS, as_manifest
     from .progress import progress_bar
@@ -205,12 +244,15 @@ def _encode_files(network:Any, key:dict, root:Path, names:list[str], batch:int, 
                 if save: saved = time.monotonic()
 
 def update_index(
-    folder:Path, root:Path, # where the index is kept, or will be; the folder of the videos
-    encoder:EncoderFile, # from `describe_encoder`
-    clips:int=10, batch:int=64, # per video; that go through the encoder together
-    new:bool=True, # look for new, changed and vanished files; False: the index as it is
-    **machine, # of `machine.Machine`: device, workers, progress
-)->tuple[SearchIndex,tuple[int,int]]: # the index; how many were encoded, and how many are gone
+    folder: Path,  # where the index is kept, or will be
+    root: Path,  # the folder of the videos
+    encoder: EncoderFile,  # from `describe_encoder`
+    clips: int = 10,  # per video
+    batch: int = 64,  # clips that go through the encoder together
+    new: bool = True,  # look for new, changed and vanished files; False: the index as it is
+    **machine,  # of `machine.Machine`: device, workers, progress
+    # returns: the index; how many were encoded, and how many are gone
+) -> tuple[SearchIndex,tuple[int,int]]:
     "The index of a folder as it is now. `SearchError`, `VideoError`, `CheckpointError`."
     folder,root = Path(folder),Path(root)
     key,old = index_key(encoder, clips),open_index(folder, root)
@@ -250,11 +292,11 @@ def update_index(
 HIDDEN = '.vssl-search' # in the folder of the videos
 
 def choose_index(
-    root:Path, # the folder of the videos
-    encoder:Path|None=None, # run folder or encoder.safetensors; None: that of the index
-    folder:Path|None=None, # of the index; None: one in the folder of the videos
-    clips:int|None=None, # per video; None: as in the index, and 10 in a new one
-)->tuple[Path,EncoderFile,int]: # folder of the index, encoder, clips
+    root: Path,  # the folder of the videos
+    encoder: Path|None = None,  # run folder or encoder.safetensors; None: that of the index
+    folder: Path|None = None,  # of the index; None: one in the folder of the videos
+    clips: int|None = None,  # per video; None: as in the index, and 10 in a new one
+) -> tuple[Path,EncoderFile,int]:  # folder of the index, encoder, clips
     "Which index is meant. `SearchError` where none can be."
     if not root.is_dir(): video_files(root) # raises
     if encoder:
@@ -286,10 +328,10 @@ class Query(NamedTuple):
     name:str='' # in the index; '': it is not there
 
 def parse_query(
-    text:str, # a file, or file@from-to in seconds
-    root:Path, # the folder of the videos, where the file is looked for, too
-    known:Iterable[str]=(), # names in the index
-)->Query:
+    text: str,  # a file, or file@from-to in seconds
+    root: Path,  # the folder of the videos, where the file is looked for, too
+    known: Iterable[str] = (),  # names in the index
+) -> Query:
     "The file and the span of a query. `SearchError`."
     def existing(name): return next((p for p in (Path(name), root/name) if name and p.exists()), None)
     file,at,span = text.rpartition('@')
@@ -306,7 +348,11 @@ def parse_query(
         'give the seconds from-to, the first one smaller, such as @12.5-15')
     return Query(text, path, (float(hit[1]), float(hit[2])), name)
 
-def span_frames(query:Query, frames:int, fps:float)->tuple[int,int]: # of the file; its first frame, how many
+def span_frames(
+    query: Query,
+    frames: int,  # of the file
+    fps: float,  # of the file
+) -> tuple[int,int]:  # the query's first frame, how many
     "The frames of a query. `SearchError` where the span leads out of the video."
     if query.span is None: return 0,frames
     if not fps: raise SearchError(f'{query.path}: does not say how many frames a second has; '
@@ -317,9 +363,12 @@ def span_frames(query:Query, frames:int, fps:float)->tuple[int,int]: # of the fi
     return first,max(min(end, frames) - first, 1)
 
 def query_features(
-    index:SearchIndex, queries:Sequence[Query], encoder:EncoderFile,
-    batch:int=64, **machine, # as in `update_index`
-)->np.ndarray: # (Q, D) float32
+    index: SearchIndex,
+    queries: Sequence[Query],
+    encoder: EncoderFile,
+    batch: int = 64,  # as in `update_index`
+    **machine,  # as in `update_index`
+) -> np.ndarray:  # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
     at = {n: i for i,n in enumerate(index.videos)}
     known = [not q.span and index.videos.get(q.name)==_stamp(q.path) for q in queries]
@@ -329,7 +378,10 @@ def query_features(
     from .measure.features import as_manifest
     from .training.machine import Machine
     table = as_manifest([q.path for q in new])
-    def check(q, status): # 'ok', a feature, or why there is none
+    def check(
+        q,
+        status,  # 'ok', a feature, or why there is none
+    ):
         if isinstance(status, str) and status!='ok':
             raise SearchError(f'{q.path}: {status}; search for another video')
     for q,r in zip(new, table.rows): check(q, r.status)
@@ -348,14 +400,16 @@ def query_features(
 class Hit(NamedTuple):
     "One of the nearest videos."
     video:str # its name in the folder
-    rank:int # 1 is the nearest; files with the same bytes share a rank, and a copy of the query has 0
+    # 1 is the nearest; files with the same bytes share a rank, and a copy of the query has 0
+    rank:int
     similarity:float # cosine after the mean of the folder is taken off, -1 to 1
 
 def find_nearest(
-    index:SearchIndex, queries:Sequence[Query],
-    x:np.ndarray, # (Q, D) their features
-    k:int=10, # how many for each
-)->list[list[Hit]]: # for each query, the nearest first
+    index: SearchIndex,
+    queries: Sequence[Query],
+    x: np.ndarray,  # (Q, D) their features
+    k: int = 10,  # how many for each
+) -> list[list[Hit]]:  # for each query, the nearest first
     "The nearest videos of each query."
     if k < 1: raise SearchError(f'k={k} finds nothing; take 1 or more')
     names,hits = list(index.videos),list[list[Hit]]()
@@ -365,7 +419,13 @@ def find_nearest(
         hits += [_ranked(index, names, row, k, q.name) for q,row in zip(queries[i:i+some], sim)]
     return hits
 
-def _ranked(index:SearchIndex, names:Sequence[str], sim:np.ndarray, k:int, leave_out:str)->list[Hit]: # (N,)
+def _ranked(
+    index: SearchIndex,
+    names: Sequence[str],
+    sim: np.ndarray,  # (N,)
+    k: int,
+    leave_out: str,
+) -> list[Hit]:
     "The videos of the k best ranks; more of them are looked at where many are copies."
     most = k + 8
     while True:
@@ -385,14 +445,18 @@ def as_text(queries:Sequence[Query], hits:Sequence[Sequence[Hit]])->str:
         *(f"{h.rank or '=':>4}  {h.similarity:6.3f}  {h.video}" + ''.join(f' = {c.video}' for c in copies)
         for h,*copies in _folded(of_query))))
 
-def _folded(hits:Sequence[Hit])->list[list[Hit]]: # of one query
+def _folded(
+    hits: Sequence[Hit],  # of one query
+) -> list[list[Hit]]:
     "The hits of each rank: one video, and its copies."
     return [list(same) for _,same in itertools.groupby(hits, key=lambda h: h.rank)]
 
 def write_answers(
-    path:Path, # .csv, .json or .html
-    index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
-)->Path:
+    path: Path,  # .csv, .json or .html
+    index: SearchIndex,
+    queries: Sequence[Query],
+    hits: Sequence[Sequence[Hit]],
+) -> Path:
     "The answers as a file of that kind."
     from .measure.features import write_csv
     if path.suffix not in output_endings('search'): raise SearchError(f'{path}: is no .csv, .json or .html')
@@ -403,10 +467,11 @@ def write_answers(
     return write_csv(path, [('query', 'rank', 'similarity', 'video'), *(tuple(r.values()) for r in rows)])
 
 def write_video_features(
-    path:Path, # .npz or .csv
-    video:Sequence[str], label:Sequence[str], # (N,) names; (N,) class names, or '', not in .csv
-    x:np.ndarray, # (N, D) float32
-)->Path:
+    path: Path,  # .npz or .csv
+    video: Sequence[str],  # (N,) names
+    label: Sequence[str],  # (N,) class names, or '', not in .csv
+    x: np.ndarray,  # (N, D) float32
+) -> Path:
     "Features with the names of their videos. `SearchError`."
     from .measure.features import write_csv
     if path.suffix not in output_endings('extract'): raise SearchError(f'{path}: must end in .npz, .csv')
@@ -419,7 +484,9 @@ def write_video_features(
 PREVIEW_SECONDS,PREVIEW_SIDE = 6.,160 # of a preview: seconds at most, px of the shorter side
 
 @lru_cache(256) # the same video may be near several queries
-def preview(query:Query)->bytes: # an H.264 .mp4, that every browser plays
+def preview(
+    query: Query,
+) -> bytes:  # an H.264 .mp4, that every browser plays
     "A small copy for a page. `VideoError`."
     import torch
     from .data.video import crop_resize, encode, iter_frames, probe
@@ -432,7 +499,11 @@ def preview(query:Query)->bytes: # an H.264 .mp4, that every browser plays
     with tempfile.TemporaryDirectory() as place:
         return encode(Path(place)/'preview.mp4', x, fps=fps, crf=30).read_bytes()
 
-def _tile(page:Path, query:Query, title:str)->str: # HTML
+def _tile(
+    page: Path,
+    query: Query,
+    title: str,
+) -> str:  # HTML
     "One video of the wall."
     from .data.video import VideoError
     link = quote(os.path.relpath(query.path.absolute(), page.absolute().parent).replace(os.sep, '/'))
@@ -444,9 +515,11 @@ def _tile(page:Path, query:Query, title:str)->str: # HTML
         f'{html.escape(query.name or query.text)}</a></figcaption></figure>'
 
 def write_wall(
-    path:Path, # .html
-    index:SearchIndex, queries:Sequence[Query], hits:Sequence[Sequence[Hit]],
-)->Path:
+    path: Path,  # .html
+    index: SearchIndex,
+    queries: Sequence[Query],
+    hits: Sequence[Sequence[Hit]],
+) -> Path:
     "A page of queries and their nearest videos, all playing."
     sections = []
     for q,of_query in zip(queries, hits):

@@ -15,13 +15,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch,Polygon,Rectangle
 from PIL import Image,ImageColor,ImageDraw,ImageFont,ImageOps
 
-def _array(x:Any)->np.ndarray: # numbers in an array, in lists, or in a tensor on any device
+def _array(
+    x: Any,  # numbers in an array, in lists, or in a tensor on any device
+) -> np.ndarray:
     if not hasattr(x, 'detach'): return np.asarray(x)
-    return np.asarray((x.float() if 'bfloat16' in str(x.dtype) else x).detach().cpu()) # NumPy has no bfloat16
+    # NumPy has no bfloat16
+    return np.asarray((x.float() if 'bfloat16' in str(x.dtype) else x).detach().cpu())
 
 def frames_of(
-    clip:Any, # (T, H, W, 3) uint8, or (3, T, H, W) float of any scale; array or tensor, on any device
-)->np.ndarray: # (T, H, W, 3) uint8
+    # (T, H, W, 3) uint8, or (3, T, H, W) float of any scale; array or tensor, on any device
+    clip: Any,
+) -> np.ndarray:  # (T, H, W, 3) uint8
     "The frames of a clip, ready to be looked at."
     x = _array(clip)
     if x.ndim == 4 and x.shape[3] == 3 and x.dtype == np.uint8: return x
@@ -31,9 +35,10 @@ def frames_of(
     x = (x - x.min())/max(float(x.max() - x.min()), 1e-6)
     return (255*x).round().astype(np.uint8).transpose(1, 2, 3, 0)
 
-def strip(clip:Any, # (T, H, W, 3) uint8 or (3, T, H, W) float
-    every:int=1, # keep one frame in this many
-)->Image.Image: # ceil(T/every)*W pixels wide, H high
+def strip(
+    clip: Any,  # (T, H, W, 3) uint8 or (3, T, H, W) float
+    every: int = 1,  # keep one frame in this many
+) -> Image.Image:  # ceil(T/every)*W pixels wide, H high
     "The frames of a clip side by side, in order of time from left to right."
     return Image.fromarray(np.concatenate(list(frames_of(clip)[::every]), 1))
 
@@ -48,7 +53,10 @@ class Picture(Figure):
     "A matplotlib figure that displays itself, with or without pyplot."
     def _repr_png_(self)->bytes: return _png(self)
 
-def _blank(figure:Figure, *place): # axes without ticks
+def _blank(
+    figure: Figure,
+    *place,
+):  # axes without ticks
     ax = figure.add_subplot(*place)
     ax.set(xticks=[], yticks=[])
     return ax
@@ -57,10 +65,11 @@ def _check_titles(name:str, given:list, titles:list[str]):
     if len(given) == len(titles) and given: return
     raise ValueError(f'{name} with {len(titles)} titles, but {len(given)} to show; give one title for each')
 
-def strips(clips:list, # clips as `strip` takes them; sizes may differ
-    titles:list[str], # one per clip
-    every:int=1, # keep one frame in this many
-)->Figure: # one labelled row per clip, all equally wide
+def strips(
+    clips: list,  # clips as `strip` takes them; sizes may differ
+    titles: list[str],  # one per clip
+    every: int = 1,  # keep one frame in this many
+) -> Figure:  # one labelled row per clip, all equally wide
     "Several clips under each other."
     _check_titles('strips', clips, titles)
     rows = [np.asarray(strip(clip, every)) for clip in clips]
@@ -74,10 +83,11 @@ def strips(clips:list, # clips as `strip` takes them; sizes may differ
         ax.set_ylabel(title, rotation=0, ha='right', va='center')
     return figure
 
-def gallery(pictures:list, # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
-    titles:list[str], # one per picture
-    columns:int=4, # beside each other
-)->Figure: # all pictures equally wide
+def gallery(
+    pictures: list,  # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
+    titles: list[str],  # one per picture
+    columns: int = 4,  # beside each other
+) -> Figure:  # all pictures equally wide
     "Single pictures beside each other, each under its title."
     _check_titles('gallery', pictures, titles)
     shown = [np.asarray(p) for p in pictures]
@@ -90,24 +100,38 @@ def gallery(pictures:list, # (H, W) float in [0,1] as grey, or (H, W, 3) uint8
         ax.set_title(title, fontsize=9)
     return figure
 
-LEVELS = ((64, 4), (48, 10), (32, 18), (24, 26)) # colours of the palette, slack; the finest first
+# colours of the palette, slack; the finest first
+LEVELS = ((64, 4), (48, 10), (32, 18), (24, 26))
 
-def _palette(x:np.ndarray, colours:int, exact:list)->np.ndarray: # (T, H, W, 3) -> (n, 3)
+def _palette(
+    x: np.ndarray,  # (T, H, W, 3)
+    colours: int,
+    exact: list,
+) -> np.ndarray:  # (n, 3)
     few = Image.fromarray(x.reshape(1, -1, 3)).getcolors(colours) # None: there are more
-    some = Image.fromarray(x.reshape(1, -1, 3)[:, ::1 + x.size//200_000]) # enough to choose colours by
+    # enough to choose colours by
+    some = Image.fromarray(x.reshape(1, -1, 3)[:, ::1 + x.size//200_000])
     if few: found = [colour for _,colour in few]
     else: found = np.reshape(some.quantize(colours, kmeans=2).getpalette() or [], (-1, 3))[:colours].tolist()
     return np.unique(np.array([*found, *exact]), axis=0)
 
-def _nearest(x:np.ndarray, palette:np.ndarray)->np.ndarray: # (T, H, W) index of the nearest colour
+def _nearest(
+    x: np.ndarray,
+    palette: np.ndarray,
+) -> np.ndarray:  # (T, H, W) index of the nearest colour
     code = x.astype(np.int32)@np.array([1 << 16, 1 << 8, 1], np.int32)
     codes,p = np.unique(code),palette.astype(np.float32)
     seen = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], 1).astype(np.float32)
-    near = np.empty(1 << 24, np.uint8) # a table of all colours; only those that occur are filled
+    # a table of all colours; only those that occur are filled
+    near = np.empty(1 << 24, np.uint8)
     near[codes] = ((p**2).sum(1) - 2*seen@p.T).argmin(1)
     return near[code]
 
-def _repaint(x:np.ndarray, palette:np.ndarray, slack:int)->np.ndarray: # 0 = stays, i + 1 = palette[i]
+def _repaint(
+    x: np.ndarray,
+    palette: np.ndarray,
+    slack: int,
+) -> np.ndarray:  # 0 = stays, i + 1 = palette[i]
     near = _nearest(x, palette)
     paint,shown = near.astype(np.uint8) + 1,palette[near[0]]
     for t in range(1, len(x)):
@@ -122,13 +146,17 @@ def _encode(x:np.ndarray, fps:float, colours:int, slack:int, exact:list)->bytes:
     frames = [Image.fromarray(p) for p in _repaint(x, palette, slack)]
     for frame in frames:
         frame.putpalette(bytes(3) + palette.astype(np.uint8).tobytes())
-        frame.info['transparency'] = 0 # here as well: else Pillow takes what stays for what is painted black
+        # here as well: else Pillow takes what stays for what is painted black
+        frame.info['transparency'] = 0
     file = io.BytesIO()
     frames[0].save(file, 'PNG', save_all=True, append_images=frames[1:], duration=1000/fps, loop=0,
-                   transparency=0, blend=1, optimize=True) # blend 1: painted over what is there
+                   # blend 1: painted over what is there
+                   transparency=0, blend=1, optimize=True)
     return file.getvalue()
 
-def _pixels(picture:Any)->np.ndarray: # (H, W, 3) uint8
+def _pixels(
+    picture: Any,
+) -> np.ndarray:  # (H, W, 3) uint8
     if isinstance(picture, Figure): picture = Image.open(io.BytesIO(_png(picture)))
     x = np.asarray(picture.convert('RGB') if isinstance(picture, Image.Image) else picture)
     if x.ndim == 3 and x.shape[2] == 3 and x.dtype == np.uint8: return x
@@ -136,11 +164,15 @@ def _pixels(picture:Any)->np.ndarray: # (H, W, 3) uint8
 
 class Loop:
     "Pictures that play again and again: an animated PNG that displays itself; the first is its still."
-    def __init__(self,
-        frames:Iterable, # PIL pictures, matplotlib figures or (H, W, 3) uint8, all of one size
-        fps:float=8., # frames per second
-        exact:Iterable=(), # (r, g, b) that must not be rounded to other colours, at most 150
-        max_bytes:int=40_000, # stay below where fewer colours can do it; above 300 KB nothing is made
+    def __init__(
+        self,
+        # PIL pictures, matplotlib figures or (H, W, 3) uint8, all of one size
+        frames: Iterable,
+        fps: float = 8.,  # frames per second
+        # (r, g, b) that must not be rounded to other colours, at most 150
+        exact: Iterable = (),
+        # stay below where fewer colours can do it; above 300 KB nothing is made
+        max_bytes: int = 40_000,
     ):
         if not 0 < fps <= 100: raise ValueError(f'loop: fps is {fps}; give frames per second, up to 100')
         shown = [_pixels(f) for f in frames]
@@ -157,7 +189,8 @@ class Loop:
         size = f'{self.width} × {self.height} px, {len(self.png)/1000:.1f} KB'
         return f'Loop: {self.length} frames, {self.fps:g} a second, {size}'
 
-# the picture of values (i, j, ...) has the place that counts the last one fastest, as `product` does
+# the picture of values (i, j, ...) has the place that counts the last one fastest, as `product`
+# does
 _MOVE = """{const root = document.currentScript.parentElement, sliders = [...root.querySelectorAll('input')];
 const names = %s;
 const pictures = %s;
@@ -170,7 +203,9 @@ sliders.forEach(s => { s.disabled = false; s.oninput = move; });
 root.querySelector('small').hidden = true;
 move();}"""
 
-def _still(picture:Any)->bytes: # PNG
+def _still(
+    picture: Any,
+) -> bytes:  # PNG
     if isinstance(picture, Loop): return picture.png
     file = io.BytesIO()
     Image.fromarray(_pixels(picture)).quantize(64, kmeans=2).save(file, 'PNG', optimize=True)
@@ -182,12 +217,16 @@ class Slider:
     All pictures are drawn at once and stored in the page; with a kernel, change what the cell has and run it.
     Two sliders: `Slider(lambda tau, epoch: show.matrix(shares(epoch, tau)), tau=[.1, 1], epoch=range(9))`.
     """
-    def __init__(self,
-        draw:Callable, # given one value per name, makes a figure, a `Loop`, or a picture as `Loop` takes them
+    def __init__(
+        self,
+        # given one value per name, makes a figure, a `Loop`, or a picture as `Loop` takes them
+        draw: Callable,
         /,
-        start:dict|None=None, # name -> the value that is shown first; None = the first of each
-        max_bytes:int=200_000, # of all pictures together; above it, ValueError
-        **values:Iterable, # name -> the values of one slider, in their order; numbers or words
+        # name -> the value that is shown first; None = the first of each
+        start: dict|None = None,
+        max_bytes: int = 200_000,  # of all pictures together; above it, ValueError
+        # name -> the values of one slider, in their order; numbers or words
+        **values: Iterable,
     ):
         self.values = {name: [*choices] for name,choices in values.items()}
         if not self.values or not all(self.values.values()):
@@ -218,7 +257,11 @@ class Slider:
         choices = ' × '.join(f'{name} ({len(v)})' for name,v in self.values.items())
         return f'Slider: {choices}, {sum(map(len, self.pictures))/1000:.1f} KB'
 
-def _text(words:str, ink:str='black', paper:str='white')->np.ndarray: # (1, h, w, 3) uint8, letters of 11 px
+def _text(
+    words: str,
+    ink: str = 'black',
+    paper: str = 'white',
+) -> np.ndarray:  # (1, h, w, 3) uint8, letters of 11 px
     font = ImageFont.truetype(f'{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf', 11)
     tall = '\n'.join(['Ay']*(1 + words.count('\n'))) # as high whatever the letters are
     measure = ImageDraw.Draw(Image.new('RGB', (1, 1))).multiline_textbbox
@@ -227,22 +270,35 @@ def _text(words:str, ink:str='black', paper:str='white')->np.ndarray: # (1, h, w
     ImageDraw.Draw(image).multiline_text((2, 1), words, ink, font, align='center')
     return np.asarray(image)[None]
 
-def _sized(x:np.ndarray, side:int)->np.ndarray: # frames whose longer side is `side` px, or a little less
+def _sized(
+    x: np.ndarray,
+    side: int,
+) -> np.ndarray:  # frames whose longer side is `side` px, or a little less
     h,w = x.shape[1:3]
     k = side//max(h, w)
-    if k: return x.repeat(k, 1).repeat(k, 2) # small ones grow by a whole factor and stay sharp
+    # small ones grow by a whole factor and stay sharp
+    if k: return x.repeat(k, 1).repeat(k, 2)
     size = max(1, round(w*side/max(h, w))),max(1, round(h*side/max(h, w)))
     return np.stack([np.asarray(Image.fromarray(f).resize(size, Image.Resampling.LANCZOS)) for f in x])
 
 def _rgb(colour:Any)->tuple: return ImageColor.getrgb(colour) if isinstance(colour, str) else (*colour,)
 
-def _framed(x:np.ndarray, colour:Any, width:int=3)->np.ndarray: # with a border of `width` px
+def _framed(
+    x: np.ndarray,
+    colour: Any,
+    width: int = 3,
+) -> np.ndarray:  # with a border of `width` px
     out = np.empty((len(x), x.shape[1] + 2*width, x.shape[2] + 2*width, 3), np.uint8)
     out[:] = _rgb(colour)
     out[:, width:-width, width:-width] = x
     return out
 
-def _join(parts:list, axis:int, gap:int=0, centre:bool=False)->np.ndarray: # axis 1: below, 2: beside
+def _join(
+    parts: list,
+    axis: int,  # 1: below, 2: beside
+    gap: int = 0,
+    centre: bool = False,
+) -> np.ndarray:
     T,size = max(map(len, parts)),max(p.shape[3 - axis] for p in parts)
     out = []
     for i,p in enumerate(parts):
@@ -250,10 +306,17 @@ def _join(parts:list, axis:int, gap:int=0, centre:bool=False)->np.ndarray: # axi
         pad[3 - axis] = (miss//2, miss - miss//2) if centre else (0, miss)
         pad[axis] = (0, gap if i + 1 < len(parts) else 0)
         padded = np.pad(p, pad, constant_values=255)
-        out.append(np.broadcast_to(padded, (T, *padded.shape[1:]))) # what has one frame stands still
+        # what has one frame stands still
+        out.append(np.broadcast_to(padded, (T, *padded.shape[1:])))
     return np.concatenate(out, axis)
 
-def _block(x:np.ndarray, title:str, side:int, stills:int, colour:Any)->np.ndarray: # title, clip, strip
+def _block(
+    x: np.ndarray,
+    title: str,
+    side: int,
+    stills: int,
+    colour: Any,
+) -> np.ndarray:  # title, clip, strip
     large = _sized(x, side)
     parts = ([_text(title)] if title else []) + [large if colour is None else _framed(large, colour)]
     if stills:
@@ -261,16 +324,19 @@ def _block(x:np.ndarray, title:str, side:int, stills:int, colour:Any)->np.ndarra
         parts.append(_join([f[None] for f in _sized(few, (side - 2*stills + 2)//stills)], 2, 2))
     return _join(parts, 1, 3, centre=True)
 
-def clips(shown:list, # clips as `strip` takes them, all of one length
-    titles:list[str], # one per clip
-    fps:float=8., # frames per second
-    every:int=1, # keep one frame in this many
-    columns:int=4, # beside each other
-    side:int=128, # px of the longer side: small clips grow by whole factors, large ones shrink
-    stills:int=0, # this many frames, evenly spread, stand still below each clip
-    colours:list|None=None, # of the border of each: '#rrggbb' or (r, g, b), such as the colour of its class
-    max_bytes:int=40_000, # see `Loop`
-)->Loop:
+def clips(
+    shown: list,  # clips as `strip` takes them, all of one length
+    titles: list[str],  # one per clip
+    fps: float = 8.,  # frames per second
+    every: int = 1,  # keep one frame in this many
+    columns: int = 4,  # beside each other
+    # px of the longer side: small clips grow by whole factors, large ones shrink
+    side: int = 128,
+    stills: int = 0,  # this many frames, evenly spread, stand still below each clip
+    # of the border of each: '#rrggbb' or (r, g, b), such as the colour of its class
+    colours: list|None = None,
+    max_bytes: int = 40_000,  # see `Loop`
+) -> Loop:
     "Clips that play beside each other: a query and its key, a clip and its flow, before and after."
     _check_titles('clips', shown, titles)
     borders = [None]*len(shown) if colours is None else [*colours]
@@ -287,9 +353,11 @@ HUES = np.concatenate([a + np.floor(255*np.arange(n)/n)[:, None]*((b - a)/255) #
                        for n,a,b in zip((15, 6, 4, 11, 13, 6), _CORNERS, _CORNERS[1:])])
 
 def flow_colour(
-    flow:Any, # (..., 2, H, W) float, pixels: u to the right, v down; array or tensor, on any device
-    most:float|None=None, # px > 0, the length in full colour; None = the longest in `flow`
-)->np.ndarray: # (..., H, W, 3) uint8
+    # (..., 2, H, W) float, pixels: u to the right, v down; array or tensor, on any device
+    flow: Any,
+    # px > 0, the length in full colour; None = the longest in `flow`
+    most: float|None = None,
+) -> np.ndarray:  # (..., H, W, 3) uint8
     "Flow as the colours of Baker et al. (IJCV 2011): hue = direction, saturation = length."
     if most is not None and not 0 < most < np.inf:
         raise ValueError(f'flow_colour: most is {most}; give a length above 0 px, or None for the longest')
@@ -308,12 +376,16 @@ def flow_colour(
     x = np.where(r <= 1 + 1e-6, 255 - np.minimum(r, 1)*(255 - h), .75*h)
     return np.where(known[..., None], np.floor(x), 0).astype(np.uint8)
 
-def matrix(x:Any, # (R, C) numbers, array or tensor
-    title:str='', rows:list|None=None, # names of the rows
-    cols:list|None=None, # names of the columns
-    fmt:str|None=None, # format of the values, such as '.2f'; None = '.2g' up to 200 of them, else none
-    signed:bool|None=None, # red below 0, white at 0, blue above; None = if there is a number below 0
-)->Figure:
+def matrix(
+    x: Any,  # (R, C) numbers, array or tensor
+    title: str = '',
+    rows: list|None = None,  # names of the rows
+    cols: list|None = None,  # names of the columns
+    # format of the values, such as '.2f'; None = '.2g' up to 200 of them, else none
+    fmt: str|None = None,
+    # red below 0, white at 0, blue above; None = if there is a number below 0
+    signed: bool|None = None,
+) -> Figure:
     "A heat map, with the values written in while they are few."
     x = _array(x).astype(float)
     figure = Picture(figsize=(min(9, 1.6 + .5*x.shape[1]), min(8, 1 + .36*x.shape[0])), layout='constrained')
@@ -334,10 +406,13 @@ def matrix(x:Any, # (R, C) numbers, array or tensor
         ax.text(j, i, format(value, fmt), ha='center', va='center', fontsize=8, color=ink)
     return figure
 
-def bars(values:dict[str,float], # name -> height
-    ylabel:str, line:float|None=None, # a level to compare with, such as chance
-    colours:dict|None=None, # name -> colour, such as `class_colours` makes; None = all alike
-)->Figure:
+def bars(
+    values: dict[str,float],  # name -> height
+    ylabel: str,
+    line: float|None = None,  # a level to compare with, such as chance
+    # name -> colour, such as `class_colours` makes; None = all alike
+    colours: dict|None = None,
+) -> Figure:
     "Named numbers as bars, the number on each."
     figure = Picture(figsize=(max(3, .6 + .95*len(values)), 2.6), layout='constrained')
     ax = figure.add_subplot()
@@ -348,11 +423,16 @@ def bars(values:dict[str,float], # name -> height
     ax.spines[['top', 'right']].set_visible(False)
     return figure
 
-def curves(series:dict[str,tuple], # name -> (x, y), equally long
-    xlabel:str, ylabel:str, title:str='',
-    smooth:int=0, # running mean over this many points; the points themselves stay visible behind it
-    levels:dict[str,float]|None=None, # name -> y to compare with, such as chance: thin and dashed
-)->Figure:
+def curves(
+    series: dict[str,tuple],  # name -> (x, y), equally long
+    xlabel: str,
+    ylabel: str,
+    title: str = '',
+    # running mean over this many points; the points themselves stay visible behind it
+    smooth: int = 0,
+    # name -> y to compare with, such as chance: thin and dashed
+    levels: dict[str,float]|None = None,
+) -> Figure:
     "Lines over a common axis."
     figure = Picture(figsize=(6, 2.8), layout='constrained')
     ax = figure.add_subplot()
@@ -372,18 +452,26 @@ def curves(series:dict[str,tuple], # name -> (x, y), equally long
 CLASS_HUES = ('#1f77b4', '#ff7f0e', '#9467bd', '#8c564b', '#e377c2', '#bcbd22', '#17becf', '#26326e')
 UNLABELLED = '#7f7f7f'
 
-def class_colours(labels:Iterable)->dict: # all classes of a dataset, in any order -> '#rrggbb' of each
+def class_colours(
+    labels: Iterable,  # all classes of a dataset, in any order
+) -> dict:  # '#rrggbb' of each
     "The colour of each class, the same in every picture."
     known = sorted({*(labels.tolist() if hasattr(labels, 'tolist') else labels)} - {'', -1})
     places = {label: label if isinstance(label, int) else i for i,label in enumerate(known)}
-    def shade(i): # the hue, half way to white, half way to black
+    def shade(
+        i,
+    ):  # the hue, half way to white, half way to black
         base,towards = np.array(ImageColor.getrgb(CLASS_HUES[i%8])),(None, 255, 0)[i//8%3]
         return '#%02x%02x%02x' % tuple(base if towards is None else (base + towards)//2)
     return {'': UNLABELLED, -1: UNLABELLED} | {label: shade(i) for label,i in places.items()}
 
 GREEN,RED = (40, 160, 60),(210, 50, 40)
 
-def _tile(clip:Any, colour:tuple|None=None, side:int=88): # the middle frame, whole, in a bordered square
+def _tile(
+    clip: Any,
+    colour: tuple|None = None,
+    side: int = 88,
+):  # the middle frame, whole, in a bordered square
     x = frames_of(clip)
     inner = ImageOps.pad(Image.fromarray(x[len(x)//2]), (side-8, side-8), color=(255, 255, 255))
     return np.asarray(ImageOps.expand(inner, 4, colour or (255, 255, 255)))
@@ -394,11 +482,12 @@ def _check_wall(name:str, queries:list, found:list[list], right:list[list]):
     if not queries or len({*map(len, right)}) != 1:
         raise ValueError(f'{name}: give at least one query, and as many neighbours for each')
 
-def neighbours(query_clips:list, # Q clips
-    neighbour_clips:list[list], # Q lists of K clips, the nearest first
-    right:list[list[bool]], # Q lists of K: has this neighbour the class of the query?
-    titles:list[str]|None=None, # one per query
-)->Figure: # a row per query
+def neighbours(
+    query_clips: list,  # Q clips
+    neighbour_clips: list[list],  # Q lists of K clips, the nearest first
+    right: list[list[bool]],  # Q lists of K: has this neighbour the class of the query?
+    titles: list[str]|None = None,  # one per query
+) -> Figure:  # a row per query
     "Queries on the left, what was found for them beside it, green where it is right."
     _check_wall('neighbours', query_clips, neighbour_clips, right)
     gap = np.full((88, 22, 3), 255, np.uint8)
@@ -416,18 +505,22 @@ def neighbours(query_clips:list, # Q clips
     ax.tick_params(length=0)
     return figure
 
-def wall(query_clips:list, # Q clips, all clips of one length
-    neighbour_clips:list[list], # Q lists of K clips, the nearest first
-    query_labels:list[str], # Q class names
-    neighbour_labels:list[list[str]], # Q lists of K class names
-    colours:dict|None=None, # from `class_colours` of the whole dataset; None = from the labels that are here
-    every:int=1, # keep one frame in this many
-    side:int=64, # px of the longer side of a clip
-    max_bytes:int=60_000, # see `Loop`
-    gap_after:int=0, # a wide gap behind so many neighbours: two answers to one query; 0: none
-    marks:list[list[str]]|None=None, # Q lists of K words below the neighbours, '' = none; None: no such line
-    heads:Iterable[str]=(), # words above the queries and above each answer
-)->Loop: # a row per query
+def wall(
+    query_clips: list,  # Q clips, all clips of one length
+    neighbour_clips: list[list],  # Q lists of K clips, the nearest first
+    query_labels: list[str],  # Q class names
+    neighbour_labels: list[list[str]],  # Q lists of K class names
+    # from `class_colours` of the whole dataset; None = from the labels that are here
+    colours: dict|None = None,
+    every: int = 1,  # keep one frame in this many
+    side: int = 64,  # px of the longer side of a clip
+    max_bytes: int = 60_000,  # see `Loop`
+    # a wide gap behind so many neighbours: two answers to one query; 0: none
+    gap_after: int = 0,
+    # Q lists of K words below the neighbours, '' = none; None: no such line
+    marks: list[list[str]]|None = None,
+    heads: Iterable[str] = (),  # words above the queries and above each answer
+) -> Loop:  # a row per query
     "Queries and what was found for them, playing; green: same class, red: another; above each its class."
     _check_wall('wall', query_clips, neighbour_clips, neighbour_labels)
     if len(query_labels) != len(query_clips): raise ValueError('wall: give one label per query')
@@ -454,9 +547,10 @@ def wall(query_clips:list, # Q clips, all clips of one length
     exact = [GREEN, RED, (255, 255, 255), *{_rgb(c) for c in colours.values()}]
     return Loop(_join(rows, 1, 6), exact=exact, max_bytes=max_bytes)
 
-def save_picture(picture:Image.Image|Figure|Loop, # what the functions of this module return
-    path:str|Path, # a .png file; its folder is made when it is missing
-)->Path: # the file
+def save_picture(
+    picture: Image.Image|Figure|Loop,  # what the functions of this module return
+    path: str|Path,  # a .png file; its folder is made when it is missing
+) -> Path:  # the file
     "Write a picture, whole or not at all."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -487,7 +581,10 @@ class Spot(NamedTuple):
     @property
     def bottom(self)->tuple[float,float]: return self.x + self.w/2,self.y + self.h
 
-def ends(a:Spot|tuple, b:Spot|tuple)->tuple: # places, or points (x, y) -> two points
+def ends(
+    a: Spot|tuple,  # a place, or a point (x, y)
+    b: Spot|tuple,  # a place, or a point (x, y)
+) -> tuple:  # two points
     "Where an arrow from `a` to `b` begins and ends: at the edges that face each other."
     a,b = (p if isinstance(p, Spot) else Spot(p[0], p[1], 0, 0) for p in (a, b))
     if b.x >= a.x + a.w: return a.right,b.left
@@ -496,7 +593,11 @@ def ends(a:Spot|tuple, b:Spot|tuple)->tuple: # places, or points (x, y) -> two p
 
 class Diagram(Picture):
     "A sheet to draw on, measured in pixels."
-    def __init__(self, width:int=560, height:int=200): # px
+    def __init__(
+        self,
+        width: int = 560,  # px
+        height: int = 200,  # px
+    ):
         super().__init__(figsize=(width/DPI, height/DPI), dpi=DPI)
         FigureCanvasAgg(self) # measures words without pyplot
         self.width,self.height = width,height
@@ -505,17 +606,28 @@ class Diagram(Picture):
         self.ax.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
         self.ax.axis('off')
 
-def write_text(d:Diagram, x:float, y:float, # px; y: the middle of the words
-    words:str, ha:str='center', # where x is in the words: left, center or right
-)->Any: # matplotlib's text
+def write_text(
+    d: Diagram,
+    x: float,  # px
+    y: float,  # px, the middle of the words
+    words: str,
+    ha: str = 'center',  # where x is in the words: left, center or right
+) -> Any:  # matplotlib's text
     "Words on the sheet."
     return d.ax.text(x, y, words, ha=ha, va='center', color=INK, fontsize=10, linespacing=1.15, zorder=5)
 
-def box(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left corner and the sides
-    words:str='', # in the middle
-    learns:bool|None=None, # orange if it does, grey if not; None = white: it has nothing to learn
-    taper:float=0, # the right side is shorter by this share above and below, as encoders are drawn
-)->Spot:
+def box(
+    d: Diagram,
+    x: float,  # px, of the upper left corner
+    y: float,  # px, of the upper left corner
+    w: float,  # px, the width
+    h: float,  # px, the height
+    words: str = '',  # in the middle
+    # orange if it does, grey if not; None = white: it has nothing to learn
+    learns: bool|None = None,
+    # the right side is shorter by this share above and below, as encoders are drawn
+    taper: float = 0,
+) -> Spot:
     "Something that is done to data."
     fill = 'white' if learns is None else LEARNS if learns else FIXED
     corners = [(x, y), (x + w, y + taper*h), (x + w, y + h - taper*h), (x, y + h)]
@@ -523,8 +635,10 @@ def box(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left corn
     d.boxes.append((Spot(x, y, w, h), write_text(d, x + w/2, y + h/2, words) if words else None))
     return Spot(x, y, w, h)
 
-def arrow(d:Diagram, *points:Spot|tuple, # from, around these points if there are any, to
-    dashed:bool=False, # no gradient flows here
+def arrow(
+    d: Diagram,
+    *points: Spot|tuple,  # from, around these points if there are any, to
+    dashed: bool = False,  # no gradient flows here
 ):
     "Data goes on, from place to place."
     path = [ends(points[0], points[1])[0], *points[1:-1], ends(points[-2], points[-1])[1]]
@@ -533,7 +647,9 @@ def arrow(d:Diagram, *points:Spot|tuple, # from, around these points if there ar
     head:dict = dict(arrowstyle='-|>', mutation_scale=11, shrinkA=0, shrinkB=1)
     d.ax.add_patch(FancyArrowPatch(path[-2], path[-1], **head, **look))
 
-def crowded(diagram:Diagram)->list[str]: # empty when all is well
+def crowded(
+    diagram: Diagram,
+) -> list[str]:  # empty when all is well
     "Words that overlap other words, leave the picture or do not fit into their box."
     diagram.dpi = DPI # whoever has shown the figure may have changed it
     draws = FigureCanvasAgg(diagram).get_renderer()
@@ -550,11 +666,16 @@ def crowded(diagram:Diagram)->list[str]: # empty when all is well
             wrong.append(f'{t.get_text()!r} does not fit into its box')
     return wrong
 
-def frames(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left corner; sides of one frame
-    clip:Any=None, # (T, H, W, 3) uint8, array or tensor; None = empty frames
-    words:str='', # below
-    count:int=3, # frames that are shown, evenly spread over the clip, 5 px apart
-)->Spot: # of the whole stack
+def frames(
+    d: Diagram,
+    x: float,  # px, of the upper left corner
+    y: float,  # px, of the upper left corner
+    w: float,  # px, the width of one frame
+    h: float,  # px, the height of one frame
+    clip: Any = None,  # (T, H, W, 3) uint8, array or tensor; None = empty frames
+    words: str = '',  # below
+    count: int = 3,  # frames that are shown, evenly spread over the clip, 5 px apart
+) -> Spot:  # of the whole stack
     "A clip as a stack of frames, the first in front."
     film = None if clip is None else _array(clip)
     if film is not None and (film.ndim != 4 or film.shape[3] != 3 or film.dtype != np.uint8):
@@ -569,16 +690,20 @@ def frames(d:Diagram, x:float, y:float, w:float, h:float, # px, the upper left c
     if words: write_text(d, place.bottom[0], y + place.h + 10, words)
     return place
 
-def draw_matrix(d:Diagram, x:float, y:float, # px, the upper left corner
-    values:Any, # (R, C) numbers
-    positive:Any=None, # (R, C) boolean: these have a green border
-    cell:float=18, # px
-)->Spot:
+def draw_matrix(
+    d: Diagram,
+    x: float,  # px, of the upper left corner
+    y: float,  # px, of the upper left corner
+    values: Any,  # (R, C) numbers
+    positive: Any = None,  # (R, C) boolean: these have a green border
+    cell: float = 18,  # px
+) -> Spot:
     "Cells shaded by their numbers (blue, red below 0), the positives with a green border."
     table = _array(values).astype(float)
     place = Spot(x, y, cell*table.shape[1], cell*table.shape[0])
     extent = (x, x + place.w, y + place.h, y)
-    low,far = float(table.min()),float(np.abs(table).max())/.8 # .8: never so dark that a border drowns
+    # .8: never so dark that a border drowns
+    low,far = float(table.min()),float(np.abs(table).max())/.8
     look:dict = dict(cmap='Blues', vmin=low, vmax=max(low + (table.max() - low)/.8, low + 1e-9))
     if low < 0: look = dict(cmap='RdBu', vmin=-far, vmax=far)
     d.ax.imshow(table, extent=extent, aspect='auto', zorder=3, **look)
@@ -588,11 +713,14 @@ def draw_matrix(d:Diagram, x:float, y:float, # px, the upper left corner
         d.ax.add_patch(Rectangle((x + cell*c, y + cell*r), cell, cell, fc='none', **edge))
     return place
 
-def queue(d:Diagram, x:float, y:float, # px, the upper left corner
-    values:Any, # (K,) numbers that shade the keys
-    positive:Any=None, # (K,) boolean: these have a green border
-    cell:float=18, # px
-)->Spot: # of the cells
+def queue(
+    d: Diagram,
+    x: float,  # px, of the upper left corner
+    y: float,  # px, of the upper left corner
+    values: Any,  # (K,) numbers that shade the keys
+    positive: Any = None,  # (K,) boolean: these have a green border
+    cell: float = 18,  # px
+) -> Spot:  # of the cells
     "A row of remembered keys: new ones enter on the left, the oldest leave on the right."
     marked = None if positive is None else _array(positive)[None]
     place = draw_matrix(d, x, y, _array(values)[None], marked, cell)
@@ -600,7 +728,12 @@ def queue(d:Diagram, x:float, y:float, # px, the upper left corner
     write_text(d, place.right[0] + 22, place.right[1], 'oldest\nout', 'left')
     return place
 
-def cross(d:Diagram, x:float, y:float, side:float): # px, the upper left corner and the side of a cell
+def cross(
+    d: Diagram,
+    x: float,  # px, of the upper left corner
+    y: float,  # px, of the upper left corner
+    side: float,  # px, the side of a cell
+):
     "A cell that is left out."
     left,right,top,bottom = x + .2*side,x + .8*side,y + .2*side,y + .8*side
     for ends_y in (top, bottom),(bottom, top): d.ax.plot((left, right), ends_y, color=INK, lw=.9, zorder=4)
@@ -609,8 +742,12 @@ SIGNS:dict = {'learns': dict(fc=LEARNS, ec=INK, lw=1), 'does not learn': dict(fc
     'no gradient': None, 'positive': dict(fc='white', ec=POSITIVE, lw=2.4)}
 SIGNS['negative'] = SIGNS['itself: left out'] = dict(fc='white', ec=NEGATIVE, lw=.6)
 
-def legend(d:Diagram, x:float, y:float, # px, the left end and the middle of the line
-    signs:Iterable[str]=('learns', 'does not learn', 'no gradient', 'positive'), # keys of SIGNS
+def legend(
+    d: Diagram,
+    x: float,  # px, the left end of the line
+    y: float,  # px, the middle of the line
+    # keys of SIGNS
+    signs: Iterable[str] = ('learns', 'does not learn', 'no gradient', 'positive'),
 ):
     "What the colours, the crosses and the dashed arrow mean, in one line."
     for words in signs:
@@ -619,9 +756,10 @@ def legend(d:Diagram, x:float, y:float, # px, the left end and the middle of the
         if 'left out' in words: cross(d, x + 2, y - 6, 12)
         x += 22 + write_text(d, x + 22, y, words, 'left').get_window_extent().width + 26
 
-def moco(query:Any=None, # a clip to draw: (T, H, W, 3) uint8
-    key:Any=None, # another clip of the same video
-)->Diagram:
+def moco(
+    query: Any = None,  # a clip to draw: (T, H, W, 3) uint8
+    key: Any = None,  # another clip of the same video
+) -> Diagram:
     "Query encoder, momentum encoder, queue: MoCo."
     d = Diagram(560, 226)
     encoder = box(d, 106, 14, 104, 56, 'encoder and\nprojection', True, .12)

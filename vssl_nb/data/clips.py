@@ -25,17 +25,25 @@ from ..names import resolve
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
 CROP_RULES, ATTEMPTS = ('torchvision', 'released'), 10
 
-def _central(height, width, ratio, half=lambda n: n//2): # as torchvision's RandomResizedCrop
+def _central(
+    height,
+    width,
+    ratio,
+    half=lambda n: n//2,
+):  # as torchvision's RandomResizedCrop
     "The largest box of width/height = `ratio` in the middle of the frame."
     h, w = min(height, round(width/ratio)), min(width, round(height*ratio))
     return half(height-h), half(width-w), h, w
 
-def boxes(u:np.ndarray, # (V, 10, 5) uniform in [0,1): per attempt the area, aspect, swap, top and left
-    height:int, width:int, # frame, px
-    area:tuple[float,float]=(.2,1.), # share of the frame
-    aspect:tuple[float,float]=(3/4,4/3), # width / height
-    crop:str='torchvision', # or 'released' (b8)
-)->np.ndarray: # (V, 4) int64 top, left, height, width, px
+def boxes(
+    # (V, 10, 5) uniform in [0,1): per attempt the area, aspect, swap, top and left
+    u: np.ndarray,
+    height: int,  # of the frame, px
+    width: int,  # of the frame, px
+    area: tuple[float,float] = (.2,1.),  # share of the frame
+    aspect: tuple[float,float] = (3/4,4/3),  # width / height
+    crop: str = 'torchvision',  # or 'released' (b8)
+) -> np.ndarray:  # (V, 4) int64 top, left, height, width, px
     "The random resized crop of each clip."
     again, (low, high) = crop=='torchvision', aspect
     a = height*width*(area[0] + (area[1]-area[0])*u[...,0])
@@ -54,7 +62,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GREY = (0.2989, 0.587, 0.114) # luminance of red, green, blue, with torchvision's digits
 JITTER = ('brightness', 'contrast', 'saturation', 'hue')
 GREY_MODES, COLOURS = ('clip', 'flicker'), ('all', 'released')
-BASE_PROBABILITY = .3 # that the released code changes the colours of a clip of its own window (b8, "TwoClip")
+# that the released code changes the colours of a clip of its own window (b8, "TwoClip")
+BASE_PROBABILITY = .3
 
 def _within(low, high, **numbers):
     "Refuse, in one sentence, a number outside low to high, or a range that runs backwards."
@@ -64,26 +73,40 @@ def _within(low, high, **numbers):
             raise ValueError(f"{name} must lie between {low} and {high}, a range with its smaller number "
                 f"first, not {n!r}.")
 
-def _tensors(**arrays): # float32, int64 and bool
+def _tensors(
+    **arrays,
+):  # float32, int64 and bool
     return {k: torch.from_numpy(a.astype(np.float32) if a.dtype==float else a) for k,a in arrays.items()}
 
-def draw(rng:Generator, # the only source of chance
-    clips:int, frames:int, # V, T
-    height:int, width:int, # frame as decoded, px
+def draw(
+    rng: Generator,  # the only source of chance
+    clips: int,  # V
+    frames: int,  # T
+    height: int,  # of the frame as decoded, px
+    width: int,  # of the frame as decoded, px
     *,
-    size:int|tuple[int,int], # of the clip after the worker's crop and scale, px; `sigma` is measured in these
-    area:tuple[float,float]=(.2,1.), aspect:tuple[float,float]=(3/4,4/3), # of the crop: share, width / height
-    crop:str='torchvision', # or 'released': one attempt, else the whole frame (b8)
-    flip:float=.5, jitter:float=.8, # probabilities: left-right; the four colour changes
-    brightness:float=.4, contrast:float=.4, saturation:float=.4, # factors from max(0, 1-this) to 1+this
-    hue:float=.1, # from -this to +this, turns
-    grey:float=.2, grey_mode:str='clip', # probability; 'clip' luminance, 'flicker' a channel per frame (b8)
-    permute:float=0., # probability of channels in random order
-    blur:float=.5, sigma:tuple[float,float]=(.1,2.), # probability; width, px
-    colour:str='all', # which clips jitter, grey, permute, blur may change; 'released': only chosen ones (b8)
-    same:bool=False, # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
-    **disturbance, # of `draw_appearance`
-)->dict[str,Tensor]: # see the table; every value has leading axis V
+    # of the clip after the worker's crop and scale, px; `sigma` is measured in these
+    size: int|tuple[int,int],
+    area: tuple[float,float] = (.2,1.),  # of the crop: share of the frame
+    aspect: tuple[float,float] = (3/4,4/3),  # of the crop: width / height
+    crop: str = 'torchvision',  # or 'released': one attempt, else the whole frame (b8)
+    flip: float = .5,  # probability of left-right
+    jitter: float = .8,  # probability of the four colour changes
+    brightness: float = .4,  # factor from max(0, 1-this) to 1+this
+    contrast: float = .4,  # factor from max(0, 1-this) to 1+this
+    saturation: float = .4,  # factor from max(0, 1-this) to 1+this
+    hue: float = .1,  # from -this to +this, turns
+    grey: float = .2,  # probability
+    grey_mode: str = 'clip',  # 'clip' luminance, 'flicker' a channel per frame (b8)
+    permute: float = 0.,  # probability of channels in random order
+    blur: float = .5,  # probability
+    sigma: tuple[float,float] = (.1,2.),  # width, px
+    # which clips jitter, grey, permute, blur may change; 'released': only chosen ones (b8)
+    colour: str = 'all',
+    # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
+    same: bool = False,
+    **disturbance,  # of `draw_appearance`
+) -> dict[str,Tensor]:  # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     one_of(CROP_RULES, crop=crop); one_of(GREY_MODES, grey_mode=grey_mode); one_of(COLOURS, colour=colour)
@@ -108,11 +131,15 @@ def draw(rng:Generator, # the only source of chance
         hue=np.where(jitters[:,0], turn, 0.), grey=np.where(greys, tint, -1),
         permute=np.where(permutes, channels, np.arange(3)), sigma=np.where(blurs[:,0], width_px, 0.))
 
-def centre(clips:int, frames:int, # V, T
-    height:int, width:int, # frame as decoded, px
+def centre(
+    clips: int,  # V
+    frames: int,  # T
+    height: int,  # of the frame as decoded, px
+    width: int,  # of the frame as decoded, px
     *,
-    size:int|tuple[int,int], # (height, width) of the clip after the worker's crop and scale, px
-)->dict[str,Tensor]: # as `draw`
+    # (height, width) of the clip after the worker's crop and scale, px
+    size: int|tuple[int,int],
+) -> dict[str,Tensor]:  # as `draw`
     "A test clip: the largest central box (rounded as CoCLR's augmentation.py:56), and nothing else changed."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
@@ -125,10 +152,16 @@ def centre(clips:int, frames:int, # V, T
 # %% ../../nbs/library/augmentation.ipynb #45e1de18
 def _per_clip(f): return f.view(-1, 1, 1, 1, 1)
 
-def _mix(x, f, grey): # clip(f x + (1-f) grey)
+def _mix(
+    x,
+    f,
+    grey,
+):  # clip(f x + (1-f) grey)
     x.mul_(_per_clip(f)).add_(grey.mul_(1 - _per_clip(f))).clamp_(0, 1)
 
-def _luminance(x): # (n,3,...) -> (n,1,...)
+def _luminance(
+    x,  # (n,3,...)
+):  # (n,1,...)
     return (x[:,:1]*GREY[0]).add_(x[:,1:2], alpha=GREY[1]).add_(x[:,2:], alpha=GREY[2])
 
 def _brightness(x, f): x.mul_(_per_clip(f)).clamp_(0, 1)
@@ -148,9 +181,13 @@ def _hue(x, turns):
         torch.addcmul(low, span, share.clamp_(0, 1), out=x[:,c])
 
 # %% ../../nbs/library/augmentation.ipynb #7f2144af
-_MIXTURES = np.asarray([*np.eye(3), GREY], np.float32) # of red, green and blue: a channel each, luminance
+# of red, green and blue: a channel each, luminance
+_MIXTURES = np.asarray([*np.eye(3), GREY], np.float32)
 
-def _grey(x, channels): # (n,T): -1 stay, or a row of _MIXTURES
+def _grey(
+    x,
+    channels,  # (n,T): -1 stay, or a row of _MIXTURES
+):
     w = send_to(torch.from_numpy(_MIXTURES), x.device)[channels.clamp_min(0)].movedim(-1, 1)[...,None,None]
     g = (x[:,0]*w[:,0]).addcmul_(x[:,1], w[:,1]).addcmul_(x[:,2], w[:,2])
     x.copy_(torch.lerp(x, g[:,None], (channels >= 0).float()[:,None,:,None,None]))
@@ -158,18 +195,22 @@ def _grey(x, channels): # (n,T): -1 stay, or a row of _MIXTURES
 def _permute(x, to): x.copy_(x.gather(1, to[:,:,None,None,None].expand_as(x)))
 def _flip(x): x.copy_(x.flip(-1))
 
-def _kernels(sigma:Tensor)->tuple[Tensor,Tensor]: # (n,) -> distances (D,), weights (n, D) that sum to 1
+def _kernels(
+    sigma: Tensor,  # (n,)
+) -> tuple[Tensor,Tensor]:  # distances (D,), weights (n, D) that sum to 1
     reach = torch.ceil(3*sigma)[:,None]
     d = torch.arange(-int(reach.max()), int(reach.max())+1)
     k = torch.exp(-.5*(d/sigma[:,None])**2)*(d.abs() <= reach)
     return d, k/k.sum(1, keepdim=True)
 
-def blur_matrix(sigma:Tensor, # (n,) px, above 0
-    size:int, # S, px
-)->Tensor: # (n, S, S), rows sum to 1
+def blur_matrix(
+    sigma: Tensor,  # (n,) px, above 0
+    size: int,  # S, px
+) -> Tensor:  # (n, S, S), rows sum to 1
     "Gaussian blur along one axis: weights to three sigma, mirrored at the border."
     d, k = _kernels(sigma)
-    j = (torch.arange(size)[:,None] + d) % max(2*size-2, 1) # a mirror at both ends repeats after 2 S - 2
+    # a mirror at both ends repeats after 2 S - 2
+    j = (torch.arange(size)[:,None] + d) % max(2*size-2, 1)
     j = torch.where(j < size, j, 2*size-2 - j)
     n = len(sigma)
     return torch.zeros(n, size, size).scatter_add_(2, j.expand(n, -1, -1), k[:,None].expand(-1, size, -1))
@@ -180,14 +221,22 @@ def _blur(x, down, across):
         rows = torch.bmm(x.reshape(n, 3*t*h, w), across.mT).view(n, 3*t, h, w)
         x.copy_(torch.matmul(down[:,None], rows).view_as(x))
 
-def send_to(a:Tensor, # on the CPU
-    device:torch.device, # where it is needed
-)->Tensor: # there
+def send_to(
+    a: Tensor,  # on the CPU
+    device: torch.device,  # where it is needed
+) -> Tensor:  # there
     "Copy a small tensor to a device, to a GPU through pinned memory: the CPU does not wait."
     return a.pin_memory().to(device, non_blocking=True) if device.type=='cuda' else a.to(device)
 
-def _all_at_once(x:Tensor, p:dict[str,Tensor]): # (n, 3, T, H, W), changed in place; p (n, ...), on the CPU
-    def change(f, rows, *numbers): # rows (n,) bool, on the CPU: which clips; numbers (n, ...) of each
+def _all_at_once(
+    x: Tensor,  # (n, 3, T, H, W), changed in place
+    p: dict[str,Tensor],  # (n, ...), on the CPU
+):
+    def change(
+        f,
+        rows,  # (n,) bool, on the CPU: which clips
+        *numbers,  # (n, ...) of each
+    ):
         if not rows.any(): return
         sent = [send_to(a[rows], x.device) for a in numbers]
         if rows.all(): return f(x, *sent)
@@ -210,7 +259,11 @@ def _all_at_once(x:Tensor, p:dict[str,Tensor]): # (n, 3, T, H, W), changed in pl
 _UNCHANGED:dict[str,Any] = dict(brightness=1., contrast=1., saturation=1., hue=0., grey=-1, permute=(0,1,2),
     sigma=0., flip=False)
 
-def _by_frames(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,T,H,W,3) bytes, (n,3,T,H,W)
+def _by_frames(
+    clips: np.ndarray,  # (n,T,H,W,3) bytes
+    params: dict[str,Tensor],
+    out: np.ndarray,  # (n,3,T,H,W)
+):
     from vssl_nb.data import colours # compiled where it is needed for the first time
     n,T,H,W,_ = clips.shape
     whole = {'order': range(4), **_UNCHANGED, 'grey': [-1]*T}
@@ -226,9 +279,11 @@ def _by_frames(clips:np.ndarray, params:dict[str,Tensor], out:np.ndarray): # (n,
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool: list((pool.map if threads > 1 else map)(one, range(n)))
 
-def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
-    params:dict[str,Tensor], # of `draw` or `centre`, leading axes (B, V), on the CPU; some may be missing
-)->Tensor: # (B, V, 3, T, H, W) float32 in [0,1]
+def apply(
+    clips: Tensor,  # (B, V, T, H, W, 3) uint8, on any device
+    # of `draw` or `centre`, leading axes (B, V), on the CPU; some may be missing
+    params: dict[str,Tensor],
+) -> Tensor:  # (B, V, 3, T, H, W) float32 in [0,1]
     "Colour, grey, blur and flip of every clip, then its disturbance; the box was the worker's job."
     if clips.ndim!=6 or clips.shape[-1]!=3 or clips.dtype!=torch.uint8:
         raise ValueError(f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} "
@@ -237,7 +292,8 @@ def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
     p = {k: v.flatten(0, 1) for k,v in params.items() if k!='box'}
     for k,v in p.items():
         if len(v)!=B*V: raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
-    for k,size,low,high in (('order', 4, 0, 3), ('permute', 3, 0, 2), ('grey', T, -1, 3)): # index memory
+    # index memory
+    for k,size,low,high in (('order', 4, 0, 3), ('permute', 3, 0, 2), ('grey', T, -1, 3)):
         if k in p and (p[k].is_floating_point() or p[k].shape[1:]!=(size,) or p[k].min() < low
             or p[k].max() > high):
             raise ValueError(f"params[{k!r}] must be {size} whole numbers from {low} to {high} a clip.")
@@ -251,14 +307,19 @@ def apply(clips:Tensor, # (B, V, T, H, W, 3) uint8, on any device
 # %% ../../nbs/library/augmentation.ipynb #8c71ad47
 APPEARANCES = ('none', 'rad_inter', 'rad_intra', 'be')
 
-def draw_appearance(rng:Generator, # the only source of chance
-    clips:int, # V
-    appearance:str='none', # of APPEARANCES: whose still image is mixed in
-    appearance_clips:tuple[int,...]=(), # into which clips, counted from 0
-    windows:int=5, # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
-    strength:tuple[float,float]=(.1,.5), # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
-    window_frames:str='one', # 'one' frame in all windows, or a frame in 'each' (section 3.1 allows both)
-)->dict[str,Tensor]: # mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows: k
+def draw_appearance(
+    rng: Generator,  # the only source of chance
+    clips: int,  # V
+    appearance: str = 'none',  # of APPEARANCES: whose still image is mixed in
+    appearance_clips: tuple[int,...] = (),  # into which clips, counted from 0
+    windows: int = 5,  # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
+    # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
+    strength: tuple[float,float] = (.1,.5),
+    # 'one' frame in all windows, or a frame in 'each' (section 3.1 allows both)
+    window_frames: str = 'one',
+    # returns: mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows:
+    # k
+) -> dict[str,Tensor]:
     "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
     one_of(APPEARANCES, appearance=appearance)
     one_of(('one', 'each'), window_frames=window_frames)
@@ -272,9 +333,10 @@ def draw_appearance(rng:Generator, # the only source of chance
     return _tensors(mix=np.where(chosen, low + (high-low)*u[0], 0.), frame=frame,
         donor=donor if appearance=='rad_inter' else np.full_like(donor, -1.), windows=np.full(clips, k))
 
-def repeated(images:Iterable[Tensor], # (n, C, H, W) each: one for all windows, or k*k, row by row
-    k:int, # windows in each direction
-)->Tensor: # the same shape
+def repeated(
+    images: Iterable[Tensor],  # (n, C, H, W) each: one for all windows, or k*k, row by row
+    k: int,  # windows in each direction
+) -> Tensor:  # the same shape
     "Images shrunk by averaging, in k x k windows; what is too much is cut off."
     small = []
     for image in images: # one at a time: k*k of a batch are too many to keep
@@ -284,9 +346,11 @@ def repeated(images:Iterable[Tensor], # (n, C, H, W) each: one for all windows, 
     if len(small)==1: small = small*k*k
     return torch.cat([torch.cat(small[i*k:(i+1)*k], 3) for i in range(k)], 2)[...,:H,:W]
 
-def disturb_appearance(x:Tensor, # (B, V, 3, T, H, W) in [0,1]; changed in place
-    params:Mapping[str,Tensor], # of `draw_appearance`, (B, V), donor and frame also (B, V, k*k), on the CPU
-)->Tensor: # x
+def disturb_appearance(
+    x: Tensor,  # (B, V, 3, T, H, W) in [0,1]; changed in place
+    # of `draw_appearance`, (B, V), donor and frame also (B, V, k*k), on the CPU
+    params: Mapping[str,Tensor],
+) -> Tensor:  # x
     "Mix a still image into all frames of some clips (MoQuad, section 3.1). ValueError for a batch of one."
     mix = params['mix']
     B,V,_,T,_,_ = x.shape
@@ -309,9 +373,11 @@ def disturb_appearance(x:Tensor, # (B, V, 3, T, H, W) in [0,1]; changed in place
     return x
 
 # %% ../../nbs/library/augmentation.ipynb #2be74d68
-def normalise(x:Tensor, # (..., 3, T, H, W) in [0,1]
-    mean:tuple[float,...]=IMAGENET_MEAN, std:tuple[float,...]=IMAGENET_STD, # per channel
-)->Tensor: # same shape
+def normalise(
+    x: Tensor,  # (..., 3, T, H, W) in [0,1]
+    mean: tuple[float,...] = IMAGENET_MEAN,  # per channel
+    std: tuple[float,...] = IMAGENET_STD,  # per channel
+) -> Tensor:  # same shape
     "Subtract the mean of each channel and divide by its standard deviation."
     if x.ndim < 4 or x.shape[-4]!=3: raise ValueError(f"normalise needs (...,3,T,H,W), not {tuple(x.shape)}.")
     m, s = (torch.tensor(v, dtype=x.dtype, device='cpu').view(3,1,1,1) for v in (mean, std))
@@ -321,12 +387,16 @@ def normalise(x:Tensor, # (..., 3, T, H, W) in [0,1]
 @dataclass(frozen=True)
 class Augmentation:
     "What may happen to a clip: drawn by the worker that reads it, done on the device."
-    draw:Callable[...,dict[str,Tensor]] # (rng, V, T, height, width, *, size, **options) -> `box` and more
-    apply:Callable[[Tensor,dict[str,Tensor]],Tensor] # (uint8 clips, those) -> (B, V, 3, T, H, W) in [0,1]
+    # (rng, V, T, height, width, *, size, **options) -> `box` and more
+    draw:Callable[...,dict[str,Tensor]]
+    # (uint8 clips, those) -> (B, V, 3, T, H, W) in [0,1]
+    apply:Callable[[Tensor,dict[str,Tensor]],Tensor]
 
 AUGMENTATIONS:dict[str,Any] = {'standard': Augmentation(draw, apply)}
 
-def find_augmentation(name:str)->Any: # of AUGMENTATIONS, or 'package.module:name' with `draw` and `apply`
+def find_augmentation(
+    name: str,  # of AUGMENTATIONS, or 'package.module:name' with `draw` and `apply`
+) -> Any:
     "An augmentation by its name. PluginError where there is none, ValueError where it lacks a function."
     augmentation = resolve(name, AUGMENTATIONS, 'an augmentation')
     for part in ('draw', 'apply'):
@@ -335,9 +405,10 @@ def find_augmentation(name:str)->Any: # of AUGMENTATIONS, or 'package.module:nam
                 "and `apply`.")
     return augmentation
 
-def check_drawn(params:Any, # what a `draw` has returned
-    clips:int, # V
-)->None:
+def check_drawn(
+    params: Any,  # what a `draw` has returned
+    clips: int,  # V
+) -> None:
     "Refuse, in one sentence, parameters that cannot be used. ValueError."
     if not isinstance(params, Mapping) or 'box' not in params:
         value = f'a dict of {[*params]}' if isinstance(params, Mapping) else f'a {type(params).__name__}'
@@ -353,24 +424,31 @@ def check_drawn(params:Any, # what a `draw` has returned
             f"px; not {box.dtype} {tuple(box.shape)}.")
 
 # %% ../../nbs/library/dataset.ipynb #cbb19106
-def cut_clips(frames:Tensor, # (F, H, W, 3) uint8 decoded frames
-    where:np.ndarray, # (V, T) positions in `frames`
-    boxes:Tensor, # (V, 4) top, left, height, width of each clip's crop, pixels
-    size:int, # side of the square that each crop is scaled to, pixels
-)->Tensor: # (V, T, size, size, 3) uint8
+def cut_clips(
+    frames: Tensor,  # (F, H, W, 3) uint8 decoded frames
+    where: np.ndarray,  # (V, T) positions in `frames`
+    boxes: Tensor,  # (V, 4) top, left, height, width of each clip's crop, pixels
+    size: int,  # side of the square that each crop is scaled to, pixels
+) -> Tensor:  # (V, T, size, size, 3) uint8
     "Crop and scale the frames of each clip."
-    def taken(w): # consecutive frames need no copy
+    def taken(
+        w,
+    ):  # consecutive frames need no copy
         return frames[int(w[0]):int(w[-1])+1] if (np.diff(w)==1).all() else frames[torch.from_numpy(w)]
     return torch.stack([crop_resize(taken(w), tuple(b), (size, size)) for w,b in zip(where, boxes.tolist())])
 
 # %% ../../nbs/library/dataset.ipynb #5d8d2ea8
 STREAMS = ('clips', 'flow', 'pair')
 
-def _starts(numbers:np.ndarray, frames:int)->np.ndarray: # the first of the two frames of each flow picture
+def _starts(
+    numbers: np.ndarray,
+    frames: int,
+) -> np.ndarray:  # the first of the two frames of each flow picture
     return np.clip(numbers, 0, max(frames-2, 0))
 
-def grey(frames:Tensor, # (..., 3) uint8 RGB
-)->Tensor: # (...) uint8
+def grey(
+    frames: Tensor,  # (..., 3) uint8 RGB
+) -> Tensor:  # (...) uint8
     "Luminance, rounded as OpenCV rounds it (15 bits after the point). ValueError."
     if frames.dtype!=torch.uint8 or frames.shape[-1:]!=(3,):
         raise ValueError(f"grey takes uint8 RGB frames (..., 3), not {frames.dtype} {tuple(frames.shape)}; "
@@ -387,10 +465,11 @@ def _in_proportion(boxes:Tensor, size:Sequence[int], to:Sequence[int])->Tensor:
     extent = torch.minimum(scaled[:,2:].clamp_min(1), torch.tensor([h, w]))
     return torch.cat([torch.minimum(scaled[:,:2], torch.tensor([h, w]) - extent), extent], 1)
 
-def check_streams(load:Sequence[str], # of STREAMS; one name alone will do
-    manifest:Manifest, # the dataset
-    rows:Sequence[int], # of the manifest
-)->tuple[str,...]: # the streams
+def check_streams(
+    load: Sequence[str],  # of STREAMS; one name alone will do
+    manifest: Manifest,  # the dataset
+    rows: Sequence[int],  # of the manifest
+) -> tuple[str,...]:  # the streams
     "Refuse streams that do not exist, and flow that is not stored. ValueError, ManifestError."
     load = (load,) if isinstance(load, str) else tuple(load)
     for stream in load or ('',): one_of(STREAMS, load=stream)
@@ -406,7 +485,11 @@ _log = logging.getLogger(__name__)
 def _names(manifest:Manifest, row:int)->dict[str,int]:
     return {'label': manifest.label_id(row), 'source': manifest.source_id(row), 'row': row}
 
-def _flow_frames(manifest:Manifest, row:int, numbers:Sequence[int])->Tensor: # (F, H, W, 3) uint8
+def _flow_frames(
+    manifest: Manifest,
+    row: int,
+    numbers: Sequence[int],
+) -> Tensor:  # (F, H, W, 3) uint8
     path = manifest.root/manifest.rows[row].flow
     try:
         try: return manifest.decode(row, numbers, 'flow')
@@ -418,7 +501,12 @@ def _flow_frames(manifest:Manifest, row:int, numbers:Sequence[int])->Tensor: # (
             return manifest.decode(row, np.minimum(numbers, last), 'flow')
     except VideoError as e: raise VideoError(path, f'its flow {path.name} {e.reason}') from None
 
-def _decoded(manifest:Manifest, row:int, numbers:Sequence[int], stream:str)->Tensor: # (F, H, W, 3) uint8
+def _decoded(
+    manifest: Manifest,
+    row: int,
+    numbers: Sequence[int],
+    stream: str,
+) -> Tensor:  # (F, H, W, 3) uint8
     frames = _flow_frames(manifest, row, numbers) if stream=='flow' else manifest.decode(row, numbers, stream)
     n, tensor = len(numbers), isinstance(frames, Tensor)
     if not (tensor and frames.dtype==torch.uint8 and frames.ndim==4 and frames.shape[::3]==(n, 3)):
@@ -427,15 +515,21 @@ def _decoded(manifest:Manifest, row:int, numbers:Sequence[int], stream:str)->Ten
             f'for {n} frames of {manifest.rows[row].video}, not {value}.')
     return frames
 
-def _cut_pair(frames:Tensor, where:np.ndarray, box:Tensor, size:int)->Tensor: # (2, T) -> (2, T, size, size)
+def _cut_pair(
+    frames: Tensor,
+    where: np.ndarray,  # (2, T)
+    box: Tensor,
+    size: int,
+) -> Tensor:  # (2, T, size, size)
     once, at = np.unique(where, return_inverse=True) # most frames are in two pairs
     return grey(cut_clips(frames, once[None], box[None], size)[0])[torch.from_numpy(at.reshape(where.shape))]
 
 class VideoCache:
     "Decoded videos and flow, as much as fits; small datasets need to be decoded only once."
-    def __init__(self,
-        manifest:Manifest, # where the rows are
-        budget:int=0, # bytes; 0 keeps nothing and decodes only the frames asked for
+    def __init__(
+        self,
+        manifest: Manifest,  # where the rows are
+        budget: int = 0,  # bytes; 0 keeps nothing and decodes only the frames asked for
     ):
         self.manifest, self.budget = manifest, budget
         self.kept: dict[tuple[int,str],Tensor] = {} # (row, 'clips' or 'flow') -> all frames
@@ -444,7 +538,8 @@ class VideoCache:
         "Frames of a stream, and the positions of `numbers` in them."
         r, key = self.manifest.rows[row], (row, stream)
         if key not in self.kept and r.frames*r.height*r.width*3 <= self.budget:
-            with suppress(VideoError): # not the whole of it can be read, but perhaps the frames asked for
+            # not the whole of it can be read, but perhaps the frames asked for
+            with suppress(VideoError):
                 every = range(max(r.frames-1, 1) if stream=='flow' else r.frames)
                 self.kept[key] = _decoded(self.manifest, row, every, stream)
                 self.budget -= self.kept[key].nbytes
@@ -452,12 +547,15 @@ class VideoCache:
         wanted, where = np.unique(numbers, return_inverse=True)
         return _decoded(self.manifest, row, wanted.tolist(), stream), where.reshape(numbers.shape)
 
-    def read(self,
-        row:int, numbers:np.ndarray, # of the manifest; (V, T) frame numbers
-        boxes:Tensor, # (V, 4) crops, pixels of the video
-        size:int, # side of the clips, pixels
-        load:Sequence[str]=('clips',), # of STREAMS
-    )->dict[str,Tensor]: # stream -> (V, T, size, size, 3) uint8; `pair` (V, 2, T, size, size)
+    def read(
+        self,
+        row: int,  # of the manifest
+        numbers: np.ndarray,  # (V, T) frame numbers
+        boxes: Tensor,  # (V, 4) crops, pixels of the video
+        size: int,  # side of the clips, pixels
+        load: Sequence[str] = ('clips',),  # of STREAMS
+        # returns: stream -> (V, T, size, size, 3) uint8; `pair` (V, 2, T, size, size)
+    ) -> dict[str,Tensor]:
         "The streams of a row, from memory if they are there; only what is asked for is decoded. VideoError."
         r, out = self.manifest.rows[row], {}
         first = _starts(numbers, r.frames)
@@ -473,9 +571,11 @@ class VideoCache:
                 out['pair'] = torch.stack([_cut_pair(frames, w[-2:], b, size) for w,b in zip(where, boxes)])
         return out
 
-def video_cache(manifest:Manifest, # the dataset
-    cache:int|VideoCache=0, # MiB of decoded videos to keep; or those that are kept already
-)->VideoCache:
+def video_cache(
+    manifest: Manifest,  # the dataset
+    # MiB of decoded videos to keep; or those that are kept already
+    cache: int|VideoCache = 0,
+) -> VideoCache:
     "Where the videos of a dataset are read; ValueError if what is kept is of another one."
     if not isinstance(cache, VideoCache): return VideoCache(manifest, cache*2**20)
     if (cache.manifest.path.resolve(), cache.manifest.sha256) != (manifest.path.resolve(), manifest.sha256):
@@ -497,11 +597,12 @@ PURPOSES = { # what is drawn -> last number of the key of its generator
     'mask': 9, # tokens or pixels that are hidden
     'noise': 10} # anything else that a method draws
 
-def stream(purpose:str, # a key of PURPOSES
-    seed:int, # of the run
-    step:int=0, # optimizer step; epoch for 'clips' and 'order'
-    part:int=0, # batch of an accumulated step; row of the manifest for 'clips'
-)->Generator: # at its beginning, alike in every process
+def stream(
+    purpose: str,  # a key of PURPOSES
+    seed: int,  # of the run
+    step: int = 0,  # optimizer step; epoch for 'clips' and 'order'
+    part: int = 0,  # batch of an accumulated step; row of the manifest for 'clips'
+) -> Generator:  # at its beginning, alike in every process
     "The random numbers of one purpose in one step; no other purpose, step or part shares them."
     one_of(tuple(PURPOSES), purpose=purpose)
     return np.random.default_rng((seed, step, part, PURPOSES[purpose]))
@@ -509,28 +610,38 @@ def stream(purpose:str, # a key of PURPOSES
 # %% ../../nbs/library/dataset.ipynb #61862108
 class TrainClips(Dataset):
     "Random clips of the rows of a manifest; the key of an item is `(epoch, position)`."
-    def __init__(self,
-        manifest:Manifest, # the dataset
-        rows:Sequence[int], # manifest rows to train on; `position` counts in here
-        sample:Callable, # (frames, rng) -> (V, T) frame numbers, a `partial` of `random_clips`
-        draw:Callable, # (rng, V, T, height, width) -> parameters, a `partial` of `draw`; `same=` if above 0
-        size:int, seed:int=0, # side of the clips, pixels; seed of everything that is random
-        max_bad:float=0.05, # share of `rows` that may turn out unreadable before the run stops
-        cache:int|VideoCache=0, # MiB of decoded videos that each process may keep; or those kept already
-        same:float=0., # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
-        load:Sequence[str]=('clips',), # what an item holds, of STREAMS
-        # further clips of each video: 'small' -> sample, draw, size of `clips_small` and `augment_small`
-        groups:Mapping[str,tuple[Callable,Callable,int]]={},
+    def __init__(
+        self,
+        manifest: Manifest,  # the dataset
+        rows: Sequence[int],  # manifest rows to train on; `position` counts in here
+        # (frames, rng) -> (V, T) frame numbers, a `partial` of `random_clips`
+        sample: Callable,
+        # (rng, V, T, height, width) -> parameters, a `partial` of `draw`; `same=` if above 0
+        draw: Callable,
+        size: int,  # side of the clips, pixels
+        seed: int = 0,  # of everything that is random
+        # share of `rows` that may turn out unreadable before the run stops
+        max_bad: float = 0.05,
+        # MiB of decoded videos that each process may keep; or those kept already
+        cache: int|VideoCache = 0,
+        # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
+        same: float = 0.,
+        load: Sequence[str] = ('clips',),  # what an item holds, of STREAMS
+        # further clips of each video: 'small' -> sample, draw, size of `clips_small` and
+        # `augment_small`
+        groups: Mapping[str,tuple[Callable,Callable,int]] = {},
     ):
         if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 to 1')
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
-        self.groups, self.bad = dict(groups), dict[int,str]() # rows that could not be read, and why
+        # rows that could not be read, and why
+        self.groups, self.bad = dict(groups), dict[int,str]()
         self.load, self._videos = check_streams(load, manifest, self.rows), video_cache(manifest, cache)
 
     def __len__(self): return len(self.rows)
     def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
-        if not isinstance(key, tuple) or len(key)!=2: # a number, from the sampler of a plain DataLoader
+        # a number, from the sampler of a plain DataLoader
+        if not isinstance(key, tuple) or len(key)!=2:
             raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
                 'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
         index, bad = key[1], list[tuple[int,str]]()
@@ -545,14 +656,18 @@ class TrainClips(Dataset):
                         'still there?') from None
             index = int(rng.integers(len(self.rows)))
 
-    def draw_item(self,
-        row:int, rng:Generator, # a row of the manifest; the generator of this item
-    )->dict[str,Any]: # streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
+    def draw_item(
+        self,
+        row: int,  # a row of the manifest
+        rng: Generator,  # the generator of this item
+        # returns: streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
+    ) -> dict[str,Any]:
         "The clips of one row; neither what is loaded nor further groups change what is drawn."
         r, item = self.manifest.rows[row], _names(self.manifest, row)
         for name,(sample,augmented,size) in {'': (self.sample, self.draw, self.size), **self.groups}.items():
             numbers, options = sample(r.frames, rng), {}
-            if self.same and not name: # else no coin: all is drawn as in a run without the option
+            # else no coin: all is drawn as in a run without the option
+            if self.same and not name:
                 coin, which = rng.random() < self.same, rng.integers(len(numbers))
                 numbers, options = numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
             augment = augmented(rng, *numbers.shape, r.height, r.width, **options)
@@ -567,7 +682,10 @@ class TrainClips(Dataset):
         pixels = sum(sample(frames, rng).size*size**2 for sample,_,size in groups)
         return sum(2 if s=='pair' else 3 for s in self.load)*pixels
 
-    def note(self, bad:Sequence[tuple[int,str]])->None: # (row, reason) pairs, as `collate` gathers them
+    def note(
+        self,
+        bad: Sequence[tuple[int,str]],  # (row, reason) pairs, as `collate` gathers them
+    ) -> None:
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
         videos = self.manifest.rows
         for row, reason in bad:
@@ -581,8 +699,9 @@ class TrainClips(Dataset):
                 'again to mark them')
 
 # %% ../../nbs/library/dataset.ipynb #f6c5f2d0
-def collate(items:Sequence[dict[str,Any]], # from one of the datasets here
-)->dict[str,Any]: # tensors with a leading B, and `bad`: a list of (row, reason)
+def collate(
+    items: Sequence[dict[str,Any]],  # from one of the datasets here
+) -> dict[str,Any]:  # tensors with a leading B, and `bad`: a list of (row, reason)
     "Items to a batch; a batch in which nothing could be read is only `bad`."
     bad = [pair for item in items for pair in item.get('bad', [])]
     good = [{k:v for k,v in item.items() if k!='bad'} for item in items if 'row' in item]
@@ -592,13 +711,15 @@ def collate(items:Sequence[dict[str,Any]], # from one of the datasets here
 class TestClips(Dataset):
     "Evenly spread clips of the given rows, the centre of each frame: item i is one (row, clip)."
     __test__ = False # not a pytest class
-    def __init__(self,
-        manifest:Manifest, # the dataset
-        rows:Sequence[int], # manifest rows
-        clips:int=10, # per video
-        length:int=32, stride:int=1, # frames of a clip, and from one of them to the next
-        size:int=128, # side that the largest centre square is scaled to, pixels
-        load:Sequence[str]=('clips',), # what an item holds, of STREAMS
+    def __init__(
+        self,
+        manifest: Manifest,  # the dataset
+        rows: Sequence[int],  # manifest rows
+        clips: int = 10,  # per video
+        length: int = 32,  # frames of a clip
+        stride: int = 1,  # frames from one of a clip to the next
+        size: int = 128,  # side that the largest centre square is scaled to, pixels
+        load: Sequence[str] = ('clips',),  # what an item holds, of STREAMS
     ):
         self.manifest, self.rows, self.size = manifest, list(rows), size
         self.load, self._videos = check_streams(load, manifest, self.rows), VideoCache(manifest)
@@ -607,7 +728,10 @@ class TestClips(Dataset):
         self.items = [(i, n) for i in range(len(self.rows)) for n in range(clips)]
 
     def __len__(self): return len(self.items)
-    def __getitem__(self, i:int)->dict[str,Any]: # streams uint8 (1,T,size,size,3); or only `bad`
+    def __getitem__(
+        self,
+        i: int,
+    ) -> dict[str,Any]:  # streams uint8 (1,T,size,size,3); or only `bad`
         i, n = self.items[i]
         row, numbers = self.rows[i], self.numbers[i][n:n+1]
         r = self.manifest.rows[row]
@@ -633,23 +757,29 @@ PADS = ('first', 'loop')
 
 def _span(length, stride): return (length-1)*stride + 1
 
-def windows(start:np.ndarray, # (n,) frame at which each clip begins
-    frames:int, # frames in the video
-    length:int, # T
-    stride:int|np.ndarray=1, # frames from one to the next; or (n,), one number per clip
-    pad:str='first', # or 'loop'
-)->np.ndarray: # (n, T) int64 frame numbers
+def windows(
+    start: np.ndarray,  # (n,) frame at which each clip begins
+    frames: int,  # frames in the video
+    length: int,  # T
+    stride: int|np.ndarray = 1,  # frames from one to the next; or (n,), one number per clip
+    pad: str = 'first',  # or 'loop'
+) -> np.ndarray:  # (n, T) int64 frame numbers
     "The frames of the clips that begin at `start`."
     start, stride, t = np.asarray(start)[:,None], np.reshape(stride, (-1,1)), np.arange(length)
     if pad=='loop': return (start + t*stride) % frames
-    exist = -((start - frames)//stride) # frames from start to the end of the video: a division that rounds up
+    # frames from start to the end of the video: a division that rounds up
+    exist = -((start - frames)//stride)
     t = t - np.maximum(length - exist, 0) # below 0: before the clip begins
     return np.where(t < 0, 0, start + t*stride)
 
 # %% ../../nbs/library/sampling.ipynb #f45a78c1
-def check_chosen(clips:int, name:str, change:str, # V; an option, and its value: how clips are changed
-    chosen:Sequence[int], remedy:str, # the numbers of these clips; what to tell, for the message
-)->None:
+def check_chosen(
+    clips: int,  # V
+    name: str,  # an option
+    change: str,  # the value of the option: how clips are changed
+    chosen: Sequence[int],  # the numbers of these clips
+    remedy: str,  # what to tell, for the message
+) -> None:
     "Refuse clips that do not exist, a change of no clip, and clips without a change."
     if any(not 0 <= i < clips for i in chosen):
         raise ValueError(f"{name}_clips={tuple(chosen)} counts clips from 0, and there are {clips}.")
@@ -659,17 +789,20 @@ def check_chosen(clips:int, name:str, change:str, # V; an option, and its value:
 
 MOTION_CHANGES, LASTS = ('none', 'speed', 'reverse', 'shuffle'), ('all', 'released')
 
-def random_clips(frames:int, # frames in the video
-    rng:Generator, # the only source of chance
+def random_clips(
+    frames: int,  # frames in the video
+    rng: Generator,  # the only source of chance
     *,
-    clips:int=2, # V, drawn independently
-    length:int=32, stride:int=1, # T; frames from one to the next
-    pad:str='first', # a video shorter than a clip: 'first' (released) or 'loop'
-    last:str='all', # legal starts: 'all', or 'released' = never the last one (b7)
-    motion:str='none', # how the motion of some clips is disturbed, of MOTION_CHANGES
-    motion_clips:Sequence[int]=(), # which, counted from 0
-    speeds:Sequence[int]=(1,2), # 'speed': dilations n and m (MoQuad, section 3.1; RSPNet: 1 and 2)
-)->np.ndarray: # (V, T) int64 frame numbers
+    clips: int = 2,  # V, drawn independently
+    length: int = 32,  # T
+    stride: int = 1,  # frames from one to the next
+    pad: str = 'first',  # a video shorter than a clip: 'first' (released) or 'loop'
+    last: str = 'all',  # legal starts: 'all', or 'released' = never the last one (b7)
+    motion: str = 'none',  # how the motion of some clips is disturbed, of MOTION_CHANGES
+    motion_clips: Sequence[int] = (),  # which, counted from 0
+    # 'speed': dilations n and m (MoQuad, section 3.1; RSPNet: 1 and 2)
+    speeds: Sequence[int] = (1,2),
+) -> np.ndarray:  # (V, T) int64 frame numbers
     "Clips that begin anywhere in the video."
     positive(frames=frames, clips=clips, length=length, stride=stride)
     one_of(PADS, pad=pad); one_of(LASTS, last=last); one_of(MOTION_CHANGES, motion=motion)
@@ -678,9 +811,11 @@ def random_clips(frames:int, # frames in the video
         raise ValueError(f"speeds={tuple(speeds)}: give two different ones, such as (1, 2).")
     for n in speeds if motion=='speed' else (): positive(speed=n)
     d, disturbed = np.full(clips, stride), np.isin(np.arange(clips), motion_clips)
-    if motion=='speed': d = d*np.array(speeds)[disturbed ^ rng.integers(2)] # a coin: the right speed here
+    # a coin: the right speed here
+    if motion=='speed': d = d*np.array(speeds)[disturbed ^ rng.integers(2)]
     starts = frames - length*d if last=='released' else frames - _span(length, d) + 1
-    phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames) # starts of a short video
+    # starts of a short video
+    phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames)
     clip = windows(rng.integers(0, np.where(starts > 0, starts, phases)), frames, length, d, pad)
     for v in disturbed.nonzero()[0] if motion in ('reverse', 'shuffle') else ():
         order = rng.permutation(length) if motion=='shuffle' else np.arange(length)[::-1]
@@ -689,26 +824,32 @@ def random_clips(frames:int, # frames in the video
     return clip
 
 # %% ../../nbs/library/sampling.ipynb #3e405698
-def sliding_clips(frames:int, # frames in the video
+def sliding_clips(
+    frames: int,  # frames in the video
     *,
-    length:int, stride:int=1, # T; frames from one to the next
-    pad:str='first', # a video shorter than a clip: 'first' (released) or 'loop'
-)->np.ndarray: # (n, T) int64 frame numbers
+    length: int,  # T
+    stride: int = 1,  # frames from one to the next
+    pad: str = 'first',  # a video shorter than a clip: 'first' (released) or 'loop'
+) -> np.ndarray:  # (n, T) int64 frame numbers
     "Overlapping clips from the first frame on; one, padded, if the video is short."
     positive(frames=frames, length=length, stride=stride)
     one_of(PADS, pad=pad)
     step = max(length*stride//2 - 1, 1) # half a clip less one, as released (b7)
     return windows(np.arange(0, max(frames - length*stride, 0) + 1, step), frames, length, stride, pad)
 
-def even_clips(frames:int, # frames in the video
+def even_clips(
+    frames: int,  # frames in the video
     *,
-    clips:int, # n
-    length:int, stride:int=1, # T; frames from one to the next
-    pad:str='first', # a video shorter than a clip: 'first' or 'loop'; its clips are all the same
-)->np.ndarray: # (n, T) int64 frame numbers
+    clips: int,  # n
+    length: int,  # T
+    stride: int = 1,  # frames from one to the next
+    # a video shorter than a clip: 'first' or 'loop'; its clips are all the same
+    pad: str = 'first',
+) -> np.ndarray:  # (n, T) int64 frame numbers
     "Clips spread evenly from the first legal start to the last; a single one sits in the middle."
     positive(frames=frames, clips=clips, length=length, stride=stride)
     one_of(PADS, pad=pad)
     room, gaps = max(frames - _span(length, stride), 0), clips-1
-    start = (2*room*np.arange(clips) + gaps)//(2*gaps) if gaps else np.array([room//2]) # halves round up
+    # halves round up
+    start = (2*room*np.arange(clips) + gaps)//(2*gaps) if gaps else np.array([room//2])
     return windows(start, frames, length, stride, pad)

@@ -1,5 +1,6 @@
 "The changes of a clip on a CPU, in machine code: all of them are made to a frame while it is in the cache."
-# Loops run over whole slices and not over sums of indices, which numba checks one by one: so they vectorise.
+# Loops run over whole slices and not over sums of indices, which numba checks one by one: so they
+# vectorise.
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ from numba import njit
 
 ZERO, ONE, WHITE, TINY = np.float32(0), np.float32(1), np.float32(255), np.float32(1e-12)
 
-# no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled or kept
+# no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled
+# or kept
 _OPTIONS:Any = dict(nogil=True, error_model='numpy', fastmath={'nnan', 'ninf', 'nsz'})
 _compiled = njit(**_OPTIONS)
 
@@ -24,13 +26,22 @@ def _copy(x, out):
 def _clamp(v): return min(max(v, ZERO), ONE)
 
 @_compiled
-def _brightness(x, f, grey=ZERO): # (3, N), in place, as below: clip(f x + (1-f) grey)
+def _brightness(
+    x,  # (3, N), changed in place, as below
+    f,
+    grey=ZERO,
+):  # clip(f x + (1-f) grey)
     v, rest = x.reshape(-1), (ONE-f)*grey
     for i in range(len(v)): v[i] = _clamp(f*v[i] + rest)
 
 @_compiled
-def _contrast(x, f, w): # w (3,) luminance of red, green and blue
-    grey, sums = ZERO, np.empty(256, np.float32) # side by side, since sums may not be reordered
+def _contrast(
+    x,
+    f,
+    w,  # (3,) luminance of red, green and blue
+):
+    # side by side, since sums may not be reordered
+    grey, sums = ZERO, np.empty(256, np.float32)
     for c in range(3):
         plane, total = x[c], ZERO
         sums[:] = ZERO
@@ -42,7 +53,11 @@ def _contrast(x, f, w): # w (3,) luminance of red, green and blue
     _brightness(x, f, grey)
 
 @_compiled
-def _saturation(x, f, w): # w (3,): f = 0 leaves this mixture of the channels
+def _saturation(
+    x,
+    f,
+    w,  # (3,): f = 0 leaves this mixture of the channels
+):
     r, g, b, red, green, blue = x[0], x[1], x[2], w[0], w[1], w[2]
     for i in range(len(r)):
         rest = (ONE-f)*(red*r[i] + green*g[i] + blue*b[i])
@@ -64,7 +79,10 @@ def _hue(x, turns):
         b[i] = low + span*_clamp(np.float32(2) - abs(h - np.float32(4)))
 
 @_compiled
-def _mirrored(n, D): # (n+2D,) which of n each place from -D to n+D-1 shows, with a mirror at both ends
+def _mirrored(
+    n,
+    D,
+):  # (n+2D,) which of n each place from -D to n+D-1 shows, with a mirror at both ends
     at, period = np.arange(-D, n+D), max(2*n-2, 1)
     for i in range(len(at)):
         at[i] %= period
@@ -72,7 +90,13 @@ def _mirrored(n, D): # (n+2D,) which of n each place from -D to n+D-1 shows, wit
     return at
 
 @_compiled
-def _weigh(x, k, at, step, out): # out[i] = Σ_d k[|d|] x[at+i+d·step], two distances at a time
+def _weigh(
+    x,
+    k,
+    at,
+    step,
+    out,  # out[i] = Σ_d k[|d|] x[at+i+d·step], two distances at a time
+):
     n, middle, w = len(out), x[at:], k[0]
     for i in range(n): out[i] = w*middle[i]
     for d in range(1, len(k), 2):
@@ -82,7 +106,14 @@ def _weigh(x, k, at, step, out): # out[i] = Σ_d k[|d|] x[at+i+d·step], two dis
         for i in range(n): out[i] += v*(a[i] + b[i]) + w*(c[i] + e[i])
 
 @_compiled
-def _blur(x, k, down, across, room, out): # (H, W); k (D+1,), of `_mirrored` twice, (2, space), (H, W)
+def _blur(
+    x,  # (H, W)
+    k,  # (D+1,)
+    down,  # of `_mirrored`
+    across,  # of `_mirrored`
+    room,  # (2, space)
+    out,  # (H, W)
+):
     (H, W), D = x.shape, len(k)-1
     S, padded, half = W + 2*D, room[0], room[1] # a row with its margins
     for i in range(H + 2*D):
@@ -94,14 +125,15 @@ def _blur(x, k, down, across, room, out): # (H, W); k (D+1,), of `_mirrored` twi
     for i in range(H): _copy(padded[i*S+D:], out[i])
 
 @_kept
-def change(clip, # (T, H, W, 3) uint8
-    order, # (4,) which of the four factors comes first, second, third, last
-    factors, # (4,) float32: of brightness, contrast and saturation; turns of hue
-    grey, # (T,) -1: as it is; or a row of `mixtures`
-    channels, # (3,) which channels become red, green and blue
-    k, # (D+1,) float32 weights of the blur in the middle and 1 to D px away
-    mixtures, # (4, 3) float32 weights of red, green and blue; the last row is luminance
-    out, # (3, T, H, W) float32 in [0,1]
+def change(
+    clip,  # (T, H, W, 3) uint8
+    order,  # (4,) which of the four factors comes first, second, third, last
+    factors,  # (4,) float32: of brightness, contrast and saturation; turns of hue
+    grey,  # (T,) -1: as it is; or a row of `mixtures`
+    channels,  # (3,) which channels become red, green and blue
+    k,  # (D+1,) float32 weights of the blur in the middle and 1 to D px away
+    mixtures,  # (4, 3) float32 weights of red, green and blue; the last row is luminance
+    out,  # (3, T, H, W) float32 in [0,1]
 ):
     "Everything but the flip, as `clips.apply` describes it."
     T,H,W,_ = clip.shape

@@ -33,18 +33,23 @@ FLOW_METHODS = ('tvl1', 'tvl1-opencv', 'dis')
 @dataclass(frozen=True)
 class FlowMethod:
     "A way to compute flow."
-    compute:Callable[[Tensor, Tensor], Tensor] # two (N, H, W) uint8 grey on the CPU -> (N, 2, H, W) px
+    # two (N, H, W) uint8 grey on the CPU -> (N, 2, H, W) px
+    compute:Callable[[Tensor, Tensor], Tensor]
     settings:dict[str, Any] # all that decides what comes out
     device:torch.device=torch.device('cpu') # where it runs
-    parallel:bool=False # one thread for each call, many calls at a time; else one call at a time
+    # one thread for each call, many calls at a time; else one call at a time
+    parallel:bool=False
 
-def _opencv(name:str)->Callable[[Tensor, Tensor], Tensor]: # as `FlowMethod.compute`
+def _opencv(
+    name: str,
+) -> Callable[[Tensor, Tensor], Tensor]:  # as `FlowMethod.compute`
     "A solver of OpenCV. DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px."
     def compute(a:Tensor, b:Tensor)->Tensor:
         before = [max(16-n, 0)//2 for n in a.shape[1:]]
         y,x = (torch.arange(-m, max(n, 16)-m).clamp(0, n-1) for n,m in zip(a.shape[1:], before))
         out,kinds = [],cast(Any, cv2) # whose stubs lack both solvers
-        for pair in zip(*(p[:, y[:, None], x].numpy() for p in (a, b))): # a solver each: it cannot be shared
+        # a solver each: it cannot be shared
+        for pair in zip(*(p[:, y[:, None], x].numpy() for p in (a, b))):
             solver = (kinds.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) if name == 'dis'
                 else kinds.optflow.DualTVL1OpticalFlow_create())
             out.append(solver.calc(*pair, None).transpose(2, 0, 1))
@@ -64,11 +69,13 @@ def _device(name:str, local:int)->torch.device:
         raise FlowError(f"device '{name}' is not there: torch sees {many} GPUs; take --device cpu, or auto")
     return torch.device('cuda', local%many) if device.type == 'cuda' and device.index is None else device
 
-def flow_method(name:str='tvl1', # one of FLOW_METHODS
-    device:str='auto', # auto, cpu, cuda or cuda:1
-    local:int=0, # which process of this machine this is
-    compiled:bool=True, # tvl1, where that works: some 20 s on a CPU, and three times as fast
-)->FlowMethod:
+def flow_method(
+    name: str = 'tvl1',  # one of FLOW_METHODS
+    device: str = 'auto',  # auto, cpu, cuda or cuda:1
+    local: int = 0,  # which process of this machine this is
+    # tvl1, where that works: some 20 s on a CPU, and three times as fast
+    compiled: bool = True,
+) -> FlowMethod:
     "A way to compute flow, by name. `FlowError`."
     if name not in FLOW_METHODS:
         raise FlowError(f"there is no method '{name}'; take {', '.join(FLOW_METHODS)}")
@@ -77,24 +84,32 @@ def flow_method(name:str='tvl1', # one of FLOW_METHODS
             raise FlowError(f'{name} runs on the CPU only; leave --device out, or take tvl1')
         return FlowMethod(_opencv(name), dict(method=name, opencv=cv2.__version__), parallel=True)
     where = _device(device, local)
-    compiled = compiled and views.can_compile(where.type) # written down, because the last digits differ
+    # written down, because the last digits differ
+    compiled = compiled and views.can_compile(where.type)
     def compute(a:Tensor, b:Tensor)->Tensor:
         return views.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
     return FlowMethod(compute, dict(method=name, compiled=compiled) | asdict(views.tvl1), where)
 
 # %% ../../nbs/library/flow.ipynb #fd0dd3bb
-# options of x264, which takes red, green and blue as they are; the largest error that was seen, levels
+# options of x264, which takes red, green and blue as they are; the largest error that was seen,
+# levels
 CODECS = {'exact': {'qp': '0', 'coder': '0', 'g': '1'}, 'small': {'qp': '8', 'g': '12'}}
 CODEC_ERRORS = {'exact': 0, 'small': 4}
 
-def _write_levels(path:Path, frames:Iterator[np.ndarray], codec:str, fps:float)->int: # frames written
+def _write_levels(
+    path: Path,
+    frames: Iterator[np.ndarray],
+    codec: str,
+    fps: float,
+) -> int:  # frames written
     "Bytes (H, W, 3) to a video, nothing converted: the same frames give the same file."
     # mbtree reads memory it never wrote, so its bytes vary from run to run
     options = {'preset': 'veryfast', 'mbtree': '0', **CODECS[codec]}
     return write_frames(path, frames, fps or 25, 'libx264rgb', options, 'rgb24')
 
-def count_frames(path:Path, # a flow video
-)->int: # 0 where it is no whole file
+def count_frames(
+    path: Path,  # a flow video
+) -> int:  # 0 where it is no whole file
     "How many frames a file holds, from its table of contents."
     with suppress(av.FFmpegError, OSError, ValueError, IndexError), av.open(os.path.abspath(path),
         options={'protocol_whitelist': 'file'}) as box:
@@ -136,11 +151,12 @@ def _sweep(folder:Path, all_done:bool=False):
                 except ProcessLookupError: dead = True
             if dead: part.unlink()
 
-def write_flow(path:str|os.PathLike, # .mp4 to write
-    frames:Any, # (T, H, W, 3) uint8, (128, v, u)
-    codec:str='exact', # one of CODECS
-    fps:float=25., # frames per second
-)->Path: # the file
+def write_flow(
+    path: str|os.PathLike,  # .mp4 to write
+    frames: Any,  # (T, H, W, 3) uint8, (128, v, u)
+    codec: str = 'exact',  # one of CODECS
+    fps: float = 25.,  # frames per second
+) -> Path:  # the file
     "Write one flow video, whole or not at all. `FlowError`, `VideoError`."
     path,x = Path(path),np.asarray(frames)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
@@ -151,9 +167,10 @@ def write_flow(path:str|os.PathLike, # .mp4 to write
     return path
 
 # %% ../../nbs/library/flow.ipynb #5801460e
-def frame_chunks(path:str|os.PathLike, # a video
-    pixels:int=2**22, # in the pairs of a piece
-)->Generator[Tensor, None, None]: # (n+1, H, W) uint8 grey: n pairs of neighbours
+def frame_chunks(
+    path: str|os.PathLike,  # a video
+    pixels: int = 2**22,  # in the pairs of a piece
+) -> Generator[Tensor, None, None]:  # (n+1, H, W) uint8 grey: n pairs of neighbours
     "A video in pieces that share a picture; none where it has one frame. `VideoError`."
     held:list[np.ndarray] = []
     with closing(iter_frames(path)) as pictures:
@@ -167,9 +184,10 @@ def frame_chunks(path:str|os.PathLike, # a video
 # %% ../../nbs/library/flow.ipynb #5fdd07b5
 FLOW_STATE = 'flow.json'
 
-def flow_paths(manifest:Manifest, # of the videos
-    out:str='flow', # folder below that of the manifest
-)->list[str]: # one per row, relative to the manifest
+def flow_paths(
+    manifest: Manifest,  # of the videos
+    out: str = 'flow',  # folder below that of the manifest
+) -> list[str]:  # one per row, relative to the manifest
     "Where the flow of each video goes."
     plain = [str(PurePosixPath(out, r.video).with_suffix('')) for r in manifest.rows]
     # a.avi and a.mp4 must not share a file, nor A.avi and a.avi on a disk that ignores case
@@ -222,7 +240,8 @@ class ExtractionJob:
     pairs:int=0 # written
     stop:threading.Event=field(default_factory=threading.Event) # the run is ending
     counting:threading.Lock=field(default_factory=threading.Lock) # of pairs
-    device:threading.Lock=field(default_factory=threading.Lock) # of methods that are not parallel
+    # of methods that are not parallel
+    device:threading.Lock=field(default_factory=threading.Lock)
 
     def share(self)->list[int]: # positions in the manifest
         "The videos of this process, the largest first, so that no worker is left alone with one at the end."
@@ -291,7 +310,11 @@ class ExtractionJob:
             self.stop.set() # the others need not go on
             raise
 
-    def _levels(self, file:Path, bar)->Iterator[np.ndarray]: # (H, W, 3) uint8
+    def _levels(
+        self,
+        file: Path,
+        bar,
+    ) -> Iterator[np.ndarray]:  # (H, W, 3) uint8
         "The flow of a video as pictures, piece by piece, until the run is ending."
         pixels = 2**24 if self.method.device.type == 'cuda' else 2**20 # short ones for Ctrl-C
         with closing(frame_chunks(file, pixels)) as pieces:
@@ -325,7 +348,9 @@ class ExtractionJob:
         return ExtractionResult(self.path, not missing, len(rows)-len(failed)-missing-unusable, self.pairs,
             seconds, missing, unusable, failed)
 
-def _place(environ:Mapping[str, str])->tuple[int, int, int]: # rank, processes, number on this machine
+def _place(
+    environ: Mapping[str, str],
+) -> tuple[int, int, int]:  # rank, processes, number on this machine
     "What torchrun or srun tells a process; alone otherwise. `FlowError`."
     if 'RANK' in environ: names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK'
     elif int(environ.get('SLURM_STEP_NUM_TASKS', 1)) > 1:
@@ -337,17 +362,19 @@ def _place(environ:Mapping[str, str])->tuple[int, int, int]: # rank, processes, 
             'srun, or unset RANK') from None
     return rank, many, local
 
-def plan_extraction(data:str|os.PathLike, # manifest.csv, or its folder
-    name:str='tvl1', # of the method
-    out:str|os.PathLike='flow', # folder for the flow, below that of the manifest
-    codec:str='exact', # exact or small
-    device:str='auto', # auto, cpu, cuda or cuda:1
-    workers:int|None=None, # videos at a time; None: one per core of this process
-    to:str|None=None, # name of the manifest to write, beside the other one; None replaces that
-    compiled:bool=True, # tvl1: see `flow_method`
-    progress:bool=True, # show a bar
-    environ:Mapping[str, str]=os.environ, # of torchrun or srun
-)->ExtractionJob:
+def plan_extraction(
+    data: str|os.PathLike,  # manifest.csv, or its folder
+    name: str = 'tvl1',  # of the method
+    out: str|os.PathLike = 'flow',  # folder for the flow, below that of the manifest
+    codec: str = 'exact',  # exact or small
+    device: str = 'auto',  # auto, cpu, cuda or cuda:1
+    workers: int|None = None,  # videos at a time; None: one per core of this process
+    # name of the manifest to write, beside the other one; None replaces that
+    to: str|None = None,
+    compiled: bool = True,  # tvl1: see `flow_method`
+    progress: bool = True,  # show a bar
+    environ: Mapping[str, str] = os.environ,  # of torchrun or srun
+) -> ExtractionJob:
     "Check everything that a run needs; nothing is written. `FlowError`, `ManifestError`."
     table = open_data(data)
     if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
@@ -368,9 +395,10 @@ def plan_extraction(data:str|os.PathLike, # manifest.csv, or its folder
     return ExtractionJob(table, flow_paths(table, inside), table.root/(to or table.path.name),
         table.root/inside, method, codec, settings, rank, many, workers, progress)
 
-def extract_flow(data:str|os.PathLike, # manifest.csv, or its folder
-    name:str='tvl1', # of the method
-    **options, # of `plan_extraction`
-)->ExtractionResult: # its text is the summary
+def extract_flow(
+    data: str|os.PathLike,  # manifest.csv, or its folder
+    name: str = 'tvl1',  # of the method
+    **options,  # of `plan_extraction`
+) -> ExtractionResult:  # its text is the summary
     "Store the flow of all videos, named in the manifest; again: what is missing. FlowError, ManifestError."
     return plan_extraction(data, name, **options).run()

@@ -53,7 +53,9 @@ class Row:
 
 COLUMNS = tuple(f.name for f in fields(Row))
 
-def _cells(rows:Iterable[Row])->list[list[str]]: # (rows, columns), as they are written
+def _cells(
+    rows: Iterable[Row],
+) -> list[list[str]]:  # (rows, columns), as they are written
     return [[*map(str, cells)] for cells in map(attrgetter(*COLUMNS), rows)]
 
 def _as_text(rows:Iterable[Row], more:Mapping[str, Sequence[str]]={})->str:
@@ -65,9 +67,14 @@ def _as_text(rows:Iterable[Row], more:Mapping[str, Sequence[str]]={})->str:
 
 _NUMBERS:dict[str, type] = {'frames': int, 'fps': float, 'width': int, 'height': int}
 _ODD = re.compile(r'(?:^|/)\.{0,2}(?:/|$)|\0') # a path with an empty part, . or ..
-_SUFFIX = re.compile(r'(?<=[^/])\.[^./]+\Z') # as PurePosixPath, which is slow for 240,000 of them
+# as PurePosixPath, which is slow for 240,000 of them
+_SUFFIX = re.compile(r'(?<=[^/])\.[^./]+\Z')
 
-def _value(name:str, text:str, ok:bool)->tuple[Any, str]: # value, and what is wrong with it
+def _value(
+    name: str,
+    text: str,
+    ok: bool,
+) -> tuple[Any, str]:  # value, and what is wrong with it
     "Convert one cell of a column; `ok`: is the video of its line usable?"
     if name in ('video', 'flow') and _ODD.search(text):
         path = PurePosixPath(text)
@@ -85,8 +92,11 @@ def _value(name:str, text:str, ok:bool)->tuple[Any, str]: # value, and what is w
     return 0, (f"{name} is '{text}', not a {'whole ' if kind is int else ''}number "
         f"{'above' if least else 'from'} 0")
 
-def _convert(columns:Mapping[str, Sequence[str]], places:Sequence[str],
-)->tuple[dict[str, Sequence], dict[int, list[str]]]: # values by column; what is wrong, by line
+def _convert(
+    columns: Mapping[str, Sequence[str]],
+    places: Sequence[str],
+    # returns: values by column; what is wrong, by line
+) -> tuple[dict[str, Sequence], dict[int, list[str]]]:
     "Check and convert a table, each different text of a column once."
     values,bad,ok = dict[str, Any](),defaultdict(list),[s.strip() == 'ok' for s in columns['status']]
     for name in COLUMNS:
@@ -108,21 +118,30 @@ def _convert(columns:Mapping[str, Sequence[str]], places:Sequence[str],
 # %% ../../nbs/library/manifest.ipynb #d056ab12
 KEYFRAMES = 'keyframes.sqlite' # beside the manifest
 
-def file_stamp(file:str|os.PathLike)->tuple[int, int]: # bytes, and nanoseconds
+def file_stamp(
+    file: str|os.PathLike,
+) -> tuple[int, int]:  # bytes, and nanoseconds
     "What changes with a file: its size, and when it was written. OSError."
     s = os.stat(file)
     return s.st_size, s.st_mtime_ns
 
 class KeyframeTable:
     "Where decoding of the videos of a folder can start, as far as it is known."
-    def __init__(self, folder:Path): # of the manifest
+    def __init__(
+        self,
+        folder: Path,  # of the manifest
+    ):
         self.file = Path(folder).absolute()/KEYFRAMES
-        self._opened:tuple[int, Any] = (0, None) # process and its connection: a fork needs one of its own
+        # process and its connection: a fork needs one of its own
+        self._opened:tuple[int, Any] = (0, None)
     def __getstate__(self): return self.__dict__ | {'_opened': (0, None)}
-    def entry(self, video:str, # as the manifest names it
-    )->tuple[tuple[int, int], list[tuple[int, int]]]|None: # None where it is not known
+    def entry(
+        self,
+        video: str,  # as the manifest names it
+    ) -> tuple[tuple[int, int], list[tuple[int, int]]]|None:  # None where it is not known
         "`file_stamp` of the file that was decoded, and (frame, pts) of its keyframes."
-        try: # immutable: no locks, which network disks may lack; a torn table is the same as none
+        # immutable: no locks, which network disks may lack; a torn table is the same as none
+        try:
             if self._opened[0] != os.getpid():
                 table = sqlite3.connect(f'{self.file.as_uri()}?mode=ro&immutable=1', uri=True,
                     check_same_thread=False)
@@ -133,21 +152,27 @@ class KeyframeTable:
             return (size, time), [*zip(numbers, ticks)]
         except (sqlite3.Error, TypeError, ValueError, zlib.error): return None
 
-    def find(self, video:str, file:Path, # as the manifest names it; where it is
-    )->list[tuple[int, int]]: # none where they are not known, or the file is another one
+    def find(
+        self,
+        video: str,  # as the manifest names it
+        file: Path,  # where it is
+    ) -> list[tuple[int, int]]:  # none where they are not known, or the file is another one
         "The keyframes of a video."
         known = self.entry(video)
         try: return known[1] if known and file_stamp(file) == known[0] else []
         except (OSError, ValueError): return [] # `decode` tells what is wrong
 
-def write_keyframes(folder:Path, # of the manifest
-    keyframes:Mapping[str, tuple[int, int, 'Keyframes']], # video -> its `file_stamp` and keyframes
+def write_keyframes(
+    folder: Path,  # of the manifest
+    # video -> its `file_stamp` and keyframes
+    keyframes: Mapping[str, tuple[int, int, 'Keyframes']],
 ):
     "Add to the table of a folder what full decodes have found. `ManifestError`."
     rows = [(video.encode(errors='surrogatepass'), size, time,
         zlib.compress(np.array(keys, np.int64).reshape(-1, 2).T.tobytes()))
         for video,(size,time,keys) in keyframes.items()]
-    with tempfile.TemporaryDirectory() as place: # made elsewhere, and put into its place whole
+    # made elsewhere, and put into its place whole
+    with tempfile.TemporaryDirectory() as place:
         copy = Path(place)/KEYFRAMES
         for known in (True, False): # what is there is kept, unless it is damaged
             with suppress(OSError): copy.write_bytes((Path(folder)/KEYFRAMES).read_bytes() if known else b'')
@@ -169,10 +194,12 @@ def _replace(path:Path, data:bytes):
     except OSError as e: raise ManifestError(f'{path}: cannot be written ({e.strerror})') from None
     finally: part.unlink(missing_ok=True)
 
-def claim_folder(file:Path, # in the folder; holds the settings, as JSON
-    settings:dict[str, Any], # of all files that a program writes there
-    error:type[ValueError], # raised where it holds files of another program, or of other settings
-    remedy:str, # part of the sentence
+def claim_folder(
+    file: Path,  # in the folder; holds the settings, as JSON
+    settings: dict[str, Any],  # of all files that a program writes there
+    # raised where it holds files of another program, or of other settings
+    error: type[ValueError],
+    remedy: str,  # part of the sentence
 ):
     "Make a folder the program's own, or see that it is. OSError, `ManifestError` where it cannot be written."
     folder = file.parent
@@ -204,7 +231,10 @@ class _Texts(Sequence[str]):
     def __getitem__(self, i): return self.table[self.codes[i]].decode(errors='surrogatepass')
     def names(self)->list[str]: return [name.decode(errors='surrogatepass') for name in self.table]
     def tolist(self)->list[str]: return [*map(self.names().__getitem__, self.codes)]
-    def same(self, text:str)->np.ndarray: # (rows,) bool
+    def same(
+        self,
+        text: str,
+    ) -> np.ndarray:  # (rows,) bool
         return self.table[self.codes] == text.encode()
 
 class _Rows(Sequence[Row]):
@@ -212,7 +242,8 @@ class _Rows(Sequence[Row]):
     def __init__(self, columns:Mapping[str, Sequence]):
         self.columns:dict[str, Any] = {name: np.array(columns[name], _NUMBERS[name]) if name in _NUMBERS
             else _Texts(columns[name]) for name in COLUMNS}
-        self.last:tuple[int, Any] = -1, None # whoever reads a video asks for its row several times
+        # whoever reads a video asks for its row several times
+        self.last:tuple[int, Any] = -1, None
     def __len__(self)->int: return len(self.columns['frames'])
     def __iter__(self)->Iterator[Row]:
         return (Row(*cells) for cells in zip(*(column.tolist() for column in self.columns.values())))
@@ -230,9 +261,12 @@ class _Rows(Sequence[Row]):
 
 class Manifest:
     "A checked table of videos, and the frames of each."
-    def __init__(self, path:Path, # of manifest.csv; videos are relative to its folder
-        rows:Sequence[Row], # one per video
-        sha256:str='', # of the file; empty: of the file that `write` would make of the rows
+    def __init__(
+        self,
+        path: Path,  # of manifest.csv; videos are relative to its folder
+        rows: Sequence[Row],  # one per video
+        # of the file; empty: of the file that `write` would make of the rows
+        sha256: str = '',
     ):
         self.path,self.root = Path(path),Path(path).parent
         self.sha256 = sha256 or hashlib.sha256(_as_text(rows).encode(errors='surrogatepass')).hexdigest()
@@ -241,7 +275,8 @@ class Manifest:
             else [()]*len(COLUMNS))))
         self._label,self._source = self.rows.columns['label'],self.rows.columns['source']
         self.labels:list[str] = [name for name in self._label.names() if name] # sorted
-        self._unlabelled = len(self._label.table) - len(self.labels) # 1 or 0: the empty text comes first
+        # 1 or 0: the empty text comes first
+        self._unlabelled = len(self._label.table) - len(self.labels)
         self._table = KeyframeTable(self.root)
 
     def __len__(self)->int: return len(self.rows)
@@ -258,14 +293,20 @@ class Manifest:
     @property
     def sources(self)->list[str]: return self._source.names() # sorted
 
-    def _part(self, part:str, split:int)->list[int]: # positions of the usable videos
+    def _part(
+        self,
+        part: str,
+        split: int,
+    ) -> list[int]:  # positions of the usable videos
         columns = self.rows.columns
         here = columns['status'].same('ok')
         return np.flatnonzero(here if part == 'all' else here & columns[f'split{split}'].same(part)).tolist()
 
-    def select(self, part:str='all', # train, test or all
-        split:int=1, # 1, 2 or 3; says nothing for all
-    )->list[int]: # positions in `rows`
+    def select(
+        self,
+        part: str = 'all',  # train, test or all
+        split: int = 1,  # 1, 2 or 3; says nothing for all
+    ) -> list[int]:  # positions in `rows`
         "The usable videos of a part of a split; where no split is filled, all are `train`. `ManifestError`."
         if part not in ('train', 'test', 'all'):
             raise ManifestError(f"'{part}' is no part of a split; take train, test or all")
@@ -281,10 +322,13 @@ class Manifest:
         raise ManifestError(f"{self.path}: no usable video has '{part}' in split{split}; fill that column, "
             f"{cut}")
 
-    def decode(self, row:int, # position in `rows`
-        numbers:Iterable[int], # (F,) frame numbers in any order, each below `frames` of the row
-        stream:str='clips', # clips: RGB; flow: the pictures of the stored flow
-    )->'Tensor': # (F, H, W, 3) uint8
+    def decode(
+        self,
+        row: int,  # position in `rows`
+        # (F,) frame numbers in any order, each below `frames` of the row
+        numbers: Iterable[int],
+        stream: str = 'clips',  # clips: RGB; flow: the pictures of the stored flow
+    ) -> 'Tensor':  # (F, H, W, 3) uint8
         "The frames of a video; a dataset without video files overrides this. `VideoError`."
         from vssl_nb.data.video import decode
         r = self.rows[row]
@@ -295,10 +339,11 @@ def has_split(m:Manifest)->bool:
     "Does any row name train or test, in any of the splits?"
     return any(m.rows.columns[f'split{n}'].same(part).any() for n in (1, 2, 3) for part in ('train', 'test'))
 
-def with_rows(manifest:Manifest, # any, also one of another class
-    rows:Sequence[Row], # instead of its rows
-    sha256:str='', # of the new one; empty: of the rows
-)->Manifest: # of the same class, in the same place
+def with_rows(
+    manifest: Manifest,  # any, also one of another class
+    rows: Sequence[Row],  # instead of its rows
+    sha256: str = '',  # of the new one; empty: of the rows
+) -> Manifest:  # of the same class, in the same place
     "A manifest with other rows, such as another split; how frames are decoded stays."
     made = copy.copy(manifest)
     Manifest.__init__(made, manifest.path, rows, sha256)
@@ -306,8 +351,12 @@ def with_rows(manifest:Manifest, # any, also one of another class
     return made
 
 # %% ../../nbs/library/manifest.ipynb #ab257245
-def _checked(path, columns:Mapping[str, Sequence[str]], places:Sequence[str], wrong:Mapping[str, str]={},
-)->_Rows: # `wrong`: lines that are wrong altogether, and why
+def _checked(
+    path,
+    columns: Mapping[str, Sequence[str]],
+    places: Sequence[str],
+    wrong: Mapping[str, str] = {},
+) -> _Rows:  # `wrong`: lines that are wrong altogether, and why
     "Lines as rows. `ManifestError` with everything that is wrong with any of them."
     values,bad = _convert(columns, places)
     reasons = {**wrong, **{places[i]: '; '.join(bad[i]) for i in sorted(bad)}}
@@ -323,7 +372,9 @@ def _check_rows(path, rows:Sequence[Row])->_Rows:
     cells = [*zip(*_cells(rows))] or [()]*len(COLUMNS)
     return _checked(path, dict(zip(COLUMNS, cells)), [f'row {i}' for i in range(len(rows))])
 
-def _maker(path:str|os.PathLike)->str: # manifest.csv
+def _maker(
+    path: str|os.PathLike,  # manifest.csv
+) -> str:
     "The command that makes a manifest."
     return f'`vssl-nb manifest {shlex.quote(str(Path(path).parent))}`'
 
@@ -349,8 +400,10 @@ def _table(path, text:str)->_Rows:
         f'{_maker(path)}')
     return _checked(path, dict(zip(header, columns)), places, wrong)
 
-def read(data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
-)->Manifest: # with the rows checked
+def read(
+    # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
+    data: str|os.PathLike,
+) -> Manifest:  # with the rows checked
     "Read and check a whole manifest. `ManifestError`."
     path = Path(data)
     if re.fullmatch(r'[^\W\d][\w.]*:[^\W\d][\w.]*', os.fspath(data)) and not path.exists():
@@ -374,7 +427,9 @@ def read(data:str|os.PathLike, # manifest.csv, the folder that holds it, or 'pac
         raise ManifestError(f'{path}: is not a table of comma-separated values ({e})') from None
     return Manifest(path, rows, hashlib.sha256(raw).hexdigest())
 
-def _read_object(name:str)->Manifest: # 'package.module:name'
+def _read_object(
+    name: str,  # 'package.module:name'
+) -> Manifest:
     "The manifest that a function outside this library makes, checked like a file."
     try: make = load_object(name, 'a manifest')
     except PluginError as e: raise ManifestError(f'{e}; nor is there a file or folder of that name') from None
@@ -392,10 +447,11 @@ def _read_object(name:str)->Manifest: # 'package.module:name'
     made.path = Path(name)
     return made
 
-def write(path:str|os.PathLike, # manifest.csv, or an existing folder to write it into
-    rows:Iterable[Row], # one per video
-    more:Mapping[str, Sequence[str]]={}, # further columns: name -> a text for each row
-)->Path: # of the file
+def write(
+    path: str|os.PathLike,  # manifest.csv, or an existing folder to write it into
+    rows: Iterable[Row],  # one per video
+    more: Mapping[str, Sequence[str]] = {},  # further columns: name -> a text for each row
+) -> Path:  # of the file
     "Check the rows, then write them, all or none. `ManifestError`."
     path,rows = Path(path),list(rows)
     if path.is_dir(): path = path/'manifest.csv'
@@ -403,7 +459,9 @@ def write(path:str|os.PathLike, # manifest.csv, or an existing folder to write i
     _replace(path, _as_text(rows, more).encode())
     return path
 
-def further_columns(path:Path)->dict[str, list[str]]: # name -> a text for each row
+def further_columns(
+    path: Path,
+) -> dict[str, list[str]]:  # name -> a text for each row
     "The columns of a manifest that this library does not know."
     with open(path, encoding='utf-8-sig', newline='') as f: rows = [*csv.DictReader(f)]
     return {name.strip(): [r[name] for r in rows] for name in rows[0] if name.strip() not in COLUMNS}
@@ -411,19 +469,22 @@ def further_columns(path:Path)->dict[str, list[str]]: # name -> a text for each 
 # %% ../../nbs/library/manifest.ipynb #fd5ff3d4
 _log = logging.getLogger(__name__)
 SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
-PREPARE_STATE = '.prepare' # folder of what the scripts of data_scripts/ keep beside a manifest
+# folder of what the scripts of data_scripts/ keep beside a manifest
+PREPARE_STATE = '.prepare'
 GONE = 'is gone' # status of a row whose file is not there
 
-def find_videos(folder:Path, # to look in; hidden folders and those of stored flow are left out
-    others:Counter[str]|None=None, # gets the number of other files of each suffix
-)->list[str]: # relative paths with /, sorted
+def find_videos(
+    folder: Path,  # to look in; hidden folders and those of stored flow are left out
+    others: Counter[str]|None = None,  # gets the number of other files of each suffix
+) -> list[str]:  # relative paths with /, sorted
     "Every video file in and below a folder. `ManifestError` where there is none."
     return video_paths(Path(folder), ManifestError, others)
 
-def name_source(video:str, # relative path
-    label:str, # its class, or empty
-    pattern:re.Pattern|None=None, # whose one group finds the source; None: UCF101's names
-)->str: # the path without its suffix where the name says nothing
+def name_source(
+    video: str,  # relative path
+    label: str,  # its class, or empty
+    pattern: re.Pattern|None = None,  # whose one group finds the source; None: UCF101's names
+) -> str:  # the path without its suffix where the name says nothing
     "The recording that a video was cut from, by its name."
     path = PurePosixPath(video)
     if pattern and (hit := pattern.search(video)): return hit[1]
@@ -431,7 +492,9 @@ def name_source(video:str, # relative path
         return f'{label or hit[1]}/g{hit[2]}'
     return str(path.with_suffix(''))
 
-def compile_source_pattern(text:str|None)->re.Pattern|None: # with one group; None where nothing was given
+def compile_source_pattern(
+    text: str|None,
+) -> re.Pattern|None:  # with one group; None where nothing was given
     "Check and compile a source pattern. `ManifestError`."
     try: pattern = re.compile(text) if text else None
     except re.error as e:
@@ -442,10 +505,13 @@ def compile_source_pattern(text:str|None)->re.Pattern|None: # with one group; No
             'what names the recording')
     return pattern
 
-def in_threads(f:Callable, items:Sequence, # what to do, and with what
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, title:str='videos', # show a bar; what it counts
-)->list: # what `f` returned, in the order of the items
+def in_threads(
+    f: Callable,  # what to do
+    items: Sequence,  # with what
+    workers: int|None = None,  # threads; None is one per core
+    progress: bool = True,  # show a bar
+    title: str = 'videos',  # what the bar counts
+) -> list:  # what `f` returned, in the order of the items
     "A function of many items in threads; Ctrl-C does not wait for those that have not begun."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     with ThreadPoolExecutor(workers or cores) as pool:
@@ -456,7 +522,9 @@ def in_threads(f:Callable, items:Sequence, # what to do, and with what
             pool.shutdown(cancel_futures=True)
             raise
 
-def read_probes(log:Path)->dict[tuple, dict]: # (video, size, time of change) -> what its probe found
+def read_probes(
+    log: Path,
+) -> dict[tuple, dict]:  # (video, size, time of change) -> what its probe found
     "The probes of earlier runs; a line that a kill cut short is left out."
     known = {}
     for line in log.read_text(encoding='utf-8', errors='replace').splitlines() if log.exists() else []:
@@ -465,12 +533,16 @@ def read_probes(log:Path)->dict[tuple, dict]: # (video, size, time of change) ->
             known[r['video'], r['size'], r['mtime']] = r
     return known
 
-def probe_videos(folder:Path, # of the manifest
-    videos:Sequence[str], # paths below it
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    log:Path|None=None, # keeps the probes; then the keyframes go into the table of the folder
-)->list[dict]: # per video: status, and frames, fps, width, height, damage, keyframes where it can be read
+def probe_videos(
+    folder: Path,  # of the manifest
+    videos: Sequence[str],  # paths below it
+    workers: int|None = None,  # threads; None is one per core
+    progress: bool = True,  # show a bar
+    # keeps the probes; then the keyframes go into the table of the folder
+    log: Path|None = None,
+    # returns: per video: status, and frames, fps, width, height, damage, keyframes where it can be
+    # read
+) -> list[dict]:
     "Decode every video once; with a log, go on where a killed run was."
     from vssl_nb.data.video import VideoError, probe
     known,lock = read_probes(log) if log else {},threading.Lock()
@@ -487,7 +559,8 @@ def probe_videos(folder:Path, # of the manifest
             with lock, open(log, 'a', encoding='utf-8') as f: print(json.dumps(p), file=f)
         return p
     if log:
-        with open(log, 'a') as f: f.write('\n'*bool(f.tell())) # ends a line that was cut short
+        # ends a line that was cut short
+        with open(log, 'a') as f: f.write('\n'*bool(f.tell()))
     try: probes = in_threads(one, videos, workers, progress and bool(videos))
     except KeyboardInterrupt:
         if log: print(f'{folder}: stopped; the same command goes on from there', file=sys.stderr)
@@ -498,11 +571,16 @@ def probe_videos(folder:Path, # of the manifest
     if log and keys: write_keyframes(folder, keys)
     return probes
 
-def probed(row:Row, p:dict)->Row: # of `probe_videos`
+def probed(
+    row: Row,
+    p: dict,  # of `probe_videos`
+) -> Row:
     "The row with what its file tells."
     return replace(row, **{k: p[k] for k in ('status', 'frames', 'fps', 'width', 'height') if k in p})
 
-def count_rows(rows:Sequence[Row])->Iterator[str]: # sentences
+def count_rows(
+    rows: Sequence[Row],
+) -> Iterator[str]:  # sentences
     "How many videos, classes, sources and unreadable files there are, and how many in each split."
     ok = [r for r in rows if r.status == 'ok']
     unreadable = sum(r.status not in ('ok', GONE) for r in rows)
@@ -510,7 +588,9 @@ def count_rows(rows:Sequence[Row])->Iterator[str]: # sentences
         f'{len({r.source for r in ok})} sources, {unreadable} unreadable')
     yield from count_splits(ok)
 
-def count_splits(rows:Sequence[Row])->Iterator[str]: # sentences
+def count_splits(
+    rows: Sequence[Row],
+) -> Iterator[str]:  # sentences
     "How many usable videos each part of each split has."
     for n in (1, 2, 3):
         c = Counter(getattr(r, f'split{n}') for r in rows if r.status == 'ok')
@@ -518,13 +598,16 @@ def count_splits(rows:Sequence[Row])->Iterator[str]: # sentences
             yield f"split {n}: {c['train']:,} train, {c['test']:,} test, {c['']:,} in neither"
 
 @contextmanager
-def one_at_a_time(file:Path)->Iterator[None]: # in the folder that is worked in; it is made
+def one_at_a_time(
+    file: Path,  # in the folder that is worked in; it is made
+) -> Iterator[None]:
     "One process works in a folder; another waits. `ManifestError` where it cannot be written to."
     try:
         with open(file, 'a') as f:
             with suppress(ImportError):
                 import fcntl # not on Windows
-                with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX) # nor on every file system
+                # nor on every file system
+                with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
             yield
     except OSError as e:
         raise ManifestError(f'{e.filename or file.parent}: cannot be written ({e.strerror}); manifest.csv '
@@ -543,7 +626,8 @@ class FolderUpdate:
     gone:list[str] # those that were there last time
     began:bool=False # was there no manifest before?
     changed:bool=False # was it written?
-    notes:list[str]=field(default_factory=list) # sentences about splits, sources, what was replaced
+    # sentences about splits, sources, what was replaced
+    notes:list[str]=field(default_factory=list)
 
     def __str__(self)->str:
         lines = [str(self.path)]
@@ -561,7 +645,10 @@ class FolderUpdate:
 def _some(names:Sequence[str], most:int=3)->str:
     return ', '.join(names[:most]) + (f' and {len(names)-most} more' if len(names) > most else '')
 
-def _named(video:str, pattern:re.Pattern|None)->Row: # with what the path tells
+def _named(
+    video: str,
+    pattern: re.Pattern|None,
+) -> Row:  # with what the path tells
     label = PurePosixPath(video).parent.name
     return Row(video, label, name_source(video, label, pattern))
 
@@ -577,7 +664,9 @@ def _scan(folder:Path, videos:list[str], old:Sequence[Row], pattern:re.Pattern|N
     table,known = KeyframeTable(folder),{r.video for r in old}
     here,fresh = set(videos),[v for v in videos if v not in known]
     stamps = {r.video: entry[0] for r in old if (entry := table.entry(r.video))}
-    def now(video): # the stamp of a file, None where it cannot be had
+    def now(
+        video,
+    ):  # the stamp of a file, None where it cannot be had
         with suppress(OSError): return file_stamp(folder/video)
     # moved: the only two files, gone and new, of that size and time of change
     before,after = defaultdict(list),defaultdict(list)
@@ -601,12 +690,19 @@ def _scan(folder:Path, videos:list[str], old:Sequence[Row], pattern:re.Pattern|N
     return FolderUpdate(folder/'manifest.csv', rows, added, renewed, moved, [r.video for r in missing],
         [r.video for r in missing if r.status != GONE], began=not old)
 
-def copies(rows:Sequence[Row], root:Path)->list[list[Row]]: # of a manifest, and its folder
+def copies(
+    rows: Sequence[Row],  # of a manifest
+    root: Path,  # folder of the manifest
+) -> list[list[Row]]:
     "The usable videos whose files have the same bytes, in groups."
     at = {r.video: r for r in rows if r.status == 'ok'}
     return [[at[video] for video in group] for group in equal_files({video: root/video for video in at})]
 
-def torn_copies(rows:Sequence[Row], root:Path, splits:Iterable[int])->Iterator[str]: # as of `copies`
+def torn_copies(
+    rows: Sequence[Row],  # as of `copies`
+    root: Path,  # as of `copies`
+    splits: Iterable[int],
+) -> Iterator[str]:
     "A sentence for each split that has files with the same bytes on both sides."
     groups = copies(rows, root)
     for n in splits:
@@ -615,13 +711,16 @@ def torn_copies(rows:Sequence[Row], root:Path, splits:Iterable[int])->Iterator[s
         if torn: yield (f'split {n}: test videos are copies of training videos, byte by byte: {_some(torn)}; '
             f'their answers are known, so empty split{n} on one side')
 
-def update_manifest(folder:str|os.PathLike, # of folders of classes, or of videos without classes
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the relative path
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show a bar
-    share:float|None=None, # of the videos that become test videos in split 1, see `cut_split`; None: none
-    seed:int=0, # of that split
-)->FolderUpdate:
+def update_manifest(
+    folder: str|os.PathLike,  # of folders of classes, or of videos without classes
+    # regular expression whose one group finds the source in the relative path
+    source_pattern: str|None = None,
+    workers: int|None = None,  # threads; None is one per core
+    progress: bool = True,  # show a bar
+    # of the videos that become test videos in split 1, see `cut_split`; None: none
+    share: float|None = None,
+    seed: int = 0,  # of that split
+) -> FolderUpdate:
     "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
     folder,target,pattern = Path(folder),Path(folder)/'manifest.csv',compile_source_pattern(source_pattern)
     if share is not None: _check_share(share, seed)
@@ -670,9 +769,11 @@ def update_manifest(folder:str|os.PathLike, # of folders of classes, or of video
     (folder/SCAN_LOG).unlink(missing_ok=True)
     return u
 
-def open_data(data:str|os.PathLike, # a manifest, its folder, a folder that gets one, or 'package.module:name'
-    progress:bool=True, # show a bar
-)->Manifest:
+def open_data(
+    # a manifest, its folder, a folder that gets one, or 'package.module:name'
+    data: str|os.PathLike,
+    progress: bool = True,  # show a bar
+) -> Manifest:
     "Open a manifest as `read` does; make it first where a folder has none. `ManifestError`."
     if Path(data).is_dir() and not (Path(data)/'manifest.csv').exists():
         u = update_manifest(data, progress=progress)
@@ -700,10 +801,11 @@ def _deal(sizes:dict[str, int], known:dict[str, str], share:float, rng:np.random
             parts[min(usable, key=lambda s: sizes[s])] = part
     return parts
 
-def cut_split(rows:Sequence[Row],
-    share:float, # of the videos of each class that become test videos, between 0 and 1
-    seed:int=0,
-)->tuple[list[Row], list[str]]: # the rows with split1 filled, and sentences about it
+def cut_split(
+    rows: Sequence[Row],
+    share: float,  # of the videos of each class that become test videos, between 0 and 1
+    seed: int = 0,
+) -> tuple[list[Row], list[str]]:  # the rows with split1 filled, and sentences about it
     "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
     _check_share(share, seed)
     of,known = defaultdict(list),defaultdict(set)

@@ -18,7 +18,8 @@ class PrepareError(ValueError):
 @dataclass
 class Lists:
     "What the owners' lists say."
-    entries:dict[str, dict[str, Any]] # key of a video -> the columns of its row: label, split1, …
+    # key of a video -> the columns of its row: label, split1, …
+    entries:dict[str, dict[str, Any]]
     labels:dict[str, str]=field(default_factory=dict) # folded name of a folder -> class
     alias:dict[str, str]=field(default_factory=dict) # another key -> key
 
@@ -38,7 +39,8 @@ def _ucf101(files:list[Path])->Lists:
         if len(there) == 1: raise PrepareError(f'{folder}: split {n} has only its {[*there][0]}list0{n}.txt')
         for part,file in there.items():
             for line in _lines(file):
-                name = re.sub(r'\s+\d+$', '', line) # training lists end with the number of the class
+                # training lists end with the number of the class
+                name = re.sub(r'\s+\d+$', '', line)
                 entry = lists.entries.setdefault(str(PurePosixPath(name).with_suffix('')).casefold(), {})
                 if entry.setdefault(f'split{n}', part) != part:
                     raise PrepareError(f'{folder}: {name} is in both lists of split {n}')
@@ -63,7 +65,10 @@ def _hmdb51(files:list[Path])->Lists:
             entry[f'split{n}'] = ('', 'train', 'test')[int(part)]
     return lists
 
-def _part(file:Path, name:str)->str: # train, test (the official val) or empty (the official test)
+def _part(
+    file: Path,
+    name: str,
+) -> str:  # train, test (the official val) or empty (the official test)
     "The part that the owners call `name`; where that is empty, the last that the name of the file says."
     name = name or (re.findall('train|val|test', file.stem) or [file.stem])[-1]
     parts = {'train': 'train', 'val': 'test', 'test': ''}
@@ -120,14 +125,17 @@ def _hmdb51_source(video:str, label:str)->str:
 
 def _path_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
 def _stem(video:str)->str: return PurePosixPath(video).stem
-def _class_and_name(video:str)->str: # class/name, without the suffix and in lower case
+def _class_and_name(
+    video: str,
+) -> str:  # class/name, without the suffix and in lower case
     return '/'.join(PurePosixPath(video).with_suffix('').parts[-2:]).casefold()
 
 @dataclass(frozen=True)
 class Dataset:
     "How one dataset is handed out."
     title:str # as people write it
-    lists:tuple[str, ...] # patterns of the names of its lists; the first that is found is taken
+    # patterns of the names of its lists; the first that is found is taken
+    lists:tuple[str, ...]
     read:Callable[[list[Path]], Lists]|None # list files -> lists
     key:Callable[[str], str] # path of a video -> its key in the lists
     source:Callable[[str, str], str] # path of a video, label -> source
@@ -144,7 +152,10 @@ PREPARED_DATASETS = {
     'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _path_source, 220847, 174),
     'folder': Dataset('your own folder', (), None, _class_and_name, name_source)}
 
-def count_and_first(names:Sequence[str], file:Any='')->str: # a part of a sentence
+def count_and_first(
+    names: Sequence[str],
+    file: Any = '',
+) -> str:  # a part of a sentence
     "How many names there are, and the first of them; all are listed in the file."
     return f'{len(names):,}, such as {names[0]}' + (f'; all in {file}' if file else '')
 
@@ -181,9 +192,10 @@ class Prepared:
 
 PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
 
-def read_lists(kind:Dataset, # whose lists
-    given:Sequence[Path], # files, or folders to look in
-)->Lists:
+def read_lists(
+    kind: Dataset,  # whose lists
+    given: Sequence[Path],  # files, or folders to look in
+) -> Lists:
     "The official lists of a dataset. `PrepareError`."
     if absent := [p for p in given if not p.exists()]:
         raise PrepareError(f'{absent[0]}: there is no such file or folder of lists; check the path')
@@ -194,7 +206,9 @@ def read_lists(kind:Dataset, # whose lists
     raise PrepareError(f'{", ".join(map(str, given))}: holds no lists of {kind.title} '
         f'({" or ".join(kind.lists)}); name the file or folder that does')
 
-def own_state(home:Path)->Path: # the folder of the dataset, made where it is missing -> that of what is kept
+def own_state(
+    home: Path,  # the folder of the dataset, made where it is missing
+) -> Path:  # the folder of what is kept
     "Where the state of a dataset is kept. `PrepareError` beside a manifest that somebody else wrote."
     expect_no_run(home)
     if (home/'manifest.csv').exists() and not (home/PREPARE_STATE).exists():
@@ -203,9 +217,10 @@ def own_state(home:Path)->Path: # the folder of the dataset, made where it is mi
     (home/PREPARE_STATE).mkdir(parents=True, exist_ok=True)
     return home/PREPARE_STATE
 
-def link_into(folder:Path, # of videos, anywhere
-    out:Path, # folder of the manifest, which names only what lies below it
-)->Path: # the folder as seen from `out`
+def link_into(
+    folder: Path,  # of videos, anywhere
+    out: Path,  # folder of the manifest, which names only what lies below it
+) -> Path:  # the folder as seen from `out`
     "Link a folder into the folder of the manifest, unless it lies there. `PrepareError`."
     there,here = folder.resolve(),out.resolve()
     if there.is_relative_to(here): return out/there.relative_to(here)
@@ -215,7 +230,10 @@ def link_into(folder:Path, # of videos, anywhere
         raise PrepareError(f'{link}: is there already and is not {folder}; name another folder with --out')
     return link
 
-def write_anew(path:Path, rows:Sequence[Row])->list[str]: # of manifest.csv -> a sentence where it was there
+def write_anew(
+    path: Path,  # of manifest.csv
+    rows: Sequence[Row],
+) -> list[str]:  # a sentence where it was there
     "Write a manifest; one that had something else in it stays as a dated copy. `ManifestError`."
     copy = path.with_stem(f'{path.stem}-{datetime.now():%Y-%m-%d-%H%M%S-%f}')
     if path.exists(): shutil.copy2(path, copy)
@@ -259,15 +277,17 @@ def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:r
             encoding='utf-8')
     return result
 
-def prepare_dataset(dataset:str, # ucf101, hmdb51, kinetics400, ssv2 or folder
-    source:str|os.PathLike, # folder of videos
-    lists:Any=None, # official lists: files or folders; None looks beside the videos
-    out:str|os.PathLike|None=None, # folder of the dataset; None writes beside the videos
-    source_pattern:str|None=None, # regular expression whose one group finds the source in the path
-    least_frames:int=0, # videos with fewer are marked as not usable
-    workers:int|None=None, # threads; None is one per core
-    progress:bool=True, # show bars
-)->Prepared: # its text is the summary
+def prepare_dataset(
+    dataset: str,  # ucf101, hmdb51, kinetics400, ssv2 or folder
+    source: str|os.PathLike,  # folder of videos
+    lists: Any = None,  # official lists: files or folders; None looks beside the videos
+    out: str|os.PathLike|None = None,  # folder of the dataset; None writes beside the videos
+    # regular expression whose one group finds the source in the path
+    source_pattern: str|None = None,
+    least_frames: int = 0,  # videos with fewer are marked as not usable
+    workers: int|None = None,  # threads; None is one per core
+    progress: bool = True,  # show bars
+) -> Prepared:  # its text is the summary
     "Make the manifest; again gives the same. `PrepareError`, `ManifestError`."
     if dataset not in PREPARED_DATASETS:
         raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")

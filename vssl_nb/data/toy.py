@@ -36,7 +36,8 @@ REACH = (.22, .24) # radius of the sphere, in sides of the frame
 HOP = .3 # height of a hop, in sides of the frame
 SWELL = .45 # a sprite grows and shrinks by exp(±SWELL)
 RADIUS = (.13, .15) # of a sprite, in sides of the frame
-WANDER = .02 # how far the middle of the sphere lies from the middle of the frame, in sides of the frame
+# how far the middle of the sphere lies from the middle of the frame, in sides of the frame
+WANDER = .02
 SLOW = (64., 110.) # frames in one turn of everything else
 
 # %% ../../nbs/lessons/01_toy.ipynb #599a520b
@@ -60,18 +61,21 @@ def draw_take(rng:np.random.Generator)->Take:
         rng.uniform(.5-WANDER, .5+WANDER, 2), rng.uniform(*PERIOD), rng.uniform(*REACH),
         int(rng.choice((-1, 1))))
 
-def rotate(points:np.ndarray, # (..., 3)
-    axis:np.ndarray, # (3,) of length 1
-    turns:np.ndarray, # (T,) broadcasts against the points
-)->np.ndarray: # (T, 3)
+def rotate(
+    points: np.ndarray,  # (..., 3)
+    axis: np.ndarray,  # (3,) of length 1
+    turns: np.ndarray,  # (T,) broadcasts against the points
+) -> np.ndarray:  # (T, 3)
     "Points turned about an axis (Rodrigues' formula)."
     a = 2*np.pi*np.asarray(turns)[:, None]
     return points*np.cos(a) + np.cross(axis, points)*np.sin(a) + axis*(points@axis)[..., None]*(1 - np.cos(a))
 
-def pose(motion:str, # one of MOTIONS, or two with a + between them
-    take:Take, # where and how fast, of one source
-    t:np.ndarray, # (T,) frame numbers
-)->tuple[np.ndarray,np.ndarray,np.ndarray]: # (T, 2) x, y, sides of the frame; (T,) rad; (T,) factor of size
+def pose(
+    motion: str,  # one of MOTIONS, or two with a + between them
+    take: Take,  # where and how fast, of one source
+    t: np.ndarray,  # (T,) frame numbers
+    # returns: (T, 2) x, y, sides of the frame; (T,) rad; (T,) factor of size
+) -> tuple[np.ndarray,np.ndarray,np.ndarray]:
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
     parts,fast = motion.split('+'),t/take.period
     if {*parts} - {*MOTIONS}: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
@@ -84,15 +88,17 @@ def pose(motion:str, # one of MOTIONS, or two with a + between them
     return place, 2*np.pi*angle, np.exp(SWELL*np.sin(2*np.pi*size))
 
 # %% ../../nbs/lessons/01_toy.ipynb #282ce506
-def outline(shape:str, # one of SHAPES
-    u:np.ndarray, # (...) across, in radii of the sprite
-    v:np.ndarray, # (...) along
-)->np.ndarray: # (...) distance to the edge in radii, negative inside
+def outline(
+    shape: str,  # one of SHAPES
+    u: np.ndarray,  # (...) across, in radii of the sprite
+    v: np.ndarray,  # (...) along
+) -> np.ndarray:  # (...) distance to the edge in radii, negative inside
     "Four compact shapes."
     if shape == 'disc': return np.hypot(u, v) - .85
     if shape == 'egg': return np.hypot(u, .85*v) - .78
     if shape == 'square':
-        return np.maximum(np.maximum(abs(u), abs(v)) - .75, (abs(u) + abs(v))/2**.5 - .85) # with cut corners
+        # with cut corners
+        return np.maximum(np.maximum(abs(u), abs(v)) - .75, (abs(u) + abs(v))/2**.5 - .85)
     if shape == 'hexagon': return np.maximum(abs(v), abs(u)*3**.5/2 + abs(v)/2) - .8
     raise ValueError(f'unknown shape {shape!r}; there are {", ".join(SHAPES)}')
 
@@ -106,19 +112,21 @@ class Sprite:
     slant:float # direction of the stripes on the sprite, in radians
     width:float=1. # of the dark stripes: a power of the wave
 
-def tint(level:float, # mean of the three channels, 0-255
-    strength:float, # how far the channels part from it
-    hue:float, # in turns
-)->np.ndarray: # (3,)
+def tint(
+    level: float,  # mean of the three channels, 0-255
+    strength: float,  # how far the channels part from it
+    hue: float,  # in turns
+) -> np.ndarray:  # (3,)
     "A colour by lightness, colourfulness and hue."
     return level + strength*np.cos(2*np.pi*(hue - np.arange(3)/3))
 
 GREYS = np.array([[27.5], [217.5]]) # mean of the dark and of the bright colour of a sprite
 
-def draw_sprite(rng:np.random.Generator,
-    size:float=1., # factor of the radius
-    grey:float=0., # 0-1: how much of the colours is replaced by GREYS
-)->Sprite:
+def draw_sprite(
+    rng: np.random.Generator,
+    size: float = 1.,  # factor of the radius
+    grey: float = 0.,  # 0-1: how much of the colours is replaced by GREYS
+) -> Sprite:
     "Shape, size, colours and texture of a sprite; a dark and a bright end show how it is turned."
     shape,hue = str(rng.choice(SHAPES)),rng.random()
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
@@ -128,13 +136,15 @@ def draw_sprite(rng:np.random.Generator,
 # hue, orientation in turns and waves across the frame of each kind of background
 SCENES = (0., 0., 1.3), (.25, .25, 1.3), (.5, 0., 4.5), (.75, .25, 4.5)
 
-def scenery(rng:np.random.Generator,
-    size:int, # side in pixels
-    contrast:float=.25, # of the pattern, see `video`
-    kind:float|None=None, # 0-1: sets hue and orientation together; None = both drawn
-    scene:int|None=None, # of SCENES; -1: along a diagonal, like none of them; None = any
-    grey:float=0., # 0-1: how much of the colour is taken; at 1 all have the same levels equally often
-)->np.ndarray: # (size, size, 3) float, levels 0-255, periodic in both directions
+def scenery(
+    rng: np.random.Generator,
+    size: int,  # side in pixels
+    contrast: float = .25,  # of the pattern, see `video`
+    kind: float|None = None,  # 0-1: sets hue and orientation together; None = both drawn
+    scene: int|None = None,  # of SCENES; -1: along a diagonal, like none of them; None = any
+    # 0-1: how much of the colour is taken; at 1 all have the same levels equally often
+    grey: float = 0.,
+) -> np.ndarray:  # (size, size, 3) float, levels 0-255, periodic in both directions
     "A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is high."
     level,hue,way = rng.uniform(70, 150),rng.random(),rng.random()/2
     if kind is not None: hue,way = kind,kind/2
@@ -154,9 +164,10 @@ def scenery(rng:np.random.Generator,
         level,pattern = level + grey*(110 - level),pattern + grey*(127.5*contrast*(2*ranks - 1) - pattern)
     return np.clip(tint(level, 25*(1 - grey), hue) + pattern[..., None], 0, 255)
 
-def shift(picture:np.ndarray, # (S, S, C) float, periodic
-    by:np.ndarray, # (T, 2) x and y in pixels, fractions allowed
-)->np.ndarray: # (T, S, S, C)
+def shift(
+    picture: np.ndarray,  # (S, S, C) float, periodic
+    by: np.ndarray,  # (T, 2) x and y in pixels, fractions allowed
+) -> np.ndarray:  # (T, S, S, C)
     "The same periodic picture, moved: exact for whole pixels, smooth between them."
     size = len(picture)
     k = np.fft.fftfreq(size)
@@ -164,12 +175,13 @@ def shift(picture:np.ndarray, # (S, S, C) float, periodic
         + by[:, None, None, 1:]*k[None, :, None, None]))
     return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1))*turn, axes=(1, 2)).real
 
-def paint(frames:np.ndarray, # (T, S, S, 3) float, drawn over in place
-    sprite:Sprite,
-    place:np.ndarray, # (T, 2) x and y of its centre, in sides of the frame; wraps around
-    angle:np.ndarray, # (T,) radians
-    factor:np.ndarray, # (T,) of its radius
-)->None:
+def paint(
+    frames: np.ndarray,  # (T, S, S, 3) float, drawn over in place
+    sprite: Sprite,
+    place: np.ndarray,  # (T, 2) x and y of its centre, in sides of the frame; wraps around
+    angle: np.ndarray,  # (T,) radians
+    factor: np.ndarray,  # (T,) of its radius
+) -> None:
     "Draw a sprite with soft edges of one pixel; only the pixels around it are touched."
     T,S = frames.shape[:2]
     radius,at = S*sprite.radius*factor,S*place
@@ -186,13 +198,19 @@ def paint(frames:np.ndarray, # (T, S, S, 3) float, drawn over in place
     t,i,j = np.arange(T)[:, None, None],pixel[:, :, None, 1] % S,pixel[:, None, :, 0] % S
     frames[t, i, j] += cover*(colour - frames[t, i, j])
 
-def _rng(purpose:int, seed:int|Sequence[int], *more:int)->np.random.Generator: # a stream each, also per take
+def _rng(
+    purpose: int,  # a stream each
+    seed: int|Sequence[int],
+    *more: int,  # also a stream per take
+) -> np.random.Generator:
     seed = [seed] if isinstance(seed, int) else list(seed)
     if min(seed) < 0: raise ValueError(f'a seed is 0 or larger, not {seed}')
-    return np.random.default_rng([purpose, len(seed), *seed, *more, 1]) # a 0 at the end would change nothing
+    # a 0 at the end would change nothing
+    return np.random.default_rng([purpose, len(seed), *seed, *more, 1])
 
 # %% ../../nbs/lessons/01_toy.ipynb #77b1a001
-# what only a class has in common: eight sprites, told apart by shape, stripes, and how much of them is dark
+# what only a class has in common: eight sprites, told apart by shape, stripes, and how much of them
+# is dark
 LOOKS = tuple(dict(shape=SHAPES[c % 4], stripes=(.3, .55, .85, 1.2)[c//2], width=(.4, 2.5)[c % 2])
     for c in range(8))
 WAYS = dict(cw=1, ccw=-1) # which way an angle turns, y pointing down
@@ -210,24 +228,29 @@ SPOILS = ('noise', 'cut', 'still')
 NOISE = 120. # standard deviation, in levels of 255
 
 # %% ../../nbs/lessons/01_toy.ipynb #436ae511
-def video(motion:str, # what moves, see `pose`: the class
-    seed:int|Sequence[int], # the source: same seed = same background and sprite
-    take:int=0, # another take of the source: other place, phase, speed, amplitude
-    frames:int=32, # T
-    size:int=32, # side in pixels, even
-    contrast:float=.25, # of the background, share of the full range: .25 is learnable in a minute, 1 is hard
-    drift:float=0., # camera movement in pixels per frame, in a direction drawn per take
-    distractors:int=0, # smaller sprites that cross the frame on straight lines, whatever the class
-    background:float|None=None, # 0-1: hue and orientation of the background; None = drawn from the seed
-    at:Sequence[int]|None=None, # draw these frames only; None = all
-    look:Mapping[str,Any]|None=None, # fields of the sprite that are not drawn, such as shape='disc'
-    turn:int=0, # +1 or -1: which way the fast dial turns; 0 = drawn per take
-    pace:float=1., # factor of the period
-    scene:int|None=None, # kind of the background, see `scenery`
-    grey:float=0., # 0-1: how much of the colour is taken
-    spoiled:str='', # one of SPOILS
-    other:dict[str,Any]|None=None, # arguments of the video that comes after the cut
-)->np.ndarray: # (T, size, size, 3) uint8
+def video(
+    motion: str,  # what moves, see `pose`: the class
+    seed: int|Sequence[int],  # the source: same seed = same background and sprite
+    take: int = 0,  # another take of the source: other place, phase, speed, amplitude
+    frames: int = 32,  # T
+    size: int = 32,  # side in pixels, even
+    # of the background, share of the full range: .25 is learnable in a minute, 1 is hard
+    contrast: float = .25,
+    drift: float = 0.,  # camera movement in pixels per frame, in a direction drawn per take
+    # smaller sprites that cross the frame on straight lines, whatever the class
+    distractors: int = 0,
+    # 0-1: hue and orientation of the background; None = drawn from the seed
+    background: float|None = None,
+    at: Sequence[int]|None = None,  # draw these frames only; None = all
+    # fields of the sprite that are not drawn, such as shape='disc'
+    look: Mapping[str,Any]|None = None,
+    turn: int = 0,  # +1 or -1: which way the fast dial turns; 0 = drawn per take
+    pace: float = 1.,  # factor of the period
+    scene: int|None = None,  # kind of the background, see `scenery`
+    grey: float = 0.,  # 0-1: how much of the colour is taken
+    spoiled: str = '',  # one of SPOILS
+    other: dict[str,Any]|None = None,  # arguments of the video that comes after the cut
+) -> np.ndarray:  # (T, size, size, 3) uint8
     "One toy video, the same for the same arguments."
     source,now = _rng(1, seed),_rng(2, seed, take)
     sprite,taken = replace(draw_sprite(source, grey=grey), **look or {}),draw_take(now)
@@ -268,8 +291,9 @@ DEFAULTS:dict[str,Any] = dict(contrast=.25, bias=0., drift=0., distractors=0) | 
 LETTERS = dict(contrast='c', bias='b', drift='d', distractors='x', looks='l', grey='y', classes='k',
     spoiled='n', spoiled_test='m', side='p') # in the names of files
 
-def plan_toy(settings:dict, # of `configure`, which `make` stores in toy.json
-)->list[tuple[Row,dict]]: # row of the manifest, arguments of `video`
+def plan_toy(
+    settings: dict,  # of `configure`, which `make` stores in toy.json
+) -> list[tuple[Row,dict]]:  # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     settings = DEFAULTS | settings
     size,seed,jobs = Size(**settings['shape']),settings['seed'],[]
@@ -310,18 +334,27 @@ def _spoil(jobs:list[tuple[Row,dict]], part:str, share:float, rng:np.random.Gene
         if jobs[i][1]['spoiled'] == 'cut': jobs[i][1]['other'] = clean[others[rng.integers(len(others))]]
 
 # %% ../../nbs/lessons/01_toy.ipynb #198f769f
-def _write_video(file:Path, arguments:dict)->None: # draw and write one video, unless it is there already
+def _write_video(
+    file: Path,
+    arguments: dict,
+) -> None:  # draw and write one video, unless it is there already
     try: done = file.exists() and probe(file).frames == arguments['frames']
     except VideoError: done = False
     if not done: encode(file, video(**arguments), FPS)
 
-def _leave_with(parent:int)->None: # a worker ends when its parent is gone, killed or not
+def _leave_with(
+    parent: int,
+) -> None:  # a worker ends when its parent is gone, killed or not
     def watch():
         while os.getppid() == parent: time.sleep(.5)
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 
-def _write_videos(jobs:list[tuple[Path,dict]], workers:int|None, progress:bool)->None: # None: one per core
+def _write_videos(
+    jobs: list[tuple[Path,dict]],
+    workers: int|None,  # None: one per core
+    progress: bool,
+) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     workers = workers or cores
     with progress_bar(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
@@ -337,7 +370,9 @@ def _write_videos(jobs:list[tuple[Path,dict]], workers:int|None, progress:bool)-
         finally: pool.shutdown(cancel_futures=True)
 
 @contextmanager
-def _as_toy_error(folder:Path)->Iterator[None]: # what stops the writing
+def _as_toy_error(
+    folder: Path,
+) -> Iterator[None]:  # what stops the writing
     try: yield
     except BrokenProcessPool:
         raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, '
@@ -348,10 +383,12 @@ def _as_toy_error(folder:Path)->Iterator[None]: # what stops the writing
         raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, '
             'or call again to go on') from None
 
-def configure(size:str='tiny', # one of SIZES
-    seed:int=0, # 0 or larger
-    **options:Any, # of DEFAULTS, see `make`; None: its default
-)->dict: # as `make` stores it in toy.json: options of WORLD only where they are not the default
+def configure(
+    size: str = 'tiny',  # one of SIZES
+    seed: int = 0,  # 0 or larger
+    **options: Any,  # of DEFAULTS, see `make`; None: its default
+    # returns: as `make` stores it in toy.json: options of WORLD only where they are not the default
+) -> dict:
     "The settings of a dataset. `ToyError` where one cannot be, or two contradict each other."
     if size not in SIZES: raise ToyError(f'unknown size {size!r}; there are {", ".join(SIZES)}')
     o = DEFAULTS | {k:v for k,v in options.items() if v is not None}
@@ -380,22 +417,27 @@ def configure(size:str='tiny', # one of SIZES
     return dict(drawing=DRAWING, size=size, shape=asdict(shape), seed=seed) | first | {
         k:o[k] for k in WORLD if o[k] != WORLD[k]}
 
-def make(folder:str|Path, # new, empty, or one that an earlier call with the same settings began
-    size:str='tiny', # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
-    seed:int=0, # another seed gives other sources
-    contrast:float|None=None, # of the background, see `video`; None = .25
-    bias:float=0., # 0-1: probability that the background of a training source gives its class away
-    drift:float=0., # camera movement, pixels per frame
-    distractors:int=0, # further sprites whose motion says nothing
-    looks:float=0., # 0-1: probability that shape and stripes of a sprite give its class away, in all parts
-    grey:float=0., # 0-1: how much colour is taken; at 1 a source is known by its texture alone
-    classes:str='motions', # of CLASS_TABLES; more classes have fewer sources each
-    spoiled:float=0., # 0-1: share of the training videos that are noise, cut in the middle, or stand still
-    spoiled_test:float=0., # the same for the test videos
-    side:int|None=None, # of the frame, pixels; None = as the size has it
-    workers:int|None=None, # processes; None = one per core
-    progress:bool=True, # show a bar
-)->Path: # manifest.csv
+def make(
+    folder: str|Path,  # new, empty, or one that an earlier call with the same settings began
+    size: str = 'tiny',  # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
+    seed: int = 0,  # another seed gives other sources
+    contrast: float|None = None,  # of the background, see `video`; None = .25
+    # 0-1: probability that the background of a training source gives its class away
+    bias: float = 0.,
+    drift: float = 0.,  # camera movement, pixels per frame
+    distractors: int = 0,  # further sprites whose motion says nothing
+    # 0-1: probability that shape and stripes of a sprite give its class away, in all parts
+    looks: float = 0.,
+    # 0-1: how much colour is taken; at 1 a source is known by its texture alone
+    grey: float = 0.,
+    classes: str = 'motions',  # of CLASS_TABLES; more classes have fewer sources each
+    # 0-1: share of the training videos that are noise, cut in the middle, or stand still
+    spoiled: float = 0.,
+    spoiled_test: float = 0.,  # the same for the test videos
+    side: int|None = None,  # of the frame, pixels; None = as the size has it
+    workers: int|None = None,  # processes; None = one per core
+    progress: bool = True,  # show a bar
+) -> Path:  # manifest.csv
     "Write a toy dataset; a call that was killed goes on where it stopped. `ToyError`."
     if workers is not None and workers < 1:
         raise ToyError(f'workers={workers}: workers is a number of processes, at least 1')
@@ -411,7 +453,9 @@ def make(folder:str|Path, # new, empty, or one that an earlier call with the sam
         _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
         return write(manifest, [row for row,_ in jobs])
 
-def _drawn(folder:Path)->tuple[dict,list[tuple[Row,dict]]]: # settings and plan of videos that are there
+def _drawn(
+    folder: Path,
+) -> tuple[dict,list[tuple[Row,dict]]]:  # settings and plan of videos that are there
     try:
         settings = json.loads((folder/'toy.json').read_text(encoding='utf-8'))
         return settings,plan_toy(settings)
@@ -419,7 +463,9 @@ def _drawn(folder:Path)->tuple[dict,list[tuple[Row,dict]]]: # settings and plan 
         'videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, or a run that '
         'was trained on them') from None
 
-def spoiled_videos(folder:str|Path)->dict[str,str]: # video, as the manifest names it -> one of SPOILS
+def spoiled_videos(
+    folder: str|Path,
+) -> dict[str,str]:  # video, as the manifest names it -> one of SPOILS
     "Which videos of a dataset are spoiled, training and test videos alike, and by what. `ToyError`."
     jobs = _drawn(Path(folder))[1]
     return {row.video:arguments['spoiled'] for row,arguments in jobs if 'spoiled' in arguments}
@@ -427,12 +473,18 @@ def spoiled_videos(folder:str|Path)->dict[str,str]: # video, as the manifest nam
 # %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
 CONFLICT = '.conflict' # folder of the queries, beside manifest.csv
 
-def _in_parts(row:Row, parts:Mapping[str,str], **more:Any)->Row: # part of a split -> what it becomes
+def _in_parts(
+    row: Row,
+    parts: Mapping[str,str],  # part of a split -> what it becomes
+    **more: Any,
+) -> Row:
     splits:dict[str,Any] = {k: parts.get(getattr(row, k), '') for k in ('split1', 'split2', 'split3')}
     return replace(row, **splits, **more)
 
-def plan_conflict(settings:dict, # as `make` stores them in toy.json
-)->list[tuple[Row,dict]]: # row: source of the scene, label of the motion; arguments of `video`
+def plan_conflict(
+    settings: dict,  # as `make` stores them in toy.json
+    # returns: row: source of the scene, label of the motion; arguments of `video`
+) -> list[tuple[Row,dict]]:
     "For each source a query: its sprite and background in a new take, with the motion of another class."
     jobs,table = [],settings.get('classes', 'motions')
     if table in ('shapes', 'scenes'): raise ToyError(f'the classes {table} are more than motions, so a scene '
@@ -447,9 +499,13 @@ def plan_conflict(settings:dict, # as `make` stores them in toy.json
         jobs.append((query, arguments | kind | dict(take=settings['shape']['takes'])))
     return jobs
 
-def make_conflict(folder:str|Path, # that `make` has written; or one beside its manifest
-    workers:int|None=None, progress:bool=True, # as of `make`
-)->Path: # conflict.csv: `train` as in manifest.csv, `test` the queries whose scene is in `train`
+def make_conflict(
+    folder: str|Path,  # that `make` has written; or one beside its manifest
+    workers: int|None = None,  # as of `make`
+    progress: bool = True,  # as of `make`
+    # returns: conflict.csv: `train` as in manifest.csv, `test` the queries whose scene is in
+    # `train`
+) -> Path:
     "Write queries with the scene of a training source and the motion of another class. `ToyError`."
     folder = Path(folder)
     settings,rows = _drawn(folder)

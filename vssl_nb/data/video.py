@@ -26,8 +26,13 @@ from torch import Tensor
 # %% ../../nbs/library/video.ipynb #055e63ee
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
-    def __init__(self, path:Any, reason:str): # the file; what is wrong, and the remedy where there is one
-        super().__init__(path, reason) # both, so that it survives pickling on its way out of a worker
+    def __init__(
+        self,
+        path: Any,  # the file
+        reason: str,  # what is wrong, and the remedy where there is one
+    ):
+        # both, so that it survives pickling on its way out of a worker
+        super().__init__(path, reason)
         self.path,self.reason = path,reason
 
     def __str__(self): return f'{self.path}: {self.reason}'
@@ -62,12 +67,14 @@ def _whole(path:Path)->Iterator[Path]:
         raise VideoError(path, f'cannot be written ({_why(e)})') from None
     finally: part.unlink(missing_ok=True)
 
-def write_frames(path:Path, # file to write; the suffix chooses the container
-    frames:Iterator[np.ndarray], # (H, W, 3) uint8 RGB
-    fps:float, # frames per second
-    codec:str, options:Mapping[str, str], # FFmpeg's name of the encoder, and its options
-    pixels:str='yuv420p', # or 'rgb24': nothing is converted
-)->int: # frames written
+def write_frames(
+    path: Path,  # file to write; the suffix chooses the container
+    frames: Iterator[np.ndarray],  # (H, W, 3) uint8 RGB
+    fps: float,  # frames per second
+    codec: str,  # FFmpeg's name of the encoder
+    options: Mapping[str, str],  # options of the encoder
+    pixels: str = 'yuv420p',  # or 'rgb24': nothing is converted
+) -> int:  # frames written
     "Encode frames in one thread, so that the same frames give the same bytes. What PyAV raises."
     reformatter,n,first = VideoReformatter(),0,next(frames, None)
     if first is None: return 0
@@ -76,7 +83,8 @@ def write_frames(path:Path, # file to write; the suffix chooses the container
         stream.height,stream.width,stream.pix_fmt = *first.shape[:2], pixels
         stream.codec_context.thread_count = 1
         if pixels == 'yuv420p':
-            stream.codec_context.colorspace,stream.codec_context.color_range = 6,1 # BT.601, limited
+            # BT.601, limited
+            stream.codec_context.colorspace,stream.codec_context.color_range = 6,1
         for n,x in enumerate(chain([first], frames), 1):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format='rgb24')
             if pixels != 'rgb24': frame = reformatter.reformat(frame, format=pixels, **_ONE_THREAD)
@@ -88,13 +96,15 @@ def _options(crf:int, gop:int|None, **more:str)->dict[str, str]:
     # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
     return {'crf': str(crf), 'mbtree': '0', **({'g': str(gop)} if gop else {}), **more}
 
-def encode(path:str|os.PathLike, # file to write; the suffix chooses the container
-    frames:Any, # (T, H, W, 3) uint8 RGB, array or tensor, H and W even
-    fps:float=25., # frames per second
-    crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst
-    gop:int|None=None, # a keyframe at least every so many frames; None leaves it to the encoder (x264: 250)
-    codec:str='libx264', # FFmpeg's name of the encoder
-)->Path: # the file
+def encode(
+    path: str|os.PathLike,  # file to write; the suffix chooses the container
+    frames: Any,  # (T, H, W, 3) uint8 RGB, array or tensor, H and W even
+    fps: float = 25.,  # frames per second
+    crf: int = 18,  # quality: 0 lossless, 18 hardly visible loss, 51 worst
+    # a keyframe at least every so many frames; None leaves it to the encoder (x264: 250)
+    gop: int|None = None,
+    codec: str = 'libx264',  # FFmpeg's name of the encoder
+) -> Path:  # the file
     "Write a video, whole or not at all; the same frames give the same bytes. `VideoError`."
     path,x = Path(path),np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames)
     if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
@@ -128,7 +138,8 @@ def _open(path, threads:int=1):
     with open(path, 'rb', 0) as f: head = f.read(12)
     # MP4 and AVI name themselves; FFmpeg would try all kinds that it knows, one by one
     kind = 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
-    # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a machine
+    # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a
+    # machine
     try:
         container = av.open(os.path.abspath(path), format=kind, metadata_errors='ignore',
             options={'protocol_whitelist': 'file'})
@@ -152,13 +163,19 @@ def _open(path, threads:int=1):
 class _Seen:
     "What the packets of a file tell while it is decoded."
     pictures:int=0 # packets of the stream
-    slots:int=0 # what an AVI file counts: pictures, and empty places where the one before stays
-    blank:int=0 # pictures of a few bytes (nothing moves) or not to be shown: no frame need come out
+    # what an AVI file counts: pictures, and empty places where the one before stays
+    slots:int=0
+    # pictures of a few bytes (nothing moves) or not to be shown: no frame need come out
+    blank:int=0
     broken:int=0 # packets that the container calls incomplete
     end:float=0. # s, of the last packet of any stream
     stopped:str='' # why decoding ended before the file did
 
-    def add(self, packet, decoded:bool): # is it of the stream that is decoded?
+    def add(
+        self,
+        packet,
+        decoded: bool,  # is it of the stream that is decoded?
+    ):
         if not packet.size: return # the last call, not a packet
         if packet.pts is not None:
             self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
@@ -172,7 +189,8 @@ def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
     n,first,why = 0,None,''
     try:
         for packet in container.demux() if seen else container.demux(stream):
-            decoded = not seen or packet.stream.index == stream.index # `stream_index` is 0 in the last packet
+            # `stream_index` is 0 in the last packet
+            decoded = not seen or packet.stream.index == stream.index
             if seen: seen.add(packet, decoded)
             for frame in packet.decode() if decoded else ():
                 if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
@@ -186,10 +204,13 @@ def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
         if seen: seen.stopped = why
     if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
 
-def _is_entry(path)->bool: # the name of an entry of an LMDB, written as a path
+def _is_entry(
+    path,
+) -> bool:  # whether it is the name of an entry of an LMDB, written as a path
     return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
 
-_opened:dict[str, lmdb.Environment] = {} # real path -> the one opening that py-lmdb allows a process
+# real path -> the one opening that py-lmdb allows a process
+_opened:dict[str, lmdb.Environment] = {}
 _opening = threading.Lock()
 
 def _forked(): # a child closes what it inherited and opens its own
@@ -213,8 +234,10 @@ def _value(folder, key:str)->bytes:
         raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
     return value
 
-def lmdb_entries(folder:str|os.PathLike, # holds data.mdb, as released by CoCLR
-)->dict[str,tuple[str,int]]: # name, `Class/video` -> (entry, frames as the file lists them)
+def lmdb_entries(
+    folder: str|os.PathLike,  # holds data.mdb, as released by CoCLR
+    # returns: name, `Class/video` -> (entry, frames as the file lists them)
+) -> dict[str,tuple[str,int]]:
     "The videos of a released LMDB. `VideoError`."
     try:
         keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__',
@@ -240,7 +263,10 @@ def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, No
     except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
         raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
 
-def _webp_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]: # as of `_entry_frames`
+def _webp_frames(
+    path,
+    need: set[int]|None,
+) -> Generator[tuple[int, Any], None, None]:  # as of `_entry_frames`
     "The pictures of an animated WebP, for which FFmpeg has no decoder."
     _check_file(path)
     try:
@@ -254,7 +280,9 @@ def _webp_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, Non
     except (OSError, ValueError, SyntaxError, EOFError) as e:
         raise VideoError(path, f'is damaged ({_why(e)}); copy or download it again') from None
 
-def _pictures(path)->Any: # a generator of numbers and frames, or None
+def _pictures(
+    path,
+) -> Any:  # a generator of numbers and frames, or None
     "What reads a file that FFmpeg does not: an entry of an LMDB, or an animated WebP."
     return _entry_frames if _is_entry(path) else _webp_frames if str(path).lower().endswith('.webp') else None
 
@@ -267,11 +295,21 @@ class Probe:
     height:int # px, as displayed
     declared:int # frames the file says it has; 0 where it does not say
     codec:str # FFmpeg's name of the codec
-    rotation:int # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
-    keyframes:tuple[tuple[int, int], ...] # (frame number, pts), where decoding can start; pts is but a label
-    damage:str='' # what is wrong in an otherwise readable file, a sentence without subject; '' for nothing
+    # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
+    rotation:int
+    # (frame number, pts), where decoding can start; pts is but a label
+    keyframes:tuple[tuple[int, int], ...]
+    # what is wrong in an otherwise readable file, a sentence without subject; '' for nothing
+    damage:str=''
 
-def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duration:float)->str: # '' for none
+def _damage(
+    kind: str,
+    seen: _Seen,
+    frames: int,
+    corrupt: int,
+    declared: int,
+    duration: float,
+) -> str:  # '' for none
     "Compare what a file declares with what is in it."
     stored = max(seen.pictures, seen.slots) if kind == 'avi' else seen.pictures
     damage,of = [],f' of {declared}' if declared else ''
@@ -279,15 +317,17 @@ def _damage(kind:str, seen:_Seen, frames:int, corrupt:int, declared:int, duratio
     elif stored < declared: damage.append(f'holds {stored} of the {declared} frames it declares')
     if not seen.stopped and declared and (lost := seen.pictures-seen.blank-frames) > 0:
         damage.append(f'holds frames that do not decode ({lost})')
-    if 'matroska' in kind and duration-seen.end > max(.25, .02*duration): # counts no frames, knows its length
+    # counts no frames, knows its length
+    if 'matroska' in kind and duration-seen.end > max(.25, .02*duration):
         damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
     if corrupt or seen.broken: damage.append(f'has damaged frames ({max(corrupt, seen.broken)})')
     return ', '.join(damage)
 
 def _rotation(frame)->int: return round(frame.rotation/90)%4*90
 
-def probe(path:str|os.PathLike, # a video file, or an entry of a released LMDB
-)->Probe: # of its first video stream
+def probe(
+    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+) -> Probe:  # of its first video stream
     "Decode a whole file once: what is really in it. `VideoError`."
     if read := _pictures(path): # no frame rate, and each of them is a keyframe
         for n,picture in read(path, {0} if read is _entry_frames else None):
@@ -302,7 +342,8 @@ def probe(path:str|os.PathLike, # a video file, or an entry of a released LMDB
         fps,declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
         codec = stream.codec.canonical_name
         damage = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
-    # a damaged file is decoded from its start: what is invented for lost data depends on what came before
+    # a damaged file is decoded from its start: what is invented for lost data depends on what came
+    # before
     if damage: keys = keys[:1]
     turn = _rotation(frame)
     w,h = (frame.height, frame.width) if turn%180 else (frame.width, frame.height)
@@ -311,7 +352,10 @@ def probe(path:str|os.PathLike, # a video file, or an entry of a released LMDB
 # %% ../../nbs/library/video.ipynb #55b35f87
 _RGB24:Any = av.VideoFormat('rgb24') # by name, it would be looked up for every frame
 
-def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
+def _rgb(
+    frame,
+    reformatter: VideoReformatter,
+) -> np.ndarray:  # (H, W, 3) uint8
     "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
     # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8,
     # where libswscale knows nothing else
@@ -322,10 +366,12 @@ def _rgb(frame, reformatter:VideoReformatter)->np.ndarray: # (H, W, 3) uint8
     return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
 
 # %% ../../nbs/library/video.ipynb #abcc2a98
-def crop_resize(frames:Tensor, # (T, H, W, 3) uint8, on the CPU
-    box:Sequence[int]|None=None, # (top, left, height, width) px of what to keep; None keeps all
-    size:Sequence[int]|None=None, # (height, width) px to scale to; None keeps the size
-)->Tensor: # (T, h, w, 3) uint8
+def crop_resize(
+    frames: Tensor,  # (T, H, W, 3) uint8, on the CPU
+    # (top, left, height, width) px of what to keep; None keeps all
+    box: Sequence[int]|None = None,
+    size: Sequence[int]|None = None,  # (height, width) px to scale to; None keeps the size
+) -> Tensor:  # (T, h, w, 3) uint8
     "Cut out a box, then scale it (antialiased, bilinear). `ValueError` where the box does not fit."
     H,W = frames.shape[1:3]
     if box is not None:
@@ -346,7 +392,10 @@ def crop_resize(frames:Tensor, # (T, H, W, 3) uint8, on the CPU
 Keyframes = Sequence[tuple[int, int]] # frame number and pts of each, as `Probe.keyframes`
 _JUMP = 4 # frames that a jump costs
 
-def _runs(need:Sequence[int], marks:Sequence[int])->list[tuple[int, int]]: # first, a keyframe or 0, and last
+def _runs(
+    need: Sequence[int],
+    marks: Sequence[int],
+) -> list[tuple[int, int]]:  # first, a keyframe or 0, and last
     "What to decode for the frames `need`; both are in ascending order."
     runs = [(0, -1)]
     for n in need:
@@ -367,7 +416,8 @@ def _jump(path, container, stream, to:int, labels:dict[int, int])->Iterator[tupl
 
 def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int)->Generator:
     "(number, frame) of the frames `need`, of all for None, and of those decoded on the way."
-    labels = {pts: n for n,pts in keys} # two frames with one label: no telling where a jump would lead
+    # two frames with one label: no telling where a jump would lead
+    labels = {pts: n for n,pts in keys}
     runs = _runs(need, [n for n,_ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
     with _open(path, threads) as (container, stream):
         for first,last in runs:
@@ -380,11 +430,14 @@ def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int)->Gener
         else: return
     with _open(path, threads) as (container, stream): yield from enumerate(_frames(path, container, stream))
 
-def decode(path:str|os.PathLike, # a video file, or an entry of a released LMDB
-    index:Any=None, # (T,) frame numbers in any order, repeats allowed; None is all of them
-    seek:Probe|Keyframes|None=None, # from `probe` of the same file, or its keyframes: jump to them
-    threads:int=1, # of the decoder
-)->Tensor: # (T, H, W, 3) uint8 RGB
+def decode(
+    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+    # (T,) frame numbers in any order, repeats allowed; None is all of them
+    index: Any = None,
+    # from `probe` of the same file, or its keyframes: jump to them
+    seek: Probe|Keyframes|None = None,
+    threads: int = 1,  # of the decoder
+) -> Tensor:  # (T, H, W, 3) uint8 RGB
     "Exactly the frames asked for, in that order, upright. `VideoError`."
     want = None if index is None else np.asarray(index)
     if (want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu'
@@ -395,14 +448,20 @@ def decode(path:str|os.PathLike, # a video file, or an entry of a released LMDB
     got = _pick(path, need if need is None else need.tolist(), keys, threads)
     return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
-def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (len(need), H, W, 3), ascending
+def _pick(
+    path,
+    need: list[int]|None,
+    keys: Keyframes,
+    threads: int,
+) -> Tensor:  # (len(need), H, W, 3), ascending
     got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
     read,missing,room = _pictures(path),next(left, None),None
     wanted = set(need) if need else None
     source = read(path, wanted) if read else _numbered(path, need, keys, threads)
     with closing(source) as numbered:
         for n,frame in numbered:
-            if need is not None and n != missing: continue # after a jump that failed, all come again
+            # after a jump that failed, all come again
+            if need is not None and n != missing: continue
             x = frame if read else _rgb(frame, reformatter)
             if got and x.shape != got[0].shape:
                 raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after '
@@ -415,28 +474,35 @@ def _pick(path, need:list[int]|None, keys:Keyframes, threads:int)->Tensor: # (le
     if keys and not read: return _pick(path, need, (), threads)
     raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
 
-def iter_frames(path:str|os.PathLike, # a video file, or an entry of a released LMDB
-)->Generator[np.ndarray, None, None]: # (H, W, 3) uint8
+def iter_frames(
+    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+) -> Generator[np.ndarray, None, None]:  # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
     reformatter = VideoReformatter()
     if read := _pictures(path): yield from (x for _,x in read(path, None))
     else: yield from (_rgb(frame, reformatter) for _,frame in _numbered(path, None, (), 1))
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
-def _copy_frames(path, short_side:int|None)->Iterator[np.ndarray]: # (h, w, 3) uint8, even, not enlarged
+def _copy_frames(
+    path,
+    short_side: int|None,
+) -> Iterator[np.ndarray]:  # (h, w, 3) uint8, even, not enlarged
     for x in iter_frames(path):
         H,W = x.shape[:2]
         scale = min(1., short_side/min(H, W)) if short_side else 1.
         h,w = (max(2, 2*(v//2 if scale == 1 else round(v*scale/2))) for v in (H, W))
-        if (h, w) == (H//2*2, W//2*2): x = x[:h, :w] # odd, not scaled: the last row or column goes
+        # odd, not scaled: the last row or column goes
+        if (h, w) == (H//2*2, W//2*2): x = x[:h, :w]
         yield crop_resize(torch.from_numpy(x)[None], None, (h, w))[0].numpy()
 
-def transcode(path:str|os.PathLike, # a video file
-    out:str|os.PathLike, # file to write; the suffix chooses the container
-    short_side:int|None=None, # px of the shorter side, made even, never enlarged; None keeps the size
-    crf:int=18, # quality: 0 lossless, 18 hardly visible loss, 51 worst
-    gop:int=8, # a keyframe every so many frames
-)->Probe: # of the copy
+def transcode(
+    path: str|os.PathLike,  # a video file
+    out: str|os.PathLike,  # file to write; the suffix chooses the container
+    # px of the shorter side, made even, never enlarged; None keeps the size
+    short_side: int|None = None,
+    crf: int = 18,  # quality: 0 lossless, 18 hardly visible loss, 51 worst
+    gop: int = 8,  # a keyframe every so many frames
+) -> Probe:  # of the copy
     "Copy to H.264, upright and without sound, frame by frame; whole or not at all. `VideoError`."
     path,out = Path(path),Path(out)
     if short_side is not None and short_side < 2:

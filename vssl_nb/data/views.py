@@ -25,9 +25,11 @@ from ..names import did_you_mean, resolve
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
 RESIDUALS = ('plain', 'rescaled', 'wrapped', 'rolled')
 
-def frame_residual(x:Tensor, # (..., 3, T, H, W) float in [0,1]
-    form:str='plain', # 'plain', 'rescaled', 'wrapped' (IIC, b11) or 'rolled' (IIC's fine-tuning, b11)
-)->Tensor: # same shape; plain and rolled in [-1,1], the others in [0,1]
+def frame_residual(
+    x: Tensor,  # (..., 3, T, H, W) float in [0,1]
+    # 'plain', 'rescaled', 'wrapped' (IIC, b11) or 'rolled' (IIC's fine-tuning, b11)
+    form: str = 'plain',
+) -> Tensor:  # same shape; plain and rolled in [-1,1], the others in [0,1]
     "The difference of neighbouring frames."
     one_of(RESIDUALS, form=form)
     if x.ndim < 4 or not x.is_floating_point():
@@ -40,18 +42,21 @@ def frame_residual(x:Tensor, # (..., 3, T, H, W) float in [0,1]
     return d.add_(1).div_(2) if form=='rescaled' else d
 
 # %% ../../nbs/lessons/02_motion.ipynb #4beab3bc
-def gradient(x:Tensor, # (N, H, W) grey frames
-)->Tensor: # (N, 2, H, W) change per px to the right, and down
+def gradient(
+    x: Tensor,  # (N, H, W) grey frames
+) -> Tensor:  # (N, 2, H, W) change per px to the right, and down
     "Central differences, with the border repeated."
     p = F.pad(x[:,None], (1,1,1,1), mode='replicate')[:,0]
     return torch.stack([p[:,1:-1,2:]-p[:,1:-1,:-2], p[:,2:,1:-1]-p[:,:-2,1:-1]], 1)/2
 
-def warp(x:Tensor, # (N, C, H, W)
-    u:Tensor, # (N, 2, H, W) px: to the right, down
-)->Tensor: # (N, C, H, W), `x` read at each pixel's place plus `u`
+def warp(
+    x: Tensor,  # (N, C, H, W)
+    u: Tensor,  # (N, 2, H, W) px: to the right, down
+) -> Tensor:  # (N, C, H, W), `x` read at each pixel's place plus `u`
     "Pull a picture back by a flow: bicubic (A = -0.75), 0 outside."
     H, W = x.shape[-2:]
-    # powers of two, plus 1: whole px then stay whole in grid_sample's -1 to 1, and no motion is exactly that
+    # powers of two, plus 1: whole px then stay whole in grid_sample's -1 to 1, and no motion is
+    # exactly that
     tall, wide = ((1 << (n-2).bit_length())+1 for n in (H, W))
     right, down = torch.arange(W, device=u.device), torch.arange(H, device=u.device)[:,None]
     grid = torch.stack([(right+u[:,0])*(2/(wide-1))-1, (down+u[:,1])*(2/(tall-1))-1], -1)
@@ -59,23 +64,32 @@ def warp(x:Tensor, # (N, C, H, W)
         align_corners=True)
 
 # %% ../../nbs/lessons/02_motion.ipynb #4600fc4e
-def forward_gradient(u:Tensor, # (N, C, H, W)
-)->Tensor: # (N, C, 2, H, W) difference to the right neighbour and to the one below, 0 at the border
+def forward_gradient(
+    u: Tensor,  # (N, C, H, W)
+    # returns: (N, C, 2, H, W) difference to the right neighbour and to the one below, 0 at the
+    # border
+) -> Tensor:
     "Forward differences."
     return torch.stack([F.pad(u[...,1:]-u[...,:-1], (0,1)), F.pad(u[...,1:,:]-u[...,:-1,:], (0,0,0,1))], 2)
 
 def divergence(
-    p:Tensor, # (N, C, 2, H, W) an arrow per pixel and component; those that leave the picture count as 0
-)->Tensor: # (N, C, H, W)
+    # (N, C, 2, H, W) an arrow per pixel and component; those that leave the picture count as 0
+    p: Tensor,
+) -> Tensor:  # (N, C, H, W)
     "Backward differences: minus the adjoint of `forward_gradient`."
     x, y = p.unbind(2)
     return x - F.pad(x[...,:-1], (1,0)) + y - F.pad(y[...,:-1,:], (0,0,1,0))
 
 # %% ../../nbs/lessons/02_motion.ipynb #11674f87
-def _linear(stack:Tensor, I0:Tensor, u:Tensor)->tuple[Tensor,Tensor,Tensor]: # g (N,2,H,W), r, 1/|g|²
+def _linear(
+    stack: Tensor,
+    I0: Tensor,
+    u: Tensor,
+) -> tuple[Tensor,Tensor,Tensor]:  # g (N,2,H,W), r, 1/|g|²
     "The data term around the flow `u` (N,2,H,W); `stack` (N,3,H,W) is the second frame and its gradient."
     w = warp(stack, u)
-    g = w[:,1:].clone(memory_format=torch.contiguous_format) # always laid out alike: it is compiled once
+    # always laid out alike: it is compiled once
+    g = w[:,1:].clone(memory_format=torch.contiguous_format)
     # where nothing can be seen g is 0, and so is the step
     return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12)
 
@@ -91,7 +105,9 @@ def _step(u:Tensor, p:Tensor, g:Tensor, r:Tensor, inverse:Tensor, moving:Tensor,
     return torch.where(m, new, u), torch.where(m[...,None], dual, p), change
 
 # %% ../../nbs/lessons/02_motion.ipynb #7cf71abb
-def _batcher(n:int)->list[tuple[int,int]]: # pairs (i, j), i < j: put the smaller on wire i
+def _batcher(
+    n: int,
+) -> list[tuple[int,int]]:  # pairs (i, j), i < j: put the smaller on wire i
     "Batcher's merge-exchange network, which sorts n numbers (Knuth, volume 3, algorithm 5.2.2M)."
     pairs, top = [], 1 << max(0, (n-1).bit_length()-1)
     p = top
@@ -104,7 +120,8 @@ def _batcher(n:int)->list[tuple[int,int]]: # pairs (i, j), i < j: put the smalle
         p //= 2
     return pairs
 
-def _median_of_columns()->list[tuple[int,int,bool,bool]]: # i, j, is the minimum needed, is the maximum needed
+# i, j, is the minimum needed, is the maximum needed
+def _median_of_columns()->list[tuple[int,int,bool,bool]]:
     "What is left to compare for the median of five sorted columns of five."
     wires = np.array([sum(c, ()) for c in product([(0,)*(5-k)+(1,)*k for k in range(6)], repeat=5)],
         bool).T.copy()
@@ -118,13 +135,17 @@ def _median_of_columns()->list[tuple[int,int,bool,bool]]: # i, j, is the minimum
 
 _SORT, _MEDIAN = _batcher(5), _median_of_columns()
 
-def _columns(x:Tensor)->Tensor: # (..., H+4, W) -> (5, ..., H, W), ascending
+def _columns(
+    x: Tensor,  # (..., H+4, W)
+) -> Tensor:  # (5, ..., H, W), ascending
     "Sort the five neighbours above one another."
     w = [x[...,i:i+x.shape[-2]-4,:] for i in range(5)]
     for i,j in _SORT: w[i], w[j] = torch.minimum(w[i], w[j]), torch.maximum(w[i], w[j])
     return torch.stack(w)
 
-def _middle(x:Tensor)->Tensor: # (5, ..., H, W+4) sorted columns -> (..., H, W)
+def _middle(
+    x: Tensor,  # (5, ..., H, W+4) sorted columns
+) -> Tensor:  # (..., H, W)
     "The median of five columns beside one another."
     w = [x[k,...,c:c+x.shape[-1]-4] for c in range(5) for k in range(5)]
     for i,j,low,high in _MEDIAN:
@@ -133,8 +154,9 @@ def _middle(x:Tensor)->Tensor: # (5, ..., H, W+4) sorted columns -> (..., H, W)
         if high: w[j] = torch.maximum(a, b)
     return w[12]
 
-def median5(x:Tensor, # (N, C, H, W)
-)->Tensor: # same shape
+def median5(
+    x: Tensor,  # (N, C, H, W)
+) -> Tensor:  # same shape
     "The median of 5 × 5 neighbours, with the border repeated."
     return _middle(_columns(F.pad(x, (2,2,2,2), mode='replicate')))
 
@@ -145,14 +167,23 @@ def _lines(n:int, m:int, scale:float, device)->tuple[Tensor,Tensor,Tensor]:
     low = at.floor().long()
     return low.clamp(0, n-1), (low+1).clamp(0, n-1), (at-low).float()
 
-def _resize(x:Tensor, h:int, w:int, scale:float|None=None)->Tensor: # (..., H, W) -> (..., h, w)
+def _resize(
+    x: Tensor,  # (..., H, W)
+    h: int,
+    w: int,
+    scale: float|None = None,
+) -> Tensor:  # (..., h, w)
     "As OpenCV's INTER_LINEAR; `scale`: old pixels per new one, where that is not the ratio of the sizes."
     i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2]/h, x.device)
     x = torch.lerp(x[...,i,:], x[...,j,:], f[:,None])
     i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1]/w, x.device)
     return torch.lerp(x[...,i], x[...,j], f)
 
-def _pyramid(x:Tensor, scales:int, factor:float)->list[Tensor]: # (N, H, W) -> finest first
+def _pyramid(
+    x: Tensor,  # (N, H, W)
+    scales: int,
+    factor: float,
+) -> list[Tensor]:  # finest first
     out = [x]
     while len(out) < scales:
         h, w = (round(s*factor) for s in out[-1].shape[-2:])
@@ -164,11 +195,15 @@ def _pyramid(x:Tensor, scales:int, factor:float)->list[Tensor]: # (N, H, W) -> f
 _log = logging.getLogger(__name__)
 
 @cache
-def _parts(compiled:bool)->tuple[Any,...]: # step, columns, middle
+def _parts(
+    compiled: bool,
+) -> tuple[Any,...]:  # step, columns, middle
     return tuple(torch.compile(f, dynamic=True) if compiled else f for f in (_step, _columns, _middle))
 
 @cache
-def can_compile(kind:str)->bool: # of device: 'cpu' or 'cuda'
+def can_compile(
+    kind: str,  # of device: 'cpu' or 'cuda'
+) -> bool:
     "Does `torch.compile` work there? Tried once; where not, said once."
     try: return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
     except Exception as e:
@@ -176,7 +211,10 @@ def can_compile(kind:str)->bool: # of device: 'cpu' or 'cuda'
             'uncompiled', type(e).__name__)
     return False
 
-def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given -> (N, H, W) float, 0 to 255
+def _checked(
+    a: Tensor,  # (N, 1, H, W) as given
+    b: Tensor,  # (N, 1, H, W) as given
+) -> tuple[Tensor,Tensor]:  # (N, H, W) float, 0 to 255
     for name,x in (('first', a), ('second', b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
             raise ValueError(f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
@@ -188,19 +226,23 @@ def _checked(a:Tensor, b:Tensor)->tuple[Tensor,Tensor]: # (N, 1, H, W) as given 
         raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs "
             "of one size.")
     a, b = a[:,0], b[:,0]
-    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float() # any byte will do: a GPU need not wait
+    # any byte will do: a GPU need not wait
+    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float()
     a, b = (x.float() if x.dtype==torch.uint8 else x.float()*255 for x in (a, b))
     known = (a.isfinite()&b.isfinite()).all(-1).all(-1)[:,None,None]
-    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.) # no motion in a frame that holds NaN
+    # no motion in a frame that holds NaN
+    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.)
     if a.device.type!='cpu' or not len(a): return a, b # looking would make the CPU wait
     if max(a.max(), b.max()) > 255.5 or min(a.min(), b.min()) < -.5:
         raise ValueError("the frames are floats outside [0,1]; divide them by 255, or give uint8.")
     return a, b
 
-def in_chunks(f:Callable[[Tensor,Tensor],Tensor], # of two tensors with the same leading dimension
-    a:Tensor, b:Tensor, # (N, ...)
-    n:int, # rows at a time
-)->Tensor: # (N, ...)
+def in_chunks(
+    f: Callable[[Tensor,Tensor],Tensor],  # of two tensors with the same leading dimension
+    a: Tensor,  # (N, ...)
+    b: Tensor,  # (N, ...)
+    n: int,  # rows at a time
+) -> Tensor:  # (N, ...)
     "`f` of a few rows at a time; where the memory of the GPU is too small, of half as many (said once)."
     i, out = 0, []
     while i < len(a):
@@ -210,7 +252,8 @@ def in_chunks(f:Callable[[Tensor,Tensor],Tensor], # of two tensors with the same
             continue
         except torch.OutOfMemoryError:
             if n == 1: raise
-        n = min(n, len(a)-i)//2 or 1 # outside the handler, whose traceback would keep the memory
+        # outside the handler, whose traceback would keep the memory
+        n = min(n, len(a)-i)//2 or 1
         _say_smaller(n)
     return torch.cat(out)
 
@@ -229,7 +272,8 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->t
     "The flow and its dual after one warp: iterations until every pair has stopped."
     step, columns, middle = parts
     whole, rows, moving = (u, p), None, torch.ones(len(u), dtype=torch.bool, device=u.device)
-    every = 1 if u.device.type=='cpu' else 5 # asking a GPU how many still move makes the CPU wait
+    # asking a GPU how many still move makes the CPU wait
+    every = 1 if u.device.type=='cpu' else 5
     weights = solver.lam*solver.theta, solver.theta, solver.tau/solver.theta
     for k in range(solver.outer*solver.inner):
         if solver.median and k%solver.inner==0:
@@ -247,7 +291,12 @@ def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->t
             u, p, data, moving = u[moving], p[moving], tuple(x[moving] for x in data), moving[moving]
     return _freeze(u, p, rows, whole)
 
-def _pairs(a:Tensor, b:Tensor, solver:'TVL1', parts)->Tensor: # (N, H, W) 0 to 255 -> (N, 2, H, W) px
+def _pairs(
+    a: Tensor,  # (N, H, W) 0 to 255
+    b: Tensor,  # (N, H, W) 0 to 255
+    solver: 'TVL1',
+    parts,
+) -> Tensor:  # (N, 2, H, W) px
     "From the coarsest picture of the pyramid to the finest."
     scales = list(zip(*(_pyramid(x, solver.scales, solver.factor) for x in (a, b))))[::-1]
     u = a.new_zeros(len(a), 2, *scales[0][0].shape[1:])
@@ -268,14 +317,20 @@ class TVL1:
     warps:int=5 # per scale
     outer:int=10 # medians per warp, at most
     inner:int=30 # iterations between two medians, at most
-    epsilon:float=.01 # px: a pair stops when its flow moves less (root mean square); 0 never stops early
+    # px: a pair stops when its flow moves less (root mean square); 0 never stops early
+    epsilon:float=.01
     median:bool=True # filter the flow by 5 × 5 medians
 
-    def __call__(self,
-        a:Tensor, b:Tensor, # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
-        chunk:int|None=None, # pairs at a time; None: 2¹⁷ px on a CPU (its cache), 2²⁴ on a GPU (about 2 GB)
-        compiled:bool|None=None, # None: on a GPU
-    )->Tensor: # (N, 2, H, W) float32, px: u to the right, v down; 0 where a frame is constant or not finite
+    def __call__(
+        self,
+        a: Tensor,  # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
+        b: Tensor,  # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
+        # pairs at a time; None: 2¹⁷ px on a CPU (its cache), 2²⁴ on a GPU (about 2 GB)
+        chunk: int|None = None,
+        compiled: bool|None = None,  # None: on a GPU
+        # returns: (N, 2, H, W) float32, px: u to the right, v down; 0 where a frame is constant or
+        # not finite
+    ) -> Tensor:
         "The flow from each `a` to its `b`. `ValueError`."
         a, b = _checked(a, b)
         kind = a.device.type
@@ -286,14 +341,16 @@ class TVL1:
             return in_chunks(lambda x, y: _pairs(x, y, self, parts), a, b, n)
 
 tvl1 = TVL1()
-# while training: equal work for every pair, so that nobody has to ask a GPU which of them have stopped
+# while training: equal work for every pair, so that nobody has to ask a GPU which of them have
+# stopped
 tvl1_live = TVL1(outer=2, inner=10, epsilon=0.)
 
 # %% ../../nbs/lessons/02_motion.ipynb #878edcd5
 FLOW_BOUND = 20. # px, of the released pipeline (b6)
 
-def quantise_flow(flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
-)->Tensor: # same shape, uint8
+def quantise_flow(
+    flow: Tensor,  # any shape, px; what is beyond FLOW_BOUND is cut
+) -> Tensor:  # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
     # looking for NaN would make the CPU wait for a GPU
     if flow.device.type!='cpu': flow = flow.nan_to_num(0., FLOW_BOUND, -FLOW_BOUND)
@@ -301,61 +358,81 @@ def quantise_flow(flow:Tensor, # any shape, px; what is beyond FLOW_BOUND is cut
         raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
     return flow.float().clamp(-FLOW_BOUND, FLOW_BOUND).add(FLOW_BOUND).mul(255/(2*FLOW_BOUND)).round().byte()
 
-def dequantise_flow(stored:Tensor, # any shape, uint8
-)->Tensor: # same shape, float32 px
+def dequantise_flow(
+    stored: Tensor,  # any shape, uint8
+) -> Tensor:  # same shape, float32 px
     "Bytes back to flow, half a level off at most."
     return stored.float().mul(2*FLOW_BOUND/255).sub(FLOW_BOUND)
 
-def flow_to_image(flow:Tensor, # (..., 2, H, W) px
-)->Tensor: # (..., H, W, 3) uint8, channels (128, v, u)
+def flow_to_image(
+    flow: Tensor,  # (..., 2, H, W) px
+) -> Tensor:  # (..., H, W, 3) uint8, channels (128, v, u)
     "Flow as the picture that the released networks saw (b6)."
     u, v = quantise_flow(flow).unbind(-3)
     return torch.stack([torch.full_like(u, 128), v, u], -1)
 
-def image_to_flow(stored:Tensor, # (..., H, W, 3) uint8, channels (128, v, u)
-)->Tensor: # (..., 2, H, W) px
+def image_to_flow(
+    stored: Tensor,  # (..., H, W, 3) uint8, channels (128, v, u)
+) -> Tensor:  # (..., 2, H, W) px
     "A stored picture back to flow."
     return dequantise_flow(stored[...,[2,1]]).movedim(-1, -3)
 
 # %% ../../nbs/lessons/03_views.ipynb #f3f20ed6
-def from_streams(*names:str, # of `clips.STREAMS`
-)->Callable: # a decorator
+def from_streams(
+    *names: str,  # of `clips.STREAMS`
+) -> Callable:  # a decorator
     "Say which streams a view is made of; without it, of the clips."
     def mark(f):
         f.streams = names
         return f
     return mark
 
-def rgb_view(clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+def rgb_view(
+    clips: Tensor,  # (B, V, 3, T, H, W) in [0,1]
     *,
-    mean:tuple[float,...], std:tuple[float,...], # per channel
-)->Tensor: # same shape
+    mean: tuple[float,...],  # per channel
+    std: tuple[float,...],  # per channel
+) -> Tensor:  # same shape
     "The clips, normalised."
     return normalise(clips, mean, std)
 
-def residual_view(clips:Tensor, # (B, V, 3, T, H, W) in [0,1]
+def residual_view(
+    clips: Tensor,  # (B, V, 3, T, H, W) in [0,1]
     *,
-    residual:str, residual_scale:float, # a form of `frame_residual`; what the plain one is divided by
-)->Tensor: # same shape
+    residual: str,  # a form of `frame_residual`
+    residual_scale: float,  # what the plain one is divided by
+) -> Tensor:  # same shape
     "The difference of neighbouring frames; the plain one is divided by a fixed number."
     d = frame_residual(clips, residual)
     return d.div_(residual_scale) if residual=='plain' else d
 
 @from_streams('flow')
-def flow_view(flow:Tensor, # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
+def flow_view(
+    flow: Tensor,  # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
     *,
-    mean:tuple[float,...], std:tuple[float,...], # per channel
-)->Tensor: # same shape
+    mean: tuple[float,...],  # per channel
+    std: tuple[float,...],  # per channel
+) -> Tensor:  # same shape
     "The pictures of flow, normalised as if they were RGB."
     return normalise(flow, mean, std)
 
 @from_streams('flow')
-def flow_u_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
+def flow_u_view(
+    flow: Tensor,  # as `flow_view`
+    *,
+    mean: tuple[float,...],  # as `flow_view`
+    std: tuple[float,...],  # as `flow_view`
+) -> Tensor:  # as `flow_view`
     "Horizontal flow alone, in all three channels before they are normalised (IIC, b11)."
     return normalise(flow[:,:,2:].expand_as(flow), mean, std)
 
 @from_streams('flow')
-def flow_v_view(flow:Tensor, *, mean:tuple[float,...], std:tuple[float,...])->Tensor: # as `flow_view`
+def flow_v_view(
+    flow: Tensor,  # as `flow_view`
+    *,
+    mean: tuple[float,...],  # as `flow_view`
+    std: tuple[float,...],  # as `flow_view`
+) -> Tensor:  # as `flow_view`
     "Vertical flow alone, in all three channels before they are normalised (IIC, b11)."
     return normalise(flow[:,:,1:2].expand_as(flow), mean, std)
 
@@ -370,12 +447,14 @@ OPTIONS = ('mean', 'std', 'residual', 'residual_scale') # of `Views`, that a vie
 class View:
     "A view, and what it needs."
     name:str # that it was asked for by
-    make:Callable[...,Tensor] # a float tensor of each of `streams`, options by name -> (B, V, C, T, H, W)
+    # a float tensor of each of `streams`, options by name -> (B, V, C, T, H, W)
+    make:Callable[...,Tensor]
     streams:tuple[str,...] # of `clips.STREAMS`
     options:tuple[str,...] # of OPTIONS
 
-def find_view(name:str, # a key of VIEWS, or 'package.module:name'
-)->View:
+def find_view(
+    name: str,  # a key of VIEWS, or 'package.module:name'
+) -> View:
     "A view by its name. PluginError (a ValueError) where there is none; ValueError where it is not one."
     make = resolve(name, VIEWS, 'a view')
     if not callable(make) or isinstance(make, type):
@@ -395,14 +474,17 @@ def find_view(name:str, # a key of VIEWS, or 'package.module:name'
     return View(name, make, tuple(streams), tuple(p.name for p in keywords if p.name in OPTIONS))
 
 # %% ../../nbs/lessons/03_views.ipynb #931b1f61
-def _views(names)->list[View]: # refuses names that lead nowhere
+def _views(
+    names,
+) -> list[View]:  # refuses names that lead nowhere
     names = (names,) if isinstance(names, str) else tuple(names)
     if not names: raise ValueError(f"names is empty; ask for at least one of {', '.join(VIEWS)}.")
     return [find_view(n) for n in names]
 
-def streams(names:tuple[str,...]|str, # of the views
-    live:bool=False, # is flow computed on the device?
-)->tuple[str,...]: # of `clips.STREAMS`, in their order
+def streams(
+    names: tuple[str,...]|str,  # of the views
+    live: bool = False,  # is flow computed on the device?
+) -> tuple[str,...]:  # of `clips.STREAMS`, in their order
     "What the loader must deliver for these views."
     wanted = {'pair' if live and s=='flow' else s for v in _views(names) for s in v.streams}
     return tuple(s for s in STREAMS if s in wanted)
@@ -410,15 +492,21 @@ def streams(names:tuple[str,...]|str, # of the views
 # %% ../../nbs/lessons/03_views.ipynb #57a3efea
 class Views:
     "Turns a batch of the loader into the float views that a method asks for."
-    def __init__(self,
-        names:tuple[str,...]|str=('rgb',), # keys of VIEWS, or 'package.module:name'
-        mean:tuple[float,...]=IMAGENET_MEAN, std:tuple[float,...]=IMAGENET_STD, # per channel, of rgb and flow
-        residual:str='plain', residual_scale:float=.05, # a form of `frame_residual`; divides the plain one
-        dtype:torch.dtype=torch.float32, # of the views; the arithmetic is done in float32
-        flow_flip:str='negate', # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
-        flow_colour:str='released', # its colours change as those of the clip (b8); 'none': they stay
-        live:Callable|None=None, # the solver of `live_flow`, where flow is not stored
-        augmentation:str='standard', # a key of `clips.AUGMENTATIONS`, or 'package.module:name'
+    def __init__(
+        self,
+        names: tuple[str,...]|str = ('rgb',),  # keys of VIEWS, or 'package.module:name'
+        mean: tuple[float,...] = IMAGENET_MEAN,  # per channel, of rgb and flow
+        std: tuple[float,...] = IMAGENET_STD,  # per channel, of rgb and flow
+        residual: str = 'plain',  # a form of `frame_residual`
+        residual_scale: float = .05,  # divides the plain one
+        dtype: torch.dtype = torch.float32,  # of the views; the arithmetic is done in float32
+        # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
+        flow_flip: str = 'negate',
+        # its colours change as those of the clip (b8); 'none': they stay
+        flow_colour: str = 'released',
+        live: Callable|None = None,  # the solver of `live_flow`, where flow is not stored
+        # a key of `clips.AUGMENTATIONS`, or 'package.module:name'
+        augmentation: str = 'standard',
     ):
         one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
@@ -427,7 +515,8 @@ class Views:
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in views), mean, std, dtype
         self.residual, self.residual_scale, self.flow_flip = residual, residual_scale, flow_flip
         self.flow_colour, self.live, self.augmentation = flow_colour, live, augmentation
-        parts = {v.name: v.make for v in views} | {augmentation: change} # those outside this library:
+        # those outside this library:
+        parts = {v.name: v.make for v in views} | {augmentation: change}
         self.sources = {name: _digest(part) for name,part in parts.items() if ':' in name}
 
     def __repr__(self):
@@ -436,18 +525,23 @@ class Views:
             'flow': f'flow {solved}, flip {self.flow_flip}, colour {self.flow_colour}'}
         return f"Views({', '.join(about.get(n, n) for n in self.names)}, {self.dtype})"
 
-    def __call__(self,
-        batch:dict, # the `streams` of these views, uint8; `augment`: their parameters (B,V,…), on the CPU
-    )->dict: # a new one: each name -> (B,V,C,T,H,W), the streams and `augment` gone, the rest kept
+    def __call__(
+        self,
+        # the `streams` of these views, uint8; `augment`: their parameters (B,V,…), on the CPU
+        batch: dict,
+        # returns: a new one: each name -> (B,V,C,T,H,W), the streams and `augment` gone, the rest
+        # kept
+    ) -> dict:
         "Augment once, derive every view; further groups of clips likewise, under `name_group`."
         groups = ['', *(k.removeprefix('augment') for k in batch if k.startswith('augment_'))]
         parts = {g: {k: batch[k+g] for k in (*STREAMS, 'augment') if k+g in batch} for g in groups}
         out = {k: v for k,v in batch.items() if not any(k==part+g for g in groups for part in parts[g])}
         return out | {name+g: x for g,part in parts.items() for name,x in self._make(part).items()}
 
-    def from_floats(self,
-        clips:Tensor, # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
-    )->dict[str,Tensor]: # each name -> (B, V, C, T, H, W)
+    def from_floats(
+        self,
+        clips: Tensor,  # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
+    ) -> dict[str,Tensor]:  # each name -> (B, V, C, T, H, W)
         "The views of clips that are floats already. ValueError for a view that is made of more than clips."
         views = _views(self.names)
         for v in views:
@@ -458,7 +552,10 @@ class Views:
                 f"{tuple(clips.shape)}.")
         return self._derive(views, {'clips': clips})
 
-    def _make(self, batch:dict[str,Any])->dict[str,Tensor]: # streams and `augment` -> views
+    def _make(
+        self,
+        batch: dict[str,Any],  # streams and `augment`
+    ) -> dict[str,Tensor]:  # views
         views, params = _views(self.names), batch.get('augment', {})
         augment = find_augmentation(self.augmentation).apply
         self._refuse(views, batch, params)
@@ -475,7 +572,12 @@ class Views:
         used = {s for v in views for s in v.streams}
         return self._derive(views, {f.__name__: f() for f in (clips, pair, flow) if f.__name__ in used})
 
-    def _refuse(self, views:list[View], batch:dict, params:dict): # a batch without what the views need
+    def _refuse(
+        self,
+        views: list[View],
+        batch: dict,
+        params: dict,
+    ):  # a batch without what the views need
         live = self.live is not None
         need, name = streams(self.names, live), next((v.name for v in views if 'flow' in v.streams), '')
         if 'clips' in need and 'clips' not in batch:
@@ -488,9 +590,16 @@ class Views:
             raise ValueError("live flow needs 'pair' and the 'box' of each crop in the batch; take both from "
                 "`TrainClips(load=('pair',))`.")
 
-    def _derive(self, views:list[View], floats:dict[str,Tensor])->dict[str,Tensor]: # stream -> name
+    def _derive(
+        self,
+        views: list[View],
+        floats: dict[str,Tensor],  # by stream
+    ) -> dict[str,Tensor]:  # by name
         out: dict[str,Tensor] = {}
-        def versions(xs): return [0 if x.is_inference() else x._version for x in xs] # counts changes in place
+        def versions(
+            xs,
+        ):  # counts changes in place
+            return [0 if x.is_inference() else x._version for x in xs]
         for v in views:
             given = [floats[s] for s in v.streams]
             before, (B, V) = versions(given), given[0].shape[:2]
@@ -505,16 +614,20 @@ class Views:
             out[v.name] = x.to(self.dtype)
         return out
 
-def _digest(part:Any)->str: # of the text that a part from elsewhere was read from; '' where there is none
+def _digest(
+    part: Any,
+) -> str:  # of the text that a part from elsewhere was read from; '' where there is none
     places: tuple[Any,...] = inspect.getmodule(part), part, type(part)
     for of in places:
         with suppress(TypeError, OSError): return sha256(inspect.getsource(of).encode()).hexdigest()[:16]
     return ''
 
 # %% ../../nbs/lessons/03_views.ipynb #9e1d7f0e
-def negate_u(flow:Tensor, # (B, V, T, H, W, 3) uint8, channels (128, v, u)
-    flip:Tensor, # (B, V) bool, on the CPU
-)->Tensor: # the same where the flip is not set, a copy with the other sign of u where it is
+def negate_u(
+    flow: Tensor,  # (B, V, T, H, W, 3) uint8, channels (128, v, u)
+    flip: Tensor,  # (B, V) bool, on the CPU
+    # returns: the same where the flip is not set, a copy with the other sign of u where it is
+) -> Tensor:
     "The flow of a mirrored clip has the opposite horizontal motion: byte -> 255 - byte."
     if not flip.any(): return flow
     out = flow.clone() # 255 - x turns all eight bits
@@ -522,15 +635,22 @@ def negate_u(flow:Tensor, # (B, V, T, H, W, 3) uint8, channels (128, v, u)
     return out
 
 # %% ../../nbs/lessons/03_views.ipynb #5fdffec6
-LIVE_PIXELS = 2**24 # of the frames whose flow is computed at one time: bounds the memory of live flow
+# of the frames whose flow is computed at one time: bounds the memory of live flow
+LIVE_PIXELS = 2**24
 
-def live_flow(pair:Tensor, # (B, V, 2, T, H, W) uint8: the grey frames that each flow picture lies between
-    box:Tensor, # (B, V, 4) top, left, height, width of the crops in the original frames, pixels, on the CPU
-    solver:Callable[[Tensor,Tensor],Tensor], # two (N, 1, H, W) -> (N, 2, H, W), u, v in pixels of the crop
-)->Tensor: # (B, V, T, H, W, 3) uint8, channels (128, v, u), in pixels of the original frames
+def live_flow(
+    # (B, V, 2, T, H, W) uint8: the grey frames that each flow picture lies between
+    pair: Tensor,
+    # (B, V, 4) top, left, height, width of the crops in the original frames, pixels, on the CPU
+    box: Tensor,
+    # two (N, 1, H, W) -> (N, 2, H, W), u, v in pixels of the crop
+    solver: Callable[[Tensor,Tensor],Tensor],
+    # returns: (B, V, T, H, W, 3) uint8, channels (128, v, u), in pixels of the original frames
+) -> Tensor:
     "Flow computed here and now, in float32, as pictures like the stored ones."
     B,V,_,T,H,W = pair.shape
-    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H]) # original pixels in one of the crop
+    # original pixels in one of the crop
+    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H])
     scale = send_to(scale.repeat_interleave(T, 0), pair.device)[:,:,None,None]
     a, b = (x.reshape(-1, 1, H, W) for x in pair.unbind(2))
     out, n = torch.empty(len(a), H, W, 3, dtype=torch.uint8, device=pair.device), max(LIVE_PIXELS//(H*W), 1)

@@ -40,10 +40,12 @@ from ..training.loop import steps, warmup_cosine
 # %% ../../nbs/library/classify.ipynb #ca768f40
 _log = logging.getLogger(__name__)
 
-def hold_out(label:Sequence[int], # class id of each video
-    source:Sequence[int], # id of the recording of each video
-    share:float=.2, # of the videos of each class to hold out, above 0 and below 1
-    seed:int=0)->tuple[list[int],list[int]]: # of the choice; positions to train and to validate on, ascending
+def hold_out(
+    label: Sequence[int],  # class id of each video
+    source: Sequence[int],  # id of the recording of each video
+    share: float = .2,  # of the videos of each class to hold out, above 0 and below 1
+    seed: int = 0,  # of the choice
+) -> tuple[list[int],list[int]]:  # positions to train and to validate on, ascending
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
     if not 0 < share < 1: raise ValueError(f'share={share!r} must be between 0 and 1, such as 0.2')
     size,of = Counter(source),Counter(zip(source, label))
@@ -67,8 +69,12 @@ def hold_out(label:Sequence[int], # class id of each video
         held -= {s for c in lost for s in homes[c]}
     return [i for i,s in enumerate(source) if s not in held],[i for i,s in enumerate(source) if s in held]
 
-def hold_out_rows(manifest:Manifest, split:int=1, # 1, 2 or 3
-    share:float=.2, seed:int=0)->tuple[list[int],list[int]]: # of `hold_out`; rows to train and to validate on
+def hold_out_rows(
+    manifest: Manifest,
+    split: int = 1,  # 1, 2 or 3
+    share: float = .2,  # of `hold_out`
+    seed: int = 0,  # of `hold_out`
+) -> tuple[list[int],list[int]]:  # rows to train and to validate on
     "Cut the training part by source; classes with one source stay in training, and a warning names them."
     rows = labelled_rows(manifest, 'train', split)
     cut = hold_out([manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed)
@@ -93,12 +99,15 @@ def labelled_rows(manifest:Manifest, part:str, split:int)->list[int]:
     return rows
 
 # %% ../../nbs/library/classify.ipynb #14a7cd4c
-def softmax_regression(x:Tensor, # (N, D) features
-    y:Tensor, # (N,) long, 0 .. C-1, each present
-    strength:float, # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
-    start:tuple[Tensor,Tensor]|None=None)->tuple[Tensor,Tensor]: # weights to walk from; (C, D), (C,) float64
+def softmax_regression(
+    x: Tensor,  # (N, D) features
+    y: Tensor,  # (N,) long, 0 .. C-1, each present
+    strength: float,  # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
+    start: tuple[Tensor,Tensor]|None = None,  # weights to walk from
+) -> tuple[Tensor,Tensor]:  # (C, D), (C,) float64
     "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
-    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0') # else no minimum
+    # else no minimum
+    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0')
     if bad := int((~x.isfinite().all(1)).sum()): raise ValueError(f'x: {bad} of {len(x)} features hold NaN '
         'or infinity; look at the encoder that made them')
     x,C = x.double(),int(y.max()) + 1
@@ -127,11 +136,14 @@ SELECTIONS = {
 class LinearProbe:
     "The settings of a linear classifier on features."
     name:str='clean_probe' # what tables call it; changes nothing
-    solver:str='lbfgs' # 'lbfgs' walks to the minimum for each strength; 'sgd' does as released (b10)
+    # 'lbfgs' walks to the minimum for each strength; 'sgd' does as released (b10)
+    solver:str='lbfgs'
     centre:bool=True # subtract the mean of the training features
     normalise:bool=True # then bring each feature to length 1
-    batchnorm:bool=False # then each dimension to mean 0 and variance 1 over training; 'sgd': a layer of it
-    strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1) # lbfgs: penalties to choose from
+    # then each dimension to mean 0 and variance 1 over training; 'sgd': a layer of it
+    batchnorm:bool=False
+    # lbfgs: penalties to choose from
+    strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
     # sgd, as released (b10); the rate falls to a tenth at the epochs `drops`
     lr:float=1.
     weight_decay:float=1e-3
@@ -140,7 +152,8 @@ class LinearProbe:
     epochs:int=100
     drops:tuple[float,...]=(60, 80)
     every:int=5 # epochs between two looks at the accuracy
-    first:int=0 # epoch of the first look; 0: the first is after `every`, and one more is after the last
+    # epoch of the first look; 0: the first is after `every`, and one more is after the last
+    first:int=0
     selection:str='validation' # one of SELECTIONS
     share:float=.2 # of the training videos that are held out for 'validation'
 
@@ -170,7 +183,8 @@ class LinearProbe:
 
 PROBES = {
     'clean_probe': LinearProbe(), # ours
-    # released code feature_linear_probe.py (b10 ii): `--normalize` is off (36), README has `--final_bn`;
+    # released code feature_linear_probe.py (b10 ii): `--normalize` is off (36), README has
+    # `--final_bn`;
     # epochs count from 0 (137); the best look on test is selection='test'
     'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, normalise=False, batchnorm=True, first=1)}
 
@@ -186,16 +200,24 @@ class Linear:
     scale:Tensor # (D,) multiplied after
     normalise:bool
     chosen:float=0. # the strength, or the epochs
-    tried:dict[float,float] = field(default_factory=dict) # candidate -> accuracy where it was chosen
+    # candidate -> accuracy where it was chosen
+    tried:dict[float,float] = field(default_factory=dict)
     key:dict[str,str] = field(default_factory=dict) # of the training features
     rows:tuple[int,...] = () # manifest rows that were trained or chosen on
 
-    def prepare(self, x:Tensor)->Tensor: # (N, D) as stored -> (N, D) float64
+    def prepare(
+        self,
+        x: Tensor,  # (N, D) as stored
+    ) -> Tensor:  # (N, D) float64
         "Features as the classifier takes them."
         x = x.double() - self.mean
         return ((F.normalize(x, dim=1) if self.normalise else x) - self.shift)*self.scale
 
-    def logits(self, x:Tensor, classes:int)->Tensor: # (N, D) as stored, C of the manifest -> (N, C) float64
+    def logits(
+        self,
+        x: Tensor,  # (N, D) as stored
+        classes: int,  # C of the manifest
+    ) -> Tensor:  # (N, C) float64
         "Scores of all classes; -inf for those without training videos."
         return x.new_full((len(x), classes), -math.inf, dtype=torch.float64).index_copy_(1, self.ids,
             self.prepare(x) @ self.weight.T + self.bias)
@@ -206,7 +228,11 @@ class Linear:
         moved:Any = {k: v.to(device) for k,v in self.tensors().items()}
         return dataclasses.replace(self, **moved)
 
-def _blank(x:Tensor, label:Tensor, settings:LinearProbe)->Linear: # (N, D), (N,)
+def _blank(
+    x: Tensor,  # (N, D)
+    label: Tensor,  # (N,)
+    settings: LinearProbe,
+) -> Linear:
     "A probe of zeros that prepares features as the settings have it."
     ids,zero = label.unique(),x.new_zeros(x.shape[1], dtype=torch.float64)
     mean = x.double().mean(0) if settings.centre else zero
@@ -214,10 +240,16 @@ def _blank(x:Tensor, label:Tensor, settings:LinearProbe)->Linear: # (N, D), (N,)
         settings.normalise)
     if settings.batchnorm and settings.solver=='lbfgs':
         seen = probe.prepare(x)
-        probe.shift,probe.scale = seen.mean(0),(seen.var(0, correction=0) + 1e-5).rsqrt() # eps of BatchNorm
+        # eps of BatchNorm
+        probe.shift,probe.scale = seen.mean(0),(seen.var(0, correction=0) + 1e-5).rsqrt()
     return probe
 
-def _by_lbfgs(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Linear]: # (N, D), (N,)
+def _by_lbfgs(
+    x: Tensor,  # (N, D)
+    label: Tensor,  # (N,)
+    settings: LinearProbe,
+    seed: int,
+) -> Iterator[Linear]:
     "A probe for each strength, strongest first."
     blank,start = _blank(x, label, settings),None
     seen,y = blank.prepare(x),torch.searchsorted(blank.ids, label)
@@ -225,7 +257,12 @@ def _by_lbfgs(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[
         start = softmax_regression(seen, y, strength, start)
         yield dataclasses.replace(blank, weight=start[0], bias=start[1], chosen=strength, tried={})
 
-def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Linear]: # (N, D), (N,)
+def _by_sgd(
+    x: Tensor,  # (N, D)
+    label: Tensor,  # (N,)
+    settings: LinearProbe,
+    seed: int,
+) -> Iterator[Linear]:
     "A probe for each look, in float32."
     s,blank = settings,_blank(x, label, settings)
     seen,y,D,C = blank.prepare(x).float(),torch.searchsorted(blank.ids, label),x.shape[1],len(blank.ids)
@@ -237,7 +274,8 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
         weight_decay=s.weight_decay)
     looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
     if s.selection=='last' or not (s.first and looks): looks.add(s.epochs)
-    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1] # BatchNorm needs two
+    # BatchNorm needs two
+    cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1]
     for epoch in range(s.epochs):
         opt.param_groups[0]['lr'] = s.lr*rate(epoch)
         order = np.random.default_rng((seed, epoch)).permutation(len(x))
@@ -248,10 +286,13 @@ def _by_sgd(x:Tensor, label:Tensor, settings:LinearProbe, seed:int)->Iterator[Li
             opt.step()
         if epoch + 1 in looks: yield folded(blank, w, b, norm, epoch+1)
 
-def folded(blank:Linear, # that knows how features are prepared before BatchNorm
-    w:Tensor, b:Tensor, # (C', D), (C',) of the layer behind BatchNorm
-    norm:nn.modules.batchnorm._BatchNorm|None, # of one process or of several
-    epochs:float)->Linear: # that it took
+def folded(
+    blank: Linear,  # that knows how features are prepared before BatchNorm
+    w: Tensor,  # (C', D) of the layer behind BatchNorm
+    b: Tensor,  # (C',) of the layer behind BatchNorm
+    norm: nn.modules.batchnorm._BatchNorm|None,  # of one process or of several
+    epochs: float,  # that it took
+) -> Linear:
     "Weights of this moment, with BatchNorm as in evaluation inside them."
     W,B = w.detach().double().clone(),b.detach().double().clone()
     if norm is None: return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
@@ -260,7 +301,11 @@ def folded(blank:Linear, # that knows how features are prepared before BatchNorm
     return dataclasses.replace(blank, weight=W, bias=B + W @ beta, shift=mean,
         scale=gain*(var + norm.eps).rsqrt(), chosen=epochs, tried={})
 
-def _best(path:Iterator[Linear], x:Tensor, label:Tensor)->tuple[Linear,dict[float,float]]: # (N, D), (N,)
+def _best(
+    path: Iterator[Linear],
+    x: Tensor,  # (N, D)
+    label: Tensor,  # (N,)
+) -> tuple[Linear,dict[float,float]]:
     "The candidate with the highest accuracy, the first among equals, and the accuracy of all."
     probes,tried = list(path),dict[float,float]()
     for probe in probes:
@@ -276,10 +321,13 @@ def _refuse_unusable(f:Features, part:str)->None:
     if len(f.label.unique()) < 2:
         raise ValueError(f'label: all {len(f)} {part} features have one class; there is nothing to learn')
 
-def linear_probe(train:Features, settings:LinearProbe=PROBES['clean_probe'], # of the training videos
-    test:Features|None=None, # only for selection='test', the official mode
-    seed:int=0, # of the held-out sources, and of SGD
-    device:str|torch.device='cpu')->Linear: # on the CPU; `chosen`, and `tried`: accuracy of each candidate
+def linear_probe(
+    train: Features,  # of the training videos
+    settings: LinearProbe = PROBES['clean_probe'],
+    test: Features|None = None,  # only for selection='test', the official mode
+    seed: int = 0,  # of the held-out sources, and of SGD
+    device: str|torch.device = 'cpu',
+) -> Linear:  # on the CPU; `chosen`, and `tried`: accuracy of each candidate
     "Train a linear classifier on features, chosen by `settings.selection`; ValueError where it cannot."
     s = settings
     _refuse_unusable(train, 'training')
@@ -310,14 +358,18 @@ class Predictions:
     row:Tensor # (N,) long rows of the manifest, ascending
     classes:list[str] # C names
     key:dict[str,str] = field(default_factory=dict) # everything that decided `p`
-    dropped:dict[int,str] = field(default_factory=dict) # manifest row -> why its video could not be read
+    # manifest row -> why its video could not be read
+    dropped:dict[int,str] = field(default_factory=dict)
 
     def __len__(self)->int: return len(self.p)
     def __repr__(self)->str:
         lost = f', {len(self.dropped)} unreadable left out)' if self.dropped else ')'
         return f'Predictions({len(self)} videos, {len(self.classes)} classes{lost}'
 
-def label_ranks(p:Tensor, label:Tensor)->Tensor: # (N, C) scores, (N,) class ids, no -1 -> (N,) long
+def label_ranks(
+    p: Tensor,  # (N, C) scores
+    label: Tensor,  # (N,) class ids, no -1
+) -> Tensor:  # (N,) long
     "How many classes come before the right one; among equals the smaller id comes first. ValueError."
     if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]: raise ValueError('p must be (N, C) and label '
         f'(N,) of one video or more, not {tuple(p.shape)} and {tuple(label.shape)}')
@@ -328,20 +380,27 @@ def label_ranks(p:Tensor, label:Tensor)->Tensor: # (N, C) scores, (N,) class ids
     right = p.gather(1, label[:,None])
     return ((p > right) | ((p==right) & (torch.arange(p.shape[1], device=p.device) < label[:,None]))).sum(1)
 
-def confusion_matrix(p:Tensor, label:Tensor)->Tensor: # (N, C), (N,) -> (C, C) long: class, taken for
+def confusion_matrix(
+    p: Tensor,  # (N, C)
+    label: Tensor,  # (N,)
+) -> Tensor:  # (C, C) long: class, taken for
     "How many videos of one class were taken for another."
     label_ranks(p, label) # refuses
     C = p.shape[1]
     return torch.bincount(label*C + p.argmax(1), minlength=C*C).view(C, C)
 
-def accuracy(pred:Predictions)->dict[str,float]: # top1, top5 (of more than 5 classes), mean_class: 0 to 1
+def accuracy(
+    pred: Predictions,
+) -> dict[str,float]:  # top1, top5 (of more than 5 classes), mean_class: 0 to 1
     "The numbers of a table."
     place,C = label_ranks(pred.p, pred.label),pred.p.shape[1]
     of_class = torch.bincount(pred.label, (place==0).double(), C)/torch.bincount(pred.label, minlength=C)
     return {f'top{k}': (place < k).double().mean().item() for k in (1, 5) if k==1 or C > k} | {
         'mean_class': of_class.nanmean().item()}
 
-def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RGB, one of flow
+def two_stream(
+    *parts: Predictions,  # of the same videos: one of RGB, one of flow
+) -> Predictions:
     "The mean of the probabilities (b10); ValueError where the streams do not belong together."
     if len(parts) < 2: raise ValueError('parts: give the predictions of two streams or more')
     first = parts[0]
@@ -356,7 +415,11 @@ def two_stream(*parts:Predictions)->Predictions: # of the same videos: one of RG
     return Predictions(torch.stack([s.p for s in parts]).mean(0), first.label, first.row, first.classes, key,
         {r: why for s in parts for r,why in s.dropped.items()})
 
-def classify(probe:Linear, test:Features, classes:Sequence[str])->Predictions: # names: `manifest.labels`
+def classify(
+    probe: Linear,
+    test: Features,
+    classes: Sequence[str],  # names: `manifest.labels`
+) -> Predictions:
     "Probabilities of a probe for test videos; ValueError where features or classes do not belong together."
     _refuse_unusable(test, 'test')
     for k in ('encoder', 'manifest', 'view', 'views'):
@@ -374,29 +437,42 @@ def classify(probe:Linear, test:Features, classes:Sequence[str])->Predictions: #
 # %% ../../nbs/library/classify.ipynb #f12b90ba
 class VideoClassifier(nn.Module):
     "Encoder and linear head, and how they look at a video."
-    def __init__(self, encoder:nn.Module, # clips (B, 3, T, H, W) -> (B, D)
-        linear:Linear, # features -> scores
-        classes:Sequence[str], # names, in the order of their ids
-        protocol:Protocol, # which clips of a video, and what is averaged over them
-        about:Mapping[str,Any], # of the encoder's file: backbone, view and its options, length, ...
-        gaussian:nn.Module|None=None, # where the head sees embeddings: features (B, D) -> (B, 2, D')
-        **facts): # what else its file says: name, run, split, selection; of a Gaussian `mixture`, `samples`
+    def __init__(
+        self,
+        encoder: nn.Module,  # clips (B, 3, T, H, W) -> (B, D)
+        linear: Linear,  # features -> scores
+        classes: Sequence[str],  # names, in the order of their ids
+        protocol: Protocol,  # which clips of a video, and what is averaged over them
+        # of the encoder's file: backbone, view and its options, length, ...
+        about: Mapping[str,Any],
+        # where the head sees embeddings: features (B, D) -> (B, 2, D')
+        gaussian: nn.Module|None = None,
+        # what else its file says: name, run, split, selection; of a Gaussian `mixture`, `samples`
+        **facts,
+    ):
         super().__init__()
         self.encoder,self.linear,self.gaussian = encoder,linear,gaussian
         self.classes,self.protocol,self.about,self.facts = list(classes),protocol,dict(about),facts
         self.view = self.about['view']
 
-    def scores(self, z:Tensor)->Tensor: # (B, D) features or embeddings -> (B, C) float64
+    def scores(
+        self,
+        z: Tensor,  # (B, D) features or embeddings
+    ) -> Tensor:  # (B, C) float64
         "The head alone."
         return self.linear.to(z.device).logits(z.float(), len(self.classes))
 
     @torch.inference_mode()
-    def probabilities(self, x:Tensor)->Tensor: # (n, D) features of its clips, crop by crop -> (C,) float64
+    def probabilities(
+        self,
+        x: Tensor,  # (n, D) features of its clips, crop by crop
+    ) -> Tensor:  # (C,) float64
         "The answer for one video, on the CPU."
         p = self.protocol
         if self.gaussian is not None:
             x = x.to(next(self.gaussian.parameters()).device)
-            g = self.gaussian(x).unflatten(0, (-1, SQUARES[p.crops])) # (windows, crops, 2, D')
+            # (windows, crops, 2, D')
+            g = self.gaussian(x).unflatten(0, (-1, SQUARES[p.crops]))
             return video_probabilities(g, self.scores, self.facts['mixture'], self.facts['samples'],
                 p.seed).cpu()
         if p.average=='features': x = mean_of_clips(x, p.clip_norm)[None]
@@ -413,11 +489,18 @@ class VideoClassifier(nn.Module):
             f'protocol {self.protocol.name}:', *steps]
             + ['  !!! chosen on the test videos !!!']*(self.facts.get('selection')=='test'))
 
-def predict_rows(classifier:VideoClassifier, manifest:Manifest, rows:Sequence[int], # of the manifest
-    *, views:Mapping[str,Any]|None=None, # further arguments of `Views`; None: as the encoder's file has them
-    batch:int=64, machine:Machine=Machine(progress=False), # clips at a time on a GPU
-    shared:bool=False, # all processes call this together, and share the work
-)->tuple[dict[int,Tensor],dict[int,str]]: # row -> (C,) float64; row -> why it could not be read
+def predict_rows(
+    classifier: VideoClassifier,
+    manifest: Manifest,
+    rows: Sequence[int],  # of the manifest
+    *,
+    # further arguments of `Views`; None: as the encoder's file has them
+    views: Mapping[str,Any]|None = None,
+    batch: int = 64,  # clips at a time on a GPU
+    machine: Machine = Machine(progress=False),
+    shared: bool = False,  # all processes call this together, and share the work
+    # returns: row -> (C,) float64; row -> why it could not be read
+) -> tuple[dict[int,Tensor],dict[int,str]]:
     "Class probabilities of videos, averaged over windows and crops under its protocol."
     c,views = classifier,encoder_views(classifier.about) if views is None else views
     mine,good,bad = rows[rank()::world_size()] if shared else rows,dict[int,Tensor](),dict[int,str]()
@@ -431,9 +514,14 @@ def predict_rows(classifier:VideoClassifier, manifest:Manifest, rows:Sequence[in
     parts = gather_objects((good, bad))
     return {r: p for g,_ in parts for r,p in g.items()},{r: why for _,b in parts for r,why in b.items()}
 
-def collect_predictions(manifest:Manifest, rows:Sequence[int], # of the manifest, in order
-    p:Mapping[int,Tensor], bad:Mapping[int,str], # of `predict_rows`
-    classes:Sequence[str], key:dict[str,str])->Predictions: # everything that decided `p`
+def collect_predictions(
+    manifest: Manifest,
+    rows: Sequence[int],  # of the manifest, in order
+    p: Mapping[int,Tensor],  # of `predict_rows`
+    bad: Mapping[int,str],  # of `predict_rows`
+    classes: Sequence[str],
+    key: dict[str,str],  # everything that decided `p`
+) -> Predictions:
     "The answers for the videos that could be read; label -1 where the class is none of these. ValueError."
     good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
     if not good: raise ValueError(f'{manifest.rows[min(bad)].video}: {bad[min(bad)]}'
@@ -442,11 +530,15 @@ def collect_predictions(manifest:Manifest, rows:Sequence[int], # of the manifest
     return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
         dict(sorted(bad.items())))
 
-def predict_videos(classifier, # a VideoClassifier, or what `load_classifier` takes
-    videos, # a manifest, or paths and frames (F, H, W, 3) uint8
-    flow:str='', # 'stored' or 'live', see `features.encoder_views`; '': as in training
-    batch:int=64, machine:Machine=Machine(progress=False), # as of `predict_rows`
-)->Predictions: # `row`: positions in the manifest or list; `dropped`: those that cannot be read, and why
+def predict_videos(
+    classifier,  # a VideoClassifier, or what `load_classifier` takes
+    videos,  # a manifest, or paths and frames (F, H, W, 3) uint8
+    flow: str = '',  # 'stored' or 'live', see `features.encoder_views`; '': as in training
+    batch: int = 64,  # as of `predict_rows`
+    machine: Machine = Machine(progress=False),  # as of `predict_rows`
+    # returns: `row`: positions in the manifest or list; `dropped`: those that cannot be read, and
+    # why
+) -> Predictions:
     "Class probabilities of any videos. ValueError where not one can be read; CheckpointError."
     if isinstance(classifier, (str, Path)): classifier = load_classifier(classifier)
     if not isinstance(classifier, VideoClassifier): raise ValueError(f'classifier: is of the type '
@@ -458,15 +550,21 @@ def predict_videos(classifier, # a VideoClassifier, or what `load_classifier` ta
         machine=machine)
     return collect_predictions(m, rows, p, bad | more, classifier.classes, {'view': classifier.view})
 
-def export_classifier(path, classifier:VideoClassifier)->Path: # of an encoder from `backbones.create`
+def export_classifier(
+    path,
+    classifier: VideoClassifier,  # of an encoder from `backbones.create`
+) -> Path:
     "Write all that it takes to classify a video, whole or not at all. CheckpointError."
     c = classifier
     facts = {'classes': c.classes, 'normalise': c.linear.normalise, 'protocol': asdict(c.protocol)} | c.facts
-    about = {k: v for k,v in c.about.items() if k not in ('heads', 'sha256')} # of another file
+    # of another file
+    about = {k: v for k,v in c.about.items() if k not in ('heads', 'sha256')}
     return export_encoder(path, c.encoder, about | {'classifier': facts},
         {'gaussian': c.gaussian} if c.gaussian is not None else None, tensors=c.linear.tensors())
 
-def _classifier_file(path:Path)->Path: # CheckpointError where there is none
+def _classifier_file(
+    path: Path,
+) -> Path:  # CheckpointError where there is none
     file = path/'classifier.safetensors' if path.is_dir() else path
     if file.exists(): return file
     if not path.is_dir(): raise CheckpointError(f'{path}: there is no such file or folder; name a run that '
@@ -479,8 +577,10 @@ def _classifier_file(path:Path)->Path: # CheckpointError where there is none
         else f'make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`'
     raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
 
-def load_classifier(source, # its file or the run folder that holds it
-    outside:bool=False)->VideoClassifier: # as in `checkpoints.read_encoder`; in eval mode, without gradient
+def load_classifier(
+    source,  # its file or the run folder that holds it
+    outside: bool = False,  # as in `checkpoints.read_encoder`
+) -> VideoClassifier:  # in eval mode, without gradient
     "A classifier from its file. CheckpointError."
     path,outside = _classifier_file(Path(source)),outside or trusted(Path(source))
     encoder,about = read_encoder(path, outside)
@@ -495,7 +595,11 @@ def load_classifier(source, # its file or the run folder that holds it
     except (KeyError, TypeError) as e:
         raise CheckpointError(f'{path}: the classifier in it is not one of this version ({e})') from e
 
-def write_predictions(path, pred:Predictions, videos:Sequence[str])->Path: # ends in .csv; name of each row
+def write_predictions(
+    path,  # ends in .csv
+    pred: Predictions,
+    videos: Sequence[str],  # name of each row
+) -> Path:
     "Probabilities of all classes, and what could not be read, whole or not at all."
     C = pred.classes
     lines = {r: [videos[r], why, '', *['']*len(C)] for r,why in pred.dropped.items()}
@@ -504,20 +608,28 @@ def write_predictions(path, pred:Predictions, videos:Sequence[str])->Path: # end
     rows = [lines[r] for r in sorted(lines)]
     return write_csv(check_suffix(path, '.csv'), [['video', 'status', 'predicted', *C], *rows])
 
-def save_predictions(pred:Predictions, path:str|Path)->Path: # a .safetensors file
+def save_predictions(
+    pred: Predictions,
+    path: str|Path,  # a .safetensors file
+) -> Path:
     "Write predictions and everything that decided them, whole or not at all."
     return write_record(path, {k: getattr(pred, k) for k in ('p', 'label', 'row')},
         {'classes': pred.classes, 'key': pred.key, 'dropped': pred.dropped}, 'predictions')
 
-def load_predictions(path:str|Path)->Predictions: # written by `save_predictions`
+def load_predictions(
+    path: str|Path,  # written by `save_predictions`
+) -> Predictions:
     "Read predictions back; ValueError where the file is missing, foreign or damaged."
     data,about = read_record(path, 'predictions', 'predict')
     return Predictions(**data, classes=about['classes'], key=about['key'],
         dropped={int(r): why for r,why in about['dropped'].items()})
 
-def classification_row(pred:Predictions,
-    settings:Any, # a LinearProbe, or those of a training: name, selection, and testing where it has one
-    **more)->dict[str,Any]: # name, method, view, split, ...; a row for results.json; shares, not percent
+def classification_row(
+    pred: Predictions,
+    # a LinearProbe, or those of a training: name, selection, and testing where it has one
+    settings: Any,
+    **more,  # name, method, view, split, ...
+) -> dict[str,Any]:  # a row for results.json; shares, not percent
     "The numbers and what they are worth: a row of the official mode carries its flag."
     official = settings.selection=='test'
     row = {'protocol': settings.name + ' (chosen on test)'*official, 'selection': settings.selection,
@@ -535,7 +647,8 @@ class AttentiveProbe:
     width:float=4. # of the hidden layer of the MLP, times that length
     epochs:int=20
     batch:int=32 # videos
-    lrs:tuple[float,...]=(5e-3, 3e-3, 1e-3, 3e-4, 1e-4) # AdamW, to choose from; half a cosine to 0
+    # AdamW, to choose from; half a cosine to 0
+    lrs:tuple[float,...]=(5e-3, 3e-3, 1e-3, 3e-4, 1e-4)
     weight_decay:float=1e-2 # of matrices; falls as the rate does
     max_norm:float=1. # of a gradient
     selection:str='validation' # or 'last': nothing is chosen
@@ -556,19 +669,29 @@ class AttentiveProbe:
             f'batch {self.batch}, {self.epochs} epochs', f'  selection {SELECTIONS[self.selection]}{again}'])
 
 ATTENTIVE_PROBES = {
-    'attentive_probe': AttentiveProbe(), # ours; rates of V-JEPA 2 (configs/eval/vitg-384/ssv2.yaml)
-    # V-JEPA (Bardes et al. 2024), released code: configs/evals/vith16_k400_16x8x3.yaml, batch 4 on 64 GPUs
+    # ours; rates of V-JEPA 2 (configs/eval/vitg-384/ssv2.yaml)
+    'attentive_probe': AttentiveProbe(),
+    # V-JEPA (Bardes et al. 2024), released code: configs/evals/vith16_k400_16x8x3.yaml, batch 4 on
+    # 64 GPUs
     'vjepa_probe': AttentiveProbe('vjepa_probe', batch=256, lrs=(1e-3,), selection='last')}
 
 class AttentiveClassifier(nn.Module):
     "The network of an attentive probe (V-JEPA, released code: src/models/attentive_pooler.py)."
-    def __init__(self, dim:int, classes:int, # of a token; of the classifier
-        settings:AttentiveProbe=ATTENTIVE_PROBES['attentive_probe'],
-        seed:int=0): # of the weights
+    def __init__(
+        self,
+        dim: int,  # of a token
+        classes: int,  # of the classifier
+        settings: AttentiveProbe = ATTENTIVE_PROBES['attentive_probe'],
+        seed: int = 0,  # of the weights
+    ):
         super().__init__()
         self.heads,wide = max(h for h in range(1, settings.heads + 1) if dim % h==0),round(settings.width*dim)
         g = torch.Generator().manual_seed(seed)
-        def linear(a, b, std=.02): # without the global generator
+        def linear(
+            a,
+            b,
+            std=.02,
+        ):  # without the global generator
             layer = in_memory(nn.Linear(a, b, device='meta'))
             nn.init.trunc_normal_(layer.weight, std=std, generator=g)
             nn.init.zeros_(layer.bias)
@@ -576,11 +699,16 @@ class AttentiveClassifier(nn.Module):
         self.query = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, dim), std=.02, generator=g))
         self.norm1,self.norm2 = nn.LayerNorm(dim),nn.LayerNorm(dim)
         self.q,self.k,self.v = (linear(dim, dim) for _ in range(3))
-        self.proj = linear(dim, dim, .02/math.sqrt(2)) # as released: what is added to a sum of two
+        # as released: what is added to a sum of two
+        self.proj = linear(dim, dim, .02/math.sqrt(2))
         self.mlp = nn.Sequential(linear(dim, wide), nn.GELU(), linear(wide, dim, .02/math.sqrt(2)))
         self.linear = linear(dim, classes, 1/math.sqrt(3*dim)) # the spread of torch's own
 
-    def pool(self, x:Tensor, there:Tensor|None=None)->Tensor: # (B, N, D), (B, N): is it a token? -> (B, D)
+    def pool(
+        self,
+        x: Tensor,  # (B, N, D)
+        there: Tensor|None = None,  # (B, N): is it a token?
+    ) -> Tensor:  # (B, D)
         "What the query gathers from the tokens."
         x = self.norm1(x)
         q = self.q(self.query).expand(len(x), 1, -1)
@@ -589,7 +717,11 @@ class AttentiveClassifier(nn.Module):
         z = self.query + self.proj(y.flatten(1))
         return z + self.mlp(self.norm2(z))
 
-    def forward(self, x:Tensor, there:Tensor|None=None)->Tensor: # as of `pool` -> (B, classes)
+    def forward(
+        self,
+        x: Tensor,  # as of `pool`
+        there: Tensor|None = None,  # as of `pool`
+    ) -> Tensor:  # (B, classes)
         return self.linear(self.pool(x, there))
 
 class _Flat(nn.Module):
@@ -601,7 +733,10 @@ class _Flat(nn.Module):
             'give it one of these methods, or take a linear probe')
         self.encoder,self.prepare,self.dim = encoder,getattr(encoder, 'prepare', None),0
 
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, N*D)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, N*D)
         y = self.encoder.tokens(x) if hasattr(self.encoder, 'tokens') else \
             self.encoder.maps(x).flatten(2).transpose(1, 2)
         self.dim = y.shape[2]
@@ -609,15 +744,24 @@ class _Flat(nn.Module):
 
 class VideoTokens:
     "The tokens of videos under a protocol, those of all clips together; kept while there is room."
-    def __init__(self, encoder:nn.Module, # with `tokens`, (B, 3, T, H, W) -> (B, N, D), or `maps`
-        manifest:Manifest, view:str, protocol:Protocol, # as of `features.extract`
-        room:float=2**30, # bytes that may be kept
-        **options): # of `features.extract_clips`: batch, machine, mean, std, ...
+    def __init__(
+        self,
+        encoder: nn.Module,  # with `tokens`, (B, 3, T, H, W) -> (B, N, D), or `maps`
+        manifest: Manifest,  # as of `features.extract`
+        view: str,  # as of `features.extract`
+        protocol: Protocol,  # as of `features.extract`
+        room: float = 2**30,  # bytes that may be kept
+        **options,  # of `features.extract_clips`: batch, machine, mean, std, ...
+    ):
         self.manifest,self.encoder,self.room = manifest,_Flat(encoder),room
         self.make = lambda rows: extract_clips(self.encoder, manifest, rows, view, protocol, **options)
-        self.kept,self.bad = dict[int,Tensor](),dict[int,str]() # row -> (N, D); why it cannot be read
+        # row -> (N, D); why it cannot be read
+        self.kept,self.bad = dict[int,Tensor](),dict[int,str]()
 
-    def __call__(self, rows:Sequence[int])->Iterator[tuple[int,Tensor]]: # of the manifest -> row, (N, D)
+    def __call__(
+        self,
+        rows: Sequence[int],  # of the manifest
+    ) -> Iterator[tuple[int,Tensor]]:  # row, (N, D)
         "The videos that can be read, in this order."
         new = self.make([r for r in rows if r not in self.kept and r not in self.bad])
         for r in rows:
@@ -631,8 +775,12 @@ class VideoTokens:
                     yield r,x
             elif r in self.kept: yield r,self.kept[r]
 
-    def batches(self, rows:Sequence[int], size:int, device:str|torch.device='cpu'
-        )->Iterator[tuple[list[int],Tensor,Tensor]]: # rows, (B, N, D), (B, N): is it a token?
+    def batches(
+        self,
+        rows: Sequence[int],
+        size: int,
+        device: str|torch.device = 'cpu',
+    ) -> Iterator[tuple[list[int],Tensor,Tensor]]:  # rows, (B, N, D), (B, N): is it a token?
         "Some videos at a time; those with fewer tokens are filled up with zeros."
         videos = self(rows)
         while some := [*islice(videos, size)]:
@@ -645,10 +793,17 @@ def _scores(net:nn.Module, tokens:VideoTokens, rows:Sequence[int], size:int, dev
     parts = [(r, net(x, there).double().cpu()) for r,x,there in tokens.batches(rows, size, device)]
     return sum((r for r,_ in parts), []),torch.cat([y for _,y in parts])
 
-def _fit_attentive(tokens:VideoTokens, rows:list[int], ids:list[int], s:AttentiveProbe, seed:int, device,
-    )->list[AttentiveClassifier]: # a network for each rate
+def _fit_attentive(
+    tokens: VideoTokens,
+    rows: list[int],
+    ids: list[int],
+    s: AttentiveProbe,
+    seed: int,
+    device,
+) -> list[AttentiveClassifier]:  # a network for each rate
     label = {r: ids.index(tokens.manifest.label_id(r)) for r in rows}
-    dim = next(x for r in rows for _,x in tokens([r])).shape[1] # of the first that can be read
+    # of the first that can be read
+    dim = next(x for r in rows for _,x in tokens([r])).shape[1]
     nets = [AttentiveClassifier(dim, len(ids), s, seed).to(device) for _ in s.lrs]
     def groups(net): return [{'params': [p for p in net.parameters() if p.ndim > 1]},
         {'params': [p for p in net.parameters() if p.ndim < 2], 'weight_decay': 0.}]
@@ -668,11 +823,14 @@ def _fit_attentive(tokens:VideoTokens, rows:list[int], ids:list[int], s:Attentiv
                 opt.step()
     return nets
 
-def attentive_probe(tokens:VideoTokens, split:int=1, # 1, 2 or 3
-    settings:AttentiveProbe=ATTENTIVE_PROBES['attentive_probe'],
-    seed:int=0, # of weights, order and held-out sources
-    device:str|torch.device='cpu',
-)->tuple[Predictions,float,dict[float,float]]: # of the test videos; the rate; rate -> validation accuracy
+def attentive_probe(
+    tokens: VideoTokens,
+    split: int = 1,  # 1, 2 or 3
+    settings: AttentiveProbe = ATTENTIVE_PROBES['attentive_probe'],
+    seed: int = 0,  # of weights, order and held-out sources
+    device: str|torch.device = 'cpu',
+    # returns: of the test videos; the rate; rate -> validation accuracy
+) -> tuple[Predictions,float,dict[float,float]]:
     "Train an attentive probe, its rate chosen without the test videos. ValueError."
     m,s,tried = tokens.manifest,settings,dict[float,float]()
     rows,test = (labelled_rows(m, part, split) for part in ('train', 'test'))

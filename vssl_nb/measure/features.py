@@ -51,8 +51,10 @@ class Features:
     row:Tensor # (N,) long, row of the manifest, ascending
     source:Tensor # (N,) long, id of the recording
     protocol:Protocol
-    key:dict[str,str] = field(default_factory=dict) # everything that decided `x`, from `feature_key`
-    dropped:dict[int,str] = field(default_factory=dict) # manifest row -> why its video could not be read
+    # everything that decided `x`, from `feature_key`
+    key:dict[str,str] = field(default_factory=dict)
+    # manifest row -> why its video could not be read
+    dropped:dict[int,str] = field(default_factory=dict)
 
     def __len__(self)->int: return len(self.x)
     def __repr__(self)->str:
@@ -60,31 +62,43 @@ class Features:
         size = f'{len(self)} videos, {self.x.shape[1]} numbers each'
         return f'Features({size}, protocol {self.protocol.name}{lost})'
 
-    def take(self, at:Any)->'Features': # positions, a mask or a slice
+    def take(
+        self,
+        at: Any,  # positions, a mask or a slice
+    ) -> 'Features':
         "Some of the videos."
         return dataclasses.replace(self, **{k: getattr(self, k)[at] for k in ('x', 'label', 'row', 'source')})
 
 # %% ../../nbs/library/features.ipynb #fdf9192a
-def _functions(parts:Iterable[Any])->Iterator[FunctionType]: # what is no Python function is left out
+def _functions(
+    parts: Iterable[Any],
+) -> Iterator[FunctionType]:  # what is no Python function is left out
     for f in parts:
         f = getattr(f, 'fget', None) or f # a property
         while isinstance(f, partial): f = f.func
         f = inspect.unwrap(getattr(f, '__func__', f)) if callable(f) or hasattr(f, '__func__') else f
         if isinstance(f, FunctionType): yield f
 
-def _text(function:FunctionType)->str: # of its whole file or notebook cell, so that helpers beside it count
+def _text(
+    function: FunctionType,
+) -> str:  # of its whole file or notebook cell, so that helpers beside it count
     text = ''.join(linecache.getlines(function.__code__.co_filename))
-    generated = function.__name__.startswith('__') and function.__name__ != '__call__' # by `dataclass`
+    # by `dataclass`
+    generated = function.__name__.startswith('__') and function.__name__ != '__call__'
     if not text and not generated:
         raise ValueError(f'{function.__module__}.{function.__qualname__}: has no source to be read, so that '
             'a change of it would go unnoticed; give name=, another one for other code')
     return text
 
-def _plain(value:Any)->bool: # printed alike in every process
+def _plain(
+    value: Any,
+) -> bool:  # printed alike in every process
     if isinstance(value, tuple): return all(map(_plain, value))
     return isinstance(value, (bool, int, float, str, type(None)))
 
-def code_digest(*parts:Any)->str: # modules or functions -> 64 hexadecimal digits
+def code_digest(
+    *parts: Any,  # modules or functions
+) -> str:  # 64 hexadecimal digits
     "SHA-256 over the code of modules or functions; ValueError where it cannot be read."
     texts = {_text(f) for f in _functions(p for p in parts if not isinstance(p, nn.Module))}
     bound = [pair for p in parts if isinstance(p, partial) for pair in p.keywords.items()]
@@ -93,38 +107,60 @@ def code_digest(*parts:Any)->str: # modules or functions -> 64 hexadecimal digit
         if isinstance(m, torch.jit.ScriptModule): texts.add(getattr(m, 'code', ''))
         attributes = {k: v for k,v in vars(m).items() if not k.startswith('_') and k != 'training'}
         texts |= {_text(f) for f in _functions(attributes.values())}
-        if type(m).__module__.startswith('torch.'): continue # torch's version and the structure are known
+        # torch's version and the structure are known
+        if type(m).__module__.startswith('torch.'): continue
         classes = [c for c in type(m).__mro__ if c.__module__.split('.')[0] != 'torch']
         texts |= {_text(f) for c in classes for f in _functions(vars(c).values())}
         texts |= {f'{name}.{k}={v!r}' for k,v in attributes.items() if _plain(v)}
     return hashlib.sha256('\0'.join(sorted(texts)).encode()).hexdigest()
 
-def fingerprint(encoder:nn.Module, name:str='')->str: # 64 hexadecimal digits; a name stands for the code
+def fingerprint(
+    encoder: nn.Module,
+    name: str = '',  # stands for the code
+) -> str:  # 64 hexadecimal digits
     "SHA-256 over all weights and buffers, the printed structure and the code of an encoder."
     code = f'name {name}' if name else code_digest(encoder)
     return hashlib.sha256(f'{encoder!r} {digest(encoder.state_dict())} {code}'.encode()).hexdigest()
 
-def clips_together(device:str|torch.device, protocol:Protocol, batch:int=64)->int: # at most `batch`
+def clips_together(
+    device: str|torch.device,
+    protocol: Protocol,
+    batch: int = 64,
+) -> int:  # at most `batch`
     "How many clips of a protocol's size go through the encoder at a time on a kind of device."
     if batch < 1: raise ValueError(f'batch={batch} clips cannot go through an encoder; use 1 or more')
-    # of float32 clips; on a CPU more is slower: a layer's output leaves the caches before the next reads it
+    # of float32 clips; on a CPU more is slower: a layer's output leaves the caches before the next
+    # reads it
     room = (4 if torch.device(device).type=='cpu' else 512)*2**20
     return min(batch, max(room//(4*3*protocol.length*protocol.size**2), 2))
 
-def _role(part:str, role:str|None)->str: # 'query' or 'gallery': the side of a comparison that a part is on
+def _role(
+    part: str,
+    role: str|None,
+) -> str:  # 'query' or 'gallery': the side of a comparison that a part is on
     role = role or ('gallery' if part=='train' else 'query')
     one_of(('query', 'gallery'), role=role)
     return role
 
-def feature_key(encoder:nn.Module|str, # a network, or the name of a baseline
-    manifest:Manifest, part:str, split:int, view:str, protocol:Protocol, role:str|None=None, # of `extract`
-    device:str|torch.device='cpu', # its kind decides the last digits
-    name:str='', batch:int=64, **views)->dict[str,str]: # of `extract`
+def feature_key(
+    encoder: nn.Module|str,  # a network, or the name of a baseline
+    manifest: Manifest,  # of `extract`
+    part: str,  # of `extract`
+    split: int,  # of `extract`
+    view: str,  # of `extract`
+    protocol: Protocol,  # of `extract`
+    role: str|None = None,  # of `extract`
+    device: str|torch.device = 'cpu',  # its kind decides the last digits
+    name: str = '',  # of `extract`
+    batch: int = 64,  # of `extract`
+    **views,  # of `extract`
+) -> dict[str,str]:
     "Everything that decides features, as text: features may be used again when all of it is equal."
     fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
     if protocol.gallery=='random': fields['gallery'] = _role(part, role)
     flow = 'flow' in streams(view)
-    options = {k: v for k,v in vars(Views((view,), **views)).items() # with the defaults, which may change
+    # with the defaults, which may change
+    options = {k: v for k,v in vars(Views((view,), **views)).items()
         if flow or k not in ('flow_flip', 'flow_colour', 'live')}
     def text(x): return f'{getattr(x, "__qualname__", x)}, {code_digest(x)[:16]}' if callable(x) else str(x)
     return {'encoder': encoder if isinstance(encoder, str) else fingerprint(encoder, name),
@@ -140,11 +176,17 @@ SAVE_SECONDS = 30. # between two parts of a file of features
 
 class ProtocolClips(Dataset):
     "The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ` clips an item."
-    def __init__(self, manifest:Manifest, rows:Sequence[int], # of the manifest
-        protocol:Protocol, role:str='query', # or 'gallery'
-        load:tuple[str,...]=('clips',), # of `clips.STREAMS`
-        cache:int|VideoCache=0, # MiB of decoded videos to keep, or those kept already
-        prepare:Callable|None=None): # of an encoder with crops='processor': (F, H, W, 3) -> (F, 3, h, w)
+    def __init__(
+        self,
+        manifest: Manifest,
+        rows: Sequence[int],  # of the manifest
+        protocol: Protocol,
+        role: str = 'query',  # or 'gallery'
+        load: tuple[str,...] = ('clips',),  # of `clips.STREAMS`
+        cache: int|VideoCache = 0,  # MiB of decoded videos to keep, or those kept already
+        # of an encoder with crops='processor': (F, H, W, 3) -> (F, 3, h, w)
+        prepare: Callable|None = None,
+    ):
         self.manifest, self.protocol, self.prepare = manifest, protocol, prepare
         if (prepare is None)==(protocol.crops=='processor'): raise ValueError("crops='processor' and "
             "an encoder with a processor (hf:NAME) go together here; take crops='centre'")
@@ -172,11 +214,16 @@ class ProtocolClips(Dataset):
             if self.prepare is None else {'clips': self.prepare(
                 self.manifest.decode(row, frames.tolist())).permute(0, 2, 3, 1)[None]}
         except VideoError as e: return item | {'bad': e.reason}
-        where = torch.from_numpy(at.reshape(n, 1, -1)) + len(frames)*torch.arange(C)[:, None] # (n, C, T)
+        # (n, C, T)
+        where = torch.from_numpy(at.reshape(n, 1, -1)) + len(frames)*torch.arange(C)[:, None]
         return item | {k: (v.transpose(1, 2) if k=='pair' else v).flatten(0, 1) for k,v in read.items()} | {
             'at': where.flatten(0, 1), 'augment': {k: v[:, None] for k,v in augment.items()}}
 
-def _clip_feature(encoder:Any, x:Tensor, feature:str)->Tensor: # (B, 3, T, H, W) -> (B, D)
+def _clip_feature(
+    encoder: Any,
+    x: Tensor,  # (B, 3, T, H, W)
+    feature: str,
+) -> Tensor:  # (B, D)
     if feature=='pooled': return encoder(x)
     if not hasattr(encoder, 'maps'):
         raise ValueError(f"this protocol reads feature='maps', but {type(encoder).__name__} has no `maps`; "
@@ -188,7 +235,12 @@ def _clip_feature(encoder:Any, x:Tensor, feature:str)->Tensor: # (B, 3, T, H, W)
     return F.max_pool3d(y, (1, 2, 2)).flatten(1)
 
 @torch.inference_mode()
-def _pass(encoder:nn.Module, x:Tensor, view:str, p:Protocol)->Tensor: # (B, D)
+def _pass(
+    encoder: nn.Module,
+    x: Tensor,
+    view: str,
+    p: Protocol,
+) -> Tensor:  # (B, D)
     "One pass in the precision of the protocol; what goes wrong in the encoder becomes one sentence."
     try:
         with torch.autocast(x.device.type, DTYPES[p.dtype], enabled=p.dtype!='float32'):
@@ -206,14 +258,19 @@ def _pass(encoder:nn.Module, x:Tensor, view:str, p:Protocol)->Tensor: # (B, D)
         raise ValueError(f'the encoder made {made} of clips {tuple(x.shape)}; features must be (B, D)')
     return y
 
-def _lay_out(encoder:nn.Module, layout:torch.memory_format)->bool: # whether anything has changed
+def _lay_out(
+    encoder: nn.Module,
+    layout: torch.memory_format,
+) -> bool:  # whether anything has changed
     "The memory layout of all 3-D convolutions."
     other = [p for p in encoder.parameters() if p.ndim==5 and not p.is_contiguous(memory_format=layout)]
     with torch.inference_mode(False), torch.no_grad():
         for p in other: p.data = p.data.contiguous(memory_format=layout)
     return bool(other)
 
-def device_of(encoder:nn.Module)->torch.device: # of its first parameter; the CPU without any
+def device_of(
+    encoder: nn.Module,
+) -> torch.device:  # of its first parameter; the CPU without any
     "Where a network is."
     return next((x.device for x in encoder.parameters()), torch.device('cpu'))
 
@@ -239,7 +296,9 @@ def frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
             for p,x in weights: p.data = x
 
 # %% ../../nbs/library/features.ipynb #3a73c2eb
-def _place(machine:Machine)->torch.device: # each process has its own GPU, see `distributed.start`
+def _place(
+    machine: Machine,
+) -> torch.device:  # each process has its own GPU, see `distributed.start`
     return machine.place(torch.cuda.current_device() if world_size() > 1 and torch.cuda.is_available() else 0)
 
 def read_items(data:ProtocolClips, workers:int=0, pin:bool=False, order:Any=None)->Iterable[dict]:
@@ -256,17 +315,25 @@ def _ahead(items:Iterator)->Iterator:
             yield item
     finally: thread.shutdown(cancel_futures=True)
 
-Clip = tuple[dict[str,Any],int|None] # an item of `ProtocolClips`, and one of its clips; None: unreadable
+# an item of `ProtocolClips`, and one of its clips; None: unreadable
+Clip = tuple[dict[str,Any],int|None]
 
 def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
     "The clips of all items, `size` at a time, whichever video they are of; of an unreadable one None."
     clips = ((item, i) for item in items for i in ([None] if 'bad' in item else range(len(item['at']))))
     while now := list(islice(clips, size)): yield now
 
-def clip_batch(clips:Sequence[Clip], size:int=0)->dict[str,Any]: # (n, 1, T, H, W, 3), as `Views` takes it
+def clip_batch(
+    clips: Sequence[Clip],
+    size: int = 0,
+) -> dict[str,Any]:  # (n, 1, T, H, W, 3), as `Views` takes it
     "Readable clips as a batch; the last one is repeated until there are `size`."
     clips = [*clips, *[clips[-1]]*(size - len(clips))]
-    def read(item, k, i): # (1, T, H, W, 3); of `pair` (1, 2, T, H, W)
+    def read(
+        item,
+        k,
+        i,
+    ):  # (1, T, H, W, 3); of `pair` (1, 2, T, H, W)
         x = item[k][item['at'][i]][None]
         return x.transpose(1, 2) if k=='pair' else x
     first = clips[0][0]
@@ -285,7 +352,9 @@ def on_device(item:dict, device:torch.device, live:Callable|None=None)->dict:
         moved['flow'] = live_flow(pair, item['augment']['box'][:1], live)[0, 0]
     return moved
 
-def on_its_way(y:Tensor)->Callable[[], Tensor]: # on any device -> gives it in float32, on the CPU
+def on_its_way(
+    y: Tensor,  # on any device
+) -> Callable[[], Tensor]:  # gives it in float32, on the CPU
     "A tensor that travels to the CPU; only who reads it waits."
     if not y.is_cuda: return y.float().cpu
     here,arrived = torch.empty(y.shape, pin_memory=True),torch.cuda.Event()
@@ -296,22 +365,33 @@ def on_its_way(y:Tensor)->Callable[[], Tensor]: # on any device -> gives it in f
         return here
     return read
 
-def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
-    manifest:Manifest, rows:Sequence[int], # of the manifest
-    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `extract`
-    *, batch:int=64, machine:Machine=Machine(), **views, # likewise; the precision is the protocol's
-)->Iterator[tuple[int,Tensor|str]]: # row, and (n, D) float32 features of its clips (crop by crop) or why not
+def extract_clips(
+    encoder: nn.Module,  # float clips (B, 3, T, H, W) -> (B, D)
+    manifest: Manifest,
+    rows: Sequence[int],  # of the manifest
+    view: str = 'rgb',  # of `extract`
+    protocol: Protocol = PROTOCOLS['clean'],  # of `extract`
+    role: str = 'query',  # of `extract`
+    *,
+    batch: int = 64,  # of `extract`
+    machine: Machine = Machine(),  # of `extract`; the precision is the protocol's
+    **views,  # of `extract`
+    # returns: row, and (n, D) float32 features of its clips (crop by crop) or why not
+) -> Iterator[tuple[int,Tensor|str]]:
     "The features of all clips, one video after another, in the order of the rows."
     device,live = _place(machine),views.pop('live', None) if 'flow' in streams(view) else None
     if device.type=='cpu': keep_memory()
     cache = 0 if machine.workers else machine.cache # what a worker keeps is lost with it
-    ready = getattr(encoder, 'prepare', None) if protocol.crops=='processor' else None # makes the clips
+    # makes the clips
+    ready = getattr(encoder, 'prepare', None) if protocol.crops=='processor' else None
     data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache, ready)
     see,size = Views((view,), **views | {'live': None}),clips_together(device, protocol, batch)
     items = read_items(data, machine.workers, device.type=='cuda') if machine.workers else \
         _ahead(map(data.__getitem__, range(len(data))))
     @torch.inference_mode()
-    def started(clips): # on a GPU: read when the next pass is on its way
+    def started(
+        clips,
+    ):  # on a GPU: read when the next pass is on its way
         good = [c for c in clips if c[1] is not None]
         if not good: return clips,tuple
         b = clip_batch(good, size)
@@ -322,7 +402,8 @@ def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     with frozen(encoder, device), bar:
         features,bad = list[Tensor](),''
         passes = _passes((on_device(i, device, live) for i in items), size)
-        for (clips,read),_ in pairwise(chain(map(started, passes), [None])): # when the next one is made
+        # when the next one is made
+        for (clips,read),_ in pairwise(chain(map(started, passes), [None])):
             x = iter(read())
             for item,i in clips:
                 if i is None: bad = bad or item['bad']
@@ -332,14 +413,22 @@ def extract_clips(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
                 features,bad = [],''
                 bar.update()
 
-def mean_of_clips(clips:Tensor, clip_norm:bool=False)->Tensor: # (n, D) float32 -> (D,) float32
+def mean_of_clips(
+    clips: Tensor,  # (n, D) float32
+    clip_norm: bool = False,
+) -> Tensor:  # (D,) float32
     "Mean over the clips of a video, in double precision and in their order; each of length 1 by `clip_norm`."
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
-def collect_features(manifest:Manifest, rows:Sequence[int], # of the manifest, in order
-    mean:dict[int,Tensor], bad:dict[int,str], # row -> (D,); row -> why it could not be read
-    protocol:Protocol, key:dict[str,str])->Features: # of `feature_key`
+def collect_features(
+    manifest: Manifest,
+    rows: Sequence[int],  # of the manifest, in order
+    mean: dict[int,Tensor],  # row -> (D,)
+    bad: dict[int,str],  # row -> why it could not be read
+    protocol: Protocol,
+    key: dict[str,str],  # of `feature_key`
+) -> Features:
     "Features of the rows that could be read; those that could not are named."
     good,lost = [r for r in rows if r in mean],[r for r in rows if r not in mean and r not in bad]
     if lost: raise ValueError(f'{len(lost)} of {len(rows)} videos were finished by another process but '
@@ -375,16 +464,26 @@ def _extract_missing(rows:list[int], make:Callable[[list[int]],Iterator[tuple[in
     bad = joined(bad)
     return kept.done() if kept else joined(mean),bad
 
-def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
-    manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
-    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], # the encoder sees 'rgb', 'flow' or 'residual'
-    *, batch:int=64, # clips that go through the encoder together, at most: see `clips_together`
-    machine:Machine=Machine(), # device, workers, progress, and `cache` where workers=0
-    role:str|None=None, # 'query' or 'gallery'; None: gallery for 'train', query otherwise
-    store:str|Path|None=None, # a folder of features: what is there is used, what is missing is made and kept
-    shared:bool=False, # all processes of a run call this together and share the work, and the disk of `store`
-    name:str='', # stands for the encoder's code, see `fingerprint`
-    **views)->Features: # further arguments of `Views`, as in pretraining: mean, std, residual, live, ...
+def extract(
+    encoder: nn.Module,  # float clips (B, 3, T, H, W) -> (B, D)
+    manifest: Manifest,
+    part: str = 'test',  # 'train', 'test' or 'all'
+    split: int = 1,  # 1, 2 or 3
+    view: str = 'rgb',  # the encoder sees 'rgb', 'flow' or 'residual'
+    protocol: Protocol = PROTOCOLS['clean'],
+    *,
+    # clips that go through the encoder together, at most: see `clips_together`
+    batch: int = 64,
+    machine: Machine = Machine(),  # device, workers, progress, and `cache` where workers=0
+    role: str|None = None,  # 'query' or 'gallery'; None: gallery for 'train', query otherwise
+    # a folder of features: what is there is used, what is missing is made and kept
+    store: str|Path|None = None,
+    # all processes of a run call this together and share the work, and the disk of `store`
+    shared: bool = False,
+    name: str = '',  # stands for the encoder's code, see `fingerprint`
+    # further arguments of `Views`, as in pretraining: mean, std, residual, live, ...
+    **views,
+) -> Features:
     "One feature per video, in their order, from a frozen encoder, which stays as it was. ValueError."
     if protocol.average!='features': raise ValueError(f'protocol {protocol.name} averages '
         f"{protocol.average} of a classifier; take average='features' to compare features")
@@ -392,7 +491,10 @@ def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     key = feature_key(encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch,
         **views)
     kept = FeatureStore(store, key, protocol) if store is not None else None
-    def alone(work): return on_main(work) if shared else work() # by one process
+    def alone(
+        work,  # done by one process
+    ):
+        return on_main(work) if shared else work()
     if kept and alone(kept.path.exists): return kept.load()
     if kept: # perhaps those of all videos are there
         whole = FeatureStore(kept.path.parent, key | {'part': 'all', 'split': '1'}, protocol)
@@ -406,7 +508,10 @@ def extract(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D)
     return features
 
 # %% ../../nbs/library/features.ipynb #590c3110
-def check_suffix(path:str|Path, suffix:str)->Path: # such as '.csv'
+def check_suffix(
+    path: str|Path,
+    suffix: str,  # such as '.csv'
+) -> Path:
     "The path of a file to write; ValueError where its name ends in something else."
     if Path(path).suffix==suffix: return Path(path)
     raise ValueError(f'{path}: does not end in {suffix}; name a file that does')
@@ -417,15 +522,22 @@ def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
     csv.writer(text, lineterminator='\n').writerows(rows)
     return write_whole(path, lambda f: f.write(text.getvalue().encode()))
 
-def write_record(path:str|Path, # a .safetensors file; its folder is made when missing
-    data:dict[str,Tensor], about:dict[str,Any], kind:str='features')->Path: # on the CPU; plain values
+def write_record(
+    path: str|Path,  # a .safetensors file; its folder is made when missing
+    data: dict[str,Tensor],  # on the CPU
+    about: dict[str,Any],  # plain values
+    kind: str = 'features',
+) -> Path:
     "Write tensors and what decided them, with a checksum, whole or not at all."
     data = {k: v.contiguous() for k,v in data.items()}
     header = {f'vssl_nb.{kind}': json.dumps(about | {'sha256': digest(data)})}
     return write_whole(path, lambda f: f.write(to_bytes(data, header)))
 
-def read_record(path:str|Path, # written by `write_record`
-    kind:str='features', verb:str='extract')->tuple[dict[str,Tensor],dict[str,Any]]: # what makes it again
+def read_record(
+    path: str|Path,  # written by `write_record`
+    kind: str = 'features',
+    verb: str = 'extract',  # what makes it again
+) -> tuple[dict[str,Tensor],dict[str,Any]]:
     "Read them back; ValueError where the file is missing, foreign or damaged."
     try:
         with safetensors.safe_open(path, 'pt') as f:
@@ -444,7 +556,9 @@ def save_features(features:Features, path:str|Path)->Path:
     return write_record(path, data, {'key': features.key, 'protocol': asdict(features.protocol),
         'dropped': features.dropped})
 
-def load_features(path:str|Path)->Features: # written by `save_features`
+def load_features(
+    path: str|Path,  # written by `save_features`
+) -> Features:
     "Read features back; ValueError where the file is missing, foreign or damaged."
     data,about = read_record(path)
     return Features(**data, protocol=Protocol(**about['protocol']), key=about['key'],
@@ -459,7 +573,8 @@ class FeatureStore:
         self.path,self.parts = Path(folder)/f'{name}.safetensors',Path(folder)/f'{name}.parts'
 
     def load(self)->Features: # the finished ones
-        return dataclasses.replace(load_features(self.path), protocol=self.protocol) # its name may differ
+        # its name may differ
+        return dataclasses.replace(load_features(self.path), protocol=self.protocol)
     def done(self)->dict[int,Tensor]: # row -> (D,)
         "The videos that earlier or other processes have finished; a damaged part is done again."
         mean:dict[int,Tensor] = {}
@@ -481,7 +596,12 @@ class FeatureStore:
         save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
 
-def restrict(features:Features, manifest:Manifest, part:str, split:int=1)->Features: # of part 'all'
+def restrict(
+    features: Features,  # of part 'all'
+    manifest: Manifest,
+    part: str,
+    split: int = 1,
+) -> Features:
     "Those of a part of a split, as `extract` would make them; ValueError where some are missing."
     flow = 'flow' in streams(features.key.get('view', 'rgb'))
     rows,left = counted(manifest, part, split, features.protocol, flow)
@@ -509,7 +629,10 @@ class _Listed(Manifest):
         if row not in self.frames: return super().decode(row, numbers, stream)
         return self.frames[row][torch.as_tensor(list(numbers))]
 
-def _probed(video:Any, i:int)->Row: # a path, or frames; its position
+def _probed(
+    video: Any,  # a path, or frames
+    i: int,  # its position
+) -> Row:
     if isinstance(video, Tensor):
         if video.dtype!=torch.uint8 or video.ndim!=4 or video.shape[3]!=3 or not len(video):
             raise ValueError(f'frames must be uint8 (F, H, W, 3), here {video.dtype} {tuple(video.shape)}')
@@ -519,14 +642,19 @@ def _probed(video:Any, i:int)->Row: # a path, or frames; its position
     except VideoError as e: return Row(str(video), source=str(i), status=' '.join(e.reason.split()))
     return Row(str(video), source=str(i), frames=p.frames, fps=p.fps, width=p.width, height=p.height)
 
-def as_manifest(videos:Sequence[Any])->Manifest: # paths, or frames (F, H, W, 3) uint8; a row for each
+def as_manifest(
+    videos: Sequence[Any],  # paths, or frames (F, H, W, 3) uint8
+) -> Manifest:  # a row for each
     "A list of videos as a table; `status` says why one cannot be read. ValueError where there is none."
     if isinstance(videos, (str, Path)) or not len(videos):
         raise ValueError('videos: none was named; give a list of files, or a folder of videos')
     with ThreadPoolExecutor() as pool: rows = list(pool.map(_probed, videos, range(len(videos))))
     return _Listed(rows, {i: v for i,v in enumerate(videos) if isinstance(v, Tensor)})
 
-def videos_of(data, names:Sequence[str|Path]=())->Manifest: # manifest.csv or any folder; of videos, none: all
+def videos_of(
+    data,  # manifest.csv or any folder
+    names: Sequence[str|Path] = (),  # of videos; none: all
+) -> Manifest:
     "A folder of videos as a table: its manifest if it has one, else what is in it. ManifestError."
     path = Path(data)
     if path.is_dir() and not (path/'manifest.csv').exists():
@@ -538,19 +666,25 @@ def videos_of(data, names:Sequence[str|Path]=())->Manifest: # manifest.csv or an
             'manifest does, or leave --data out')
     return with_rows(m, [rows[str(v)] for v in names]) if names else m
 
-VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std') # of `Views`
+# of `Views`
+VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
 
-def encoder_views(about:Mapping[str,Any], # metadata of an encoder's file, see `checkpoints.read_encoder`
-    flow:str='')->dict[str,Any]: # 'stored' or 'live'; '': as in training
+def encoder_views(
+    about: Mapping[str,Any],  # metadata of an encoder's file, see `checkpoints.read_encoder`
+    flow: str = '',  # 'stored' or 'live'; '': as in training
+) -> dict[str,Any]:
     "How the view of an encoder is made: arguments of `Views`, with `live` where flow is to be solved for."
     flow = flow or about.get('flow', 'stored')
     one_of(('stored', 'live'), flow=flow)
     live = {'live': tvl1_live} if flow=='live' and 'flow' in streams(about['view']) else {}
     return {k: about[k] for k in VIEW_OPTIONS if k in about} | live
 
-def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
-    name:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
-    **fields)->Protocol: # what to change
+def encoder_protocol(
+    about: Mapping[str,Any],  # metadata of an encoder's file
+    # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
+    name: str|Protocol = 'clean',
+    **fields,  # what to change
+) -> Protocol:
     "A protocol by name, with the clip that an encoder was trained on: length, stride, size."
     if isinstance(name, Protocol): return protocol(name, **fields)
     lacks = [k for k in ('view', 'length', 'stride', 'size') if k not in about]
@@ -562,12 +696,19 @@ def encoder_protocol(about:Mapping[str,Any], # metadata of an encoder's file
 
 class Preprocess:
     "From a video to the clips that an encoder was trained to see."
-    def __init__(self, about:Mapping[str,Any], # metadata of an encoder's file
-        flow:str='', clips:int|None=None): # of `open_encoder`
+    def __init__(
+        self,
+        about: Mapping[str,Any],  # metadata of an encoder's file
+        flow: str = '',  # of `open_encoder`
+        clips: int|None = None,  # of `open_encoder`
+    ):
         self.about,self.views = dict(about),encoder_views(about, flow)
         self.protocol = encoder_protocol(about, **(dict[str,Any](clips=clips) if clips else {}))
 
-    def __call__(self, video:Any)->Tensor: # a path, or frames (F, H, W, 3) uint8
+    def __call__(
+        self,
+        video: Any,  # a path, or frames (F, H, W, 3) uint8
+    ) -> Tensor:
         "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."
         m,see = as_manifest([video]),Views((self.about['view'],), **self.views)
         if m.rows[0].status!='ok': raise VideoError(video, m.rows[0].status)
@@ -576,16 +717,20 @@ class Preprocess:
         if bad := [i['bad'] for i in items if 'bad' in i]: raise VideoError(video, bad[0])
         return torch.cat([see(clip_batch(all_clips(i)))[see.names[0]][:, 0] for i in items])
 
-def trusted(path:Path)->bool: # a run folder, or a file
+def trusted(
+    path: Path,  # a run folder, or a file
+) -> bool:
     "Does the recipe of this run folder itself name code of somebody's own? Then the file may import it."
     try: recipe = json.loads((path/'recipe.json').read_text(encoding='utf-8'))
     except (OSError, ValueError): return False
     return any(':' in str(recipe.get(k, '')) for k in ('view', 'backbone'))
 
-def open_encoder(source, # an encoder.safetensors, or the run folder that holds it
-    flow:str='', # 'stored' or 'live', see `encoder_views`; '': as in training
-    clips:int|None=None, # windows of a video; None: as the training was measured
-    outside:bool=False)->tuple[nn.Module,Preprocess]: # as in `checkpoints.read_encoder`; in eval mode
+def open_encoder(
+    source,  # an encoder.safetensors, or the run folder that holds it
+    flow: str = '',  # 'stored' or 'live', see `encoder_views`; '': as in training
+    clips: int|None = None,  # windows of a video; None: as the training was measured
+    outside: bool = False,  # as in `checkpoints.read_encoder`
+) -> tuple[nn.Module,Preprocess]:  # in eval mode
     "An encoder and what turns a video into its input. CheckpointError."
     path,outside = Path(source),outside or trusted(Path(source))
     if path.is_dir(): path = path/'encoder.safetensors'

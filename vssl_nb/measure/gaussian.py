@@ -28,8 +28,10 @@ from ..training.machine import Machine
 from ..progress import progress_bar
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #8703baf0
-def mixed_clips(clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
-    level:int)->Tensor: # 1 leaves them alone; level l joins 2**(l-1) videos
+def mixed_clips(
+    clips: Tensor,  # (G, V, T, H, W, 3): V clips of each of G videos
+    level: int,  # 1 leaves them alone; level l joins 2**(l-1) videos
+) -> Tensor:
     "Equal runs of consecutive frames of several videos (appendix E.3): of i, i+1, … in their own places."
     T,n = clips.shape[2],2**(level - 1) if level > 0 else 0
     if n < 1 or T % n: raise ValueError(f'level={level} cannot be mixed: {T} frames cannot be cut into '
@@ -38,45 +40,60 @@ def mixed_clips(clips:Tensor, # (G, V, T, H, W, 3): V clips of each of G videos
     run = T//n
     return torch.cat([clips.roll(-j, 0)[:, :, run*j:run*(j + 1)] for j in range(n)], 2)
 
-def masked_clips(clips:Tensor, # (V, T, H, W, 3) uint8: the clips of one video
-    share:float, # rho, 0 to 1, of the frames of each clip; rounded to whole frames
-    rng:np.random.Generator)->Tensor: # draws which frames, and the noise
+def masked_clips(
+    clips: Tensor,  # (V, T, H, W, 3) uint8: the clips of one video
+    share: float,  # rho, 0 to 1, of the frames of each clip; rounded to whole frames
+    rng: np.random.Generator,  # draws which frames, and the noise
+) -> Tensor:
     "Some frames replaced by noise (appendix E.4): every pixel uniform over the 256 levels."
     if not 0 <= share <= 1: raise ValueError(f'share={share} of the frames cannot be masked; take 0 to 1')
     out,T = clips.clone(),clips.shape[1]
-    for clip in out: # with one state of `rng`, what a smaller share masks a larger one masks, too
+    # with one state of `rng`, what a smaller share masks a larger one masks, too
+    for clip in out:
         which = rng.permutation(T)[:round(share*T)]
         noise = rng.integers(0, 256, clip.shape, dtype=np.uint8)
         clip[which] = torch.from_numpy(noise[which]).to(clip.device)
     return out
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #95366fed
-def video_uncertainty(g:'VideoGaussians')->Tensor: # float32, above 0: one for each video
+def video_uncertainty(
+    g: 'VideoGaussians',
+) -> Tensor:  # float32, above 0: one for each video
     "The geometric mean of the variance of each video (appendix A), over dimensions and distributions."
     return log_uncertainty(g.s).mean(1).exp()
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #0fc69493
-def ranks(x:Tensor)->Tensor: # (N,) -> (N,) float64 from 1; equal ones share the mean of theirs
+def ranks(
+    x: Tensor,  # (N,)
+) -> Tensor:  # (N,) float64 from 1; equal ones share the mean of theirs
     "The place of each number in their ascending order."
     _,which,size = x.unique(return_inverse=True, return_counts=True)
     return (size.cumsum(0).double() - (size - 1)/2)[which]
 
-def _checked(x:Tensor, y:Tensor)->tuple[Tensor,Tensor]: # (N,) uncertainty, (N,) bool -> (N,) float64 each
+def _checked(
+    x: Tensor,  # (N,) uncertainty
+    y: Tensor,  # (N,) bool
+) -> tuple[Tensor,Tensor]:  # (N,) float64 each
     if x.ndim != 1 or x.shape != y.shape or not len(x): raise ValueError('uncertainty and right must be two '
         f'rows of numbers of one length, not {tuple(x.shape)} and {tuple(y.shape)}')
     if not x.isfinite().all(): raise ValueError('some uncertainties hold NaN or infinity; look at the '
         'encoder and the head that made them')
     return x.detach().cpu().double(),y.detach().cpu().double()
 
-def accuracy_by_bin(uncertainty:Tensor, right:Tensor, # (N,); (N,) bool
-    bins:int=10, equal:str='width', # 'width': equally wide (Figure 4); 'count': as many videos in each
-)->list[dict[str,float]]: # low, high, videos, accuracy (NaN where there is no video): the surest first
+def accuracy_by_bin(
+    uncertainty: Tensor,  # (N,)
+    right: Tensor,  # (N,) bool
+    bins: int = 10,
+    equal: str = 'width',  # 'width': equally wide (Figure 4); 'count': as many videos in each
+    # returns: low, high, videos, accuracy (NaN where there is no video): the surest first
+) -> list[dict[str,float]]:
     "The share of right answers in each bin of uncertainty. ValueError."
     if bins < 1 or equal not in ('width', 'count'):
         raise ValueError(f"bins={bins}, equal={equal!r}: take 1 bin or more of equal 'width' or 'count'")
     u,hit = _checked(uncertainty, right)
     edges = torch.linspace(float(u.min()), float(u.max()), bins + 1, dtype=torch.double)
-    if equal=='count': which = (ranks(u) - .5)*bins//len(u) # equally uncertain ones stay together
+    # equally uncertain ones stay together
+    if equal=='count': which = (ranks(u) - .5)*bins//len(u)
     else: which = torch.bucketize(u, edges[1:-1], right=True)
     rows = []
     for i in range(bins):
@@ -86,8 +103,10 @@ def accuracy_by_bin(uncertainty:Tensor, right:Tensor, # (N,); (N,) bool
             'accuracy': float(hit[which==i].mean())}) # of no video: NaN
     return rows
 
-def risk_coverage(uncertainty:Tensor, right:Tensor, # (N,), (N,) bool
-)->tuple[Tensor,Tensor]: # (N,) coverage, 1/N to 1; (N,) float64 risk, 0 to 1
+def risk_coverage(
+    uncertainty: Tensor,  # (N,)
+    right: Tensor,  # (N,) bool
+) -> tuple[Tensor,Tensor]:  # (N,) coverage, 1/N to 1; (N,) float64 risk, 0 to 1
     "How often the n surest videos are wrong, for every n (El-Yaniv & Wiener 2010). ValueError."
     u,hit = _checked(uncertainty, right)
     _,which,size = u.unique(return_inverse=True, return_counts=True)
@@ -96,7 +115,10 @@ def risk_coverage(uncertainty:Tensor, right:Tensor, # (N,), (N,) bool
     n = torch.arange(1, len(u) + 1, dtype=torch.double)
     return n/len(u),share.repeat_interleave(size).cumsum(0)/n
 
-def area_under_risk(uncertainty:Tensor, right:Tensor)->dict[str,float]: # as `risk_coverage` -> 0 to 1 each
+def area_under_risk(
+    uncertainty: Tensor,  # as `risk_coverage`
+    right: Tensor,  # as `risk_coverage`
+) -> dict[str,float]:  # 0 to 1 each
     "Area under the risk-coverage curve; `best`: with all wrong videos last; `random`: the error."
     wrong = 1 - right.double()
     area,best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
@@ -106,8 +128,14 @@ def area_under_risk(uncertainty:Tensor, right:Tensor)->dict[str,float]: # as `ri
 LEVELS_MIXED = (1, 2, 3, 4, 5)
 SHARES_MASKED = (0., .2, .4, .6, .8)
 
-def _clip_groups(manifest:Manifest, rows:Sequence[int], protocol:Protocol, size:int, machine:Machine
-    )->Iterator[tuple[list[int],Tensor,dict[str,Tensor]]]: # rows, clips (G, V, T, H, W, 3), `augment`
+def _clip_groups(
+    manifest: Manifest,
+    rows: Sequence[int],
+    protocol: Protocol,
+    size: int,
+    machine: Machine,
+    # returns: rows, clips (G, V, T, H, W, 3), `augment`
+) -> Iterator[tuple[list[int],Tensor,dict[str,Tensor]]]:
     "The clips of `size` videos at a time, in one random order; in the place of an unreadable one, another."
     if protocol.windows not in ('even', 'middle'): raise ValueError(f'protocol {protocol.name} takes '
         f"windows={protocol.windows!r}; clips are mixed and masked under windows='even'")
@@ -126,16 +154,25 @@ def _clip_groups(manifest:Manifest, rows:Sequence[int], protocol:Protocol, size:
 
 @torch.no_grad()
 def corrupted_uncertainty(
-    encoder:nn.Module, head:nn.Module, manifest:Manifest, rows:Sequence[int], # of `video_gaussians`
-    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], # made of frames: 'rgb' or 'residual'
-    levels:Sequence[int]=LEVELS_MIXED, # of `mixed_clips`
-    shares:Sequence[float]=SHARES_MASKED, # of `masked_clips`
-    machine:Machine=Machine(progress=False), **views, # of `video_gaussians`
-)->tuple[list[int],dict[str,dict[float,Tensor]]]: # rows; 'mixed': level, 'masked': share -> (N,) uncertainty
+    encoder: nn.Module,  # of `video_gaussians`
+    head: nn.Module,  # of `video_gaussians`
+    manifest: Manifest,  # of `video_gaussians`
+    rows: Sequence[int],  # of `video_gaussians`
+    view: str = 'rgb',  # made of frames: 'rgb' or 'residual'
+    protocol: Protocol = PROTOCOLS['clean'],
+    levels: Sequence[int] = LEVELS_MIXED,  # of `mixed_clips`
+    shares: Sequence[float] = SHARES_MASKED,  # of `masked_clips`
+    machine: Machine = Machine(progress=False),  # of `video_gaussians`
+    **views,  # of `video_gaussians`
+    # returns: rows; 'mixed': level, 'masked': share -> (N,) uncertainty
+) -> tuple[list[int],dict[str,dict[float,Tensor]]]:
     "The uncertainty of the same videos, mixed with others and masked by noise (appendix Figure 6)."
     device,see = machine.place(),Views((view,), **views)
     together = clips_together(device, protocol)
-    def uncertainty(clips, augment): # (G, V, T, H, W, 3) -> (G,)
+    def uncertainty(
+        clips,  # (G, V, T, H, W, 3)
+        augment,
+    ):  # (G,)
         x = see({'clips': clips.flatten(0, 1)[:, None].to(device), 'augment': augment})[view][:, 0]
         g = head(torch.cat([encoder(part) for part in x.split(together)])).float().cpu()
         mu,s = g.unflatten(0, clips.shape[:2]).unbind(2)
@@ -145,7 +182,10 @@ def corrupted_uncertainty(
     size = max([2, *(2**(level - 1) for level in levels)])
     with frozen(encoder, device), frozen(head, device):
         for some,clips,augment in _clip_groups(manifest, rows, protocol, size, machine):
-            def keep(of_row, changed): # of a row that comes again, the first
+            def keep(
+                of_row,
+                changed,
+            ):  # of a row that comes again, the first
                 for r,x in zip(some, uncertainty(changed, augment)): of_row.setdefault(r, x)
             for level,of_row in u['mixed'].items(): keep(of_row, mixed_clips(clips, int(level)))
             for share,of_row in u['masked'].items(): keep(of_row, torch.stack([masked_clips(c, share,
@@ -154,7 +194,9 @@ def corrupted_uncertainty(
     return [*seen],{kind: {v: torch.stack([*x.values()]) for v,x in some.items()} for kind,some in u.items()}
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #630c9f01
-def between_share(g:'VideoGaussians')->Tensor: # 0 (all alike) to 1 (points far apart): one for each video
+def between_share(
+    g: 'VideoGaussians',
+) -> Tensor:  # 0 (all alike) to 1 (points far apart): one for each video
     "The share of a video's variance that is between its distributions, not within them."
     between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
     return between/(between + within)
@@ -166,8 +208,10 @@ def rank_videos(g:'VideoGaussians', manifest:Manifest)->list[dict[str,Any]]:
     return [{'rank': n, 'video': manifest.rows[row[i]].video, 'label': manifest.rows[row[i]].label,
         'uncertainty': float(u[i]), 'between': float(between[i])} for n,i in enumerate(order, 1)]
 
-def ranking_text(ranked:Sequence[dict[str,Any]], # of `rank_videos`
-    show:int=20)->str: # lines: half of them the least sure, half the surest; 0: all
+def ranking_text(
+    ranked: Sequence[dict[str,Any]],  # of `rank_videos`
+    show: int = 20,  # lines: half of them the least sure, half the surest; 0: all
+) -> str:
     "A line for each video, and a line of dots for those that are left out."
     wide = max(len(r['video']) for r in ranked)
     lines = [f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100*r['between']:7.1f} %  {r['video']:{wide}}  "
@@ -176,9 +220,11 @@ def ranking_text(ranked:Sequence[dict[str,Any]], # of `rank_videos`
         *lines[len(lines) - show//2:]]
     return '\n'.join([f"{'rank':>6}  {'variance':9}  {'between':>9}  video", *lines])
 
-def write_ranking(path:str|Path, # ends in .csv
-    ranked:Sequence[dict[str,Any]], # of `rank_videos`
-    dropped:dict[str,str]={})->Path: # video -> why it could not be read
+def write_ranking(
+    path: str|Path,  # ends in .csv
+    ranked: Sequence[dict[str,Any]],  # of `rank_videos`
+    dropped: dict[str,str] = {},  # video -> why it could not be read
+) -> Path:
     "All videos, the least sure first, and those that could not be read; whole or not at all."
     columns = 'rank', 'video', 'label', 'uncertainty', 'between'
     return write_csv(check_suffix(path, '.csv'), [[*columns, 'status'],
@@ -186,10 +232,15 @@ def write_ranking(path:str|Path, # ends in .csv
         *(['', video, '', '', '', why] for video,why in dropped.items())])
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #127de93a
-def folder_gaussians(run, # a run folder whose encoder was exported with a Gaussian head
-    data, # a Manifest, its file, or any folder of videos
-    clips:int=10, of:int=2, batch:int=64, machine:Machine=Machine(), # of a video; of `video_gaussians`
-)->tuple['VideoGaussians',Manifest]: # in the order of the manifest; what cannot be read is in `dropped`
+def folder_gaussians(
+    run,  # a run folder whose encoder was exported with a Gaussian head
+    data,  # a Manifest, its file, or any folder of videos
+    clips: int = 10,  # of a video
+    of: int = 2,  # of `video_gaussians`
+    batch: int = 64,  # of `video_gaussians`
+    machine: Machine = Machine(),  # of `video_gaussians`
+    # returns: in the order of the manifest; what cannot be read is in `dropped`
+) -> tuple['VideoGaussians',Manifest]:
     "The distributions of all videos of a folder. ValueError."
     refuse_grouping(clips, of)
     file,(encoder,prepare) = Path(run)/'encoder.safetensors',open_encoder(run)
@@ -212,10 +263,11 @@ def refuse_grouping(clips:int, of:int)->None:
     if of < 1 or clips < 1 or clips % of: raise ValueError(f'{clips} clips of a video cannot be cut into '
         f'groups of {of}; let the protocol take a multiple, such as clips={5*max(of, 1)}')
 
-def group_clips(mu:Tensor, # (n, D) means of the clips of a video, in their order
-    s:Tensor, # (n, D) log-variances
-    of:int=2, # consecutive clips of one distribution: N of Eq. 3; 0: all of them
-)->tuple[Tensor,Tensor]: # (n/of, D) mean and log-variance of each distribution
+def group_clips(
+    mu: Tensor,  # (n, D) means of the clips of a video, in their order
+    s: Tensor,  # (n, D) log-variances
+    of: int = 2,  # consecutive clips of one distribution: N of Eq. 3; 0: all of them
+) -> tuple[Tensor,Tensor]:  # (n/of, D) mean and log-variance of each distribution
     "Distributions of a video: the moments of the mixtures of consecutive clips (appendix C.2). ValueError."
     of = of or len(mu)
     refuse_grouping(len(mu), of)
@@ -228,23 +280,39 @@ class VideoGaussians:
     s:Tensor # (N, M, D) float32, log-variances
     label:Tensor # (N,) long, class id, -1 for unlabelled
     row:Tensor # (N,) long, row of the manifest
-    dropped:dict[int,str] = field(default_factory=dict) # manifest row -> why its video could not be read
+    # manifest row -> why its video could not be read
+    dropped:dict[int,str] = field(default_factory=dict)
 
     def __len__(self)->int: return len(self.mu)
-    def __getitem__(self, at:Any)->'VideoGaussians': # a slice or (n,) positions
+    def __getitem__(
+        self,
+        at: Any,  # a slice or (n,) positions
+    ) -> 'VideoGaussians':
         return VideoGaussians(self.mu[at], self.s[at], self.label[at], self.row[at], self.dropped)
-    def split(self, size:int)->Iterator['VideoGaussians']: # at least one video in each
+    def split(
+        self,
+        size: int,
+    ) -> Iterator['VideoGaussians']:  # at least one video in each
         return (self[i:i+size] for i in range(0, len(self), size))
     @property
     def mean(self)->Tensor: return self.mu.mean(1) # (N, D) of all distributions of a video
 
 @torch.no_grad()
-def video_gaussians(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in)
-    head:nn.Module, # features (B, D_in) -> (B, 2, D) mean and log-variance, such as `GaussianHead`
-    manifest:Manifest, rows:Sequence[int], # of the manifest
-    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], role:str='query', # of `features.extract`
-    *, of:int=2, # see `group_clips`
-    batch:int=64, machine:Machine=Machine(), **views)->VideoGaussians: # of `features.extract`
+def video_gaussians(
+    encoder: nn.Module,  # float clips (B, 3, T, H, W) -> (B, D_in)
+    # features (B, D_in) -> (B, 2, D) mean and log-variance, such as `GaussianHead`
+    head: nn.Module,
+    manifest: Manifest,
+    rows: Sequence[int],  # of the manifest
+    view: str = 'rgb',  # of `features.extract`
+    protocol: Protocol = PROTOCOLS['clean'],  # of `features.extract`
+    role: str = 'query',  # of `features.extract`
+    *,
+    of: int = 2,  # see `group_clips`
+    batch: int = 64,  # of `features.extract`
+    machine: Machine = Machine(),  # of `features.extract`
+    **views,  # of `features.extract`
+) -> VideoGaussians:
     "The distributions of the videos that can be read, by a frozen encoder and its Gaussian head. ValueError."
     place,good,bad = next(head.parameters()).device,dict[int,tuple[Tensor,Tensor]](),dict[int,str]()
     for r,x in extract_clips(encoder, manifest, rows, view, protocol, role, batch=batch, machine=machine,
@@ -262,10 +330,15 @@ def video_gaussians(encoder:nn.Module, # float clips (B, 3, T, H, W) -> (B, D_in
     label,row = torch.tensor([manifest.label_id(r) for r in good]),torch.tensor([*good])
     return VideoGaussians(mu, s, label, row, bad)
 
-def gaussian_pairs(encoder:nn.Module, head:nn.Module, manifest:Manifest, # of `video_gaussians`
-    splits:Sequence[int]=(1,), # 1, 2 and 3
-    view:str='rgb', protocol:Protocol=PROTOCOLS['clean'], **options, # of `video_gaussians`
-)->dict[int,tuple[VideoGaussians,VideoGaussians]]: # split -> query, gallery
+def gaussian_pairs(
+    encoder: nn.Module,  # of `video_gaussians`
+    head: nn.Module,  # of `video_gaussians`
+    manifest: Manifest,  # of `video_gaussians`
+    splits: Sequence[int] = (1,),  # 1, 2 and 3
+    view: str = 'rgb',  # of `video_gaussians`
+    protocol: Protocol = PROTOCOLS['clean'],  # of `video_gaussians`
+    **options,  # of `video_gaussians`
+) -> dict[int,tuple[VideoGaussians,VideoGaussians]]:  # split -> query, gallery
     "Distributions of the test and training videos of every split, each video encoded once. ValueError."
     rows = {(s, part): counted(manifest, part, s, protocol, 'flow' in streams(view))[0]
         for s in splits for part in ('test', 'train')}
@@ -282,8 +355,11 @@ def gaussian_pairs(encoder:nn.Module, head:nn.Module, manifest:Manifest, # of `v
     return {s: (take(of_query, rows[s, 'test']), take(of_gallery, rows[s, 'train'])) for s in splits}
 
 # %% ../../nbs/library/match_probability.ipynb #f645e21e
-def draw_videos(g:VideoGaussians, k:int=10, # K embeddings of each distribution
-    seed:int=0)->Tensor: # with the row of the manifest, it decides what a video draws; (N, M*k, D) float32
+def draw_videos(
+    g: VideoGaussians,
+    k: int = 10,  # K embeddings of each distribution
+    seed: int = 0,  # with the row of the manifest, it decides what a video draws
+) -> Tensor:  # (N, M*k, D) float32
     "Embeddings of every video (Eq. 4). What one draws does not depend on which others are there."
     if k < 1: raise ValueError(f'k={k} embeddings cannot be drawn; take 1 or more')
     z = torch.empty(len(g), g.mu.shape[1]*k, g.mu.shape[2])
@@ -294,10 +370,13 @@ def draw_videos(g:VideoGaussians, k:int=10, # K embeddings of each distribution
         z[i] = draw_gaussian(g.mu[i], g.s[i], noise).flatten(0, 1)
     return z
 
-def video_probabilities(g:Tensor, # (n, crops, 2, D) mean and log-variance of every clip, crop by crop
-    score:Callable[[Tensor],Tensor], # (n, D) float32 -> (n, C) scores of the classes
-    of:int=2, # clips of one distribution, see `group_clips`
-    k:int=10, seed:int=0)->Tensor: # K embeddings of each distribution, and their seed; (C,) float64
+def video_probabilities(
+    g: Tensor,  # (n, crops, 2, D) mean and log-variance of every clip, crop by crop
+    score: Callable[[Tensor],Tensor],  # (n, D) float32 -> (n, C) scores of the classes
+    of: int = 2,  # clips of one distribution, see `group_clips`
+    k: int = 10,  # K embeddings of each distribution
+    seed: int = 0,  # of the embeddings
+) -> Tensor:  # (C,) float64
     "The mean softmax of all embeddings of a video (appendix C.2); crops have their own distributions."
     groups = [group_clips(crop[:,0], crop[:,1], of) for crop in g.unbind(1)]
     mu,s = (torch.stack([x[i] for x in groups]) for i in (0, 1)) # (crops, n/of, D)
@@ -307,16 +386,24 @@ def video_probabilities(g:Tensor, # (n, crops, 2, D) mean and log-variance of ev
     return (log_p.logsumexp(0) - math.log(len(log_p))).exp()
 
 # %% ../../nbs/library/match_probability.ipynb #71db47db
-QUERY_BLOCKS = 16 # chunks of queries that keep their embeddings while those of the gallery pass by once
-MATCH_CHUNK = {'cpu': 24, 'cuda': 128} # videos of either side at a time; on a CPU, few enough for the caches
+# chunks of queries that keep their embeddings while those of the gallery pass by once
+QUERY_BLOCKS = 16
+# videos of either side at a time; on a CPU, few enough for the caches
+MATCH_CHUNK = {'cpu': 24, 'cuda': 128}
 
 @torch.no_grad()
-def match_rows(query:VideoGaussians, gallery:VideoGaussians,
-    a:Tensor|float, b:Tensor|float, # of the head: p of two embeddings is sigmoid(b - a*distance)
-    k:int=10, seed:int=0, # of `draw_videos`
-    chunk:int|None=None, # videos of either side at a time: memory grows with its square; None: by the device
-    machine:Machine=Machine(progress=False),
-)->Iterator[Tensor]: # (q, N) float32 log p of some queries and the whole gallery, in their order
+def match_rows(
+    query: VideoGaussians,
+    gallery: VideoGaussians,
+    a: Tensor|float,  # of the head: p of two embeddings is sigmoid(b - a*distance)
+    b: Tensor|float,  # of the head, likewise
+    k: int = 10,  # of `draw_videos`
+    seed: int = 0,  # of `draw_videos`
+    # videos of either side at a time: memory grows with its square; None: by the device
+    chunk: int|None = None,
+    machine: Machine = Machine(progress=False),
+    # returns: (q, N) float32 log p of some queries and the whole gallery, in their order
+) -> Iterator[Tensor]:
     "Match probabilities by Monte Carlo (Eq. 9), without a tensor of all pairs of embeddings."
     if (D := query.mu.shape[2]) != gallery.mu.shape[2]: raise ValueError(f'query and gallery have {D} and '
         f'{gallery.mu.shape[2]} dimensions; make both with one head')
@@ -334,16 +421,24 @@ def match_rows(query:VideoGaussians, gallery:VideoGaussians,
                 bar.update(len(some)*len(part))
             yield log_p
 
-def match_neighbours(query:VideoGaussians, gallery:VideoGaussians, # of the test and of the training videos
-    a:Tensor|float, b:Tensor|float, # of the head, see `match_rows`
-    top:int=10, **options, # neighbours of each query; k, seed, chunk, machine of `match_rows`
-)->Neighbours:
+def match_neighbours(
+    query: VideoGaussians,  # of the test videos
+    gallery: VideoGaussians,  # of the training videos
+    a: Tensor|float,  # of the head, see `match_rows`
+    b: Tensor|float,  # of the head, see `match_rows`
+    top: int = 10,  # neighbours of each query
+    **options,  # k, seed, chunk, machine of `match_rows`
+) -> Neighbours:
     "The gallery videos of highest match probability; the earlier of equals first. ValueError."
     check_labels(query.label, gallery.label, (top,))
     near = torch.cat([p.argsort(dim=1, descending=True, stable=True)[:, :top]
         for p in match_rows(query, gallery, a, b, **options)])
     return Neighbours(near, gallery.label[near]==query.label[:, None], query.label)
 
-def mean_neighbours(query:VideoGaussians, gallery:VideoGaussians, top:int=10)->Neighbours: # `top` of each
+def mean_neighbours(
+    query: VideoGaussians,
+    gallery: VideoGaussians,
+    top: int = 10,
+) -> Neighbours:  # `top` of each query
     "Neighbours by the cosine of the mean vectors, without sampling (appendix D.1). ValueError."
     return find_neighbours(query.mean, gallery.mean, query.label, gallery.label, top)

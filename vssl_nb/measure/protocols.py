@@ -17,7 +17,8 @@ CHOICES:dict[str,dict[str,str]] = {} # field of a protocol -> its answers, in wo
 for _line in read_lines('measure/choices.csv'):
     CHOICES.setdefault(_line['field'], {})[_line['answer']] = _line['words']
 CHOICES['dtype'] = dict.fromkeys(DTYPES, 'under autocast; the mean in float32')
-SQUARES = {'centre': 1, 'processor': 1, 'three': 3, 'five': 5, 'ten': 10} # squares of one window
+# squares of one window
+SQUARES = {'centre': 1, 'processor': 1, 'three': 3, 'five': 5, 'ten': 10}
 
 @dataclass(frozen=True)
 class Protocol:
@@ -29,21 +30,26 @@ class Protocol:
     stride:int = 1 # frames from one frame of a clip to the next
     size:int = 112 # side of the square that the encoder sees, pixels
     crops:str = 'centre' # which squares of a frame
-    # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10: 224/240)
+    # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10:
+    # 224/240)
     crop:int|float|None = None
     pad:str = 'first' # what fills a video shorter than a clip: 'first' or 'loop'
-    pictures:str = 'all' # which pictures of a video count; 'less': not the last; 'flow': one less of flow
+    # which pictures of a video count; 'less': not the last; 'flow': one less of flow
+    pictures:str = 'all'
     clip_norm:bool = False # L2-normalise the feature of each clip before the mean over clips
-    average:str = 'features' # what is averaged over clips; 'softmax' and 'logits' are of a classifier
+    # what is averaged over clips; 'softmax' and 'logits' are of a classifier
+    average:str = 'features'
     centre:str = 'gallery' # which mean is subtracted
     metric:str = 'cosine' # how two videos are compared; 'match' needs a Gaussian head
     gallery:str = 'alike' # the clips of a gallery video
     jitter:float = 0. # probability, 0 to 1, that the colours of a video are changed
     feature:str = 'pooled' # what is taken from the encoder
     short:str = 'pad' # what becomes of short videos
-    batch_of:int = 1 # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
+    # query and gallery are cut to whole batches of so many videos; 1 cuts nothing
+    batch_of:int = 1
     seed:int = 0 # of the random clip, the colour changes and the points of a Gaussian
-    dtype:str = 'float32' # of the encoder's forward pass, as published; 'bfloat16' also goes into the name
+    # of the encoder's forward pass, as published; 'bfloat16' also goes into the name
+    dtype:str = 'float32'
 
     def __post_init__(self)->None:
         for name,known in CHOICES.items(): one_of(tuple(known), **{name: getattr(self, name)})
@@ -57,7 +63,8 @@ class Protocol:
         if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
             refuse('jitter', 'a probability, 0 to 1')
         if type(self.seed) is not int or self.seed < 0: refuse('seed', 'a whole number of at least 0')
-        plain = self.name.removesuffix(', bfloat16') # in a table it must not pass for the protocol itself
+        # in a table it must not pass for the protocol itself
+        plain = self.name.removesuffix(', bfloat16')
         object.__setattr__(self, 'name', plain if self.dtype=='float32' else f'{plain}, {self.dtype}')
 
     @property
@@ -98,8 +105,10 @@ class Protocol:
 PROTOCOLS = {line['name']: Protocol(line['name'], **read_fields(line['fields']))
     for line in read_lines('measure/protocols.csv')}
 
-def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:name' of one's own
-    **fields)->Protocol: # what to change: length, stride, size, ...
+def protocol(
+    name: str|Protocol = 'clean',  # one of PROTOCOLS, or 'package.module:name' of one's own
+    **fields,  # what to change: length, stride, size, ...
+) -> Protocol:
     "A protocol by name, with some of its fields changed; ValueError names the nearest."
     known = [*Protocol.__dataclass_fields__]
     for f in fields:
@@ -116,28 +125,40 @@ def protocol(name:str|Protocol='clean', # one of PROTOCOLS, or 'package.module:n
     if name not in PROTOCOLS and p.name in PROTOCOLS: p = replace(p, name=name)
     return replace(p, **fields)
 
-def pictures(protocol:Protocol, frames:int, flow:bool=False)->int: # of the video; is it seen as flow?
+def pictures(
+    protocol: Protocol,
+    frames: int,  # of the video
+    flow: bool = False,  # is the video seen as flow?
+) -> int:
     "How many pictures of a video count under a protocol."
     return max(frames - (protocol.pictures=='less' or flow and protocol.pictures=='flow'), 1)
 
-def clip_frames(protocol:Protocol, frames:int, # of the video
-    row:int=0, role:str='query', # of the manifest: a random clip depends on it; or 'gallery'
-    flow:bool=False, # is the video seen as flow?
-)->np.ndarray: # (n, T) frame numbers
+def clip_frames(
+    protocol: Protocol,
+    frames: int,  # of the video
+    row: int = 0,  # of the manifest: a random clip depends on it
+    role: str = 'query',  # 'query' or 'gallery'
+    flow: bool = False,  # is the video seen as flow?
+) -> np.ndarray:  # (n, T) frame numbers
     "Which frames the windows of a video take under a protocol."
     p, frames = protocol, pictures(protocol, frames, flow)
     clip:dict[str,Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
     if role=='gallery' and p.gallery=='random':
         return random_clips(frames, np.random.default_rng((p.seed, row, 0)), clips=1, last='released', **clip)
     if p.windows=='sliding': return sliding_clips(frames, **clip)
-    if p.windows=='linspace': # around even centres, truncated as released (b11); all alike in a short video
+    # around even centres, truncated as released (b11); all alike in a short video
+    if p.windows=='linspace':
         half = ((p.length-1)*p.stride + 1)/2
         start = (np.linspace(half, frames-half, p.clips) - half).astype(int)
         return windows(np.maximum(start, 0), frames, **clip)
     return even_clips(frames, clips=1 if p.windows=='middle' else p.clips, **clip)
 
-def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
-)->tuple[Tensor,Tensor]: # (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
+def crop_boxes(
+    protocol: Protocol,
+    height: int,  # of the video, pixels
+    width: int,  # of the video, pixels
+    # returns: (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
+) -> tuple[Tensor,Tensor]:
     "The squares that every window is cut into, in the released order; ValueError where they do not fit."
     if protocol.crops=='processor': return torch.tensor([(0, 0, height, width)]),torch.tensor([False])
     p,short,share = protocol,min(height, width),protocol.side
@@ -155,17 +176,26 @@ def crop_boxes(protocol:Protocol, height:int, width:int, # of the video, pixels
     flips = [False]*len(places) + [True]*len(mirrored)
     return torch.tensor([(*place, side, side) for place in places + mirrored]),torch.tensor(flips)
 
-def colour_change(protocol:Protocol, row:int, square:int, # of the manifest; its number in `crop_boxes`
-    height:int, width:int)->dict[str,Tensor]: # pixels; for `clips.apply`, with a leading axis of 1
+def colour_change(
+    protocol: Protocol,
+    row: int,  # of the manifest
+    square: int,  # its number in `crop_boxes`
+    height: int,  # pixels
+    width: int,  # pixels
+) -> dict[str,Tensor]:  # for `clips.apply`, with a leading axis of 1
     "The change of colours of a video: brightness, contrast, saturation .2, hue .1 (b10), in random order."
     p,rng = protocol,np.random.default_rng((protocol.seed, row, 1, square))
     drawn = draw(rng, 1, p.length, height, width, size=p.size, flip=0., jitter=p.jitter, brightness=.2,
         contrast=.2, saturation=.2, hue=.1, grey=0., blur=0.)
     return {k: drawn[k] for k in (*JITTER, 'order')}
 
-def counted(manifest:Manifest, part:str='test', split:int=1, # 'train', 'test' or 'all'; 1, 2 or 3
-    protocol:Protocol=PROTOCOLS['clean'], flow:bool=False, # are the videos seen as flow?
-)->tuple[list[int],dict[int,str]]: # rows; row -> why it is not counted
+def counted(
+    manifest: Manifest,
+    part: str = 'test',  # 'train', 'test' or 'all'
+    split: int = 1,  # 1, 2 or 3
+    protocol: Protocol = PROTOCOLS['clean'],
+    flow: bool = False,  # are the videos seen as flow?
+) -> tuple[list[int],dict[int,str]]:  # rows; row -> why it is not counted
     "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
     rows,p,left = manifest.select(part, split),protocol,dict[int,str]()
     if p.short=='drop': # b7

@@ -24,9 +24,13 @@ from ..training.machine import Machine
 from ..progress import progress_bar
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #73427e6b
-def _best(sim:Tensor, k:int)->Tensor: # (Q, n) float32 -> (Q, k) columns, the largest first
+def _best(
+    sim: Tensor,  # (Q, n) float32
+    k: int,
+) -> Tensor:  # (Q, k) columns, the largest first
     "The k largest of each row, the earlier of equals first."
-    value,at = sim.topk(k, 1) # equals in any order; only rows with a tie at the border are sorted whole
+    # equals in any order; only rows with a tie at the border are sorted whole
+    value,at = sim.topk(k, 1)
     tied = (sim >= value[:, -1:]).sum(1) > k
     if tied.any(): at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
     at = at.sort(1).values
@@ -38,9 +42,14 @@ def _check_ks(ks:Sequence[int], gallery:int)->None:
             f'videos; k must be from 1 to {gallery}')
     if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
 
-def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, D) features, of any length
-    chunk:int=2048, # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
-)->tuple[Tensor,Tensor]: # (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
+def nearest_neighbours(
+    query: Tensor,  # (Q, D) features, of any length
+    gallery: Tensor,  # (N, D) features, of any length
+    k: int = 10,
+    # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
+    chunk: int = 2048,
+    # returns: (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
+) -> tuple[Tensor,Tensor]:
     "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
     if query.ndim!=2 or gallery.ndim!=2 or query.shape[1]!=gallery.shape[1]: raise ValueError('features '
         f'must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}')
@@ -54,7 +63,8 @@ def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, 
     for some in query.split(chunk):
         q = F.normalize(some.double(), dim=1)
         value,at = q.new_empty(len(q), 0, dtype=torch.float32),torch.empty(len(q), 0).to(q.device, torch.long)
-        for i,part in enumerate(gallery.split(chunk)): # the best so far come first: an equal one is too late
+        # the best so far come first: an equal one is too late
+        for i,part in enumerate(gallery.split(chunk)):
             new = (q @ F.normalize(part.double(), dim=1).T).float()
             places = torch.arange(chunk*i, chunk*i + len(part), device=q.device).expand(len(q), -1)
             value,at = torch.cat([value, new], 1),torch.cat([at, places], 1)
@@ -67,11 +77,18 @@ def nearest_neighbours(query:Tensor, gallery:Tensor, k:int=10, # (Q, D) and (N, 
 # %% ../../nbs/lessons/06_retrieval.ipynb #34d5d6fc
 KS = (1, 5, 10, 20, 50) # the k of the published tables (b10)
 
-def within(ks:Sequence[int], gallery:int)->tuple[int,...]: # such as KS; how many videos the gallery has
+def within(
+    ks: Sequence[int],  # such as KS
+    gallery: int,  # how many videos the gallery has
+) -> tuple[int,...]:
     "The k that a gallery of so many videos can answer."
     return tuple(k for k in ks if k <= gallery)
 
-def check_labels(query_label:Tensor, gallery_label:Tensor, ks:Sequence[int]=(1,))->None: # (Q,), (N,) ids
+def check_labels(
+    query_label: Tensor,  # (Q,) ids
+    gallery_label: Tensor,  # (N,) ids
+    ks: Sequence[int] = (1,),
+) -> None:
     "ValueError where recall has no meaning: a video without a label, or a k beyond the gallery."
     for name,label in (('query', query_label), ('gallery', gallery_label)):
         if bare := int((label < 0).sum()): raise ValueError(f'{bare} of {len(label)} {name} videos are '
@@ -85,21 +102,31 @@ class Neighbours:
     right:Tensor # (Q, k) bool, whether they have the class of the query
     label:Tensor # (Q,) class ids of the queries
 
-    def recall(self, ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> share of the queries, 0 to 1
+    def recall(
+        self,
+        ks: Sequence[int] = (1,5,10),
+    ) -> dict[int,float]:  # k -> share of the queries, 0 to 1
         "The share of queries with a video of their class among their k nearest, for every k."
         _check_ks(ks, self.near.shape[1])
         first = torch.where(self.right.any(1), self.right.int().argmax(1), self.near.shape[1])
         return {k: (first < k).double().mean().item() for k in ks}
 
-    def by_class(self, k:int=1)->dict[int,float]: # class id -> share of its queries
+    def by_class(
+        self,
+        k: int = 1,
+    ) -> dict[int,float]:  # class id -> share of its queries
         "R@k of each class that has queries."
         ids,which,size = self.label.unique(return_inverse=True, return_counts=True)
         hits = torch.bincount(which, self.right[:, :k].any(1).double(), len(ids))
         return dict(zip(ids.tolist(), (hits/size).tolist()))
 
-def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    k:int=10)->Neighbours: # on the device of the labels
+def find_neighbours(
+    query: Tensor,  # (Q, D)
+    gallery: Tensor,  # (N, D)
+    query_label: Tensor,  # (Q,) class ids, no -1
+    gallery_label: Tensor,  # (N,) class ids, no -1
+    k: int = 10,
+) -> Neighbours:  # on the device of the labels
     "The k nearest of each query, and whether they have its class."
     for name,x,label in (('query', query, query_label), ('gallery', gallery, gallery_label)):
         if label.shape != x.shape[:1]:
@@ -109,17 +136,24 @@ def find_neighbours(query:Tensor, gallery:Tensor, # (Q, D), (N, D)
     return Neighbours(near, gallery_label[near]==query_label[:, None], query_label)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
-def recall(query:Tensor, # (Q, D) of the test videos, centred by the protocol, see `centre_and_normalise`
-    gallery:Tensor, # (N, D) of the training videos
-    query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> share of the queries, 0 to 1
+def recall(
+    # (Q, D) of the test videos, centred by the protocol, see `centre_and_normalise`
+    query: Tensor,
+    gallery: Tensor,  # (N, D) of the training videos
+    query_label: Tensor,  # (Q,) class ids, no -1
+    gallery_label: Tensor,  # (N,) class ids, no -1
+    ks: Sequence[int] = (1,5,10),
+) -> dict[int,float]:  # k -> share of the queries, 0 to 1
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
     _check_ks(ks, len(gallery))
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #3bf7fda7
-def chance(query_label:Tensor, gallery_label:Tensor, # (Q,), (N,) class ids, no -1
-    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> expected R@k, 0 to 1
+def chance(
+    query_label: Tensor,  # (Q,) class ids, no -1
+    gallery_label: Tensor,  # (N,) class ids, no -1
+    ks: Sequence[int] = (1,5,10),
+) -> dict[int,float]:  # k -> expected R@k, 0 to 1
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
     check_labels(query_label, gallery_label, ks)
     n = len(gallery_label)
@@ -146,20 +180,29 @@ def _check_comparable(query:Features, gallery:Features)->None:
         raise ValueError(f'{len(both)} videos are in the query and in the gallery (row {min(both)} of '
         'the manifest is one): each would find itself')
 
-def _column_mean(x:Tensor)->Tensor: # (N, D) -> (D,) float64
+def _column_mean(
+    x: Tensor,  # (N, D)
+) -> Tensor:  # (D,) float64
     return torch.stack([part.double().sum(0) for part in x.split(4096)]).sum(0)/len(x)
 
-def _subtract(x:Tensor, mean:Tensor|None, unit:bool)->Tensor: # (N, D), (D,) -> (N, D) float32
+def _subtract(
+    x: Tensor,  # (N, D)
+    mean: Tensor|None,  # (D,)
+    unit: bool,
+) -> Tensor:  # (N, D) float32
     out = torch.empty_like(x, dtype=torch.float32)
-    for i in range(0, len(x), 4096): # in pieces: a copy of a large gallery in double precision does not fit
+    # in pieces: a copy of a large gallery in double precision does not fit
+    for i in range(0, len(x), 4096):
         part = x[i:i+4096].double()
         if mean is not None: part -= mean
         out[i:i+4096] = F.normalize(part, dim=1) if unit else part
     return out
 
-def centre_and_normalise(query:Features, gallery:Features, # of test and training videos, by one encoder
-    unit:bool=True, # bring every row to length 1
-)->tuple[Tensor,Tensor]: # (Q, D) and (N, D) float32
+def centre_and_normalise(
+    query: Features,  # of test videos
+    gallery: Features,  # of training videos, by the same encoder
+    unit: bool = True,  # bring every row to length 1
+) -> tuple[Tensor,Tensor]:  # (Q, D) and (N, D) float32
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
     _check_comparable(query, gallery)
     centre = gallery.protocol.centre
@@ -168,27 +211,42 @@ def centre_and_normalise(query:Features, gallery:Features, # of test and trainin
     return _subtract(query.x, of_query, unit),_subtract(gallery.x, mean, unit)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #ac5c32cb
-def compare_features(query:Features, gallery:Features, k:int=10)->Neighbours: # of test and training videos
+def compare_features(
+    query: Features,  # of test videos
+    gallery: Features,  # of training videos
+    k: int = 10,
+) -> Neighbours:
     "The neighbours of two sets of features, made comparable under their protocol."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
 
-def retrieval_recall(query:Features, gallery:Features, # of test and training videos
-    ks:Sequence[int]=(1,5,10))->dict[int,float]: # k -> R@k, 0 to 1
+def retrieval_recall(
+    query: Features,  # of test videos
+    gallery: Features,  # of training videos
+    ks: Sequence[int] = (1,5,10),
+) -> dict[int,float]:  # k -> R@k, 0 to 1
     "R@k of two sets of features, made comparable under their protocol."
     _check_ks(ks, len(gallery))
     return compare_features(query, gallery, max(ks)).recall(ks)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #fe5f99a8
-def _colour_histogram(frames:Tensor, bins:int)->Tensor: # (..., 3) uint8 -> (bins**3,) float32
+def _colour_histogram(
+    frames: Tensor,  # (..., 3) uint8
+    bins: int,
+) -> Tensor:  # (bins**3,) float32
     "Square root of the share of pixels in each cell of the colour cube."
     level = (np.arange(256)*bins//256).astype(np.int32)
     cell = sum(w*level[frames[..., c]] for c,w in enumerate((bins*bins, bins, 1)))
     count = np.bincount(np.ravel(cell), minlength=bins**3)
     return torch.from_numpy(np.sqrt(count/count.sum())).float()
 
-def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.extract`
-    bins:int=8, frames:int=16, # levels per channel; evenly spread over the video
-    machine:Machine=Machine())->Features: # whether to show a bar; x (N, bins**3), of length 1
+def histogram(
+    manifest: Manifest,  # of `features.extract`
+    part: str = 'test',  # of `features.extract`
+    split: int = 1,  # of `features.extract`
+    bins: int = 8,  # levels per channel
+    frames: int = 16,  # evenly spread over the video
+    machine: Machine = Machine(),  # whether to show a bar
+) -> Features:  # x (N, bins**3), of length 1
     "The baseline that sees colours alone."
     p = Protocol('histogram', clips=frames, length=1, centre='none')
     rows,x,bad = manifest.select(part, split),dict[int,Tensor](),dict[int,str]()
@@ -200,12 +258,18 @@ def histogram(manifest:Manifest, part:str='test', split:int=1, # of `features.ex
     return collect_features(manifest, rows, x, bad, p, key)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
-def query_and_gallery(encoder:nn.Module, manifest:Manifest, splits:Sequence[int]=(1,), # 1, 2 and 3
-    view:str='rgb', protocol:Protocol=protocol(), **options, # of `features.extract`
-)->dict[int,tuple[Features,Features]]: # split -> query, gallery
+def query_and_gallery(
+    encoder: nn.Module,
+    manifest: Manifest,
+    splits: Sequence[int] = (1,),  # 1, 2 and 3
+    view: str = 'rgb',  # of `features.extract`
+    protocol: Protocol = protocol(),  # of `features.extract`
+    **options,  # of `features.extract`
+) -> dict[int,tuple[Features,Features]]:  # split -> query, gallery
     "Features of the test and training videos of every split, each video encoded once; ManifestError."
     for s in splits:
-        for part in ('test', 'train'): counted(manifest, part, s, protocol) # before the first file is decoded
+        # before the first file is decoded
+        for part in ('test', 'train'): counted(manifest, part, s, protocol)
     as_query = extract(encoder, manifest, 'all', 1, view, protocol, role='query', **options)
     as_gallery = as_query if protocol.gallery=='alike' else \
         extract(encoder, manifest, 'all', 1, view, protocol, role='gallery', **options)
@@ -215,9 +279,12 @@ def query_and_gallery(encoder:nn.Module, manifest:Manifest, splits:Sequence[int]
 # %% ../../nbs/lessons/06_retrieval.ipynb #b01ccf6c
 JOINS = ('sum', 'concat')
 
-def join(*streams:tuple[Features,Features], # query and gallery of each view
-    joined:str='sum', # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side (IIC, b11)
-)->tuple[Tensor,Tensor,Tensor,Tensor]: # query (Q, D), gallery (N, D), their labels: what `recall` takes
+def join(
+    *streams: tuple[Features,Features],  # query and gallery of each view
+    # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side (IIC, b11)
+    joined: str = 'sum',
+    # returns: query (Q, D), gallery (N, D), their labels: what `recall` takes
+) -> tuple[Tensor,Tensor,Tensor,Tensor]:
     "Several streams as one, without the videos that one could not read. ValueError where they do not fit."
     one_of(JOINS, joined=joined)
     if len(streams) < 2:

@@ -22,12 +22,13 @@ from ..data.clips import stream
 from .recipes import CoCLRSettings
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
-def with_mined(q:Tensor, # (B, D) queries, unit length
-    k:Tensor, # (B, D) their own keys
-    keys:Tensor, # (K, D) of the queue
-    mined:Mined, # masks over the queue
-    own:bool=True, # is the own key a positive of rows that have others?
-)->tuple[Tensor,Tensor]: # similarities and matches, both (B, 1+K): the own key first
+def with_mined(
+    q: Tensor,  # (B, D) queries, unit length
+    k: Tensor,  # (B, D) their own keys
+    keys: Tensor,  # (K, D) of the queue
+    mined: Mined,  # masks over the queue
+    own: bool = True,  # is the own key a positive of rows that have others?
+) -> tuple[Tensor,Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "Each query against its own key and the queue; the mined keys are positives."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
     if mined.ignored is not None:
@@ -36,31 +37,39 @@ def with_mined(q:Tensor, # (B, D) queries, unit length
     return sim, match if own else without_own_key(match)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb80a
-def without_own_key(match:Tensor, # (B, 1+K) bool, the own key first
-)->Tensor: # a copy in which the own key is no positive of the rows that have others
+def without_own_key(
+    match: Tensor,  # (B, 1+K) bool, the own key first
+) -> Tensor:  # a copy in which the own key is no positive of the rows that have others
     "Let the mined positives carry the loss (released code, b4)."
     match = match.clone()
     match[:,0] = match[:,1:].sum(1) == 0
     return match
 
-def coin(p:float, # probability
-    seed:int, step:int, # the same in all processes
-)->bool:
+def coin(
+    p: float,  # probability
+    seed: int,  # the same in all processes
+    step: int,  # the same in all processes
+) -> bool:
     "One coin per step, for the whole global batch."
     return bool(stream('coin', seed, step).random() < p)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #54db6851
-def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit length
-    f:Tensor, # (B, D) the own keys in the mining view
-    queue:Queue, # earlier keys in both views, the learning one first
-    miner:Callable, # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`
-    batch:dict[str,Any], # source (B,) and label (B,), -1 or left out where unknown
-    temperature:float, # of the softmax
-    same_source:str='positive', # what clips of the same recording are: 'positive', 'negative' or 'ignored'
-    mining:bool=True, # do mined keys count? with until_full='infonce' only when the queue is full
-    own:bool=True, # is the own key a positive of rows that have others?
-    cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
-)->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, top5, positives, quality of the mining
+def learn_from(
+    q: Tensor,  # (B, D) queries, unit length
+    k: Tensor,  # (B, D) their own keys, unit length
+    f: Tensor,  # (B, D) the own keys in the mining view
+    queue: Queue,  # earlier keys in both views, the learning one first
+    miner: Callable,  # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`
+    batch: dict[str,Any],  # source (B,) and label (B,), -1 or left out where unknown
+    temperature: float,  # of the softmax
+    # what clips of the same recording are: 'positive', 'negative' or 'ignored'
+    same_source: str = 'positive',
+    # do mined keys count? with until_full='infonce' only when the queue is full
+    mining: bool = True,
+    own: bool = True,  # is the own key a positive of rows that have others?
+    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly in an epoch
+    # returns: scalar float32 loss; top1, top5, positives, quality of the mining
+) -> tuple[Tensor, dict[str,Tensor]]:
     "Mine with `f`, then compare `q` with the keys of its own view."
     view,mining_view = queue.views
     nobody = torch.full((len(q),), -1, device=q.device)
@@ -81,13 +90,17 @@ def learn_from(q:Tensor, k:Tensor, # (B, D) queries and their own keys, unit len
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9
 class CoCLR(PairMethod):
     "One phase of co-training: one view learns, the frozen network of the other chooses positives."
-    def __init__(self,
-        encoder:nn.Module, # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
-        sampler:nn.Module, # encoder of the mining view, likewise; frozen here
-        view:str='rgb', # entry of the batch that learns
-        seed:int=0, # of the projections, of the random keys, of the coins and of the shuffling
-        rows:int|None=None, # of the manifest: then the class mining recall of the epoch is logged as well
-        **fields, # of `CoCLRSettings`
+    def __init__(
+        self,
+        # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
+        encoder: nn.Module,
+        sampler: nn.Module,  # encoder of the mining view, likewise; frozen here
+        view: str = 'rgb',  # entry of the batch that learns
+        # of the projections, of the random keys, of the coins and of the shuffling
+        seed: int = 0,
+        # of the manifest: then the class mining recall of the epoch is logged as well
+        rows: int|None = None,
+        **fields,  # of `CoCLRSettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := CoCLRSettings(**fields))
@@ -105,9 +118,12 @@ class CoCLR(PairMethod):
         self.sampler.eval() # its BatchNorm must not see this training
         return self
 
-    def forward(self,
-        batch:dict[str,Any], # both views (B, 2, 3, T, H, W): query, key; source (B,); label, row, step
-    )->tuple[Tensor|None, dict[str,Tensor]]: # scalar loss, None while the queue fills; what `learn_from` logs
+    def forward(
+        self,
+        # both views (B, 2, 3, T, H, W): query, key; source (B,); label, row, step
+        batch: dict[str,Any],
+        # returns: scalar loss, None while the queue fills; what `learn_from` logs
+    ) -> tuple[Tensor|None, dict[str,Tensor]]:
         "Mine with the other view, compare in this one."
         s = self.settings
         (x_q,x_k), (_,y_k) = (named_clips(batch, v, s.clips) for v in (self.view, s.mining_view))
@@ -126,7 +142,10 @@ class CoCLR(PairMethod):
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
-    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
+    def after_step(
+        self,
+        batch: dict[str,Any],  # the last batch of the step
+    ) -> None:
         "Move the momentum encoder, then queue both keys of this step."
         self.pair.after_step(batch)
         self.queue.push_waiting()

@@ -25,26 +25,31 @@ from ..ssl.memory import Bank, l2_normalize, named_clips
 from .recipes import IICSettings
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
-def sampled_ids(index:Tensor, # (B,) whose clips these are: positions among the training videos
-    videos:int, # V, training videos
-    negatives:int, # K, ids to draw for each clip
-    seed:int, step:int, part:int=0, # as in `intra_order`
-)->Tensor: # (B, 1+K) the own id first, then K of all V with replacement: it may come again
+def sampled_ids(
+    index: Tensor,  # (B,) whose clips these are: positions among the training videos
+    videos: int,  # V, training videos
+    negatives: int,  # K, ids to draw for each clip
+    seed: int,  # as in `intra_order`
+    step: int,  # as in `intra_order`
+    part: int = 0,  # as in `intra_order`
+) -> Tensor:  # (B, 1+K) the own id first, then K of all V with replacement: it may come again
     "Which rows of the banks each clip is compared with (released code, b11)."
     rng, n = stream('negatives', seed, step, part), len(index)*world_size()
     drawn = own_share(rng.integers(videos, size=(n, negatives)))
     return torch.cat([index[:,None], send_to(drawn, index.device)], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000c
-def with_banks(q:Tensor, # (B, D) features of one view
-    other:Tensor, # (V, D) rows of the other view
-    broken:Tensor|None, # (V, D) rows of broken clips; None: no intra-negatives
-    ids:Tensor, # (B, 1+K) from `sampled_ids`
-    intra:Tensor|None=None, # (B, D) broken clips of this batch in place of their rows
-    mask_own:bool=False, # where the own id was drawn again: leave it out
-    mined:Mined|None=None, # masks over the V rows: further positives
-# similarities and matches, both (B, 2(1+K)); without `broken` 1+K fewer, with `mined` V more
-)->tuple[Tensor,Tensor]:
+def with_banks(
+    q: Tensor,  # (B, D) features of one view
+    other: Tensor,  # (V, D) rows of the other view
+    broken: Tensor|None,  # (V, D) rows of broken clips; None: no intra-negatives
+    ids: Tensor,  # (B, 1+K) from `sampled_ids`
+    intra: Tensor|None = None,  # (B, D) broken clips of this batch in place of their rows
+    mask_own: bool = False,  # where the own id was drawn again: leave it out
+    mined: Mined|None = None,  # masks over the V rows: further positives
+    # returns: similarities and matches, both (B, 2(1+K)); without `broken` 1+K fewer, with `mined`
+    # V more
+) -> tuple[Tensor,Tensor]:
     "Similarities with rows of the other view, the own one first, and with rows of broken clips."
     alike = q @ other.T
     inter = alike.gather(1, ids)
@@ -65,15 +70,22 @@ def with_banks(q:Tensor, # (B, D) features of one view
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000f
 INTRA = ('repeat', 'shuffle', 'patches')
 
-def own_share(drawn:np.ndarray)->Tensor: # (world*B, ...) for the whole batch -> (B, ...) on the CPU
+def own_share(
+    drawn: np.ndarray,  # (world*B, ...) for the whole batch
+) -> Tensor:  # (B, ...) on the CPU
     "What falls to this process of something that was drawn for all."
     return torch.from_numpy(drawn).chunk(world_size())[rank()]
 
-def intra_order(kind:str, # of INTRA
-    clips:int, frames:int, # B in this process, T
-    seed:int, step:int, # the same in all processes
-    part:int=0, # number of the batch within the step, with gradient accumulation
-)->Tensor: # (B, T): which frame comes when; 'patches' (B, 4): which quarter comes where; on the CPU
+def intra_order(
+    kind: str,  # of INTRA
+    clips: int,  # B in this process
+    frames: int,  # T
+    seed: int,  # the same in all processes
+    step: int,  # the same in all processes
+    part: int = 0,  # number of the batch within the step, with gradient accumulation
+    # returns: (B, T): which frame comes when; 'patches' (B, 4): which quarter comes where; on the
+    # CPU
+) -> Tensor:
     "How each clip of a batch is broken (released code, b11: 'repeat', 'shuffle')."
     one_of(INTRA, intra=kind)
     rng, n = stream('broken', seed, step, part), clips*world_size()
@@ -88,10 +100,11 @@ def intra_order(kind:str, # of INTRA
     return own_share((place[:,np.arange(frames)*4//frames]*frames + np.arange(frames)).argsort(1))
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00010
-def intra_negatives(x:Tensor, # (B, 3, T, H, W)
-    order:Tensor, # from `intra_order`
-    kind:str, # of INTRA
-)->Tensor: # same shape
+def intra_negatives(
+    x: Tensor,  # (B, 3, T, H, W)
+    order: Tensor,  # from `intra_order`
+    kind: str,  # of INTRA
+) -> Tensor:  # same shape
     "The same clips with what is in them kept and its course broken."
     rows, order = torch.arange(len(x), device=x.device)[:,None], send_to(order, x.device)
     if kind!='patches': return x.transpose(1, 2)[rows,order].transpose(1, 2)
@@ -103,18 +116,20 @@ def intra_negatives(x:Tensor, # (B, 3, T, H, W)
     return out
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00016
-def one_direction(views:tuple[str,str], # which looks for its row in which
-    now:Mapping[str,Tensor], # view -> (B, D) features of this batch; 'intra', if any: of its broken clips
-    bank:Bank, # rows of the same
-    ids:Tensor, # (B, 1+K) from `sampled_ids`
-    batch:Mapping[str,Any], # as for `mine_banks`
-    temperature:float, # of the softmax
-    miner:Callable|None=None, # None: IIC
-    same_source:str='negative', # with a miner: what clips of the same recording are
-    intra_gradient:bool=False, # this batch's broken clips in place of their rows?
-    mask_own:bool=False, # where the own id was drawn again: leave it out?
-    cmr:ClassMiningRecall|None=None, # counts what is mined rightly
-)->tuple[Tensor,dict[str,Tensor]]: # scalar float32 loss, logs
+def one_direction(
+    views: tuple[str,str],  # which looks for its row in which
+    # view -> (B, D) features of this batch; 'intra', if any: of its broken clips
+    now: Mapping[str,Tensor],
+    bank: Bank,  # rows of the same
+    ids: Tensor,  # (B, 1+K) from `sampled_ids`
+    batch: Mapping[str,Any],  # as for `mine_banks`
+    temperature: float,  # of the softmax
+    miner: Callable|None = None,  # None: IIC
+    same_source: str = 'negative',  # with a miner: what clips of the same recording are
+    intra_gradient: bool = False,  # this batch's broken clips in place of their rows?
+    mask_own: bool = False,  # where the own id was drawn again: leave it out?
+    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly
+) -> tuple[Tensor,dict[str,Tensor]]:  # scalar float32 loss, logs
     "The loss of the features of one view."
     (view, other), mined, logs = views, None, dict[str,Tensor]()
     broken = bank['intra'] if 'intra' in now else None
@@ -126,21 +141,24 @@ def one_direction(views:tuple[str,str], # which looks for its row in which
     columns = slice(ids.shape[1], ids.shape[1]*(1 if broken is None else 2)) # of broken clips
     return mil_nce(sim, match, temperature), logs | {
         'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
-        'intra': (sim.detach()/temperature).softmax(1)[:,columns].sum(1).mean(), # what falls on them
+        # what falls on them
+        'intra': (sim.detach()/temperature).softmax(1)[:,columns].sum(1).mean(),
         'positives': match.sum(1).float().mean(), 'norm': now[view].detach().norm(dim=1).mean()}
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00019
-def make_miners(settings:IICSettings, # miner, topk and miner_options are read
-    views:tuple[str,str], # of the similarities it will be given
-    videos:int, # V, rows to search
-)->list[Callable|None]: # one for each part of the training; None: IIC
+def make_miners(
+    settings: IICSettings,  # miner, topk and miner_options are read
+    views: tuple[str,str],  # of the similarities it will be given
+    videos: int,  # V, rows to search
+) -> list[Callable|None]:  # one for each part of the training; None: IIC
     "The miners of the parts of a training, tried before the first step. `ValueError`."
     if not settings.topk:
         raise ValueError('topk=(): give a number of positives for each part of the training')
     if settings.miner is None: return [None]*len(settings.topk)
     miners = [make_miner(settings.miner, max(k, 1), settings.miner_options) for k in settings.topk]
     sims = {v: torch.zeros(1, videos) for v in views[::-1]}
-    for m in miners: m(sims, torch.zeros(1, videos, dtype=torch.bool)) # a later part may ask for too many
+    # a later part may ask for too many
+    for m in miners: m(sims, torch.zeros(1, videos, dtype=torch.bool))
     nothing = lambda sims, excluded: torch.zeros_like(excluded) # of a part without mining
     return [m if k else nothing for k,m in zip(settings.topk, miners)]
 
@@ -156,12 +174,15 @@ def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
     "One network on two views of a clip; negatives are rows of other videos and of broken clips."
-    def __init__(self, encoder:nn.Module, # of both views: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
-        videos:int, # V, training videos: rows of the banks
-        view:str='rgb', # entry of the batch; its clips are the ones that are broken
-        seed:int=0, # of head and first rows, of drawn ids and broken clips
-        rows:int|None=None, # of the manifest: with a miner, the class mining recall is logged as well
-        **fields, # of `IICSettings`
+    def __init__(
+        self,
+        encoder: nn.Module,  # of both views: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
+        videos: int,  # V, training videos: rows of the banks
+        view: str = 'rgb',  # entry of the batch; its clips are the ones that are broken
+        seed: int = 0,  # of head and first rows, of drawn ids and broken clips
+        # of the manifest: with a miner, the class mining recall is logged as well
+        rows: int|None = None,
+        **fields,  # of `IICSettings`
     ):
         super().__init__()
         self.views, self.seed, self.settings = (view, (s := IICSettings(**fields)).second_view), seed, s
@@ -174,12 +195,19 @@ class IIC(nn.Module):
         self.miners = make_miners(s, self.views, videos)
         self.cmr = None if rows is None or s.miner is None else ClassMiningRecall(rows)
 
-    def features(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, D) float32
+    def features(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, D) float32
         "What is compared."
         z = self.projection(self.encoder(x)).float()
         return l2_normalize(z) if self.settings.normalise else z
 
-    def encode(self, batch:Mapping[str,Any], chance:tuple[int,int,int])->dict[str,Tensor]: # (B, D) each
+    def encode(
+        self,
+        batch: Mapping[str,Any],
+        chance: tuple[int,int,int],
+    ) -> dict[str,Tensor]:  # (B, D) each
         "Both views, and the clips of the first one broken: three passes, as released."
         (x,), (y,) = (named_clips(batch, v, self.settings.clips) for v in self.views)
         now = dict(zip(self.views, (self.features(x), self.features(y))))
@@ -189,9 +217,12 @@ class IIC(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.settings.intra_gradient):
             return now | {'intra': self.features(broken)}
 
-    def forward(self,
-        batch:dict[str,Any], # both views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
-    )->tuple[Tensor,dict[str,Tensor]]: # scalar float32 loss; the mean of what `one_direction` logs
+    def forward(
+        self,
+        # both views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
+        batch: dict[str,Any],
+        # returns: scalar float32 loss; the mean of what `one_direction` logs
+    ) -> tuple[Tensor,dict[str,Tensor]]:
         "Each view against its own row of the other, rows of other videos, and rows of broken clips."
         s, chance = self.settings, (self.seed, batch.get('step', 0), batch.get('part', 0))
         now = self.encode(batch, chance)
@@ -210,18 +241,23 @@ class IIC(nn.Module):
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
-    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
+    def after_step(
+        self,
+        batch: dict[str,Any],  # the last batch of the step
+    ) -> None:
         "Move the rows of the videos of this step."
         self.bank.push_waiting()
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00015
-def mine_banks(miner:Callable, # (sims, excluded) -> (B, V) bool, such as `TopK` or `Cascade`
-    sims:Mapping[str,Tensor], # view -> (B, V), features and rows of one view; the mining view first
-    bank:Bank, # what `sims` looked at
-    batch:Mapping[str,Any], # index (B,); source, label (B,), -1 or left out where unknown
-    same_source:str, # clips of the same recording: 'negative', 'positive' or 'ignored'
-    cmr:ClassMiningRecall|None=None, # counts what is mined rightly in an epoch
-)->tuple[Mined,dict[str,Tensor]]: # masks over the rows, and what the labels say of them
+def mine_banks(
+    miner: Callable,  # (sims, excluded) -> (B, V) bool, such as `TopK` or `Cascade`
+    # view -> (B, V), features and rows of one view; the mining view first
+    sims: Mapping[str,Tensor],
+    bank: Bank,  # what `sims` looked at
+    batch: Mapping[str,Any],  # index (B,); source, label (B,), -1 or left out where unknown
+    same_source: str,  # clips of the same recording: 'negative', 'positive' or 'ignored'
+    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly in an epoch
+) -> tuple[Mined,dict[str,Tensor]]:  # masks over the rows, and what the labels say of them
     "Search all rows that hold a key, but that of the video itself."
     unknown = torch.full_like(batch['index'], -1)
     label, source = (batch.get(c, unknown) for c in ('label', 'source'))

@@ -21,18 +21,23 @@ from ..ssl.memory import named_clips
 from ..training.distributed import gather, group_batchnorm, world_size
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a000b
-def random_directions(D:int, M:int, # numbers of an embedding; how many lines
-    seed:int, step:int, # of the run; they and nothing else decide, so all processes look along the same lines
-)->Tensor: # (D, M) columns of length 1, on the CPU
+def random_directions(
+    D: int,  # numbers of an embedding
+    M: int,  # how many lines
+    seed: int,  # of the run
+    # of the run; `seed`, `step` and nothing else decide, so all processes look along the same lines
+    step: int,
+) -> Tensor:  # (D, M) columns of length 1, on the CPU
     "Lines on which the embeddings of one step are looked at."
     drawn = stream('noise', seed, step).standard_normal((D, M), np.float32)
     return F.normalize(torch.from_numpy(drawn), dim=0)
 
-def sigreg(z:Tensor, # (V, B, D) embeddings of V clips of each of the B videos of this process
-    a:Tensor, # (D, M) of `random_directions`
-    t_max:float=5., # the integral goes from -t_max to t_max
-    knots:int=9, # of its right half, 0 included
-)->Tensor: # scalar, 0 or more
+def sigreg(
+    z: Tensor,  # (V, B, D) embeddings of V clips of each of the B videos of this process
+    a: Tensor,  # (D, M) of `random_directions`
+    t_max: float = 5.,  # the integral goes from -t_max to t_max
+    knots: int = 9,  # of its right half, 0 included
+) -> Tensor:  # scalar, 0 or more
     "How far each clip's embeddings are from N(0, I): Epps and Pulley's T, the mean over lines and clips."
     t = torch.linspace(0, t_max, knots, dtype=z.dtype, device=z.device)
     gauss = (-t*t/2).exp() # what is aimed at, and the weight of t
@@ -45,22 +50,33 @@ def sigreg(z:Tensor, # (V, B, D) embeddings of V clips of each of the B videos o
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a0011
 class LeJEPA(nn.Module):
     "Every clip predicts the mean of the global ones; SIGReg keeps the embeddings a Gaussian cloud."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm is synchronised
-        view:str='rgb', # entry of the batch to learn from; its local clips are `rgb_local`
-        seed:int=0, # of the projection and the lines
-        **fields, # of `LeJEPASettings`
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm is synchronised
+        encoder: nn.Module,
+        # entry of the batch to learn from; its local clips are `rgb_local`
+        view: str = 'rgb',
+        seed: int = 0,  # of the projection and the lines
+        **fields,  # of `LeJEPASettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := LeJEPASettings(**fields))
         projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
         self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
-    def encode(self, batch:dict[str,Any], view:str, names:tuple[str,...])->Tensor: # -> (B, V, D) features
+    def encode(
+        self,
+        batch: dict[str,Any],
+        view: str,
+        names: tuple[str,...],
+    ) -> Tensor:  # (B, V, D) features
         x = torch.stack(named_clips(batch, view, names), 1)
         return self.encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
-    def embed(self, batch:dict[str,Any])->Tensor: # (V, B, dim) float32, global clips first
+    def embed(
+        self,
+        batch: dict[str,Any],
+    ) -> Tensor:  # (V, B, dim) float32, global clips first
         "All clips through encoder and projection."
         s, groups = self.settings, self.settings.clip_groups
         features = [self.encode(batch, self.view, s.clips)]
@@ -69,8 +85,10 @@ class LeJEPA(nn.Module):
         x = torch.cat(features, 1)
         return self.projection(x.flatten(0, 1)).float().unflatten(0, x.shape[:2]).transpose(0, 1)
 
-    def forward(self, batch:dict[str,Any], # view (B, V_g, 3, T, H, W), its local clips, and step
-    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; its two parts, and spread
+    def forward(
+        self,
+        batch: dict[str,Any],  # view (B, V_g, 3, T, H, W), its local clips, and step
+    ) -> tuple[Tensor, dict[str,Tensor]]:  # scalar float32 loss; its two parts, and spread
         "Predict the mean, and stay a Gaussian cloud (Algorithm 2)."
         z, s = self.embed(batch), self.settings
         with torch.autocast(z.device.type, enabled=False):
@@ -82,4 +100,8 @@ class LeJEPA(nn.Module):
             return (1 - s.tradeoff)*predict + s.tradeoff*far, {'predict': predict.detach(),
                 'sigreg': far.detach(), 'spread': spread}
 
-    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
+    def after_step(
+        self,
+        batch: dict[str,Any],
+    ) -> None:  # nothing follows an optimizer step
+        pass

@@ -19,38 +19,46 @@ from ..ssl.memory import l2_normalize, named_clips
 from .recipes import MoQuadSettings
 
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
-def against_all(z:Tensor, # (B, V, D) the clips of the videos of this process, unit length
-    names:tuple[str,...], # of the V clips
-    anchor:str='a', # which of them is compared with the others
-)->tuple[Tensor, dict[str,Tensor]]: # (B, M) similarities; by name, (B, M) bool: the own clip of that name
+def against_all(
+    z: Tensor,  # (B, V, D) the clips of the videos of this process, unit length
+    names: tuple[str,...],  # of the V clips
+    anchor: str = 'a',  # which of them is compared with the others
+    # returns: (B, M) similarities; by name, (B, M) bool: the own clip of that name
+) -> tuple[Tensor, dict[str,Tensor]]:
     "Every anchor against the M clips of all videos of all processes; itself is left out (-inf)."
     at = names.index(anchor)
-    sim, same = all_pairs(z[:,at:at+1], z) # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
+    # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
+    sim, same = all_pairs(z[:,at:at+1], z)
     kind = torch.arange(len(names), device=z.device)
     own = {name: (same & (kind==i)).flatten(1) for i,name in enumerate(names)}
     return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
 
 # %% ../../nbs/lessons/15_moquad.ipynb #d413bfa8
-def hard_count(beta:float, # share of the clips of other videos that are hard, 0 .. 1
-    candidates:int, # clips of other videos: V*(B-1), with B counted over all processes
-)->int: # K; 0: no mining
+def hard_count(
+    beta: float,  # share of the clips of other videos that are hard, 0 .. 1
+    candidates: int,  # clips of other videos: V*(B-1), with B counted over all processes
+) -> int:  # K; 0: no mining
     "How many negatives are hard (Eq. 3): at least one, unless beta is 0."
     return max(1, round(beta*candidates)) if beta > 0 else 0
 
-def hardest(sim:Tensor, # (B, M) similarities
-    among:Tensor, # (B, M) bool, at least k in a row
-    k:int, # K
-)->Tensor: # (B, M) bool, k in each row
+def hardest(
+    sim: Tensor,  # (B, M) similarities
+    among: Tensor,  # (B, M) bool, at least k in a row
+    k: int,  # K
+) -> Tensor:  # (B, M) bool, k in each row
     "The k most similar of some candidates (Eq. 3)."
     best = sim.detach().masked_fill(~among, -torch.inf).topk(k, 1).indices
     return torch.zeros_like(among).scatter_(1, best, True)
 
-def quadruple_loss(sim:Tensor, own:dict[str,Tensor], # of `against_all`
-    positive:str='p', # the own clip that is to be found; the other own clips are intra-negatives
-    temperature:float=.1, # tau (CVRL: 0.1)
-    alpha:float=1.5, # weight of intra- and hard negatives (section 4.1)
-    hard:int=0, # K, hard negatives of an anchor; 0: none, and no weights either (Eq. 1)
-)->Tensor: # scalar; float32, or float64 if `sim` is
+def quadruple_loss(
+    sim: Tensor,  # of `against_all`
+    own: dict[str,Tensor],  # of `against_all`
+    # the own clip that is to be found; the other own clips are intra-negatives
+    positive: str = 'p',
+    temperature: float = .1,  # tau (CVRL: 0.1)
+    alpha: float = 1.5,  # weight of intra- and hard negatives (section 4.1)
+    hard: int = 0,  # K, hard negatives of an anchor; 0: none, and no weights either (Eq. 1)
+) -> Tensor:  # scalar; float32, or float64 if `sim` is
     "Eq. 1, and with hard negatives Eq. 4; the mean over anchors."
     if not 0 < temperature < math.inf:
         raise ValueError(f'temperature={temperature} must be above 0, and finite')
@@ -58,21 +66,25 @@ def quadruple_loss(sim:Tensor, own:dict[str,Tensor], # of `against_all`
     if hard:
         others = ~torch.stack(list(own.values())).any(0)
         heavy = hardest(sim, others, hard) | ~(others | match)
-        logits = torch.where(heavy, logits + math.log(alpha), logits) # alpha*exp(s) = exp(s + log alpha)
+        # alpha*exp(s) = exp(s + log alpha)
+        logits = torch.where(heavy, logits + math.log(alpha), logits)
     return mil_nce(logits, match, 1.)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #64369603
-def average_rank(sim:Tensor, # (B, M) similarities; -inf is no candidate
-    which:Tensor, # (B, M) bool, one in each row
-)->Tensor: # scalar, from 1; candidates that tie share their ranks
+def average_rank(
+    sim: Tensor,  # (B, M) similarities; -inf is no candidate
+    which: Tensor,  # (B, M) bool, one in each row
+) -> Tensor:  # scalar, from 1; candidates that tie share their ranks
     "The mean rank of one candidate of each row: 1 is the most similar (Figure 4)."
     own = sim.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
     return ((sim > own).sum(1) + ((sim==own).sum(1) + 1)/2).mean()
 
-def rank_logs(sim:Tensor, own:dict[str,Tensor], # of `against_all`
-    positive:str, # the own clip that is to be found
-    intra:tuple[str,...], # names of the intra-negatives, NaN where there are none now
-)->dict[str,Tensor]: # top1, rank_positive, and for each negative rank_n, rank_nn
+def rank_logs(
+    sim: Tensor,  # of `against_all`
+    own: dict[str,Tensor],  # of `against_all`
+    positive: str,  # the own clip that is to be found
+    intra: tuple[str,...],  # names of the intra-negatives, NaN where there are none now
+) -> dict[str,Tensor]:  # top1, rank_positive, and for each negative rank_n, rank_nn
     "How often the positive comes first, and the mean ranks of the own clips."
     logs = {'top1': topk_accuracy(sim, own[positive], 1), 'rank_positive': average_rank(sim, own[positive])}
     now = [name for name in intra if name in own and name!=positive]
@@ -82,11 +94,13 @@ def rank_logs(sim:Tensor, own:dict[str,Tensor], # of `against_all`
 # %% ../../nbs/lessons/15_moquad.ipynb #69b1fc02
 class MoQuad(nn.Module):
     "Anchors against the disturbed clips of their own video, and all clips of all others."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
-        view:str='rgb', # entry of the batch to learn from
-        seed:int=0, # of the projection
-        **fields, # of `MoQuadSettings`
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
+        encoder: nn.Module,
+        view: str = 'rgb',  # entry of the batch to learn from
+        seed: int = 0,  # of the projection
+        **fields,  # of `MoQuadSettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := MoQuadSettings(**fields))
@@ -96,9 +110,12 @@ class MoQuad(nn.Module):
         projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
         self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
 
-    def forward(self,
-        batch:dict[str,Any], # view (B, V, 3, T, H, W): anchor, positive, intra-negatives; progress, 0 .. 1
-    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; top1, rank of the positive, of the negatives
+    def forward(
+        self,
+        # view (B, V, 3, T, H, W): anchor, positive, intra-negatives; progress, 0 .. 1
+        batch: dict[str,Any],
+        # returns: scalar float32 loss; top1, rank of the positive, of the negatives
+    ) -> tuple[Tensor, dict[str,Tensor]]:
         "The appearance task first, then quadruples."
         s = self.settings
         clips,x = dict(zip(s.clips, named_clips(batch, self.view, s.clips))),batch[self.view]
@@ -112,4 +129,8 @@ class MoQuad(nn.Module):
             loss = quadruple_loss(sim, own, positive, s.temperature, s.alpha, hard)
             return loss, rank_logs(sim, own, positive, s.clips[2:])
 
-    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
+    def after_step(
+        self,
+        batch: dict[str,Any],
+    ) -> None:  # nothing follows an optimizer step
+        pass

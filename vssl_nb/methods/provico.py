@@ -22,30 +22,40 @@ from ..ssl.memory import named_clips
 from .recipes import ProViCoSettings
 
 # %% ../../nbs/lessons/17_provico.ipynb #8e4fdc44
-def soft_contrast(yes:Tensor, no:Tensor, # (B, M) log p and log (1-p) of `gaussians.match_log_probabilities`
-    positive:Tensor, # (B, M) bool
-)->Tensor: # (B, M) 0 or more
+def soft_contrast(
+    yes: Tensor,  # (B, M) log p of `gaussians.match_log_probabilities`
+    no: Tensor,  # (B, M) log (1-p) of `gaussians.match_log_probabilities`
+    positive: Tensor,  # (B, M) bool
+) -> Tensor:  # (B, M) 0 or more
     "The loss of each pair, without weight (Eq. 8)."
     return -torch.where(positive, yes, no)
 
-def weighted_by_doubt(soft:Tensor, # (B, M) of `soft_contrast`
-    u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
-)->Tensor: # (B, M) has no lower bound
+def weighted_by_doubt(
+    soft: Tensor,  # (B, M) of `soft_contrast`
+    u1: Tensor,  # (B,) log-uncertainties
+    u2: Tensor,  # (M,) log-uncertainties
+) -> Tensor:  # (B, M) has no lower bound
     "A pair counts less if its videos are unsure, and uncertainty has a price (Eq. 10)."
     u = u1[:,None] + u2
     return (-u).exp()*soft/4 + u/2
 
-def kl_to_prior(mu:Tensor, s:Tensor, # (..., D) mean and log-variance
-)->Tensor: # (...) 0 or more
+def kl_to_prior(
+    mu: Tensor,  # (..., D) mean
+    s: Tensor,  # (..., D) log-variance
+) -> Tensor:  # (...) 0 or more
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
     return (s.exp() + mu**2 - 1 - s).sum(-1)/2
 
 # %% ../../nbs/lessons/17_provico.ipynb #0cf1e631
-def distances(z1:Tensor, z2:Tensor, # (B, K, D) and (M, K, D) samples
-    u1:Tensor, u2:Tensor, # (B,) and (M,) log-uncertainties
-    same:Tensor|None, # (B, M) bool: the same video, whose pairs k = k' are left out; None: all K^2 (Eq. 6)
-    distance:str='bhattacharyya', # a name of DISTANCES
-)->Tensor: # (B, M)
+def distances(
+    z1: Tensor,  # (B, K, D) samples
+    z2: Tensor,  # (M, K, D) samples
+    u1: Tensor,  # (B,) log-uncertainties
+    u2: Tensor,  # (M,) log-uncertainties
+    # (B, M) bool: the same video, whose pairs k = k' are left out; None: all K^2 (Eq. 6)
+    same: Tensor|None,
+    distance: str = 'bhattacharyya',  # a name of DISTANCES
+) -> Tensor:  # (B, M)
     "Between videos, by their samples (Eq. 6; others: appendix B)."
     squared = squared_distances(z1, z2, same)
     # lambda: section 4.2
@@ -56,10 +66,12 @@ DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shanno
     wasserstein=wasserstein)
 
 @torch.no_grad()
-def positive_pairs(dist:Tensor, # (B, M) of `distances`
-    own:Tensor, # (B, M) bool: the same video
+def positive_pairs(
+    dist: Tensor,  # (B, M) of `distances`
+    own: Tensor,  # (B, M) bool: the same video
     # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
-    threshold:float|None=.15)->Tensor: # (B, M) bool
+    threshold: float|None = .15,
+) -> Tensor:  # (B, M) bool
     "Which videos are near enough to be positives (Eq. 7)."
     # over the videos of all processes
     tau = gather((dist*own).sum(1)).mean() if threshold is None else threshold
@@ -68,11 +80,13 @@ def positive_pairs(dist:Tensor, # (B, M) of `distances`
 # %% ../../nbs/lessons/17_provico.ipynb #4a619ac8
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by uncertainty."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
-        view:str='rgb', # entry of the batch to learn from
-        seed:int=0, # of the head and the samples
-        **fields, # of `ProViCoSettings`
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
+        encoder: nn.Module,
+        view: str = 'rgb',  # entry of the batch to learn from
+        seed: int = 0,  # of the head and the samples
+        **fields,  # of `ProViCoSettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := ProViCoSettings(**fields))
@@ -94,9 +108,12 @@ class ProViCo(nn.Module):
         if self.settings.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
         return m, v, draw_gaussian(m, v, noise)
 
-    def forward(self,
-        batch:dict[str,Any], # view (B, N, 3, T, H, W); step; progress 0 .. 1; label (B,) for the logs alone
-    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; its parts, and what was mined
+    def forward(
+        self,
+        # view (B, N, 3, T, H, W); step; progress 0 .. 1; label (B,) for the logs alone
+        batch: dict[str,Any],
+        # returns: scalar float32 loss; its parts, and what was mined
+    ) -> tuple[Tensor, dict[str,Tensor]]:
         "Each video of this process against the videos of all."
         settings = self.settings
         x = torch.stack(named_clips(batch, self.view, settings.clips), 1)
@@ -115,18 +132,24 @@ class ProViCo(nn.Module):
                 positive = positive_pairs(dist, own, settings.threshold)
             yes, no = match_log_probabilities(z, others, self.head.a, self.head.b, own, settings.self_pairs)
             soft = soft_contrast(yes, no, positive)
-            each, more = soft, math.log(settings.dim) if settings.doubt=='total' else 0. # of log sigma^2
+            # of log sigma^2
+            each, more = soft, math.log(settings.dim) if settings.doubt=='total' else 0.
             if settings.doubt!='none': each = weighted_by_doubt(soft, u + more, u2 + more)
             loss = balanced_mean(each, positive) if settings.balanced else each.mean()
             loss = loss + settings.beta*(prior.mean() + gather(prior).mean())
             return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
                 'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
 
-    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
+    def after_step(
+        self,
+        batch: dict[str,Any],
+    ) -> None:  # nothing follows an optimizer step
+        pass
 
-def balanced_mean(each:Tensor, # (B, M) loss of each pair
-    positive:Tensor, # (B, M) bool
-)->Tensor: # scalar
+def balanced_mean(
+    each: Tensor,  # (B, M) loss of each pair
+    positive: Tensor,  # (B, M) bool
+) -> Tensor:  # scalar
     "Half the mean over positives and half that over negatives, of all processes."
     total = each.new_zeros(())
     for pairs in (positive, ~positive):
@@ -134,9 +157,12 @@ def balanced_mean(each:Tensor, # (B, M) loss of each pair
         total = total + (each*pairs).sum()*world_size()/count/2
     return total
 
-def mining_logs(positive:Tensor, own:Tensor, # (B, M) bool
-    label:Tensor|None, # (B,) class ids, -1 for unlabelled; None: nothing is known
-)->dict[str,Tensor]: # mined: positives of each video beside itself; precision, recall: NaN where undefined
+def mining_logs(
+    positive: Tensor,  # (B, M) bool
+    own: Tensor,  # (B, M) bool
+    label: Tensor|None,  # (B,) class ids, -1 for unlabelled; None: nothing is known
+    # returns: mined: positives of each video beside itself; precision, recall: NaN where undefined
+) -> dict[str,Tensor]:
     "How many pairs were mined, and what share of them, and of all there are, is of one class."
     mined = positive & ~own
     logs = {'mined': mined.sum(1).float().mean()}

@@ -20,8 +20,10 @@ from ..training.config import flat_fields, from_dict, override, refuse_unfit # n
 from ..training.config import settings_class, to_dict # noqa: F401
 
 # %% ../../nbs/library/00_recipes.ipynb #1e44ce07
-def refuse_groups(groups:int|None, # of BatchNorm, over all processes
-    recipe:Recipe)->None:
+def refuse_groups(
+    groups: int|None,  # of BatchNorm, over all processes
+    recipe: Recipe,
+) -> None:
     "BatchNorm groups must be of one size. `RecipeError`."
     batch = recipe.learning.batch
     if groups and batch % groups:
@@ -87,13 +89,15 @@ _toy_longer = override(_toy_rgb, name='infonce-toy-rgb-longer', epochs=28, warmu
 _laptop_rgb = override(_toy_rgb, name='infonce-laptop-rgb',
     about='InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU',
     dataset='any', backbone='small', size=64, test_clips=10, stride=2,
-    area=(0.2, 1.), flip=0.5, permute=0., blur=0.5, # b8, with grey per clip as the authors describe it
+    # b8, with grey per clip as the authors describe it
+    area=(0.2, 1.), flip=0.5, permute=0., blur=0.5,
     queue=512, temperature=0.07, # b2: dim 128, T 0.07
     lr=1e-3, batch=16, epochs=30) # b9: Adam, 1e-3, weight decay 1e-5
 _laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
     about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
 OWN_VIDEOS = 'own-videos'
-# view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by `runs.own.fit_recipe`
+# view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by
+# `runs.own.fit_recipe`
 # for the folder, the machine and the time that is given
 _own_videos = replace(_laptop_rgb, name=OWN_VIDEOS, test_clips=5,
     about='InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict')
@@ -106,8 +110,10 @@ _ucf101_rgb = Recipe(name='infonce-ucf101-rgb',
     sampling=Sampling(clips=2, length=32, stride=1, # released code: --seq_len 32 --ds 1
         pad='first', last='released', # released code, b7
         same=0.5), # released code, b8: "OneClip" half of the time
-    augment=Augment(colour='released', # b8: each of two clips with 0.3, one of two equal clips always
-        area=(0.2, 1.), aspect=(3/4, 4/3), crop='released', flip=0.5, # b8: RandomSizedCrop, bottom_area 0.2
+    # b8: each of two clips with 0.3, one of two equal clips always
+    augment=Augment(colour='released',
+        # b8: RandomSizedCrop, bottom_area 0.2
+        area=(0.2, 1.), aspect=(3/4, 4/3), crop='released', flip=0.5,
         jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
         grey=0.2, grey_mode='flicker', blur=0.5, sigma=(0.1, 2.)), # b8
     method=InfoNCESettings(dim=128, # supplement, Table 1: FC-1024, ReLU, FC-128
@@ -115,10 +121,12 @@ _ucf101_rgb = Recipe(name='infonce-ucf101-rgb',
         bn='shuffle', groups=2), # released code, b2: shuffled between 2 GPUs
     learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, # b9
         batch=64, # README: 2 GPUs x 32
-        epochs=300, schedule='steps', drops=(250., 280.), gamma=.1)) # README: --epochs 300 --schedule 250 280
+        # README: --epochs 300 --schedule 250 280
+        epochs=300, schedule='steps', drops=(250., 280.), gamma=.1))
 _k400_rgb = override(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
     about='InfoNCE of CoCLR on the frames of Kinetics-400 (released code)',
-    queue=16384, groups=4, batch=128) # supplement 1.3; README: 4 GPUs x 32; 300 epochs, drops 250 and 280
+    # supplement 1.3; README: 4 GPUs x 32; 300 epochs, drops 250 and 280
+    queue=16384, groups=4, batch=128)
 # the same script, network, augmentation and schedule (b8, b9)
 _ucf101_flow = replace(_ucf101_rgb, name='infonce-ucf101-flow', view='flow',
     # b6: TV-L1 at the size of the video; b8: u keeps its sign, colours change as those of RGB
@@ -144,11 +152,13 @@ publish(InfoNCESettings, _toy_rgb, _toy_residual, _toy_flow, _toy_longer, _lapto
 @dataclass(frozen=True, kw_only=True)
 class BYOLSettings(PairSettings):
     "A target that follows slowly, and a predictor: no negatives."
-    momentum:Share=.996 # of the target, at the beginning (section 3.3); 0: the network itself, as in SimSiam
+    # of the target, at the beginning (section 3.3); 0: the network itself, as in SimSiam
+    momentum:Share=.996
     momentum_schedule:Literal['fixed','cosine']='cosine' # rises to 1 (section 3.3)
     dim:Count=256 # of projection and prediction (section 3.3)
     dim_hidden:Count|None=4096 # of both (section 3.3)
-    head:str='mlp' # that makes both, a name of `nets.heads.HEADS` (section 3.3: with BatchNorm inside)
+    # that makes both, a name of `nets.heads.HEADS` (section 3.3: with BatchNorm inside)
+    head:str='mlp'
     clips:ClassVar[tuple[str,...]] = ('q', 'k')
     name:ClassVar[str] = 'byol'
     method:ClassVar[str] = 'vssl_nb.methods.byol:BYOL'
@@ -162,17 +172,21 @@ class BYOLSettings(PairSettings):
 # %% ../../nbs/lessons/08_byol.ipynb #08b0001b
 def _byol_toy(view:str, name:str, words:str)->Recipe:
     return override(find(f'infonce-toy-{view}'), name=name, about=f'BYOL on {words} on one core', lr=5e-3,
-        method=BYOLSettings(dim=64, dim_hidden=128, momentum=.9)) # ours; the paper has 256, 4096, 0.996
+        # ours; the paper has 256, 4096, 0.996
+        method=BYOLSettings(dim=64, dim_hidden=128, momentum=.9))
 
 publish(BYOLSettings, _byol_toy('rgb', 'byol-toy', 'the frames of the toy videos; about a minute'),
     _byol_toy('residual', 'byol-toy-residual', 'the frame differences of the toy videos; less than a minute'),
     override(find('infonce-ucf101-rgb'), name='byol-ucf101-r3d18', about='BYOL on UCF101: R3D-18, pixels and '
         "optimizer of rhoBYOL, clips and epochs of SimCLR's baseline; no paper gives a number for it",
-        backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0., # those of SimCLR's baseline
-        colour='all', crop='torchvision', grey_mode='clip', # pixels of rhoBYOL; grey and blur as MoCo v2's
+        # those of SimCLR's baseline
+        backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0.,
+        # pixels of rhoBYOL; grey and blur as MoCo v2's
+        colour='all', crop='torchvision', grey_mode='clip',
         area=(.2, .766), aspect=(.75, 1.3333), brightness=.6, contrast=.6, saturation=.6, hue=.15,
         method=BYOLSettings(), # rhoBYOL's released configuration has these numbers, too
-        # rhoBYOL: LARS, 0.6 for 64 videos, weight decay 1e-6 and none of BatchNorm, 35 epochs of warm-up
+        # rhoBYOL: LARS, 0.6 for 64 videos, weight decay 1e-6 and none of BatchNorm, 35 epochs of
+        # warm-up
         optimizer='lars', lr=.6*256/64, batch=256, epochs=800, schedule='cosine', drops=(), weight_decay=1e-6,
         decay_bias=False, warmup=35.))
 
@@ -181,7 +195,8 @@ publish(BYOLSettings, _byol_toy('rgb', 'byol-toy', 'the frames of the toy videos
 class SimCLRSettings(Settings):
     "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
     temperature:Positive=.1 # of the softmax (CVRL: 0.1)
-    symmetric:bool=True # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
+    # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
+    symmetric:bool=True
     dim:Count=128 # of the space the loss compares in (SimCLR, CVRL: 128)
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     head:str='projection' # a name of `nets.heads.HEADS`, or 'package.module:name'
@@ -203,17 +218,21 @@ _ucf101_simclr = Recipe(name='simclr-ucf101-r3d18',
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
     dataset='UCF101', test_clips=10, view='rgb', # ours
     backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
-    sampling=Sampling(clips=2, length=16, stride=1, # MoQuad 4.1: 16 frames; stride: open, as in its recipes
+    # MoQuad 4.1: 16 frames; stride: open, as in its recipes
+    sampling=Sampling(clips=2, length=16, stride=1,
         pad='loop', last='all', same=0.), # CVRL's code repeats a short video
     augment=Augment(area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
-        jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, # CVRL's code, strength 1
-        grey=0.2, blur=0.5), # CVRL; its blur of 1 for one clip and 0.1 for the other is 0.5 for both here
+        # CVRL's code, strength 1
+        jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2,
+        # CVRL; its blur of 1 for one clip and 0.1 for the other is 0.5 for both here
+        grey=0.2, blur=0.5),
     method=SimCLRSettings(dim=128, temperature=0.1), # head: open; T: CVRL's code
     learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
         weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
         schedule='cosine', warmup=5.)) # 4.1; warm-up: open, CVRL's
 _k400_simclr = override(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
-    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs", epochs=200) # MoQuad 4.1
+    # MoQuad 4.1
+    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs", epochs=200)
 publish(SimCLRSettings, _toy_simclr, override(_toy_simclr, name='simclr-toy-residual', view='residual',
     about='SimCLR on the frame differences of the toy videos; less than a minute on one core', epochs=8),
     _ucf101_simclr, override(_ucf101_simclr, name='simclr-ucf101-r3d18-one-sided', symmetric=False,
@@ -231,14 +250,21 @@ class UberNCESettings(QueueSettings):
     needs_labels:ClassVar[bool] = True
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e7a001
-def _uber(base:str, name:str, about:str, method:dict[str,Any]={}, **learning)->Recipe: # from one of InfoNCE
+def _uber(
+    base: str,  # one of InfoNCE, from which it is made
+    name: str,
+    about: str,
+    method: dict[str,Any] = {},
+    **learning,
+) -> Recipe:
     r = find(base)
     r = replace(r, method=UberNCESettings(**vars(r.method) | method))
     return override(r, name=name, about=about, **learning)
 
 publish(UberNCESettings,
     *(_uber(f'infonce-ucf101-{view}', f'ubernce-ucf101-{view}', about,
-        batch=32, epochs=300, drops=(240.,)) # README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
+        # README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
+        batch=32, epochs=300, drops=(240.,))
         for view,about in (('rgb', 'UberNCE on the frames of UCF101: InfoNCE with labels (released code)'),
             ('flow', 'UberNCE on the optical flow of UCF101 (released code)'))),
     _uber('infonce-toy-rgb', 'ubernce-toy-rgb',
@@ -260,9 +286,11 @@ class CoCLRSettings(QueueSettings):
     miner_options:tuple[str,...]=() # further arguments of the miner, such as 'view=rgb'
     # what clips of the same recording are: 'positive' (released, b4), 'negative', 'ignored'
     same_source:Literal['positive','negative','ignored']='positive'
-    # until the queue is full: 'wait' (released, b4: no step), 'infonce', 'none' (Algorithm 1: mines)
+    # until the queue is full: 'wait' (released, b4: no step), 'infonce', 'none' (Algorithm 1:
+    # mines)
     until_full:Literal['wait','infonce','none']='wait'
-    drop_own:Share=.9 # probability of a step in which the own key is no positive (released 0.9, b4; paper 0)
+    # probability of a step in which the own key is no positive (released 0.9, b4; paper 0)
+    drop_own:Share=.9
     name:ClassVar[str] = 'coclr'
     method:ClassVar[str] = 'vssl_nb.methods.coclr:CoCLR'
 
@@ -280,19 +308,24 @@ class CoCLRSettings(QueueSettings):
                 'lower topk, or enlarge the queue')
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e7a001
-def coclr_recipe(base:Recipe, # of InfoNCE, for the view that learns
-    name:str, about:str, mining_view:str,
-    method:dict[str,Any]={}, # settings that differ from those of the base, and from the released ones
-    **learning, # likewise
-)->Recipe:
+def coclr_recipe(
+    base: Recipe,  # of InfoNCE, for the view that learns
+    name: str,
+    about: str,
+    mining_view: str,
+    # settings that differ from those of the base, and from the released ones
+    method: dict[str,Any] = {},
+    **learning,  # likewise
+) -> Recipe:
     "A phase of co-training that begins where InfoNCE ends."
     settings = CoCLRSettings(**vars(base.method) | dict(mining_view=mining_view) | method)
     return override(replace(base, method=settings), name=name, about=about, **learning)
 
-def coclr_phases(data:str, # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
-    motion:str, # the view beside rgb
-    cycles:int, # each view learns once in a cycle
-)->tuple[Phase,...]:
+def coclr_phases(
+    data: str,  # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
+    motion: str,  # the view beside rgb
+    cycles: int,  # each view learns once in a cycle
+) -> tuple[Phase,...]:
     "InfoNCE in both views, then CoCLR in turns, each view mining for the other."
     last = {view: f"infonce-{data.removeprefix('cpr-')}-{view}" for view in ('rgb', motion)}
     phases = [Phase(name) for name in last.values()]
@@ -304,13 +337,16 @@ def coclr_phases(data:str, # of the names of its recipes: 'toy' for coclr-toy-rg
     return tuple(phases)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e7a002
-# the flow of a pair is augmented as the flow that trained it, whichever of the two views mines: one draw for
+# the flow of a pair is augmented as the flow that trained it, whichever of the two views mines: one
+# draw for
 # both views, colours of flow change, u keeps its sign (released code, main_coclr.py:448-475)
 RELEASED_FLOW:dict[str,Any] = dict(flow_flip='released', flow_colour='released')
 _COCLR = [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
         f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)', miner,
-        dict(groups=2), batch=64, epochs=epochs, drops=drops, **RELEASED_FLOW) # README: 2 GPUs x 32 for both
-    for data,epochs,drops in (('ucf101', 100, (80.,)), ('k400', 50, (40.,))) # README: 100 epochs, drop at 80
+        # README: 2 GPUs x 32 for both
+        dict(groups=2), batch=64, epochs=epochs, drops=drops, **RELEASED_FLOW)
+    # README: 100 epochs, drop at 80
+    for data,epochs,drops in (('ucf101', 100, (80.,)), ('k400', 50, (40.,)))
     for cycle in (1, 2) for view,miner in (('rgb', 'flow'), ('flow', 'rgb'))]
 _COCLR += [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
         f'CoCLR on {words}, cycle {cycle}: {view} learns, {miner} mines', miner, method, epochs=epochs,
@@ -330,15 +366,18 @@ publish(CoCLRSettings, *_COCLR, cotrainings={f'coclr-{data}': coclr_phases(data,
         ('laptop', 'residual', 1), ('toyfull', 'flow', 1))})
 
 # %% ../../nbs/lessons/13_cpr.ipynb #13e7a001
-def cascade_options(stages:int, ratio:float=.5, # that each stage but the last keeps
-    *more:str, # further options of `ssl.mining.Cascade`, such as 'order=paper'
-)->dict[str,Any]: # fields of the settings of CoCLR and IIC
+def cascade_options(
+    stages: int,
+    ratio: float = .5,  # share that each stage but the last keeps
+    *more: str,  # further options of `ssl.mining.Cascade`, such as 'order=paper'
+) -> dict[str,Any]:  # fields of the settings of CoCLR and IIC
     "Mining in a cascade."
     return dict(miner='cascade', miner_options=(f'stages={stages}', f'ratio={ratio:g}', *more))
 
 _CPR_README:dict[str,Any] = RELEASED_FLOW | dict( # the loader of CoCLR
     batch=32, epochs=100, drops=(80.,)) # b5: 2 GPUs x 16; 100 epochs, drop at 80
-_CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.) # Algorithm 1 has none of these
+# Algorithm 1 has none of these
+_CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.)
 _BOTH = (('rgb', 'flow'), ('flow', 'rgb'))
 _CPR = [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-cycle{cycle}',
         f'CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released code)', miner,
@@ -347,7 +386,8 @@ _CPR = [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-c
 _CPR += [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-paper',
         f'CPR on CoCLR as the paper writes it: {view} learns', miner,
         cascade_options(7, .5, 'order=paper', 'siblings=none') | _CPR_PAPER,
-        batch=32, epochs=400, drops=(300., 350.), # section 4.1: 400 epochs, 2 GPUs x 16; appendix A.1
+        # section 4.1: 400 epochs, 2 GPUs x 16; appendix A.1
+        batch=32, epochs=400, drops=(300., 350.),
         **RELEASED_FLOW)
     for view,miner in _BOTH]
 _CPR += [ # tables 1 and 2; the row of 7 stages and ratio 0.5 is cycle 1 of above
@@ -365,19 +405,24 @@ publish(None, *_CPR, cotrainings={'coclr-cpr-ucf101': coclr_phases('cpr-ucf101',
 class IICSettings(Settings):
     "Two views through one network, memory banks, and broken clips as negatives."
     second_view:str='residual' # beside the recipe's `view`, whose clips are broken
-    intra:Literal['repeat','shuffle','patches']|None='shuffle' # how a clip is broken (b11); none: nowhere
+    # how a clip is broken (b11); none: nowhere
+    intra:Literal['repeat','shuffle','patches']|None='shuffle'
     negatives:Count=1024 # rows of the banks drawn for each clip (b11)
     temperature:Positive=.07 # of the softmax (b11)
     bank_momentum:Annotated[float, '[0, 1)']=.5 # of a row (b11)
     bank_start:Literal['uniform','sphere']='uniform' # rows before their video came (b11)
     normalise:bool=False # are features compared at length 1? released: no (b11)
-    intra_gradient:bool=False # do today's broken clips get a gradient? released: only old rows count (b11)
+    # do today's broken clips get a gradient? released: only old rows count (b11)
+    intra_gradient:bool=False
     mask_own:bool=False # where the own row is drawn again, is it left out? released: no (b11)
     miner:str|None=None # none: IIC; a name of `ssl.mining.MINERS`, or 'package.module:name'
     miner_options:tuple[str,...]=() # further arguments of the miner, such as 'stages=7'
-    topk:tuple[Index,...]=(5,) # positives mined; several numbers: in equal parts of the training
-    same_source:Literal['negative','positive','ignored']='negative' # clips of one recording, with a miner
-    head:str|None=None # a name of `nets.heads.HEADS`; none: the feature itself is compared (b11)
+    # positives mined; several numbers: in equal parts of the training
+    topk:tuple[Index,...]=(5,)
+    # clips of one recording, with a miner
+    same_source:Literal['negative','positive','ignored']='negative'
+    # a name of `nets.heads.HEADS`; none: the feature itself is compared (b11)
+    head:str|None=None
     dim:Count=128 # of the head
     dim_hidden:Count|None=None # of the head
     # whose statistics BatchNorm takes: `training.distributed.group_batchnorm`
@@ -413,11 +458,14 @@ _ucf101_iic = Recipe(name='iic-ucf101-residual',
     view='rgb', residual='wrapped', normalisation='none', # b11
     flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
     backbone='r3d18_iic', size=112, # b11
-    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='released', same=0.), # b11
+    # b11
+    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='released', same=0.),
     augment=Augment(area=(IIC_CROP,)*2, aspect=(1., 1.), crop='torchvision', # b11
-        flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., grey=0., blur=0.), # no colour
+        # no colour
+        flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., grey=0., blur=0.),
     method=IICSettings(), # b11, as each of its fields
-    learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16, # b11
+    # b11
+    learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16,
         epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2)) # b11
 
 def _iic(name:str, about:str, base:Recipe=_ucf101_iic, **fields)->Recipe:
@@ -456,10 +504,13 @@ class MoQuadSettings(Settings):
     "Clips of the same video, disturbed, are positives and negatives; so are all clips of all others."
     # own negatives: 'n' has another motion, 'nn' another motion and another appearance (Table 4)
     intra_negatives:tuple[Literal['n','nn'],...]=('n','nn')
-    alpha:Annotated[float, '[1, inf)']=1.5 # weight of hard negatives and of the own ones (Eq. 4; section 4.1)
-    # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and no alpha
+    # weight of hard negatives and of the own ones (Eq. 4; section 4.1)
+    alpha:Annotated[float, '[1, inf)']=1.5
+    # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and no
+    # alpha
     beta:Share=.01
-    appearance_task:Share=.2 # share of the training that it takes, at the beginning (Algorithm 1)
+    # share of the training that it takes, at the beginning (Algorithm 1)
+    appearance_task:Share=.2
     temperature:Positive=.1 # of the softmax (CVRL: 0.1)
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     dim:Count=128 # of the space the loss compares in
@@ -468,7 +519,8 @@ class MoQuadSettings(Settings):
     method:ClassVar[str] = 'vssl_nb.methods.moquad:MoQuad'
 
     @property
-    def clips(self)->tuple[str,...]: return ('a', 'p', *self.intra_negatives) # anchor, positive
+    # anchor, positive
+    def clips(self)->tuple[str,...]: return ('a', 'p', *self.intra_negatives)
 
     def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
         "Names of clips, what is disturbed in them, and the batch must fit together. `RecipeError`."
@@ -506,15 +558,23 @@ def refuse_disturbances(settings:'MoQuadSettings', recipe:Recipe)->None:
             "motion='speed' and n")
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a001
-def _moquad(r:Recipe, name:str, about:str, own:tuple[str,...]=('n', 'nn'), disturbed:bool=True,
-    method:dict[str,Any]={}, strength:tuple[float,float]=(.1, .5), # section 3.1
-    **learning)->Recipe: # `disturbed`: has the positive another appearance?
+def _moquad(
+    r: Recipe,
+    name: str,
+    about: str,
+    own: tuple[str,...] = ('n', 'nn'),
+    disturbed: bool = True,
+    method: dict[str,Any] = {},
+    strength: tuple[float,float] = (.1, .5),  # section 3.1
+    **learning,
+) -> Recipe:  # `disturbed`: has the positive another appearance?
     settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
     looks = (1,)*disturbed + tuple(i for i,n in enumerate(settings.clips) if n=='nn')
     return override(r, name=name, about=about, method=settings, clips=len(settings.clips),
         motion='speed' if own else 'none', motion_clips=tuple(range(2, len(settings.clips))),
         speeds=(1, 2), # RSPNet: 1 and 2
-        appearance='rad_inter' if looks else 'none', appearance_clips=looks, windows=5, # section 4.1
+        # section 4.1
+        appearance='rad_inter' if looks else 'none', appearance_clips=looks, windows=5,
         strength=strength, **learning)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a002
@@ -533,7 +593,8 @@ _MOQUAD += [_moquad(find('infonce-toy-rgb'), f'moquad-toy-rung{i}',
     f'Ladder of MoQuad on the toy videos, rung {i}: {words}', own, disturbed, _PLAIN, strength=(.3, .7),
     epochs=24, lr=2e-3 if disturbed else 1e-3)
     for i,(words,own,disturbed) in enumerate(_RUNGS)]
-# its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still had no speed)
+# its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still had
+# no speed)
 _MOQUAD_PAPER = find('simclr-ucf101-r3d18')
 _MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
     f'moquad-{short}-{net.removesuffix("_cvrl")}', f'MoQuad on {dataset} with {words} (paper, {row})',
@@ -550,20 +611,24 @@ class ProViCoSettings(Settings):
     "Videos are mixtures of Gaussians; those that overlap are positives, unsure pairs count less."
     mixture:Count=2 # clips of a video (section 4.2)
     samples:Annotated[int, '[2, inf)']=10 # of each distribution (section 4.2)
-    sample_from:Literal['moments','mixture']='moments' # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
+    # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
+    sample_from:Literal['moments','mixture']='moments'
     # compare a sample with itself, too: all K^2 pairs, as printed (Eqs. 6 and 9); False: ours
     self_pairs:bool=True
     # between videos (Eq. 6; appendix B)
     distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
-    # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix Eq. 9)
+    # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix
+    # Eq. 9)
     threshold:Positive|None=.15
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage:Share=.15
     beta:NonNegative=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
-    # sigma^2 of Eq. 10; mean: geometric mean over the D directions (appendix A); total: D times that, which
+    # sigma^2 of Eq. 10; mean: geometric mean over the D directions (appendix A); total: D times
+    # that, which
     # fits table 4 and appendix table 2 better; none: no Eq. 10, so all pairs weigh the same (ours)
     doubt:Literal['mean','total','none']='total'
-    variance:Positive|None=None # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
+    # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
+    variance:Positive|None=None
     balanced:bool=False # positives and negatives weigh the same; open in the paper
     clamp:Positive|None=15. # log-variances stay within plus and minus this; ours
     dim:Count=512 # of the distributions; open in the paper
@@ -581,7 +646,8 @@ class ProViCoSettings(Settings):
 
 # %% ../../nbs/lessons/17_provico.ipynb #17e7a001
 _PROVICO_PAPER = override(find('infonce-ucf101-rgb'), method=ProViCoSettings(),
-    backbone='r3d18_slow', # tables 1 to 3: 20.2 M parameters, which this network has with 400 classes
+    # tables 1 to 3: 20.2 M parameters, which this network has with 400 classes
+    backbone='r3d18_slow',
     size=112, length=16, stride=1, last='all', same=0., # section 4.2
     # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
     area=(IIC_CROP,)*2, aspect=(1., 1.), colour='all', crop='torchvision', flip=0., jitter=0., grey=0.,
@@ -595,10 +661,12 @@ _PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_s
         ('ucf101', 'UCF101', 'r2plus1d18', 'R(2+1)D-18', 'table 2, appendix tables 1 to 3'),
         ('k400', 'Kinetics-400', 'r3d18_slow', 'R3D-18', 'tables 1 to 3'),
         ('k400', 'Kinetics-400', 'r2plus1d18', 'R(2+1)D-18', 'tables 1 and 2'))]
-_PROVICO += [override(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224, # table 2
+# table 2
+_PROVICO += [override(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224,
     about='ProViCo on UCF101 with R3D-50 (paper, table 2)', batch=512, # table 2
     area=(224*224/(256*342),)*2), # the same share; open
-    override(find('infonce-toy-residual'), name='provico-toy', epochs=12, weight_decay=0., # numbers: ours
+    # numbers: ours
+    override(find('infonce-toy-residual'), name='provico-toy', epochs=12, weight_decay=0.,
     about='ProViCo on the frame differences of the toy videos; two minutes on one core',
     method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.,
         self_pairs=False))]
@@ -610,12 +678,15 @@ class LeJEPASettings(Settings):
     "A Gaussian cloud in place of negatives: one encoder, clips of two sizes."
     tradeoff:Share=.05 # lambda, the weight of SIGReg (LeJEPA 6.1)
     slices:Count=1024 # random lines, new ones in each step (6.1; Algorithm 1 has 256)
-    t_max:Positive=5. # the integral goes from -t_max to t_max (6.1, Algorithm 1; released code: 3)
+    # the integral goes from -t_max to t_max (6.1, Algorithm 1; released code: 3)
+    t_max:Positive=5.
     # of 0 .. t_max; those below 0 follow. 9: the 17 of Algorithm 1; released code: 17
     knots:Annotated[int, '[2, inf)']=9
-    centre:Literal['global','all']='global' # whose mean is predicted (Algorithm 2; 'all': minimal example)
+    # whose mean is predicted (Algorithm 2; 'all': minimal example)
+    centre:Literal['global','all']='global'
     global_clips:Count=2 # V_g, of the size of the recipe (6.1)
-    local_clips:Index=6 # V - V_g (README, experiment details; 6.1 recommends 8); 0 for ResNets (Algorithm 2)
+    # V - V_g (README, experiment details; 6.1 recommends 8); 0 for ResNets (Algorithm 2)
+    local_clips:Index=6
     local_length:Count=16 # frames
     local_stride:Count=1
     local_size:Count=96 # side, pixels (experiment details; README: 98)
@@ -646,13 +717,15 @@ class LeJEPASettings(Settings):
 _LEJEPA_TOY = LeJEPASettings(slices=256, local_clips=0, local_length=8, local_size=16, local_area=(.2, .5),
     dim=16, dim_hidden=64) # ours
 def _lejepa_toy(view:str, name:str, words:str)->Recipe:
-    return override(find(f'infonce-toy-{view}'), name=name, lr=5e-3, method=_LEJEPA_TOY, # ours
+    # ours
+    return override(find(f'infonce-toy-{view}'), name=name, lr=5e-3, method=_LEJEPA_TOY,
         about=f'LeJEPA on {words} on one core')
 _lejepa_residual = _lejepa_toy('residual', 'lejepa-toy-residual',
     'the frame differences of the toy videos; less than a minute')
 _lejepa_ucf101 = override(find('infonce-ucf101-rgb'), name='lejepa-ucf101-r3d18', about='LeJEPA on UCF101: '
     "R3D-18, no local clips, clips and epochs of SimCLR's baseline; no paper gives a number for it",
-    backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0., # those of SimCLR's baseline
+    # those of SimCLR's baseline
+    backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0.,
     # LeJEPA's README; without its solarisation
     area=(.3, 1.), colour='all', crop='torchvision', saturation=.2, grey_mode='clip',
     method=LeJEPASettings(local_clips=0), # Algorithm 2: a ResNet has global views only
@@ -666,25 +739,30 @@ publish(LeJEPASettings, _lejepa_toy('rgb', 'lejepa-toy', 'the frames of the toy 
     _lejepa_ucf101, override(_lejepa_ucf101, name='lejepa-k400-vit', dataset='Kinetics-400',
         about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper gives a "
             'number for it',
-        backbone='vit_small', clips=1, stride=4, area=(.8, 1.), blur=0., # LeVJEPA: 7.5 frames a second
+        # LeVJEPA: 7.5 frames a second
+        backbone='vit_small', clips=1, stride=4, area=(.8, 1.), blur=0.,
         method=LeJEPASettings(tradeoff=.02, t_max=3., knots=17, global_clips=1, local_clips=10,
             local_stride=4, local_area=(.02, .4)), # LeVJEPA's configuration
-        weight_decay=.05, decay_bias=False, epochs=100)) # LeJEPA's README for ViTs, and its 100 epochs
+        # LeJEPA's README for ViTs, and its 100 epochs
+        weight_decay=.05, decay_bias=False, epochs=100))
 
 # %% ../../nbs/library/supervised.ipynb #5a000006
 @dataclass(frozen=True, kw_only=True)
 class SupervisedSettings(Settings):
     "A linear classifier on an encoder."
-    # 'head': the encoder is frozen; 'all': fine-tuning, or from scratch, as the encoder's weights decide
+    # 'head': the encoder is frozen; 'all': fine-tuning, or from scratch, as the encoder's weights
+    # decide
     learns:Literal['all','head']='all'
     normalise:bool=False # features to length 1 before the head
     batchnorm:bool=False # BatchNorm between feature and head
     # first weights of the layer: N(0, 0.01) (released code b10), or PyTorch's default (IIC: b11)
     head_init:Literal['normal','torch']='normal'
     dropout:Annotated[float, '[0, 1)']=0. # probability that a feature is set to 0 in training
-    mixture:Index=0 # clips of one Gaussian, for an encoder with such a head; 0: the classifier sees features
+    # clips of one Gaussian, for an encoder with such a head; 0: the classifier sees features
+    mixture:Index=0
     samples:Count=10 # embeddings that the classifier sees of each Gaussian
-    lr_encoder:NonNegative=1e-4 # learning rate of the encoder, if it learns; `lr` is that of the head
+    # learning rate of the encoder, if it learns; `lr` is that of the head
+    lr_encoder:NonNegative=1e-4
     name:ClassVar[str] = 'supervised'
     method:ClassVar[str] = 'vssl_nb.methods.supervised:Classifier'
     needs_labels:ClassVar[bool] = True

@@ -24,13 +24,17 @@ from ..training.distributed import group_batchnorm, rank, world_size
 # %% ../../nbs/library/supervised.ipynb #5a000007
 class Classifier(nn.Module):
     "Encoder and linear head, on features or on embeddings drawn from a Gaussian (ProViCo, appendix C.2)."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; trained in place unless frozen
-        classes:int, # C
-        view:str='rgb', # entry of the batch to learn from
-        seed:int=0, # of the head, of dropout and of the embeddings
-        # features (B, D) -> (B, 2, D') mean and log-variance, with D' as `.dim`; with `mixture` alone
-        gaussian:nn.Module|None=None, **fields, # of `SupervisedSettings`
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; trained in place unless frozen
+        encoder: nn.Module,
+        classes: int,  # C
+        view: str = 'rgb',  # entry of the batch to learn from
+        seed: int = 0,  # of the head, of dropout and of the embeddings
+        # features (B, D) -> (B, 2, D') mean and log-variance, with D' as `.dim`; with `mixture`
+        # alone
+        gaussian: nn.Module|None = None,
+        **fields,  # of `SupervisedSettings`
     ):
         super().__init__()
         s = SupervisedSettings(**fields)
@@ -67,24 +71,39 @@ class Classifier(nn.Module):
         if self.frozen: self.encoder.eval()
         return self
 
-    def encode(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, D), or (B, 2, D') of a Gaussian head
+    def encode(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, D), or (B, 2, D') of a Gaussian head
         "Features of each clip, or mean and log-variance."
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             z = self.encoder(x)
             return self.gaussian(z) if self.gaussian else z
 
-    def scores(self, z:Tensor, keep:Tensor|float=1.)->Tensor: # (B, D) features, mask -> (B, C) float32
+    def scores(
+        self,
+        z: Tensor,  # (B, D) features
+        keep: Tensor|float = 1.,  # mask
+    ) -> Tensor:  # (B, C) float32
         "The head alone."
         with torch.autocast(z.device.type, enabled=False):
             z = F.normalize(z.float(), dim=1) if self.settings.normalise else z.float()
             return self.fc(self.norm(z)*keep)
 
-    def logits(self, x:Tensor, keep:Tensor|float=1.)->Tensor: # (B, 3, T, H, W), (B, D) mask -> (B, C) float32
+    def logits(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+        keep: Tensor|float = 1.,  # (B, D) mask
+    ) -> Tensor:  # (B, C) float32
         "Scores of clips; of a Gaussian, at its mean."
         z = self.encode(x)
         return self.scores(z[:,0] if self.gaussian else z, keep)
 
-    def mask(self, rows:int, batch:dict[str,Any])->Tensor|float: # (rows, D): 0 or 1/(1-dropout); or 1.
+    def mask(
+        self,
+        rows: int,
+        batch: dict[str,Any],
+    ) -> Tensor|float:  # (rows, D): 0 or 1/(1-dropout); or 1.
         "Dropout of this part of a step: this process's slice of the mask of the whole batch."
         rate, D = self.settings.dropout, self.fc.in_features
         if not (self.training and rate): return 1.
@@ -92,9 +111,11 @@ class Classifier(nn.Module):
         u = rng.random((rows*world_size(), D), dtype=np.float32)[rank()*rows:(rank()+1)*rows]
         return send_to(torch.from_numpy((u >= rate)/np.float32(1 - rate)), self.fc.weight.device)
 
-    def sampled(self, x:Tensor, # (B, N, 3, T, H, W) clips of a video
-        batch:dict[str,Any], # `step` and `part` of the loop
-    )->Tensor: # (B, C) log of the mean of K softmaxes
+    def sampled(
+        self,
+        x: Tensor,  # (B, N, 3, T, H, W) clips of a video
+        batch: dict[str,Any],  # `step` and `part` of the loop
+    ) -> Tensor:  # (B, C) log of the mean of K softmaxes
         "Log-probabilities of videos by K embeddings of the Gaussian of N clips (ProViCo, appendix C.2)."
         (B, N), K, D = x.shape[:2], self.settings.samples, self.fc.in_features
         mu, s = mixture_moments(*self.encode(x.flatten(0, 1)).unflatten(0, (B, N)).unbind(2))
@@ -104,9 +125,12 @@ class Classifier(nn.Module):
         p = self.scores(z.flatten(0, 1), self.mask(B*K, batch)).log_softmax(-1).unflatten(0, (B, K))
         return p.logsumexp(1) - math.log(K)
 
-    def forward(self,
-        batch:dict[str,Any], # the view (B, V, 3, T, H, W), `label` (B,), `step` and `part` of the loop
-    )->tuple[Tensor,dict[str,Tensor]]: # scalar loss; top1, top5: rows whose class was among the first 1 or 5
+    def forward(
+        self,
+        # the view (B, V, 3, T, H, W), `label` (B,), `step` and `part` of the loop
+        batch: dict[str,Any],
+        # returns: scalar loss; top1, top5: rows whose class was among the first 1 or 5
+    ) -> tuple[Tensor,dict[str,Tensor]]:
         "Cross-entropy: of every clip alike, or of the mean probability of each video's embeddings."
         if self.view not in batch:
             raise ValueError(f'the batch has no view {self.view!r}, only {", ".join(batch)}; name it in '
@@ -120,4 +144,8 @@ class Classifier(nn.Module):
         loss = F.nll_loss(p, y) if self.gaussian else F.cross_entropy(p, y)
         return loss, {f'top{k}': topk_accuracy(p.detach(), right, k) for k in (1, 5)}
 
-    def after_step(self, batch:dict[str,Any])->None: pass # nothing follows an optimizer step
+    def after_step(
+        self,
+        batch: dict[str,Any],
+    ) -> None:  # nothing follows an optimizer step
+        pass

@@ -18,34 +18,42 @@ from .recipes import UberNCESettings
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {'supcon': supcon, 'mil_nce': mil_nce}
 
-def with_labels(q:Tensor, # (B, D) queries, unit length
-    k:Tensor, # (B, D) their own keys
-    label:Tensor, # (B,) class ids; -1, unknown: such a query has its own key alone
-    keys:Tensor, # (K, D) of the queue
-    labels:Tensor, # (K,) of the queue; -1 where no key is yet
-)->tuple[Tensor,Tensor]: # similarities and matches, both (B, 1+K): the own key first
+def with_labels(
+    q: Tensor,  # (B, D) queries, unit length
+    k: Tensor,  # (B, D) their own keys
+    label: Tensor,  # (B,) class ids; -1, unknown: such a query has its own key alone
+    keys: Tensor,  # (K, D) of the queue
+    labels: Tensor,  # (K,) of the queue; -1 where no key is yet
+) -> tuple[Tensor,Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "The own key, and all keys of the queue; those of the query's class are positives."
     sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
-    same = (label[:,None] == labels) & (labels >= 0) # -1 is nobody's class, not even that of another -1
+    # -1 is nobody's class, not even that of another -1
+    same = (label[:,None] == labels) & (labels >= 0)
     return sim, torch.cat([torch.ones_like(same[:,:1]), same], 1)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #6a857acf
 class UberNCE(PairMethod):
     "InfoNCE with a queue, in which all keys of the query's class are positives (CoCLR, section 3.1)."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
-        view:str='rgb', # entry of the batch to learn from
-        seed:int=0, # of the projection, of the random keys that the queue starts with, and of the shuffling
-        **fields, # of `UberNCESettings`
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
+        encoder: nn.Module,
+        view: str = 'rgb',  # entry of the batch to learn from
+        # of the projection, of the random keys that the queue starts with, and of the shuffling
+        seed: int = 0,
+        **fields,  # of `UberNCESettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := UberNCESettings(**fields))
         self.queue = Queue(s.dim, s.queue, seed+2)
         self.pair = EncoderPair(encoder, s, seed)
 
-    def forward(self,
-        batch:dict[str,Any], # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
-    )->tuple[Tensor, dict[str,Tensor]]: # scalar float32 loss; shares of queries, and positives of a query
+    def forward(
+        self,
+        # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
+        batch: dict[str,Any],
+        # returns: scalar float32 loss; shares of queries, and positives of a query
+    ) -> tuple[Tensor, dict[str,Tensor]]:
         "Compare each query with its own key and with the queue."
         (x_q,x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get('label')
         if label is None:
@@ -61,7 +69,10 @@ class UberNCE(PairMethod):
             'own_nearest': own_nearest, 'queue_top1': topk_accuracy(sim[:,1:], match[:,1:], 1),
             'positives': match.sum(1).float().mean()}
 
-    def after_step(self, batch:dict[str,Any])->None: # the last batch of the step
+    def after_step(
+        self,
+        batch: dict[str,Any],  # the last batch of the step
+    ) -> None:
         "Move the momentum encoder, then queue the keys of this step."
         self.pair.after_step(batch)
         self.queue.push_waiting()

@@ -25,11 +25,13 @@ from ..names import resolve
 # %% ../../nbs/library/backbones.ipynb #641a6d7f
 _M = TypeVar('_M', bound=nn.Module)
 
-def initialise(module:nn.Module, # filled in place; its layers may be uninitialised memory
-    generator:torch.Generator, # the only source of randomness
-    # 'kaiming' (fan out, ReLU), 'normal' (0.01: b1), 'truncated' (at 0.02: S3D in TensorFlow), 'torch' (b11)
-    conv:str='kaiming',
-)->nn.Module: # the same module
+def initialise(
+    module: nn.Module,  # filled in place; its layers may be uninitialised memory
+    generator: torch.Generator,  # the only source of randomness
+    # 'kaiming' (fan out, ReLU), 'normal' (0.01: b1), 'truncated' (at 0.02: S3D in TensorFlow),
+    # 'torch' (b11)
+    conv: str = 'kaiming',
+) -> nn.Module:  # the same module
     "Fill every parameter and buffer from `generator` alone."
     rules:dict[str,Callable] = dict(normal=partial(nn.init.normal_, std=.01),
         truncated=partial(nn.init.trunc_normal_, std=.01, a=-.02, b=.02),
@@ -50,7 +52,9 @@ def initialise(module:nn.Module, # filled in place; its layers may be uninitiali
                 f'{type(layer).__name__}: give it a rule')
     return module
 
-def in_memory(module:_M)->_M: # built on the meta device -> the same, on the CPU; no parameter in two places
+def in_memory(
+    module: _M,  # built on the meta device
+) -> _M:  # the same, on the CPU; no parameter in two places
     "Memory for a module that has shapes alone; what it holds is not defined."
     # `Module.to_empty` does this too, but for meta tensors it imports sympy: most of a second
     for layer in module.modules():
@@ -61,7 +65,9 @@ def in_memory(module:_M)->_M: # built on the meta device -> the same, on the CPU
     return module
 
 # %% ../../nbs/library/backbones.ipynb #b6848c49
-def _for_features(x:Tensor)->bool: # a training keeps its digits
+def _for_features(
+    x: Tensor,
+) -> bool:  # a training keeps its digits
     return (not torch.compiler.is_compiling() and x.is_inference() and x.device.type=='cpu'
         and x.is_contiguous(memory_format=torch.channels_last_3d))
 
@@ -69,17 +75,29 @@ class PointConv(nn.Conv3d):
     "A convolution over channels alone, 1 x 1 x 1 and without bias."
     def __init__(self, dim_in:int, dim_out:int): super().__init__(dim_in, dim_out, 1, bias=False)
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, dim_out, T, H, W)
+    def forward(
+        self,
+        x: Tensor,  # (B, dim_in, T, H, W)
+    ) -> Tensor:  # (B, dim_out, T, H, W)
         if not _for_features(x): return super().forward(x)
         # with one thread, PyTorch takes a slow way for this kernel, which also changes the layout
         return nn.functional.linear(x.movedim(1, -1), self.weight.flatten(1)).movedim(-1, 1)
 
 class TimeConv(nn.Conv3d):
     "A convolution over time alone, k x 1 x 1 and without bias."
-    def __init__(self, dim_in:int, dim_out:int, k:int=3, stride:int=1): # channels in and out; frames
+    def __init__(
+        self,
+        dim_in: int,  # channels in
+        dim_out: int,  # channels out
+        k: int = 3,  # frames
+        stride: int = 1,
+    ):
         super().__init__(dim_in, dim_out, (k,1,1), (stride,1,1), (k//2,0,0), bias=False)
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, dim_out, t, H, W)
+    def forward(
+        self,
+        x: Tensor,  # (B, dim_in, T, H, W)
+    ) -> Tensor:  # (B, dim_out, t, H, W)
         if not _for_features(x): return super().forward(x)
         # time x place as a picture, to 1e-6 the same, takes half the time
         y = nn.functional.conv2d(x.flatten(3), self.weight.flatten(3), None, (self.stride[0],1),
@@ -88,9 +106,12 @@ class TimeConv(nn.Conv3d):
 
 class Separable(nn.Sequential):
     "A 3-D convolution in two steps: where (1 x k x k), then when (k x 1 x 1)."
-    def __init__(self,
-        dim_in:int, dim_out:int, # channels in and out
-        stride:tuple[int,int]=(1,1), k:int=3, # of time and of space; side of both kernels
+    def __init__(
+        self,
+        dim_in: int,  # channels in
+        dim_out: int,  # channels out
+        stride: tuple[int,int] = (1,1),  # of time and of space
+        k: int = 3,  # side of both kernels
     ):
         time,space = stride
         super().__init__(
@@ -99,7 +120,10 @@ class Separable(nn.Sequential):
             TimeConv(dim_out, dim_out, k, time), nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True))
 
 # %% ../../nbs/library/backbones.ipynb #7b23917a
-def check_clip(x:Tensor, least:tuple[int,int,int])->None: # (T, H, W) the smallest clip it can work with
+def check_clip(
+    x: Tensor,
+    least: tuple[int,int,int],  # (T, H, W) the smallest clip it can work with
+) -> None:
     "Refuse, in one sentence, a tensor that is not a batch of clips."
     rule = 'a backbone takes float clips (B, 3, T, H, W)'
     if x.ndim!=5 or x.shape[1]!=3: raise ValueError(f'{rule}, not a tensor of shape {tuple(x.shape)}')
@@ -110,7 +134,9 @@ def check_clip(x:Tensor, least:tuple[int,int,int])->None: # (T, H, W) the smalle
 
 # %% ../../nbs/library/backbones.ipynb #39303047
 @contextmanager
-def frozen_buffers(block:nn.Module)->Iterator[None]: # any layers: BatchNorm, anything with buffers
+def frozen_buffers(
+    block: nn.Module,  # any layers: BatchNorm, anything with buffers
+) -> Iterator[None]:
     "Forget what forward passes write into buffers: inside, `block` works on copies of them."
     buffers = [(layer, name, x) for layer in block.modules() for name,x in layer.named_buffers(recurse=False)]
     # not restored in place: autograd saves running statistics, and refuses tensors changed since
@@ -119,7 +145,10 @@ def frozen_buffers(block:nn.Module)->Iterator[None]: # any layers: BatchNorm, an
     finally:
         for layer,name,x in buffers: setattr(layer, name, x)
 
-def checkpointed(block:nn.Module, x:Tensor)->Tensor: # without dropout; its input, which is kept -> block(x)
+def checkpointed(
+    block: nn.Module,  # without dropout
+    x: Tensor,  # input of `block`, which is kept
+) -> Tensor:  # block(x)
     "Apply `block` and compute its activations again in the backward pass; its buffers move once."
     # nothing reads the random state; torch.compile takes no contexts here, and repeats no writes
     if torch.compiler.is_compiling():
@@ -130,38 +159,52 @@ def checkpointed(block:nn.Module, x:Tensor)->Tensor: # without dropout; its inpu
 # %% ../../nbs/library/backbones.ipynb #157a4ddc
 class BlockNet(nn.Module):
     "Layers in a row, then the average over what is left of time and space."
-    def __init__(self,
-        layers:dict[str,nn.Module], # in their order, under the names that files of weights have
-        blocks:tuple[str,...], # recomputed as one by activation checkpointing: 'stem', 'layer1.0', 'conv bn'
-        dim:int, # channels of the last layer
-        min_clip:tuple[int,int,int], # (T, H, W) of the smallest clip that it takes
+    def __init__(
+        self,
+        # in their order, under the names that files of weights have
+        layers: dict[str,nn.Module],
+        # recomputed as one by activation checkpointing: 'stem', 'layer1.0', 'conv bn'
+        blocks: tuple[str,...],
+        dim: int,  # channels of the last layer
+        min_clip: tuple[int,int,int],  # (T, H, W) of the smallest clip that it takes
     ):
         super().__init__()
         for name,layer in layers.items(): self.add_module(name, layer)
         self.blocks,self.dim,self.min_clip = blocks,dim,min_clip
-        self.activation_checkpointing = False # True: training keeps the input of each block only
+        # True: training keeps the input of each block only
+        self.activation_checkpointing = False
 
-    def _in_order(self)->Iterator[nn.Module]: # looked up each time: other BatchNorms may have taken places
+    # looked up each time: other BatchNorms may have taken places
+    def _in_order(self)->Iterator[nn.Module]:
         for names in self.blocks:
             layers = [self.get_submodule(name) for name in names.split()]
             yield layers[0] if len(layers)==1 else nn.Sequential(*layers)
 
-    def maps(self, x:Tensor)->Tensor: # (B, 3, T, H, W) float -> (B, dim, t, h, w)
+    def maps(
+        self,
+        x: Tensor,  # (B, 3, T, H, W) float
+    ) -> Tensor:  # (B, dim, t, h, w)
         "Features where and when, before the average."
         check_clip(x, self.min_clip)
         again = self.activation_checkpointing and self.training and torch.is_grad_enabled()
         for block in self._in_order(): x = checkpointed(block, x) if again else block(x)
         return x
 
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) float -> (B, dim)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W) float
+    ) -> Tensor:  # (B, dim)
         "One feature per clip."
         return self.maps(x).mean((2,3,4))
 
 class SeparableNet(BlockNet):
     "A stack of separable 3-D convolutions, averaged over time and space."
-    def __init__(self,
-        widths:tuple[int,...]=(16,32,64,128), # channels of each stage; the last is the feature dimension
-        strides:tuple[tuple[int,int],...]=((1,2),(1,2),(2,2),(2,2)), # (time, space) of each stage
+    def __init__(
+        self,
+        # channels of each stage; the last is the feature dimension
+        widths: tuple[int,...] = (16,32,64,128),
+        # (time, space) of each stage
+        strides: tuple[tuple[int,int],...] = ((1,2),(1,2),(2,2),(2,2)),
     ):
         if len(widths)!=len(strides):
             raise ValueError(f'{len(widths)} widths but {len(strides)} strides: one stride per stage')
@@ -175,14 +218,21 @@ class SeparableNet(BlockNet):
 class Cost:
     "The cost of one clip in training."
     params:int # numbers that are learned
-    flops:int # of the convolutions and matrix products of one forward pass, 2 per multiply-add
-    saved:int # bytes kept for the backward pass (float32; the clip counts, parameters and buffers do not)
+    # of the convolutions and matrix products of one forward pass, 2 per multiply-add
+    flops:int
+    # bytes kept for the backward pass (float32; the clip counts, parameters and buffers do not)
+    saved:int
 
-def cost(net:nn.Module, clip:tuple[int,int,int])->Cost: # of one clip (T, H, W) in training
+def cost(
+    net: nn.Module,
+    clip: tuple[int,int,int],  # (T, H, W)
+) -> Cost:  # of one clip in training
     "Count on the meta device, where tensors have shapes but no memory: nothing is computed."
-    from torch.utils.flop_counter import FlopCounterMode # with Triton: who only reads a file need not wait
+    # with Triton: who only reads a file need not wait
+    from torch.utils.flop_counter import FlopCounterMode
     twin = deepcopy(net).to('meta').float().train()
-    kept:dict[int,Tensor] = {} # storage -> a tensor in it: two tensors of one storage are kept once
+    # storage -> a tensor in it: two tensors of one storage are kept once
+    kept:dict[int,Tensor] = {}
     def pack(x:Tensor)->Tensor:
         kept[x.untyped_storage()._cdata] = x
         return x
@@ -190,22 +240,28 @@ def cost(net:nn.Module, clip:tuple[int,int,int])->Cost: # of one clip (T, H, W) 
     with torch.enable_grad(), saved_tensors_hooks(pack, lambda x: x), FlopCounterMode(display=False) as flops:
         y = twin(x)
     for weights in (*twin.parameters(), *twin.buffers()): kept.pop(weights.untyped_storage()._cdata, None)
-    del y # until here the graph was alive, so that no storage was counted under the address of another
+    # until here the graph was alive, so that no storage was counted under the address of another
+    del y
     return Cost(sum(p.numel() for p in twin.parameters()), flops.get_total_flops(),
         sum(x.untyped_storage().nbytes() for x in kept.values()))
 
 # %% ../../nbs/library/backbones.ipynb #4bc4a8db
-def pointwise(dim_in:int, dim_out:int, # channels in and out
-    norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
-)->nn.Sequential: # `conv`, `bn`: the released names (released code b1)
+def pointwise(
+    dim_in: int,  # channels in
+    dim_out: int,  # channels out
+    norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
+) -> nn.Sequential:  # `conv`, `bn`: the released names (released code b1)
     "A 1 x 1 x 1 convolution: mixes channels, sees one position."
     return nn.Sequential(OrderedDict(conv=PointConv(dim_in, dim_out), bn=norm(dim_out),
         relu=nn.ReLU(inplace=True)))
 
-def spacetime(dim_in:int, dim_out:int, # channels in and out
-    norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
-    k:int=3, stride:tuple[int,int]=(1,1), # side of both kernels; of time and of space
-)->nn.Sequential: # `conv1`, `bn1`, `conv2`, `bn2`: the released names (released code b1)
+def spacetime(
+    dim_in: int,  # channels in
+    dim_out: int,  # channels out
+    norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
+    k: int = 3,  # side of both kernels
+    stride: tuple[int,int] = (1,1),  # of time and of space
+) -> nn.Sequential:  # `conv1`, `bn1`, `conv2`, `bn2`: the released names (released code b1)
     "`Separable` with names and a choice of normalisation."
     block = OrderedDict(zip(('conv1', 'bn1', 'relu1', 'conv2', 'bn2', 'relu2'),
         Separable(dim_in, dim_out, stride, k)))
@@ -214,22 +270,30 @@ def spacetime(dim_in:int, dim_out:int, # channels in and out
 
 class Gate(nn.Module):
     "Each channel times a number between 0 and 1 that all channels decide together (S3D-G, Xie et al. 2018)."
-    def __init__(self, dim:int): # channels
+    def __init__(
+        self,
+        dim: int,  # channels
+    ):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim, T, H, W), and the same shape
+    def forward(
+        self,
+        x: Tensor,  # (B, dim, T, H, W)
+    ) -> Tensor:  # the same shape
         "sigmoid(W mean(x) + b) x."
         return self.fc(x.mean((2,3,4))).sigmoid()[...,None,None,None]*x
 
 # %% ../../nbs/library/backbones.ipynb #2851be59
 class Inception(nn.Module):
     "Four branches, concatenated: 1 x 1 x 1, two separable 3 x 3 x 3, and pooling."
-    def __init__(self,
-        dim_in:int, # channels in
-        widths:tuple[int,...], # branch 0; 1 before and after its separable part; 2 likewise; 3
-        norm:Callable[[int], nn.Module], # makes the normalisation of that many channels
-        gating:bool=False, # gate each branch (S3D-G)
+    def __init__(
+        self,
+        dim_in: int,  # channels in
+        # branch 0; 1 before and after its separable part; 2 likewise; 3
+        widths: tuple[int,...],
+        norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
+        gating: bool = False,  # gate each branch (S3D-G)
     ):
         super().__init__()
         a,b,c,d,e,f = widths
@@ -240,7 +304,10 @@ class Inception(nn.Module):
         self.dim,self.gating = a+c+e+f,gating
         for i,dim in enumerate((a, c, e, f) if gating else ()): self.add_module(f'gating_b{i}', Gate(dim))
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, a+c+e+f, T, H, W)
+    def forward(
+        self,
+        x: Tensor,  # (B, dim_in, T, H, W)
+    ) -> Tensor:  # (B, a+c+e+f, T, H, W)
         "The four branches, concatenated."
         maps = [self.branch0(x), self.branch1(x), self.branch2(x), self.branch3(x)]
         if self.gating: maps = [getattr(self, f'gating_b{i}')(y) for i,y in enumerate(maps)]
@@ -256,11 +323,14 @@ INCEPTION_WIDTHS:dict[str,tuple[int,...]] = dict(
 # %% ../../nbs/library/backbones.ipynb #30ecf753
 class S3D(BlockNet):
     "Separable 3-D inception network (Xie et al. 2018), named and numbered as in the released code (b1)."
-    def __init__(self,
-        gating:bool=False, # S3D-G: a gate after every branch
-        slow:bool=False, # the stem keeps every frame (temporal stride 1)
-        eps:float=1e-5, # of BatchNorm (released code b1); TensorFlow and torchvision: 1e-3
-        momentum:float=.1, # of BatchNorm (released code b1); TensorFlow and torchvision: 0.001
+    def __init__(
+        self,
+        gating: bool = False,  # S3D-G: a gate after every branch
+        slow: bool = False,  # the stem keeps every frame (temporal stride 1)
+        # of BatchNorm (released code b1); TensorFlow and torchvision: 1e-3
+        eps: float = 1e-5,
+        # of BatchNorm (released code b1); TensorFlow and torchvision: 0.001
+        momentum: float = .1,
     ):
         norm = partial(nn.BatchNorm3d, eps=eps, momentum=momentum)
         pool = lambda: nn.MaxPool3d((1,3,3), (1,2,2), (0,1,1))
@@ -283,7 +353,10 @@ class Backbone:
     conv:str='kaiming' # rule of `initialise`
     about:str='' # one line for people
 
-    def shapes(self, **kw)->nn.Module: # on the meta device: parameters without memory, and nothing is drawn
+    def shapes(
+        self,
+        **kw,
+    ) -> nn.Module:  # on the meta device: parameters without memory, and nothing is drawn
         "The network before it is filled."
         with torch.device('meta'): return self.build(**kw)
 
@@ -296,7 +369,13 @@ BACKBONES = dict(
 )
 
 # %% ../../nbs/library/backbones.ipynb #c53ccb06
-def call_factory(name:str, kind:str, factory:Any, *args, **kw)->nn.Module: # kind: 'backbone' or 'head'
+def call_factory(
+    name: str,
+    kind: str,  # 'backbone' or 'head'
+    factory: Any,
+    *args,
+    **kw,
+) -> nn.Module:
     "Call a factory that may be somebody else's, and check the network that it makes. ValueError."
     try: takes = inspect.signature(factory)
     except (TypeError, ValueError) as e:
@@ -318,11 +397,12 @@ def call_factory(name:str, kind:str, factory:Any, *args, **kw)->nn.Module: # kin
             'nn.Identity()) and set it (net.dim = 512)')
     return net
 
-def create(name:str, # a key of BACKBONES, or 'package.module:name'
-    seed:int=0, # of the weights
-    init:str|None=None, # rule of `initialise`; that of the row if None
-    **kw, # settings of that backbone
-)->nn.Module: # clip (B, 3, T, H, W) -> feature (B, D), with D as `.dim`
+def create(
+    name: str,  # a key of BACKBONES, or 'package.module:name'
+    seed: int = 0,  # of the weights
+    init: str|None = None,  # rule of `initialise`; that of the row if None
+    **kw,  # settings of that backbone
+) -> nn.Module:  # clip (B, 3, T, H, W) -> feature (B, D), with D as `.dim`
     "A backbone whose weights depend on the arguments alone. PluginError or ValueError where there is none."
     row = resolve(name, BACKBONES, 'a backbone')
     if not isinstance(row, Backbone):
@@ -333,32 +413,47 @@ def create(name:str, # a key of BACKBONES, or 'package.module:name'
         row.conv if init is None else init)
 
 # %% ../../nbs/library/resnets.ipynb #8d022586
-def _torchvision(name:str)->BlockNet: # of torchvision, without pooling and classifier -> (B, 512)
+def _torchvision(
+    name: str,  # of torchvision
+) -> BlockNet:  # without pooling and classifier -> (B, 512)
     from torchvision.models import video # slow to import: only for those who build it
     net = getattr(video, name)()
     layers = OrderedDict((n, net.get_submodule(n)) for n in ('stem', 'layer1', 'layer2', 'layer3', 'layer4'))
     blocks = tuple(f'{n}.{i}' for n in [*layers][1:] for i in range(2))
     return BlockNet(layers, ('stem', *blocks), 512, (8,16,16))
 
-r3d18 = partial(_torchvision, 'r3d_18') # two blocks a stage, full 3 x 3 x 3 kernels (Tran et al. 2018)
-r2plus1d18 = partial(_torchvision, 'r2plus1d_18') # every kernel in two, first space, then time (the same)
+# two blocks a stage, full 3 x 3 x 3 kernels (Tran et al. 2018)
+r3d18 = partial(_torchvision, 'r3d_18')
+# every kernel in two, first space, then time (the same)
+r2plus1d18 = partial(_torchvision, 'r2plus1d_18')
 
 # %% ../../nbs/library/resnets.ipynb #b981c3d1
-def channels_between(dim_in:int, dim_out:int, t:int, k:int)->int: # frames and side of the kernel -> M
+def channels_between(
+    dim_in: int,
+    dim_out: int,
+    t: int,  # frames of the kernel
+    k: int,  # side of the kernel
+) -> int:  # M
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
     return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
 
-def full_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # frames and pixels; of time and of space
-)->nn.Sequential: # `temporal_spatial_conv` (released code b11)
+def full_conv(
+    dim_in: int,  # channels in
+    dim_out: int,  # channels out
+    kernel: tuple[int,int] = (3,3),  # frames and pixels
+    stride: tuple[int,int] = (1,1),  # of time and of space
+) -> nn.Sequential:  # `temporal_spatial_conv` (released code b11)
     "One kernel over time and space."
     (t,k),(time,space) = kernel,stride
     return nn.Sequential(OrderedDict(temporal_spatial_conv=nn.Conv3d(dim_in, dim_out, (t,k,k),
         (time,space,space), (t//2,k//2,k//2), bias=False)))
 
-def factored_conv(dim_in:int, dim_out:int, # channels in and out
-    kernel:tuple[int,int]=(3,3), stride:tuple[int,int]=(1,1), # frames and pixels; of time and of space
-)->nn.Sequential: # `spatial_conv`, `bn`, `temporal_conv`
+def factored_conv(
+    dim_in: int,  # channels in
+    dim_out: int,  # channels out
+    kernel: tuple[int,int] = (3,3),  # frames and pixels
+    stride: tuple[int,int] = (1,1),  # of time and of space
+) -> nn.Sequential:  # `spatial_conv`, `bn`, `temporal_conv`
     "First where, then when, with BatchNorm and ReLU between."
     (t,k),(time,space) = kernel,stride
     middle = channels_between(dim_in, dim_out, t, k)
@@ -370,10 +465,12 @@ def factored_conv(dim_in:int, dim_out:int, # channels in and out
 # %% ../../nbs/library/resnets.ipynb #578cb4df
 class Residual(nn.Module):
     "y = ReLU(x + F(x)), where F is two convolutions; names as in the released code (b11)."
-    def __init__(self,
-        conv:Callable[...,nn.Module], # `full_conv` or `factored_conv`
-        dim_in:int, # channels in
-        dim_out:int, # channels out: where they are more than `dim_in`, time and space are halved
+    def __init__(
+        self,
+        conv: Callable[...,nn.Module],  # `full_conv` or `factored_conv`
+        dim_in: int,  # channels in
+        # channels out: where they are more than `dim_in`, time and space are halved
+        dim_out: int,
     ):
         super().__init__()
         stride = 1 if dim_in==dim_out else 2
@@ -385,12 +482,17 @@ class Residual(nn.Module):
             self.downsamplebn = nn.BatchNorm3d(dim_out)
         self.shrinks = stride==2
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, dim_out, T, H, W), or halves of T, H, W
+    def forward(
+        self,
+        x: Tensor,  # (B, dim_in, T, H, W)
+    ) -> Tensor:  # (B, dim_out, T, H, W), or halves of T, H, W
         "The input plus F(x)."
         y = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
         return (y + (self.downsamplebn(self.downsampleconv(x)) if self.shrinks else x)).relu()
 
-def _one_block_a_stage(conv:Callable[...,nn.Module])->BlockNet: # ten layers -> (B, 512)
+def _one_block_a_stage(
+    conv: Callable[...,nn.Module],
+) -> BlockNet:  # ten layers -> (B, 512)
     layers = OrderedDict[str,nn.Module](conv1=conv(3, 64, (3,7), (1,2)), bn1=nn.BatchNorm3d(64),
         relu1=nn.ReLU(inplace=True))
     for i,(a,b) in enumerate(((64,64), (64,128), (128,256), (256,512)), 2):
@@ -398,7 +500,8 @@ def _one_block_a_stage(conv:Callable[...,nn.Module])->BlockNet: # ten layers -> 
     return BlockNet(layers, ('conv1 bn1 relu1', 'conv2', 'conv3', 'conv4', 'conv5'), 512, (8,16,16))
 
 r3d18_iic = partial(_one_block_a_stage, full_conv) # what IIC and VCOP call R3D (b11)
-r2plus1d_iic = partial(_one_block_a_stage, factored_conv) # and R(2+1)D: its shortcuts are factored, too
+# and R(2+1)D: its shortcuts are factored, too
+r2plus1d_iic = partial(_one_block_a_stage, factored_conv)
 
 # %% ../../nbs/library/resnets.ipynb #f0c06a9b
 def c3d()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
@@ -419,13 +522,14 @@ def c3d()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
 # %% ../../nbs/library/resnets.ipynb #d5f4c47e
 class SlowBlock(nn.Module):
     "A block of ResNet-18 or -50 of which the first kernel may see time (SlowFast, Feichtenhofer et al.)."
-    def __init__(self,
-        dim_in:int, # channels in
-        width:int, # channels inside; out as many, or four times as many with `bottleneck`
-        t:int, # frames of the first kernel: 1 or 3
-        stride:int, # of space; time is never halved
-        bottleneck:bool, # three convolutions, of which the middle one sees space; else two
-        norm:Callable[[int],nn.Module], # makes the normalisation of that many channels
+    def __init__(
+        self,
+        dim_in: int,  # channels in
+        width: int,  # channels inside; out as many, or four times as many with `bottleneck`
+        t: int,  # frames of the first kernel: 1 or 3
+        stride: int,  # of space; time is never halved
+        bottleneck: bool,  # three convolutions, of which the middle one sees space; else two
+        norm: Callable[[int],nn.Module],  # makes the normalisation of that many channels
     ):
         super().__init__()
         out = 4*width if bottleneck else width
@@ -440,7 +544,10 @@ class SlowBlock(nn.Module):
         self.shortcut = nn.Identity() if dim_in==out and stride==1 else nn.Sequential(OrderedDict(
             conv=nn.Conv3d(dim_in, out, 1, (1,stride,stride), bias=False), bn=norm(out)))
 
-    def forward(self, x:Tensor)->Tensor: # (B, dim_in, T, H, W) -> (B, out, T, H, W), or halves of H and W
+    def forward(
+        self,
+        x: Tensor,  # (B, dim_in, T, H, W)
+    ) -> Tensor:  # (B, out, T, H, W), or halves of H and W
         "The input plus F(x)."
         return (self.body(x) + self.shortcut(x)).relu()
 
@@ -481,23 +588,31 @@ BACKBONES.update(
 from torch.nn import functional as F
 
 # %% ../../nbs/library/vit.ipynb #17000007
-def place_code(at:Tensor, dim:int)->Tensor: # (n,) places along an axis, even dim -> (n, dim)
+def place_code(
+    at: Tensor,  # (n,) places along an axis
+    dim: int,  # even
+) -> Tensor:  # (n, dim)
     "Sines, then cosines, of geometric frequencies from 1 down to 1/10000."
     angle = at[:,None]*10000**(-torch.arange(dim//2, device=at.device)/(dim//2))
     return torch.cat([angle.sin(), angle.cos()], 1)
 
 class Tubelets(nn.Module):
     "One token of each tubelet: its pixels, and a code of where and when it is."
-    def __init__(self,
-        dim:int, # of a token, even
-        tubelet:tuple[int,int,int], # frames, rows and columns of pixels
-        grid:int, # tubelets side by side in the clips it is meant for; other clips are spread over as many
+    def __init__(
+        self,
+        dim: int,  # of a token, even
+        tubelet: tuple[int,int,int],  # frames, rows and columns of pixels
+        # tubelets side by side in the clips it is meant for; other clips are spread over as many
+        grid: int,
     ):
         super().__init__()
         self.conv = nn.Conv3d(3, dim, tubelet, tubelet)
         self.tubelet, self.grid, self.dims = tubelet, grid, (dim - dim//6*4, dim//6*2, dim//6*2)
 
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, t, h, w, dim)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, t, h, w, dim)
         "Tokens; ValueError where the clip is no whole number of tubelets."
         if any(n%k for n,k in zip(x.shape[2:], self.tubelet)):
             raise ValueError(f'a clip of {tuple(x.shape[2:])} frames and pixels does not divide into '
@@ -512,10 +627,11 @@ class Tubelets(nn.Module):
 # %% ../../nbs/library/vit.ipynb #1700000a
 class TransformerBlock(nn.Module):
     "Attention between all tokens, then two layers for each, both added to what was there."
-    def __init__(self,
-        dim:int, # of a token
-        heads:int, # which divide it
-        ratio:int, # hidden numbers of the two layers, in units of `dim`
+    def __init__(
+        self,
+        dim: int,  # of a token
+        heads: int,  # which divide it
+        ratio: int,  # hidden numbers of the two layers, in units of `dim`
     ):
         super().__init__()
         if dim%heads: raise ValueError(f'heads={heads} do not divide dim={dim}; change one of them')
@@ -523,15 +639,24 @@ class TransformerBlock(nn.Module):
         self.qkv, self.out = nn.Linear(dim, 3*dim), nn.Linear(dim, dim)
         self.mlp = nn.Sequential(nn.Linear(dim, ratio*dim), nn.GELU(), nn.Linear(ratio*dim, dim))
 
-    def _qkv(self, x:Tensor)->Tensor: # (B, N, dim) -> (3, B, heads, N, dim/heads)
+    def _qkv(
+        self,
+        x: Tensor,  # (B, N, dim)
+    ) -> Tensor:  # (3, B, heads, N, dim/heads)
         return self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
 
-    def attention(self, x:Tensor)->Tensor: # (B, t, h, w, dim) -> (B, heads, N, N), each row adds up to 1
+    def attention(
+        self,
+        x: Tensor,  # (B, t, h, w, dim)
+    ) -> Tensor:  # (B, heads, N, N), each row adds up to 1
         "How much each token (row) takes of each other (column)."
         q,k,_ = self._qkv(x.flatten(1, 3))
         return (q@k.mT/q.shape[-1]**.5).softmax(-1)
 
-    def forward(self, x:Tensor)->Tensor: # (B, t, h, w, dim) -> the same shape
+    def forward(
+        self,
+        x: Tensor,  # (B, t, h, w, dim)
+    ) -> Tensor:  # the same shape
         "Tokens that have looked at each other."
         tokens = x.flatten(1, 3)
         seen = F.scaled_dot_product_attention(*self._qkv(tokens)).transpose(1, 2).flatten(2)
@@ -541,13 +666,22 @@ class TransformerBlock(nn.Module):
 # %% ../../nbs/library/vit.ipynb #1700000d
 class TokensLast(nn.LayerNorm):
     "The last normalisation; then channels first, as in other maps."
-    def forward(self, x:Tensor)->Tensor: return super().forward(x).movedim(-1, 1) # (B,t,h,w,D) -> (B,D,t,h,w)
+    def forward(
+        self,
+        x: Tensor,  # (B,t,h,w,D)
+    ) -> Tensor:  # (B,D,t,h,w)
+        return super().forward(x).movedim(-1, 1)
 
 class VideoViT(BlockNet):
     "A vision transformer on tubelets; its feature is the mean of the tokens."
-    def __init__(self,
-        dim:int=96, depth:int=3, heads:int=3, ratio:int=2, # of `TransformerBlock`, and how many of them
-        tubelet:tuple[int,int,int]=(2,8,8), grid:int=4, # of `Tubelets`
+    def __init__(
+        self,
+        dim: int = 96,  # of `TransformerBlock`
+        depth: int = 3,  # how many blocks
+        heads: int = 3,  # of `TransformerBlock`
+        ratio: int = 2,  # of `TransformerBlock`
+        tubelet: tuple[int,int,int] = (2,8,8),  # of `Tubelets`
+        grid: int = 4,  # of `Tubelets`
     ):
         blocks = {f'block{i}': TransformerBlock(dim, heads, ratio) for i in range(depth)}
         layers = dict(tubelets=Tubelets(dim, tubelet, grid), **blocks, norm=TokensLast(dim))
@@ -561,10 +695,11 @@ BACKBONES.update(
 )
 
 @torch.no_grad()
-def attention_map(net:VideoViT, # where the clips are
-    x:Tensor, # (B, 3, T, H, W) float clips
-    block:int=-1, # which block, counted from 0; -1: the last
-)->Tensor: # (B, heads, t, h, w) float32; each head adds up to 1
+def attention_map(
+    net: VideoViT,  # where the clips are
+    x: Tensor,  # (B, 3, T, H, W) float clips
+    block: int = -1,  # which block, counted from 0; -1: the last
+) -> Tensor:  # (B, heads, t, h, w) float32; each head adds up to 1
     "How much each tubelet is taken by all, the mean over the tokens that look."
     check_clip(x, net.min_clip)
     before = [name for name in net.blocks if name.startswith('block')][block]

@@ -22,7 +22,8 @@ class Published:
     method:str # name of the row as printed
     task:str # 'retrieval', 'linear', 'finetune', 'scratch' or 'mining'
     test:str # dataset measured on
-    metric:str # 'r1', 'r5', ..., 'top1', 'pmr', 'cmr': percent; 'classes': a number of classes
+    # 'r1', 'r5', ..., 'top1', 'pmr', 'cmr': percent; 'classes': a number of classes
+    metric:str
     value:float # as printed
     work:str='' # the method under one name over all papers
     kind:str='quoted' # 'own', 'quoted', 'release' or 'user'
@@ -40,9 +41,12 @@ class Published:
     @property
     def source(self)->str: return f'{self.paper}, {"released " if self.table=="README" else ""}{self.table}'
 
-METRICS = ('r1', 'r5', 'r10', 'r20', 'r50', 'top1', 'pmr', 'cmr', 'classes') # columns of published.csv
+# columns of published.csv
+METRICS = ('r1', 'r5', 'r10', 'r20', 'r50', 'top1', 'pmr', 'cmr', 'classes')
 
-def _published(line:dict[str,str])->list[Published]: # a number for each metric
+def _published(
+    line: dict[str,str],
+) -> list[Published]:  # a number for each metric
     values = {m: line.pop(m) for m in METRICS}
     known:dict[str,Any] = {'work': line['method']} | {k: v for k,v in line.items() if v}
     known |= {k: int(line[k]) for k in ('frames', 'size', 'split') if line[k]}
@@ -51,7 +55,9 @@ def _published(line:dict[str,str])->list[Published]: # a number for each metric
 
 ROWS:tuple[Published,...] = tuple(r for line in read_lines('papers/published.csv') for r in _published(line))
 
-def markdown(rows:Iterable[Published])->str: # in the order to show them -> Markdown, a line per printed row
+def markdown(
+    rows: Iterable[Published],  # in the order to show them
+) -> str:  # Markdown, a line per printed row
     "Published numbers as a table; what all its lines share stands above it. `ValueError` for none."
     rows = list(rows)
     if not rows: raise ValueError('there are no published numbers to put in a table')
@@ -71,24 +77,29 @@ def markdown(rows:Iterable[Published])->str: # in the order to show them -> Mark
     common = ', '.join(f'{heads[i]} {next(iter(lines))[i]}' for i in shared)
     return f'All: {common}\n\n'*bool(shared) + '\n'.join('| ' + ' | '.join(line) + ' |' for line in table)
 
-WORDS:dict[str,dict[str,str]] = {} # 'work', 'pretrain', 'view', 'backbone': word of a name -> as printed
+# 'work', 'pretrain', 'view', 'backbone': word of a name -> as printed
+WORDS:dict[str,dict[str,str]] = {}
 for _line in read_lines('papers/words.csv'):
     WORDS.setdefault(_line['kind'], {})[_line['word']] = _line['printed']
 TASKS = {'retrieval': 'retrieval', 'linear': 'linear', 'probe': 'linear', 'finetune': 'finetune',
     'scratch': 'scratch', 'mining': 'mining'}
 
-def parts(name:str)->dict[str,str]: # of a recipe -> 'work', 'pretrain', 'view', 'backbone'; '': it has none
+def parts(
+    name: str,  # of a recipe
+) -> dict[str,str]:  # 'work', 'pretrain', 'view', 'backbone'; '': it has none
     "What the name of a recipe tells, in the words of the tables."
     words = re.split('[-_ ]', name.lower())
     named = {kind: next((known[w] for w in words if w in known), '') for kind,known in WORDS.items()}
     return named | ({'work': 'IIC+CPR'} if {'iic', 'cpr'} <= set(words) else {})
 
-def match(name:str, # of a recipe, such as 'infonce-ucf101-rgb'
-    task:str='retrieval', # a key of TASKS
-    metric:str='r1', test:str='', # dataset measured on; '': the one pretrained on, for Kinetics-400 UCF101
-    view:str='', # of the run, where the name has none
-    backbone:str='', # likewise
-)->list[Published]: # the nearest first; empty where nothing was published
+def match(
+    name: str,  # of a recipe, such as 'infonce-ucf101-rgb'
+    task: str = 'retrieval',  # a key of TASKS
+    metric: str = 'r1',
+    test: str = '',  # dataset measured on; '': the one pretrained on, for Kinetics-400 UCF101
+    view: str = '',  # of the run, where the name has none
+    backbone: str = '',  # likewise
+) -> list[Published]:  # the nearest first; empty where nothing was published
     "The published numbers of the setting of a recipe. `ValueError` for an unknown task."
     if task not in TASKS: raise ValueError(f'task={task!r} is unknown; there are: {", ".join(TASKS)}')
     named = parts(name)
@@ -113,7 +124,8 @@ class Claim:
     where:str='' # table, figure or section
     metric:str='' # of the paper
     measure:str='' # ours: another word where it is another number
-    printed:str='' # the paper's numbers in the place of the names; '–' for a chain: it prints none
+    # the paper's numbers in the place of the names; '–' for a chain: it prints none
+    printed:str=''
     premise:str='' # a number without which the claim cannot be true here
     least:float=-math.inf # of the premise
     most:float=math.inf # likewise
@@ -121,7 +133,8 @@ class Claim:
     dose:str='' # what turns the premise up, or why nothing did
 
     @property
-    def links(self)->list[tuple[str,str,float|None]]: # (a, b, what the paper prints for b - a)
+    # (a, b, what the paper prints for b - a)
+    def links(self)->list[tuple[str,str,float|None]]:
         "Neighbours in a chain."
         links:list[tuple[str,str,float|None]] = []
         for chain,printed in zip_longest(self.chain.split('; '), self.printed.split('; '), fillvalue=''):
@@ -130,11 +143,16 @@ class Claim:
             links += zip(names[:-1], names[1:], gains or [None]*(len(names)-1), strict=True)
         return links
 
-    def meets(self, value:float|None)->bool: # None: not measured
+    def meets(
+        self,
+        value: float|None,  # None: not measured
+    ) -> bool:
         "Whether a premise of this size is enough."
         return value is not None and self.least <= value <= self.most
 
-def _claim(line:dict[str,Any])->Claim: # of claims.csv
+def _claim(
+    line: dict[str,Any],  # of claims.csv
+) -> Claim:
     bounds = {'least': float(line['least'] or '-inf'), 'most': float(line['most'] or 'inf')}
     return Claim(**line | bounds | {'number': int(line['number'])})
 
@@ -153,10 +171,12 @@ class Link:
     def __str__(self):
         return f'{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), {self.outcome}'
 
-def judge_links(claim:Claim,
-    numbers:Mapping[str,Sequence[float]], # name in the chain -> a number for each seed, all in one order
-    premise:bool=True, # whether the data meet it; if not, no interval decides
-)->list[Link]:
+def judge_links(
+    claim: Claim,
+    # name in the chain -> a number for each seed, all in one order
+    numbers: Mapping[str,Sequence[float]],
+    premise: bool = True,  # whether the data meet it; if not, no interval decides
+) -> list[Link]:
     "The links of a claim with their intervals. `ValueError` for fewer than three seeds."
     from scipy.special import stdtrit
     lost = [x for link in claim.links for x in link[:2] if x not in numbers]
@@ -179,7 +199,9 @@ LEDGER = Path(__file__).parents[2]/'results'/'claims.json'
 FIELDS = ('number', 'chain', 'numbers', 'seeds', 'planned', 'fresh', 'rule', 'premise', 'budget',
     'others', 'why', 'runs') # of a row, as benchmarks/claims.py writes it
 
-def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a claim -> its row
+def read_ledger(
+    path: str|Path = LEDGER,
+) -> dict[int,dict[str,Any]]:  # number of a claim -> its row
     "What was measured. `ValueError` for a row without its runs, or from fewer than three seeds."
     try: rows = json.loads(Path(path).read_text(encoding='utf-8'))
     except FileNotFoundError:
@@ -199,7 +221,10 @@ def read_ledger(path:str|Path=LEDGER)->dict[int,dict[str,Any]]: # number of a cl
         except (AttributeError, TypeError, ValueError) as e: raise ValueError(f"{path}: {e}") from None
     return {row['number']: row for row in rows}
 
-def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome, why it is open)
+def verdict(
+    claim: Claim,
+    row: Mapping[str,Any]|None,
+) -> tuple[str,str]:  # (outcome, why it is open)
     "Supported where all links are, contradicted where one is; open, too, where the data lack the premise."
     if row is None: return 'open', f'not run; it takes {claim.world}'
     if not claim.meets(row['premise']):
@@ -209,7 +234,10 @@ def verdict(claim:Claim, row:Mapping[str,Any]|None)->tuple[str,str]: # (outcome,
     if 'contradicted' in outcomes: return 'contradicted', ''
     return ('open', 'an interval includes zero') if 'open' in outcomes else ('supported', '')
 
-def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledger_rows`
+def _texts(
+    claim: Claim,
+    row: Mapping[str,Any],
+) -> dict[str,str]:  # columns of `ledger_rows`
     links = judge_links(claim, row['numbers'], claim.meets(row['premise']))
     seeds = [str(min(map(len, row['numbers'].values()))), f"rule: {row['rule']}" if row['rule'] else 'before '
         'the rule', *([] if row['fresh'] else ['settings chosen on these seeds'])]
@@ -224,8 +252,10 @@ def _texts(claim:Claim, row:Mapping[str,Any])->dict[str,str]: # columns of `ledg
         'seeds': '; '.join(seeds), 'budget': row['budget'], 'elsewhere': '\n'.join(others),
         'why': row['why']}
 
-def ledger_rows(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS), # of the claims to show
-)->list[dict[str,str]]: # column -> text, lines separated by '\n'
+def ledger_rows(
+    path: str|Path = LEDGER,
+    numbers: Iterable[int] = tuple(CLAIMS),  # of the claims to show
+) -> list[dict[str,str]]:  # column -> text, lines separated by '\n'
     "The ledger as lines of a table: every claim, also what was not run."
     ledger, rows = read_ledger(path), []
     for claim in (CLAIMS[n] for n in numbers):
@@ -243,9 +273,11 @@ def ledger_rows(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS), # of 
 LEDGER_COLUMNS = ('#', 'source', 'claim', 'here', 'b − a, 95 % interval', 'seeds', 'premise', 'budget',
     'dose', 'elsewhere', 'why')
 
-def ledger_markdown(path:str|Path=LEDGER, numbers:Iterable[int]=tuple(CLAIMS),
-    columns:Sequence[str]=LEDGER_COLUMNS, # those to show
-)->str:
+def ledger_markdown(
+    path: str|Path = LEDGER,
+    numbers: Iterable[int] = tuple(CLAIMS),
+    columns: Sequence[str] = LEDGER_COLUMNS,  # those to show
+) -> str:
     "The ledger as a Markdown table."
     def line(words): return f"| {' | '.join(words)} |".replace('\n', '<br>')
     return '\n'.join([line(columns), '|---'*len(columns) + '|',

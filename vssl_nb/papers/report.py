@@ -33,16 +33,24 @@ TABLE_COLUMNS = {c['column']: c['heading'] for c in _COLUMNS if c['heading']}
 SHARE_COLUMNS,AGAINST,NUMBERS = (tuple(c['column'] for c in _COLUMNS if c['kind'] in kinds)
     for kinds in (('share',), ('against',), ('share', 'against', 'number')))
 
-def _missing(value:Any)->bool: return value is None or value=='' or value!=value # NaN
+def _missing(
+    value: Any,
+) -> bool:  # value!=value: NaN
+    return value is None or value=='' or value!=value
 
 def _protocol(value:Any)->str: return str(value.get('name', 'unnamed') if isinstance(value, dict) else value)
 
-def _wrong(column:str, value:Any)->str: # what is wrong with a share, or nothing
+def _wrong(
+    column: str,
+    value: Any,
+) -> str:  # what is wrong with a share, or nothing
     if _missing(value) or (type(value) in (int, float) and 0 <= value <= 1): return ''
     return f'{column}={value!r} in a row of results: it must be a share from 0 to 1, not percent'
 
-def cell(column:str, # key of the value, such as 'r1'
-    value:Any)->str:
+def cell(
+    column: str,  # key of the value, such as 'r1'
+    value: Any,
+) -> str:
     "A value as a table shows it."
     if _missing(value): return '–'
     if column in SHARE_COLUMNS + ('share',):
@@ -56,7 +64,9 @@ def cell(column:str, # key of the value, such as 'r1'
     return ' '.join(str(value).split())
 
 # %% ../../nbs/library/report.ipynb #5f54a2b5
-def _plain(text:str)->str: # that markdown shows as it is
+def _plain(
+    text: str,
+) -> str:  # that markdown shows as it is
     return re.sub(r'([\\`*_|\[\]~#])', r'\\\1', markup.escape(text, quote=False))
 
 TEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '<': r'\textless{}',
@@ -66,9 +76,11 @@ TEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciici
 def tex(text:str)->str:
     "Text as LaTeX prints it; control characters are dropped."
     text = re.sub(r'^-(?=\d)', '$-$', ''.join(TEX.get(c, c) for c in text if c.isprintable()))
-    return '{[}' + text[1:] if text.startswith('[') else text # after \\ or \item a [ begins an option
+    # after \\ or \item a [ begins an option
+    return '{[}' + text[1:] if text.startswith('[') else text
 
-# form -> what escapes a text, the mark of the highest, a paragraph, a list of notes and a line of it
+# form -> what escapes a text, the mark of the highest, a paragraph, a list of notes and a line of
+# it
 _FORMS:dict[str,tuple[Callable[[str],str],str,str,str,str]] = {
     'text': (str, '{}*', '\n\n{}', '\n\n{}', '{1}) {0}'),
     'markdown': (_plain, '**{}**', '\n\n{}', '\n\n{}', '{1}. {0}'),
@@ -96,7 +108,10 @@ def _lay_out(form:str, lines:list[list[str]], numbers:list[bool])->str:
     return '\n'.join([rf'\begin{{tabular}}{{{"".join("r" if n else "l" for n in numbers)}}}',
         r'\toprule', head, r'\midrule', *body, r'\bottomrule', r'\end{tabular}'])
 
-def _csv(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->str: # the values as they are
+def _csv(
+    rows: Sequence[Mapping[str,Any]],
+    columns: Iterable[str],
+) -> str:  # the values as they are
     keys = [k for c in columns for k in (c, f'{c}_sd') if k==c or any(not _missing(r.get(k)) for r in rows)]
     def value(k, v):
         if _missing(v): return ''
@@ -106,14 +121,17 @@ def _csv(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->str: # the val
     csv.writer(out, lineterminator='\n').writerows([keys, *lines])
     return out.getvalue()
 
-def _block(row:Mapping[str,Any])->str: # rows of one block may be compared
+def _block(
+    row: Mapping[str,Any],
+) -> str:  # rows of one block may be compared
     return json.dumps([row.get(k) for k in ('task', 'protocol', 'split', 'manifest_sha256', 'selection',
         'share', 'queries')], sort_keys=True, default=str)
 
 def _best(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->set[tuple[int,str]]:
     "(row, column) of the highest shares of each block, ties included; nothing where a row is alone."
     best:set[tuple[int,str]] = set()
-    some = any(not _missing(r.get('protocol')) for r in rows) # name their protocol: the others cannot compete
+    # name their protocol: the others cannot compete
+    some = any(not _missing(r.get('protocol')) for r in rows)
     blocks:dict[str,list[int]] = {}
     for i,r in enumerate(rows):
         if not (some and _missing(r.get('protocol'))): blocks.setdefault(_block(r), []).append(i)
@@ -123,11 +141,13 @@ def _best(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->set[tuple[int
             if len(values) > 1: best |= {(i, c) for i,v in values.items() if v == max(values.values())}
     return best
 
-def table(rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
-    form:str='markdown', # one of TABLE_FORMS
-    columns:Mapping[str,str]|None=None, # key -> heading; None: those of TABLE_COLUMNS that some row has
-    best:bool=False, # mark the highest of each R@k: bold, or * in text
-)->str:
+def table(
+    rows: Sequence[Mapping[str,Any]],  # results, shares from 0 to 1
+    form: str = 'markdown',  # one of TABLE_FORMS
+    # key -> heading; None: those of TABLE_COLUMNS that some row has
+    columns: Mapping[str,str]|None = None,
+    best: bool = False,  # mark the highest of each R@k: bold, or * in text
+) -> str:
     "A line per result, with its standard deviation if any. `ValueError` for no result, or an unknown form."
     if form not in TABLE_FORMS: raise ValueError(f'form must be {", ".join(TABLE_FORMS)}, not {form!r}')
     if not rows: raise ValueError('there are no results to put in a table')
@@ -154,7 +174,9 @@ def _json(path:Path, kind:type=dict)->Any:
     if isinstance(value, kind) and all(isinstance(r, dict) for r in rows): return value
     raise ValueError(f'{path}: is not {"one object" if kind is dict else "a list of results"}; {remedy}')
 
-def _measure(folder:Path)->str: # a run folder, or one of results
+def _measure(
+    folder: Path,  # a run folder, or one of results
+) -> str:
     "What makes results in a folder."
     name = shlex.quote(str(folder))
     run = name if (folder/'encoder.safetensors').exists() else f'RUN --out {name}'
@@ -178,20 +200,25 @@ def _rows(file:Path)->list[dict[str,Any]]:
     given = {k: v for k,v in given.items() if v is not None}
     return [{**given, **r, **_place(folder, r)} for r in rows]
 
-def _place(folder:Path, row:Mapping[str,Any])->dict[str,str]: # where the classifier of a row is
+def _place(
+    folder: Path,
+    row: Mapping[str,Any],
+) -> dict[str,str]:  # where the classifier of a row is
     name, run = Path(str(row.get('classifier') or '')).name, Path(str(row.get('run') or '')).name
     there = [p for p in (folder/name, folder/run/name) if name and p.is_file()]
     return {'place': str(there[0])} if there else {}
 
-def read_verdicts(folder:str|Path, # a run folder, or a folder of run folders
-)->dict[str,str]: # name of the run -> lines of its verdict
+def read_verdicts(
+    folder: str|Path,  # a run folder, or a folder of run folders
+) -> dict[str,str]:  # name of the run -> lines of its verdict
     "The verdicts of runs on one's own videos, where there are some."
     file = Path(folder)/'verdict.txt'
     files = [file] if file.exists() else sorted(Path(folder).glob('*/verdict.txt'))
     return {f.resolve().parent.name: f.read_text(encoding='utf-8', errors='replace').rstrip() for f in files}
 
-def read_runs(folder:str|Path, # a run folder, or a folder of run folders
-)->list[dict[str,Any]]: # results, shares from 0 to 1
+def read_runs(
+    folder: str|Path,  # a run folder, or a folder of run folders
+) -> list[dict[str,Any]]:  # results, shares from 0 to 1
     "The results of a run, or of every run in a folder, by name; ValueError where there is nothing to read."
     folder = Path(folder)
     if not folder.is_dir():
@@ -210,7 +237,9 @@ def read_runs(folder:str|Path, # a run folder, or a folder of run folders
 # may differ between the seeds of one experiment
 VARIES = SHARE_COLUMNS + ('seconds', 'run', 'seed', 'pretrain_seed', 'manifest', 'chosen', 'place')
 
-def _same(row:Mapping[str,Any])->str: # equal for rows that differ in the seed alone
+def _same(
+    row: Mapping[str,Any],
+) -> str:  # equal for rows that differ in the seed alone
     settings = row.get('settings')
     one = ({k: v for k,v in row.items() if k not in VARIES and isinstance(v, (str, int))}
         | {'protocol': row.get('protocol')})
@@ -244,28 +273,35 @@ for _split in read_lines('papers/datasets.csv'):
     DATASET_SIZES.setdefault(_split['dataset'], {})[int(_split['split'])] = tuple(
         range(int(_split[f'{part}_least']), int(_split[part]) + 1) for part in ('train', 'test'))
 
-def _counts(row:Mapping[str,Any])->tuple[int,int]|None: # training and test videos that a row was measured on
+def _counts(
+    row: Mapping[str,Any],
+) -> tuple[int,int]|None:  # training and test videos that a row was measured on
     train,test = (next((row[k] for k in keys if type(row.get(k)) is int), None)
         for keys in (('gallery', 'train', 'train_videos'), ('queries', 'test', 'test_videos')))
     return None if train is None or test is None else (train, test)
 
 def dataset_of(
-    row:Mapping[str,Any], # with `queries` and `gallery`, or `test` and `train`, and perhaps `split`
-)->str: # '' where no dataset has these sizes
+    # with `queries` and `gallery`, or `test` and `train`, and perhaps `split`
+    row: Mapping[str,Any],
+) -> str:  # '' where no dataset has these sizes
     "Which published dataset a row was measured on, by the number of its videos."
     (train, test), split = _counts(row) or (0, 0), row.get('split')
     return next((d for d,splits in DATASET_SIZES.items() for s,(a,b) in splits.items() if train in a
         and test in b and (split==s or split not in (1, 2, 3) or s==1==len(splits))), '')
 
-def task_of(row:Mapping[str,Any])->str: # '' where a row does not tell
+def task_of(
+    row: Mapping[str,Any],
+) -> str:  # '' where a row does not tell
     "What a row measures."
     if not _missing(row.get('task')): return TASKS.get(str(row['task']).lower(), '')
     if any(not _missing(row.get(f'r{k}')) for k in (1, 5, 10, 20, 50)): return 'retrieval'
     return next((TASKS[w] for w in TASKS if w in _protocol(row.get('protocol', '')).lower()), '')
 
-def against(line:Mapping[str,Any], # a row of results, or a line of `summary`
-    metric:str='r1', # or 'r5', ..., 'top1'
-)->tuple[Published|None,list[str]]: # the number, if any, and notes: what differs, or why there is none
+def against(
+    line: Mapping[str,Any],  # a row of results, or a line of `summary`
+    metric: str = 'r1',  # or 'r5', ..., 'top1'
+    # returns: the number, if any, and notes: what differs, or why there is none
+) -> tuple[Published|None,list[str]]:
     "The published number that may stand beside a line."
     name, task, test = str(line.get('recipe') or line.get('name') or ''), task_of(line), dataset_of(line)
     counts, trained, view = _counts(line), line.get('trained_on'), str(line.get('view') or '')
@@ -283,7 +319,8 @@ def against(line:Mapping[str,Any], # a row of results, or a line of `summary`
     else:
         rows = match(name, task, metric, test, view, str(line.get('backbone') or ''))
         fitting = sorted((r for r in rows if r.split is None or line.get('split') in (None, r.split)),
-            key=lambda r: r.protocol!=_protocol(line.get('protocol') or '')) # the same one first
+            # the same one first
+            key=lambda r: r.protocol!=_protocol(line.get('protocol') or ''))
         if fitting: return fitting[0], _remarks(line, fitting)
         near = ' and '.join(sorted({r.backbone for r in match(name, task, metric, test, view)}))
         if rows: why = f'split {line["split"]}; published for split {rows[0].split}'
@@ -304,7 +341,8 @@ def _remarks(line:Mapping[str,Any], published:Sequence[Published])->list[str]:
         (line.get('trained_on') is None, 'pretraining videos not recorded'),
         (paper.setting, f'published: {paper.setting}'),
         (paper.ablation, f'{paper.table} of {paper.paper} is an ablation'),
-        ('cycle1' in str(line.get('name')) and paper.pretrain=='UCF101', 'published after two cycles'), # b4
+        # b4
+        ('cycle1' in str(line.get('name')) and paper.pretrain=='UCF101', 'published after two cycles'),
         (line.get('finished') is False, f'not finished: stopped at step {line.get("step", "?")}'))
     notes = [text for yes,text in conditions if yes]
     notes += [f'released weights: {r.value:g} %' for r in published[1:]
@@ -317,8 +355,9 @@ def _remarks(line:Mapping[str,Any], published:Sequence[Published])->list[str]:
     return notes + [f'recipe changed: {changes}']*bool(changes)
 
 # %% ../../nbs/library/report.ipynb #bf43647e
-def summary(rows:Iterable[Mapping[str,Any]], # of `read_runs`
-)->list[dict[str,Any]]: # lines for `sheet`, `table` and `html`
+def summary(
+    rows: Iterable[Mapping[str,Any]],  # of `read_runs`
+) -> list[dict[str,Any]]:  # lines for `sheet`, `table` and `html`
     "One line per experiment: mean over seeds, the published number, the difference."
     groups:dict[str,list[Mapping[str,Any]]] = {}
     # every run keeps those that it was measured beside
@@ -355,7 +394,10 @@ def summary(rows:Iterable[Mapping[str,Any]], # of `read_runs`
 
 FEW = 200 # test videos, on which a number is known roughly only
 
-def _doubts(line:Mapping[str,Any], lines:Sequence[Mapping[str,Any]])->list[str]: # of `summary`
+def _doubts(
+    line: Mapping[str,Any],  # of `summary`
+    lines: Sequence[Mapping[str,Any]],  # of `summary`
+) -> list[str]:
     "Doubts about a number: few test videos, no better than guessing, too good to be true."
     metric = 'top1' if _missing(line.get('r1')) else 'r1'
     share, (_, n), method = float(line.get(metric) or 0), _counts(line) or (0, 0), line.get('method')
@@ -372,7 +414,9 @@ def _doubts(line:Mapping[str,Any], lines:Sequence[Mapping[str,Any]])->list[str]:
     by_chance = f'{name} cannot be told from guessing ({100*guess:.0f} %)'
     return [few]*(n < FEW) + [by_chance]*(0 < guess >= low)
 
-def _lacking(lines:Sequence[Mapping[str,Any]])->str: # '' where nothing is lacking
+def _lacking(
+    lines: Sequence[Mapping[str,Any]],
+) -> str:  # '' where nothing is lacking
     "How to get what a recall should stand beside, where it is not in the table."
     def where(line): return line.get('manifest_sha256'), str(line.get('split'))
     there = {where(line) for line in lines if line.get('method') in BASELINES}
@@ -388,11 +432,12 @@ def _order(line:Mapping[str,Any])->list[str]:
     return [*(texts | {'protocol': _protocol(line.get('protocol') or ''),
         '': str(line.get('method') not in BASELINES), 'share': f'{line.get("share") or 1:.6f}'}).values()]
 
-def sheet(lines:Sequence[Mapping[str,Any]], # of `summary`; rows of `read_runs` work as well
-    form:str='text', # one of TABLE_FORMS
-    columns:Mapping[str,str]|None=None, # as for `table`
-    best:bool=False, # as for `table`
-)->str:
+def sheet(
+    lines: Sequence[Mapping[str,Any]],  # of `summary`; rows of `read_runs` work as well
+    form: str = 'text',  # one of TABLE_FORMS
+    columns: Mapping[str,str]|None = None,  # as for `table`
+    best: bool = False,  # as for `table`
+) -> str:
     "A table with its notes below it."
     notes = list(dict.fromkeys(n for line in lines for n in line.get('notes') or ()))
     if form=='csv': return table(lines, form, columns)
@@ -409,9 +454,10 @@ def sheet(lines:Sequence[Mapping[str,Any]], # of `summary`; rows of `read_runs` 
     return text
 
 # %% ../../nbs/library/report.ipynb #f0671d53
-def confusion_figure(counts:Any, # (C, C), rows: class of the video, columns: class it was taken for
-    classes:Sequence[str]|None=None, # names; shown up to 25
-): # Figure
+def confusion_figure(
+    counts: Any,  # (C, C), rows: class of the video, columns: class it was taken for
+    classes: Sequence[str]|None = None,  # names; shown up to 25
+):  # Figure
     "A confusion matrix in percent of each row."
     n = np.asarray(counts, dtype=float)
     if n.ndim != 2 or n.shape != (len(n if classes is None else classes),)*2 or not (n >= 0).all():
@@ -423,7 +469,8 @@ def confusion_figure(counts:Any, # (C, C), rows: class of the video, columns: cl
     names = list(classes) if classes is not None and len(n) <= 25 else None
     figure = show.matrix(share, f'% of a class; {100*np.trace(n)/max(n.sum(), 1):.1f} % of '
         f'{n.sum():.0f} right', names, names, '.0f' if len(n) <= 12 else None)
-    long = .12*max(map(len, names or [''])) # inches of the longest name, and beside the squares
+    # inches of the longest name, and beside the squares
+    long = .12*max(map(len, names or ['']))
     figure.set_size_inches(max(4.5, figure.get_figwidth()) + long, max(3., figure.get_figheight()) + long)
     figure.axes[0].tick_params(axis='x', rotation=60)
     figure.axes[0].set(xlabel='taken for', ylabel='is')
@@ -441,31 +488,40 @@ def _image(path:Path)->str:
         if data.startswith(start): return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
     raise ValueError(f'{path}: is not a PNG or JPEG picture')
 
-def flat_rows(settings:Any, # dicts in dicts
-    name:str='', # of the field that holds them
-)->dict[str,Any]: # 'learning.lr' -> 0.001
+def flat_rows(
+    settings: Any,  # dicts in dicts
+    name: str = '',  # of the field that holds them
+) -> dict[str,Any]:  # 'learning.lr' -> 0.001
     "Nested settings as one list of dotted names."
     if not isinstance(settings, Mapping): return {name: settings}
     return {k: v for key,value in settings.items()
         for k,v in flat_rows(value, f'{name}.{key}' if name else str(key)).items()}
 
-def _pairs(values:Mapping[str,Any])->str: # names and values as a small table
+def _pairs(
+    values: Mapping[str,Any],
+) -> str:  # names and values as a small table
     escape = markup.escape
     lines = ''.join(f'<tr><td>{escape(str(k))}</td><td><code>{escape(str(v))}</code></td></tr>\n'
         for k,v in values.items())
     return f'<div class="wide"><table class="small"><tbody>\n{lines}</tbody></table></div>'
 
-def _lines(text:str)->list[str]: # headings stand alone, what belongs to them is indented
+def _lines(
+    text: str,
+) -> list[str]:  # headings stand alone, what belongs to them is indented
     return [f'<p>{markup.escape(line.strip())}</p>' if line.startswith(' ')
         else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]
 
-def html(rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
-    figures:Mapping[str,str|Path]|None=None, # caption -> PNG or JPEG file
-    recipes:Mapping[str,Mapping[str,Any]]|None=None, # run -> its recipe
-    path:str|Path='report.html', *, title:str='Report', note:str='', # a paragraph above the table
-    versions:Mapping[str,Any]|None=None, # what made the results
-    verdicts:Mapping[str,str]|None=None, # run -> its verdict
-)->Path:
+def html(
+    rows: Sequence[Mapping[str,Any]],  # results, shares from 0 to 1
+    figures: Mapping[str,str|Path]|None = None,  # caption -> PNG or JPEG file
+    recipes: Mapping[str,Mapping[str,Any]]|None = None,  # run -> its recipe
+    path: str|Path = 'report.html',
+    *,
+    title: str = 'Report',
+    note: str = '',  # a paragraph above the table
+    versions: Mapping[str,Any]|None = None,  # what made the results
+    verdicts: Mapping[str,str]|None = None,  # run -> its verdict
+) -> Path:
     "Write everything about some results as one self-contained page, whole or not at all."
     escape = markup.escape
     parts = [f'<h1>{escape(title)}</h1>'] + [f'<p>{escape(note)}</p>']*bool(note)
@@ -484,7 +540,9 @@ def html(rows:Sequence[Mapping[str,Any]], # results, shares from 0 to 1
         '</head>', '<body>', *parts, '</body>', '</html>', ''])
     return write_whole(path, lambda f: f.write(page.encode()))
 
-def _caption(stem:str)->str: # of a picture in the folder `figures` of a run
+def _caption(
+    stem: str,  # of a picture in the folder `figures` of a run
+) -> str:
     "What a picture shows."
     beside = 'and beside each those that are nearest for this encoder'
     known = {'nearest-videos': f'training videos, {beside}', 'phases': 'R@1 after each phase'}
@@ -493,9 +551,10 @@ def _caption(stem:str)->str: # of a picture in the folder `figures` of a run
     return f'test videos, {beside} among the training videos, green where the class is the same' + (
         f' ({re.sub("-+", " ", hit[1])})' if hit[1] else '')
 
-def page(folder:str|Path, # a run folder, or a folder of run folders
-    path:str|Path|None=None, # None: report.html in that folder
-)->Path:
+def page(
+    folder: str|Path,  # a run folder, or a folder of run folders
+    path: str|Path|None = None,  # None: report.html in that folder
+) -> Path:
     "Run folders as one self-contained page: `summary`, figures, recipes, versions. `ValueError`."
     folder = Path(folder)
     rows, names = read_runs(folder), ('results.json', 'verdict.txt')

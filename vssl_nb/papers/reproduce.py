@@ -45,7 +45,8 @@ class Task(NamedTuple):
 
 def _alone()->None: # in a new process
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN) # while training `stop_signals` listens, and the run is saved
+    # while training `stop_signals` listens, and the run is saved
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 @contextmanager
 def _deaf(*signals:int)->Iterator[None]:
@@ -58,12 +59,15 @@ def _logged_steps(run:Path)->int:
     return max(0, len(log.read_bytes().splitlines())-1) if (log := run/'steps.csv').exists() else 0
 
 def at_once(
-    tasks:Mapping[str,Task], # the first that are ready are begun first; none stands before one of its `after`
-    processes:int=2, # 1: in this process, one after the other
-    runs:Sequence[Path]=(), total:int=0, # run folders and the steps they come to, for the bar
-    progress:bool=True,
-    look:Callable[[dict[str,Any]],None]=lambda done: None, # called every second with the results so far
-)->dict[str,Any]: # the result of each
+    # the first that are ready are begun first; none stands before one of its `after`
+    tasks: Mapping[str,Task],
+    processes: int = 2,  # 1: in this process, one after the other
+    runs: Sequence[Path] = (),  # run folders, for the bar
+    total: int = 0,  # the steps that `runs` come to, for the bar
+    progress: bool = True,
+    # called every second with the results so far
+    look: Callable[[dict[str,Any]],None] = lambda done: None,
+) -> dict[str,Any]:  # the result of each
     "Several tasks at a time; raises what the first of them raised, or ValueError where one cannot begin."
     names, done = list(tasks), dict[str,Any]()
     for i,(name,t) in enumerate(tasks.items()):
@@ -76,7 +80,8 @@ def at_once(
         return done
     waiting, running = dict(tasks), dict[Future[Any],str]()
     context = multiprocessing.get_context('forkserver' if sys.platform=='linux' else 'spawn')
-    context.set_forkserver_preload(['torch._dynamo', __name__]) # once, and not for seconds in every process
+    # once, and not for seconds in every process
+    context.set_forkserver_preload(['torch._dynamo', __name__])
     pool = ProcessPoolExecutor(processes, context, _alone)
     with pool, progress_bar(total=total, desc='training', unit='step', disable=not progress) as bar:
         try:
@@ -84,14 +89,17 @@ def at_once(
                 ready = [n for n,t in waiting.items() if done.keys() >= set(t.after)]
                 for n in ready[:processes-len(running)]:
                     task = waiting.pop(n)
-                    # a process that starts now inherits it: Ctrl-C must not hit one that is still importing
+                    # a process that starts now inherits it: Ctrl-C must not hit one that is still
+                    # importing
                     with _deaf(signal.SIGINT): running[pool.submit(task.function, *task.arguments)] = n
                 for f in wait(running, 1, FIRST_COMPLETED).done: done[running.pop(f)] = f.result()
                 bar.update(sum(map(_logged_steps, runs)) - bar.n)
                 look(done)
-        except KeyboardInterrupt: # a second signal must not end the processes while they save their runs
+        except KeyboardInterrupt:
+            # a second signal must not end the processes while they save their runs
             with _deaf(signal.SIGINT, signal.SIGTERM):
-                for p in multiprocessing.active_children(): p.terminate() # SIGTERM reached this one alone
+                # SIGTERM reached this one alone
+                for p in multiprocessing.active_children(): p.terminate()
                 pool.shutdown(cancel_futures=True)
             raise
         finally: pool.shutdown(cancel_futures=True)
@@ -100,7 +108,12 @@ def at_once(
 @lru_cache(maxsize=1) # a process decodes each video once, for all its tasks
 def _decoded(path:Path, sha256:str)->VideoCache: return VideoCache(read(path), 2**31)
 
-def _silent(work:Callable, data:Path, machine:Machine, **given:Any)->Any: # a task beside others
+def _silent(
+    work: Callable,
+    data: Path,
+    machine: Machine,
+    **given: Any,
+) -> Any:  # a task beside others
     m = read(data)
     machine = replace(machine, progress=False, cache=_decoded(m.path, m.sha256))
     return work(data=data, machine=machine, **given)
@@ -127,7 +140,8 @@ class Run:
         words = [w for k,v in self.changes for w in (k, *(v if isinstance(v, tuple) else (v,)))]
         return re.sub(r'[^\w.]+', '-', '-'.join(map(str, (self.recipe, *words))))
 
-    def needs(self)->list['Run']: # every run once, each behind those it begins with; itself the last
+    # every run once, each behind those it begins with; itself the last
+    def needs(self)->list['Run']:
         "All that is to be trained."
         before = [r for other in (self.encoder, self.sampler) if other for r in other.needs()]
         return list(dict.fromkeys([*before, self]))
@@ -168,7 +182,12 @@ _STARTS = {p.recipe: (p.start, p.sampler) for phases in COTRAININGS.values() for
 BESIDE = {'ubernce-toy-rgb': 'infonce-toy-rgb', 'infonce-toy-rgb-longer': 'infonce-toy-rgb',
     'infonce-toy-flow': ''} # recipe of the demo -> run that gives the first weights
 
-def _run(recipe:str, changes:str='', encoder:str='', sampler:str='')->Run: # changes: 'epochs=5 beta=.1'
+def _run(
+    recipe: str,
+    changes: str = '',  # 'epochs=5 beta=.1'
+    encoder: str = '',
+    sampler: str = '',
+) -> Run:
     "A training, with those that it begins with."
     begin = (encoder, sampler) if encoder else _STARTS.get(recipe, (BESIDE.get(recipe, ''), ''))
     return Run(recipe, tuple(read_fields(changes).items()), *(_run(name) if name else None for name in begin))
@@ -178,12 +197,14 @@ for _line in read_lines('papers/tables.csv'):
     _row = TableRow(_line['name'], _line['method'], _run(*(_line[k] for k in ('recipe', 'changes', 'encoder',
         'sampler'))), _run(_line['toy'], _line['toy_changes']) if _line['toy'] else None, _line['setting'],
         _line['pretrain'] or 'UCF101', _line['backbone'])
-    _name = f"{_line['paper']}:{_line['table'].replace(' ', '').replace('xtable', 'x')}".lower() # appendix2
+    # appendix2
+    _name = f"{_line['paper']}:{_line['table'].replace(' ', '').replace('xtable', 'x')}".lower()
     _table = PAPER_TABLES.get(_name, Table(_line['paper'], _line['table'], _line['about'], (), _name))
     PAPER_TABLES[_name] = replace(_table, rows=(*_table.rows, _row))
 
-def find_rows(name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
-)->tuple[Table,list[TableRow]]:
+def find_rows(
+    name: str,  # 'cpr:table1', or with a row 'cpr:table1:s=3'
+) -> tuple[Table,list[TableRow]]:
     "A table and the chosen rows; RecipeError names the nearest."
     paper, number, row, *_ = *name.split(':', 2), '', ''
     key = f'{paper}:{number}'.lower()
@@ -196,10 +217,13 @@ def find_rows(name:str, # 'cpr:table1', or with a row 'cpr:table1:s=3'
 
 # task of a number -> the names of what may measure it
 MEASURED_BY = {'retrieval': {*PROTOCOLS, 'provico, cosine of means'}, 'linear': {*TRAININGS},
-    'finetune': {*TRAININGS}, 'mining': {'last_epoch'}} # mean of the log over the last epoch (CPR, table 4)
+    # mean of the log over the last epoch (CPR, table 4)
+    'finetune': {*TRAININGS}, 'mining': {'last_epoch'}}
 
-def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
-)->list[Published]: # each with the protocol or preset that will measure it
+def measured_numbers(
+    paper_table: Table,  # of `PAPER_TABLES`
+    row: TableRow,  # of that table of `PAPER_TABLES`
+) -> list[Published]:  # each with the protocol or preset that will measure it
     "A row's numbers on the data that it is trained on. RecipeError where there is none, or no protocol."
     name, printed, data = f'{paper_table.name}:{row.name}', paper_table.printed(row), row.full.made().dataset
     here = [r for r in printed if r.test==data]
@@ -212,8 +236,9 @@ def measured_numbers(paper_table:Table, row:TableRow, # of `PAPER_TABLES`
             'in the column protocol of papers/published.csv')
     return here
 
-def list_rows(name:str='', # as of `find_rows`; '': all tables
-)->list[str]: # a line for each
+def list_rows(
+    name: str = '',  # as of `find_rows`; '': all tables
+) -> list[str]:  # a line for each
     "The rows of the tables, each with the protocols of its numbers, or the reason why it is refused."
     lines = []
     for t,rows in [find_rows(name)] if name else [(t, t.rows) for t in PAPER_TABLES.values()]:
@@ -224,8 +249,9 @@ def list_rows(name:str='', # as of `find_rows`; '': all tables
             lines.append(f"{t.name}:{row.name}  {'; '.join(measures)}")
     return lines
 
-def list_tables(out:str|Path, # folder that may hold finished runs of `reproduce`
-)->list[str]: # a text of two lines for each
+def list_tables(
+    out: str|Path,  # folder that may hold finished runs of `reproduce`
+) -> list[str]:  # a text of two lines for each
     "Every table of the papers that has a plan, and what it needs."
     def text(t):
         runs = {r for row in t.rows for r in row.needs(False)}
@@ -256,11 +282,14 @@ def _step_seconds(recipe:Recipe, manifest:Manifest, machine:Machine)->float:
         recipe, factor = override(recipe, batch=4, accumulate=1), videos*recipe.learning.accumulate/4
     return seconds_per_step(recipe, manifest, machine, .5)*factor
 
-def plan_table(rows:Sequence[TableRow], small:bool, # on toy videos?
-    data:Mapping[int,Manifest], # seed -> what to train on
-    out:Path, machine:Machine=Machine(),
-    changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
-)->list[Planned]: # in the order of training, each once
+def plan_table(
+    rows: Sequence[TableRow],
+    small: bool,  # on toy videos?
+    data: Mapping[int,Manifest],  # seed -> what to train on
+    out: Path,
+    machine: Machine = Machine(),
+    changes: Mapping[str,Any]|None = None,  # fields, for every recipe that has them
+) -> list[Planned]:  # in the order of training, each once
     "The trainings of these rows, with their time. RecipeError where a recipe does not fit this data."
     runs = dict.fromkeys(r for row in rows for r in row.needs(small))
     made = [(seed, run, run.made(seed, changes)) for seed in data for run in runs]
@@ -287,13 +316,21 @@ def plan_table(rows:Sequence[TableRow], small:bool, # on toy videos?
         plan.append(Planned(run, recipe, folder, steps, seconds))
     return plan
 
-def _measured_toy(folder:Path, data:Path, machine:Machine)->dict[str,float]: # 'retrieval r1' -> percent
+def _measured_toy(
+    folder: Path,
+    data: Path,
+    machine: Machine,
+) -> dict[str,float]:  # 'retrieval r1' -> percent
     row = retrieve(folder, data=data, machine=machine, walls=0)[0]
     recalls = {f'retrieval r{k}': 100*row[f'r{k}'] for k in (1, 5, 10)}
     return recalls | {'linear top1': 100*measure_probe(folder, machine=machine)[0]['top1']}
 
-def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequence[Published],
-)->dict[str,float]: # 'finetune top1' -> percent
+def _measured_as_printed(
+    folder: Path,
+    data: Path,
+    machine: Machine,
+    printed: Sequence[Published],
+) -> dict[str,float]:  # 'finetune top1' -> percent
     "What the paper measured on this dataset, each number under its protocol."
     values, row = dict[str,float](), dict[str,Any]()
     for task,protocol,view in dict.fromkeys((r.task, r.protocol, r.view) for r in printed):
@@ -301,16 +338,19 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
             steps, epochs = column(folder, 'epoch')
             begin = steps[epochs.index(epochs[-1])]
             row = {'pmr': statistics.fmean(v for s,v in zip(*column(folder, 'mined')) if s >= begin)}
-        elif task=='retrieval' and '+' in view: # IIC: one network, features of two views side by side (b11)
+        elif task=='retrieval' and '+' in view:
+            # IIC: one network, features of two views side by side (b11)
             t = open_trained(folder, data)
             first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
             row = retrieve_two_streams(first, second, protocol, joined='concat', machine=machine)[0]
         elif task=='retrieval':
             rows = retrieve(folder, protocol.split(',')[0], data=data, machine=machine, walls=0)
-            row = next(r for r in rows if r['protocol']['name']==protocol) # a Gaussian head gives several
+            # a Gaussian head gives several
+            row = next(r for r in rows if r['protocol']['name']==protocol)
         else:
             out = folder.with_name(f'{folder.name}-{protocol}')
-            method = read_json(folder/'recipe.json', 'a run')['method'] # ProViCo, 4.5: K as in pretraining
+            # ProViCo, 4.5: K as in pretraining
+            method = read_json(folder/'recipe.json', 'a run')['method']
             fields = {'samples': method['samples']} if TRAININGS[protocol].method.mixture else {}
             row = finetune(folder, protocol, out=out, resume=(out/'card.json').exists(), machine=machine,
                 fields=fields) or {}
@@ -319,16 +359,21 @@ def _measured_as_printed(folder:Path, data:Path, machine:Machine, printed:Sequen
             if (r.task, r.protocol)==(task, protocol)}
     return values
 
-def pairs_alike(ours:Mapping[str,float], paper:Mapping[str,float], # row -> number
-)->tuple[int,int]: # of all pairs of rows that the paper orders: ordered likewise, and all
+def pairs_alike(
+    ours: Mapping[str,float],  # row -> number
+    paper: Mapping[str,float],  # row -> number
+) -> tuple[int,int]:  # of all pairs of rows that the paper orders: ordered likewise, and all
     "How many pairs of rows stand in the paper's order."
     rows = [r for r in paper if r in ours]
     pairs = [(a, b) for i,a in enumerate(rows) for b in rows[i+1:] if paper[a]!=paper[b]]
     return sum((ours[a] < ours[b])==(paper[a] < paper[b]) and ours[a]!=ours[b] for a,b in pairs), len(pairs)
 
-def beside_paper(paper_table:Table, rows:Sequence[TableRow],
-    values:Mapping[str,Sequence[Mapping[str,float]]], # row -> what was measured, for each seed
-)->str: # markdown
+def beside_paper(
+    paper_table: Table,
+    rows: Sequence[TableRow],
+    # row -> what was measured, for each seed
+    values: Mapping[str,Sequence[Mapping[str,float]]],
+) -> str:  # markdown
     "Ours and the paper's, column by column; mean and standard deviation over the seeds."
     printed = {r.name: measured_numbers(paper_table, r) for r in rows}
     paper = {n: {f'{p.task} {p.metric}': p.value for p in numbers} for n,numbers in printed.items()}
@@ -349,15 +394,18 @@ def beside_paper(paper_table:Table, rows:Sequence[TableRow],
         if pairs: lines.append(f'\n{c}: {alike} of {pairs} pairs of rows stand in the order of the paper.')
     return '\n'.join(lines)
 
-def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
-    data='toy', # 'toy', or the manifest (or its folder) of the dataset that the table was trained on
-    out='runs/reproduce', # a folder; every table gets one in it
-    seeds:Sequence[int]=(0,), # of weights and order; of toy videos, too
-    machine:Machine=Machine(), changes:Mapping[str,Any]|None=None, # fields, for every recipe that has them
-    size:str='demo', # of the toy
-    dry:bool=False, # plan and time the trainings; train nothing
-    processes:int=2, # that train at a time on a CPU
-)->str: # what to print
+def reproduce(
+    name: str,  # 'cpr:table1' or 'cpr:table1:s=3'
+    # 'toy', or the manifest (or its folder) of the dataset that the table was trained on
+    data='toy',
+    out='runs/reproduce',  # a folder; every table gets one in it
+    seeds: Sequence[int] = (0,),  # of weights and order; of toy videos, too
+    machine: Machine = Machine(),
+    changes: Mapping[str,Any]|None = None,  # fields, for every recipe that has them
+    size: str = 'demo',  # of the toy
+    dry: bool = False,  # plan and time the trainings; train nothing
+    processes: int = 2,  # that train at a time on a CPU
+) -> str:  # what to print
     "Train what a table needs, measure it, and set it beside the paper. RecipeError, TrainError."
     paper_table, rows = find_rows(name)
     small, key = str(data)=='toy', '-'.join(name.lower().split(':')[:2])
@@ -418,7 +466,9 @@ def reproduce(name:str, # 'cpr:table1' or 'cpr:table1:s=3'
 SHOWN = {'name': 'name', 'view': 'view', 'protocol': 'protocol', 'r1': 'R@1 %', 'r5': 'R@5 %',
     'r10': 'R@10 %', 'mined': 'mined right %', 'seconds': 'seconds'}
 
-def classes_figure(manifest:Manifest): # Figure
+def classes_figure(
+    manifest: Manifest,
+):  # Figure
     "A training video of each class, eight frames, 64 pixels wide, and below it its stored flow."
     first = {manifest.rows[i].label: i for i in reversed(manifest.select('train'))}
     names = [label for label in manifest.labels if label in first]
@@ -430,18 +480,25 @@ def classes_figure(manifest:Manifest): # Figure
     return show.strips([x for c,f in zip(items, flows) for x in (c['clips'][0], show.flow_colour(f, most))],
         [title for name in names for title in (name, 'flow')])
 
-def _untrained(recipe:Recipe, data:Path, machine:Machine)->list[dict[str,Any]]: # one row
-    listens = signal.signal(signal.SIGINT, signal.default_int_handler) # nothing to save: Ctrl-C may end it
+def _untrained(
+    recipe: Recipe,
+    data: Path,
+    machine: Machine,
+) -> list[dict[str,Any]]:  # one row
+    # nothing to save: Ctrl-C may end it
+    listens = signal.signal(signal.SIGINT, signal.default_int_handler)
     try: return baselines(recipe, read(data), which=('random',), machine=machine)
     finally: signal.signal(signal.SIGINT, listens)
 
-def demo(out='runs/demo', # where everything goes
-    size:str='demo', # of the toy dataset: 'tiny' or 'demo'
-    seed:int=0, # of videos, weights and order
-    changes:Mapping[str,Any]|None=None, # fields to override in every recipe that has them
-    processes:int|None=None, # that train at a time; None: two, or one on a machine with one core
-    progress:bool=True, # show bars
-)->list[dict[str,Any]]: # the rows of results.json
+def demo(
+    out='runs/demo',  # where everything goes
+    size: str = 'demo',  # of the toy dataset: 'tiny' or 'demo'
+    seed: int = 0,  # of videos, weights and order
+    changes: Mapping[str,Any]|None = None,  # fields to override in every recipe that has them
+    # that train at a time; None: two, or one on a machine with one core
+    processes: int|None = None,
+    progress: bool = True,  # show bars
+) -> list[dict[str,Any]]:  # the rows of results.json
     "Write videos, measure what needs no training, train, retrieve, and put it all on one page."
     out, began = Path(out), time.monotonic()
     changes = dict(changes or {}) | {'seed': seed}
@@ -451,7 +508,9 @@ def demo(out='runs/demo', # where everything goes
     recipes = [*phases, *beside]
     data = toy.make(out/'toy', size, seed, progress=progress)
     printed:list[dict[str,Any]] = []
-    def write(rows): # as they become known
+    def write(
+        rows,  # as they become known
+    ):
         for row in rows:
             tqdm.write(f"R@1 {cell('r1', row['r1']):>5} %  {row['name']}, {row['view']}".rstrip(', '))
             printed.append(row)
@@ -468,13 +527,16 @@ def demo(out='runs/demo', # where everything goes
             begin=out/start if start else None)
     alone = phases[:2] # InfoNCE on both views
     for r in alone: train(r)
-    add('cotrained', tuple(tasks), cotrain, name='coclr-toy', out=out, changes=changes) # measures them, too
+    # measures them, too
+    add('cotrained', tuple(tasks), cotrain, name='coclr-toy', out=out, changes=changes)
     for r,start in beside.items(): train(r, start)
     compared = {f'{r.name}, measured': r for r in beside}
     for name,r in compared.items(): add(name, (r.name,), retrieve, source=out/r.name)
     fresh = {f'{r.view}, untrained': r for r in (*alone, *(r for r,start in beside.items() if not start))}
     for name,r in fresh.items(): add(name, (), _untrained, recipe=r)
-    def look(done): # a task that trains returns its folder
+    def look(
+        done,  # a task that trains returns its folder
+    ):
         known = [row for rows in (floor, *done.values()) if isinstance(rows, list) for row in rows]
         write(known[len(printed):])
     steps = sum(r.learning.epochs*(len(manifest.select('train'))//r.learning.batch) for r in recipes)
@@ -491,7 +553,9 @@ def demo(out='runs/demo', # where everything goes
 def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases:Sequence[Recipe],
     recipes:Sequence[Recipe])->None:
     "Write figures and report.html."
-    def curves(log): # a column of steps.csv
+    def curves(
+        log,  # a column of steps.csv
+    ):
         return show.curves({r.name: column(out/r.name, log) for r in recipes if r.name.startswith('infonce')},
             'step', log, smooth=20)
     pictures = (
@@ -510,8 +574,9 @@ def _demo_page(out:Path, rows:Sequence[dict[str,Any]], manifest:Manifest, phases
         {r.name: to_dict(r) for r in recipes}, out/'report.html', title='vssl_nb demo', note=story(rows),
         versions=read_json(out/phases[0].name/'card.json', 'a run')['versions'])
 
-def story(rows:Sequence[dict[str,Any]], # of results.json
-)->str: # a paragraph
+def story(
+    rows: Sequence[dict[str,Any]],  # of results.json
+) -> str:  # a paragraph
     "The table in words."
     def by(**row): return next(r['r1'] for r in rows if row.items() <= r.items())
     sentences = [f'Guessing finds a video of the same motion in {by(method="chance"):.1%} of cases, '

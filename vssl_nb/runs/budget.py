@@ -38,14 +38,22 @@ def _fake()->FakeTensorMode: # one: tensors outlive the walk that made them
     # autograd starts its threads now: one for a device that is pretended later would forbid forks
     torch.zeros(1, requires_grad=True).sum().backward()
     return FakeTensorMode(allow_non_fake_inputs=True)
-def without_numbers(x:Tensor, device:Any, **options)->Tensor: # device that need not exist; of `empty_like`
+def without_numbers(
+    x: Tensor,
+    device: Any,  # device that need not exist
+    **options,  # of `empty_like`
+) -> Tensor:
     "A tensor of this shape and these strides on a device, without numbers; takes no memory."
     like = torch.empty_like(x.detach(), device='meta', **options)
     with _fake(): made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
     return nn.Parameter(made, x.requires_grad) if isinstance(x, nn.Parameter) else made
 def _all_without_numbers(batch:dict[str,Any], device:str)->dict[str,Any]:
     return {k: without_numbers(x, device) if isinstance(x, Tensor) else x for k,x in batch.items()}
-def _by_ones(func, args, kwargs)->Any: # what comes out depends on numbers: let all of them be 1
+def _by_ones(
+    func,
+    args,
+    kwargs,
+) -> Any:  # what comes out depends on numbers: let all of them be 1
     if func._schema.is_mutable: return args[0]
     def ones(x): return torch.ones((), dtype=x.dtype).expand(x.shape)
     device = next(x.device for x in tree_leaves((args, kwargs)) if isinstance(x, FakeTensor))
@@ -60,13 +68,15 @@ def _line()->str: # the innermost one that is neither torch's nor of this module
     f = next(f for f in reversed(traceback.extract_stack()) if not f.filename.startswith(inside))
     return f'{os.path.basename(f.filename)}, line {f.lineno}: {f.line}'
 
-class _Event: # or a stream; a wait for one of them is a wait for one thing, and not for all that came before
+# or a stream; a wait for one of them is a wait for one thing, and not for all that came before
+class _Event:
     def __init__(self, *args, **kwargs): pass
     def record(self, *args)->bool: return True
     synchronize = query = wait_stream = wait_event = record
     def elapsed_time(self, other)->float: return 0.
 
-# what `module.to` does, with new parameters instead of new memory in the old ones: make optimizers afterwards
+# what `module.to` does, with new parameters instead of new memory in the old ones: make optimizers
+# afterwards
 @torch.no_grad()
 def _apply(module:nn.Module, fn, recurse:bool=True)->nn.Module:
     for m in module.modules() if recurse else (module,):
@@ -90,14 +100,21 @@ def _backward(loss:Tensor, *args, **kwargs)->None:
 
 class PretendedGPU(TorchDispatchMode):
     "Inside, `cuda` is there: its tensors have shapes and no numbers. Those of the CPU are real."
-    def __init__(self, strict:bool=True): # raise WaitForDevice; False: note it, and what is read is 1
+    def __init__(
+        self,
+        strict: bool = True,  # raise WaitForDevice; False: note it, and what is read is 1
+    ):
         super().__init__()
         self.strict, self.patches = strict, ExitStack()
         self.waits:dict[str,None] = {} # what made the CPU wait, with its line; in this order
-        self.pinned:dict[int,Tensor] = {} # storage -> a tensor in it, which keeps the address taken
+        # storage -> a tensor in it, which keeps the address taken
+        self.pinned:dict[int,Tensor] = {}
     def __enter__(self):
         def synchronize(device=None): self.wait('torch.cuda.synchronize')
-        def debug(mode): self.strict = mode in ('error', 2) # torch's own switch for an error at a wait
+        def debug(
+            mode,
+        ):  # torch's own switch for an error at a wait
+            self.strict = mode in ('error', 2)
         cuda:Any = dict(_lazy_init=lambda: None, is_available=lambda: True,
             is_bf16_supported=lambda *a, **k: True, device_count=lambda: 1, current_device=lambda: 0,
             set_device=lambda device: None, get_device_name=lambda device=None: 'a pretended GPU',
@@ -106,7 +123,8 @@ class PretendedGPU(TorchDispatchMode):
             synchronize=synchronize, set_sync_debug_mode=debug, _sleep=lambda cycles: None)
         with _fake(): pass # tells torch that a device may be named without a driver
         self.patches.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
-        torch._C._set_only_lift_cpu_tensors(True) # torch.tensor(…, device='cuda') comes by as a copy
+        # torch.tensor(…, device='cuda') comes by as a copy
+        torch._C._set_only_lift_cpu_tensors(True)
         enter, leave = torch.no_grad.__enter__, torch.no_grad.__exit__
         for change in (mock.patch.multiple(torch.cuda, **cuda),
                 mock.patch.object(nn.Module, '_apply', _apply),
@@ -138,18 +156,25 @@ class PretendedGPU(TorchDispatchMode):
             if func is aten._to_copy.default and (host or to=='cpu'): return self._move(*args, **kwargs)
             if any(x.ndim for x in host):
                 raise WrongDevice(f'{func} is given tensors of the CPU and of the GPU at {_line()}')
-        if not func._schema.returns: return None # changes its arguments, such as a fused optimizer
+        # changes its arguments, such as a fused optimizer
+        if not func._schema.returns: return None
         try:
             with _fake(): return func(*args, **kwargs)
         except DataDependentOutputException: self.wait('a number is read from the GPU')
         except DynamicOutputShapeException: self.wait(f'{func}: how much comes out depends on numbers')
         return _by_ones(func, args, kwargs)
 
-    def wait(self, reason:str)->None: # the CPU waits here
+    def wait(
+        self,
+        reason: str,
+    ) -> None:  # the CPU waits here
         if self.strict: raise WaitForDevice(f'{reason} at {_line()}') from None
         self.waits[f'{reason} at {_line()}'] = None
 
-    def pin(self, x:Tensor)->Tensor: # let memory of the CPU count as pinned
+    def pin(
+        self,
+        x: Tensor,
+    ) -> Tensor:  # let memory of the CPU count as pinned
         self.pinned[x.untyped_storage()._cdata] = x
         return x
     @torch.no_grad()
@@ -159,7 +184,12 @@ class PretendedGPU(TorchDispatchMode):
         pin = kwargs.pop('pin_memory', None)
         made = func(*args, **kwargs)
         return self.pin(made) if pin else made
-    def _copy(self, into:Tensor, x:Tensor, non_blocking:bool=False)->Tensor: # one of the two is of the CPU
+    def _copy(
+        self,
+        into: Tensor,  # this or `x` is of the CPU
+        x: Tensor,  # this or `into` is of the CPU
+        non_blocking: bool = False,
+    ) -> Tensor:
         way, host = ('to', x) if isinstance(into, FakeTensor) else ('from', into)
         if not (non_blocking and host.untyped_storage()._cdata in self.pinned):
             self.wait(f'a copy {way} the GPU that is not from pinned memory and non_blocking')
@@ -200,10 +230,13 @@ class DryRun:
         return '\n'.join([f'{len(self.learned)} steps, every tensor in its place, {waits}{quiet}; it reports '
             f'{", ".join(self.logs)}', *(f'warning: the CPU waits for the GPU: {w}' for w in self.waits)])
 
-def dry_run(recipe:Recipe, dtype:str='bfloat16', # of the forward pass, a key of `machine.DTYPES`
-    activation_checkpointing:bool=False, # compute activations twice instead of keeping them
-    videos:int=9537, # to train on: the size of a memory bank (UCF101, split 1)
-)->DryRun:
+def dry_run(
+    recipe: Recipe,
+    dtype: str = 'bfloat16',  # of the forward pass, a key of `machine.DTYPES`
+    # compute activations twice instead of keeping them
+    activation_checkpointing: bool = False,
+    videos: int = 9537,  # to train on: the size of a memory bank (UCF101, split 1)
+) -> DryRun:
     "The first two steps of a recipe at its full size on a pretended GPU. WrongDevice names the line."
     parts = _parts(recipe, videos, 2, activation_checkpointing)
     learned, waits = list[bool](), dict[str,None]()
@@ -222,7 +255,8 @@ def dry_run(recipe:Recipe, dtype:str='bfloat16', # of the forward pass, a key of
     return DryRun(tuple(learned), tuple(step.logs), tuple(waits))
 
 HELD = ('weights', 'momentum', 'gradients', 'optimizer', 'queue', 'inputs', 'activations', 'transient')
-# NVIDIA's datasheet of the A100, SXM with 80 GB: dense FLOP a second (float32 without TF32), bytes a second
+# NVIDIA's datasheet of the A100, SXM with 80 GB: dense FLOP a second (float32 without TF32), bytes
+# a second
 A100 = {'bfloat16': 312e12, 'float32': 19.5e12, 'bandwidth': 2.039e12}
 
 @dataclass(frozen=True, eq=False)
@@ -231,28 +265,39 @@ class Trace:
     parts:np.ndarray # of str: 'inputs', 'forward', 'backward' or 'update'
     flops:np.ndarray # 2 for each multiply-add of products and convolutions
     traffic:np.ndarray # bytes read and written; views cost nothing
-    alive:dict[str,np.ndarray] # for each of HELD, the bytes that are alive after each operation
+    # for each of HELD, the bytes that are alive after each operation
+    alive:dict[str,np.ndarray]
     raw:int=0 # bytes of a batch as it comes to the device
 
     @property
     def total(self)->np.ndarray: return np.sum([*self.alive.values()], axis=0)
-    def peak(self, ahead:bool=True)->dict[str,int]: # for each of HELD, bytes
+    def peak(
+        self,
+        ahead: bool = True,
+    ) -> dict[str,int]:  # for each of HELD, bytes
         "What is alive at the worst moment; with the next batch, which is there all the time on a GPU."
         worst = {k: int(v[self.total.argmax()]) for k,v in self.alive.items()}
         return worst | {'inputs': worst['inputs'] - (not ahead)*self.raw}
-    def bound(self, dtype:str)->float: # of the products -> seconds
+    def bound(
+        self,
+        dtype: str,  # of the products
+    ) -> float:  # seconds
         "What an A100 takes at least: of every operation, the slower of computing and moving (roofline)."
         return float(np.maximum(self.flops/A100[dtype], self.traffic/A100['bandwidth']).sum())
 
 class MemoryWatch(TorchDispatchMode):
     "Records what each operation allocates, frees, reads, writes and computes."
-    def __init__(self, kind:type[Tensor]=FakeTensor): # of the tensors that count; Tensor: all of them
+    def __init__(
+        self,
+        kind: type[Tensor] = FakeTensor,  # of the tensors that count; Tensor: all of them
+    ):
         super().__init__()
         self.kind, self.parts = kind, ['setup'] # of the step
         self.operations:list[tuple[int,int,int]] = [] # part, FLOP, bytes read and written
         # bytes; born and died: operation, part of the step; held: one of HELD, if it was named
         self.storages:list[SimpleNamespace] = []
-        self.alive:dict[int,tuple[SimpleNamespace,Any]] = {} # address -> storage, and a weak reference to it
+        # address -> storage, and a weak reference to it
+        self.alive:dict[int,tuple[SimpleNamespace,Any]] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -263,7 +308,8 @@ class MemoryWatch(TorchDispatchMode):
         view = not func._schema.is_mutable and all(x.untyped_storage()._cdata in places for x in out)
         count = flop_registry.get(func._overloadpacket)
         flop = int(count(*args, **kwargs, out_val=made)) if count else 0
-        traffic = 0 if view else sum(x.numel()*x.itemsize for x in out + given) # a view touches nothing
+        # a view touches nothing
+        traffic = 0 if view else sum(x.numel()*x.itemsize for x in out + given)
         self.operations.append((len(self.parts) - 1, flop, traffic))
         for x in (*out, *given): self.storage(x)
         return made
@@ -278,11 +324,19 @@ class MemoryWatch(TorchDispatchMode):
             self.storages.append(new)
             self.alive[key] = new, weakref.ref(at, gone)
         return self.alive[key][0]
-    def holds(self, tensors:Iterable[Any], held:str)->None: # one of HELD
+    def holds(
+        self,
+        tensors: Iterable[Any],
+        held: str,  # one of HELD
+    ) -> None:
         "Name what some tensors are for."
         for x in tensors:
             if isinstance(x, self.kind): self.storage(x).held = held
-    def trace(self, begin:int=0, raw:int=0)->Trace: # the first operation of the step; as of `Trace`
+    def trace(
+        self,
+        begin: int = 0,  # the first operation of the step
+        raw: int = 0,  # as of `Trace`
+    ) -> Trace:
         "What was recorded, by what it is for: as it was named, or as it outlived the part that made it."
         n, outlive = len(self.operations), {'inputs': 'inputs', 'forward': 'activations'}
         change = {held: np.zeros(n + 1, dtype=np.int64) for held in HELD}
@@ -295,7 +349,8 @@ class MemoryWatch(TorchDispatchMode):
         return Trace(np.array(self.parts)[[*parts]], np.array(flops, float), np.array(traffic, float),
             {k: v.cumsum()[begin:n] for k,v in change.items()}, raw)
 
-# of `torch.nn.functional`: what autocast treats otherwise on a GPU than on a CPU; puts it into float32?
+# of `torch.nn.functional`: what autocast treats otherwise on a GPU than on a CPU; puts it into
+# float32?
 AUTOCAST = dict.fromkeys(('max_pool3d', 'avg_pool3d', 'adaptive_avg_pool3d', 'adaptive_max_pool3d'), False) \
     | dict.fromkeys(('layer_norm', 'group_norm', 'softmax', 'log_softmax'), True)
 def _as_on_gpu(real, in_float32:bool, x:Tensor, *args, **kwargs)->Any:
@@ -303,7 +358,8 @@ def _as_on_gpu(real, in_float32:bool, x:Tensor, *args, **kwargs)->Any:
     with torch.autocast('cpu', enabled=False): return real(x.float() if in_float32 else x, *args, **kwargs)
 
 STEPS = 3 # that a method may take before its first loss
-LENGTH = 100 # steps of a training whose last ones are traced: where there are stages, the last is the method
+# steps of a training whose last ones are traced: where there are stages, the last is the method
+LENGTH = 100
 
 @lru_cache(64)
 def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
@@ -315,7 +371,9 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
         batch = _all_without_numbers(raw, 'cuda')
         watch.holds(batch.values(), 'inputs')
         return batch
-    def views(batch): # those on the GPU live as long as their copies on the CPU, which count for 0
+    def views(
+        batch,
+    ):  # those on the GPU live as long as their copies on the CPU, which count for 0
         watch.parts.append('inputs')
         seen.append(parts.views(batch))
         copies = _all_without_numbers(seen[0], 'cpu')
@@ -336,7 +394,8 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
         run.opt.step() # makes the state of the optimizer
         run.opt.zero_grad()
         watch.holds((x for s in run.opt.state.values() for x in s.values()), 'optimizer')
-        watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum') # unless it learns
+        # unless it learns
+        watch.holds((*run.method.buffers(), *run.method.parameters()), 'momentum')
         for m in run.method.modules():
             if isinstance(m, Memory): watch.holds(m.buffers(), 'queue')
             elif any(p.requires_grad for p in m.parameters(recurse=False)):
@@ -356,10 +415,13 @@ def _trace(recipe:Recipe, dtype:str, checkpointing:bool, videos:int)->Trace:
                 return watch.trace(begin, sum(x.nbytes for x in raw.values() if isinstance(x, Tensor)))
     raise never_learned(run)
 
-def trace_step(recipe:Recipe, dtype:str='bfloat16',
-    activation_checkpointing:bool=False, videos:int=9537, # as of `dry_run`
-    batch:int|None=None, # videos of a step; those of the recipe if None
-)->Trace:
+def trace_step(
+    recipe: Recipe,
+    dtype: str = 'bfloat16',
+    activation_checkpointing: bool = False,  # as of `dry_run`
+    videos: int = 9537,  # as of `dry_run`
+    batch: int|None = None,  # videos of a step; those of the recipe if None
+) -> Trace:
     "One step of a recipe at its full size; a few seconds, and nothing when asked again."
     same = dict(name='', about='', dataset='any', epochs=1, drops=()) | ({'batch': batch} if batch else {})
     return _trace(override(recipe, **same), dtype, activation_checkpointing, videos)
@@ -367,37 +429,51 @@ def trace_step(recipe:Recipe, dtype:str='bfloat16',
 # as their names say, in units of 10^9; what devices report is a little more
 GPUS = {'24 GB': 24*10**9, '40 GB': 40*10**9, '80 GB': 80*10**9, '141 GB': 141*10**9}
 
-def largest_batch(recipe:Recipe, size:float, # bytes of the device, such as GPUS['24 GB']
-    dtype:str='bfloat16', activation_checkpointing:bool=False, videos:int=9537, # as of `trace_step`
-)->int: # 0: not even the smallest fits
+def largest_batch(
+    recipe: Recipe,
+    size: float,  # bytes of the device, such as GPUS['24 GB']
+    dtype: str = 'bfloat16',  # as of `trace_step`
+    activation_checkpointing: bool = False,  # as of `trace_step`
+    videos: int = 9537,  # as of `trace_step`
+) -> int:  # 0: not even the smallest fits
     "The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and the videos."
     method, learning = recipe.method, recipe.learning
     groups = getattr(method, 'groups', None) or 1
     most = min(getattr(method, 'queue', 0) or videos, videos//learning.accumulate)
-    room = max(0., size - 10**9)/1.1 # assumed: kernels take 1 GB; workspaces and holes grow with the tensors
-    def fitting(batch): # of every operation it is known for how many videos it leaves room
+    # assumed: kernels take 1 GB; workspaces and holes grow with the tensors
+    room = max(0., size - 10**9)/1.1
+    def fitting(
+        batch,
+    ):  # of every operation it is known for how many videos it leaves room
         trace = trace_step(recipe, dtype, activation_checkpointing, videos, batch)
-        grows = sum(trace.alive[k] for k in ('inputs', 'activations', 'transient')) # with the batch
+        # with the batch
+        grows = sum(trace.alive[k] for k in ('inputs', 'activations', 'transient'))
         n = (room - (trace.total - grows))*batch/np.maximum(grows, 1)
         return max(0, min(int(n.min()), most)//groups*groups)
     n = fitting(learning.batch)
-    return n if n <= 32*learning.batch else min(n, fitting(n)) # far away, similarities count: B x B
+    # far away, similarities count: B x B
+    return n if n <= 32*learning.batch else min(n, fitting(n))
 
-FRACTION = .2 # of the bound that a training reaches; one step of S3D on an H200: .18, in float32 .25
-# dataset of a recipe -> videos to train on: split 1 of UCF101; about what can still be had of Kinetics-400
+# of the bound that a training reaches; one step of S3D on an H200: .18, in float32 .25
+FRACTION = .2
+# dataset of a recipe -> videos to train on: split 1 of UCF101; about what can still be had of
+# Kinetics-400
 VIDEOS = {'UCF101': 9537, 'Kinetics-400': 240_000, 'Something-Something V2': 168_913, 'toy': 720,
     'toyfull': 7200}
 
-def plan(recipe:Recipe, dtype:str='bfloat16', # of the forward pass
-    videos:int|None=None, # to train on; None: as many as its dataset has
-)->dict[str,Any]: # plain values by name
+def plan(
+    recipe: Recipe,
+    dtype: str = 'bfloat16',  # of the forward pass
+    videos: int|None = None,  # to train on; None: as many as its dataset has
+) -> dict[str,Any]:  # plain values by name
     "What a recipe takes; two traces, so some seconds for S3D."
     known, learning = videos or VIDEOS.get(recipe.dataset), recipe.learning
     trace, again = (trace_step(recipe, dtype, a, known or 9537) for a in (False, True))
     seconds = trace.bound(dtype)/FRACTION
     steps = learning.epochs*(known//(learning.batch*learning.accumulate)) if known else None
     return {'name': recipe.name,
-        'step': float(trace.flops.sum())/1e9, # GFLOP of one step, all networks forward and backward
+        # GFLOP of one step, all networks forward and backward
+        'step': float(trace.flops.sum())/1e9,
         'batch': learning.batch,
         'memory': trace.total.max()/1e9, # GB of a step
         'recomputed': again.total.max()/1e9, # GB with recomputation
@@ -410,7 +486,8 @@ def plan(recipe:Recipe, dtype:str='bfloat16', # of the forward pass
 
 def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine(), limit:float=8.)->float:
     "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
-    device,epochs = training_device(recipe, machine.device),flat_fields(recipe)['epochs'] + 40 # 40 steps
+    # 40 steps
+    device,epochs = training_device(recipe, machine.device),flat_fields(recipe)['epochs'] + 40
     refuse_too_large(recipe, len(manifest), device, machine)
     p = build(override(recipe, epochs=epochs), manifest, device, machine)
     times = [time.monotonic()]
@@ -422,12 +499,17 @@ def seconds_per_step(recipe:Recipe, manifest:Manifest, machine:Machine=Machine()
             times.append(time.monotonic())
             if len(times) > 3 and (times[-1] - times[2] > limit or len(times) > 40): break
     steps.close()
-    return float(np.diff(times)[2:].mean()) # the first two wait for workers, or find batches prepared
+    # the first two wait for workers, or find batches prepared
+    return float(np.diff(times)[2:].mean())
 
-def forecast(recipe:Recipe, dtype:str='bfloat16', activation_checkpointing:bool=False, # as of `dry_run`
-    videos:int|None=None, # to learn from; None: as many as its dataset has
-    manifest:Manifest|None=None, machine:Machine=Machine(), # then steps are taken, unless they are too large
-)->str: # a few lines
+def forecast(
+    recipe: Recipe,
+    dtype: str = 'bfloat16',  # as of `dry_run`
+    activation_checkpointing: bool = False,  # as of `dry_run`
+    videos: int|None = None,  # to learn from; None: as many as its dataset has
+    manifest: Manifest|None = None,  # where given, steps are taken, unless they are too large
+    machine: Machine = Machine(),
+) -> str:  # a few lines
     "What a training will do and take. WrongDevice names the line that would fail on a GPU."
     n, learning = videos or VIDEOS.get(recipe.dataset), recipe.learning
     first, p = dry_run(recipe, dtype, activation_checkpointing, n or 9537), plan(recipe, dtype, videos)
@@ -462,8 +544,12 @@ def part_of(recipe:Recipe, processes:int)->Recipe:
 
 PIXEL = 3*(1 + 4) # bytes of a pixel of a clip: as it is read, and as a view
 
-def refuse_too_large(recipe:Recipe, videos:int, # to train on
-    device:torch.device, machine:Machine)->None: # precision and recomputation are read here
+def refuse_too_large(
+    recipe: Recipe,
+    videos: int,  # to train on
+    device: torch.device,
+    machine: Machine,  # precision and recomputation are read here
+) -> None:
     "Refuse, before anything of it is allocated, a step that cannot fit into the memory. `MachineError`."
     room, processes = free_memory(device), world_size()
     def clips(r): return sum(r.learning.batch*g.sampling.clips*g.sampling.length*g.size**2
@@ -477,17 +563,24 @@ def refuse_too_large(recipe:Recipe, videos:int, # to train on
     now, numbers = flat_fields(recipe), method_numbers(recipe)
     usual = {k: v for k,(_,v) in numbers.items()} | flat_fields(RECIPES.get(now['name'], recipe))
     wider = max((v for k,(v,_) in numbers.items() if v > (usual[k] or 0)), default=0)
-    if 100*clips(recipe) + 4*(wider*now['batch'])**2 < room: return # so little that it is not traced
+    # so little that it is not traced
+    if 100*clips(recipe) + 4*(wider*now['batch'])**2 < room: return
     _refuse(now['name'], need, now, usual, room)
 
-def refuse_large_clips(encoder:nn.Module, p:Protocol, usual:Mapping[str,Any], # its clip in training
-    batch:int, device:torch.device)->None:
+def refuse_large_clips(
+    encoder: nn.Module,
+    p: Protocol,
+    usual: Mapping[str,Any],  # the encoder's clip in training
+    batch: int,
+    device: torch.device,
+) -> None:
     "The same for the clips that go through an encoder together when it is measured."
     room, weights = free_memory(device), (*encoder.parameters(), *encoder.buffers())
     def need(**changes):
         q = replace(p, **changes)
         shape = clips_together(device, q, batch), 3, q.length, q.size, q.size
-        clips = math.prod(shape)*PIXEL/3 + 8*q.clips*q.length # with the numbers of the frames of a video
+        # with the numbers of the frames of a video
+        clips = math.prod(shape)*PIXEL/3 + 8*q.clips*q.length
         if clips > room or 100*clips < room: return clips
         watch, memo = MemoryWatch(), {id(x): without_numbers(x, 'cpu') for x in weights}
         with PretendedGPU(strict=False), watch, torch.no_grad():
@@ -496,8 +589,13 @@ def refuse_large_clips(encoder:nn.Module, p:Protocol, usual:Mapping[str,Any], # 
     _refuse(f'protocol {p.name}', need, {k: getattr(p, k) for k in ('clips', 'length', 'size')},
         usual or vars(Protocol()), room)
 
-def _refuse(title:str, need:Callable[...,float], # with some fields changed, bytes
-    now:Mapping[str,Any], usual:Mapping[str,Any], room:float)->None: # fields; bytes
+def _refuse(
+    title: str,
+    need: Callable[...,float],  # bytes, with some fields changed
+    now: Mapping[str,Any],  # fields
+    usual: Mapping[str,Any],  # fields
+    room: float,  # bytes
+) -> None:
     "Name the field that is the furthest above its usual value, and a value of it that fits. `MachineError`."
     try: most = need()
     except Exception: return # the training finds the same error, and has words for it
@@ -517,9 +615,12 @@ def _refuse(title:str, need:Callable[...,float], # with some fields changed, byt
     raise MachineError(f'{title}: takes {in_gb(most)} of memory, and {in_gb(room)} are free; take a smaller '
         'backbone, or a machine with more')
 
-def describe_budget(recipe:Recipe, machine:Machine, processes:int=1, # that share the batch, one device each
-    videos:int=9537, # to train on
-)->str: # a few lines
+def describe_budget(
+    recipe: Recipe,
+    machine: Machine,
+    processes: int = 1,  # that share the batch, one device each
+    videos: int = 9537,  # to train on
+) -> str:  # a few lines
     "What a step of one process will take. Call it before the processes have found each other."
     one = part_of(recipe, processes)
     cuda, options = machine.place().type=='cuda', (machine.dtype, machine.activation_checkpointing, videos)

@@ -40,9 +40,11 @@ from ..training.loop import TrainError, read_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/cotraining.ipynb #906ca140
-def contrastive_network(run, # a run folder
-    data=None, # a manifest or its folder; None: the one it was trained on
-)->nn.Module: # clips (B, 3, T, H, W) -> (B, dim): encoder and projection, in evaluation mode
+def contrastive_network(
+    run,  # a run folder
+    data=None,  # a manifest or its folder; None: the one it was trained on
+    # returns: clips (B, 3, T, H, W) -> (B, dim): encoder and projection, in evaluation mode
+) -> nn.Module:
     "The network whose outputs the loss of a run compared, and which mines where the run is the sampler."
     t = open_trained(run, data)
     method:Any = build_method(t.recipe, len(t.manifest.select('train', t.split)), len(t.manifest))
@@ -50,10 +52,12 @@ def contrastive_network(run, # a run folder
     networks.load_state_dict(read_weights(run, t.recipe, 'encoder'))
     return nn.Sequential(method.encoder, method.projection).eval()
 
-def mining_candidates(run, # a run folder
-    data=None, machine:Machine=Machine(), # a manifest or its folder, None: that of training; where to compute
-    view:str|None=None, # that its network looks at; None: the view of its recipe
-)->Features: # of the training videos, one clip of each, unit length
+def mining_candidates(
+    run,  # a run folder
+    data=None,  # a manifest or its folder, None: that of training
+    machine: Machine = Machine(),  # where to compute
+    view: str|None = None,  # that its network looks at; None: the view of its recipe
+) -> Features:  # of the training videos, one clip of each, unit length
     "The features among which a run would mine; kept in the run folder."
     t = open_trained(run, data)
     training_device(t.recipe, machine.device) # refuses live flow without a GPU
@@ -62,10 +66,14 @@ def mining_candidates(run, # a run folder
         **view_options(t.recipe))
     return replace(features, x=l2_normalize(features.x))
 
-def mining_networks(run, # folder of the run that learns
-    mining=None, # folder of the run that mines; None: the one it was trained with, if any, else itself
-    data=None, machine:Machine=Machine(), # as of `mining_candidates`
-)->tuple[dict[str,Features],list[str]]: # view -> features of the same videos, mining view first; class names
+def mining_networks(
+    run,  # folder of the run that learns
+    # folder of the run that mines; None: the one it was trained with, if any, else itself
+    mining=None,
+    data=None,  # as of `mining_candidates`
+    machine: Machine = Machine(),  # as of `mining_candidates`
+    # returns: view -> features of the same videos, mining view first; class names
+) -> tuple[dict[str,Features],list[str]]:
     "The features that the networks of finished runs compare; kept in the run folders. `ValueError`."
     t = open_trained(run, data)
     if mining is None and 'sampler' in t.card.get('given', {}):
@@ -73,7 +81,8 @@ def mining_networks(run, # folder of the run that learns
         if not (mining/'recipe.json').exists():
             raise TrainError(f'{run}: the run that mined for it, {mining}, is not there any more; '
                 'say where it is with --mining')
-    first, *further = views_of_encoder(t.recipe) # an encoder that looks at two views mines by the second
+    # an encoder that looks at two views mines by the second
+    first, *further = views_of_encoder(t.recipe)
     pairs:list[tuple[Any,str]] = [(run, v) for v in (*further, first)]
     if mining is not None: pairs = [(mining, open_trained(mining, t.manifest.path).view), (run, first)]
     features:dict[str,Features] = {}
@@ -96,18 +105,21 @@ class MiningQuality:
     r1:float # 0 to 1: how often the nearest of what was taken has it
     rk:float # 0 to 1: how often at least one of the k has it
     cmr:float # 0 to 1: median of the class mining recall over the classes
-    class_cmr:dict[str,float] # class -> 0 to 1: share of its instances that were taken rightly (CPR, Eq. 5)
+    # class -> 0 to 1: share of its instances that were taken rightly (CPR, Eq. 5)
+    class_cmr:dict[str,float]
     unit:str # what an instance is: 'source', a recording (the paper), or 'video'
 
 @torch.inference_mode()
 def measure_mining(
-    networks:Mapping[str,Features], # view -> features of the same videos, unit length; the mining view first
-    miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK` or `Cascade`
-    labels:Sequence[str]=(), # class names; `Features.label` counts them
-    name:str='', # of the miner, for tables
-    memory:int|None=None, # search so many of the videos, drawn once, as a queue would; None: all
-    unit:str='source', # an instance of a class: a recording (the paper) or a 'video'
-)->MiningQuality:
+    # view -> features of the same videos, unit length; the mining view first
+    networks: Mapping[str,Features],
+    miner: Callable,  # (sims, excluded) -> (B, N) bool, such as `TopK` or `Cascade`
+    labels: Sequence[str] = (),  # class names; `Features.label` counts them
+    name: str = '',  # of the miner, for tables
+    # search so many of the videos, drawn once, as a queue would; None: all
+    memory: int|None = None,
+    unit: str = 'source',  # an instance of a class: a recording (the paper) or a 'video'
+) -> MiningQuality:
     "Let every video mine among those of other recordings. For monitoring only. `ValueError`."
     first, *others = networks.values()
     if any(not torch.equal(first.row, f.row) for f in others):
@@ -118,10 +130,13 @@ def measure_mining(
     at = torch.randperm(N, generator=torch.Generator().manual_seed(0))[:memory].sort().values
     keys, searched = {v: f.x[at].T for v,f in networks.items()}, first.take(at)
     cmr = ClassMiningRecall(1 + max(int(x.max()) for x in (first.row, first.source, first.label)))
-    cmr.label[first.row], cmr.source[first.row] = first.label, first.source # also of those not searched
-    right, known = torch.zeros(2, 3, dtype=torch.double) # of all that was taken, of the nearest, of queries
+    # also of those not searched
+    cmr.label[first.row], cmr.source[first.row] = first.label, first.source
+    # of all that was taken, of the nearest, of queries
+    right, known = torch.zeros(2, 3, dtype=torch.double)
     k = 0
-    for rows in torch.arange(N).split(max(1, 2**25//len(at)//len(networks))): # 128 MiB of similarities
+    # 128 MiB of similarities
+    for rows in torch.arange(N).split(max(1, 2**25//len(at)//len(networks))):
         sims = {v: f.x[rows] @ keys[v] for v,f in networks.items()} # (B, N)
         topk, label = mine(miner, sims, first.source[rows], searched.source).others, first.label[rows]
         cmr.update(topk, label, searched)
@@ -137,15 +152,18 @@ def measure_mining(
     return MiningQuality(name or type(miner).__name__, tuple(networks), len(at), k, pmr, r1, rk, median,
         recall, unit)
 
-def compare_miners(networks:Mapping[str,Features], # of `mining_networks`
-    labels:Sequence[str], # class names
+def compare_miners(
+    networks: Mapping[str,Features],  # of `mining_networks`
+    labels: Sequence[str],  # class names
     # name and options: 'cascade,stages=7', 'package.module:name,x=1'
-    miners:Sequence[str]=('topk', 'cascade'), k:int=5, # positives to mine for each video
-    **settings, # of `measure_mining`: memory, unit
-)->list[MiningQuality]: # in the order of `miners`
+    miners: Sequence[str] = ('topk', 'cascade'),
+    k: int = 5,  # positives to mine for each video
+    **settings,  # of `measure_mining`: memory, unit
+) -> list[MiningQuality]:  # in the order of `miners`
     "Measure several miners on the same features. `ValueError`."
     words = [m.split(',') for m in miners]
-    made = [make_miner(name, k, tuple(options)) for name,*options in words] # refuses what is wrong at once
+    # refuses what is wrong at once
+    made = [make_miner(name, k, tuple(options)) for name,*options in words]
     if not any((f.label >= 0).any() for f in networks.values()): raise ValueError('no training video has a '
         'label, so nobody can say what was mined rightly; fill in the column label of the manifest')
     return [measure_mining(networks, miner, labels, name, **settings) for miner,name in zip(made, miners)]
@@ -153,8 +171,9 @@ def compare_miners(networks:Mapping[str,Features], # of `mining_networks`
 QUALITY_COLUMNS = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %',
     'rk': 'R@k %', 'cmr': 'CMR %', 'whole': 'classes at 100 %', 'against': 'classes against the first'}
 
-def quality_rows(measured:Sequence[MiningQuality], # of the same videos
-)->list[dict[str,Any]]: # a row of QUALITY_COLUMNS for each
+def quality_rows(
+    measured: Sequence[MiningQuality],  # of the same videos
+) -> list[dict[str,Any]]:  # a row of QUALITY_COLUMNS for each
     "Mining quality for a table; from the second on, classes are compared with those of the first."
     rows = []
     for q in measured:
@@ -167,9 +186,10 @@ def quality_rows(measured:Sequence[MiningQuality], # of the same videos
     return rows
 
 # %% ../../nbs/library/cotraining.ipynb #c6fdfd8d
-def cotraining_phases(name:str, # of `recipes.COTRAININGS`, such as 'coclr-toy'
-    changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
-)->list[tuple[Phase,Recipe]]: # in the order they run
+def cotraining_phases(
+    name: str,  # of `recipes.COTRAININGS`, such as 'coclr-toy'
+    changes: Mapping[str,Any]|None = None,  # fields to override in every phase that has them
+) -> list[tuple[Phase,Recipe]]:  # in the order they run
     "The phases of a co-training with their recipes; RecipeError for a name or a field that does not exist."
     if name not in COTRAININGS:
         raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
@@ -179,8 +199,10 @@ def cotraining_phases(name:str, # of `recipes.COTRAININGS`, such as 'coclr-toy'
         raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
     return [(p, override_known(r, changes)) for p,r in phases]
 
-def starting_files(words:Sequence[str], # 'rgb=FILE', or FILE where its name says its view
-    phases:Sequence[tuple[Phase,Recipe]])->dict[str,Path]: # view -> file
+def starting_files(
+    words: Sequence[str],  # 'rgb=FILE', or FILE where its name says its view
+    phases: Sequence[tuple[Phase,Recipe]],
+) -> dict[str,Path]:  # view -> file
     "Released files for the phases that would begin with random weights. `TrainError`."
     files = dict[str,Path]()
     begin = {encoder_about(r)['view'] for p,r in phases if not p.start}
@@ -195,7 +217,9 @@ def starting_files(words:Sequence[str], # 'rgb=FILE', or FILE where its name say
         files[view] = path
     return files
 
-def run_state(folder:Path)->str: # of a run: 'new', 'begun' or 'finished'
+def run_state(
+    folder: Path,  # of a run
+) -> str:  # 'new', 'begun' or 'finished'
     "How far a run has come, as its card says."
     if not (folder/'card.json').exists(): return 'new'
     return 'finished' if read_json(folder/'card.json', 'a run')['finished'] else 'begun'
@@ -213,27 +237,34 @@ def refuse_phases(out:Path, phases:Sequence[tuple[Phase,Recipe]], manifest:Manif
             raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; '
                 'go on with the same settings, or choose another --out')
 
-def cotrain(name:str, # of `recipes.COTRAININGS`
-    data, # a manifest, or the folder that holds it
-    out, # folder; every phase gets a run folder in it
-    changes:Mapping[str,Any]|None=None, # fields to override in every phase that has them
-    machine:Machine=Machine(), # where to compute; its cache serves all phases and measurements
-    health_every:int=0, # as in `pretraining.pretrain`
-    accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None, # likewise, for each phase
-    init:Sequence[str]=(), # 'rgb=FILE': released files that the first phase of a view begins with
-    **fields, # of `machine` to change
-# of the first process: a row for each phase, then both streams; none without labels to test with
-)->list[dict[str,Any]]:
+def cotrain(
+    name: str,  # of `recipes.COTRAININGS`
+    data,  # a manifest, or the folder that holds it
+    out,  # folder; every phase gets a run folder in it
+    changes: Mapping[str,Any]|None = None,  # fields to override in every phase that has them
+    # where to compute; its cache serves all phases and measurements
+    machine: Machine = Machine(),
+    health_every: int = 0,  # as in `pretraining.pretrain`
+    # likewise, for each phase
+    accepted: Callable[[Recipe,int],Any] = lambda recipe, videos: None,
+    # 'rgb=FILE': released files that the first phase of a view begins with
+    init: Sequence[str] = (),
+    **fields,  # of `machine` to change
+    # returns: of the first process: a row for each phase, then both streams; none without labels to
+    # test with
+) -> list[dict[str,Any]]:
     "Run all phases, each from where it stands, and measure each."
     out, phases, manifest = Path(out), cotraining_phases(name, changes), open_data(data, machine.progress)
     machine = replace(machine, **fields)
     refuse_phases(out, phases, manifest, machine)
     files = starting_files(init, phases)
     machine = replace(machine, cache=video_cache(manifest, machine.cache))
-    k = max(flat_fields(r).get('topk', 1) for _,r in phases) # all phases are measured with as many
+    # all phases are measured with as many
+    k = max(flat_fields(r).get('topk', 1) for _,r in phases)
     about, rows = {p.recipe: encoder_about(r) for p,r in phases}, list[dict[str,Any]]()
     test = manifest.select('test', about[phases[0][0].recipe]['split'])
-    measured = bool(test) and all(manifest.rows[i].label for i in test) # nothing can be without labels
+    # nothing can be without labels
+    measured = bool(test) and all(manifest.rows[i].label for i in test)
     with start(): # one group for all phases
         for p,r in phases:
             run, view = out/p.recipe, about[p.recipe]['view']
@@ -244,27 +275,32 @@ def cotrain(name:str, # of `recipes.COTRAININGS`
                     sampler=out/p.sampler if p.sampler else None)
                 if on_main(partial(run_state, run)) != 'finished':
                     raise TrainError(f'{run}: was stopped; the same command goes on')
-            if not is_main() or not measured: continue # the others wait at the start of the next phase
+            # the others wait at the start of the next phase
+            if not is_main() or not measured: continue
             quality = measure_mining({view: mining_candidates(run, data, machine)}, TopK(k))
             row = retrieve(run, data=data, machine=machine)[0]
             rows.append(row | {'mined': quality.pmr, 'mined_r1': quality.r1})
             keep_results(run, rows[-1:])
         if not is_main() or not measured: return rows
-        first, second = {about[p.recipe]['view']: out/p.recipe for p,_ in phases}.values() # last run of each
+        # last run of each
+        first, second = {about[p.recipe]['view']: out/p.recipe for p,_ in phases}.values()
         rows += retrieve_two_streams(open_trained(first, data), open_trained(second, data), machine=machine)
         show.save_picture(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
         return rows
 
-def column(run, name:str, # a run folder; of steps.csv
-)->tuple[list[int],list[float]]: # steps and values, where there are any
+def column(
+    run,  # a run folder
+    name: str,  # of a column of steps.csv
+) -> tuple[list[int],list[float]]:  # steps and values, where there are any
     "One column of the log of a run."
     with (Path(run)/'steps.csv').open(newline='') as f:
         rows = [r for r in csv.DictReader(f) if r.get(name) not in (None, '', 'nan')]
     return [int(r['step']) for r in rows], [float(r[name]) for r in rows]
 
-def curve(out, # folder of the co-training
-    runs:Sequence[str], # names of the phases
-)->Figure:
+def curve(
+    out,  # folder of the co-training
+    runs: Sequence[str],  # names of the phases
+) -> Figure:
     "R@1 after each phase, and mining precision over the steps of the phases that mine."
     out, lines, spans, end = Path(out), {}, [], 0
     for run in runs:

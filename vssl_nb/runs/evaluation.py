@@ -46,10 +46,16 @@ BASELINES = ('chance', 'histogram', 'random') # methods of rows that need no tra
 # rows that agree in these are one measurement
 IDENTITY = ('task', 'protocol', 'split', 'manifest_sha256', 'view', 'selection', 'share', 'name', 'seed')
 
-def result_row(name:str, method:str, view:str, manifest:Manifest, split:int|str,
-    seconds:float|None=None, run:str='', # of training; its folder
-    **more # R@k as r1, r5, …; shares, not percent
-)->dict[str,Any]: # a line of results.json
+def result_row(
+    name: str,
+    method: str,
+    view: str,
+    manifest: Manifest,
+    split: int|str,
+    seconds: float|None = None,  # of training
+    run: str = '',  # folder of the training
+    **more,  # R@k as r1, r5, …; shares, not percent
+) -> dict[str,Any]:  # a line of results.json
     "One result as plain data."
     return {'name': name, 'method': method, 'view': view,
         'seconds': None if seconds is None else round(seconds, 1), 'run': run, 'manifest': str(manifest.path),
@@ -59,7 +65,10 @@ def recall_columns(recalls:Mapping[int,float])->dict[str,float]:
     "r1, r5, ... of R@k, to six digits."
     return {f'r{k}': round(v, 6) for k,v in recalls.items()}
 
-def keep_results(folder:Path, rows:Sequence[dict[str,Any]])->None: # of a run
+def keep_results(
+    folder: Path,  # of a run
+    rows: Sequence[dict[str,Any]],
+) -> None:
     "Add new rows to results.json, in the place of those that measured the same."
     def identity(r): return tuple(str(r.get(k)) for k in IDENTITY)
     file,new = folder/'results.json',{identity(r) for r in rows}
@@ -75,17 +84,21 @@ def keep_results(folder:Path, rows:Sequence[dict[str,Any]])->None: # of a run
 class EvaluatedEncoder:
     "An encoder, or features of videos, and what is needed to measure them."
     manifest:Manifest # to measure on
-    encoder:Any # nn.Module: clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
+    # nn.Module: clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
+    encoder:Any
     name:str # what tables call it
     method:str='encoder' # what tables call its kind
     view:str='rgb' # 'rgb', 'flow' or 'residual'
     folder:Any=None # Path, for results.json and the features; None: nothing is kept
-    views:Mapping[str,Any] = field(default_factory=dict) # further arguments of `Views`: mean, std, ...
+    # further arguments of `Views`: mean, std, ...
+    views:Mapping[str,Any] = field(default_factory=dict)
     features:Features|None=None # of all videos, instead of an encoder
     split:int=1 # where none is named
     seed:int|None=None
-    about:dict[str,Any] = field(default_factory=dict) # metadata of the encoder's file; empty: of no run
-    heads:Mapping[str,nn.Module] = field(default_factory=dict) # that the method of a run exported
+    # metadata of the encoder's file; empty: of no run
+    about:dict[str,Any] = field(default_factory=dict)
+    # that the method of a run exported
+    heads:Mapping[str,nn.Module] = field(default_factory=dict)
     recipe:Any=None # of a run
     run:Any=None # its folder, as a Path
     card:Mapping[str,Any] = field(default_factory=dict) # of a run
@@ -95,31 +108,46 @@ class EvaluatedEncoder:
         if not self.about: return protocols.protocol(name, **fields)
         return encoder_protocol(self.about, name, **fields)
 
-    def pairs(self, p:Protocol, splits:Sequence[int], batch:int=64, machine:Machine=Machine()
-        )->dict[int,tuple[Features,Features]]: # split -> query, gallery
+    def pairs(
+        self,
+        p: Protocol,
+        splits: Sequence[int],
+        batch: int = 64,
+        machine: Machine = Machine(),
+    ) -> dict[int,tuple[Features,Features]]:  # split -> query, gallery
         "Features of every split, each video encoded once and kept in the folder; ManifestError."
         if self.features is not None:
             every = replace(self.features, protocol=p)
             return {s: (restrict(every, self.manifest, 'test', s), restrict(every, self.manifest, 'train', s))
                 for s in splits}
-        if self.recipe: training_device(self.recipe, machine.device) # refuses flow that would take too long
+        # refuses flow that would take too long
+        if self.recipe: training_device(self.recipe, machine.device)
         refuse_large_clips(self.encoder, p, self.about, batch, machine.place())
         pairs = retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
             machine=machine, store=self.folder and self.folder/'features', **self.views)
         name_lost(self.manifest, *(f.dropped for two in pairs.values() for f in two))
         return pairs
 
-    def row(self, task:str, split:int, **more)->dict[str,Any]: # the beginning of a line of results.json
+    def row(
+        self,
+        task: str,
+        split: int,
+        **more,
+    ) -> dict[str,Any]:  # the beginning of a line of results.json
         "What was measured."
         p = more.get('protocol')
-        if self.features is not None and isinstance(p, dict): # their clips and pictures are not known
+        # their clips and pictures are not known
+        if self.features is not None and isinstance(p, dict):
             more['protocol'] = {k: p[k] for k in ('name', 'centre', 'metric', 'short', 'batch_of')}
         run = {'step': self.about['step'], 'finished': self.card['finished']} if self.card else {}
         seconds,place = self.card.get('seconds'),self.run or self.folder
         return result_row(self.name, self.method, self.view, self.manifest, split, seconds,
             place.name if place else '', seed=self.seed, task=task, **run, **more)
 
-    def seen_in_training(self, split:int)->list[str]: # names of test videos of this split
+    def seen_in_training(
+        self,
+        split: int,
+    ) -> list[str]:  # names of test videos of this split
         "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
         m,place,trained = self.manifest,self.card.get('manifest', {}),set[int]()
         test = m.select('test', split) if self.card and self.about['step'] else []
@@ -128,27 +156,34 @@ class EvaluatedEncoder:
         elif place and not place['split_filled'] and place['path']==os.path.abspath(m.path): trained = {*test}
         return [m.rows[i].video for i in test if i in trained]
 
-def name_lost(manifest:Manifest, *parts:Mapping[int,str])->None: # row of the manifest -> why it is left out
+def name_lost(
+    manifest: Manifest,
+    *parts: Mapping[int,str],  # row of the manifest -> why it is left out
+) -> None:
     "Warn of videos that a measurement does without; five are named."
     lost, warn = {i: why for part in parts for i,why in part.items()}, logging.getLogger(__name__).warning
     for i in sorted(lost)[:5]: warn('left out: %s: %s', manifest.rows[i].video, lost[i])
     if len(lost) > 5: warn('left out: %d more; results.json names all', len(lost) - 5)
 
-def run_manifest(run:Path, place:Mapping[str,Any], # a run folder; where the manifest is, as its card has it
-)->Manifest: # the one with the checksum of the card, where there is one
+def run_manifest(
+    run: Path,  # a run folder
+    place: Mapping[str,Any],  # where the manifest is, as the card of the run has it
+) -> Manifest:  # the one with the checksum of the card, where there is one
     "The manifest a run was trained on, from any working directory, also when both were moved together."
     near = dict.fromkeys((Path(place['path']), run.resolve()/place.get('relative', '')))
     there = [p for p in near if p.is_file()]
-    if not there and ':' in place['path'] and '/' not in place['path']: return read(place['path']) # of Python
+    # of Python
+    if not there and ':' in place['path'] and '/' not in place['path']: return read(place['path'])
     if not there: raise TrainError(f"{run}: was trained on {place['path']}, which is not there any more; say "
         'where that manifest is now, or which to use instead, with --data')
     same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest()==place['sha256'])
     return read(next(same, there[0]))
 
-def open_hub(name:str, # hf:NAME, timm:NAME or torchvision:NAME; a folder for NAME of the first two
-    data, # a manifest, its file or its folder
-    out=None, # folder for results and features; None: nothing is kept
-)->EvaluatedEncoder:
+def open_hub(
+    name: str,  # hf:NAME, timm:NAME or torchvision:NAME; a folder for NAME of the first two
+    data,  # a manifest, its file or its folder
+    out=None,  # folder for results and features; None: nothing is kept
+) -> EvaluatedEncoder:
     "An encoder of another library, with the clips that its processor makes. `CheckpointError`."
     if data is None: raise TrainError(f'{name}: knows no data; name a manifest with --data')
     manifest,encoder = data if isinstance(data, Manifest) else open_data(data),load_hub(name)
@@ -156,10 +191,12 @@ def open_hub(name:str, # hf:NAME, timm:NAME or torchvision:NAME; a folder for NA
     return EvaluatedEncoder(manifest, encoder, name, folder=out and Path(out),
         views=encoder_views(about := encoder.about()), about=about)
 
-def open_trained(run, # a run folder; a name as of `open_hub`; or an EvaluatedEncoder, which stays as it is
-    data=None, # a manifest or its folder; None: the one it was trained on
-    out=None, # folder for results and features; None: the run folder
-)->EvaluatedEncoder:
+def open_trained(
+    # a run folder; a name as of `open_hub`; or an EvaluatedEncoder, which stays as it is
+    run,
+    data=None,  # a manifest or its folder; None: the one it was trained on
+    out=None,  # folder for results and features; None: the run folder
+) -> EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
     if isinstance(run, EvaluatedEncoder): return run
     if of_hub(run): return open_hub(str(run), data, out)
@@ -177,9 +214,13 @@ def open_trained(run, # a run folder; a name as of `open_hub`; or an EvaluatedEn
         Path(out or run), encoder_views(about), split=about['split'], seed=about['seed'], about=about,
         heads=read_heads(file, outside), recipe=recipe, card=card, run=run)
 
-def run_features(encoder:nn.Module, manifest:Manifest, recipe:Recipe,
-    part:str, machine:Machine=Machine(), # 'train' or 'test' of the recipe's split; where to compute
-)->Features:
+def run_features(
+    encoder: nn.Module,
+    manifest: Manifest,
+    recipe: Recipe,
+    part: str,  # 'train' or 'test' of the recipe's split
+    machine: Machine = Machine(),  # where to compute
+) -> Features:
     "Features of videos under the clean protocol of a recipe."
     training_device(recipe, machine.device) # refuses flow that would take too long
     about = encoder_about(recipe)
@@ -187,7 +228,11 @@ def run_features(encoder:nn.Module, manifest:Manifest, recipe:Recipe,
         machine=machine, **encoder_views(about))
 
 # %% ../../nbs/library/evaluation.ipynb #b01a575a
-def refuse_leak(t:EvaluatedEncoder, split:int, name:str)->None: # of a protocol or preset
+def refuse_leak(
+    t: EvaluatedEncoder,
+    split: int,
+    name: str,  # of a protocol or preset
+) -> None:
     "In a clean protocol no test video may have been trained on. `TrainError`."
     if not name.startswith('clean') or not (seen := t.seen_in_training(split)): return
     cut = f'split {t.split}' if t.card['manifest']['split_filled'] else 'all videos, before a split was cut'
@@ -222,11 +267,16 @@ def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protoco
     warn_of_copies(t.manifest, splits)
     return splits
 
-def neighbour_wall(query:Features|VideoGaussians, gallery:Features|VideoGaussians, manifest:Manifest,
-    n:int=8, k:int=5, # queries, spread evenly over the test part; neighbours of each
-    near:Tensor|None=None, # (Q, k) positions in the gallery; None: by cosine, of `Features`
-    protocol:Protocol|None=None, # the clip to show; None: that of the features
-)->Figure:
+def neighbour_wall(
+    query: Features|VideoGaussians,
+    gallery: Features|VideoGaussians,
+    manifest: Manifest,
+    n: int = 8,  # queries, spread evenly over the test part
+    k: int = 5,  # neighbours of each query
+    # (Q, k) positions in the gallery; None: by cosine, of `Features`
+    near: Tensor|None = None,
+    protocol: Protocol|None = None,  # the clip to show; None: that of the features
+) -> Figure:
     "Queries and their nearest training videos: what the encoder holds to be alike."
     at = torch.linspace(0, len(query)-1, min(n, len(query)), dtype=torch.double).round().long()
     if near is None: near = compare_features(cast(Any, query), cast(Any, gallery), min(k, len(gallery))).near
@@ -245,11 +295,14 @@ def _with_mean(rows:list[dict[str,Any]], numbers:Sequence[str])->list[dict[str,A
     if 'seen_in_training' in row: row['seen_in_training'] = sum(r['seen_in_training'] for r in rows)
     return [*rows, row]
 
-def _retrieval_rows(t:EvaluatedEncoder, p:Protocol,
-    pairs:Mapping[int,tuple[Any,Any]], # split -> query, gallery: `Features` or `VideoGaussians`
-    neighbours:Callable[[Any,Any,int],Neighbours], # of query, gallery and k
-    walls:int=0, # queries in the picture of neighbours; 0 draws none
-)->list[dict[str,Any]]: # a row for each split, and one for their mean
+def _retrieval_rows(
+    t: EvaluatedEncoder,
+    p: Protocol,
+    # split -> query, gallery: `Features` or `VideoGaussians`
+    pairs: Mapping[int,tuple[Any,Any]],
+    neighbours: Callable[[Any,Any,int],Neighbours],  # of query, gallery and k
+    walls: int = 0,  # queries in the picture of neighbours; 0 draws none
+) -> list[dict[str,Any]]:  # a row for each split, and one for their mean
     "R@k on every split; a picture of the first one is kept in the folder."
     ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
     for s,(query,gallery) in pairs.items():
@@ -268,7 +321,8 @@ def _retrieval_rows(t:EvaluatedEncoder, p:Protocol,
 def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int], walls:int, batch:int,
     machine:Machine)->list[dict[str,Any]]:
     "Rows of the distributions: the cosine of their means, and their match probability."
-    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0 # else: all clips of a video
+    # else: all clips of a video
+    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0
     pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
         machine=machine, **t.views)
     by_mean,by_match = (replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
@@ -277,14 +331,16 @@ def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int
     return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + \
         _retrieval_rows(t, p if p.metric=='match' else by_match, pairs, match, walls)
 
-def retrieve(source, # a run folder, or an EvaluatedEncoder
-    protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    splits:Sequence[int]=(), # none: that of the recipe
-    fields:Mapping[str,Any]|None=None, # what to change in the protocol
-    data=None, # a manifest or its folder; None: the one the run was trained on
-    walls:int=8, # queries in the picture of neighbours; 0 draws none
-    batch:int=64, machine:Machine=Machine(), # clips at once, at most: see `features.clips_together`
-)->list[dict[str,Any]]: # the rows that results.json got
+def retrieve(
+    source,  # a run folder, or an EvaluatedEncoder
+    protocol: str|Protocol = 'clean',  # of `protocols.PROTOCOLS`, or 'package.module:name'
+    splits: Sequence[int] = (),  # none: that of the recipe
+    fields: Mapping[str,Any]|None = None,  # what to change in the protocol
+    data=None,  # a manifest or its folder; None: the one the run was trained on
+    walls: int = 8,  # queries in the picture of neighbours; 0 draws none
+    batch: int = 64,  # clips at once, at most: see `features.clips_together`
+    machine: Machine = Machine(),
+) -> list[dict[str,Any]]:  # the rows that results.json got
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = open_trained(source, data)
     p,head = t.protocol(protocol, **fields or {}),t.heads.get('gaussian')
@@ -293,16 +349,21 @@ def retrieve(source, # a run folder, or an EvaluatedEncoder
     splits,rows = _usable_splits(t, splits, p.name, p),list[dict[str,Any]]()
     if p.metric=='cosine':
         rows += _retrieval_rows(t, p, t.pairs(p, splits, batch, machine), compare_features, walls)
-    if head is not None and (p.feature=='pooled' or p.metric=='match'): # a head acts on pooled features
+    # a head acts on pooled features
+    if head is not None and (p.feature=='pooled' or p.metric=='match'):
         rows += _gaussian_rows(t, head, p, splits, walls, batch, machine)
     if t.folder: keep_results(t.folder, rows)
     return rows
 
-def retrieve_two_streams(first, second, # run folders, or EvaluatedEncoders, on the same manifest
-    protocol:str|Protocol='clean', splits:Sequence[int]=(), # as in `retrieve`
-    joined:str='sum', # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
-    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-)->list[dict[str,Any]]: # the rows that the first run's results.json got
+def retrieve_two_streams(
+    first,  # a run folder, or an EvaluatedEncoder
+    second,  # a run folder, or an EvaluatedEncoder, on the same manifest as `first`
+    protocol: str|Protocol = 'clean',  # as in `retrieve`
+    splits: Sequence[int] = (),  # as in `retrieve`
+    joined: str = 'sum',  # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
+    batch: int = 64,  # as in `retrieve`
+    machine: Machine = Machine(),  # as in `retrieve`
+) -> list[dict[str,Any]]:  # the rows that the first run's results.json got
     "Retrieval with two encoders together."
     a,b = (open_trained(t) for t in (first, second))
     if a.manifest.sha256 != b.manifest.sha256: raise TrainError(f'{a.run} and {b.run} are measured on '
@@ -347,19 +408,24 @@ def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:S
             for r in _retrieval_rows(b, q, pairs, compare_features)]
     return rows
 
-def untrained_encoder(recipe:Recipe, data)->EvaluatedEncoder: # a manifest, its file or its folder
+def untrained_encoder(
+    recipe: Recipe,
+    data,  # a manifest, its file or its folder
+) -> EvaluatedEncoder:
     "The encoder of a recipe before any training; the recipe decides view, clips and backbone."
     a,manifest = encoder_about(recipe),data if isinstance(data, Manifest) else open_data(data)
     return EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, "
         f"{a['view']}", 'random', a['view'], views=encoder_views(a), split=a['split'], about=a, recipe=recipe)
 
-def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrained weights are tried
-    data, # a manifest, its file or its folder
-    splits:Sequence[int]=(), # none: that of the recipe
-    out=None, # folder for results.json, features and the recipe; None: nothing is kept
-    which:Sequence[str]=BASELINES, # some of them
-    batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-)->list[dict[str,Any]]: # a row for each and split
+def baselines(
+    recipe: Recipe,  # decides view, clips and the backbone whose untrained weights are tried
+    data,  # a manifest, its file or its folder
+    splits: Sequence[int] = (),  # none: that of the recipe
+    out=None,  # folder for results.json, features and the recipe; None: nothing is kept
+    which: Sequence[str] = BASELINES,  # some of them
+    batch: int = 64,  # as in `retrieve`
+    machine: Machine = Machine(),  # as in `retrieve`
+) -> list[dict[str,Any]]:  # a row for each and split
     "What needs no training: the numbers to stand beside."
     folder = None if out is None else Path(out)
     t = replace(untrained_encoder(recipe, data), folder=folder)
@@ -373,9 +439,16 @@ def baselines(recipe:Recipe, # decides view, clips and the backbone whose untrai
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
-def _probe_row(t:EvaluatedEncoder, s:int, pred:classification.Predictions, settings:Any, p:Protocol,
-    began:float, lost:Mapping[int,str], # training videos without features -> why
-    **more)->dict[str,Any]: # gallery, chosen
+def _probe_row(
+    t: EvaluatedEncoder,
+    s: int,
+    pred: classification.Predictions,
+    settings: Any,
+    p: Protocol,
+    began: float,
+    lost: Mapping[int,str],  # training videos without features -> why
+    **more,  # gallery, chosen
+) -> dict[str,Any]:
     row = t.row('probe', s, confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
         classes=list(t.manifest.labels), probe_seconds=round(time.monotonic()-began, 1), **more)
     dropped = {t.manifest.rows[i].video: why for i,why in {**lost, **pred.dropped}.items()}
@@ -399,14 +472,19 @@ def _attentive_rows(t:EvaluatedEncoder, p:Protocol, settings:Any, splits:Sequenc
     if t.folder: keep_results(t.folder, rows)
     return rows
 
-def measure_probe(source, # a run folder, or an EvaluatedEncoder
-    preset:str='clean_probe', # of `classify.PROBES` or `classify.ATTENTIVE_PROBES`
-    splits:Sequence[int]=(), # none: that of the recipe
-    selection:str|None=None, # 'test' is the official mode of the released code; None: as the preset has it
-    seed:int=0, # of the held-out sources, and of SGD
-    protocol:str|Protocol='clean', # how features are made: those that `retrieve` kept serve again
-    fields:Mapping[str,Any]|None=None, batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-)->list[dict[str,Any]]: # the rows that results.json got
+def measure_probe(
+    source,  # a run folder, or an EvaluatedEncoder
+    preset: str = 'clean_probe',  # of `classify.PROBES` or `classify.ATTENTIVE_PROBES`
+    splits: Sequence[int] = (),  # none: that of the recipe
+    # 'test' is the official mode of the released code; None: as the preset has it
+    selection: str|None = None,
+    seed: int = 0,  # of the held-out sources, and of SGD
+    # how features are made: those that `retrieve` kept serve again
+    protocol: str|Protocol = 'clean',
+    fields: Mapping[str,Any]|None = None,  # as in `retrieve`
+    batch: int = 64,  # as in `retrieve`
+    machine: Machine = Machine(),  # as in `retrieve`
+) -> list[dict[str,Any]]:  # the rows that results.json got
     "A classifier on frozen features; a run folder keeps a linear one as classifier.safetensors."
     presets:dict[str,Any] = PROBES | ATTENTIVE_PROBES
     if preset not in presets:
@@ -422,7 +500,8 @@ def measure_probe(source, # a run folder, or an EvaluatedEncoder
         pred = classification.classify(linear, query, t.manifest.labels)
         row = _probe_row(t, s, pred, settings, p, began, gallery.dropped, gallery=len(gallery),
             chosen=linear.chosen)
-        if t.card and t.folder and s==(t.split if t.split in splits else splits[0]): # one of them is kept
+        # one of them is kept
+        if t.card and t.folder and s==(t.split if t.split in splits else splits[0]):
             classification.save_predictions(pred, t.folder/'predictions.safetensors')
             classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
                 name=settings.name, run=t.run.name, split=s, selection=settings.selection)
@@ -435,24 +514,34 @@ def measure_probe(source, # a run folder, or an EvaluatedEncoder
 # %% ../../nbs/library/evaluation.ipynb #a9e1d0e1
 class PerFrame(nn.Module):
     "An image model as an encoder of clips: the mean of its features over the frames."
-    def __init__(self, model:nn.Module): # pictures (N, 3, H, W) -> (N, D)
+    def __init__(
+        self,
+        model: nn.Module,  # pictures (N, 3, H, W) -> (N, D)
+    ):
         super().__init__()
         self.model = model
 
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, D)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, D)
         y = self.model(x.transpose(1, 2).flatten(0, 1))
         if y.ndim != 2: raise ValueError(f'the image model made {tuple(y.shape)} of {x.shape[0]*x.shape[2]} '
             'frames; features must be (frames, D): pool and flatten them')
         return y.unflatten(0, (x.shape[0], x.shape[2])).mean(1)
 
-def load_encoder(name:str)->nn.Module: # 'package.module:name'
+def load_encoder(
+    name: str,  # 'package.module:name'
+) -> nn.Module:
     "An encoder, or what makes one without arguments, by its name; ValueError. This runs somebody's code."
     encoder = load_object(name, 'an encoder')
     if not isinstance(encoder, nn.Module) and callable(encoder): encoder = encoder()
     if isinstance(encoder, nn.Module): return encoder
     raise ValueError(f'{name}: is {type(encoder).__name__}, neither an nn.Module nor what makes one')
 
-def _from_npz(path:Path)->tuple[list[str],Any]: # names, (N, D)
+def _from_npz(
+    path: Path,
+) -> tuple[list[str],Any]:  # names, (N, D)
     with np.load(path, allow_pickle=False) as f: return [str(v) for v in f['video'].reshape(-1)],f['x']
 
 def _from_csv(path:Path)->tuple[list[str],Any]:
@@ -465,10 +554,12 @@ def _from_csv(path:Path)->tuple[list[str],Any]:
 
 FEATURE_FILES = {'.npz': _from_npz, '.csv': _from_csv}
 
-def read_video_features(path, # .npz or .csv
-    manifest:Manifest,
-    splits:Sequence[int]=(1,), view:str='rgb', # whose videos must be there; what they were made of
-)->Features: # of the videos of these splits, in the order of the manifest
+def read_video_features(
+    path,  # .npz or .csv
+    manifest: Manifest,
+    splits: Sequence[int] = (1,),  # whose videos must be there
+    view: str = 'rgb',  # what the features were made of
+) -> Features:  # of the videos of these splits, in the order of the manifest
     "Features that were made elsewhere, by the names of their videos; ValueError in one sentence."
     path = Path(path)
     if path.suffix not in FEATURE_FILES:
@@ -500,19 +591,27 @@ def read_video_features(path, # .npz or .csv
     label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
     return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
 
-def measure_encoder(encoder:Any, # nn.Module, 'package.module:name', 'hf:NAME', or a file: features, released
-    data, # a manifest, its file or its folder
-    name:str='', # what tables call it; '': its class or its file
-    protocol:str|Protocol='clean', # of `protocols.PROTOCOLS`, or 'package.module:name'
-    view:str='', # what the encoder sees: 'rgb', 'flow' or 'residual'; '': as a released file says, else rgb
-    splits:Sequence[int]=(1,), # several: each, and their mean; none: split 1
-    fields:Mapping[str,Any]|None=None, # what to change in the protocol: size, length, stride, ...
-    out=None, # folder for results.json, features and the picture of neighbours; None: nothing is kept
-    probe_with:str='', # a preset of `classify.PROBES`: a linear classifier, too
-    with_baselines:bool=True, # rows for chance, colour histogram and, beside a module, our random `tiny`
-    walls:int=8, batch:int=64, machine:Machine=Machine(), # as in `retrieve`
-    **views, # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
-)->list[dict[str,Any]]: # the baselines first
+def measure_encoder(
+    # nn.Module, 'package.module:name', 'hf:NAME', or a file: features, released
+    encoder: Any,
+    data,  # a manifest, its file or its folder
+    name: str = '',  # what tables call it; '': its class or its file
+    protocol: str|Protocol = 'clean',  # of `protocols.PROTOCOLS`, or 'package.module:name'
+    # what the encoder sees: 'rgb', 'flow' or 'residual'; '': as a released file says, else rgb
+    view: str = '',
+    splits: Sequence[int] = (1,),  # several: each, and their mean; none: split 1
+    # what to change in the protocol: size, length, stride, ...
+    fields: Mapping[str,Any]|None = None,
+    # folder for results.json, features and the picture of neighbours; None: nothing is kept
+    out=None,
+    probe_with: str = '',  # a preset of `classify.PROBES`: a linear classifier, too
+    # rows for chance, colour histogram and, beside a module, our random `tiny`
+    with_baselines: bool = True,
+    walls: int = 8,  # as in `retrieve`
+    batch: int = 64,  # as in `retrieve`
+    machine: Machine = Machine(),  # as in `retrieve`
+    **views,  # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
+) -> list[dict[str,Any]]:  # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
     manifest,splits = data if isinstance(data, Manifest) else open_data(data),tuple(splits) or (1,)
     if not isinstance(encoder, nn.Module) and Path(encoder).suffix in RELEASED_FILES:

@@ -47,7 +47,8 @@ class FineTuning(Settings):
     "A classifier trained end to end on the videos of a run: a recipe without backbone."
     name:str # of the protocol, for tables; changes nothing
     view:str='' # that it learns from; '': that of the encoder
-    residual:Literal['','plain','rescaled','wrapped','rolled']='' # which residual; '': that of the encoder
+    # which residual; '': that of the encoder
+    residual:Literal['','plain','rescaled','wrapped','rolled']=''
     # length, stride, size and pad: those named here, or those that the encoder was trained on
     clip:Literal['preset','encoder']='preset'
     size:Count=112 # px that the encoder sees
@@ -57,7 +58,8 @@ class FineTuning(Settings):
     method:SupervisedSettings=SupervisedSettings()
     learning:Learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-3, batch=32, epochs=100,
         schedule='steps', drops=(60., 80.))
-    selection:Literal['validation','last','test']='validation' # which epoch is kept: `SELECTIONS`
+    # which epoch is kept: `SELECTIONS`
+    selection:Literal['validation','last','test']='validation'
     by:Literal['top1','loss']='top1' # what the best epoch has: highest top-1, or lowest loss
     # of the training videos (for 'test': of the test videos) that choose the epoch
     share:Annotated[float, '(0, 1]']=.2
@@ -77,22 +79,30 @@ class FineTuning(Settings):
             raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
                 f'and averages probabilities; use clips={5*mixture}, or mixture=0')
 
-    def named_view(self)->dict[str,Any]: # fields of a recipe; none where the view is that of the encoder
+    # fields of a recipe; none where the view is that of the encoder
+    def named_view(self)->dict[str,Any]:
         "The view that it learns from."
         return {k: name for k in ('view', 'residual') if (name := getattr(self, k))}
 
-    def recipe(self, pretrained:Recipe)->Recipe: # of the encoder
+    def recipe(
+        self,
+        pretrained: Recipe,  # of the encoder
+    ) -> Recipe:
         "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
         return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment,
             method=self.method, learning=self.learning,
             sampling=replace(self.sampling, clips=max(1, self.method.mixture)))
 
-    def learned(self, videos:int)->int: # of the training part
+    def learned(
+        self,
+        videos: int,  # of the training part
+    ) -> int:
         "How many videos it learns from; the others choose the epoch."
         return videos - (round(videos*self.share) if self.selection=='validation' else 0)
 
     def __str__(self)->str: # a line for each part
-        clip = ('clip', 'length', 'stride', 'size', 'area', 'flip', 'jitter') # whose clip, and which
+        # whose clip, and which
+        clip = ('clip', 'length', 'stride', 'size', 'area', 'flip', 'jitter')
         parts = {'clip': ('view', 'residual')*bool(self.view) + clip,
             'classifier': ('learns', 'normalise', 'batchnorm', 'head_init', 'dropout', 'mixture'),
             'learning': ('optimizer', 'lr', 'lr_encoder', 'weight_decay', 'batch', 'epochs', 'schedule',
@@ -112,12 +122,14 @@ for _line in read_lines('runs/trainings.csv'): # which has the source of each nu
 TRAININGS |= {f'{n}_held_out': replace(t, name=f'{n}_held_out', selection='validation')
     for n,t in TRAININGS.items() if t.selection=='last'}
 
-CLIP = ('length', 'stride', 'size', 'pad') # fields that an encoder's file, a training and its protocol share
+# fields that an encoder's file, a training and its protocol share
+CLIP = ('length', 'stride', 'size', 'pad')
 
-def preset(name:str, # of TRAININGS, or a FineTuning of one's own as 'package.module:name'
-    encoder:Mapping[str,Any]|None=None, # its `CLIP`, for a preset with clip='encoder'
-    **fields, # what to change: epochs, selection, size, ...
-)->FineTuning:
+def preset(
+    name: str,  # of TRAININGS, or a FineTuning of one's own as 'package.module:name'
+    encoder: Mapping[str,Any]|None = None,  # its `CLIP`, for a preset with clip='encoder'
+    **fields,  # what to change: epochs, selection, size, ...
+) -> FineTuning:
     "A training by name, with some of its fields changed; ValueError names the nearest."
     known = resolve(name, TRAININGS, 'a training')
     if not isinstance(known, FineTuning): raise ValueError(f'{name!r} is a {type(known).__name__}, not a '
@@ -129,14 +141,18 @@ def preset(name:str, # of TRAININGS, or a FineTuning of one's own as 'package.mo
     return override(known, **({k: fits[k] for k in CLIP} if fits else {}) | fields)
 
 # %% ../../nbs/library/finetuning.ipynb #270e211c
-def predict(classifier:Classifier, manifest:Manifest, training:FineTuning, # its clip, and how it is tested
-    split:int=1, # 1, 2 or 3
-    rows:Sequence[int]|None=None, # of the manifest; None: the test part
-    batch:int=64, machine:Machine=Machine('cpu'), # clips at a time on a GPU; device, decoding processes, bar
-    seed:int=0, # of the official colour jitter, and of embeddings
-    shared:bool=False, # all processes call this together, and share the work
-    **views, # further arguments of `Views`, as in pretraining
-)->Predictions: # in the order of the rows
+def predict(
+    classifier: Classifier,
+    manifest: Manifest,
+    training: FineTuning,  # its clip, and how it is tested
+    split: int = 1,  # 1, 2 or 3
+    rows: Sequence[int]|None = None,  # of the manifest; None: the test part
+    batch: int = 64,  # clips at a time on a GPU
+    machine: Machine = Machine('cpu'),  # device, decoding processes, bar
+    seed: int = 0,  # of the official colour jitter, and of embeddings
+    shared: bool = False,  # all processes call this together, and share the work
+    **views,  # further arguments of `Views`, as in pretraining
+) -> Predictions:  # in the order of the rows
     "Class probabilities of videos, averaged over windows and crops as the training's `testing` is."
     videos = labelled_rows(manifest, 'test', split) if rows is None else list(rows)
     c = as_video_classifier(classifier, training, manifest.labels, seed)
@@ -147,11 +163,14 @@ def predict(classifier:Classifier, manifest:Manifest, training:FineTuning, # its
         vssl_nb=vssl_nb.__version__)
     return collect_predictions(manifest, videos, p, bad, manifest.labels, key)
 
-def as_video_classifier(classifier:Classifier, training:FineTuning, classes:Sequence[str],
-    seed:int=0, # of the official colour jitter, and of embeddings
-    about:Mapping[str,Any]|None=None, # of the encoder, for its file
-    **facts, # of the training, likewise
-)->VideoClassifier: # with the same encoder
+def as_video_classifier(
+    classifier: Classifier,
+    training: FineTuning,
+    classes: Sequence[str],
+    seed: int = 0,  # of the official colour jitter, and of embeddings
+    about: Mapping[str,Any]|None = None,  # of the encoder, for its file
+    **facts,  # of the training, likewise
+) -> VideoClassifier:  # with the same encoder
     "A classifier as it is measured and exported: everything behind the encoder is one layer."
     method = training.method
     if method.mixture: facts |= {'mixture': method.mixture, 'samples': method.samples}
@@ -159,16 +178,21 @@ def as_video_classifier(classifier:Classifier, training:FineTuning, classes:Sequ
         replace(training.testing, seed=seed), about or {'view': classifier.view}, classifier.gaussian,
         **facts)
 
-def head_of(classifier:Classifier)->Linear: # the same scores in one layer
+def head_of(
+    classifier: Classifier,
+) -> Linear:  # the same scores in one layer
     "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
     fc, norm = classifier.fc, classifier.norm
     zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
     blank = Linear(w, b, torch.arange(len(b)), zero, zero, zero + 1, classifier.settings.normalise)
-    return folded(blank, w, b, None if isinstance(norm, nn.Identity) else norm, 0) # sync: no BatchNorm1d
+    # sync: no BatchNorm1d
+    return folded(blank, w, b, None if isinstance(norm, nn.Identity) else norm, 0)
 
 # %% ../../nbs/library/finetuning.ipynb #ed3092e1
-def networks_of(t:EvaluatedEncoder, training:FineTuning, # what it begins with
-)->dict[str,nn.Module]: # argument of the classifier -> network
+def networks_of(
+    t: EvaluatedEncoder,
+    training: FineTuning,  # what it begins with
+) -> dict[str,nn.Module]:  # argument of the classifier -> network
     "The networks that a training begins with; TrainError where it draws from a head that there is not."
     if training.method.mixture and 'gaussian' not in t.heads:
         raise TrainError(f"{t.folder or t.about['recipe']}: has no Gaussian head, and {training.name} draws "
@@ -179,7 +203,8 @@ def training_and_validation_rows(manifest:Manifest, training:FineTuning, split:i
     )->tuple[list[int],list[int]]:
     "Rows to train on, and rows on which the epoch is chosen."
     tested = any(getattr(r, f'split{split}', '')=='test' and r.status=='ok' for r in manifest.rows)
-    test = labelled_rows(manifest, 'test', split) if tested else [] # what cannot be tested is not trained
+    # what cannot be tested is not trained
+    test = labelled_rows(manifest, 'test', split) if tested else []
     train = labelled_rows(manifest, 'train', split)
     if len(classes := {manifest.rows[r].label for r in train}) < 2:
         raise ValueError(f'{manifest.path}: all {len(train)} training videos of split {split} are of the '
@@ -201,20 +226,29 @@ class Session:
     rows:list[int] # videos on which the epoch is chosen; none for 'last'
     seed:int
     machine:Machine
-    best:dict[str,Any] = field(default_factory=dict) # epoch, top1, loss and weights of the best epoch so far
-    history:list[dict[str,float]] = field(default_factory=list) # epoch, top1 and loss of every validation
+    # epoch, top1, loss and weights of the best epoch so far
+    best:dict[str,Any] = field(default_factory=dict)
+    # epoch, top1 and loss of every validation
+    history:list[dict[str,float]] = field(default_factory=list)
 
     @property
     def classifier(self)->Classifier: return cast(Classifier, self.parts.method)
 
-    def predict(self, training:FineTuning, machine:Machine, # how it is tested, and where
-        rows:Sequence[int]|None=None, seed:int=0, # as of `predict`
-    )->Predictions:
+    def predict(
+        self,
+        training: FineTuning,  # how it is tested
+        machine: Machine,  # where it is tested
+        rows: Sequence[int]|None = None,  # as of `predict`
+        seed: int = 0,  # as of `predict`
+    ) -> Predictions:
         "Class probabilities by the classifier as it is now; all processes call it together."
         return predict(self.classifier, self.start.manifest, training, self.start.split, rows, seed=seed,
             machine=machine, shared=world_size()>1, **view_options(self.start.recipe))
 
-    def held_out(self, device:Any='cpu')->dict[str,float]: # top1 and loss
+    def held_out(
+        self,
+        device: Any = 'cpu',
+    ) -> dict[str,float]:  # top1 and loss
         "How well the classifier does on the held-out videos now; all processes call it together."
         t = self.training
         once = Protocol('held out', clips=max(1, t.method.mixture), crop=t.testing.crop, average='softmax')
@@ -223,7 +257,11 @@ class Session:
         loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
         return {'top1': accuracy(pred)['top1'], 'loss': loss}
 
-    def validate(self, result:StepResult, device:Any='cpu')->dict[str,float]|None: # None: not yet
+    def validate(
+        self,
+        result: StepResult,
+        device: Any = 'cpu',
+    ) -> dict[str,float]|None:  # None: not yet
         "Call it after every step: at the end of an epoch it measures and remembers."
         epochs, t, schedule = result.epoch + 1, self.training, self.parts.schedule
         if not result.last or not self.rows or (epochs % t.every and epochs!=t.learning.epochs): return None
@@ -237,10 +275,13 @@ class Session:
             self.best = numbers | {'weights': weights}
         return numbers
 
-    def train(self, out, device:torch.device, # the run folder; from `machine.place`
-        card:dict[str,Any]|None=None, # what card.json gets; None: the machine alone
-        max_steps:int|None=None, # stop after so many steps in all
-    )->bool: # was the last step taken?
+    def train(
+        self,
+        out,  # the run folder
+        device: torch.device,  # from `machine.place`
+        card: dict[str,Any]|None = None,  # what card.json gets; None: the machine alone
+        max_steps: int|None = None,  # stop after so many steps in all
+    ) -> bool:  # was the last step taken?
         "Train in a run folder: steps, validation, checkpoints."
         parts, machine = self.parts, self.machine
         def each(result):
@@ -267,7 +308,10 @@ class Session:
         return {'run': self.run.state(), 'best': self.best, 'history': self.history,
             'identity': self.identity(), 'schedule': schedule}
 
-    def load(self, state:dict[str,Any])->'Session': # from `state`
+    def load(
+        self,
+        state: dict[str,Any],  # from `state`
+    ) -> 'Session':
         "Go on where the state was taken; ValueError if that was another training."
         for k,v in self.identity().items():
             if (old := state.get('identity', {}).get(k))!=v: raise ValueError(f'last.pt: was saved with '
@@ -277,11 +321,13 @@ class Session:
         if isinstance(self.parts.schedule, Plateau): vars(self.parts.schedule).update(state['schedule'])
         return self
 
-def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are trained in place
-    training:FineTuning, seed:int=0, # of the held-out sources, the order, and everything drawn per clip
-    machine:Machine=Machine(), # workers, cache and activation_checkpointing are read here
-    device:torch.device=torch.device('cpu'), # that it will be trained on
-)->Session:
+def open_session(
+    t: EvaluatedEncoder,  # of a run, or untrained; its networks are trained in place
+    training: FineTuning,
+    seed: int = 0,  # of the held-out sources, the order, and everything drawn per clip
+    machine: Machine = Machine(),  # workers, cache and activation_checkpointing are read here
+    device: torch.device = torch.device('cpu'),  # that it will be trained on
+) -> Session:
     "Everything that a training needs; ValueErrors say what does not fit."
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
     recipe = replace(training.recipe(t.recipe), split=cast(Any, t.split), seed=seed)
@@ -291,23 +337,26 @@ def open_session(t:EvaluatedEncoder, # of a run, or untrained; its networks are 
     return Session(training, t, parts, untrained(parts, machine), held_out, seed, machine)
 
 # %% ../../nbs/library/finetuning.ipynb #ba90a737
-def fitted(training:FineTuning, # with what was given
-    given:Collection[str], # names of the fields that stay as they are
-    videos:int, # of the training part
-)->FineTuning:
+def fitted(
+    training: FineTuning,  # with what was given
+    given: Collection[str],  # names of the fields that stay as they are
+    videos: int,  # of the training part
+) -> FineTuning:
     "A preset of ours for few videos, or other epochs: eight steps an epoch where it can be, drops in step."
-    if training.clip!='encoder' or training.name not in TRAININGS: return training # the source has numbers
+    # the source has numbers
+    if training.clip!='encoder' or training.name not in TRAININGS: return training
     n, now, usual = training.learned(videos), training.learning, TRAININGS[training.name].learning
     fits = {'batch': min(now.batch, max(8, n//64*8), max(2, n//4*2)),
         'drops': tuple(d*now.epochs/usual.epochs for d in now.drops)}
     return override(training, **{k: v for k,v in fits.items() if k not in given})
 
-def starting_point(source, # a run folder, or the name of a recipe: its backbone from scratch
-    name:str, # of the preset
-    data=None, # a manifest or its folder; None: that of the run
-    split:int=0, # 0: that of the recipe
-    fields:Mapping[str,Any]|None=None, # what to change in the preset
-)->tuple[EvaluatedEncoder,FineTuning]:
+def starting_point(
+    source,  # a run folder, or the name of a recipe: its backbone from scratch
+    name: str,  # of the preset
+    data=None,  # a manifest or its folder; None: that of the run
+    split: int = 0,  # 0: that of the recipe
+    fields: Mapping[str,Any]|None = None,  # what to change in the preset
+) -> tuple[EvaluatedEncoder,FineTuning]:
     "Encoder and data of a fine-tuning, and the preset as it fits the encoder. `ValueError`."
     if not Path(source).is_dir():
         recipe = find(str(source))
@@ -324,8 +373,12 @@ def starting_point(source, # a run folder, or the name of a recipe: its backbone
     warn_of_copies(t.manifest, (t.split,))
     return t, fitted(preset(name, t.about, **given), given, len(t.manifest.select('train', t.split)))
 
-def measure_finetuned(session:Session, out:Path, card:dict[str,Any], device:torch.device
-    )->dict[str,Any]: # the row of results.json
+def measure_finetuned(
+    session: Session,
+    out: Path,
+    card: dict[str,Any],
+    device: torch.device,
+) -> dict[str,Any]:  # the row of results.json
     "Test the epoch that is kept, all processes together; keeps classifier, predictions and row."
     s, t, about, m = session, session.training, encoder_about(session.start.recipe), session.start.manifest
     scratch, split = not s.start.card, s.start.split
@@ -349,16 +402,19 @@ def measure_finetuned(session:Session, out:Path, card:dict[str,Any], device:torc
         return row
     return on_main(keep)
 
-def finetune(source, # a run folder, or the name of a recipe: its backbone from scratch
-    preset:str='clean_finetune', # of TRAININGS
-    data=None, # a manifest or its folder; None: that of the run
-    out=None, # folder; None: beside the run, named after the preset
-    split:int=0, # 0: that of the recipe
-    seed:int=0, # of head, held-out sources, order and clips
-    fields:Mapping[str,Any]|None=None, # what to change in the preset
-    resume:bool=False, # go on with what is in the folder
-    machine:Machine=Machine(), max_steps:int|None=None, # stop after so many steps in all, as a signal would
-)->dict[str,Any]|None: # the row of results.json, in all processes; None where it was stopped before the end
+def finetune(
+    source,  # a run folder, or the name of a recipe: its backbone from scratch
+    preset: str = 'clean_finetune',  # of TRAININGS
+    data=None,  # a manifest or its folder; None: that of the run
+    out=None,  # folder; None: beside the run, named after the preset
+    split: int = 0,  # 0: that of the recipe
+    seed: int = 0,  # of head, held-out sources, order and clips
+    fields: Mapping[str,Any]|None = None,  # what to change in the preset
+    resume: bool = False,  # go on with what is in the folder
+    machine: Machine = Machine(),
+    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
+    # returns: the row of results.json, in all processes; None where it was stopped before the end
+) -> dict[str,Any]|None:
     "Train a classifier end to end, in all processes that were started, and measure it on the test videos."
     with start() as place:
         t, training = starting_point(source, preset, data, split, fields)
@@ -372,7 +428,8 @@ def finetune(source, # a run folder, or the name of a recipe: its backbone from 
             'manifest': manifest_place(m, out) | {'sha256': m.sha256, 'videos': len(m.rows),
                 'train': len(m.select('train', split))}}
         with run_folder(out):
-            old, state = on_main(lambda: earlier_run(out, resume)) # only the first process sees the folder
+            # only the first process sees the folder
+            old, state = on_main(lambda: earlier_run(out, resume))
             if state: s.load(state)
             order = batch_order(cast(DataLoader, s.parts.batches))
             card |= {'seconds': old['seconds'] if state else 0., 'step': s.run.step,

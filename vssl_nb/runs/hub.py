@@ -20,9 +20,13 @@ from .released import fetch_folder
 class FramesOf:
     "The processor of a model, as it makes the frames of one video."
     processor:Callable # of transformers, torchvision or timm
-    kind:str # 'video' and 'image': of transformers; 'clip' and 'frame': of torchvision; 'picture': of timm
+    # 'video' and 'image': of transformers; 'clip' and 'frame': of torchvision; 'picture': of timm
+    kind:str
 
-    def __call__(self, frames:Tensor)->Tensor: # (F, H, W, 3) uint8 -> (F, 3, h, w) float32
+    def __call__(
+        self,
+        frames: Tensor,  # (F, H, W, 3) uint8
+    ) -> Tensor:  # (F, 3, h, w) float32
         "Scaled, cut and normalised by the processor."
         if self.kind=='picture':
             return torch.stack([self.processor(Image.fromarray(x)) for x in frames.numpy()])
@@ -36,13 +40,18 @@ class FramesOf:
 
 class HubEncoder(nn.Module):
     "A model of another library as an encoder of the clips that its own processor makes."
-    def __init__(self, name:str, # by which it was loaded
-        model:nn.Module, prepare:FramesOf,
-        build:Callable[[],nn.Module], # makes such a model with random weights
-        takes:str='', # argument of a model of transformers; '': the model takes (B, 3, T, H, W)
-        frames:int|None=None, # of a clip; None: an image model, applied to each frame
-        fixed:bool=False, # no other number of frames
-        tubelet:int=1): # frames of a token
+    def __init__(
+        self,
+        name: str,  # by which it was loaded
+        model: nn.Module,
+        prepare: FramesOf,
+        build: Callable[[],nn.Module],  # makes such a model with random weights
+        # argument of a model of transformers; '': the model takes (B, 3, T, H, W)
+        takes: str = '',
+        frames: int|None = None,  # of a clip; None: an image model, applied to each frame
+        fixed: bool = False,  # no other number of frames
+        tubelet: int = 1,  # frames of a token
+    ):
         super().__init__()
         self.model,self.prepare,self.takes = model.eval().requires_grad_(False),prepare,takes
         self.frames,self.fixed,self.tubelet = frames,fixed,tubelet
@@ -51,9 +60,13 @@ class HubEncoder(nn.Module):
         self._more = {'skip_predictor': True} if 'skip_predictor' in inspect.signature(
             model.forward).parameters else {}
 
-    def extra_repr(self)->str: return str(self.prepare) # so that another processor makes other features
+    # so that another processor makes other features
+    def extra_repr(self)->str: return str(self.prepare)
 
-    def _read(self, x:Tensor)->tuple[Tensor,Tensor|None]: # as of `forward` -> (B, D); tokens, see below
+    def _read(
+        self,
+        x: Tensor,  # as of `forward`
+    ) -> tuple[Tensor,Tensor|None]:  # (B, D); tokens, see below
         B,T = len(x),x.shape[2]
         if self.fixed and T!=self.frames: raise CheckpointError(f'{self._name}: takes clips of {self.frames} '
             f'frames, not of {T}; leave length out, or make it {self.frames}')
@@ -64,17 +77,24 @@ class HubEncoder(nn.Module):
         y:Any = self.model(**{self.takes: x}, **self._more) if self.takes else self.model(x)
         tokens:Any = getattr(y, 'last_hidden_state', None)
         pooled = y if isinstance(y, Tensor) else getattr(y, 'pooler_output', None)
-        if tokens is not None and tokens.ndim==4: tokens = tokens.flatten(2).transpose(1, 2) # convolutional
+        # convolutional
+        if tokens is not None and tokens.ndim==4: tokens = tokens.flatten(2).transpose(1, 2)
         pooled = tokens.mean(1) if pooled is None else pooled.flatten(1)
         if self.frames is not None: return pooled,tokens
         return pooled.unflatten(0, (B, T)).mean(1),None if tokens is None else \
             tokens.unflatten(0, (B, T)).flatten(1, 2)
 
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) as `prepare` makes frames -> (B, D)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W) as `prepare` makes frames
+    ) -> Tensor:  # (B, D)
         "The model's pooled output, else the mean of its tokens; of an image model, the mean over frames."
         return self._read(x)[0]
 
-    def tokens(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, N, D)
+    def tokens(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, N, D)
         "All tokens of the last layer; of an image model, those of all frames."
         y = self._read(x)[1]
         if y is None: raise CheckpointError(f'{self._name}: gives no tokens; take a model of transformers')
@@ -107,7 +127,9 @@ def _library(name:str, library:str, extra:str)->Any:
         f"install 'vssl_nb[{extra}]'") from e
 
 @contextlib.contextmanager
-def _quiet(tf:Any)->Iterator[None]: # transformers
+def _quiet(
+    tf: Any,  # transformers
+) -> Iterator[None]:
     "Without its bars and warnings: what matters of them becomes an error here."
     level,bars = tf.logging.get_verbosity(),tf.logging.is_progress_bar_enabled()
     tf.logging.set_verbosity(50)
@@ -120,7 +142,10 @@ def _quiet(tf:Any)->Iterator[None]: # transformers
         tf.logging.set_verbosity(level)
         if bars: tf.logging.enable_progress_bar()
 
-def _hugging_face(name:str, source:str)->HubEncoder: # as it was given; without hf:
+def _hugging_face(
+    name: str,  # as it was given
+    source: str,  # without hf:
+) -> HubEncoder:
     folder = fetch_folder(source, ['*.json'])
     tf = _library(name, 'transformers', 'hf')
     # neither code nor pickles of somebody are run
@@ -221,7 +246,9 @@ def _timm(name:str, source:str)->HubEncoder:
     picture.mean,picture.std = cfg['mean'],cfg['std']
     return HubEncoder(name, _Tokens(model), FramesOf(picture, 'picture'), lambda: _Tokens(build()))
 
-def load_hub(name)->HubEncoder: # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME
+def load_hub(
+    name,  # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME
+) -> HubEncoder:
     "An encoder of another library, with its weights and its processor. `CheckpointError`."
     prefix,_,source = str(name).partition(':')
     if not source.strip(): raise CheckpointError(f'{name}: names no model; give its name or a folder')

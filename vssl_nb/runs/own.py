@@ -34,7 +34,8 @@ from .pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
 
-STILL_PIXELS, STILL_LEVELS = .002, 12. # share of pixels, of 255 levels: what changes less does not move
+# share of pixels, of 255 levels: what changes less does not move
+STILL_PIXELS, STILL_LEVELS = .002, 12.
 
 @dataclass(frozen=True)
 class VideoFacts:
@@ -44,20 +45,27 @@ class VideoFacts:
     fps:float # median frames per second; 0: no file has it
     side:int # median of the shorter side, px
     still:float # share of the sampled videos in which nothing moves, 0 to 1
-    similarity:float # median distance of frames of one video over that of different videos, 0 to 1
+    # median distance of frames of one video over that of different videos, 0 to 1
+    similarity:float
 
-def moving_share(frames:np.ndarray)->float: # (T, H, W, 3) uint8 -> 0 (a still) to 1
+def moving_share(
+    frames: np.ndarray,  # (T, H, W, 3) uint8
+) -> float:  # 0 (a still) to 1
     "Share of the pixels that change in the course of a clip."
     x = frames.astype(np.float32).mean(-1)
     return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
 
-def video_facts(manifest:Manifest, rows:Sequence[int])->VideoFacts: # the training videos
+def video_facts(
+    manifest: Manifest,
+    rows: Sequence[int],  # the training videos
+) -> VideoFacts:
     "Length and size of all videos, motion and similarity of 24, spread evenly."
     at,sample = np.linspace(0, len(rows)-1, min(24, len(rows))).round().astype(int),list[np.ndarray]()
     for row in dict.fromkeys(rows[i] for i in at):
         n = manifest.rows[row].frames
         with suppress(VideoError):
-            frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)})) # evenly spread
+            # evenly spread
+            frames = manifest.decode(row, sorted({round(i*(n-1)/3) for i in range(4)}))
             H,W,side = *frames.shape[1:3],min(frames.shape[1:3])
             sample.append(crop_resize(frames, ((H-side)//2, (W-side)//2, side, side), (32, 32)).numpy())
     x = [v.reshape(len(v), -1).astype(np.float64) for v in sample]
@@ -77,7 +85,11 @@ class _Choices:
         self.base,self.given,self.fields = recipe,given,flat_fields(recipe)
         self.chosen,self.reasons = dict[str,Any](),list[str]()
     def __getitem__(self, name:str)->Any: return self.fields[name]
-    def choose(self, reason:str, **fields): # reason '': a first guess
+    def choose(
+        self,
+        reason: str,  # '': a first guess
+        **fields,
+    ):
         fields = {k: v for k,v in fields.items() if k not in self.given}
         self.fields,self.chosen = self.fields | fields,self.chosen | fields
         names = ', '.join(f'{k}={v!r}' for k,v in fields.items())
@@ -97,7 +109,8 @@ def _fit_clip(c:_Choices, facts:VideoFacts):
     else: c.choose('the videos look different from one another, and frames hold all of that; train another '
         'run with --view residual to learn from motion alone', view='rgb')
     fps,name = facts.fps or 25.,c['backbone']
-    with blame(f'the backbone {name}'): least = getattr(create(name), 'min_clip', (2,))[0] # frames
+    # frames
+    with blame(f'the backbone {name}'): least = getattr(create(name), 'min_clip', (2,))[0]
     strides = [s for s in range(max(1, round(fps/12.5)), 0, -1) if 15*s + 1 <= facts.frames]
     stride,length = (strides[0], 16) if strides else (1, max(least, min(16, facts.frames)))
     span = (length-1)*stride + 1
@@ -125,7 +138,8 @@ def _fit_batch(c:_Choices, n:int, gpu:bool):
         f'each is compared with the {batch-1} others of its batch', queue=0)
 
 CPU_SIZES = (112, 96, 80, 64, 48) # px, for a CPU
-TRAINED_SHARE = .9 # of the time for training that is filled; the rest is for measuring the features
+# of the time for training that is filled; the rest is for measuring the features
+TRAINED_SHARE = .9
 ENOUGH_EPOCHS = 100 # more epochs than this are worth less than larger pictures
 MOST_EPOCHS = 1000
 
@@ -156,10 +170,14 @@ def verdict_seconds(minutes:float)->float:
     "What is kept of the minutes for the verdict at the end."
     return max(6*minutes, min(40., 15*minutes))
 
-def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
-    manifest:Manifest, machine:Machine=Machine(), minutes:float=20., # for everything, to the verdict
-    given:Set[str]=frozenset(), began:float|None=None, # as of `learn_own_videos`
-)->Recipe: # with `reasons`
+def fit_recipe(
+    recipe: Recipe,  # `own-videos`, perhaps with some fields changed
+    manifest: Manifest,
+    machine: Machine = Machine(),
+    minutes: float = 20.,  # for everything, to the verdict
+    given: Set[str] = frozenset(),  # as of `learn_own_videos`
+    began: float|None = None,  # as of `learn_own_videos`
+) -> Recipe:  # with `reasons`
     "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
         raise RecipeError(f'--minutes {minutes:g}: must be above 0; 20 is a good beginning')
@@ -189,33 +207,51 @@ def fit_recipe(recipe:Recipe, # `own-videos`, perhaps with some fields changed
         momentum=round(min(.99, max(.9, 1 - 10/steps)), 3))
     return override(c.recipe, reasons=tuple(c.reasons))
 
-# -- measured without labels: held-out clips of training videos, and one frozen frame in place of a clip
+# -- measured without labels: held-out clips of training videos, and one frozen frame in place of a
+# clip
 
-def _cosines(x:Tensor, y:Tensor)->Tensor: # (N, D), (M, D) -> (N, M) float64, centred by the mean of y
+def _cosines(
+    x: Tensor,  # (N, D)
+    y: Tensor,  # (M, D)
+) -> Tensor:  # (N, M) float64, centred by the mean of y
     mean = y.double().mean(0)
     return normalize(x.double() - mean, dim=1) @ normalize(y.double() - mean, dim=1).T
 
-def instance_recall(q:Tensor, k:Tensor)->Tensor: # (N, D) of one clip of each video, and of another -> (N,)
+def instance_recall(
+    q: Tensor,  # (N, D) of one clip of each video
+    k: Tensor,  # (N, D) of another clip of each video
+) -> Tensor:  # (N,)
     "Is the nearest clip one of the same video? 1 where no clip of another is as near; a tie is lost."
     sim = _cosines(q, k)
     return ((sim >= sim.diagonal()[:, None]).sum(1) == 1).double()
 
-def explained_by_colours(x:Tensor, frames:Tensor)->float: # (N, D), (N, H, W, 3) uint8 -> R², 0 to 1
+def explained_by_colours(
+    x: Tensor,  # (N, D)
+    frames: Tensor,  # (N, H, W, 3) uint8
+) -> float:  # R², 0 to 1
     "The share of the variance of the similarities of pairs of videos that colour histograms explain."
-    bins = (frames.long()//64 @ torch.tensor([16, 4, 1])).flatten(1) # (N, H*W), four levels a channel
+    # (N, H*W), four levels a channel
+    bins = (frames.long()//64 @ torch.tensor([16, 4, 1])).flatten(1)
     pairs = torch.triu_indices(len(x), len(x), 1).unbind()
     hist = torch.stack([torch.bincount(b, minlength=64) for b in bins]).double().sqrt()
     similarity = torch.stack([_cosines(z, z)[pairs] for z in (x, hist)])
     if similarity.var(1, correction=0).min() < 1e-12: return 0.
     return float(torch.corrcoef(similarity)[0, 1]**2)
 
-def neighbour_agreement(x:Tensor, y:Tensor, k:int=5)->float: # (N, D), (N, E) of the same videos -> 0 to 1
+def neighbour_agreement(
+    x: Tensor,  # (N, D)
+    y: Tensor,  # (N, E) of the same videos
+    k: int = 5,
+) -> float:  # 0 to 1
     "Of the k nearest videos by one kind of feature, the share that is among those by the other."
     near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
     return float((near[0][:, :, None]==near[1][:, None, :]).double().sum((1, 2)).mean()/k)
 
-def frozen_share(clips:Tensor, frozen:Tensor, # (N, 2, D): two moments of each video; a frame of each, T times
-)->float|None: # 0 to 1; None where not even two moments of a video have the same neighbours
+def frozen_share(
+    clips: Tensor,  # (N, 2, D): two moments of each video
+    frozen: Tensor,  # (N, 2, D): a frame of each, T times
+    # returns: 0 to 1; None where not even two moments of a video have the same neighbours
+) -> float|None:
     "The share of its nearest neighbours that an encoder finds without motion."
     if clips.var(0).sum() < 1e-12: return None # all the same
     if frozen.var(0).sum() < 1e-12: return 0. # differences of one frame: nothing is left
@@ -229,25 +265,36 @@ def frozen_share(clips:Tensor, frozen:Tensor, # (N, 2, D): two moments of each v
 
 UNSEEN_EPOCH = 10**6 # the training never comes so far: its clips are other ones
 
-def _encode_videos(t:EvaluatedEncoder, device:torch.device, most:int, machine:Machine, seconds:float
-    )->tuple[list[int],dict[str,Tensor]]: # the rows that can be read, and by name what follows; N: networks
+def _encode_videos(
+    t: EvaluatedEncoder,
+    device: torch.device,
+    most: int,
+    machine: Machine,
+    seconds: float,
+    # returns: the rows that can be read, and by name what follows; N: networks
+) -> tuple[list[int],dict[str,Tensor]]:
     "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
-    # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last clip;
-    # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8; moving (B,)
+    # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last
+    # clip;
+    # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8;
+    # moving (B,)
     began,views = time.monotonic(),training_views(t.recipe)
     random = [create(t.about['backbone'], seed=t.about['seed']+s) for s in range(2)]
     networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
     from_rgb,ends = t.view in ('rgb', 'residual'),t.protocol('clean', clips=2)
     clips,kept,parts = training_clips(t.recipe, t.manifest),list[int](),list[dict[str,Tensor]]()
-    order = np.random.default_rng(t.about['seed']).permutation(len(clips)) # labelled videos first
+    # labelled videos first
+    order = np.random.default_rng(t.about['seed']).permutation(len(clips))
     chosen = sorted(order.tolist(), key=lambda i: t.manifest.label_id(clips.rows[i]) < 0)[:most]
     draws = 2 if len(chosen) > 64 else 4 # few videos are measured more often
-    few = [p.tolist() for p in np.array_split(chosen, math.ceil(len(chosen)/16))] # none of one video
+    # none of one video
+    few = [p.tolist() for p in np.array_split(chosen, math.ceil(len(chosen)/16))]
     keys = [[(UNSEEN_EPOCH + d, i) for d in range(draws) for i in part] for part in few]
     batches = DataLoader(clips, batch_sampler=keys, num_workers=machine.workers, collate_fn=collate,
         worker_init_fn=init_worker, generator=torch.Generator())
     for part,raw in zip(few, batches): # (draws*rows, V, ...)
-        rows,bad = [clips.rows[i] for i in part],{r for r,_ in raw.pop('bad')} # others came in their place
+        # others came in their place
+        rows,bad = [clips.rows[i] for i in part],{r for r,_ in raw.pop('bad')}
         if len({*rows} - bad) < 2: continue
         fixed = FixedClips(t.manifest, [r for r in rows if r not in bad], 'rgb' if from_rgb else t.view,
             ends, **UNCHANGED if from_rgb else t.views)
@@ -272,7 +319,10 @@ class _Beside(nn.Module):
     def __init__(self, *networks:HubEncoder):
         super().__init__()
         self.networks,self.prepare = nn.ModuleList(networks),networks[0].prepare
-    def forward(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, 4D)
+    def forward(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, 4D)
         return torch.cat([n(clip) for n in self.networks for clip in (x, reorder(x, 'static'))], 1)
 
 def _encode_foreign(t:EvaluatedEncoder, most:int, machine:Machine, seconds:float
@@ -300,10 +350,13 @@ def _refuse_few(t:EvaluatedEncoder, kept:Collection[int], chosen:Collection[int]
 def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->dict[str,Any]:
     "Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random weights."
     n,plain = len(rows),x['plain'][:, 0]
-    def paired(z): # (B, 2R, D) -> (B,) mean over draws and directions
+    def paired(
+        z,  # (B, 2R, D)
+    ):  # (B,) mean over draws and directions
         pairs = list(zip(z[:, ::2].unbind(1), z[:, 1::2].unbind(1)))
         return torch.stack([instance_recall(*p) for a,b in pairs for p in ((a, b), (b, a))]).mean(0)
-    recall = torch.stack([paired(z) for z in x.get('augmented', x['plain']).unbind(1)]) # (networks, B)
+    # (networks, B)
+    recall = torch.stack([paired(z) for z in x.get('augmented', x['plain']).unbind(1)])
     gain,mean = recall[0] - recall[1:].mean(0),[z.mean(1) for z in x['plain'].unbind(1)]
     frozen = [frozen_share(*z) for z in zip(x['plain'].unbind(1), x['frozen'].unbind(1))] if 'frozen' in x \
         else [None]
@@ -334,7 +387,8 @@ def measure_videos(t:EvaluatedEncoder, rows:Sequence[int], x:dict[str,Tensor])->
 
 # -- the verdict in words
 
-# gain over random weights, spread, share of videos that do not move, share of neighbours by a frozen frame
+# gain over random weights, spread, share of videos that do not move, share of neighbours by a
+# frozen frame
 LEARNED,COLLAPSED,MOSTLY_STILL,BY_A_FRAME = .05,.03,.8,.7
 FEWEST = 10 # videos with a sibling, or with a label, to be spoken of
 
@@ -354,12 +408,18 @@ class Verdict:
 
 TEXTS = read_lines('runs/verdict.csv')
 
-def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the training come to its end?
-    run:str='RUN', data:str='FOLDER', video:str='VIDEO', # as commands name them: run, videos, and one of them
-)->Verdict:
+def judge(
+    numbers: dict[str,Any],
+    view: str,
+    finished: bool = True,  # has the training come to its end?
+    run: str = 'RUN',  # as commands name the run
+    data: str = 'FOLDER',  # as commands name the videos
+    video: str = 'VIDEO',  # as commands name one of the videos
+) -> Verdict:
     "From the numbers of `measure_videos`, and the view of the encoder, to words."
     n,p = numbers,{k: f'{100*v:.0f} %' for k,v in numbers.items() if isinstance(v, float)}
-    copies = 2*n['distinct'] <= n['videos'] # the same pictures have the same features: that is no collapse
+    # the same pictures have the same features: that is no collapse
+    copies = 2*n['distinct'] <= n['videos']
     # below a third of the spread of random weights, or one direction
     collapsed = not copies and (n['std'] < max(COLLAPSED, n['std_random']/3) or n['rankme'] < 1.5)
     sure = n['gain'] > 2.6*n['gain_error'] # one in two hundred by chance
@@ -386,16 +446,20 @@ def judge(numbers:dict[str,Any], view:str, finished:bool=True, # has the trainin
     words['result'] = ' '.join((*texts('result'), ''))
     return Verdict(learned, collapsed, still, texts('sentence'), texts('advice'), n)
 
-def give_verdict(run, # a run folder with an encoder, or the name of one of another library
-    data=None, # a manifest or its folder; None: the one it was trained on
-    machine:Machine=Machine(), most:int=128, # videos to encode
-    seconds:float=120., # after so many no further videos are encoded
-    out=None, # folder for verdict.json, verdict.txt and a picture; None: the run folder, where there is one
-)->Verdict:
+def give_verdict(
+    run,  # a run folder with an encoder, or the name of one of another library
+    data=None,  # a manifest or its folder; None: the one it was trained on
+    machine: Machine = Machine(),
+    most: int = 128,  # videos to encode
+    seconds: float = 120.,  # after so many no further videos are encoded
+    # folder for verdict.json, verdict.txt and a picture; None: the run folder, where there is one
+    out=None,
+) -> Verdict:
     "What a run has learned, kept as files. `ValueError`."
     began,t = time.monotonic(),open_trained(run, data)
     folder = Path(out) if out else t.run
-    device = t.run and training_device(t.recipe, machine.device) # refuses flow that would take too long
+    # refuses flow that would take too long
+    device = t.run and training_device(t.recipe, machine.device)
     try:
         rows,x = _encode_videos(t, device, most, machine, seconds) if device else \
             _encode_foreign(t, most, machine, seconds)
@@ -404,7 +468,8 @@ def give_verdict(run, # a run folder with an encoder, or the name of one of anot
         verdict = judge(measure_videos(t, rows, x), t.view, t.card.get('finished', True),
             *(shlex.quote(str(name)) for name in names))
     except (ValueError, RuntimeError, OSError) as e: # the training is not lost
-        reason = [type(e).__name__, *str(e).strip().splitlines()][-1] # of a worker: the last line
+        # of a worker: the last line
+        reason = [type(e).__name__, *str(e).strip().splitlines()][-1]
         rows,again = [],shlex.join(('vssl-nb', 'verdict', str(run), '--data', str(t.manifest.path),
             *('--out', str(out))*(out is not None)))
         verdict = Verdict('not measured', False, False, (f'Nothing is measured: {reason}',),
@@ -421,17 +486,20 @@ def give_verdict(run, # a run folder with an encoder, or the name of one of anot
     show.save_picture(picture, folder/'figures'/'nearest-videos.png')
     return verdict
 
-def learn_own_videos(recipe:Recipe, # `own-videos`, perhaps with fields changed
-    data, # a folder of videos, or a manifest
-    out, # the run folder
-    minutes:float=20., # for everything
-    given:Set[str]=frozenset(), # fields that are to stay as they are in `recipe`
-    resume:bool=False, # go on with the run that is there, with the numbers that were chosen for it
-    machine:Machine=Machine(),
-    health_every:int=0, # epochs from one measurement of the features to the next; 0: four to eight in all
-    began:float|None=None, # time.monotonic() from which the minutes count; None: now
-    **options, # of `pretrain`: init_from, accepted, ...
-)->Verdict|None: # of the first process
+def learn_own_videos(
+    recipe: Recipe,  # `own-videos`, perhaps with fields changed
+    data,  # a folder of videos, or a manifest
+    out,  # the run folder
+    minutes: float = 20.,  # for everything
+    given: Set[str] = frozenset(),  # fields that are to stay as they are in `recipe`
+    # go on with the run that is there, with the numbers that were chosen for it
+    resume: bool = False,
+    machine: Machine = Machine(),
+    # epochs from one measurement of the features to the next; 0: four to eight in all
+    health_every: int = 0,
+    began: float|None = None,  # time.monotonic() from which the minutes count; None: now
+    **options,  # of `pretrain`: init_from, accepted, ...
+) -> Verdict|None:  # of the first process
     "Fit a recipe to a folder, a machine and a time; train it; give the verdict. `ValueError`."
     began,out = began or time.monotonic(),Path(out)
     manifest = open_data(data, machine.progress)

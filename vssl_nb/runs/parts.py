@@ -24,7 +24,12 @@ from ..training.machine import Machine, pick_device
 
 class BlankBatches:
     "Batches of blank clips, of the size and with the augmentations of a training; `fit` goes through them."
-    def __init__(self, recipe:Recipe, videos:int, classes:int): # videos to train on, classes of their labels
+    def __init__(
+        self,
+        recipe: Recipe,
+        videos: int,  # videos to train on
+        classes: int,  # classes of their labels
+    ):
         learning = recipe.learning
         self.load, self.classes = streams(recipe.views, flow_is_live(recipe)), classes
         # ending of the names of a group -> its augmentation, and V, T and side of its clips
@@ -39,7 +44,10 @@ class BlankBatches:
     def note(self, bad)->None: pass
     def __iter__(self)->Iterator[dict[str,Any]]: return map(self.batch, self.batch_sampler)
 
-    def batch(self, keys:Sequence[tuple[int,int]])->dict[str,Any]: # epoch and position of videos, as sampled
+    def batch(
+        self,
+        keys: Sequence[tuple[int,int]],  # epoch and position of videos, as sampled
+    ) -> dict[str,Any]:
         "One batch as a loader gives it, as if it lay in pinned memory."
         ids = torch.tensor([position for _,position in keys])
         B, few = len(ids), min(len(ids), 128) # more videos are augmented as these are
@@ -55,7 +63,9 @@ class BlankBatches:
 
 FRAME = (240, 320) # height and width of the videos that blank clips are cut from, pixels
 
-def method_numbers(recipe:Recipe)->dict[str,tuple[int,int]]: # field -> value and default
+def method_numbers(
+    recipe: Recipe,
+) -> dict[str,tuple[int,int]]:  # field -> value and default
     "The whole numbers among the settings of a method."
     method = recipe.method
     return {f.name: (v, f.default if type(f.default) is int else 0) for f in fields(method)
@@ -66,21 +76,28 @@ class Parts:
     "The objects of one training."
     recipe:Recipe
     clips:TrainClips|None # the training samples; None: of videos that need not exist
-    batches:Any # DataLoader of the whole training, in the order that the recipe's seed gives; or BlankBatches
+    # DataLoader of the whole training, in the order that the recipe's seed gives; or BlankBatches
+    batches:Any
     views:Views # raw batch on the device -> float views
     method:nn.Module
     optimizer:torch.optim.Optimizer
     schedule:Callable[[float],float] # time in epochs -> factor of the learning rate
     clip_norm:float # longest gradient; 0: any
 
-def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need not exist: blank clips
+def build(
+    recipe: Recipe,
+    videos: Manifest|int,  # a number of training videos need not exist: blank clips
     # batches for a GPU lie in page-locked memory; where clips are blank, the method is moved there
-    device:torch.device=torch.device('cpu'), machine:Machine=Machine(), # workers and cache are read here
-    networks:Mapping[str,nn.Module]|None=None, # argument of the method -> network; None: new ones
-    rows:Sequence[int]|None=None, # of the manifest to train on; None: the training part of the recipe's split
-    classes:int=0, # of a classifier, where the videos need not exist
-    within:Callable[[],Any]=nullcontext, # gives a context for making a method of videos that need not exist
-)->Parts:
+    device: torch.device = torch.device('cpu'),
+    machine: Machine = Machine(),  # workers and cache are read here
+    # argument of the method -> network; None: new ones
+    networks: Mapping[str,nn.Module]|None = None,
+    # of the manifest to train on; None: the training part of the recipe's split
+    rows: Sequence[int]|None = None,
+    classes: int = 0,  # of a classifier, where the videos need not exist
+    # gives a context for making a method of videos that need not exist
+    within: Callable[[],Any] = nullcontext,
+) -> Parts:
     "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
@@ -103,12 +120,17 @@ def build(recipe:Recipe, videos:Manifest|int, # a number of training videos need
     return Parts(recipe, clips, batches, training_views(recipe), method, optimizer, lr_schedule(recipe),
         learning.clip_norm)
 
-def training_clips(recipe:Recipe, manifest:Manifest,
-    cache:int|VideoCache=0, # MiB of decoded videos that each process may keep, or those kept already
-    rows:Sequence[int]|None=None, # as of `build`
-)->TrainClips: # of the training part of the recipe's split
+def training_clips(
+    recipe: Recipe,
+    manifest: Manifest,
+    # MiB of decoded videos that each process may keep, or those kept already
+    cache: int|VideoCache = 0,
+    rows: Sequence[int]|None = None,  # as of `build`
+) -> TrainClips:  # of the training part of the recipe's split
     "The training clips of a recipe; ManifestError where there are none, or none with its flow."
-    def part(group): # where frames lie, how pixels change, side in pixels
+    def part(
+        group,
+    ):  # where frames lie, how pixels change, side in pixels
         sampling = {k: v for k,v in asdict(group.sampling).items() if k!='same'}
         return partial(random_clips, **sampling), training_draw(group), group.size
     if rows is None: rows = manifest.select('train', recipe.split)
@@ -117,7 +139,9 @@ def training_clips(recipe:Recipe, manifest:Manifest,
     return TrainClips(manifest, rows, sample, draw, size, recipe.seed, cache=cache,
         same=recipe.sampling.same, load=streams(recipe.views, flow_is_live(recipe)), groups=groups)
 
-def training_draw(recipe:Recipe)->Callable[...,dict[str,Tensor]]: # (rng, V, T, height, width) -> parameters
+def training_draw(
+    recipe: Recipe,
+) -> Callable[...,dict[str,Tensor]]:  # (rng, V, T, height, width) -> parameters
     "The augmentation parameters of a sample; an augmentation of one's own need not know of still images."
     pixels = asdict(recipe.augment)
     if recipe.augment.appearance=='none':
@@ -136,19 +160,26 @@ def flow_is_live(recipe:Recipe)->bool:
     "Is one of its views solved for on the device?"
     return recipe.flow=='live' and 'flow' in streams(recipe.views)
 
-def view_options(recipe:Recipe)->dict[str,Any]: # arguments of `Views`, besides its names
+def view_options(
+    recipe: Recipe,
+) -> dict[str,Any]:  # arguments of `Views`, besides its names
     "How the recipe makes its views."
     options = {k: getattr(recipe, k) for k in ('residual', 'residual_scale', 'flow_flip', 'flow_colour')}
     if recipe.normalisation=='none': options |= {'mean': (0.,)*3, 'std': (1.,)*3}
     return options | ({'live': tvl1_live} if flow_is_live(recipe) else {})
 
-def training_views(recipe:Recipe, **options)->Views: # options of `Views`, instead of the recipe's
+def training_views(
+    recipe: Recipe,
+    **options,  # options of `Views`, instead of the recipe's
+) -> Views:
     "The views that the loop makes of a raw batch; in measuring nothing is augmented."
     return Views(recipe.views, **view_options(recipe) | options, augmentation=recipe.augment.augmentation)
 
-def training_device(recipe:Recipe, device:str, # 'auto', 'cpu' or 'cuda'
-    local:int=0, # number of this process on this machine
-)->torch.device:
+def training_device(
+    recipe: Recipe,
+    device: str,  # 'auto', 'cpu' or 'cuda'
+    local: int = 0,  # number of this process on this machine
+) -> torch.device:
     "Where to compute; TrainError for live flow without a GPU, which would take minutes for each step."
     place = pick_device(device, local)
     if flow_is_live(recipe) and place.type=='cpu': raise TrainError("flow='live' needs a GPU; store the flow "
@@ -166,43 +197,55 @@ class Plateau:
         self.best, self.bad = (loss, 0) if better else (self.best, self.bad + 1)
         if self.bad > self.patience: self.factor, self.bad = max(self.factor*.1, self.floor), 0
 
-def lr_schedule(recipe:Recipe)->Callable[[float],float]: # time in epochs -> factor of the learning rate
+def lr_schedule(
+    recipe: Recipe,
+) -> Callable[[float],float]:  # time in epochs -> factor of the learning rate
     "The learning-rate schedule of a recipe."
     learning = recipe.learning
     if learning.schedule=='plateau': return Plateau(learning.patience, learning.floor)
     cycle, last = learning.epochs/learning.cycles, learning.cycles-1
-    # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants it to run
+    # a warm-up that is no shorter than the training takes half of it: whoever shortens a run wants
+    # it to run
     warmup = learning.warmup if learning.warmup < cycle else cycle/2
     stepped = learning.schedule=='steps'
     rate = steps(learning.drops, learning.gamma) if stepped else warmup_cosine(cycle, warmup)
     return lambda epoch: rate(epoch - cycle*min(int(epoch/cycle), last))
 
-def encoder_about(recipe:Recipe)->dict[str,Any]: # plain values
+def encoder_about(
+    recipe: Recipe,
+) -> dict[str,Any]:  # plain values
     "Metadata of an encoder's file: what it is, and what it was trained to see."
     options = {k: v for k,v in view_options(recipe).items() if k!='live'}
     return {'backbone': recipe.backbone, 'view': recipe.view, **options, 'flow': recipe.flow, **recipe.clip,
         'clips': recipe.test_clips, 'recipe': recipe.name, 'method': recipe.method.name,
         'split': recipe.split, 'seed': recipe.seed}
 
-def views_of_encoder(recipe:Recipe)->tuple[str,...]: # that of the recipe first
+def views_of_encoder(
+    recipe: Recipe,
+) -> tuple[str,...]:  # that of the recipe first
     "The views that the encoder looks at: all that no further network has to itself."
     others = {v for name,v in recipe.networks.items() if name!='encoder'}
     return tuple(v for v in recipe.views if v==recipe.view or v not in others)
 
 @contextmanager
-def blame(part:str)->Iterator[None]: # 'the backbone lab:net', for the message
+def blame(
+    part: str,  # 'the backbone lab:net', for the message
+) -> Iterator[None]:
     "Turn an error of somebody's part into one sentence. `TrainError`; a ValueError stays as it is."
     try: yield
     except (ValueError, OSError): raise
     except (Exception, SystemExit) as e:
         raise TrainError(f'{part} fails: {error_in_words(e)}; VSSL_DEBUG=1 shows the way there') from e
 
-def build_method(recipe:Recipe,
-    videos:int|None=None, # training videos, for a method that asks for them (a memory bank)
-    rows:int|None=None, # of the manifest, likewise (class mining recall)
-    classes:int|None=None, # of the manifest, likewise (a classifier)
-    networks:Mapping[str,nn.Module]|None=None, # argument -> network; None: new ones from the seed
-)->nn.Module:
+def build_method(
+    recipe: Recipe,
+    # training videos, for a method that asks for them (a memory bank)
+    videos: int|None = None,
+    rows: int|None = None,  # of the manifest, likewise (class mining recall)
+    classes: int|None = None,  # of the manifest, likewise (a classifier)
+    # argument -> network; None: new ones from the seed
+    networks: Mapping[str,nn.Module]|None = None,
+) -> nn.Module:
     "The method of a recipe, with new weights unless networks are given; TrainError where the two do not fit."
     settings = recipe.method
     cls = load_object(settings.method, f'the method {settings.name}')
@@ -225,9 +268,11 @@ def build_method(recipe:Recipe,
 
 GLOBAL_RNG = "forward draws from torch's global generator: a resumed run would end elsewhere"
 
-def check_method(method:Any, # somebody's method
-    batch:dict[str,Any]|None=None, # from `Views`: then one step of a copy is tried as well
-)->list[str]: # what of the contract is missing; empty if nothing is
+def check_method(
+    method: Any,  # somebody's method
+    # from `Views`: then one step of a copy is tried as well
+    batch: dict[str,Any]|None = None,
+) -> list[str]:  # what of the contract is missing; empty if nothing is
     "What a method still lacks to be trained, resumed and measured, in plain words."
     if not isinstance(method, nn.Module): return [f'it is a {type(method).__name__}, not an nn.Module']
     lacks, encoder = [], getattr(method, 'encoder', None)

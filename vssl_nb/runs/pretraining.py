@@ -36,7 +36,9 @@ from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.machine import Machine, checkpoint_activations
 
 # %% ../../nbs/library/pretraining.ipynb #650726e6
-def short_videos(parts:Parts)->list[Row]: # of the manifest
+def short_videos(
+    parts: Parts,
+) -> list[Row]:  # of the manifest
     "The training videos that are shorter than a clip."
     clips, span = cast(Any, parts.clips), parts.recipe.sampling.span
     return [r for r in (clips.manifest.rows[i] for i in clips.rows) if r.frames < span]
@@ -54,16 +56,22 @@ def training_notes(parts:Parts)->list[str]:
             f'such as {short[0].video} ({short[0].frames}); they are trained on, {filled[sampling.pad]}')
     return notes
 
-def manifest_place(manifest:Manifest, out, # the run folder
-)->dict[str,str]: # `path`, and `relative` to the run folder; a name of Python stays as it is
+def manifest_place(
+    manifest: Manifest,
+    out,  # the run folder
+    # returns: `path`, and `relative` to the run folder; a name of Python stays as it is
+) -> dict[str,str]:
     "The place of a manifest, from any working directory, and when it is moved together with the run."
     if not manifest.path.is_file(): return {'path': str(manifest.path)}
     path = os.path.abspath(manifest.path)
     return {'path': path, 'relative': os.path.relpath(path, os.path.abspath(out))}
 
-def run_card(parts:Parts, machine:Machine, device:torch.device, # where it computes
-    out, # the run folder
-)->dict[str,Any]: # plain data for card.json
+def run_card(
+    parts: Parts,
+    machine: Machine,
+    device: torch.device,  # where it computes
+    out,  # the run folder
+) -> dict[str,Any]:  # plain data for card.json
     "The run card: versions, device, manifest and effective schedule."
     manifest, about = cast(Any, parts.clips).manifest, encoder_about(parts.recipe)
     cut, order = has_split(manifest), batch_order(cast(DataLoader, parts.batches))
@@ -76,10 +84,12 @@ def run_card(parts:Parts, machine:Machine, device:torch.device, # where it compu
         'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch,
             'lr': [parts.recipe.learning.lr*parts.schedule(e) for e in range(order.epochs + 1)]}}
 
-def earlier_run(out:Path, # the run folder
-    resume:bool, # go on with the run that is there
-    recipe:Recipe|None=None, # that its checkpoint must be of; None: of any
-)->tuple[dict[str,Any],dict[str,Any]|None]: # its card and its checkpoint; {} and None for a new run
+def earlier_run(
+    out: Path,  # the run folder
+    resume: bool,  # go on with the run that is there
+    recipe: Recipe|None = None,  # that its checkpoint must be of; None: of any
+    # returns: its card and its checkpoint; {} and None for a new run
+) -> tuple[dict[str,Any],dict[str,Any]|None]:
     "What a run goes on from. PathError where something would be lost, TrainError where it cannot be resumed."
     if not resume:
         expect_run_folder(out)
@@ -92,14 +102,19 @@ def earlier_run(out:Path, # the run folder
     state, file = load(out/'last.pt'), str(out/'last.pt')
     # older checkpoints carry no recipe
     other = difference(from_dict(state['recipe'], file), recipe) if recipe and 'recipe' in state else {}
-    for field,(old,new) in other.items(): # a kill may have come between the new epochs and their checkpoint
+    # a kill may have come between the new epochs and their checkpoint
+    for field,(old,new) in other.items():
         if field not in ('name', 'epochs'): raise TrainError(f'{file}: was saved by a run with '
             f'{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt of this run, '
             'or choose another --out')
     return card, state
 
-def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `earlier_run`
-)->tuple[dict[str,Any],dict[str,Any]|None]: # likewise
+def open_run(
+    recipe: Recipe,
+    manifest: Manifest,
+    out: Path,  # as of `earlier_run`
+    resume: bool,  # as of `earlier_run`
+) -> tuple[dict[str,Any],dict[str,Any]|None]:  # likewise
     "What a run goes on from; refused where the recipe, but for more epochs, or the manifest is another one."
     if not resume: return earlier_run(out, False)
     kept = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
@@ -122,10 +137,11 @@ def open_run(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, # as of `e
     return card, state
 
 # %% ../../nbs/library/pretraining.ipynb #4bed9e2a
-def read_weights(folder, # of a run; or a released file
-    recipe:Recipe, # that wants to begin with them
-    network:str, # which of its networks: 'encoder', 'sampler', …
-)->dict[str,Tensor]: # names below `encoder.` and `projection.`
+def read_weights(
+    folder,  # of a run; or a released file
+    recipe: Recipe,  # that wants to begin with them
+    network: str,  # which of its networks: 'encoder', 'sampler', …
+) -> dict[str,Tensor]:  # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
     folder, needs = Path(folder), flat_fields(recipe) | {'view': recipe.networks[network]}
     if folder.is_file(): return released_weights(folder, needs)
@@ -142,10 +158,12 @@ def read_weights(folder, # of a run; or a released file
     state = {k.removeprefix('pair.'): v for k,v in load(folder/'last.pt')['method'].items()}
     return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
 
-def initialise_from(recipe:Recipe, method:Any, # changed in place
+def initialise_from(
+    recipe: Recipe,
+    method: Any,  # changed in place
     # network -> run folder or released file whose weights it begins with; 'encoder' may be left out
-    runs:Mapping[str,Any],
-)->dict[str,dict[str,str]]: # for the run card: network -> folder and sha256 of its weights
+    runs: Mapping[str,Any],
+) -> dict[str,dict[str,str]]:  # for the run card: network -> folder and sha256 of its weights
     "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
     known, given, title = recipe.networks, dict[str,dict[str,str]](), flat_fields(recipe)['name']
     for name,view in known.items():
@@ -155,7 +173,8 @@ def initialise_from(recipe:Recipe, method:Any, # changed in place
         if not folder: continue
         if name not in known:
             raise TrainError(f'{title} has no network {name!r}, so it has no use for --{name}; leave it out')
-        state, places = read_weights(folder, recipe, name), list[Any]() # encoders, each with its projection
+        # encoders, each with its projection
+        state, places = read_weights(folder, recipe, name), list[Any]()
         if name=='encoder':
             projection, slow = (getattr(method, k, None) for k in ('projection', 'momentum_encoder'))
             places += [[method.encoder] + [projection]*(projection is not None)] + [slow]*(slow is not None)
@@ -176,14 +195,21 @@ def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
 def try_out(parts:Parts)->None:
     "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
     settings, clips, method = parts.recipe.method, cast(Any, parts.clips), cast(Any, parts.method)
-    def no_motion(a, b): return torch.zeros(len(a), 2, *a.shape[2:]) # no need to solve for flow here
+    def no_motion(
+        a,
+        b,
+    ):  # no need to solve for flow here
+        return torch.zeros(len(a), 2, *a.shape[2:])
     views = training_views(parts.recipe, live=no_motion) if flow_is_live(parts.recipe) else parts.views
     name, rows = settings.method, batch_order(cast(DataLoader, parts.batches)).batch//world_size()
-    def samples(n): # not in inference mode, where a view that changes its input stays unnoticed
+    def samples(
+        n,
+    ):  # not in inference mode, where a view that changes its input stays unnoticed
         with torch.no_grad(), blame(f'making clips of {" and ".join(views.names)}'):
             raw = collate([clips[0, (rank()*n + i) % len(clips)] for i in range(n)])
             return views({k: v for k,v in raw.items() if k!='bad'})
-    few = min(rows, max(2, getattr(settings, 'groups', None) or 1)) # a row for each BatchNorm group
+    # a row for each BatchNorm group
+    few = min(rows, max(2, getattr(settings, 'groups', None) or 1))
     batch = samples(few)
     with torch.no_grad(), blame(f'the encoder of {name}'):
         feature = method.encoder.eval()(batch[parts.recipe.view][:1,0])
@@ -192,14 +218,17 @@ def try_out(parts:Parts)->None:
         raise TrainError(f'the encoder of {name} gave {given} for one clip, and not the feature (1, '
             f'{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
     lacks = check_method(method, batch)
-    if lacks and few < rows: lacks = check_method(method, samples(rows)) # perhaps it needs more rows
+    # perhaps it needs more rows
+    if lacks and few < rows: lacks = check_method(method, samples(rows))
     if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
         if is_main(): print(f'{name}: {GLOBAL_RNG}', file=sys.stderr)
         lacks.remove(GLOBAL_RNG)
     if lacks: raise TrainError(f'{name} cannot take a step: {"; ".join(lacks)}')
 
-def untrained(parts:Parts, machine:Machine, # activation_checkpointing is read here
-)->TrainingState: # at step 0
+def untrained(
+    parts: Parts,
+    machine: Machine,  # activation_checkpointing is read here
+) -> TrainingState:  # at step 0
     "The state of a training that can be begun: its parts fit, in all processes. `TrainError`."
     try_out(parts)
     checkpoint_activations(cast(nn.Module, parts.method.encoder), machine.activation_checkpointing)
@@ -208,9 +237,15 @@ def untrained(parts:Parts, machine:Machine, # activation_checkpointing is read h
         'file for all processes; give every machine the same manifest')
     return TrainingState(parts.method, parts.optimizer)
 
-def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.device, machine:Machine,
-    runs:Mapping[str,Any], # network -> run folder whose weights a new run begins with
-)->tuple[Parts, TrainingState, dict[str,Any]]: # the run card
+def begin(
+    recipe: Recipe,
+    manifest: Manifest,
+    out: Path,
+    resume: bool,
+    device: torch.device,
+    machine: Machine,
+    runs: Mapping[str,Any],  # network -> run folder whose weights a new run begins with
+) -> tuple[Parts, TrainingState, dict[str,Any]]:  # the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
     videos = manifest.select('train', encoder_about(recipe)['split'])
     refuse_too_large(recipe, len(videos), device, machine)
@@ -232,19 +267,24 @@ def begin(recipe:Recipe, manifest:Manifest, out:Path, resume:bool, device:torch.
             + ([{'epochs': before, 'step': run.step}] if longer else [])}
     return parts, run, card
 
-def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
-    out, # the run folder
-    resume:bool=False, # go on with the run that is there
-    machine:Machine=Machine(), # where and how to compute: device, dtype, workers, cache, compile, …
-    max_steps:int|None=None, # stop after so many steps in all, as a signal would
-    until:float=float('inf'), # time.monotonic() at which to stop, likewise
-    init_from=None, # run folder or released file of the view whose weights to begin with; None: random ones
-    sampler=None, # CoCLR: likewise, of the view that mines
-    health_every:int=0, # look at the features every so many epochs (`health.csv`); 0: never
+def pretrain(
+    recipe: Recipe,
+    data,  # a manifest, or the folder that holds it
+    out,  # the run folder
+    resume: bool = False,  # go on with the run that is there
+    # where and how to compute: device, dtype, workers, cache, compile, …
+    machine: Machine = Machine(),
+    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
+    until: float = float('inf'),  # time.monotonic() at which to stop, likewise
+    # run folder or released file of the view whose weights to begin with; None: random ones
+    init_from=None,
+    sampler=None,  # CoCLR: likewise, of the view that mines
+    # look at the features every so many epochs (`health.csv`); 0: never
+    health_every: int = 0,
     # called before the first file of a new run: with the recipe and the number of videos
-    accepted:Callable[[Recipe,int],Any]=lambda recipe, videos: None,
-    **fields, # of `machine` to change, such as device='cpu' or progress=False
-)->Path: # the run folder
+    accepted: Callable[[Recipe,int],Any] = lambda recipe, videos: None,
+    **fields,  # of `machine` to change, such as device='cpu' or progress=False
+) -> Path:  # the run folder
     "Train a recipe on a manifest, in all processes of the run; ValueErrors say what to change."
     out, machine, about = Path(out), replace(machine, **fields), encoder_about(recipe)
     if health_every < 0: raise TrainError(f'health_every={health_every} is below 0; use 0 for never')
@@ -254,7 +294,8 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
         parts, run, card = begin(recipe, manifest, out, resume, device, machine,
             {'encoder': init_from, 'sampler': sampler})
         batches = cast(DataLoader, parts.batches)
-        if run.step==batch_order(batches).total: return out # finished: nothing to train, and nothing to write
+        # finished: nothing to train, and nothing to write
+        if run.step==batch_order(batches).total: return out
         if not resume: accepted(recipe, len(cast(Any, parts.clips)))
         for line in training_notes(parts) if is_main() else (): print(line, file=sys.stderr)
         open_folder(out, recipe, card)
@@ -269,11 +310,12 @@ def pretrain(recipe:Recipe, data, # a manifest, or the folder that holds it
     return out
 
 @contextmanager
-def class_log(out:Path, # the run folder
-    step:int, # the run goes on from here; later lines are cut
-    method:nn.Module, # with `class_logs()`, or nothing is written
-    labels:list[str], # class names, in the order of their ids
-)->Iterator[Callable[[StepResult],None]]: # to be called after every step
+def class_log(
+    out: Path,  # the run folder
+    step: int,  # the run goes on from here; later lines are cut
+    method: nn.Module,  # with `class_logs()`, or nothing is written
+    labels: list[str],  # class names, in the order of their ids
+) -> Iterator[Callable[[StepResult],None]]:  # to be called after every step
     "`mining.csv` of a run: the logs of a method for each class at the end of an epoch."
     values: Callable[[],Mapping[str,Tensor]] = getattr(method, 'class_logs', dict)
     kept = labels and values() and is_main()
@@ -288,24 +330,30 @@ def open_folder(out:Path, recipe:Recipe, card:dict[str,Any])->None:
     if not is_main(): return
     for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv', 'last.pt',
             'encoder.safetensors', 'predictions.safetensors', 'classifier.safetensors'):
-        for stray in out.glob(f'.{name}.*'): stray.unlink() # what a kill left of a file half written
+        # what a kill left of a file half written
+        for stray in out.glob(f'.{name}.*'): stray.unlink()
     write_json(out/'recipe.json', to_dict(recipe))
     write_json(out/'card.json', card)
 
-def export_run(out:Path, # the run folder
-    about:dict[str,Any], # of the encoder: `parts.encoder_about`
-    run:TrainingState, manifest:Manifest)->Path:
+def export_run(
+    out: Path,  # the run folder
+    about: dict[str,Any],  # of the encoder: `parts.encoder_about`
+    run: TrainingState,
+    manifest: Manifest,
+) -> Path:
     "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
     method = cast(Any, run.method)
     return export_encoder(out/'encoder.safetensors', method.encoder, about | {'step': run.step,
         'manifest_sha256': manifest.sha256}, method.heads() if hasattr(method, 'heads') else None)
 
-def import_released(path, # a released file, or one that `save_released` made of a run
-    data, # a manifest, or the folder that holds it
-    out, # the run folder to make
-    recipe:Recipe|None=None, # None: the one that the file carries
-    view:str|None=None, machine:Machine=Machine(), # None: by the file's name or options
-)->Path: # the run folder; `--resume` goes on with it
+def import_released(
+    path,  # a released file, or one that `save_released` made of a run
+    data,  # a manifest, or the folder that holds it
+    out,  # the run folder to make
+    recipe: Recipe|None = None,  # None: the one that the file carries
+    view: str|None = None,  # None: by the file's name or options
+    machine: Machine = Machine(),
+) -> Path:  # the run folder; `--resume` goes on with it
     "Make a run of a released file: networks, queue, optimizer and step. `ValueError`."
     out, r = Path(out), load_released(path, view)
     recipe = recipe_within(r) if recipe is None else recipe
@@ -317,7 +365,8 @@ def import_released(path, # a released file, or one that `save_released` made of
             dict.fromkeys(recipe.networks, path))
         order = batch_order(cast(DataLoader, parts.batches))
         run.load(continued_state(r, run, recipe, order.per_epoch))
-        # the momentum encoder moves at the start of a step there, at the end of one here (released code b2)
+        # the momentum encoder moves at the start of a step there, at the end of one here (released
+        # code b2)
         if r.momentum is not None and not r.run: cast(Any, run.method).pair.after_step({})
         if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and '
             f'{about["recipe"]} ends after {order.total}; give it more (--set epochs=…)')

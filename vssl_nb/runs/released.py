@@ -23,13 +23,16 @@ from ..training.loop import TrainError, TrainingState, read_json
 # --- a file of torch.save, from anybody
 
 MAX_PICKLE = 2**26 # bytes; the pickle of the largest released file has 0.3 MB
-_scalar = np.float64(0).__reduce__()[0] # how NumPy pickles a scalar, under the names of NumPy 1 and 2
+# how NumPy pickles a scalar, under the names of NumPy 1 and 2
+_scalar = np.float64(0).__reduce__()[0]
 # what a file may name beside tensors and containers: the options of a command, and scalars of NumPy
 HARMLESS: list[Any] = [argparse.Namespace, codecs.encode, np.dtype, (_scalar, 'numpy.core.multiarray.scalar'),
     (_scalar, 'numpy._core.multiarray.scalar'), *(type(np.dtype(t)) for t in ('?', 'i4', 'i8', 'f4', 'f8'))]
 
-def read_torch_file(path, # written by `torch.save`, of any version since 0.4
-)->tuple[Any,bool]: # nested containers of tensors (on the CPU), numbers and words; were there checksums?
+def read_torch_file(
+    path,  # written by `torch.save`, of any version since 0.4
+    # returns: nested containers of tensors (on the CPU), numbers and words; were there checksums?
+) -> tuple[Any,bool]:
     "Read a file of weights without running anything in it, in memory of its size. `CheckpointError`."
     path = Path(path)
     if not path.is_file(): raise CheckpointError(f'{path}: there is no such file')
@@ -59,7 +62,10 @@ def read_torch_file(path, # written by `torch.save`, of any version since 0.4
     raise CheckpointError(f'{path}: was not loaded: {reason}; take the file from its authors again, or ask '
         'them for a plain state_dict')
 
-def _archive_problem(path:Path, size:int)->str: # why it is not to be loaded; '': it is
+def _archive_problem(
+    path: Path,
+    size: int,
+) -> str:  # why it is not to be loaded; '': it is
     with zipfile.ZipFile(path) as z:
         files = z.infolist()
         if any(i.compress_type!=zipfile.ZIP_STORED or i.flag_bits & 1 for i in files):
@@ -71,7 +77,9 @@ def _archive_problem(path:Path, size:int)->str: # why it is not to be loaded; ''
         broken = z.testzip() # `torch.load` does not look at the checksums
         return f'damaged: the checksum of {broken} does not match' if broken else ''
 
-def _tensors(x:Any)->list[Tensor]: # of nested containers, each once, however often it is named
+def _tensors(
+    x: Any,
+) -> list[Tensor]:  # of nested containers, each once, however often it is named
     tensors, seen, left = list[Tensor](), set[int](), [x]
     while left:
         x = left.pop()
@@ -88,10 +96,14 @@ def _tensors(x:Any)->list[Tensor]: # of nested containers, each once, however of
 NETWORKS = {'encoder': ('encoder_q.', 'pair.encoder.', 'pair.projection.'),
     'momentum': ('encoder_k.', 'pair.momentum_encoder.0.', 'pair.momentum_encoder.1.'),
     'sampler': ('sampler.', 'sampler.0.', 'sampler.1.')}
-ALONE = {'encoder': ('', 'encoder.', 'projection.')} # of a method without a momentum encoder: IIC
-QUEUES = {'queue': 'queue.keys', 'queue_second': 'queue.keys_1'} # a key in a column there, in a row here
-BANKS = {'memory_l': 'bank.keys', 'memory_ab': 'bank.keys_1', 'memory_neg': 'bank.keys_2'} # b11: rgb first
-# method -> queues or banks of its file (b1, b11); a file may have fewer banks, as a method has fewer views
+# of a method without a momentum encoder: IIC
+ALONE = {'encoder': ('', 'encoder.', 'projection.')}
+# a key in a column there, in a row here
+QUEUES = {'queue': 'queue.keys', 'queue_second': 'queue.keys_1'}
+# b11: rgb first
+BANKS = {'memory_l': 'bank.keys', 'memory_ab': 'bank.keys_1', 'memory_neg': 'bank.keys_2'}
+# method -> queues or banks of its file (b1, b11); a file may have fewer banks, as a method has
+# fewer views
 LAYOUTS: dict[str,tuple[str,...]] = {'infonce': ('queue', 'queue_ptr'),
     'ubernce': ('queue', 'queue_ptr', 'queue_label'),
     'coclr': ('queue', 'queue_ptr', 'queue_second', 'queue_vname', 'queue_label'),
@@ -107,11 +119,15 @@ BLOCKS = {'block1': ('Conv_1a',), 'block2': ('MaxPool_2a', 'Conv_2b', 'Conv_2c')
     'block5': ('MaxPool_5a', 'Mixed_5b', 'Mixed_5c')}
 _PLACES = {layer: f'{block}.{i}' for block,layers in BLOCKS.items() for i,layer in enumerate(layers)}
 
-def both_names(name:str)->list[str]: # 'Conv_2b.bn.weight' -> itself and 'block2.1.bn.weight'
+def both_names(
+    name: str,  # 'Conv_2b.bn.weight'
+) -> list[str]:  # itself and 'block2.1.bn.weight'
     "Under which names a tensor of a backbone stands in a released file: those of S3D have two."
     layer, _, rest = name.partition('.')
     return [name, f'{_PLACES[layer]}.{rest}'] if layer in _PLACES else [name]
-def state_name(name:str)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers.0.weight'
+def state_name(
+    name: str,  # 'encoder_q.2.weight'
+) -> str:  # 'pair.projection.layers.0.weight'
     "What the state of a method here calls the parameter of that first name in a released file."
     for file,net,head in NETWORKS.values():
         place, _, rest = name.removeprefix(file).partition('.')
@@ -119,15 +135,23 @@ def state_name(name:str)->str: # 'encoder_q.2.weight' -> 'pair.projection.layers
     layer = re.match(r'(final_bn|final_fc\.\d|linear)\.', name)
     if layer: return f"{'norm' if layer[1]=='final_bn' else 'fc'}.{name[layer.end():]}"
     return f"encoder.{name.removeprefix('backbone.')}"
-def _head_name(file:str, name:str)->str: # 'encoder_q.', 'layers.0.weight' -> 'encoder_q.2.weight'
+def _head_name(
+    file: str,  # 'encoder_q.'
+    name: str,  # 'layers.0.weight'
+) -> str:  # 'encoder_q.2.weight'
     return f'{file}{int(name[7]) + 2}.{name[9:]}'
-def _first_names(names)->list[str]: # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
+def _first_names(
+    names,
+) -> list[str]:  # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
     again = re.compile(r'((encoder_q|encoder_k|sampler)\.0\.|backbone\.|)block\d\.\d+\.')
     return [n for n in names if not again.match(n)]
-def _parameters(state:Mapping[str,Any])->list[str]: # first names, in the order of the optimizer
+def _parameters(
+    state: Mapping[str,Any],
+) -> list[str]:  # first names, in the order of the optimizer
     "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
     buffers = 'running_mean', 'running_var', 'num_batches_tracked'
-    frozen = ('backbone.',)*('final_bn.weight' in state) # a linear probe has no optimizer for it (b10)
+    # a linear probe has no optimizer for it (b10)
+    frozen = ('backbone.',)*('final_bn.weight' in state)
     return _first_names(k for k,v in state.items() if isinstance(v, Tensor) and '.' in k
         and not k.endswith(buffers) and not k.startswith(frozen))
 def _below(state:Mapping[str,Tensor], prefix:str)->dict[str,Tensor]:
@@ -145,9 +169,11 @@ class KeyReport:
     left:dict[str,Any] = field(repr=False, compare=False) # tensors that nobody took yet
     unused:list[str] # unknown here
     used:list[str] = field(default_factory=list)
-    duplicated:list[str] = field(default_factory=list) # second names of what was used, with equal numbers
+    # second names of what was used, with equal numbers
+    duplicated:list[str] = field(default_factory=list)
     wrong:dict[str,list[str]] = field(default_factory=lambda: {kind: [] for kind in PROBLEMS})
-    def problems(self)->list[str]: # part of a sentence for each kind; unused keys are no problem
+    # part of a sentence for each kind; unused keys are no problem
+    def problems(self)->list[str]:
         def some(names): return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if names[3:] else '')
         return [f'{kind} {some(names)}' for kind,names in self.wrong.items() if names]
     def __str__(self):
@@ -155,7 +181,11 @@ class KeyReport:
         unused = [f'unused: {", ".join(self.unused[:10])}'] if self.unused else []
         return '; '.join([counts, *unused, *self.problems()])
 
-    def take(self, names:list[str], shape:tuple[int,...]|None)->Tensor|None: # None: it cannot be used
+    def take(
+        self,
+        names: list[str],
+        shape: tuple[int,...]|None,
+    ) -> Tensor|None:  # None: it cannot be used
         "A tensor of that shape (None: any) under one of its names."
         name, *others = [n for n in names if n in self.left] or ['']
         x, wrong = self.left.pop(name, None), self.wrong
@@ -171,7 +201,11 @@ class KeyReport:
             return x
         return None
 
-    def fill(self, net:Any, names:Callable[[str],list[str]])->nn.Module: # as it was if the file is not whole
+    def fill(
+        self,
+        net: Any,
+        names: Callable[[str],list[str]],
+    ) -> nn.Module:  # as it was if the file is not whole
         "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
         state = dict[str,Tensor]()
         for k,v in net.state_dict().items():
@@ -180,7 +214,11 @@ class KeyReport:
             if x is not None: state[k] = x.reshape(v.shape)
         if state.keys()==net.state_dict().keys(): net.load_state_dict(state)
         return net.eval().requires_grad_(False)
-    def backbone(self, name:str, prefix:str)->nn.Module: # as of `fill`
+    def backbone(
+        self,
+        name: str,
+        prefix: str,
+    ) -> nn.Module:  # as of `fill`
         return self.fill(in_memory(BACKBONES[name].shapes()), lambda k: [prefix + n for n in both_names(k)])
     def projection(self, dim_in:int, prefix:str)->nn.Module:
         "The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers here."
@@ -188,7 +226,11 @@ class KeyReport:
         hidden, dim = (n if w is None or w.ndim!=5 else len(w) for w,n in zip(widths, (dim_in, 128)))
         return self.fill(make_head('projection', dim_in, hidden, dim), lambda k: [_head_name(prefix, k)])
 
-    def classifier(self, encoder:nn.Module, method:str)->Classifier|None: # None: no layer of classes
+    def classifier(
+        self,
+        encoder: nn.Module,
+        method: str,
+    ) -> Classifier|None:  # None: no layer of classes
         "Encoder and layer of a fine-tuned file; a linear probe has length 1 and BatchNorm between (b10)."
         layer = next((n for n in CLASSES.get(method, ()) if f'{n}.weight' in self.left), '')
         if not layer: return None
@@ -211,7 +253,9 @@ class KeyReport:
             self.wrong[SHAPE].append(f'queue_ptr ({int(at)}, K is {K})')
         return {k: v for k,v in made.items() if v is not None}
 
-def view_of(path)->str|None: # 'rgb', 'flow' or 'residual'; None: unknown
+def view_of(
+    path,
+) -> str|None:  # 'rgb', 'flow' or 'residual'; None: unknown
     "Which view a released file is of, by its name."
     words = {*re.split(r'[-_.]', Path(path).name.lower())}
     names = dict(rgb='rgb', flow='flow', f='flow', res='residual', residual='residual')
@@ -229,7 +273,8 @@ class Released:
     momentum:nn.Module|None # the slow copy
     sampler:nn.Module|None # of the other view, which mines
     heads:dict[str,nn.Module] # of 'encoder', 'momentum', 'sampler': (B, D) -> (B, 128)
-    classifier:Classifier|None # fine-tuned: `encoder` and its layer; `logits` of clips (B, 3, T, H, W)
+    # fine-tuned: `encoder` and its layer; `logits` of clips (B, 3, T, H, W)
+    classifier:Classifier|None
     queues:dict[str,Tensor] # queues and banks, under the file's names and in its layout
     report:KeyReport
     epoch:int|None # that the file was written after
@@ -238,7 +283,8 @@ class Released:
     optimizer:dict[str,Any] # its state, as in the file; empty: none
     optimizer_names:list[str] # of the parameters it counts, in its order
     options:dict[str,Any] # IIC: of the command
-    run:dict[str,Any] # what `save_released` added of a run of ours; a released loader passes over it
+    # what `save_released` added of a run of ours; a released loader passes over it
+    run:dict[str,Any]
     checked:bool # were there checksums? Files from before PyTorch 1.6 have none
 
     def __str__(self):
@@ -260,26 +306,33 @@ class Released:
         "The clip that its backbone is meant for."
         return dict(zip(('length', 'size'), BACKBONES[self.backbone].clip))
 
-def _method_of(state:Mapping[str,Any])->str: # whose file it is, a key of LAYOUTS; '' if there is none
+def _method_of(
+    state: Mapping[str,Any],
+) -> str:  # whose file it is, a key of LAYOUTS; '' if there is none
     if any(f'{n}.weight' in state for n in CLASSES['classifier']): return 'classifier'
     if not any(k.startswith('encoder_q.') for k in state): return ''
     if 'memory_index_record' in state: return 'cpr'
     if 'queue_second' in state or any(k.startswith('sampler.') for k in state): return 'coclr'
     return 'ubernce' if 'queue_label' in state else 'infonce'
 
-def _backbone_of(names:set[str])->str: # that has tensors of these names; '' if it is none of ours
+def _backbone_of(
+    names: set[str],
+) -> str:  # that has tensors of these names; '' if it is none of ours
     present = {*_first_names(names)}
     def apart(name): return len(present ^ {*BACKBONES[name].shapes().state_dict()})
     near = min(BACKBONES, key=apart)
     return near if present and apart(near) < len(present)/2 else ''
 
-def _strip(state:Mapping[Any,Any])->dict[str,Any]: # 'module.': saved inside DistributedDataParallel
+def _strip(
+    state: Mapping[Any,Any],  # 'module.': saved inside DistributedDataParallel
+) -> dict[str,Any]:
     inside = all(str(k).startswith('module.') for k in state)
     return {str(k).removeprefix('module.') if inside else str(k): v for k,v in state.items()}
 
-def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
-    view:str|None=None, # 'rgb', 'flow' or 'residual'; None: by the file's name or options
-)->Released: # on the CPU
+def load_released(
+    path,  # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
+    view: str|None = None,  # 'rgb', 'flow' or 'residual'; None: by the file's name or options
+) -> Released:  # on the CPU
     "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
     path = Path(path)
     outer, checked = read_torch_file(path)
@@ -327,7 +380,9 @@ def load_released(path, # a file of CoCLR, CPR or IIC, or one that `save_release
 
 # --- from their names to ours, and back
 
-def method_state(r:Released)->dict[str,Tensor]: # as `state_dict` of the method's class here
+def method_state(
+    r: Released,
+) -> dict[str,Tensor]:  # as `state_dict` of the method's class here
     "The state of a method out of a released file with every network of it."
     state, q = dict[str,Tensor](), r.queues
     if r.classifier is not None: return r.classifier.state_dict()
@@ -342,7 +397,8 @@ def method_state(r:Released)->dict[str,Tensor]: # as `state_dict` of the method'
     state |= {f'{at}.{k}': torch.full((n,), -1) for k in ('label', 'source', 'row')}
     if at=='bank': state['bank.valid'] = torch.ones(n, dtype=torch.bool)
     else:
-        # a file without flags of its keys does not say whether the random ones of the start are gone
+        # a file without flags of its keys does not say whether the random ones of the start are
+        # gone
         filled = (q['queue_label']!=-1).sum() if 'queue_label' in q else torch.tensor(n)
         state |= {'queue.pointer': q['queue_ptr'].reshape(()).clone(), 'queue.filled': filled}
         if r.method=='ubernce': state['queue.label'] = q['queue_label'].clone()
@@ -366,7 +422,9 @@ def _shaped(state:Mapping[str,Any], shape:tuple[int,...])->dict[str,Any]:
     return {k: v.reshape(shape).clone() if isinstance(v, Tensor) and v.ndim and v.numel()==n
         else torch.tensor(float(v)) if k=='step' else v for k,v in state.items()}
 
-def recipe_within(r:Released)->Recipe: # of a file that `save_released` made of a run
+def recipe_within(
+    r: Released,  # of a file that `save_released` made of a run
+) -> Recipe:
     "The recipe that a file carries; RecipeError where there is none, or one that names code of others."
     text = r.run.get('recipe')
     if not isinstance(text, str):
@@ -379,13 +437,17 @@ def recipe_within(r:Released)->Recipe: # of a file that `save_released` made of 
             'which recipe to use with --recipe')
     return from_dict(data, str(r.path))
 
-def continued_state(r:Released, run:TrainingState, # as it begins
-    recipe:Recipe, per_epoch:int, # optimizer steps of the recipe
-)->dict[str,Any]: # for `TrainingState.load`
+def continued_state(
+    r: Released,
+    run: TrainingState,  # as it begins
+    recipe: Recipe,
+    per_epoch: int,  # optimizer steps of the recipe
+) -> dict[str,Any]:  # for `TrainingState.load`
     "Where the training of a file stands, in our names. `CheckpointError`; TrainError for another recipe."
     data = to_dict(recipe)
     queue = r.queues['queue'].shape[1] if 'queue' in r.queues else None
-    method = 'classifier' if r.classifier else r.method.replace('cpr', 'coclr') # but the miner
+    # but the miner
+    method = 'classifier' if r.classifier else r.method.replace('cpr', 'coclr')
     for name,was,now in (('method', method, data['method']['name']),
             ('backbone', r.backbone, data['backbone']), ('view', r.view or data['view'], data['view']),
             ('queue', queue, data['method'].get('queue'))):
@@ -409,9 +471,11 @@ def continued_state(r:Released, run:TrainingState, # as it begins
     else: step = ((r.epoch or 0) + (r.method!='iic' and r.epoch is not None))*per_epoch
     return {'method': run.method.state_dict() | state, 'opt': opt, 'step': step}
 
-def released_weights(path, # of CoCLR, CPR or IIC
-    needs:Mapping[str,Any], # fields of the recipe that wants to begin with them; `view` of the network
-)->dict[str,Tensor]: # names below `encoder.` and `projection.`
+def released_weights(
+    path,  # of CoCLR, CPR or IIC
+    # fields of the recipe that wants to begin with them; `view` of the network
+    needs: Mapping[str,Any],
+) -> dict[str,Tensor]:  # names below `encoder.` and `projection.`
     "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
     r, view = load_released(path), needs['view']
     # a file that does not say which view it is of is taken to be of the one it is used for
@@ -455,7 +519,8 @@ def _file_state(state:Mapping[str,Tensor], method:str, backbone:str)->dict[str,T
     there = dict[str,Tensor]()
     if method in CLASSES:
         there |= _doubled(_below(state, 'encoder.'), 'backbone.'*(method=='classifier'), backbone)
-        there |= {f'final_bn.{k}': v for k,v in _below(state, 'norm.').items()} # registered before the layer
+        # registered before the layer
+        there |= {f'final_bn.{k}': v for k,v in _below(state, 'norm.').items()}
         layer = CLASSES[method][0 if 'norm.weight' in state else -1]
         return there | {f'{layer}.{k}': v for k,v in _below(state, 'fc.').items()}
     for file,net,head in NETWORKS.values():
@@ -478,8 +543,10 @@ def _file_buffers(state:Mapping[str,Tensor], method:str, settings:Mapping[str,An
         'memory_index_record': torch.arange(K)}
     return {n: made[n] for n in names}
 
-def _from_run(folder:Path, optimizer:bool, # as of `save_released`
-)->tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
+def _from_run(
+    folder: Path,
+    optimizer: bool,  # as of `save_released`
+) -> tuple[str,str,dict[str,Tensor],dict[str,Tensor],dict[str,Any],dict[str,Any]]:
     "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
     try: data, card = (read_json(folder/name, 'a run') for name in ('recipe.json', 'card.json'))
     except TrainError as e: raise CheckpointError(f'{folder}: is no run folder ({e}); give one, or what '
@@ -517,10 +584,12 @@ def _from_run(folder:Path, optimizer:bool, # as of `save_released`
     buffers = {} if tuned else _file_buffers(state, method, data['method'])
     return method, backbone, state, buffers, entries, {names[n]: s for n,s in known.items()}
 
-def save_released(run, # a run folder, or what `load_released` returned
-    path, # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
-    optimizer:bool=True, # its state, too; False writes the best epoch of a fine-tuning, and not its last
-)->Path: # the path
+def save_released(
+    run,  # a run folder, or what `load_released` returned
+    path,  # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
+    # its state, too; False writes the best epoch of a fine-tuning, and not its last
+    optimizer: bool = True,
+) -> Path:  # the path
     "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
     if isinstance(run, Released):
         method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
@@ -534,7 +603,8 @@ def save_released(run, # a run folder, or what `load_released` returned
         default, names = next(iter(known.values()))[0], _parameters(state)
         each = [known.get(n, (default, {})) for n in names] # frozen ones have no state
         groups = [group | {'params': [i]} for i,(group,_) in enumerate(each)]
-        if method=='iic': groups = [default | {'params': [*range(len(each))]}] # the others: one a parameter
+        # the others: one a parameter
+        if method=='iic': groups = [default | {'params': [*range(len(each))]}]
         entries['optimizer'] = {'param_groups': groups,
             'state': {i: _shaped(s, state[n].shape) for i,(n,(_,s)) in enumerate(zip(names, each)) if s}}
     left_out = ('best_acc', 'iteration') if method=='iic' else ('opt',)
@@ -548,11 +618,12 @@ def save_released(run, # a run folder, or what `load_released` returned
 RELEASED_FILES = ('.tar', '.pth', '.pt')
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.json', 'README.md'
 
-def save_pretrained(folder, # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
-    encoder:nn.Module, # from `backbones.create`, or of a run
-    about:dict[str,Any], # at least `backbone`; plain values only
-    heads:dict[str,nn.Module]|None=None, # from `heads.make_head`
-)->Path: # the folder
+def save_pretrained(
+    folder,  # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
+    encoder: nn.Module,  # from `backbones.create`, or of a run
+    about: dict[str,Any],  # at least `backbone`; plain values only
+    heads: dict[str,nn.Module]|None = None,  # from `heads.make_head`
+) -> Path:  # the folder
     "Write an encoder as a folder: weights, config.json and a card for the Hub. `CheckpointError`."
     folder = Path(folder)
     about = read_encoder(export_encoder(folder/WEIGHTS, encoder, about, heads))[1]
@@ -563,14 +634,16 @@ def save_pretrained(folder, # made, or written over; `hf upload OWNER/NAME FOLDE
         write_whole(folder/name, lambda f: f.write(text.encode()))
     return folder
 
-def fetch_folder(name, # a folder, or 'owner/name' on the Hub
-    files:list[str], # patterns of the files to fetch
-)->Path:
+def fetch_folder(
+    name,  # a folder, or 'owner/name' on the Hub
+    files: list[str],  # patterns of the files to fetch
+) -> Path:
     "A folder as it is, or what the Hub has under that name. `CheckpointError`."
     if Path(name).is_dir(): return Path(name)
     if Path(name).is_file() or str(name).count('/')!=1 or str(name)[0] in './~':
         raise CheckpointError(f'{name}: is neither a folder nor a name on the Hub, owner/name; give one')
-    try: hub = importlib.import_module('huggingface_hub') # optional: all but the Hub works without it
+    # optional: all but the Hub works without it
+    try: hub = importlib.import_module('huggingface_hub')
     except ImportError as e:
         raise CheckpointError(f'{name}: huggingface_hub is not installed; run pip install huggingface_hub, '
             'or give the folder of an encoder') from e
@@ -579,9 +652,12 @@ def fetch_folder(name, # a folder, or 'owner/name' on the Hub
         raise CheckpointError(f'{name}: there is no such folder here, and it cannot be had from the Hub '
             f'({type(e).__name__}); check the name and the connection') from e
 
-def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files are fetched
-    outside:bool=False, # may it name a backbone of somebody's own? that code is imported
-)->nn.Module: # (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and `.kept_heads`
+def from_pretrained(
+    name,  # a folder, or 'owner/name' on the Hub, whose files are fetched
+    outside: bool = False,  # may it name a backbone of somebody's own? that code is imported
+    # returns: (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and
+    # `.kept_heads`
+) -> nn.Module:
     "An encoder that somebody shares. `CheckpointError`."
     folder = fetch_folder(name, [WEIGHTS, CONFIG, CARD])
     if not (folder/WEIGHTS).is_file():
@@ -592,11 +668,13 @@ def from_pretrained(name, # a folder, or 'owner/name' on the Hub, whose files ar
     encoder.about, encoder.kept_heads = about, read_heads(folder/WEIGHTS, outside)
     return encoder
 
-def convert(source, # a run folder or a released file
-    out, # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
-    view:str|None=None, # of a released file; None: by its name or its options
-    optimizer:bool=True, # write its state as well
-)->str: # what a released file holds; '' for a run
+def convert(
+    source,  # a run folder or a released file
+    # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
+    out,
+    view: str|None = None,  # of a released file; None: by its name or its options
+    optimizer: bool = True,  # write its state as well
+) -> str:  # what a released file holds; '' for a run
     "Turn a run or a released file into a released file or an encoder to share. `CheckpointError`."
     source, out = Path(source), Path(out)
     if source.resolve()==out.resolve():
@@ -610,5 +688,6 @@ def convert(source, # a run folder or a released file
             net, about = r.encoder, {'backbone': r.backbone, 'view': r.ask_view(), **r.clip(), 'stride': 1,
                 'epoch': r.epoch, 'method': r.method, **r.view_options()}
             heads = {'projection': r.heads['encoder']} if 'encoder' in r.heads else {}
-        write(out, net, about | {'source': source.name}, heads) # by which it is known as converted
+        # by which it is known as converted
+        write(out, net, about | {'source': source.name}, heads)
     return '' if r is None else str(r)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 # %% ../../nbs/lessons/04_losses.ipynb #4d0a0001
-def _logits(sim:Tensor, # (B, N) similarities
-    match:Tensor, # (B, N) bool
-    temperature:float, # above 0
-)->Tensor: # (B, N) float32, or float64 if `sim` is
+def _logits(
+    sim: Tensor,  # (B, N) similarities
+    match: Tensor,  # (B, N) bool
+    temperature: float,  # above 0
+) -> Tensor:  # (B, N) float32, or float64 if `sim` is
     "Similarities over temperature, after the checks that both losses share."
     if sim.ndim!=2 or sim.shape!=match.shape:
         raise ValueError(f'sim {tuple(sim.shape)} and match {tuple(match.shape)} must both be (B, N): '
@@ -25,20 +26,26 @@ def _logits(sim:Tensor, # (B, N) similarities
     return (sim if sim.dtype==torch.float64 else sim.float()) / temperature
 
 # %% ../../nbs/lessons/04_losses.ipynb #a5fb9025
-def mil_nce(sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
-    match:Tensor, # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
-    temperature:float=0.07, # smaller sharpens the softmax (CoCLR: 0.07)
-)->Tensor: # scalar; float32, or float64 if `sim` is
+def mil_nce(
+    # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
+    sim: Tensor,
+    # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
+    match: Tensor,
+    temperature: float = 0.07,  # smaller sharpens the softmax (CoCLR: 0.07)
+) -> Tensor:  # scalar; float32, or float64 if `sim` is
     "Mean over queries of minus the log share of softmax mass on the matches (MIL-NCE, CoCLR)."
     logits = _logits(sim, match, temperature)
     on_match = logits.masked_fill(~match, -torch.inf)
     return (logits.logsumexp(1) - on_match.logsumexp(1)).mean()
 
 # %% ../../nbs/lessons/04_losses.ipynb #7283f05a
-def supcon(sim:Tensor, # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
-    match:Tensor, # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
-    temperature:float=0.07, # smaller sharpens the softmax (CoCLR: 0.07)
-)->Tensor: # scalar; float32, or float64 if `sim` is
+def supcon(
+    # (B, N) similarity of each query with each candidate; -inf leaves a candidate out
+    sim: Tensor,
+    # (B, N) bool, `True` where the candidate is a match; a row without any makes the loss inf
+    match: Tensor,
+    temperature: float = 0.07,  # smaller sharpens the softmax (CoCLR: 0.07)
+) -> Tensor:  # scalar; float32, or float64 if `sim` is
     "Mean over queries of the mean minus log share over their matches (the released UberNCE)."
     share = _logits(sim, match, temperature).log_softmax(1)
     many = match.sum(1)
@@ -46,17 +53,22 @@ def supcon(sim:Tensor, # (B, N) similarity of each query with each candidate; -i
     return each.masked_fill(many==0, torch.inf).mean() # 0/0 would be nan
 
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
-def check_match(match:Tensor)->None: # (B, N) bool, `True` where the candidate is a match
+def check_match(
+    match: Tensor,  # (B, N) bool, `True` where the candidate is a match
+) -> None:
     "ValueError for rows without a match. It waits for the device: do not call it at every step on a GPU."
     if none := (~match.any(1)).nonzero()[:,0].tolist():
         raise ValueError(f'{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, '
             'and their loss is inf: give each query a match, or leave these rows out')
 
 # %% ../../nbs/lessons/04_losses.ipynb #8571b74d
-def topk_accuracy(sim:Tensor, # (B, N) similarities
-    match:Tensor, # (B, N) bool, at least one match per row
-    k:int, # how many guesses a query has
-)->Tensor: # scalar, share of queries in 0 .. 1; NaN where `sim` has NaN (a look would wait for the device)
+def topk_accuracy(
+    sim: Tensor,  # (B, N) similarities
+    match: Tensor,  # (B, N) bool, at least one match per row
+    k: int,  # how many guesses a query has
+    # returns: scalar, share of queries in 0 .. 1; NaN where `sim` has NaN (a look would wait for
+    # the device)
+) -> Tensor:
     "How often a match is among the `k` most similar candidates; a tie counts against it."
     if k < 1: raise ValueError(f'k={k} is no number of guesses; use 1 or more')
     best = sim.masked_fill(~match, -torch.inf).amax(1, keepdim=True)

@@ -22,10 +22,12 @@ from ..training.distributed import gather, group_batchnorm, permute_across_ranks
 from ..data.clips import one_of, stream
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
-def named_clips(batch:Mapping[str,Any], # from `Views`
-    view:str, # which entry, (B, V, 3, T, H, W)
-    names:tuple[str,...]=('q', 'k'), # what the V clips of a video are called, in their order
-)->tuple[Tensor,...]: # V times (B, 3, T, H, W)
+def named_clips(
+    batch: Mapping[str,Any],  # from `Views`
+    view: str,  # which entry, (B, V, 3, T, H, W)
+    # what the V clips of a video are called, in their order
+    names: tuple[str,...] = ('q', 'k'),
+) -> tuple[Tensor,...]:  # V times (B, 3, T, H, W)
     "The clips of a view, one for each name; raises ValueError where there are more or fewer."
     if view not in batch:
         raise ValueError(f'the batch has no view {view!r}, only {", ".join(batch)}: name it in Views')
@@ -35,26 +37,32 @@ def named_clips(batch:Mapping[str,Any], # from `Views`
             f'(B, {len(names)}, 3, T, H, W), not {tuple(x.shape)}: sample clips={len(names)}')
     return x.unbind(1)
 
-def l2_normalize(z:Tensor)->Tensor: # (B, D) what a projection returns, any float type -> float32
+def l2_normalize(
+    z: Tensor,  # (B, D) what a projection returns, any float type
+) -> Tensor:  # float32
     "L2-normalise each row, in float32."
     return F.normalize(z.float())
 
-def momentum_copy(*parts:nn.Module)->nn.Sequential: # encoder and projection
+def momentum_copy(
+    *parts: nn.Module,  # encoder and projection
+) -> nn.Sequential:
     "A copy with the same weights that gets no gradient."
     return copy.deepcopy(nn.Sequential(*parts)).requires_grad_(False)
 
 # %% ../../nbs/lessons/07_memory.ipynb #f250ad9f
 @torch.no_grad()
-def ema_update(momentum_encoder:nn.Module, # changed in place
-    encoder:nn.Module, # the one that learns; the same architecture
-    m:float, # 1 leaves the momentum encoder as it is, 0 copies the encoder
-)->None:
+def ema_update(
+    momentum_encoder: nn.Module,  # changed in place
+    encoder: nn.Module,  # the one that learns; the same architecture
+    m: float,  # 1 leaves the momentum encoder as it is, 0 copies the encoder
+) -> None:
     "Move the parameters `1-m` of the way to the encoder's; buffers stay (released code, b2)."
     slow:list[Tensor] = list(momentum_encoder.parameters())
     fast:list[Tensor] = list(encoder.parameters())
     if [p.shape for p in slow] != [p.shape for p in fast]: raise ValueError('the momentum encoder and the '
         'encoder have different parameters: make the one with `momentum_copy` of the other')
-    torch._foreach_lerp_(slow, fast, 1-m) # all tensors at once: one kernel instead of hundreds
+    # all tensors at once: one kernel instead of hundreds
+    torch._foreach_lerp_(slow, fast, 1-m)
 
 # %% ../../nbs/lessons/07_memory.ipynb #d052e274
 COLUMNS_OF_A_KEY = ('label', 'source', 'row')
@@ -63,10 +71,13 @@ BANK_STARTS = ('sphere', 'uniform')
 class Memory(nn.Module):
     "Keys of one or more views with their label, source and row: the common part of a queue and a bank."
     keys:Tensor; label:Tensor; source:Tensor; row:Tensor
-    def __init__(self, dim:int, # D of a key
-        size:int, # K, rows
-        seed:int=0, # of the random keys it starts with
-        views:tuple[str,...]=('keys',), # each row keeps a key of the same video in every one of these views
+    def __init__(
+        self,
+        dim: int,  # D of a key
+        size: int,  # K, rows
+        seed: int = 0,  # of the random keys it starts with
+        # each row keeps a key of the same video in every one of these views
+        views: tuple[str,...] = ('keys',),
     ):
         super().__init__()
         if size<1: raise ValueError(f'a memory of {size} keys is empty: give it at least the size of a batch')
@@ -77,16 +88,24 @@ class Memory(nn.Module):
             self.register_buffer(name, F.normalize(torch.randn(size, dim, generator=g)))
         for column in COLUMNS_OF_A_KEY: self.register_buffer(column, torch.full((size,), -1))
 
-    def buffers_of_views(self)->list[str]: # a name of a view may hold dots, that of a buffer may not
+    # a name of a view may hold dots, that of a buffer may not
+    def buffers_of_views(self)->list[str]:
         return ['keys', *(f'keys_{i}' for i in range(1, len(self.views)))]
 
-    def __getitem__(self, view:str)->Tensor: # (K, D)
+    def __getitem__(
+        self,
+        view: str,
+    ) -> Tensor:  # (K, D)
         "The keys of one view."
         return getattr(self, self.buffers_of_views()[self.views.index(view)])
 
     def push(self, keys:Tensor|Mapping[str,Tensor], **columns:Tensor)->None: raise NotImplementedError
 
-    def wait(self, keys:Tensor|Mapping[str,Tensor], batch:Mapping[str,Any])->None: # (B, D) here, and whose
+    def wait(
+        self,
+        keys: Tensor|Mapping[str,Tensor],  # (B, D) here
+        batch: Mapping[str,Any],  # whose keys they are
+    ) -> None:
         "Remember keys until `push_waiting`: all passes of an optimizer step look into the same memory."
         columns = {c: batch[c] for c in (*COLUMNS_OF_A_KEY, 'index') if batch.get(c) is not None}
         self.waiting.append({'keys': keys, **columns})
@@ -126,10 +145,17 @@ def _new_rows(memory:Memory, keys:Tensor|Mapping[str,Tensor], columns:Mapping[st
 class Queue(Memory):
     "The last `size` keys with their label, source and row; random keys until enough have come."
     pointer:Tensor; filled:Tensor
-    def __init__(self, dim:int, size:int, seed:int=0, views:tuple[str,...]=('keys',)): # as `Memory`
+    def __init__(
+        self,
+        dim: int,  # as `Memory`
+        size: int,  # as `Memory`
+        seed: int = 0,  # as `Memory`
+        views: tuple[str,...] = ('keys',),  # as `Memory`
+    ):
         super().__init__(dim, size, seed, views)
         for number in ('pointer', 'filled'): self.register_buffer(number, torch.tensor(0))
-        self.came:int|None = 0 # `filled`, counted on the CPU; None after loading: read from the device once
+        # `filled`, counted on the CPU; None after loading: read from the device once
+        self.came:int|None = 0
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
@@ -138,7 +164,8 @@ class Queue(Memory):
     @property
     def valid(self)->Tensor: # (K,) bool
         "Which rows hold a key that came; the others are random."
-        return torch.arange(self.size, device=self.keys.device) < self.filled # the pointer starts at 0
+        # the pointer starts at 0
+        return torch.arange(self.size, device=self.keys.device) < self.filled
 
     @property
     def full(self)->bool:
@@ -147,10 +174,13 @@ class Queue(Memory):
         return self.came >= self.size
 
     @torch.no_grad()
-    def push(self,
-        keys:Tensor|Mapping[str,Tensor], # (B, D) the newest keys, L2-normalised; of several views by name
-        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given; no index
-    )->None:
+    def push(
+        self,
+        # (B, D) the newest keys, L2-normalised; of several views by name
+        keys: Tensor|Mapping[str,Tensor],
+        # label, source, row of the manifest, each (B,) and -1 if not given; no index
+        **columns: Tensor,
+    ) -> None:
         "Overwrite the oldest keys; B need not divide the size."
         new = _new_rows(self, keys, columns)
         at = (self.pointer + torch.arange(len(new['label']), device=self.keys.device)) % self.size
@@ -160,33 +190,40 @@ class Queue(Memory):
         if self.came is not None: self.came += len(at)
 
 # %% ../../nbs/lessons/07_memory.ipynb #695df2f4
-def key_order(n:int, # keys of the whole batch, over all processes
-    seed:int, step:int, part:int=0, # the same in all processes; part: number of the batch within the step
-)->Tensor: # (n,) a permutation, on the CPU
+def key_order(
+    n: int,  # keys of the whole batch, over all processes
+    seed: int,  # the same in all processes
+    step: int,  # the same in all processes
+    part: int = 0,  # number of the batch within the step, the same in all processes
+) -> Tensor:  # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
     return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
 
 @torch.no_grad()
-def encode_shuffled(encoder:nn.Module, # the momentum encoder
-    x:Tensor, # (B, ...) this process's clips
-    order:Tensor, # (world*B,) from `key_order`
-)->Tensor: # (B, D) their keys, in the order of `x`
+def encode_shuffled(
+    encoder: nn.Module,  # the momentum encoder
+    x: Tensor,  # (B, ...) this process's clips
+    order: Tensor,  # (world*B,) from `key_order`
+) -> Tensor:  # (B, D) their keys, in the order of `x`
     "Encode clips among other neighbours than their own (MoCo, section 3.3; released code b2)."
     return permute_across_ranks(encoder(permute_across_ranks(x, order)), order.argsort())
 
 @torch.no_grad()
-def momentum_keys(net:nn.Module, # momentum encoder and projection
-    x:Tensor, # (B, 3, T, H, W) this process's clips
-    order:Tensor|None=None, # (world*B,) from `key_order`; None: they stay where they are
-)->Tensor: # (B, D) float32, unit length
+def momentum_keys(
+    net: nn.Module,  # momentum encoder and projection
+    x: Tensor,  # (B, 3, T, H, W) this process's clips
+    order: Tensor|None = None,  # (world*B,) from `key_order`; None: they stay where they are
+) -> Tensor:  # (B, D) float32, unit length
     "The keys of some clips, without gradient."
     return l2_normalize(net(x) if order is None else encode_shuffled(net, x, order))
 
 # %% ../../nbs/lessons/07_memory.ipynb #614f6d2d
-def momentum_at(m:float, # at the start of training, 0 .. 1
-    progress:float, # 0 at the first step, 1 after the last
-    schedule:str='fixed', # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
-)->float: # m to use now
+def momentum_at(
+    m: float,  # at the start of training, 0 .. 1
+    progress: float,  # 0 at the first step, 1 after the last
+    # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
+    schedule: str = 'fixed',
+) -> float:  # m to use now
     "The momentum at this point of training."
     if schedule=='fixed': return m
     if schedule=='cosine': return 1 - (1-m)*(math.cos(math.pi*progress)+1)/2
@@ -196,10 +233,16 @@ def momentum_at(m:float, # at the start of training, 0 .. 1
 class Bank(Memory):
     "A key of every training video with its label, source and row; used like a `Queue`."
     valid:Tensor
-    def __init__(self,
-        dim:int, size:int, seed:int=0, views:tuple[str,...]=('keys',), # as `Memory`; size: training videos
-        momentum:float=.5, # of a row, 0 .. 1: 0 replaces it by the new key (Wu et al. 2018: 0.5)
-        start:str='sphere', # of BANK_STARTS: random unit vectors, or 'uniform' in a cube (IIC, b11)
+    def __init__(
+        self,
+        dim: int,  # as `Memory`
+        size: int,  # as `Memory`: training videos
+        seed: int = 0,  # as `Memory`
+        views: tuple[str,...] = ('keys',),  # as `Memory`
+        # of a row, 0 .. 1: 0 replaces it by the new key (Wu et al. 2018: 0.5)
+        momentum: float = .5,
+        # of BANK_STARTS: random unit vectors, or 'uniform' in a cube (IIC, b11)
+        start: str = 'sphere',
     ):
         super().__init__(dim, size, seed, views)
         one_of(BANK_STARTS, start=start)
@@ -207,7 +250,8 @@ class Bank(Memory):
             raise ValueError(f'momentum={momentum} of the bank: use 0 (replace) to below 1')
         self.momentum, g, edge = momentum, torch.Generator().manual_seed(seed), math.sqrt(3/dim)
         for view in views if start=='uniform' else (): self[view].uniform_(-edge, edge, generator=g)
-        self.register_buffer('valid', torch.zeros(size, dtype=torch.bool)) # which rows hold a key that came
+        # which rows hold a key that came
+        self.register_buffer('valid', torch.zeros(size, dtype=torch.bool))
 
     @property
     def full(self)->bool: # waits for the device
@@ -215,11 +259,15 @@ class Bank(Memory):
         return bool(self.valid.all())
 
     @torch.no_grad()
-    def push(self,
-        keys:Tensor|Mapping[str,Tensor], # (B, D) new keys, of any length; of several views by name
-        index:Tensor|None=None, # (B,) position of the video among the training videos: `index` of a batch
-        **columns:Tensor, # label, source, row of the manifest, each (B,) and -1 if not given
-    )->None:
+    def push(
+        self,
+        # (B, D) new keys, of any length; of several views by name
+        keys: Tensor|Mapping[str,Tensor],
+        # (B,) position of the video among the training videos: `index` of a batch
+        index: Tensor|None = None,
+        # label, source, row of the manifest, each (B,) and -1 if not given
+        **columns: Tensor,
+    ) -> None:
         "Move the rows of these videos; of a video that comes twice the last key counts."
         if index is None:
             raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
@@ -234,10 +282,13 @@ class Bank(Memory):
 # %% ../../nbs/lessons/07_memory.ipynb #eda6bbc5
 class EncoderPair(nn.Module):
     "Query encoder and projection of a method, and the momentum copy of both that makes its keys."
-    def __init__(self,
-        encoder:nn.Module, # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
-        settings:PairSettings=PairSettings(), # or those of a method, which derive from these
-        seed:int=0, # of the projection and of the order of the keys
+    def __init__(
+        self,
+        # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
+        encoder: nn.Module,
+        # or those of a method, which derive from these
+        settings: PairSettings = PairSettings(),
+        seed: int = 0,  # of the projection and of the order of the keys
     ):
         super().__init__()
         if settings.bn=='shuffle' and settings.momentum is None: raise ValueError("bn='shuffle' deals the "
@@ -250,11 +301,18 @@ class EncoderPair(nn.Module):
         follows = settings.momentum is not None
         self.momentum_encoder = momentum_copy(self.encoder, self.projection) if follows else None
 
-    def queries(self, x:Tensor)->Tensor: # (B, 3, T, H, W) -> (B, dim) float32, unit length
+    def queries(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+    ) -> Tensor:  # (B, dim) float32, unit length
         "Encode the clips that learn."
         return l2_normalize(self.projection(self.encoder(x)))
 
-    def keys(self, x:Tensor, batch:Mapping[str,Any])->Tensor: # (B, 3, T, H, W) and a batch -> (B, dim)
+    def keys(
+        self,
+        x: Tensor,  # (B, 3, T, H, W)
+        batch: Mapping[str,Any],  # a batch
+    ) -> Tensor:  # (B, dim)
         "Encode the clips that are compared with; without gradient where there is a momentum encoder."
         if self.momentum_encoder is None: return self.queries(x)
         order = None
@@ -262,7 +320,10 @@ class EncoderPair(nn.Module):
             order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), batch.get('part', 0))
         return momentum_keys(self.momentum_encoder, x, order)
 
-    def after_step(self, batch:Mapping[str,Any])->None: # its `progress`, 0 .. 1
+    def after_step(
+        self,
+        batch: Mapping[str,Any],  # its `progress`, 0 .. 1
+    ) -> None:
         "Move the momentum encoder."
         if self.momentum_encoder is not None:
             m = self.settings.momentum or 0. # 0, a copy of the network itself, does not rise

@@ -23,15 +23,19 @@ from ..data.clips import one_of
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ('positive', 'negative', 'ignored')
 
-def is_same_source(source:Tensor, sources:Tensor)->Tensor: # (B,), (N,) ids, -1 unknown -> (B, N) bool
+def is_same_source(
+    source: Tensor,  # (B,) ids, -1 unknown
+    sources: Tensor,  # (N,) ids, -1 unknown
+) -> Tensor:  # (B, N) bool
     "Which candidates were cut from the recording of the query, itself included."
     return (source[:,None] == sources) & (source[:,None] >= 0)
 
 # %% ../../nbs/lessons/11_mining.ipynb #4273cc0a
-def topk_mask(sim:Tensor, # (B, N) similarity in the other view
-    k:int, # how many to take
-    excluded:Tensor|None=None, # (B, N) bool: never taken
-)->Tensor: # (B, N) bool
+def topk_mask(
+    sim: Tensor,  # (B, N) similarity in the other view
+    k: int,  # how many to take
+    excluded: Tensor|None = None,  # (B, N) bool: never taken
+) -> Tensor:  # (B, N) bool
     "The `k` most similar candidates of each query; fewer where fewer are left. `ValueError`."
     if not 1 <= k <= sim.shape[1]: raise ValueError(f'topk={k} of {sim.shape[1]} candidates: take at least '
         '1, and no more than the memory holds')
@@ -44,15 +48,18 @@ def topk_mask(sim:Tensor, # (B, N) similarity in the other view
 class TopK:
     "The k candidates most alike in the mining view (CoCLR, section 3.2; released code, b4)."
     k:int=5 # positives that are mined (CoCLR: 5)
-    view:str|None=None # which similarities to look at; None: the first, which is the mining view
+    # which similarities to look at; None: the first, which is the mining view
+    view:str|None=None
 
     def __post_init__(self):
         if self.k < 1: raise ValueError(f'topk={self.k} mines nothing: take at least 1')
 
-    def __call__(self,
-        sims:Mapping[str,Tensor], # view -> (B, N) similarity of each query with each candidate
-        excluded:Tensor, # (B, N) bool: may not be taken
-    )->Tensor: # (B, N) bool
+    def __call__(
+        self,
+        # view -> (B, N) similarity of each query with each candidate
+        sims: Mapping[str,Tensor],
+        excluded: Tensor,  # (B, N) bool: may not be taken
+    ) -> Tensor:  # (B, N) bool
         "Search once for every query."
         return topk_mask(sims[self.view or next(iter(sims))], self.k, excluded)
 
@@ -60,12 +67,14 @@ class TopK:
 CASCADE_ORDERS = ('released', 'paper')
 CASCADE_SIBLINGS = ('first', 'every', 'none')
 
-def stage_sizes(size:int, # N, candidates in the memory
-    stages:int, # of the cascade, at least 1
-    ratio:float, # r, share that a stage keeps, between 0 and 1
-    k:int, # what the last stage takes
-    of:str='memory', # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
-)->tuple[int,...]: # candidates that are left after each stage; the last is k
+def stage_sizes(
+    size: int,  # N, candidates in the memory
+    stages: int,  # of the cascade, at least 1
+    ratio: float,  # r, share that a stage keeps, between 0 and 1
+    k: int,  # what the last stage takes
+    # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
+    of: str = 'memory',
+) -> tuple[int,...]:  # candidates that are left after each stage; the last is k
     "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
     sizes = [size]
     for i in range(1, stages): sizes.append(int(size*ratio**i) if of=='memory' else int(sizes[-1]*ratio))
@@ -77,17 +86,23 @@ def stage_sizes(size:int, # N, candidates in the memory
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
-def largest(sim:Tensor, n:int)->Tensor: # (B, N) any floats, 1 to N -> (B, n) long, in no order
+def largest(
+    sim: Tensor,  # (B, N) any floats
+    n: int,  # 1 to N
+) -> Tensor:  # (B, n) long, in no order
     "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
-    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu' # a pretended one has no numbers
+    # a pretended one has no numbers
+    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu'
     if not plain or sim.dtype not in (torch.float32, torch.float64):
         return sim.topk(n, 1, sorted=False).indices
     return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
 
-def stage_views(order:str, # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
-    stages:int, # at least 1
-    names:tuple[str,...], # of the similarities there are, the mining view first, then the trained one
-)->tuple[str,...]: # one for each stage
+def stage_views(
+    order: str,  # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
+    stages: int,  # at least 1
+    # of the similarities there are, the mining view first, then the trained one
+    names: tuple[str,...],
+) -> tuple[str,...]:  # one for each stage
     "Which similarities each stage looks at; raises ValueError where a view is missing."
     if order in CASCADE_ORDERS:
         if stages > 1 and len(names) < 2: raise ValueError(f'a cascade of {stages} stages looks at two views '
@@ -108,8 +123,10 @@ class Cascade:
     stages:int=7 # looks; 1 is `TopK` (CPR: 7)
     ratio:float=.5 # share that every stage but the last keeps (CPR: 0.5)
     k:int=5 # what the last stage takes (CPR: 5)
-    order:str='released' # of the views: 'released', 'paper', or names to go through in turns, 'flow+rgb'
-    siblings:str='first' # masked in the 'first' stage (released), in 'every' one, or 'none' (paper)
+    # of the views: 'released', 'paper', or names to go through in turns, 'flow+rgb'
+    order:str='released'
+    # masked in the 'first' stage (released), in 'every' one, or 'none' (paper)
+    siblings:str='first'
     def __post_init__(self):
         one_of(CASCADE_SIBLINGS, siblings=self.siblings)
         if self.k < 1: raise ValueError(f'topk={self.k} mines nothing: take at least 1')
@@ -122,9 +139,11 @@ class Cascade:
         "Are siblings and older keys of the video among the candidates?"
         return self.siblings=='none'
 
-    def survivors(self, sims:Mapping[str,Tensor], # view -> (B, N) similarities, the mining view first
-        excluded:Tensor, # (B, N) bool
-    )->Iterator[Tensor]: # after each stage (B, n): which candidates are left, in no order
+    def survivors(
+        self,
+        sims: Mapping[str,Tensor],  # view -> (B, N) similarities, the mining view first
+        excluded: Tensor,  # (B, N) bool
+    ) -> Iterator[Tensor]:  # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
         views, left = stage_views(self.order, self.stages, tuple(sims)), None
         sizes = stage_sizes(excluded.shape[1], self.stages, self.ratio, self.k,
@@ -137,7 +156,11 @@ class Cascade:
             left = best if left is None else left.gather(1, best)
             yield left
 
-    def __call__(self, sims:Mapping[str,Tensor], excluded:Tensor)->Tensor: # (B, N) bool
+    def __call__(
+        self,
+        sims: Mapping[str,Tensor],
+        excluded: Tensor,  # (B, N) bool
+    ) -> Tensor:  # (B, N) bool
         "The candidates that the last stage leaves, without excluded ones."
         for left in self.survivors(sims, excluded): pass
         return torch.zeros_like(excluded).scatter_(1, left, True) & ~excluded
@@ -145,10 +168,11 @@ class Cascade:
 # %% ../../nbs/lessons/11_mining.ipynb #521267ed
 MINERS:dict[str,Callable] = {'topk': TopK, 'cascade': Cascade}
 
-def make_miner(name:str, # a key of MINERS, or 'package.module:name' of one's own
-    k:int=5, # positives to mine for each query
-    options:tuple[str,...]=(), # further arguments, as words: 'view=flow', 'stages=7'
-)->Callable: # (sims, excluded) -> (B, N) bool
+def make_miner(
+    name: str,  # a key of MINERS, or 'package.module:name' of one's own
+    k: int = 5,  # positives to mine for each query
+    options: tuple[str,...] = (),  # further arguments, as words: 'view=flow', 'stages=7'
+) -> Callable:  # (sims, excluded) -> (B, N) bool
     "A miner by its name; raises ValueError for an option that it does not have."
     named = dict(o.split('=', 1) for o in options if '=' in o)
     if len(named)!=len(options):
@@ -160,7 +184,9 @@ def make_miner(name:str, # a key of MINERS, or 'package.module:name' of one's ow
         'called; give it __call__(sims, excluded) -> (B, N) bool')
     return miner
 
-def _number(word:str): # 7, 0.5 or the word itself
+def _number(
+    word: str,
+):  # 7, 0.5 or the word itself
     for kind in (int, float):
         try: return kind(word)
         except ValueError: pass
@@ -172,7 +198,8 @@ class Mined:
     "Masks over the memory, each (B, N) bool."
     positive:Tensor # counts as a match
     topk:Tensor # what the miner took
-    excluded:Tensor # needs no mining: the same source, older keys of the video, slots not filled yet
+    # needs no mining: the same source, older keys of the video, slots not filled yet
+    excluded:Tensor
     ignored:Tensor|None=None # neither positive nor negative; None: there are none
 
     @property
@@ -180,7 +207,11 @@ class Mined:
         "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
         return self.topk & ~self.excluded
 
-def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what it took, none of it excluded
+def _checked_mask(
+    miner: Callable,
+    topk: object,
+    excluded: Tensor,
+) -> Tensor:  # what it took, none of it excluded
     if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
         kind = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
         name = getattr(miner, '__name__', type(miner).__name__)
@@ -189,86 +220,114 @@ def _checked_mask(miner:Callable, topk:object, excluded:Tensor)->Tensor: # what 
     return topk & ~excluded # no answer of a miner brings an excluded candidate back
 
 # %% ../../nbs/lessons/11_mining.ipynb #9753cfca
-def mine(miner:Callable, # (sims, excluded) -> (B, N) bool, such as `TopK`
-    sims:Mapping[str,Tensor], # view -> (B, N) similarity, the mining view first
-    source:Tensor, # (B,) source of each query; -1 is unknown
-    sources:Tensor, # (N,) of each candidate
-    valid:Tensor|None=None, # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
-    same_source:str='positive', # clips of one recording: 'positive' (released), 'negative', 'ignored'
-)->Mined:
+def mine(
+    miner: Callable,  # (sims, excluded) -> (B, N) bool, such as `TopK`
+    sims: Mapping[str,Tensor],  # view -> (B, N) similarity, the mining view first
+    source: Tensor,  # (B,) source of each query; -1 is unknown
+    sources: Tensor,  # (N,) of each candidate
+    # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
+    valid: Tensor|None = None,
+    # clips of one recording: 'positive' (released), 'negative', 'ignored'
+    same_source: str = 'positive',
+) -> Mined:
     "Exclude candidates that need no mining, let the miner search, and mark the positives."
     one_of(SAME_SOURCE, same_source=same_source)
     same = is_same_source(source, sources)
     empty = torch.zeros_like(same) if valid is None else ~valid.expand_as(same)
     same = same & ~empty
-    searched = getattr(miner, 'searches_same_source', False) # it may take siblings (the paper's cascade)
+    # it may take siblings (the paper's cascade)
+    searched = getattr(miner, 'searches_same_source', False)
     closed = empty if searched else same | empty
     topk = _checked_mask(miner, miner(sims, closed), closed)
     positive = {'positive': topk | same, 'negative': topk, 'ignored': topk & ~same}[same_source]
     return Mined(positive, topk, same | empty, same if same_source=='ignored' else None)
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7
-def _labelled(topk:Tensor, label:Tensor, labels:Tensor)->tuple[Tensor,Tensor]: # (B, N) bool: known, right
+def _labelled(
+    topk: Tensor,
+    label: Tensor,
+    labels: Tensor,
+) -> tuple[Tensor,Tensor]:  # (B, N) bool: known, right
     known = topk & (label[:,None] >= 0) & (labels >= 0)
     return known, known & (label[:,None]==labels)
 
-def mining_precision(topk:Tensor, # (B, N) bool, from mining: `Mined.others`
-    label:Tensor, # (B,) class ids, -1 unlabelled
-    labels:Tensor, # (N,) of the candidates
-)->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
+def mining_precision(
+    topk: Tensor,  # (B, N) bool, from mining: `Mined.others`
+    label: Tensor,  # (B,) class ids, -1 unlabelled
+    labels: Tensor,  # (N,) of the candidates
+) -> Tensor:  # scalar, 0 to 1; NaN where nothing with a label was taken
     "The share of mined candidates that have the class of their query (CPR's PMR, b5). For monitoring only."
     known, right = _labelled(topk, label, labels)
     return right.sum() / known.sum()
 
-def mining_hits(topk:Tensor, label:Tensor, labels:Tensor, # as `mining_precision`
-)->Tensor: # scalar, 0 to 1; NaN where nothing with a label was taken
+def mining_hits(
+    topk: Tensor,  # as `mining_precision`
+    label: Tensor,  # as `mining_precision`
+    labels: Tensor,  # as `mining_precision`
+) -> Tensor:  # scalar, 0 to 1; NaN where nothing with a label was taken
     "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
     known, right = _labelled(topk, label, labels)
     return right.any(1).sum() / known.any(1).sum()
 
-def mining_recall(sim:Tensor, # (B, N) similarity in the other view
-    excluded:Tensor, # (B, N) bool: not searched
-    label:Tensor, # (B,) class ids, -1 unlabelled
-    labels:Tensor, # (N,) of the candidates
-)->Tensor: # scalar, 0 to 1; NaN where no query can tell
+def mining_recall(
+    sim: Tensor,  # (B, N) similarity in the other view
+    excluded: Tensor,  # (B, N) bool: not searched
+    label: Tensor,  # (B,) class ids, -1 unlabelled
+    labels: Tensor,  # (N,) of the candidates
+) -> Tensor:  # scalar, 0 to 1; NaN where no query can tell
     "How often the nearest candidate has the class of the query (R@1 of the search). For monitoring only."
     first = sim.masked_fill(excluded, -torch.inf).argmax(1)
     known = (label >= 0) & (labels[first] >= 0) & ~excluded.all(1)
     return (known & (labels[first]==label)).sum() / known.sum()
 
 # %% ../../nbs/lessons/11_mining.ipynb #29ab180d
-def _share_per_class(label:Tensor, group:Tensor, hit:Tensor)->Tensor: # (N,) ids below N, -1 unknown; bool
+def _share_per_class(
+    label: Tensor,  # (N,) ids below N, -1 unknown
+    group: Tensor,  # (N,) ids below N, -1 unknown
+    hit: Tensor,  # (N,) bool
+) -> Tensor:
     "Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no video has."
     N = len(label) # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
     of = label.new_full((N+1,), -1).scatter(0, group, label)[:-1] # instance -> class
-    took = label.new_zeros(N+1).index_add(0, group, hit.long())[:-1] > 0 # instance -> was it mined?
+    # instance -> was it mined?
+    took = label.new_zeros(N+1).index_add(0, group, hit.long())[:-1] > 0
     of, none = torch.where(of < 0, N, of), hit.new_zeros(N+1, dtype=torch.float)
     return (none.index_add(0, of, took.float())/none.index_add(0, of, torch.ones_like(none[:-1])))[:-1]
 
 class ClassMiningRecall(nn.Module):
     "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
     label:Tensor; source:Tensor; hit:Tensor; taken:Tensor; right:Tensor; epoch:Tensor
-    def __init__(self, rows:int): # of the manifest: what `row` of a batch and of a memory counts
+    def __init__(
+        self,
+        rows: int,  # of the manifest: what `row` of a batch and of a memory counts
+    ):
         super().__init__()
         for name in ('label', 'source'): # of each video; the last row stands for none
             self.register_buffer(name, torch.full((rows+1,), -1))
-        self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool)) # was it mined rightly?
-        for name in ('taken', 'right'): # of each class id, by its queries; the last is that of no class
+        # was it mined rightly?
+        self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool))
+        # of each class id, by its queries; the last is that of no class
+        for name in ('taken', 'right'):
             self.register_buffer(name, torch.zeros(rows+1, dtype=torch.long))
         self.register_buffer('epoch', torch.tensor(-1))
-        self.now:int|None = -1 # `epoch`, known to the CPU; None after loading: read from the device once
+        # `epoch`, known to the CPU; None after loading: read from the device once
+        self.now:int|None = -1
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
         self.now = None
 
     @torch.no_grad()
-    def update(self, mined:Tensor, # (B, K) bool: `Mined.others`
-        label:Tensor, # (B,) class ids of the queries, -1 unlabelled
-        memory:Any, # (K,) label, source and row of its keys, as `ssl.memory.Memory` has them
-        epoch:int=0, # of the training; a new one begins to count anew. The videos that came stay known
-    )->None:
+    def update(
+        self,
+        mined: Tensor,  # (B, K) bool: `Mined.others`
+        label: Tensor,  # (B,) class ids of the queries, -1 unlabelled
+        # (K,) label, source and row of its keys, as `ssl.memory.Memory` has them
+        memory: Any,
+        # of the training; a new one begins to count anew. The videos that came stay known
+        epoch: int = 0,
+    ) -> None:
         "Add what the queries of one step took, those of all processes."
         if self.now is None: self.now = int(self.epoch)
         if epoch!=self.now:
@@ -284,22 +343,30 @@ class ClassMiningRecall(nn.Module):
         hit = gather(right.any(0)[None].int()).any(0)
         self.hit[torch.where(hit, at, len(self.hit)-1)] = True
 
-    def precision(self)->Tensor: # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
+    # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
+    def precision(self)->Tensor:
         "The share of what the queries of a class took that is right: PMR class by class."
         return self.right[:-1]/self.taken[:-1]
 
-    def per_class(self, unit:str='source', # what is an instance: a recording (the paper) or a 'video'
-    )->Tensor: # (rows,) for each class id its recall, 0 to 1; NaN for ids that no video has
+    def per_class(
+        self,
+        unit: str = 'source',  # what is an instance: a recording (the paper) or a 'video'
+        # returns: (rows,) for each class id its recall, 0 to 1; NaN for ids that no video has
+    ) -> Tensor:
         "The share of the instances of each class that were taken rightly."
         one_of(('source', 'video'), unit=unit)
         label = self.label[:-1]
         group = self.source[:-1] if unit=='source' else torch.arange(len(label), device=label.device)
         return _share_per_class(label, group, self.hit[:-1])
 
-    def median(self, unit:str='source')->Tensor: # scalar, 0 to 1; NaN without labels
+    def median(
+        self,
+        unit: str = 'source',
+    ) -> Tensor:  # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."
         return self.per_class(unit).nanquantile(.5)
 
-    def class_logs(self)->dict[str,Tensor]: # name -> (rows,); NaN for a class without instances or queries
+    # name -> (rows,); NaN for a class without instances or queries
+    def class_logs(self)->dict[str,Tensor]:
         "Recall and precision of the epoch for `mining.csv`."
         return {'cmr': self.per_class(), 'pmr': self.precision()}

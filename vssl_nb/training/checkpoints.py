@@ -26,7 +26,10 @@ from ..names import write_remedy
 class CheckpointError(ValueError):
     "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
 
-def write_whole(path, write:Callable[[Any],Any])->Path: # which is called with an open binary file -> the path
+def write_whole(
+    path,
+    write: Callable[[Any],Any],  # called with an open binary file
+) -> Path:  # the path
     "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
     path = Path(path)
     temporary = None
@@ -53,16 +56,24 @@ def _first_line(e:BaseException)->str:
     return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
 
 # %% ../../nbs/library/checkpoints.ipynb #91c55d2f
-def save(path, state:dict[str,Any])->Path: # nested dicts and lists of tensors, numbers and strings
+def save(
+    path,
+    state: dict[str,Any],  # nested dicts and lists of tensors, numbers and strings
+) -> Path:
     "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
     return write_whole(path, lambda f: torch.save(_on_cpu(state), f))
 
-def _on_cpu(x:Any)->Any: # a file names no GPU; a tensor on the CPU stays itself
+def _on_cpu(
+    x: Any,
+) -> Any:  # a file names no GPU; a tensor on the CPU stays itself
     if isinstance(x, Tensor): return x.cpu()
     if isinstance(x, dict): return type(x)((k, _on_cpu(v)) for k,v in x.items())
     return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
 
-def load(path, device:str='cpu')->dict[str,Any]: # written by `save`, and where the tensors go -> the state
+def load(
+    path,  # written by `save`
+    device: str = 'cpu',  # where the tensors go
+) -> dict[str,Any]:  # the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
     path = Path(path)
     if not path.is_file(): raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a '
@@ -82,7 +93,9 @@ def load(path, device:str='cpu')->dict[str,Any]: # written by `save`, and where 
     return state
 
 # %% ../../nbs/library/checkpoints.ipynb #6ac4a70d
-def digest(state:dict[str,Tensor])->str: # a state_dict -> 64 hexadecimal digits
+def digest(
+    state: dict[str,Tensor],  # a state_dict
+) -> str:  # 64 hexadecimal digits
     "SHA-256 over names, shapes, types and bytes of all tensors."
     h = hashlib.sha256()
     for name,x in sorted(state.items()):
@@ -90,12 +103,15 @@ def digest(state:dict[str,Tensor])->str: # a state_dict -> 64 hexadecimal digits
         h.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return h.hexdigest()
 
-def export_encoder(path, # e.g. `runs/mine/encoder.safetensors`
-    encoder:nn.Module, # from `backbones.create`
-    about:dict[str,Any], # at least `backbone`; plain values only
-    heads:Mapping[str,nn.Module]|None=None, # of `heads.make_head`, by name: what evaluation needs besides
-    tensors:Mapping[str,Tensor]|None=None, # whatever else belongs to it, by name: `read_tensors`
-)->Path: # the path
+def export_encoder(
+    path,  # e.g. `runs/mine/encoder.safetensors`
+    encoder: nn.Module,  # from `backbones.create`
+    about: dict[str,Any],  # at least `backbone`; plain values only
+    # of `heads.make_head`, by name: what evaluation needs besides
+    heads: Mapping[str,nn.Module]|None = None,
+    # whatever else belongs to it, by name: `read_tensors`
+    tensors: Mapping[str,Tensor]|None = None,
+) -> Path:  # the path
     "Write an encoder, and what belongs to it, as one file that can be loaded without this run."
     parts = {'': encoder} | {f'heads.{name}.': head for name,head in (heads or {}).items()}
     state = {f'{prefix}{k}': v.detach().cpu().contiguous() for prefix,x in parts.items()
@@ -129,29 +145,43 @@ def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
         'this library; open its run folder, or pass outside=True if you trust whoever made the file')
     return state, about
 
-def _filled(net:nn.Module, weights:dict[str,Tensor], path, name:str)->nn.Module: # in eval mode
+def _filled(
+    net: nn.Module,
+    weights: dict[str,Tensor],
+    path,
+    name: str,
+) -> nn.Module:  # in eval mode
     try: net.load_state_dict(weights)
     except RuntimeError as e:
         raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
     return net.eval()
 
-def read_encoder(path, # written by `export_encoder`
-    outside:bool=False, # may it name a backbone or a head of somebody's own? that code is imported
-)->tuple[nn.Module,dict[str,Any]]: # the encoder in eval mode, without gradient, and its description
+def read_encoder(
+    path,  # written by `export_encoder`
+    # may it name a backbone or a head of somebody's own? that code is imported
+    outside: bool = False,
+    # returns: the encoder in eval mode, without gradient, and its description
+) -> tuple[nn.Module,dict[str,Any]]:
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
     state, about = _exported(Path(path), outside)
     encoder = create(about['backbone'], **about.get('backbone_args', {}))
     weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
     return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(False), about
 
-def read_heads(path, outside:bool=False)->dict[str,nn.Module]: # as `read_encoder` -> name -> head
+def read_heads(
+    path,  # as of `read_encoder`
+    outside: bool = False,  # as of `read_encoder`
+) -> dict[str,nn.Module]:  # name -> head
     "Read the heads that were exported with an encoder, in eval mode; raises `CheckpointError`."
     state, about = _exported(Path(path), outside)
     def weights(prefix): return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
     return {name: _filled(make_head(*made), weights(f'heads.{name}.'), path, f'the head {name!r}')
         for name,made in about.get('heads', {}).items()}
 
-def read_tensors(path, outside:bool=False)->dict[str,Tensor]: # as `read_encoder` -> name -> tensor
+def read_tensors(
+    path,  # as of `read_encoder`
+    outside: bool = False,  # as of `read_encoder`
+) -> dict[str,Tensor]:  # name -> tensor
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."
     state, _ = _exported(Path(path), outside)
     return {k.removeprefix('tensors.'): v for k,v in state.items() if k.startswith('tensors.')}

@@ -15,12 +15,16 @@ from ..names import PluginError, did_you_mean, full_name, resolve
 class RecipeError(ValueError):
     "A recipe or a field that does not exist, or a value of a wrong type or range."
 
-def read_lines(name:str)->list[dict[str,str]]: # 'papers/published.csv' -> column -> text
+def read_lines(
+    name: str,  # 'papers/published.csv'
+) -> list[dict[str,str]]:  # column -> text
     "The lines of a table of this library; those that begin with # are comments."
     with (Path(__file__).parents[1]/name).open(newline='', encoding='utf-8') as f:
         return [*csv.DictReader(text for text in f if not text.startswith('#'))]
 
-def read_fields(text:str)->dict[str,Any]: # 'epochs=5 by=loss' -> name -> value
+def read_fields(
+    text: str,  # 'epochs=5 by=loss'
+) -> dict[str,Any]:  # name -> value
     "Fields as a table has them; what is no number, tuple, True, False or None is a word."
     def value(word):
         try: return ast.literal_eval(word)
@@ -41,7 +45,10 @@ def in_words(kind:Any)->str:
     plain = isinstance(kind, type) and not get_args(kind)
     return f'a value of type {kind.__name__ if plain else kind}'
 
-def fits(value:Any, kind:Any)->bool: # kind: a type annotation
+def fits(
+    value: Any,
+    kind: Any,  # a type annotation
+) -> bool:
     "Is the value of that type? An int is a float, a bool is not a number."
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any: return True
@@ -55,12 +62,17 @@ def fits(value:Any, kind:Any)->bool: # kind: a type annotation
     if kind in (int, float): return isinstance(value, (int, kind)) and not isinstance(value, bool)
     return isinstance(value, kind)
 
-def interval(kind:Any)->str: # '[0, 1)'; '' where the type has none
+def interval(
+    kind: Any,
+) -> str:  # '[0, 1)'; '' where the type has none
     "The range that an annotation gives its numbers, those inside a union or tuple included."
     if get_origin(kind) is Annotated: return next((m for m in kind.__metadata__ if isinstance(m, str)), '')
     return next((x for x in map(interval, get_args(kind)) if x), '')
 
-def out_of_range(value:Any, limits:str)->str: # '[0, 1)' -> 'must be 0 or more and below 1'
+def out_of_range(
+    value: Any,
+    limits: str,  # '[0, 1)'
+) -> str:  # 'must be 0 or more and below 1'
     "The range that a number misses, in words; '' if it is inside, or no number. Without limits: any finite."
     if isinstance(value, bool) or not isinstance(value, (int, float)): return ''
     finite = math.isfinite(value)
@@ -74,13 +86,16 @@ def out_of_range(value:Any, limits:str)->str: # '[0, 1)' -> 'must be 0 or more a
     return f'{"" if finite else "is not a finite number; it "}must be {" and ".join(words)}'
 
 @lru_cache(None)
-def _field_types(cls:type)->dict[str,tuple[Any,str]]: # field -> type without its range, and the range
+# field -> type without its range, and the range
+def _field_types(cls:type)->dict[str,tuple[Any,str]]:
     plain, ranged = get_type_hints(cls), get_type_hints(cls, include_extras=True)
     return {name: (kind, interval(ranged[name])) for name,kind in plain.items()}
 
 Part = TypeVar('Part')
 
-def checked(part:Part)->Part: # a frozen dataclass: a recipe, or a part of one -> the same
+def checked(
+    part: Part,  # a frozen dataclass: a recipe, or a part of one
+) -> Part:  # the same
     "Refuse a value that is not of the type of its field, or outside its range. `RecipeError`."
     types_ = _field_types(type(part)) # type: ignore[arg-type]
     for f in fields(part): # type: ignore[arg-type]
@@ -102,8 +117,10 @@ class Sampling(Settings):
     length:Count # T, frames per clip
     stride:Count # frames of the video from one frame of a clip to the next
     pad:Literal['first','loop'] # how a video shorter than a clip is filled
-    last:Literal['all','released'] # may the last legal start be drawn? the released code never does
-    same:Share # probability that all clips of a sample are one window: `data.clips.TrainClips`
+    # may the last legal start be drawn? the released code never does
+    last:Literal['all','released']
+    # probability that all clips of a sample are one window: `data.clips.TrainClips`
+    same:Share
     # how the motion of some clips is disturbed, and of which, counted from 0
     motion:Literal['none','speed','reverse','shuffle']='none'
     motion_clips:tuple[Index,...]=()
@@ -117,9 +134,12 @@ class Sampling(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Augment(Settings):
     "What happens to the pixels of a clip: `data.clips.draw`."
-    augmentation:str='standard' # of `data.clips.AUGMENTATIONS`, or 'package.module:name'; the rest: options
-    colour:Literal['all','released']='all' # which clips change it: each, or as the released controller does
-    area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']] # share of the frame that a crop keeps
+    # of `data.clips.AUGMENTATIONS`, or 'package.module:name'; the rest: options
+    augmentation:str='standard'
+    # which clips change it: each, or as the released controller does
+    colour:Literal['all','released']='all'
+    # share of the frame that a crop keeps
+    area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']]
     aspect:tuple[Positive,Positive] # width / height of a crop
     crop:Literal['torchvision','released'] # how a crop that does not fit is handled
     flip:Share # probability of left-right; 0 where the direction is the label
@@ -129,7 +149,8 @@ class Augment(Settings):
     saturation:NonNegative # factors from 1-this to 1+this
     hue:Annotated[float, '[0, .5]'] # shift, in turns of the colour circle
     grey:Share # probability of grey
-    grey_mode:Literal['clip','flicker']='clip' # grey for the whole clip, or the released channel per frame
+    # grey for the whole clip, or the released channel per frame
+    grey_mode:Literal['clip','flicker']='clip'
     permute:Share=0. # probability of shuffled colour channels
     blur:Share # probability of Gaussian blur
     sigma:tuple[Positive,Positive]=(.1,2.) # of the blur, pixels
@@ -138,7 +159,8 @@ class Augment(Settings):
     appearance_clips:tuple[Index,...]=()
     windows:Count=5 # a RAD image has as many in each direction
     strength:tuple[Share,Share]=(.1,.5) # share of the image in the mixture
-    window_frames:Literal['one','each']='one' # of RAD: one frame in all windows, or a frame for each
+    # of RAD: one frame in all windows, or a frame for each
+    window_frames:Literal['one','each']='one'
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(Settings):
@@ -152,12 +174,15 @@ class Learning(Settings):
     batch:Count # videos of one batch, over all processes
     accumulate:Count=1 # batches of one optimizer step
     epochs:Count # passes over the training videos
-    cycles:Count=1 # times the schedule of the learning rate is gone through, in equal parts of the epochs
-    schedule:Literal['steps','cosine','plateau'] # 'plateau': of a validation loss, which only fine-tuning has
+    # times the schedule of the learning rate is gone through, in equal parts of the epochs
+    cycles:Count=1
+    # 'plateau': of a validation loss, which only fine-tuning has
+    schedule:Literal['steps','cosine','plateau']
     drops:tuple[NonNegative,...]=() # 'steps': epochs at which the rate is multiplied by gamma
     gamma:Annotated[float, '(0, 1]']=.1 # 'steps': the factor of each drop
     warmup:NonNegative=0. # 'cosine': epochs of linear climb
-    patience:Index=50 # 'plateau': epochs without a lower loss before the rate falls to a tenth
+    # 'plateau': epochs without a lower loss before the rate falls to a tenth
+    patience:Index=50
     floor:Share=.01 # 'plateau': the factor never falls below this
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,17 +192,21 @@ class ClipGroup(Settings):
     length:Count # T, frames per clip
     stride:Count=1 # frames of the video from one frame of a clip to the next
     size:Count # side of the clips, pixels
-    area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']] # share of the frame that a crop keeps
+    # share of the frame that a crop keeps
+    area:tuple[Annotated[float, '(0, 1]'],Annotated[float, '(0, 1]']]
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings(Settings):
     "Two encoders of a method, of which one follows the other: `ssl.memory.EncoderPair`."
     dim_hidden:Count|None=None # of the projection; none: as wide as the feature
     dim:Count=128 # of the space the loss compares in (CoCLR: 128)
-    head:str='projection' # that makes the projection: a name of `nets.heads.HEADS`, or 'package.module:name'
+    # that makes the projection: a name of `nets.heads.HEADS`, or 'package.module:name'
+    head:str='projection'
     momentum:Share|None=.999 # of the key encoder (CoCLR: 0.999); none: one network for both
-    momentum_schedule:Literal['fixed','cosine']='fixed' # 'cosine': up to 1, `ssl.memory.momentum_at`
-    bn:Literal['shuffle','sync','split']='sync' # whose statistics: `training.distributed.group_batchnorm`
+    # 'cosine': up to 1, `ssl.memory.momentum_at`
+    momentum_schedule:Literal['fixed','cosine']='fixed'
+    # whose statistics: `training.distributed.group_batchnorm`
+    bn:Literal['shuffle','sync','split']='sync'
     groups:Count|None=None # BatchNorm groups over all processes; none: one in each process
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,12 +217,17 @@ class Recipe(Settings):
     dataset:str # that it is meant for, such as 'UCF101'; `--data` binds a manifest
     split:Literal[1,2,3]=1 # which split of the manifest to train on
     view:str # of the encoder: a name of `data.views.VIEWS`, or 'package.module:name'
-    residual:Literal['plain','rescaled','wrapped','rolled']='plain' # which residual, where that is the view
+    # which residual, where that is the view
+    residual:Literal['plain','rescaled','wrapped','rolled']='plain'
     residual_scale:Positive=.1 # a plain residual is divided by this
-    flow:Literal['stored','live']='stored' # where that is the view: of the manifest, or solved on the GPU
-    flow_flip:Literal['negate','released']='negate' # mirrored flow: does u change sign? `data.views.Views`
-    flow_colour:Literal['released','none']='none' # are colours of flow pictures changed as those of a clip?
-    normalisation:Literal['imagenet','none']='imagenet' # ImageNet's mean and spread, or 0 .. 1; rgb and flow
+    # where that is the view: of the manifest, or solved on the GPU
+    flow:Literal['stored','live']='stored'
+    # mirrored flow: does u change sign? `data.views.Views`
+    flow_flip:Literal['negate','released']='negate'
+    # are colours of flow pictures changed as those of a clip?
+    flow_colour:Literal['released','none']='none'
+    # ImageNet's mean and spread, or 0 .. 1; rgb and flow
+    normalisation:Literal['imagenet','none']='imagenet'
     backbone:str # a name that `nets.backbones.create` knows, or 'package.module:name'
     size:Count # side of the clips, pixels
     sampling:Sampling
@@ -202,16 +236,19 @@ class Recipe(Settings):
     learning:Learning
     test_clips:Count # evenly spread clips per video when the encoder is measured
     seed:Seed=0 # of weights, order, clips and pixels
-    reasons:tuple[str,...]=() # of numbers that were chosen for one folder and machine: why each is what it is
+    # of numbers that were chosen for one folder and machine: why each is what it is
+    reasons:tuple[str,...]=()
 
     @property
-    def clip(self)->dict[str,Any]: # length, stride, size and pad: frames, frames, pixels, 'first' or 'loop'
+    # length, stride, size and pad: frames, frames, pixels, 'first' or 'loop'
+    def clip(self)->dict[str,Any]:
         "The clip that an encoder of this recipe is trained and measured on."
         s = self.sampling
         return dict(length=s.length, stride=s.stride, size=self.size, pad=s.pad)
 
     @property
-    def groups(self)->dict[str,'Recipe']: # '' -> itself; further ones by the names that the method gives them
+    # '' -> itself; further ones by the names that the method gives them
+    def groups(self)->dict[str,'Recipe']:
         "The recipe of each group of clips; `Views` makes `rgb_local` of the group 'local'."
         further:Mapping[str,ClipGroup] = getattr(self.method, 'clip_groups', {})
         return {'': self} | {name: replace(self, size=g.size,
@@ -221,7 +258,8 @@ class Recipe(Settings):
             for name,g in further.items()}
 
     @property
-    def networks(self)->dict[str,str]: # argument of the method -> view; 'encoder' is the one that learns
+    # argument of the method -> view; 'encoder' is the one that learns
+    def networks(self)->dict[str,str]:
         "The networks that the method is built from."
         if not hasattr(self.method, 'networks'): return {'encoder': self.view}
         networks = self.method.networks(self.view)
@@ -249,7 +287,10 @@ class TrainingVideos:
     label:tuple[int,...] # class ids, -1 for unlabelled
     source:tuple[int,...] # ids of the recordings
 
-def refuse_unfit(recipe:Recipe, videos:TrainingVideos)->None: # that the method would be trained on
+def refuse_unfit(
+    recipe: Recipe,
+    videos: TrainingVideos,  # that the method would be trained on
+) -> None:
     "Refuse, before anything is computed, what cannot work. `RecipeError`."
     method, unlabelled = recipe.method, [v for v,label in zip(videos.video, videos.label) if label < 0]
     clips = getattr(method, 'clips', None)
@@ -274,20 +315,27 @@ METHODS:dict[str,type] = {} # settings of our methods by name
 RECIPES:dict[str,Recipe] = {} # published experiments by name
 COTRAININGS:dict[str,tuple[Phase,...]] = {}
 
-def publish(method:type|None, # the settings of a method; None: recipes alone
-    *recipes:Recipe,
-    cotrainings:Mapping[str,tuple[Phase,...]]={},
-)->None:
+def publish(
+    method: type|None,  # the settings of a method; None: recipes alone
+    *recipes: Recipe,
+    cotrainings: Mapping[str,tuple[Phase,...]] = {},
+) -> None:
     "Make a method of ours and its recipes known by name."
     if method: METHODS[method.name] = method # type: ignore[attr-defined]
     RECIPES.update({r.name: r for r in recipes})
     COTRAININGS.update(cotrainings)
 
-def _resolved(name:str, known:Mapping[str,Any], kind:str)->Any: # as of `resolve`
+def _resolved(
+    name: str,  # as of `resolve`
+    known: Mapping[str,Any],  # as of `resolve`
+    kind: str,  # as of `resolve`
+) -> Any:  # as of `resolve`
     try: return resolve(name, known, kind)
     except PluginError as e: raise RecipeError(str(e)) from None
 
-def settings_class(name:str)->type: # a key of METHODS, or 'package.module:Class' -> a frozen dataclass
+def settings_class(
+    name: str,  # a key of METHODS, or 'package.module:Class'
+) -> type:  # a frozen dataclass
     "The settings of a method by name; RecipeError if they lack what a run needs of them."
     cls = _resolved(name, METHODS, 'a method')
     if name in METHODS: return cls
@@ -321,7 +369,9 @@ def settings_class(name:str)->type: # a key of METHODS, or 'package.module:Class
         'use numbers, words, None and tuples of them')
     return cls
 
-def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or 'package.module:name'
+def find(
+    name: str,  # of a published experiment: 'infonce-toy-rgb'; or 'package.module:name'
+) -> Recipe:
     "The recipe of that name; RecipeError naming the nearest."
     recipe = _resolved(name, RECIPES, 'a recipe')
     if not isinstance(recipe, Recipe):
@@ -333,28 +383,37 @@ def find(name:str)->Recipe: # of a published experiment: 'infonce-toy-rgb'; or '
             "give it one of its own, override(…, name='mine')")
     return checked(recipe)
 
-def flat_fields(part:Any)->dict[str,Any]: # a recipe, or another dataclass of dataclasses -> field -> value
+def flat_fields(
+    part: Any,  # a recipe, or another dataclass of dataclasses
+) -> dict[str,Any]:  # field -> value
     "All fields, those of its parts included, by their own names."
     flat:dict[str,Any] = {}
     for f in fields(part):
         value = getattr(part, f.name)
-        parts = is_dataclass(value) and f.name not in getattr(part, 'whole', ()) # those are exchanged whole
+        # those are exchanged whole
+        parts = is_dataclass(value) and f.name not in getattr(part, 'whole', ())
         flat |= vars(value) if parts else {f.name: value}
     return flat
 
-def difference(a:Recipe, b:Recipe)->dict[str,tuple[Any,Any]]: # field -> (value in a, value in b)
+def difference(
+    a: Recipe,
+    b: Recipe,
+) -> dict[str,tuple[Any,Any]]:  # field -> (value in a, value in b)
     "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
     x, y = ({'method': r.method.name} | flat_fields(r) for r in (a, b))
     return {k: (x.get(k), y.get(k)) for k in {**x, **y}
         if x.get(k)!=y.get(k) and k not in ('about', 'reasons')}
 
-def override(recipe:Part,
-    **changes, # field -> value, a list for a tuple; method='package.module:Settings' exchanges the method
-)->Part: # another recipe
+def override(
+    recipe: Part,
+    # field -> value, a list for a tuple; method='package.module:Settings' exchanges the method
+    **changes,
+) -> Part:  # another recipe
     "The recipe with some fields changed; RecipeError for an unknown field or a wrong value."
     new:Any = recipe
     changes = {k: tuple(v) if isinstance(v, list) else v for k,v in changes.items()}
-    if isinstance(name := changes.get('method'), str): # with the old values of what both have from one base
+    # with the old values of what both have from one base
+    if isinstance(name := changes.get('method'), str):
         cls, old = settings_class(name), new.method
         shared = {f.name for base in cls.__mro__ if is_dataclass(base) and isinstance(old, base)
             for f in fields(base)}
@@ -370,20 +429,31 @@ def override(recipe:Part,
             for k,v in inside.items()})
     return checked(changed(new))
 
-def override_known(recipe:Recipe, changes:Mapping[str,Any]|None)->Recipe: # field -> value; None: no change
+def override_known(
+    recipe: Recipe,
+    changes: Mapping[str,Any]|None,  # field -> value; None: no change
+) -> Recipe:
     "The recipe with those of the changes whose field it has."
     known = flat_fields(recipe)
     return override(recipe, **{k: v for k,v in (changes or {}).items() if k in known})
 
-def to_dict(recipe:Recipe)->dict[str,Any]: # plain data for recipe.json
+def to_dict(
+    recipe: Recipe,
+) -> dict[str,Any]:  # plain data for recipe.json
     "A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the settings."
     cls = type(recipe.method)
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)
     return asdict(recipe) | {'method': {'name': name} | asdict(recipe.method)} # type: ignore[call-overload]
 
-FORMER_FORMS = dict(mean_log='supcon', log_sum='mil_nce') # of UberNCE, in runs that were stored before
+# of UberNCE, in runs that were stored before
+FORMER_FORMS = dict(mean_log='supcon', log_sum='mil_nce')
 
-def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part and the file, for messages
+def _part_from_dict(
+    cls: Any,
+    data: Any,
+    name: str,  # of the part, for messages
+    where: str,  # of the file, for messages
+) -> Any:
     "A part of a recipe from plain data; a field that the file lacks takes its default. `RecipeError`."
     if not isinstance(data, dict): raise RecipeError(f'{where}: {name} is not a set of fields; take a '
         'whole copy')
@@ -403,9 +473,10 @@ def _part_from_dict(cls:Any, data:Any, name:str, where:str)->Any: # of the part 
         return tuple(v) if isinstance(v, list) else v
     return cls(**{k: value(k, v) for k,v in data.items()})
 
-def from_dict(data:Any, # from `to_dict`, e.g. read from recipe.json
-    where:str='recipe', # the file, for messages
-)->Recipe:
+def from_dict(
+    data: Any,  # from `to_dict`, e.g. read from recipe.json
+    where: str = 'recipe',  # the file, for messages
+) -> Recipe:
     "A recipe from plain data; RecipeError for missing, unknown or wrong fields."
     try: return checked(_part_from_dict(Recipe, data, 'the recipe', where))
     except RecipeError as e:

@@ -34,7 +34,8 @@ def apart()->Iterator[None]:
     try: yield
     finally: _apart.reset(before)
 
-def _started()->bool: # has this process joined a group? False in an ordinary script or notebook
+# has this process joined a group? False in an ordinary script or notebook
+def _started()->bool:
     return dist.is_available() and dist.is_initialized() and not _apart.get()
 
 def rank()->int: # 0 .. world_size()-1
@@ -69,14 +70,17 @@ def _enter(i, f, n, folder):
     finally:
         if _started(): dist.destroy_process_group()
 
-def run_distributed(f:Callable, # runs once in each process
-    n:int=2, # processes
-    *args, # of `f`
-)->list[Any]: # what each process returned, in rank order: tensors and plain data
+def run_distributed(
+    f: Callable,  # runs once in each process
+    n: int = 2,  # processes
+    *args,  # of `f`
+) -> list[Any]:  # what each process returned, in rank order: tensors and plain data
     "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
-    import torch._dynamo # here once; else in each process, where an optimizer or `sync` needs it: two seconds
+    # here once; else in each process, where an optimizer or `sync` needs it: two seconds
+    import torch._dynamo
     enter, work = cast(Any, (_enter, functools.partial(f, *args)))
-    # with a GPU, autograd has threads after its first backward pass, and a forked process cannot go backward
+    # with a GPU, autograd has threads after its first backward pass, and a forked process cannot go
+    # backward
     if torch.cuda.is_available(): enter, work, method = _Sent(enter), _Sent(work), 'spawn'
     else: method = 'fork'
     with tempfile.TemporaryDirectory() as folder:
@@ -87,26 +91,38 @@ def run_distributed(f:Callable, # runs once in each process
         return [torch.load(f'{folder}/{i}.pt', weights_only=True) for i in range(n)]
 
 # %% ../../nbs/library/distributed.ipynb #448661ea
-class _Gather(torch.autograd.Function): # torch's own is deprecated, and the plain collective has no gradient
+# torch's own is deprecated, and the plain collective has no gradient
+class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x): # (B, ...)
+    def forward(
+        ctx,
+        x,  # (B, ...)
+    ):
         parts = [torch.empty_like(x) for _ in range(world_size())]
         dist.all_gather(parts, x)
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx, grad): # (world_size*B, ...), which belongs to autograd and may be in any layout
+    def backward(
+        ctx,
+        grad,  # (world_size*B, ...), which belongs to autograd and may be in any layout
+    ):
         grad = grad.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(grad)
         return grad.chunk(world_size())[rank()]
 
-def gather(x:Tensor)->Tensor: # (B, ...) rows here, B the same in all processes -> (world_size*B, ...)
+def gather(
+    x: Tensor,  # (B, ...) rows here, B the same in all processes
+) -> Tensor:  # (world_size*B, ...)
     "Concatenate rows in rank order; the gradient of a row is the sum of its gradients in all processes."
     return _Gather.apply(x.contiguous()) if world_size()>1 else x
 
-def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of this process; unit length
-    candidates:Tensor|None=None, # (B, V, D) clips of the same videos to compare with; None: the anchors
-)->tuple[Tensor, Tensor]: # sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
+def all_pairs(
+    anchors: Tensor,  # (B, A, D) A clips of each of the B videos of this process; unit length
+    # (B, V, D) clips of the same videos to compare with; None: the anchors
+    candidates: Tensor|None = None,
+    # returns: sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
+) -> tuple[Tensor, Tensor]:
     "Compare clips of this process with the clips of all processes; the gradient goes into both (SimCLR)."
     keys = gather(anchors if candidates is None else candidates)
     sim = anchors.flatten(0, 1) @ keys.flatten(0, 1).T
@@ -115,8 +131,9 @@ def all_pairs(anchors:Tensor, # (B, A, D) A clips of each of the B videos of thi
     return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
-def groups_here(groups:int|None, # over all processes; None: one in each
-)->float: # groups in this process: 1 or more, or 1/n where n processes share one
+def groups_here(
+    groups: int|None,  # over all processes; None: one in each
+) -> float:  # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
     if groups is None: return 1
     if groups<1 or groups%world_size() and world_size()%groups: raise ValueError(f'groups={groups} BatchNorm '
@@ -127,10 +144,12 @@ def groups_here(groups:int|None, # over all processes; None: one in each
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     "BatchNorm over (B, C, ...) with the statistics of all processes or of each group; state as before."
     running_mean:Any; running_var:Any; num_batches_tracked:Any
-    def __init__(self,
-        layer:nn.modules.batchnorm._BatchNorm, # to replace; its parameters and buffers are taken over
-        bn:str='sync', # 'sync': of all processes; 'split': of each group
-        groups:int|None=None, # 'split': over all processes; None: one in each process
+    def __init__(
+        self,
+        # to replace; its parameters and buffers are taken over
+        layer: nn.modules.batchnorm._BatchNorm,
+        bn: str = 'sync',  # 'sync': of all processes; 'split': of each group
+        groups: int|None = None,  # 'split': over all processes; None: one in each process
     ):
         super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine,
             layer.track_running_stats)
@@ -143,7 +162,10 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     def extra_repr(self): return f'{super().extra_repr()}, bn={self.bn!r}, groups={self.groups}'
     def _check_input_dim(self, x): pass
 
-    def forward(self, x:Tensor)->Tensor: # (B, C, ...) -> same shape
+    def forward(
+        self,
+        x: Tensor,  # (B, C, ...)
+    ) -> Tensor:  # same shape
         "Normalise; in evaluation by the running statistics, as torch does."
         groups = groups_here(self.groups if self.bn=='split' else 1) if self.training else 1
         if groups==1: return super().forward(x)
@@ -162,7 +184,13 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         return y
 
 # running statistics follow the mean over groups: what processes with one group each agree on
-def _by_group(x:Tensor, weight, bias, eps:float, groups:int)->tuple[Tensor,Tensor,Tensor]: # y, mean, variance
+def _by_group(
+    x: Tensor,
+    weight,
+    bias,
+    eps: float,
+    groups: int,
+) -> tuple[Tensor,Tensor,Tensor]:  # y, mean, variance
     zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
     stats = [(zeros.clone(), zeros.clone()) for _ in range(groups)]
     # momentum 1 leaves the group's own mean and unbiased variance in the buffers
@@ -170,12 +198,22 @@ def _by_group(x:Tensor, weight, bias, eps:float, groups:int)->tuple[Tensor,Tenso
     mean, var = (torch.stack(s).mean(0) for s in zip(*stats))
     return torch.cat(y), mean, var
 
-def _per_channel(v:Tensor, x:Tensor)->Tensor: # (C,) -> (1, C, 1, ...)
+def _per_channel(
+    v: Tensor,  # (C,)
+    x: Tensor,
+) -> Tensor:  # (1, C, 1, ...)
     return v.view(1, -1, *[1]*(x.ndim-2))
 
 class _Sync(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, eps, peers): # peers: how many processes share the statistics
+    def forward(
+        ctx,
+        x,
+        weight,
+        bias,
+        eps,
+        peers,  # how many processes share the statistics
+    ):
         dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*peers, x.to(weight.dtype)
         mean = full.mean(dims)
         # torch.var_mean takes several times as long on a CPU
@@ -206,7 +244,10 @@ class _Sync(torch.autograd.Function):
 def _synchronised(*args): return _Sync.apply(*args)
 
 @functools.cache # all processes come here at the same moment
-def _peers(n, group): # the n neighbours that share statistics with this process
+def _peers(
+    n,
+    group,
+):  # the n neighbours that share statistics with this process
     return group if n==world_size() else dist.new_subgroups(n)[0]
 
 def hide_from_compiler()->None:
@@ -218,10 +259,12 @@ def hide_from_compiler()->None:
 # %% ../../nbs/library/distributed.ipynb #a895e6d9
 BN = ('shuffle', 'sync', 'split')
 
-def group_batchnorm(module:nn.Module, # changed in place
-    bn:str='sync', # of BN; 'shuffle' is 'split' here: the keys are dealt by `memory.encode_shuffled`
-    groups:int|None=None, # over all processes; None: one in each process
-)->nn.Module: # the same module; a new one if it is a BatchNorm layer itself
+def group_batchnorm(
+    module: nn.Module,  # changed in place
+    # of BN; 'shuffle' is 'split' here: the keys are dealt by `memory.encode_shuffled`
+    bn: str = 'sync',
+    groups: int|None = None,  # over all processes; None: one in each process
+) -> nn.Module:  # the same module; a new one if it is a BatchNorm layer itself
     "Let every BatchNorm layer of a network take its statistics as `bn` says; raises ValueError."
     if bn not in BN: raise ValueError(f'bn={bn!r} is unknown: choose {", ".join(BN[:-1])} or {BN[-1]}')
     if bn=='sync' and groups not in (None, 1): raise ValueError(f"groups={groups} with bn='sync': "
@@ -233,7 +276,9 @@ def group_batchnorm(module:nn.Module, # changed in place
     return module
 
 # %% ../../nbs/library/distributed.ipynb #f6581760
-def average_running(module:nn.Module)->None: # its split BatchNorm layers are changed in place
+def average_running(
+    module: nn.Module,  # its split BatchNorm layers are changed in place
+) -> None:
     "Set the running statistics of split BatchNorm to their mean over processes; nothing to do alone."
     if world_size()==1: return
     layers: list[Any] = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
@@ -245,9 +290,11 @@ def average_running(module:nn.Module)->None: # its split BatchNorm layers are ch
     torch._foreach_copy_(buffers, list((flat/world_size()).split([len(b) for b in buffers])))
 
 # %% ../../nbs/library/distributed.ipynb #d4724bc3
-def permute_across_ranks(x:Tensor, # (B, ...) this process's rows of the whole batch
-    order:Tensor, # (world_size*B,) on the CPU: which row goes to each place; the same in all processes
-)->Tensor: # (B, ...) the rows for this process's places; no gradient
+def permute_across_ranks(
+    x: Tensor,  # (B, ...) this process's rows of the whole batch
+    # (world_size*B,) on the CPU: which row goes to each place; the same in all processes
+    order: Tensor,
+) -> Tensor:  # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
     if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for '
         f'{world_size()} x {len(x)} rows: give one place per row of the whole batch')
@@ -269,13 +316,17 @@ class DistributedError(ValueError):
 class FirstFailed(DistributedError):
     "The first process failed at work for all; it prints the reason itself."
 
-def gather_objects(value:Any)->list[Any]: # plain data of this process -> of all processes, in rank order
+def gather_objects(
+    value: Any,  # plain data of this process
+) -> list[Any]:  # that of all processes, in rank order
     "Collect plain data."
     values = [value]*world_size()
     if world_size()>1: dist.all_gather_object(values, value)
     return values
 
-def on_main(f:Callable[[], Any])->Any: # called in the main process only -> what it returned, in all processes
+def on_main(
+    f: Callable[[], Any],  # called in the main process only
+) -> Any:  # what it returned, in all processes
     "Let the main process do it for all; if it raises there, the others raise FirstFailed."
     if world_size()==1: return f()
     error, shared = None, [None, None] # the result, and why there is none
@@ -297,11 +348,15 @@ class Place:
     address:str='' # the machine where all meet
     port:int=0
 
-def first_host(nodes:str)->str: # SLURM's list of machines, e.g. 'gpu[07-09,12],big1' -> e.g. 'gpu07'
+def first_host(
+    nodes: str,  # SLURM's list of machines, e.g. 'gpu[07-09,12],big1'
+) -> str:  # e.g. 'gpu07'
     "The first machine of a list in SLURM's short form."
     return re.sub(r'\[(\w+)[^\]]*\]', r'\1', re.split(r',(?![^\[]*\])', nodes)[0])
 
-def process_place(environ:Mapping[str,str])->Place: # `os.environ`
+def process_place(
+    environ: Mapping[str,str],  # `os.environ`
+) -> Place:
     "The place of this process as torchrun or srun set it; alone without them. Raises DistributedError."
     at = environ.get
     try:
@@ -310,7 +365,8 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
             if not 0 <= rank < n: raise ValueError(f'RANK={rank} is not below WORLD_SIZE={n}')
             return Place(rank, n, int(at('LOCAL_RANK', 0)), environ['MASTER_ADDR'],
                 int(environ['MASTER_PORT']))
-        # of the step, which `srun` starts; the batch script is one process, and has the variables of the job
+        # of the step, which `srun` starts; the batch script is one process, and has the variables
+        # of the job
         if int(at('SLURM_STEP_NUM_TASKS', 1)) > 1:
             return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']),
                 int(environ['SLURM_LOCALID']),
@@ -323,17 +379,23 @@ def process_place(environ:Mapping[str,str])->Place: # `os.environ`
 # %% ../../nbs/library/distributed.ipynb #e1796e9e
 class Heartbeat(threading.Thread):
     "Signs of life of all processes; ends this one when another failed or fell silent."
-    def __init__(self,
-        store:dist.Store, # shared by all processes
-        rank:int, world_size:int, # of this process; processes in all
-        patience:float=30., # seconds of silence after which a process is taken for dead
+    def __init__(
+        self,
+        store: dist.Store,  # shared by all processes
+        rank: int,  # of this process
+        world_size: int,  # processes in all
+        patience: float = 30.,  # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
         self.store, self.rank, self.world_size, self.patience = store, rank, world_size, patience
         self.every, self.over, self.checked = min(2., patience/10), threading.Event(), time.monotonic()
-        self.signs: dict[int, tuple[bytes, float]] = {} # rank -> its latest sign, and when it came
+        # rank -> its latest sign, and when it came
+        self.signs: dict[int, tuple[bytes, float]] = {}
 
-    def fail(self, why:str)->bool: # False if another process was first
+    def fail(
+        self,
+        why: str,
+    ) -> bool:  # False if another process was first
         "Leave the reason for the others."
         return self.store.compare_set('failed', '', mine := f'rank {self.rank}: {why}').decode()==mine
 
@@ -342,7 +404,8 @@ class Heartbeat(threading.Thread):
         self.store.set(f'sign{self.rank}', repr(time.monotonic()))
         if self.store.check(['failed']): return ''
         now = time.monotonic()
-        if now - self.checked > self.patience/2: self.signs.clear() # this process slept, and perhaps all did
+        # this process slept, and perhaps all did
+        if now - self.checked > self.patience/2: self.signs.clear()
         self.checked = now
         for r in range(self.world_size):
             sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
@@ -350,7 +413,8 @@ class Heartbeat(threading.Thread):
         silent = [r for r,(_,when) in self.signs.items() if now - when > self.patience]
         if not silent: return None
         why = f'rank {silent[0]} has given no sign of life for {self.patience:.0f} s'
-        if self.fail(why): self.end(why) # printed even if this process is ending already: no other will
+        # printed even if this process is ending already: no other will
+        if self.fail(why): self.end(why)
         return ''
 
     def run(self)->None:
@@ -378,11 +442,17 @@ def _report(why:str)->None: print(f'vssl-nb: {why}', file=sys.stderr, flush=True
 
 class Stopped(KeyboardInterrupt):
     "A signal ended a training after everything was saved, in all processes alike; `.signal` is its number."
-    def __init__(self, signal:int=2): # 2: SIGINT
+    def __init__(
+        self,
+        signal: int = 2,  # 2: SIGINT
+    ):
         super().__init__(signal)
         self.signal = int(signal)
 
-def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another process lost? why this one ends
+def _reason(
+    e: BaseException,
+    place: Place,
+) -> tuple[bool,str]:  # was another process lost? why this one ends
     # gloo and NCCL raise RuntimeErrors without a class of their own
     lost = re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)
     if isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and lost:
@@ -390,14 +460,20 @@ def _reason(e:BaseException, place:Place)->tuple[bool,str]: # was another proces
             f'({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume')
     return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
 
-def _join(place:Place, environ:Mapping[str,str], patience:float)->dist.Store: # as of `start`
+def _join(
+    place: Place,
+    environ: Mapping[str,str],  # as of `start`
+    patience: float,  # as of `start`
+) -> dist.Store:
     "The store of a run, once all its processes are there; sentences while it waits. DistributedError."
     store:Any = None
     at, keys = f'{place.address}:{place.port}', [f'here{r}' for r in range(place.world_size)]
-    keeps = not place.rank and environ.get('TORCHELASTIC_USE_AGENT_STORE')!='True' # else torchrun does
+    # else torchrun does
+    keeps = not place.rank and environ.get('TORCHELASTIC_USE_AGENT_STORE')!='True'
     launched = not environ.keys().isdisjoint(('TORCHELASTIC_RUN_ID', 'SLURM_STEP_NUM_TASKS'))
     began = time.monotonic()
-    due = began + (patience if launched else min(2., patience)) # s; a healthy start takes less
+    # s; a healthy start takes less
+    due = began + (patience if launched else min(2., patience))
     while True: # not `store.wait`, which Ctrl-C cannot end
         lacking:int|None = 0
         try:
@@ -422,10 +498,12 @@ def _join(place:Place, environ:Mapping[str,str], patience:float)->dist.Store: # 
         time.sleep(min(.05, patience))
 
 @contextmanager
-def start(environ:Mapping[str,str]=os.environ, # of the launcher
-    # seconds of silence after which another process is taken for dead; at the start 20 times as many
-    patience:float=30.,
-)->Iterator[Place]:
+def start(
+    environ: Mapping[str,str] = os.environ,  # of the launcher
+    # seconds of silence after which another process is taken for dead; at the start 20 times as
+    # many
+    patience: float = 30.,
+) -> Iterator[Place]:
     "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."
     place = process_place(environ)
     if place.world_size==1 or _started():

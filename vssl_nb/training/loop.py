@@ -34,15 +34,20 @@ class TrainingState:
     method:nn.Module # `forward(batch) -> (loss, logs)` and `after_step(batch)`
     opt:torch.optim.Optimizer # over the parameters of `method` that learn
     step:int=0 # optimizer steps taken so far
-    finite:Tensor=field(default_factory=lambda: torch.tensor(True)) # were all losses numbers? on the device
-    votes:dict[str,bool]=field(default_factory=dict) # by names of VOTES: of this process, for all of them
+    # were all losses numbers? on the device
+    finite:Tensor=field(default_factory=lambda: torch.tensor(True))
+    # by names of VOTES: of this process, for all of them
+    votes:dict[str,bool]=field(default_factory=dict)
 
     def state(self)->dict[str,Any]: # nested dict for `checkpoints.save`
         "The state for `load`; TrainError where a loss that is no number has spoiled the weights."
         if not self.finite: raise _not_finite(self.step)
         return {'method': self.method.state_dict(), 'opt': self.opt.state_dict(), 'step': self.step}
 
-    def load(self, state:dict[str,Any])->'TrainingState': # from `state`; itself
+    def load(
+        self,
+        state: dict[str,Any],  # from `state`
+    ) -> 'TrainingState':  # itself
         "Go on where `state` was taken; raises CheckpointError if it belongs to another method."
         try:
             self.method.load_state_dict(state['method'])
@@ -65,12 +70,13 @@ def _not_finite(step:int)->TrainError:
 # %% ../../nbs/library/loop.ipynb #77fae0a1
 class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
     "This process's batches of (epoch, position) for a whole training, from optimizer step `start` on."
-    def __init__(self,
-        rows:int, # how many rows there are to train on
-        batch:int, # rows of one batch, over all processes
-        epochs:int, # passes over the rows
-        seed:int=0, # the order of epoch e depends only on (seed, e)
-        accumulate:int=1, # batches of one optimizer step
+    def __init__(
+        self,
+        rows: int,  # how many rows there are to train on
+        batch: int,  # rows of one batch, over all processes
+        epochs: int,  # passes over the rows
+        seed: int = 0,  # the order of epoch e depends only on (seed, e)
+        accumulate: int = 1,  # batches of one optimizer step
     ):
         if batch < 1 or accumulate < 1 or epochs < 1: raise TrainError(f'batch={batch}, '
             f'accumulate={accumulate} and epochs={epochs} must all be at least 1')
@@ -99,24 +105,27 @@ class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
 # %% ../../nbs/library/loop.ipynb #0a1ae939
 SHARED_BYTES = 4*2**30 # of shared memory that the batches of one process may take
 
-def shared_memory(batch_bytes:int, # of a batch of this process, all of its streams
-    workers:int, # processes that decode
-    bound:int=SHARED_BYTES, # bytes; one batch per worker may exceed it
-)->tuple[int,int]: # batches per worker, 1 to 4, or 0 without workers; bytes in all
+def shared_memory(
+    batch_bytes: int,  # of a batch of this process, all of its streams
+    workers: int,  # processes that decode
+    bound: int = SHARED_BYTES,  # bytes; one batch per worker may exceed it
+) -> tuple[int,int]:  # batches per worker, 1 to 4, or 0 without workers; bytes in all
     "How many batches workers may have ready, and their bytes, with one in use and one on its way."
     if not workers: return 0, 0
     ahead = next((n for n in (4, 3, 2) if batch_bytes*(workers*n + 2) <= bound), 1)
     return ahead, batch_bytes*(workers*ahead + 2)
 
-def loader(data:TrainClips, # the training clips
-    batch:int, # rows of one batch, over all processes
-    epochs:int, # passes over the data
-    seed:int=0, # of the order
-    accumulate:int=1, # batches of one optimizer step
-    workers:int=0, # processes that decode; 0 = this one
-    pin:bool=False, # page-locked memory, for a GPU
-    shared:int=SHARED_BYTES, # bytes of shared memory for batches, of data that has `item_bytes()`
-)->DataLoader: # one pass over it is a whole training
+def loader(
+    data: TrainClips,  # the training clips
+    batch: int,  # rows of one batch, over all processes
+    epochs: int,  # passes over the data
+    seed: int = 0,  # of the order
+    accumulate: int = 1,  # batches of one optimizer step
+    workers: int = 0,  # processes that decode; 0 = this one
+    pin: bool = False,  # page-locked memory, for a GPU
+    # bytes of shared memory for batches, of data that has `item_bytes()`
+    shared: int = SHARED_BYTES,
+) -> DataLoader:  # one pass over it is a whole training
     "Shuffled batches of a whole training; neither workers nor memory change them. Raises TrainError."
     order = ResumableBatchSampler(len(data), batch, epochs, seed, accumulate)
     if os.path.isdir('/dev/shm'): # half of it, for all processes of this machine
@@ -125,16 +134,21 @@ def loader(data:TrainClips, # the training clips
     item = getattr(data, 'item_bytes', lambda: 0)() if workers else 0
     ahead, _ = shared_memory(batch//world_size()*item, workers, shared)
     return Loader(data, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin,
-        prefetch_factor=ahead or None, generator=torch.Generator().manual_seed(seed)) # not the global
+        # not the global
+        prefetch_factor=ahead or None, generator=torch.Generator().manual_seed(seed))
 
 # %% ../../nbs/library/loop.ipynb #48ac51a7
 VOTES = ('stop', 'save')
-RESERVED_LOGS = ('step', 'epoch', 'lr', 'loss', 'grad_norm', 'finite', *VOTES) # columns that the loop fills
+# columns that the loop fills
+RESERVED_LOGS = ('step', 'epoch', 'lr', 'loss', 'grad_norm', 'finite', *VOTES)
 STEP_PARTS = ('data', 'views', 'forward', 'backward', 'update')
 
 class Metrics:
     "The numbers of one step on their way to the CPU."
-    def __init__(self, named:Mapping[str,Tensor|float]): # scalars; the last is a tensor on the device
+    def __init__(
+        self,
+        named: Mapping[str,Tensor|float],  # scalars; the last is a tensor on the device
+    ):
         self.names, self.arrived = list(named), None
         device = getattr([*named.values()][-1], 'device')
         # a Python number is written on the device; a copy would make the CPU wait
@@ -157,11 +171,17 @@ class Metrics:
 
 class Clock:
     "Adds up how long the parts of a step take, on the device."
-    def __init__(self, device:torch.device): # whose time
+    def __init__(
+        self,
+        device: torch.device,  # whose time
+    ):
         self.cuda, self.marks = device.type=='cuda', list[tuple[str,Any]]()
         self.mark('')
 
-    def mark(self, part:str)->None: # what has just ended, one of `STEP_PARTS`
+    def mark(
+        self,
+        part: str,  # what has just ended, one of `STEP_PARTS`
+    ) -> None:
         "The time since the last mark belongs to `part`."
         now: Any = torch.cuda.Event(enable_timing=True) if self.cuda else time.perf_counter()
         if self.cuda: now.record()
@@ -183,7 +203,8 @@ class StepResult:
     last:bool # was it the last step of its epoch?
     lr:float # learning rate of this step
     clips:int # videos in this step, over all processes
-    numbers:Metrics # loss, grad_norm, what the method reported, and whether every loss so far was finite
+    # loss, grad_norm, what the method reported, and whether every loss so far was finite
+    numbers:Metrics
     clock:Clock # where the time went
 
     @property # scalar on the device; None when no step was taken (a queue still filling)
@@ -194,7 +215,8 @@ class StepResult:
     def logs(self)->dict[str,Tensor]:
         return {k: v for k,v in self.numbers.device.items() if k not in RESERVED_LOGS}
 
-    def read(self)->dict[str,float]: # step, epoch, lr, loss, grad_norm, logs; the same in all processes
+    # step, epoch, lr, loss, grad_norm, logs; the same in all processes
+    def read(self)->dict[str,float]:
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
         numbers = self.numbers.read()
         if numbers.pop('finite')!=1: raise _not_finite(self.step)
@@ -206,8 +228,10 @@ class StepResult:
         return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
-def prefetch(batches:Iterable[dict[str,Any]], # raw, of a loader
-    device:torch.device)->Iterator[dict[str,Any]]: # the same batches there
+def prefetch(
+    batches: Iterable[dict[str,Any]],  # raw, of a loader
+    device: torch.device,
+) -> Iterator[dict[str,Any]]:  # the same batches there
     "Batches on the device; on a GPU the next one is already on its way."
     if device.type!='cuda':
         yield from (to_device(b, device) for b in batches)
@@ -226,14 +250,17 @@ def prefetch(batches:Iterable[dict[str,Any]], # raw, of a loader
         yield here
 
 # %% ../../nbs/library/loop.ipynb #36cc82f6
-def steps(drops:Sequence[float], # epochs at which the rate is multiplied by `gamma`
-    gamma:float=0.1)->Callable[[float],float]: # epoch -> factor of the base rate
+def steps(
+    drops: Sequence[float],  # epochs at which the rate is multiplied by `gamma`
+    gamma: float = 0.1,
+) -> Callable[[float],float]:  # epoch -> factor of the base rate
     "Piecewise constant: the released CoCLR schedule."
     return lambda epoch: gamma**sum(epoch >= d for d in drops)
 
-def warmup_cosine(epochs:float, # E, the length of the training
-    warmup:float=0, # w, epochs of linear climb
-)->Callable[[float],float]: # epoch -> factor of the base rate
+def warmup_cosine(
+    epochs: float,  # E, the length of the training
+    warmup: float = 0,  # w, epochs of linear climb
+) -> Callable[[float],float]:  # epoch -> factor of the base rate
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
     if warmup >= epochs:
         raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
@@ -243,13 +270,15 @@ def warmup_cosine(epochs:float, # E, the length of the training
 # %% ../../nbs/library/loop.ipynb #34cc4e6a
 class LARS(torch.optim.Optimizer):
     "SGD with momentum and a rate for each layer (You, Gitman and Ginsburg 2017); none for biases and norms."
-    def __init__(self,
-        params:Iterable[Any], # parameters, or groups; those of at most one axis are left out of `trust`
-        lr:float, # base learning rate (MoQuad: 3.2 at batch 256)
-        weight_decay:float=0., # L2; not for parameters of at most one axis
-        momentum:float=.9,
-        trust:float=.001, # a step at lr=1 goes this share of the length of the weights
-        eps:float=1e-8, # added to the length of the gradient
+    def __init__(
+        self,
+        # parameters, or groups; those of at most one axis are left out of `trust`
+        params: Iterable[Any],
+        lr: float,  # base learning rate (MoQuad: 3.2 at batch 256)
+        weight_decay: float = 0.,  # L2; not for parameters of at most one axis
+        momentum: float = .9,
+        trust: float = .001,  # a step at lr=1 goes this share of the length of the weights
+        eps: float = 1e-8,  # added to the length of the gradient
     ):
         options = dict(lr=lr, weight_decay=weight_decay, momentum=momentum, trust=trust, eps=eps)
         for name,value in options.items():
@@ -257,7 +286,10 @@ class LARS(torch.optim.Optimizer):
         super().__init__(params, options)
 
     @torch.no_grad()
-    def step(self, closure:Any=None)->None: # type: ignore[override]
+    def step(
+        self,
+        closure: Any = None,
+    ) -> None:  # type: ignore[override]
         "One step of all layers; never waits for a GPU, and computes no loss again."
         for group in self.param_groups:
             for p in (p for p in group['params'] if p.grad is not None):
@@ -265,7 +297,8 @@ class LARS(torch.optim.Optimizer):
                 if p.ndim > 1:
                     w, g, decay = p.norm(), p.grad.norm(), group['weight_decay']
                     rate = group['trust']*w/(g + decay*w + group['eps'])
-                    # weights of length 0 take a plain step; without a gradient, decay alone would be one
+                    # weights of length 0 take a plain step; without a gradient, decay alone would
+                    # be one
                     rate = torch.where(g > 0, torch.where(w > 0, rate, 1.), 0.)
                     slope = rate*p.grad.add(p, alpha=decay)
                 if not self.state[p]: self.state[p]['momentum_buffer'] = torch.zeros_like(p)
@@ -275,13 +308,15 @@ class LARS(torch.optim.Optimizer):
 # %% ../../nbs/library/loop.ipynb #0b387e63
 OPTIMIZERS = {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW, 'sgd': torch.optim.SGD, 'lars': LARS}
 
-def make_optimizer(method:nn.Module, # its parameters that require a gradient learn; see `parameter_groups`
-    name:str='adam', # of OPTIMIZERS
-    lr:float=1e-3, # base learning rate; `fit` multiplies it by the schedule
-    weight_decay:float=1e-5, # L2 for adam, sgd and lars, decoupled for adamw
-    momentum:float=0.9, # of sgd and lars
-    decay_bias:bool=True, # False: none for parameters of at most one axis (biases, BatchNorm, LayerNorm)
-)->torch.optim.Optimizer: # over the parameters that learn
+def make_optimizer(
+    method: nn.Module,  # its parameters that require a gradient learn; see `parameter_groups`
+    name: str = 'adam',  # of OPTIMIZERS
+    lr: float = 1e-3,  # base learning rate; `fit` multiplies it by the schedule
+    weight_decay: float = 1e-5,  # L2 for adam, sgd and lars, decoupled for adamw
+    momentum: float = 0.9,  # of sgd and lars
+    # False: none for parameters of at most one axis (biases, BatchNorm, LayerNorm)
+    decay_bias: bool = True,
+) -> torch.optim.Optimizer:  # over the parameters that learn
     "The optimizers of the papers by name, fused where torch has that; raises ValueError for another name."
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer={name!r} is unknown; use 'adam', 'adamw', 'sgd' or 'lars'")
@@ -297,11 +332,14 @@ def make_optimizer(method:nn.Module, # its parameters that require a gradient le
     return opt
 
 def parameter_groups(
-    method:nn.Module, # with `parameter_groups()` or without: dicts of params and, if they differ, lr or
-    # lr_factor (times the base rate), weight_decay and whatever else the optimizer takes
-    lr:float, # base learning rate
-    decay_bias:bool=True, # as of `make_optimizer`
-)->list[dict[str,Any]]: # without frozen parameters; first, the parameters that are in no named group
+    # with `parameter_groups()` or without: dicts of params and, if they differ, lr or
+    method: nn.Module,
+    # lr_factor (times the base rate), weight_decay and whatever else the optimizer takes base
+    # learning rate
+    lr: float,
+    decay_bias: bool = True,  # as of `make_optimizer`
+    # returns: without frozen parameters; first, the parameters that are in no named group
+) -> list[dict[str,Any]]:
     "The parameter groups of an optimizer."
     named: list[dict[str,Any]] = [group | {'params': list(group['params'])}
         for group in getattr(method, 'parameter_groups', list)()]
@@ -317,15 +355,16 @@ def parameter_groups(
     return [group for group in groups if group['params']]
 
 # %% ../../nbs/library/loop.ipynb #8b9c60c8
-def fit(run:TrainingState, # advanced in place
-    batches:DataLoader, # from `loader`
-    views:Callable, # raw batch on the device -> batch of float views, `views.Views`
-    lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate
-    device:str|torch.device='cpu', # 'cpu', 'cuda' or 'auto'
-    dtype:torch.dtype=torch.float32, # of the forward pass; bfloat16 runs under autocast
-    compile:bool=False, # torch.compile the networks of the method
-    clip_norm:float=0., # longest gradient (L2 norm over all parameters); 0: any
-)->Iterator[StepResult]: # after every optimizer step
+def fit(
+    run: TrainingState,  # advanced in place
+    batches: DataLoader,  # from `loader`
+    views: Callable,  # raw batch on the device -> batch of float views, `views.Views`
+    lr_at: Callable[[float],float],  # time in epochs -> factor of each group's base rate
+    device: str|torch.device = 'cpu',  # 'cpu', 'cuda' or 'auto'
+    dtype: torch.dtype = torch.float32,  # of the forward pass; bfloat16 runs under autocast
+    compile: bool = False,  # torch.compile the networks of the method
+    clip_norm: float = 0.,  # longest gradient (L2 norm over all parameters); 0: any
+) -> Iterator[StepResult]:  # after every optimizer step
     "Train from `run.step` to the end of `batches`, handing back control after every optimizer step."
     order, dev = batch_order(batches), pick_device(device)
     model = prepare(run, dev, compile=compile)
@@ -338,20 +377,24 @@ def fit(run:TrainingState, # advanced in place
             learned = learned or result.loss is not None
             yield result
         if not learned: raise never_learned(run)
-    except StopIteration as e: # inside a generator Python would turn it into a RuntimeError without a name
+    except StopIteration as e:
+        # inside a generator Python would turn it into a RuntimeError without a name
         raise TrainError(f'an iterator ended (StopIteration) inside {type(run.method).__name__} or its views '
             f'at step {run.step + 1}; give `next` a default, or raise what is wrong') from e
     # workers do not listen to signals: a forgotten traceback would keep them, and them this process
     finally: getattr(loaded, '_shutdown_workers', lambda: None)()
 
-def take_step(run:TrainingState, # advanced in place
-    model:nn.Module, # from `prepare`: the method, or DDP around it
-    source:Iterator[dict[str,Any]], # from `prefetch`
-    batches:DataLoader, # what `source` goes through
-    views:Callable, lr_at:Callable[[float],float], # as in `fit`
-    device:torch.device, dtype:torch.dtype,
-    clip_norm:float=0.,
-)->StepResult:
+def take_step(
+    run: TrainingState,  # advanced in place
+    model: nn.Module,  # from `prepare`: the method, or DDP around it
+    source: Iterator[dict[str,Any]],  # from `prefetch`
+    batches: DataLoader,  # what `source` goes through
+    views: Callable,  # as in `fit`
+    lr_at: Callable[[float],float],  # as in `fit`
+    device: torch.device,
+    dtype: torch.dtype,
+    clip_norm: float = 0.,
+) -> StepResult:
     "One optimizer step: as many batches as it accumulates, then the update."
     method: Any = run.method
     no_sync = getattr(model, 'no_sync', nullcontext)
@@ -369,7 +412,8 @@ def take_step(run:TrainingState, # advanced in place
         batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
             'progress': run.step/order.total})
         clock.mark('views')
-        with no_sync() if part+1 < order.accumulate else nullcontext(): # DDP averages once a step
+        # DDP averages once a step
+        with no_sync() if part+1 < order.accumulate else nullcontext():
             with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
                 loss, logs = _loss_and_logs(method, model(batch))
             clock.mark('forward')
@@ -406,7 +450,11 @@ def batch_order(batches:DataLoader)->ResumableBatchSampler:
     raise TrainError(f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked '
         'for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
 
-def _next_batch(source:Iterator[dict[str,Any]], data:Any, when:str)->dict[str,Any]: # data: the dataset
+def _next_batch(
+    source: Iterator[dict[str,Any]],
+    data: Any,  # the dataset
+    when: str,
+) -> dict[str,Any]:
     "The next batch on the device; raises TrainError where there is none, or where it is not one."
     name, raw = type(data).__name__, next(source, None)
     if raw is None: # for a loader, StopIteration means its end
@@ -418,7 +466,10 @@ def _next_batch(source:Iterator[dict[str,Any]], data:Any, when:str)->dict[str,An
     if bad := raw.pop('bad', []): data.note(bad)
     return raw
 
-def _loss_and_logs(method:nn.Module, output:Any)->tuple[Tensor|None,Mapping[str,Any]]: # of its forward
+def _loss_and_logs(
+    method: nn.Module,
+    output: Any,  # of its forward
+) -> tuple[Tensor|None,Mapping[str,Any]]:
     "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
     name = f'{type(method).__name__}.forward'
     def kind(x): return f'of shape {tuple(x.shape)}' if isinstance(x, Tensor) else f'a {type(x).__name__}'
@@ -439,7 +490,9 @@ def _loss_and_logs(method:nn.Module, output:Any)->tuple[Tensor|None,Mapping[str,
             f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
     return loss, logs
 
-def mean_logs(reports:Sequence[Mapping[str,Any]])->dict[str,Tensor|float]: # scalars of each batch
+def mean_logs(
+    reports: Sequence[Mapping[str,Any]],  # scalars of each batch
+) -> dict[str,Tensor|float]:
     "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
     for k in {k for r in reports for k in r}:
         if any(k not in r for r in reports): raise TrainError(f'the log {k!r} is there for some batches of a '
@@ -453,15 +506,17 @@ def to_device(batch:dict[str,Any], device:torch.device)->dict[str,Any]:
     "Move the tensors of a batch; `augment`, a dict, stays on the CPU, where it is read."
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
 
-def prepare(run:TrainingState, # method, optimizer state and `finite` are moved in place
-    device:torch.device, # where to train
-    compile:bool=False, # torch.compile the networks
-)->nn.Module: # what to call with a batch: the method itself, or DDP around it
+def prepare(
+    run: TrainingState,  # method, optimizer state and `finite` are moved in place
+    device: torch.device,  # where to train
+    compile: bool = False,  # torch.compile the networks
+) -> nn.Module:  # what to call with a batch: the method itself, or DDP around it
     "Put a run where it is to train; 3-D convolutions in another memory layout: faster, same mathematics."
     # events and streams belong to the current one
     if device.type=='cuda' and device.index is not None: torch.cuda.set_device(device)
     run.method.to(device)
-    for p in run.method.parameters(): # `to(memory_format=)` would stumble over weights of 2-D layers
+    # `to(memory_format=)` would stumble over weights of 2-D layers
+    for p in run.method.parameters():
         if p.ndim==5: p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
     move_state(run.opt, device)
     run.finite = run.finite.to(device)
@@ -474,7 +529,10 @@ def prepare(run:TrainingState, # method, optimizer state and `finite` are moved 
         return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None,
             broadcast_buffers=False, gradient_as_bucket_view=True)
 
-def step_optimizer(opt:torch.optim.Optimizer, clip_norm:float=0.)->Tensor: # longest gradient; 0: any
+def step_optimizer(
+    opt: torch.optim.Optimizer,
+    clip_norm: float = 0.,  # longest gradient; 0: any
+) -> Tensor:
     "Step, clear the gradients, and report how large they were: their L2 norm, before clipping."
     learn = [p for group in opt.param_groups for p in group['params'] if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in learn])
@@ -483,13 +541,17 @@ def step_optimizer(opt:torch.optim.Optimizer, clip_norm:float=0.)->Tensor: # lon
     opt.zero_grad()
     return norm
 
-def move_state(opt:torch.optim.Optimizer, device:torch.device)->None: # changed in place
+def move_state(
+    opt: torch.optim.Optimizer,  # changed in place
+    device: torch.device,
+) -> None:
     "Optimizer state to where the parameters are, in their memory layout."
     for group in opt.param_groups:
         for p in group['params']:
             for k,v in opt.state.get(p, {}).items():
                 if not isinstance(v, Tensor): continue
-                # fused optimizers walk through the memory of parameter and state side by side: another layout
+                # fused optimizers walk through the memory of parameter and state side by side:
+                # another layout
                 # would pair the wrong numbers, silently
                 if v.shape==p.shape and v.ndim:
                     opt.state[p][k] = torch.empty_like(p, dtype=v.dtype, device=device).copy_(v)
@@ -511,11 +573,13 @@ from ..progress import progress_bar
 # %% ../../nbs/library/run_folder.ipynb #cd97866d
 class StepLog:
     "A table of numbers per step, as a CSV file and for TensorBoard; a context manager."
-    def __init__(self,
-        folder, # the run folder
-        step:int=0, # the step of the checkpoint that the run goes on from; later lines are cut
-        name:str='steps.csv', # of the file
-        prefix:str='', # of the names in TensorBoard
+    def __init__(
+        self,
+        folder,  # the run folder
+        # the step of the checkpoint that the run goes on from; later lines are cut
+        step: int = 0,
+        name: str = 'steps.csv',  # of the file
+        prefix: str = '',  # of the names in TensorBoard
     ):
         self.path, self.prefix = Path(folder)/name, prefix
         self.rows: list[dict[str,str]] = []
@@ -540,7 +604,10 @@ class StepLog:
         writer.writerows(self.rows)
         write_whole(self.path, lambda f: f.write(text.getvalue().encode()))
 
-    def write(self, numbers:dict[str,float])->None: # with `step`
+    def write(
+        self,
+        numbers: dict[str,float],  # with `step`
+    ) -> None:
         "Append one line, or a new column for a new number; raises CheckpointError if the disk refuses."
         self.rows.append({k: repr(v) for k,v in numbers.items()})
         new = [k for k in numbers if k not in self.columns]
@@ -557,28 +624,36 @@ class StepLog:
         except OSError as e: raise CheckpointError(f'{self.path}: cannot be written ({e.strerror or e}); the '
             f'last checkpoint is untouched. {write_remedy(e)} and go on with --resume') from e
 
-    def _unless_full(self, e): # TensorBoard writes in a thread, and raises the same error again in ours
+    def _unless_full(
+        self,
+        e,
+    ):  # TensorBoard writes in a thread, and raises the same error again in ours
         if not (isinstance(e.exc_value, OSError) and type(e.thread).__module__.startswith('tensorboard.')):
             self.hook(e)
 
     def __enter__(self): return self
     def __exit__(self, *error):
-        with suppress(OSError): self.board.close() # a full disk: the error that ended the run is on its way
+        # a full disk: the error that ended the run is on its way
+        with suppress(OSError): self.board.close()
         threading.excepthook = self.hook
 
 # %% ../../nbs/library/run_folder.ipynb #122ad952
 class RunLog:
     "`steps.csv` and `times.csv` of a run, one step behind; a context manager."
-    def __init__(self,
-        out:Path, # the run folder
-        step:int, # the run goes on from here; what was logged later is cut
+    def __init__(
+        self,
+        out: Path,  # the run folder
+        step: int,  # the run goes on from here; what was logged later is cut
     ):
         self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
         self.waiting: StepResult|None = None
         self.loss, self.speed, self.since = '', 0., time.monotonic()
         self.votes = set[str]() # of all processes, in the step that was read last
 
-    def note(self, result:StepResult)->str: # of the step just taken -> the latest numbers, for people
+    def note(
+        self,
+        result: StepResult,  # of the step just taken
+    ) -> str:  # the latest numbers, for people
         "Log the step before this one; raises TrainError if its loss was not finite."
         now = time.monotonic()
         speed = result.clips/max(now - self.since, 1e-9)
@@ -601,7 +676,10 @@ class RunLog:
         for log in reversed(self.logs): log.__exit__(*error)
 
 # %% ../../nbs/library/run_folder.ipynb #f7d282c2
-def machine_card(machine:Machine, device:torch.device)->dict[str,Any]: # that it came to -> for card.json
+def machine_card(
+    machine: Machine,
+    device: torch.device,  # that it came to
+) -> dict[str,Any]:  # for card.json
     "Versions, device and command of a run that has not begun, as plain data."
     gpu = device.type=='cuda'
     return {
@@ -614,12 +692,18 @@ def machine_card(machine:Machine, device:torch.device)->dict[str,Any]: # that it
         'matmul_precision': machine.matmul_precision, 'deterministic': machine.deterministic,
         'command': ' '.join(sys.argv), 'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {}}
 
-def write_json(path, data:Any)->Path: # of the file -> the same
+def write_json(
+    path,  # of the file
+    data: Any,
+) -> Path:  # the same
     "Write plain data as JSON, whole or not at all."
     text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n'
     return write_whole(path, lambda f: f.write(text.encode()))
 
-def read_json(path, folder:str)->Any: # of a file, and what its folder is in the message: 'a run', ...
+def read_json(
+    path,  # of a file
+    folder: str,  # what its folder is in the message: 'a run', ...
+) -> Any:
     "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
     path = Path(path)
     try: return json.loads(path.read_text(encoding='utf-8'))
@@ -638,18 +722,24 @@ class Checkpointer:
     batches:DataLoader # has the number of steps, and the videos that could not be read
     log:RunLog # brought up to date before a checkpoint
     minutes:float # between two checkpoints
-    state:Callable[[],dict[str,Any]]|None=None # what `last.pt` holds; None: the state of the run
-    export:Callable[[],Any]|None=None # what else is written, in the first process, before the card
+    # what `last.pt` holds; None: the state of the run
+    state:Callable[[],dict[str,Any]]|None=None
+    # what else is written, in the first process, before the card
+    export:Callable[[],Any]|None=None
 
     def __post_init__(self):
         self.began, self.saved, self.before = time.monotonic(), time.monotonic(), self.card.get('seconds', 0.)
 
     def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
 
-    def agreed(self, **votes:bool)->set[str]: # of this process, now -> of VOTES, the same in all processes
+    def agreed(
+        self,
+        **votes: bool,  # of this process, now
+    ) -> set[str]:  # of VOTES, the same in all processes
         "Votes to act on: alone those of this process, else those of all, from two steps ago."
         if world_size()==1: return {k for k,v in votes.items() if v}
-        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in votes.items()} # and waits
+        # and waits
+        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in votes.items()}
         return self.log.votes
 
     def save(self)->None:
@@ -669,7 +759,10 @@ class Checkpointer:
 
 # %% ../../nbs/library/run_folder.ipynb #1daea8d2
 @contextmanager
-def explain_failures(out:Path, run:TrainingState)->Iterator[None]: # out: the run folder
+def explain_failures(
+    out: Path,  # the run folder
+    run: TrainingState,
+) -> Iterator[None]:
     "One sentence for what can go wrong in the middle of a step; nothing is saved then."
     try: yield
     except torch.OutOfMemoryError as e: raise TrainError(f'{out}: the GPU has too little memory at step '
@@ -683,7 +776,9 @@ def explain_failures(out:Path, run:TrainingState)->Iterator[None]: # out: the ru
 
 # %% ../../nbs/library/run_folder.ipynb #74d23a3d
 @contextmanager
-def run_folder(out)->Iterator[None]: # the run folder; it need not exist
+def run_folder(
+    out,  # the run folder; it need not exist
+) -> Iterator[None]:
     "Keep a run folder to oneself, in all processes together; TrainError if another command trains in it."
     with ExitStack() as held:
         on_main(lambda: _lock(Path(out), held))
@@ -692,7 +787,9 @@ def run_folder(out)->Iterator[None]: # the run folder; it need not exist
 _locks = set[int]() # a process that decodes must not keep the lock of one that was killed
 os.register_at_fork(after_in_child=lambda: list(map(os.close, _locks)))
 
-def _remove_empty(folders:list[Path])->None: # the innermost first; one with something in it stays
+def _remove_empty(
+    folders: list[Path],  # the innermost first; one with something in it stays
+) -> None:
     for folder in folders:
         with suppress(OSError): folder.rmdir()
 
@@ -704,7 +801,8 @@ def _lock(out:Path, held:ExitStack)->None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out): pass
-        lock = os.open(out, os.O_RDONLY) # the folder itself is what is locked: no file of its own
+        # the folder itself is what is locked: no file of its own
+        lock = os.open(out, os.O_RDONLY)
     except OSError as e:
         raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
     held.callback(os.close, lock)
@@ -718,23 +816,27 @@ def _lock(out:Path, held:ExitStack)->None:
     held.callback(_locks.discard, lock)
 
 # %% ../../nbs/library/run_folder.ipynb #2f9ec1ab
-def drive(run:TrainingState, # trained in place
-    batches:DataLoader, # from `loader`
-    views:Callable, # raw batch on the device -> batch of float views
-    lr_at:Callable[[float],float], # time in epochs -> factor of each group's base rate
-    out, # the run folder
-    card:dict[str,Any], # for card.json, brought up to date with every checkpoint
-    device:torch.device, # from `machine.place`
-    machine:Machine=Machine(), # dtype, compile, save_minutes and progress are read here
-    title:str='training', # of the bar
+def drive(
+    run: TrainingState,  # trained in place
+    batches: DataLoader,  # from `loader`
+    views: Callable,  # raw batch on the device -> batch of float views
+    lr_at: Callable[[float],float],  # time in epochs -> factor of each group's base rate
+    out,  # the run folder
+    card: dict[str,Any],  # for card.json, brought up to date with every checkpoint
+    device: torch.device,  # from `machine.place`
+    machine: Machine = Machine(),  # dtype, compile, save_minutes and progress are read here
+    title: str = 'training',  # of the bar
     *,
-    state:Callable[[],dict[str,Any]]|None=None, # what `last.pt` holds; None: the state of the run
-    export:Callable[[],Any]|None=None, # what else a checkpoint writes; the first process calls it
-    each:Callable[[StepResult],Any]|None=None, # called after every step, by all; words go to the bar
-    max_steps:int|None=None, # stop after so many steps in all, as a signal would
-    until:float=float('inf'), # time.monotonic() at which to stop, likewise
-    clip_norm:float=0., # longest gradient; 0: any
-)->bool: # was the last step taken? False after `max_steps`, and when the time was over
+    # what `last.pt` holds; None: the state of the run
+    state: Callable[[],dict[str,Any]]|None = None,
+    # what else a checkpoint writes; the first process calls it
+    export: Callable[[],Any]|None = None,
+    # called after every step, by all; words go to the bar
+    each: Callable[[StepResult],Any]|None = None,
+    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
+    until: float = float('inf'),  # time.monotonic() at which to stop, likewise
+    clip_norm: float = 0.,  # longest gradient; 0: any
+) -> bool:  # was the last step taken? False after `max_steps`, and when the time was over
     "Train to the end, or until a signal (Ctrl-C, SIGTERM: raises Stopped), and save; it can go on."
     out, total, words, stopped = Path(out), batch_order(batches).total, '', False
     if run.step==total: return True

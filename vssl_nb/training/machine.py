@@ -25,24 +25,35 @@ class MachineError(ValueError):
 class Machine(Settings):
     "Where and how a run is computed; changes no result beyond the rounding of `device` and `dtype`."
     device:Any='auto' # 'auto', 'cpu', 'cuda' or 'cuda:1'; or a torch.device
-    dtype:Literal['float32','bfloat16']='float32' # of the forward pass in training; 'bfloat16': autocast
-    workers:Index=0 # processes that decode, for each process that computes; 0: that process itself
-    cache:Index|VideoCache=64 # MiB of decoded videos that each process keeps; a VideoCache: from call to call
+    # of the forward pass in training; 'bfloat16': autocast
+    dtype:Literal['float32','bfloat16']='float32'
+    # processes that decode, for each process that computes; 0: that process itself
+    workers:Index=0
+    # MiB of decoded videos that each process keeps; a VideoCache: from call to call
+    cache:Index|VideoCache=64
     compile:bool=False # torch.compile the networks that train
     activation_checkpointing:bool=False # compute activations twice: less memory, more time
     save_minutes:NonNegative=5. # between two checkpoints; 0: after every step
     progress:bool=True # show bars
-    cudnn_benchmark:bool=True # let cuDNN try its algorithms on the first step and keep the fastest
-    matmul_precision:Literal['highest','high','medium']='highest' # products; 'high': TF32, as convolutions
-    deterministic:bool=False # algorithms that give the same bits again, where there are some; slower
+    # let cuDNN try its algorithms on the first step and keep the fastest
+    cudnn_benchmark:bool=True
+    # products; 'high': TF32, as convolutions
+    matmul_precision:Literal['highest','high','medium']='highest'
+    # algorithms that give the same bits again, where there are some; slower
+    deterministic:bool=False
 
-    def place(self, local:int=0)->torch.device: # number of this process on its machine
+    def place(
+        self,
+        local: int = 0,  # number of this process on its machine
+    ) -> torch.device:
         return pick_device(self.device, local)
 
 def pick_device(
-    name:str|torch.device='auto', # 'auto', 'cpu', 'cuda' or 'cuda:1'; a device is given back as it is
-    local:int=0, # number of this process on its machine: with several, each takes its own GPU
-)->torch.device: # that exists
+    # 'auto', 'cpu', 'cuda' or 'cuda:1'; a device is given back as it is
+    name: str|torch.device = 'auto',
+    # number of this process on its machine: with several, each takes its own GPU
+    local: int = 0,
+) -> torch.device:  # that exists
     "The device of that name; raises MachineError if it is not there."
     if isinstance(name, torch.device): return name
     if name=='auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
@@ -67,11 +78,17 @@ def fastest_dtype(device:torch.device)->Literal['float32','bfloat16']:
     has = torch.cpu.get_capabilities() if hasattr(torch.cpu, 'get_capabilities') else {}
     return 'bfloat16' if has.get('avx512_bf16') or has.get('amx_bf16') else 'float32'
 
-def free_memory(device:torch.device, root:Path=Path('/'), # where /proc and /sys are
-)->float: # bytes; inf where the system does not tell
+def free_memory(
+    device: torch.device,
+    root: Path = Path('/'),  # where /proc and /sys are
+) -> float:  # bytes; inf where the system does not tell
     "What this process may take: of a GPU all; of a CPU what is free, also in its cgroups."
     if device.type=='cuda': return torch.cuda.get_device_properties(device).total_memory
-    def number(file:str|Path, name:str='', default:float=0.)->float: # behind a name
+    def number(
+        file: str|Path,
+        name: str = '',
+        default: float = 0.,
+    ) -> float:  # behind a name
         text = (root/file).read_text() if (root/file).is_file() else ''
         match = re.search(rf'^{name}\s*(\d+)', text, re.MULTILINE)
         return float(match[1]) if match else default
@@ -86,7 +103,9 @@ def free_memory(device:torch.device, root:Path=Path('/'), # where /proc and /sys
     return max(0., min(free))/int(os.environ.get('LOCAL_WORLD_SIZE', 1))
 
 @contextmanager
-def backend_settings(machine:Machine)->Iterator[None]: # cudnn_benchmark, matmul_precision, deterministic
+def backend_settings(
+    machine: Machine,  # cudnn_benchmark, matmul_precision, deterministic
+) -> Iterator[None]:
     "Torch's own global switches as the machine has them, inside; afterwards as before."
     cudnn, fixed = torch.backends.cudnn, machine.deterministic
     before = (cudnn.benchmark, cudnn.deterministic, torch.get_float32_matmul_precision(),
@@ -96,7 +115,8 @@ def backend_settings(machine:Machine)->Iterator[None]: # cudnn_benchmark, matmul
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(algorithms, warn_only=warn)
     if fixed: os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8') # cuBLAS needs it
-    # a trial decides by time, so it excludes the same bits; a warning only, because 3-D max pooling has no
+    # a trial decides by time, so it excludes the same bits; a warning only, because 3-D max pooling
+    # has no
     # backward pass of that kind on a GPU
     switch(machine.cudnn_benchmark and not fixed, fixed, machine.matmul_precision, fixed, True)
     try: yield
@@ -111,7 +131,9 @@ def keep_memory()->bool: # False where the C library is not glibc
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-def init_worker(worker:int)->None: # its number; `DataLoader` gives it
+def init_worker(
+    worker: int,  # its number; `DataLoader` gives it
+) -> None:
     "Prepare a process that decodes: the main process alone answers STOPS."
     for s in STOPS: signal.signal(s, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
@@ -122,15 +144,23 @@ class Loader(DataLoader):
     "A DataLoader whose processes get none of STOPS, also not before they ignore them."
     def __init__(self, *args, **options): super().__init__(*args, **options | {'worker_init_fn': init_worker})
     def __iter__(self):
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) # a process that starts inherits it
+        # a process that starts inherits it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try: return super().__iter__()
         finally: signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-def unless_deserted(kind:type[BaseException], error:BaseException, trace:Any)->None: # a `sys.excepthook`
+def unless_deserted(
+    kind: type[BaseException],
+    error: BaseException,
+    trace: Any,
+) -> None:  # a `sys.excepthook`
     "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
     if not issubclass(kind, (ConnectionError, EOFError)): sys.__excepthook__(kind, error, trace)
 
-def compile_parts(method:nn.Module, device:torch.device)->bool: # False where nothing can be compiled
+def compile_parts(
+    method: nn.Module,
+    device: torch.device,
+) -> bool:  # False where nothing can be compiled
     "`torch.compile` all parts with parameters, in place; one sentence if this machine cannot."
     try: torch.compile(torch.sin)(torch.zeros(1, device=device))
     except Exception as e: # whatever is missing, training can go on without it
@@ -141,7 +171,9 @@ def compile_parts(method:nn.Module, device:torch.device)->bool: # False where no
     for part in called_parts(method): part.compile(dynamic=False)
     return True
 
-def called_parts(method:nn.Module)->Iterator[nn.Module]: # a method, or a part of it
+def called_parts(
+    method: nn.Module,  # a method, or a part of it
+) -> Iterator[nn.Module]:
     "The outermost modules inside of it that have parameters and are called."
     # not the whole method: its Python counters and lists would make it compile again and again
     for part in method.children():
@@ -149,9 +181,10 @@ def called_parts(method:nn.Module)->Iterator[nn.Module]: # a method, or a part o
         elif any(True for _ in part.parameters()): yield part
 
 def checkpoint_activations(
-    encoder:Any, # a module with the attribute `activation_checkpointing`, as those of `backbones.create`
-    on:bool=True, # False: keep the activations
-)->None:
+    # a module with the attribute `activation_checkpointing`, as those of `backbones.create`
+    encoder: Any,
+    on: bool = True,  # False: keep the activations
+) -> None:
     "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
     if hasattr(encoder, 'activation_checkpointing'): encoder.activation_checkpointing = on
     elif on: raise MachineError(f'activation checkpointing: {type(encoder).__name__} has no attribute '
@@ -173,7 +206,8 @@ def stop_signals()->Iterator[StopSignal]:
         event.set()
         if number==signal.SIGHUP: leave_terminal()
     main = threading.current_thread() is threading.main_thread() # no other may listen
-    before = {s: signal.signal(s, handle) for s in STOPS if main # with nohup, SIGHUP is ignored
+    # with nohup, SIGHUP is ignored
+    before = {s: signal.signal(s, handle) for s in STOPS if main
         and (s!=signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN)}
     try: yield event
     finally:
