@@ -1,4 +1,5 @@
 "The command line that all prepare_*.py share."
+
 import argparse
 import sys
 from pathlib import Path
@@ -10,19 +11,21 @@ from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, prepare_datase
 # half clips that must lie before the last frame but one (released CoCLR code:
 # dataset/lmdb_dataset.py, lines
 # 103 and 594)
-RELEASED_DROPS = {'ucf101': 1, 'hmdb51': 1, 'kinetics400': 2}
+RELEASED_DROPS = {"ucf101": 1, "hmdb51": 1, "kinetics400": 2}
 
 
 class Parser(argparse.ArgumentParser):
     "A mistake is one sentence, not a page."
+
     def error(self, message):
-        print(f'{self.prog}: {message}; see {self.prog} --help', file=sys.stderr)
+        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         sys.exit(2)
 
 
 def path(text):
     "A path; the empty word, which a variable of the shell that was never set gives, is none."
-    if not text: raise argparse.ArgumentTypeError("'' is no path; . is this folder")
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no path; . is this folder")
     return Path(text)
 
 
@@ -30,46 +33,78 @@ def arguments(dataset, about):
     "The options, those of one dataset only where they mean something."
     kind = PREPARED_DATASETS[dataset]
     p = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('source', nargs='*', type=path, help='folder of videos; or one or more archives (zip, '
-        'tar, rar)')
+    p.add_argument(
+        "source",
+        nargs="*",
+        type=path,
+        help="folder of videos; or one or more archives (zip, tar, rar)",
+    )
     if kind.read:
-        p.add_argument('--lists', nargs='+', type=path, help='official lists: files, folders or an archive '
-            f'({" or ".join(kind.lists)}); else they are looked for beside the videos')
-    p.add_argument('--out', type=path, help='folder of the dataset, where manifest.csv goes and archives are '
-        'extracted to; else the folder of videos')
+        p.add_argument(
+            "--lists",
+            nargs="+",
+            type=path,
+            help="official lists: files, folders or an archive "
+            f"({' or '.join(kind.lists)}); else they are looked for beside the videos",
+        )
+    p.add_argument(
+        "--out",
+        type=path,
+        help="folder of the dataset, where manifest.csv goes and archives are "
+        "extracted to; else the folder of videos",
+    )
     if dataset in RELEASED_DROPS:
-        p.add_argument('--drop', choices=['released'], default='', help='mark as not usable what the '
-            'released CoCLR code drops: videos that are too short for it')
-        p.add_argument('--length', type=int, default=32, help='frames of a clip for that rule (32)')
-        p.add_argument('--stride', type=int, default=1, help='stride of a clip for that rule (1)')
-    if dataset == 'folder':
-        p.add_argument('--source-pattern', help='regular expression with one group: what it finds in a path '
-            'is the source')
-    p.add_argument('--workers', type=int, help='threads that decode; else one per core')
-    p.add_argument('--quiet', action='store_true', help='no progress bars')
+        p.add_argument(
+            "--drop",
+            choices=["released"],
+            default="",
+            help="mark as not usable what the "
+            "released CoCLR code drops: videos that are too short for it",
+        )
+        p.add_argument("--length", type=int, default=32, help="frames of a clip for that rule (32)")
+        p.add_argument("--stride", type=int, default=1, help="stride of a clip for that rule (1)")
+    if dataset == "folder":
+        p.add_argument(
+            "--source-pattern",
+            help="regular expression with one group: what it finds in a path is the source",
+        )
+    p.add_argument("--workers", type=int, help="threads that decode; else one per core")
+    p.add_argument("--quiet", action="store_true", help="no progress bars")
     return p
 
 
 def work(dataset, a):
     "Prepare, sum up."
-    videos,lists = unpacked(a.source, getattr(a, 'lists', None), a.out, not a.quiet)
+    videos, lists = unpacked(a.source, getattr(a, "lists", None), a.out, not a.quiet)
     least = 0
-    if getattr(a, 'drop', ''):
-        for name in ('length', 'stride'):
-            if getattr(a, name) < 1: raise PrepareError(f'{name} is {getattr(a, name)}; take at least 1')
-        least = a.length*RELEASED_DROPS[dataset]//2*a.stride + 2
-    print(prepare_dataset(dataset, videos, lists, a.out, getattr(a, 'source_pattern', None), least, a.workers,
-        not a.quiet))
+    if getattr(a, "drop", ""):
+        for name in ("length", "stride"):
+            if getattr(a, name) < 1:
+                raise PrepareError(f"{name} is {getattr(a, name)}; take at least 1")
+        least = a.length * RELEASED_DROPS[dataset] // 2 * a.stride + 2
+    print(
+        prepare_dataset(
+            dataset,
+            videos,
+            lists,
+            a.out,
+            getattr(a, "source_pattern", None),
+            least,
+            a.workers,
+            not a.quiet,
+        )
+    )
 
 
 def guarded(f):
     "Run a script. Exit codes: 0 done, 2 something to put right, 130 interrupted."
-    try: f()
+    try:
+        f()
     except (ValueError, OSError) as e:
         print(e, file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print('interrupted; run it again to go on', file=sys.stderr)
+        print("interrupted; run it again to go on", file=sys.stderr)
         sys.exit(130)
 
 

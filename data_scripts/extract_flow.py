@@ -7,8 +7,10 @@
 Stop it when you like and run it again: what is finished stays, what is missing is done.
 The same as `vssl-nb flow`.
 """
+
 import sys
 
 from vssl_nb.cli import main
 
-if __name__ == '__main__': sys.exit(main(['flow', *sys.argv[1:]]))
+if __name__ == "__main__":
+    sys.exit(main(["flow", *sys.argv[1:]]))

@@ -5,6 +5,8 @@
 
 Videos cut from one recording must share their source; the pattern says which part of a path names it.
 """
+
 from command import main
 
-if __name__ == '__main__': main('folder', __doc__)
+if __name__ == "__main__":
+    main("folder", __doc__)

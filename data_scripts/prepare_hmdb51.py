@@ -5,6 +5,8 @@
 
 6,766 videos, 51 classes, three splits; the source of a video is its film within the class (wave/TrumanShow).
 """
+
 from command import main
 
-if __name__ == '__main__': main('hmdb51', __doc__)
+if __name__ == "__main__":
+    main("hmdb51", __doc__)

@@ -6,6 +6,8 @@ Videos are <id>.mp4 or <id>_000010_000020.mp4, in folders or flat. The official 
 becomes test; videos of the official test part are in neither.
 The listed videos that are not there are in .prepare/missing.txt.
 """
+
 from command import main
 
-if __name__ == '__main__': main('kinetics400', __doc__)
+if __name__ == "__main__":
+    main("kinetics400", __doc__)

@@ -7,6 +7,8 @@
 
 220,847 videos, 174 classes: the templates without brackets. The validation part becomes test.
 """
+
 from command import main
 
-if __name__ == '__main__': main('ssv2', __doc__)
+if __name__ == "__main__":
+    main("ssv2", __doc__)

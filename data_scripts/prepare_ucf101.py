@@ -5,6 +5,8 @@
 
 13,320 videos, 101 classes, three splits; the source of a video is its group (Archery/g08).
 """
+
 from command import main
 
-if __name__ == '__main__': main('ucf101', __doc__)
+if __name__ == "__main__":
+    main("ucf101", __doc__)

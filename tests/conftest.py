@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # before torch is imported: a process with a pool of threads cannot fork (`warm`), and its child
 # would wait
-os.environ.setdefault('OMP_NUM_THREADS', '1')
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # a shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that: tests that
 # send it
@@ -23,22 +23,46 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # files of tests that take a minute and more, the longest first, and then the pages, one by one: a
 # processor
 # that begins one of them last is waited for
-SLOW = ('benchmarks', 'budget', 'sudden_death', 'careless', 'gpu_walk', 'resnets', 'readme_path', 'own_path',
-    'classification', 'remedies', 'released', 'real_videos', 'processes', 'protocols', 'flow', 'outside',
-    'demo', 'reproduce', 'search', 'site', 'conflict', 'bridge', 'pages')
+SLOW = (
+    "benchmarks",
+    "budget",
+    "sudden_death",
+    "careless",
+    "gpu_walk",
+    "resnets",
+    "readme_path",
+    "own_path",
+    "classification",
+    "remedies",
+    "released",
+    "real_videos",
+    "processes",
+    "protocols",
+    "flow",
+    "outside",
+    "demo",
+    "reproduce",
+    "search",
+    "site",
+    "conflict",
+    "bridge",
+    "pages",
+)
 
 
 def pytest_collection_modifyitems(items):
-    first = {f'test_{name}': i for i, name in enumerate(SLOW)}
+    first = {f"test_{name}": i for i, name in enumerate(SLOW)}
     items.sort(key=lambda item: first.get(item.path.stem, len(SLOW)))
 
 
 def pytest_xdist_make_scheduler(config, log):
     "All tests of a file go to one process; pages have nothing in common."
     from xdist.scheduler import LoadFileScheduling
+
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return nodeid if 'test_pages.py' in nodeid else super()._split_scope(nodeid)
+            return nodeid if "test_pages.py" in nodeid else super()._split_scope(nodeid)
+
     return ByFile(config, log)
 
 
@@ -51,7 +75,8 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def threads():
     "The next test of this process may compare weights to the bit: it gets as many threads as this one had."
-    torch = sys.modules.get('torch')
+    torch = sys.modules.get("torch")
     before = torch and torch.get_num_threads()
     yield
-    if torch and torch.get_num_threads() != before: torch.set_num_threads(before)
+    if torch and torch.get_num_threads() != before:
+        torch.set_num_threads(before)

@@ -1,4 +1,5 @@
 "Queries with the scene of a training video and the motion of another class, and what is counted of them."
+
 import contextlib
 import importlib
 import io
@@ -28,49 +29,62 @@ from vssl_nb.training.machine import Machine
 ROOT = Path(__file__).parent.parent
 
 
-def settings(size='demo', **more):
+def settings(size="demo", **more):
     return dict(size=size, shape=asdict(toy.SIZES[size]), seed=5) | toy.DEFAULTS | more
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def place(tmp_path_factory):
     "A tiny toy, its conflicts, and a run on it."
-    root = tmp_path_factory.mktemp('conflict')
-    toy.make(root/'toy', 'tiny', 5, workers=1, progress=False)
-    toy.make_conflict(root/'toy', 1, progress=False)
-    recipe = override(find('infonce-toy-residual'), epochs=1, batch=16, length=4, warmup=0., test_clips=1)
-    pretrain(recipe, root/'toy', root/'run', machine=Machine('cpu', progress=False))
+    root = tmp_path_factory.mktemp("conflict")
+    toy.make(root / "toy", "tiny", 5, workers=1, progress=False)
+    toy.make_conflict(root / "toy", 1, progress=False)
+    recipe = override(
+        find("infonce-toy-residual"), epochs=1, batch=16, length=4, warmup=0.0, test_clips=1
+    )
+    pretrain(recipe, root / "toy", root / "run", machine=Machine("cpu", progress=False))
     return root
 
 
-def drawn(jobs): return [toy.video(**(arguments | dict(frames=40))).astype(float) for _, arguments in jobs]
+def drawn(jobs):
+    return [toy.video(**(arguments | dict(frames=40))).astype(float) for _, arguments in jobs]
 
 
 def motion_of(
     video,  # (T, S, S, 3)
 ):  # (6,)
     "What turns within ten frames, from pixels: where the sprite's middle is, and how large it is."
-    cover = np.abs(video - np.median(video, 0)).max(-1) > 25 # (T, S, S)
+    cover = np.abs(video - np.median(video, 0)).max(-1) > 25  # (T, S, S)
     size = cover.sum((1, 2)).clip(1)
     grid = np.arange(cover.shape[1])
-    series = [(cover.sum(1)*grid).sum(1)/size, (cover.sum(2)*grid).sum(1)/size, np.sqrt(size)]
+    series = [
+        (cover.sum(1) * grid).sum(1) / size,
+        (cover.sum(2) * grid).sum(1) / size,
+        np.sqrt(size),
+    ]
     t = np.arange(len(video))
+
     def at(
         period,
     ):  # complex amplitudes of x, y and size
-        wave = np.exp(2j*np.pi*t/period)*np.hanning(len(t))
-        return np.array([(s - s.mean())@wave for s in series])/len(t)
+        wave = np.exp(2j * np.pi * t / period) * np.hanning(len(t))
+        return np.array([(s - s.mean()) @ wave for s in series]) / len(t)
+
     x, y, a = max((at(p) for p in (9, 9.5, 10, 10.5, 11)), key=lambda z: np.abs(z[:2]).sum())
     a = max((at(p)[2] for p in (9, 10, 11)), key=abs)
-    return np.array([abs(x), abs(y), (x*y.conj()).real, (x*y.conj()).imag, 4*abs(a)])
+    return np.array([abs(x), abs(y), (x * y.conj()).real, (x * y.conj()).imag, 4 * abs(a)])
 
 
 def test_a_conflict_has_the_scene_of_one_video_and_the_motion_of_another_class():
     "By pixels: the middle of all frames is that of its scene, what turns is what turns in its other class."
-    plan = [(row, arguments) for row, arguments in toy.plan_toy(settings()) if row.split1 == 'train']
-    known = [job for job in plan if job[1]['seed'][2] < 12 and job[1]['take'] == 0]
-    queries = [job for job in toy.plan_conflict(settings()) if job[1]['seed'][2] < 4 and job[0].split1]
-    assert len(queries) == 8*3
+    plan = [
+        (row, arguments) for row, arguments in toy.plan_toy(settings()) if row.split1 == "train"
+    ]
+    known = [job for job in plan if job[1]["seed"][2] < 12 and job[1]["take"] == 0]
+    queries = [
+        job for job in toy.plan_conflict(settings()) if job[1]["seed"][2] < 4 and job[0].split1
+    ]
+    assert len(queries) == 8 * 3
     videos, asked = drawn(known), drawn(queries)
     still = [np.median(v, 0) for v in videos]
     moves = np.array([motion_of(v) for v in videos])
@@ -80,56 +94,64 @@ def test_a_conflict_has_the_scene_of_one_video_and_the_motion_of_another_class()
         looks = np.median(video, 0)
         near = min(range(len(known)), key=lambda i: np.abs(still[i] - looks).mean())
         scene += known[near][0].source == row.source
-        d = np.abs((moves - motion_of(video))/scale).sum(1)
+        d = np.abs((moves - motion_of(video)) / scale).sum(1)
         d[[r.source == row.source for r, _ in known]] = np.inf
         like = known[int(d.argmin())][0].label
         motion += like == row.label
-        old += like == row.source.split('/')[0]
+        old += like == row.source.split("/")[0]
     assert scene == len(queries), scene
-    assert motion >= .8*len(queries) and old <= .1*len(queries), (motion, old)
+    assert motion >= 0.8 * len(queries) and old <= 0.1 * len(queries), (motion, old)
 
 
 def test_conflicts_are_planned_evenly():
     plan = toy.plan_conflict(settings())
-    for split in ('split1', 'split2', 'split3'):
+    for split in ("split1", "split2", "split3"):
         rows = [row for row, _ in plan if getattr(row, split)]
-        assert len(rows) == 360 and {getattr(r, split) for r in rows} == {'test'}
-        trained = {row.source for row, _ in toy.plan_toy(settings()) if getattr(row, split) == 'train'}
+        assert len(rows) == 360 and {getattr(r, split) for r in rows} == {"test"}
+        trained = {
+            row.source for row, _ in toy.plan_toy(settings()) if getattr(row, split) == "train"
+        }
         assert {r.source for r in rows} == trained
-        pairs = Counter((r.source.split('/')[0], r.label) for r in rows)
+        pairs = Counter((r.source.split("/")[0], r.label) for r in rows)
         assert len(pairs) == 56 and max(pairs.values()) - min(pairs.values()) <= 1
-    assert all(row.source.split('/')[0] != row.label for row, _ in plan)
-    takes = {arguments['take'] for _, arguments in plan}
-    assert takes == {toy.SIZES['demo'].takes} # no video of the dataset has it
-    tied = {row.source: a['background'] for row, a in toy.plan_toy(settings(bias=1.))}
-    assert all(a['background'] == tied[row.source] for row, a in toy.plan_conflict(settings(bias=1.)))
+    assert all(row.source.split("/")[0] != row.label for row, _ in plan)
+    takes = {arguments["take"] for _, arguments in plan}
+    assert takes == {toy.SIZES["demo"].takes}  # no video of the dataset has it
+    tied = {row.source: a["background"] for row, a in toy.plan_toy(settings(bias=1.0))}
+    assert all(
+        a["background"] == tied[row.source] for row, a in toy.plan_conflict(settings(bias=1.0))
+    )
 
 
 def test_conflicts_lie_beside_the_dataset(place):
     "Which stays as it is; written once, completed after a kill, and hidden from whoever lists its videos."
-    whole = read(place/'toy'/'conflict.csv')
-    assert len(whole.select('train')) == 48 and len(whole.select('test')) == 24
-    def bare(r): return replace(r, split2='', split3='')
-    assert [bare(whole.rows[r]) for r in whole.select('train')] == \
-        [bare(r) for r in read(place/'toy').rows if r.split1 == 'train']
-    assert not any(v.startswith('.') for v in find_videos(place/'toy'))
-    lost, kept = (place/'toy'/whole.rows[r].video for r in whole.select('test')[:2])
+    whole = read(place / "toy" / "conflict.csv")
+    assert len(whole.select("train")) == 48 and len(whole.select("test")) == 24
+
+    def bare(r):
+        return replace(r, split2="", split3="")
+
+    assert [bare(whole.rows[r]) for r in whole.select("train")] == [
+        bare(r) for r in read(place / "toy").rows if r.split1 == "train"
+    ]
+    assert not any(v.startswith(".") for v in find_videos(place / "toy"))
+    lost, kept = (place / "toy" / whole.rows[r].video for r in whole.select("test")[:2])
     bytes_, stamp = lost.read_bytes(), kept.stat().st_mtime_ns
     lost.unlink()
-    toy.make_conflict(place/'toy', 1, progress=False)
+    toy.make_conflict(place / "toy", 1, progress=False)
     assert lost.read_bytes() == bytes_ and kept.stat().st_mtime_ns == stamp
 
 
 def features(x, label, source, first=0):
     x = torch.tensor(x, dtype=torch.float32)
     rows = torch.arange(first, first + len(x))
-    return Features(x, torch.tensor(label), rows, torch.tensor(source), Protocol(centre='none'))
+    return Features(x, torch.tensor(label), rows, torch.tensor(source), Protocol(centre="none"))
 
 
 def test_shares_are_those_of_a_slow_loop():
     rng = np.random.default_rng(0)
-    label, source = rng.integers(0, 4, 30), np.arange(30)//2
-    label[1::2] = label[::2] # two videos of a source are of one class
+    label, source = rng.integers(0, 4, 30), np.arange(30) // 2
+    label[1::2] = label[::2]  # two videos of a source are of one class
     x = rng.normal(size=(30, 3))
     of = rng.choice(30, 20)
     other = (label[of] + rng.integers(1, 4, 20)) % 4
@@ -137,129 +159,177 @@ def test_shares_are_those_of_a_slow_loop():
     shares = conflict_shares(features(query, other, source[of], 30), features(x, label, source))
     count, chance = Counter(), Counter()
     for q, s, c in zip(query, source[of], other):
-        best = max(range(30), key=lambda i: q@x[i]/np.linalg.norm(x[i]))
+        best = max(range(30), key=lambda i: q @ x[i] / np.linalg.norm(x[i]))
         for i in range(30):
-            kind = 'scene' if source[i] == s else 'motion' if label[i] == c else 'neither'
+            kind = "scene" if source[i] == s else "motion" if label[i] == c else "neither"
             count[kind] += i == best
             chance[kind] += 1
     assert count.total() == 20 and min(count[k] for k in shares) > 0
     for k, (share, low, high, guess) in shares.items():
-        assert share == pytest.approx(count[k]/20) and guess == pytest.approx(chance[k]/600)
+        assert share == pytest.approx(count[k] / 20) and guess == pytest.approx(chance[k] / 600)
         assert (low, high) == pytest.approx(wilson(share, 20))
     assert sum(v[0] for v in shares.values()) == pytest.approx(1)
 
 
 def test_intervals_are_wilsons():
     "Its ends are where the observed share is 1.96 standard deviations of the end away."
-    for share, n in ((.5, 10), (.1, 360), (0., 24), (1., 24)):
+    for share, n in ((0.5, 10), (0.1, 360), (0.0, 24), (1.0, 24)):
         low, high = wilson(share, n)
         assert 0 <= low <= share <= high <= 1 and high - low > 0
-        for end in {low, high} - {0., 1.}:
-            assert abs(share - end) == pytest.approx(1.959964*math.sqrt(end*(1 - end)/n))
+        for end in {low, high} - {0.0, 1.0}:
+            assert abs(share - end) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / n))
     # Newcombe 1998 has this method's rows
-    assert wilson(.5, 10) == pytest.approx((.2366, .7634), abs=1e-4)
+    assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
 
 
 def test_what_is_no_conflict_is_refused():
     gallery = features(np.eye(4), [0, 0, 1, 1], [0, 0, 1, 1])
-    assert conflict_shares(features(np.eye(4)[:1], [1], [0], 4), gallery)['scene'][0] == 1
-    for label, source in ((0, 0), (2, 0), (1, 7)): # own class, unknown class, unknown scene
-        with pytest.raises(ValueError, match='1 of 1 queries are no conflict'):
+    assert conflict_shares(features(np.eye(4)[:1], [1], [0], 4), gallery)["scene"][0] == 1
+    for label, source in ((0, 0), (2, 0), (1, 7)):  # own class, unknown class, unknown scene
+        with pytest.raises(ValueError, match="1 of 1 queries are no conflict"):
             conflict_shares(features(np.eye(4)[:1], [label], [source], 4), gallery)
 
 
 def run(*args):
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = cli.main([*map(str, args), '--workers', '0', '--device', 'cpu'])
+        code = cli.main([*map(str, args), "--workers", "0", "--device", "cpu"])
     return code, out.getvalue(), errors.getvalue()
 
 
 def test_a_run_is_measured_from_the_command_line(place):
-    code, out, errors = run('retrieve', place/'run', '--conflict')
+    code, out, errors = run("retrieve", place / "run", "--conflict")
     assert code == 0, errors
-    kept = json.loads((place/'run'/'conflict.json').read_text())
+    kept = json.loads((place / "run" / "conflict.json").read_text())
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    for k in ('scene', 'motion', 'neither'):
+    for k in ("scene", "motion", "neither"):
         share, low, high, guess = kept[k]
-        assert lines[k][1:] == [f'{100*v:.1f}' for v in (share, low)] + ['to'] + \
-            [f'{100*v:.1f}' for v in (high, guess)]
-    assert kept['scene'][3] == pytest.approx(2/48) and kept['motion'][3] == pytest.approx(1/8)
+        assert lines[k][1:] == [f"{100 * v:.1f}" for v in (share, low)] + ["to"] + [
+            f"{100 * v:.1f}" for v in (high, guess)
+        ]
+    assert kept["scene"][3] == pytest.approx(2 / 48) and kept["motion"][3] == pytest.approx(1 / 8)
 
 
 def test_other_videos_have_no_conflicts(place, tmp_path):
     "One sentence, exit code 2, and nothing is written."
-    (tmp_path/'films').mkdir()
-    rows = [replace(r, video=f'{r.label}-{i}.mp4') for i, r in enumerate(read(place/'toy').rows)]
+    (tmp_path / "films").mkdir()
+    rows = [replace(r, video=f"{r.label}-{i}.mp4") for i, r in enumerate(read(place / "toy").rows)]
     from vssl_nb.data.manifest import write
-    write(tmp_path/'films', rows)
-    def tree(): return sorted(p.name for p in place.rglob('*')) + sorted(p.name for p in tmp_path.rglob('*'))
+
+    write(tmp_path / "films", rows)
+
+    def tree():
+        return sorted(p.name for p in place.rglob("*")) + sorted(
+            p.name for p in tmp_path.rglob("*")
+        )
+
     before = tree()
-    drawing = json.loads((place/'toy'/'toy.json').read_text()) | {'drawing': 0}
-    for words, args in (('has no toy.json of toy videos', [place/'run', '--data', tmp_path/'films']),
-            ('leave it out', [place/'run', '--second', place/'run']), ('leave it out', [place/'run',
-            '--splits', '1', '2']), ('measures a run folder', ['infonce-toy-rgb', '--data', place/'toy'])):
-        code, out, errors = run('retrieve', *args, '--conflict')
-        assert (code, out, len(errors.splitlines())) == (2, '', 1) and words in errors, errors
+    drawing = json.loads((place / "toy" / "toy.json").read_text()) | {"drawing": 0}
+    for words, args in (
+        ("has no toy.json of toy videos", [place / "run", "--data", tmp_path / "films"]),
+        ("leave it out", [place / "run", "--second", place / "run"]),
+        ("leave it out", [place / "run", "--splits", "1", "2"]),
+        ("measures a run folder", ["infonce-toy-rgb", "--data", place / "toy"]),
+    ):
+        code, out, errors = run("retrieve", *args, "--conflict")
+        assert (code, out, len(errors.splitlines())) == (2, "", 1) and words in errors, errors
     assert tree() == before
-    (tmp_path/'films'/'toy.json').write_text(json.dumps(drawing))
-    with pytest.raises(toy.ToyError, match='another version'): toy.make_conflict(tmp_path/'films')
-    for text in ('[]', '{"seed": 1}', '{', '3'):
-        (tmp_path/'films'/'toy.json').write_text(text)
-        with pytest.raises(toy.ToyError, match='has no toy.json of toy videos'):
-            toy.make_conflict(tmp_path/'films')
+    (tmp_path / "films" / "toy.json").write_text(json.dumps(drawing))
+    with pytest.raises(toy.ToyError, match="another version"):
+        toy.make_conflict(tmp_path / "films")
+    for text in ("[]", '{"seed": 1}', "{", "3"):
+        (tmp_path / "films" / "toy.json").write_text(text)
+        with pytest.raises(toy.ToyError, match="has no toy.json of toy videos"):
+            toy.make_conflict(tmp_path / "films")
 
 
 def test_the_benchmark(tmp_path, monkeypatch):
     "Equal clips for all; a second call makes nothing again; a picture needs three seeds."
-    monkeypatch.syspath_prepend(ROOT/'benchmarks')
-    options = ['--seeds', 1, '--epochs', 6, '--size', 'tiny', '--runs', 'r', '--out', 'out.json', '--changes',
-        json.dumps(dict(batch=16, length=4, test_clips=1, warmup=.5))]
-    short = ['--only', 'InfoNCE, differences', 'IIC, frames', 'MoQuad rung 3, frames', 'begun, frames']
-    def script(*more): return warm.run([*options, *more], tmp_path, script=ROOT/'benchmarks'/'conflict.py')
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    options = [
+        "--seeds",
+        1,
+        "--epochs",
+        6,
+        "--size",
+        "tiny",
+        "--runs",
+        "r",
+        "--out",
+        "out.json",
+        "--changes",
+        json.dumps(dict(batch=16, length=4, test_clips=1, warmup=0.5)),
+    ]
+    short = [
+        "--only",
+        "InfoNCE, differences",
+        "IIC, frames",
+        "MoQuad rung 3, frames",
+        "begun, frames",
+    ]
+
+    def script(*more):
+        return warm.run([*options, *more], tmp_path, script=ROOT / "benchmarks" / "conflict.py")
+
     done = script(*short)
     assert done.returncode == 0, done.stderr
-    first = json.loads((tmp_path/'out.json').read_text())
-    rows = {(r['run'], r['view']): r for r in first['seeds'][0]['rows']}
-    assert list(rows) == [('histogram', 'rgb'), ('random', 'rgb'), ('random', 'residual'),
-        ('InfoNCE, differences', 'residual'), ('IIC, frames', 'rgb'), ('IIC, frames', 'residual'),
-        ('MoQuad rung 3, frames', 'rgb'), ('begun, frames', 'rgb')]
-    trained = {name: r['clips'] for (name, _), r in rows.items() if 'clips' in r}
-    assert trained.pop('begun, frames')*3 == trained['IIC, frames'] and len({*trained.values()}) == 1
-    measured = [r for r in rows.values() if 'conflict' in r]
-    assert len(measured) == 7 and {r['queries'] for r in measured} == {24}
-    assert all(sum(v[0] for v in r['conflict'].values()) == pytest.approx(1, abs=1e-5) for r in measured)
+    first = json.loads((tmp_path / "out.json").read_text())
+    rows = {(r["run"], r["view"]): r for r in first["seeds"][0]["rows"]}
+    assert list(rows) == [
+        ("histogram", "rgb"),
+        ("random", "rgb"),
+        ("random", "residual"),
+        ("InfoNCE, differences", "residual"),
+        ("IIC, frames", "rgb"),
+        ("IIC, frames", "residual"),
+        ("MoQuad rung 3, frames", "rgb"),
+        ("begun, frames", "rgb"),
+    ]
+    trained = {name: r["clips"] for (name, _), r in rows.items() if "clips" in r}
+    assert (
+        trained.pop("begun, frames") * 3 == trained["IIC, frames"] and len({*trained.values()}) == 1
+    )
+    measured = [r for r in rows.values() if "conflict" in r]
+    assert len(measured) == 7 and {r["queries"] for r in measured} == {24}
+    assert all(
+        sum(v[0] for v in r["conflict"].values()) == pytest.approx(1, abs=1e-5) for r in measured
+    )
     # colours are those of the scene
-    assert rows['histogram', 'rgb']['conflict']['scene'][0] > .9
-    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('last.pt')}
+    assert rows["histogram", "rgb"]["conflict"]["scene"][0] > 0.9
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.pt")}
     assert script(*short).returncode == 0 and {p: p.stat().st_mtime_ns for p in stamps} == stamps
-    assert json.loads((tmp_path/'out.json').read_text())['seeds'] == first['seeds']
-    other = script('--epochs', 12, *short)
-    assert other.returncode and 'other settings' in other.stderr
-    assert script('--picture', 'p.png').returncode == 2
-    bench = importlib.import_module('conflict')
-    monkeypatch.setattr(bench, 'STREAMS', ('IIC, frames', 'InfoNCE, differences'))
-    streams = bench.two_streams(tmp_path/'r'/'seed1')
-    alone = rows['IIC, frames', 'rgb']['r1'], rows['InfoNCE, differences', 'residual']['r1']
-    assert (streams['rgb'], streams['residual']) == pytest.approx(alone, abs=1e-6)
-    both, = retrieve_two_streams(*(tmp_path/'r'/'seed1'/bench.folder_of(n) for n in bench.STREAMS))
-    assert streams['both'] == both['r1']
-    assert abs(alone[0] - alone[1]) - 1e-6 <= streams['only_one'] <= sum(alone) + 1e-6
-    first['seeds'] = [dict(first['seeds'][0], seed=s) for s in (1, 2, 3)]
+    assert json.loads((tmp_path / "out.json").read_text())["seeds"] == first["seeds"]
+    other = script("--epochs", 12, *short)
+    assert other.returncode and "other settings" in other.stderr
+    assert script("--picture", "p.png").returncode == 2
+    bench = importlib.import_module("conflict")
+    monkeypatch.setattr(bench, "STREAMS", ("IIC, frames", "InfoNCE, differences"))
+    streams = bench.two_streams(tmp_path / "r" / "seed1")
+    alone = rows["IIC, frames", "rgb"]["r1"], rows["InfoNCE, differences", "residual"]["r1"]
+    assert (streams["rgb"], streams["residual"]) == pytest.approx(alone, abs=1e-6)
+    (both,) = retrieve_two_streams(
+        *(tmp_path / "r" / "seed1" / bench.folder_of(n) for n in bench.STREAMS)
+    )
+    assert streams["both"] == both["r1"]
+    assert abs(alone[0] - alone[1]) - 1e-6 <= streams["only_one"] <= sum(alone) + 1e-6
+    first["seeds"] = [dict(first["seeds"][0], seed=s) for s in (1, 2, 3)]
     loop = bench.picture(first)
-    assert loop.length == 22 and len(loop.png) < 300_000 and loop.png[:4] == b'\x89PNG'
+    assert loop.length == 22 and len(loop.png) < 300_000 and loop.png[:4] == b"\x89PNG"
 
 
 def test_all_runs_see_the_same_clips(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT/'benchmarks')
-    bench = importlib.import_module('conflict')
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = importlib.import_module("conflict")
     for name, t in bench.PLAN.items():
         recipe = bench.recipe_of(name, 3, bench.EPOCHS, {})
-        clips = recipe.learning.epochs*recipe.sampling.clips
-        if t.begins: clips += 2*bench.recipe_of(t.begins, 3, bench.EPOCHS, {}).learning.epochs
-        assert clips == 2*bench.EPOCHS*(t.share if not t.shown else 1), name
-        for other in filter(None, (t.begins, t.sampler)): # stands before it
+        clips = recipe.learning.epochs * recipe.sampling.clips
+        if t.begins:
+            clips += 2 * bench.recipe_of(t.begins, 3, bench.EPOCHS, {}).learning.epochs
+        assert clips == 2 * bench.EPOCHS * (t.share if not t.shown else 1), name
+        for other in filter(None, (t.begins, t.sampler)):  # stands before it
             assert list(bench.PLAN).index(other) < list(bench.PLAN).index(name)
-    x = [.1, .2, .4, .3]
+    x = [0.1, 0.2, 0.4, 0.3]
     mean, half = bench.interval(x)
-    assert mean == pytest.approx(.25) and half == pytest.approx(3.182446*statistics.stdev(x)/2, rel=1e-5)
+    assert mean == pytest.approx(0.25) and half == pytest.approx(
+        3.182446 * statistics.stdev(x) / 2, rel=1e-5
+    )

@@ -1,4 +1,5 @@
 "The rules of the library's code: which folder may import which, how large it is, who knows what."
+
 import ast
 import re
 
@@ -6,8 +7,18 @@ import pytest
 from house import LIBRARY, cells, modules, name_of, notebooks
 
 # modules and folders of vssl_nb: each imports only from those before it
-ORDER = (('names', 'progress', 'show'), ('data',), ('nets',), ('training',), ('ssl',), ('methods',),
-    ('measure',), ('runs',), ('papers',), ('search', 'cli'))
+ORDER = (
+    ("names", "progress", "show"),
+    ("data",),
+    ("nets",),
+    ("training",),
+    ("ssl",),
+    ("methods",),
+    ("measure",),
+    ("runs",),
+    ("papers",),
+    ("search", "cli"),
+)
 # 17,491 lines when the house was finished; the ledger, the conflicts, the worlds of the toy,
 # refusals,
 # sliders, encoders of other libraries (runs.hub; timm's, and a verdict on them), LeJEPA, a video
@@ -18,44 +29,54 @@ ORDER = (('names', 'progress', 'show'), ('data',), ('nets',), ('training',), ('s
 # on top
 # (see CHANGELOG)
 MODULES, LINES = 52, 18_909
-RECIPE_READS, RECIPE_READERS = 40, 4 # attributes, modules
-METHOD = re.compile(r'infonce|ubernce|coclr|simclr|moquad|provico|byol|lejepa|(?<![a-z])(cpr|iic)(?![a-z])',
-    re.I)
+RECIPE_READS, RECIPE_READERS = 40, 4  # attributes, modules
+METHOD = re.compile(
+    r"infonce|ubernce|coclr|simclr|moquad|provico|byol|lejepa|(?<![a-z])(cpr|iic)(?![a-z])", re.I
+)
 # what the field calls by the name of a paper though it is no method
-NAMED_AFTER_PAPERS = {'nets.backbones': 'networks', 'measure.classify': 'a protocol', 'cli': 'a protocol',
-    'runs.released': 'files of released code'}
+NAMED_AFTER_PAPERS = {
+    "nets.backbones": "networks",
+    "measure.classify": "a protocol",
+    "cli": "a protocol",
+    "runs.released": "files of released code",
+}
 
 
 def dotted(path):
     "A module as Python names it below the library: training.loop."
-    return '.'.join(path.relative_to(LIBRARY).with_suffix('').parts)
+    return ".".join(path.relative_to(LIBRARY).with_suffix("").parts)
 
 
-def source(path): return path.read_text(encoding='utf-8')
+def source(path):
+    return path.read_text(encoding="utf-8")
 
 
 def without_docstrings(tree):
     "The same tree without docstrings; comments are no part of it."
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)): continue
-        if ast.get_docstring(node) is not None: node.body = node.body[1:]
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+            continue
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
     return tree
 
 
 def imports(path, known):
     "The modules of the library that a module imports, wherever in it."
-    package = ['vssl_nb', *path.relative_to(LIBRARY).parts[:-1]]
+    package = ["vssl_nb", *path.relative_to(LIBRARY).parts[:-1]]
     names = set()
     for node in ast.walk(ast.parse(source(path))):
-        if isinstance(node, ast.Import): names |= {n.name for n in node.names}
-        if not isinstance(node, ast.ImportFrom): continue
-        above = package[:len(package) - node.level + 1] if node.level else []
-        module = '.'.join([*above, *([node.module] if node.module else [])])
-        names |= {module, *(f'{module}.{n.name}' for n in node.names)}
-    return {name.removeprefix('vssl_nb.') for name in names if name.startswith('vssl_nb.')} & known
+        if isinstance(node, ast.Import):
+            names |= {n.name for n in node.names}
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        above = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*above, *([node.module] if node.module else [])])
+        names |= {module, *(f"{module}.{n.name}" for n in node.names)}
+    return {name.removeprefix("vssl_nb.") for name in names if name.startswith("vssl_nb.")} & known
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def imported():
     "Module -> the modules that it imports."
     known = {dotted(p) for p in modules()}
@@ -64,129 +85,181 @@ def imported():
 
 def test_imports_run_one_way_between_folders(imported):
     place = {name: i for i, names in enumerate(ORDER) for name in names}
-    assert not (new := {m.split('.')[0] for m in imported} - place.keys()), f'no place in ORDER: {new}'
-    wrong = [f'{m} imports {other}' for m, others in imported.items() for other in others
-        if place[other.split('.')[0]] > place[m.split('.')[0]]]
+    assert not (new := {m.split(".")[0] for m in imported} - place.keys()), (
+        f"no place in ORDER: {new}"
+    )
+    wrong = [
+        f"{m} imports {other}"
+        for m, others in imported.items()
+        for other in others
+        if place[other.split(".")[0]] > place[m.split(".")[0]]
+    ]
     assert not wrong, wrong
 
 
 def test_imports_are_found(tmp_path, monkeypatch):
-    (tmp_path/'data').mkdir()
-    (tmp_path/'data'/'a.py').write_text('from . import b\nfrom ..nets.c import f\nimport vssl_nb.d as x\n'
-        'def g():\n    from vssl_nb import e\n    from torch import h')
-    monkeypatch.setattr('test_layout.LIBRARY', tmp_path)
-    known = {'data.b', 'nets.c', 'd', 'e', 'h'}
-    assert imports(tmp_path/'data'/'a.py', known) == known - {'h'}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.py").write_text(
+        "from . import b\nfrom ..nets.c import f\nimport vssl_nb.d as x\n"
+        "def g():\n    from vssl_nb import e\n    from torch import h"
+    )
+    monkeypatch.setattr("test_layout.LIBRARY", tmp_path)
+    known = {"data.b", "nets.c", "d", "e", "h"}
+    assert imports(tmp_path / "data" / "a.py", known) == known - {"h"}
 
 
 def test_no_module_imports_itself_through_others(imported):
     def reached(module, seen):
-        for other in imported[module] - seen: seen = reached(other, seen | {other})
+        for other in imported[module] - seen:
+            seen = reached(other, seen | {other})
         return seen
+
     assert not (circles := [m for m in imported if m in reached(m, set())]), circles
 
 
 def test_methods_do_not_import_each_other(imported):
-    methods = {m for m in imported if m.startswith('methods.')} - {'methods.recipes'}
-    assert len(methods) > 6 and not {m: imported[m] & methods for m in methods if imported[m] & methods}
+    methods = {m for m in imported if m.startswith("methods.")} - {"methods.recipes"}
+    assert len(methods) > 6 and not {
+        m: imported[m] & methods for m in methods if imported[m] & methods
+    }
 
 
 def test_the_library_is_small():
-    lines = sum(len(source(p).splitlines()) for p in LIBRARY.rglob('*.py') if p.name != '_modidx.py')
-    assert len(modules()) <= MODULES and lines <= LINES, f'{len(modules())} modules, {lines} lines'
+    lines = sum(
+        len(source(p).splitlines()) for p in LIBRARY.rglob("*.py") if p.name != "_modidx.py"
+    )
+    assert len(modules()) <= MODULES and lines <= LINES, f"{len(modules())} modules, {lines} lines"
 
 
 def test_modules_have_names_that_say_something():
-    words = {word for p in modules() for word in dotted(p).split('.')}
-    assert not words & {'core', 'utils', 'helpers', 'base', 'common'}
+    words = {word for p in modules() for word in dotted(p).split(".")}
+    assert not words & {"core", "utils", "helpers", "base", "common"}
 
 
 def recipe_reads(tree):
     "What code reads from a recipe: `recipe.x`, `run.recipe.x`, `r.x` where `r: Recipe` is a parameter."
+
     def is_recipe(node, names):
-        return isinstance(node, ast.Name) and node.id in names or \
-            isinstance(node, ast.Attribute) and node.attr == 'recipe'
+        return (
+            isinstance(node, ast.Name)
+            and node.id in names
+            or isinstance(node, ast.Attribute)
+            and node.attr == "recipe"
+        )
 
     def visit(node, names):
         reads = []
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             typed = [(a.arg, ast.unparse(a.annotation)) for a in given if a.annotation]
-            names = names | {name for name, kind in typed if re.search(r'\bRecipe\b', kind)}
+            names = names | {name for name, kind in typed if re.search(r"\bRecipe\b", kind)}
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            if is_recipe(node.value, names): reads.append(ast.unparse(node))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == 'getattr':
-            if is_recipe(node.args[0], names): reads.append(ast.unparse(node))
-        return reads + [read for child in ast.iter_child_nodes(node) for read in visit(child, names)]
-    return visit(tree, {'recipe'})
+            if is_recipe(node.value, names):
+                reads.append(ast.unparse(node))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            if is_recipe(node.args[0], names):
+                reads.append(ast.unparse(node))
+        return reads + [
+            read for child in ast.iter_child_nodes(node) for read in visit(child, names)
+        ]
+
+    return visit(tree, {"recipe"})
 
 
 def test_recipes_become_objects_in_one_place():
     "Outside the modules that define recipes and the one that makes objects of them, few read one."
     reads = {dotted(p): recipe_reads(ast.parse(source(p))) for p in modules()}
-    for module in ('training.config', 'methods.recipes', 'runs.parts'):
-        assert reads.pop(module), 'this no longer finds reads'
+    for module in ("training.config", "methods.recipes", "runs.parts"):
+        assert reads.pop(module), "this no longer finds reads"
     # `get` is of a dict: a recipe.json that nobody has to understand
-    reads = {module: n for module, rs in reads.items() if (n := sum(not r.endswith('.get') for r in rs))}
-    assert sum(reads.values()) <= RECIPE_READS and len(reads) <= RECIPE_READERS, (sum(reads.values()), reads)
+    reads = {
+        module: n for module, rs in reads.items() if (n := sum(not r.endswith(".get") for r in rs))
+    }
+    assert sum(reads.values()) <= RECIPE_READS and len(reads) <= RECIPE_READERS, (
+        sum(reads.values()),
+        reads,
+    )
 
 
 def test_reads_of_a_recipe_are_found():
     code = 'def f(r: Recipe, s):\n    r.a + s.b\n    recipe.x = run.recipe.data.s\n    getattr(recipe, "y")'
-    assert recipe_reads(ast.parse(code)) == ['r.a', 'run.recipe.data', "getattr(recipe, 'y')"]
+    assert recipe_reads(ast.parse(code)) == ["r.a", "run.recipe.data", "getattr(recipe, 'y')"]
 
 
 def methods_named(code):
     "Identifiers and strings that name a method. Sentences for people and names of recipes (`-`) may."
     names = set()
     for node in ast.walk(without_docstrings(ast.parse(code))):
-        parts = [getattr(node, key, None) for key in ('id', 'attr', 'name', 'asname', 'arg', 'module')]
-        if isinstance(node, ast.Constant): parts = [node.value]
-        names |= {p for p in parts if isinstance(p, str) and not re.search(r'\s|^[\w.]*-', p)}
+        parts = [
+            getattr(node, key, None) for key in ("id", "attr", "name", "asname", "arg", "module")
+        ]
+        if isinstance(node, ast.Constant):
+            parts = [node.value]
+        names |= {p for p in parts if isinstance(p, str) and not re.search(r"\s|^[\w.]*-", p)}
     return sorted(name for name in names if METHOD.search(name))
 
 
 def test_only_methods_name_methods():
-    named = {dotted(p): methods_named(source(p)) for p in modules()
-        if dotted(p).split('.')[0] not in ('methods', 'papers')}
-    assert not (idle := {m for m in NAMED_AFTER_PAPERS if not named.get(m)}), f'remove it here: {idle}'
-    wrong = {module: names for module, names in named.items() if names and module not in NAMED_AFTER_PAPERS}
+    named = {
+        dotted(p): methods_named(source(p))
+        for p in modules()
+        if dotted(p).split(".")[0] not in ("methods", "papers")
+    }
+    assert not (idle := {m for m in NAMED_AFTER_PAPERS if not named.get(m)}), (
+        f"remove it here: {idle}"
+    )
+    wrong = {
+        module: names
+        for module, names in named.items()
+        if names and module not in NAMED_AFTER_PAPERS
+    }
     assert not wrong, wrong
 
 
 def test_names_of_methods_are_found():
     code = '"CoCLR."\ndef coclr(x):\n    "IIC."\n    if x.n == "iic": raise E("no IIC")\n    find("iic-toy")'
-    assert methods_named(code) == ['coclr', 'iic'] and not methods_named('topic = dic.cprint')
+    assert methods_named(code) == ["coclr", "iic"] and not methods_named("topic = dic.cprint")
 
 
 def public(tree):
     "The names that a module defines at its top and that do not begin with _."
     names = set()
     for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)): names.add(node.name)
-        targets = node.targets if isinstance(node, ast.Assign) else \
-            [node.target] if isinstance(node, ast.AnnAssign) else []
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    return {name for name in names if not name.startswith('_')}
+    return {name for name in names if not name.startswith("_")}
 
 
 def test_no_public_name_in_two_modules():
     where = {}
     for path in modules():
-        for name in public(ast.parse(source(path))): where.setdefault(name, []).append(dotted(path))
-    assert len(where) > 200, 'this no longer finds definitions'
+        for name in public(ast.parse(source(path))):
+            where.setdefault(name, []).append(dotted(path))
+    assert len(where) > 200, "this no longer finds definitions"
     assert not (twice := {name: m for name, m in where.items() if len(m) > 1}), twice
 
 
-def private(name): return name.startswith('_') and not name.endswith('__')
+def private(name):
+    return name.startswith("_") and not name.endswith("__")
 
 
 def private_names(code):
     "Private names of modules of the library in code that is not theirs."
     nodes = list(ast.walk(ast.parse(code)))
-    froms = [n for n in nodes if isinstance(n, ast.ImportFrom)
-        and (n.level or (n.module or '').startswith('vssl_nb'))]
-    used = [f'{n.module}.{a.name}' for n in froms for a in n.names if private(a.name)]
+    froms = [
+        n
+        for n in nodes
+        if isinstance(n, ast.ImportFrom) and (n.level or (n.module or "").startswith("vssl_nb"))
+    ]
+    used = [f"{n.module}.{a.name}" for n in froms for a in n.names if private(a.name)]
     # of `from vssl_nb import show`: `show._x`
     names = {a.asname or a.name for n in froms for a in n.names}
     inside = [n for n in nodes if isinstance(n, ast.Attribute) and private(n.attr)]
@@ -194,11 +267,13 @@ def private_names(code):
 
 
 def test_no_module_uses_a_private_name_of_another():
-    code = {name_of(p): '\n'.join(c['source'] for c in cells(p) if c['cell_type'] == 'code')
-        for p in notebooks()}
-    code = {name: re.sub(r'^\s*[%!].*$', '', text, flags=re.M) for name, text in code.items()}
+    code = {
+        name_of(p): "\n".join(c["source"] for c in cells(p) if c["cell_type"] == "code")
+        for p in notebooks()
+    }
+    code = {name: re.sub(r"^\s*[%!].*$", "", text, flags=re.M) for name, text in code.items()}
     code |= {dotted(p): source(p) for p in modules()}
     wrong = {name: used for name, text in code.items() if (used := private_names(text))}
     assert not wrong, wrong
-    code = 'from . import show\nfrom .names import _x\nshow._y, self._z'
-    assert private_names(code) == ['names._x', 'show._y']
+    code = "from . import show\nfrom .names import _x\nshow._y, self._z"
+    assert private_names(code) == ["names._x", "show._y"]

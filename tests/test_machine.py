@@ -1,4 +1,5 @@
 "Device, precision, memory, compiler and signals, on GPUs that are pretended where there are none."
+
 import os
 import signal
 import sys
@@ -12,87 +13,142 @@ import warm
 from torch import nn
 
 from vssl_nb.training import machine
-from vssl_nb.training.machine import (Machine, MachineError, backend_settings, checkpoint_activations,
-    compile_parts, fastest_dtype, init_worker, keep_memory, pick_device, stop_signals)
+from vssl_nb.training.machine import (
+    Machine,
+    MachineError,
+    backend_settings,
+    checkpoint_activations,
+    compile_parts,
+    fastest_dtype,
+    init_worker,
+    keep_memory,
+    pick_device,
+    stop_signals,
+)
 
 
-@pytest.mark.parametrize('fields, words', [
-    (dict(dtype='float8'), "dtype='float8' is not one of 'float32', 'bfloat16'"),
-    (dict(matmul_precision='low'), "'low' is not one of 'highest', 'high'"),
-    (dict(cache=-5), 'cache=-5 must be 0 or more'), (dict(workers=-1), 'workers=-1 must be 0 or more'),
-    (dict(save_minutes=-1), 'save_minutes=-1 must be 0 or more'),
-    (dict(save_minutes=float('nan')), 'save_minutes=nan is not a finite number')])
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        (dict(dtype="float8"), "dtype='float8' is not one of 'float32', 'bfloat16'"),
+        (dict(matmul_precision="low"), "'low' is not one of 'highest', 'high'"),
+        (dict(cache=-5), "cache=-5 must be 0 or more"),
+        (dict(workers=-1), "workers=-1 must be 0 or more"),
+        (dict(save_minutes=-1), "save_minutes=-1 must be 0 or more"),
+        (dict(save_minutes=float("nan")), "save_minutes=nan is not a finite number"),
+    ],
+)
 def test_what_no_machine_has(fields, words):
-    with pytest.raises(ValueError, match=words): Machine(**fields)
+    with pytest.raises(ValueError, match=words):
+        Machine(**fields)
 
 
 def gpus(monkeypatch, n, processes=1):
-    monkeypatch.setattr('torch.cuda.is_available', lambda: n > 0)
-    monkeypatch.setattr('torch.cuda.device_count', lambda: n)
-    monkeypatch.setattr(machine, 'world_size', lambda: processes)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: n > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: n)
+    monkeypatch.setattr(machine, "world_size", lambda: processes)
 
 
-@pytest.mark.parametrize('n, name, device', [(0, 'auto', 'cpu'), (0, 'cpu', 'cpu'), (1, 'auto', 'cuda'),
-    (1, 'cuda', 'cuda'), (1, 'cuda:0', 'cuda:0'), (2, 'cuda:1', 'cuda:1'),
-    (0, torch.device('cuda:9'), 'cuda:9'),
-    (0, 'cuda', 'torch sees 0 GPUs here; use --device cpu'), (1, 'cuda:1', 'torch sees 1 GPUs'),
-    (1, 'tpu', "'tpu' is unknown; use 'auto', 'cpu' or 'cuda'")])
+@pytest.mark.parametrize(
+    "n, name, device",
+    [
+        (0, "auto", "cpu"),
+        (0, "cpu", "cpu"),
+        (1, "auto", "cuda"),
+        (1, "cuda", "cuda"),
+        (1, "cuda:0", "cuda:0"),
+        (2, "cuda:1", "cuda:1"),
+        (0, torch.device("cuda:9"), "cuda:9"),
+        (0, "cuda", "torch sees 0 GPUs here; use --device cpu"),
+        (1, "cuda:1", "torch sees 1 GPUs"),
+        (1, "tpu", "'tpu' is unknown; use 'auto', 'cpu' or 'cuda'"),
+    ],
+)
 def test_the_device_of_one_process(monkeypatch, n, name, device):
     gpus(monkeypatch, n)
-    if ' ' not in device: assert str(pick_device(name))==device
+    if " " not in device:
+        assert str(pick_device(name)) == device
     else:
-        with pytest.raises(MachineError, match=device): pick_device(name)
-    assert Machine('cpu').place(3)==torch.device('cpu')
+        with pytest.raises(MachineError, match=device):
+            pick_device(name)
+    assert Machine("cpu").place(3) == torch.device("cpu")
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch):
     gpus(monkeypatch, 2, processes=2)
-    devices = [pick_device('cuda', 1), pick_device('auto'), pick_device(torch.device('cuda:1')),
-        pick_device('cpu', 1), Machine().place(1)]
-    assert [str(d) for d in devices]==['cuda:1', 'cuda:0', 'cuda:1', 'cpu', 'cuda:1']
+    devices = [
+        pick_device("cuda", 1),
+        pick_device("auto"),
+        pick_device(torch.device("cuda:1")),
+        pick_device("cpu", 1),
+        Machine().place(1),
+    ]
+    assert [str(d) for d in devices] == ["cuda:1", "cuda:0", "cuda:1", "cpu", "cuda:1"]
     with pytest.raises(MachineError, match="device='cuda:1' would put 2 processes on one GPU"):
-        pick_device('cuda:1', 1)
-    with pytest.raises(MachineError, match='process 3 of this machine finds only 2 GPUs'):
-        pick_device('cuda', 2)
+        pick_device("cuda:1", 1)
+    with pytest.raises(MachineError, match="process 3 of this machine finds only 2 GPUs"):
+        pick_device("cuda", 2)
 
 
-@pytest.mark.parametrize('name, has, dtype', [('cpu', {'avx512_bf16': True}, 'bfloat16'),
-    ('cpu', {'amx_bf16': True}, 'bfloat16'), ('cpu', {'avx2': True, 'avx512_bf16': False}, 'float32'),
-    ('cpu', None, 'float32'), ('cuda', True, 'bfloat16'), ('cuda', False, 'float32')])
-def test_bfloat16_is_taken_where_the_processor_has_instructions_for_it(monkeypatch, name, has, dtype):
-    if name == 'cuda': monkeypatch.setattr('torch.cuda.is_bf16_supported', lambda emulated: has)
+@pytest.mark.parametrize(
+    "name, has, dtype",
+    [
+        ("cpu", {"avx512_bf16": True}, "bfloat16"),
+        ("cpu", {"amx_bf16": True}, "bfloat16"),
+        ("cpu", {"avx2": True, "avx512_bf16": False}, "float32"),
+        ("cpu", None, "float32"),
+        ("cuda", True, "bfloat16"),
+        ("cuda", False, "float32"),
+    ],
+)
+def test_bfloat16_is_taken_where_the_processor_has_instructions_for_it(
+    monkeypatch, name, has, dtype
+):
+    if name == "cuda":
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda emulated: has)
     # an older PyTorch
-    elif has is None: monkeypatch.delattr('torch.cpu.get_capabilities', raising=False)
-    else: monkeypatch.setattr('torch.cpu.get_capabilities', lambda: has, raising=False)
-    assert fastest_dtype(torch.device(name))==dtype
+    elif has is None:
+        monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
+    else:
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda: has, raising=False)
+    assert fastest_dtype(torch.device(name)) == dtype
 
 
 def switches():
-    return (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
-        torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled())
+    return (
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
 
 
-@pytest.mark.parametrize('fields, inside', [({}, (True, False, 'highest', False)),
-    (dict(matmul_precision='high'), (True, False, 'high', False)),
-    (dict(deterministic=True), (False, True, 'highest', True)),
-    (dict(cudnn_benchmark=False), (False, False, 'highest', False))])
+@pytest.mark.parametrize(
+    "fields, inside",
+    [
+        ({}, (True, False, "highest", False)),
+        (dict(matmul_precision="high"), (True, False, "high", False)),
+        (dict(deterministic=True), (False, True, "highest", True)),
+        (dict(cudnn_benchmark=False), (False, False, "highest", False)),
+    ],
+)
 def test_switches_of_torch_are_set_and_put_back(monkeypatch, fields, inside):
-    monkeypatch.delenv('CUBLAS_WORKSPACE_CONFIG', raising=False)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     before = switches(), torch.is_deterministic_algorithms_warn_only_enabled()
     with suppress(KeyError), backend_settings(Machine(**fields)):
-        assert switches()==inside and torch.is_deterministic_algorithms_warn_only_enabled()
-        assert ('CUBLAS_WORKSPACE_CONFIG' in os.environ)==('deterministic' in fields)
-        raise KeyError # whatever happens inside
-    assert (switches(), torch.is_deterministic_algorithms_warn_only_enabled())==before
+        assert switches() == inside and torch.is_deterministic_algorithms_warn_only_enabled()
+        assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) == ("deterministic" in fields)
+        raise KeyError  # whatever happens inside
+    assert (switches(), torch.is_deterministic_algorithms_warn_only_enabled()) == before
 
 
 def test_memory_is_kept_where_there_is_glibc(monkeypatch):
-    monkeypatch.setattr('ctypes.CDLL', lambda name: object())
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not keep_memory()
     calls = []
     library = mock.Mock(mallopt=lambda *args: calls.append(args) or 1)
-    monkeypatch.setattr('ctypes.CDLL', lambda name: library)
-    assert keep_memory() and calls==[(-4, 0), (-1, -1)]
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    assert keep_memory() and calls == [(-4, 0), (-1, -1)]
 
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -100,14 +156,15 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def test_workers_leave_signals_to_the_main_process(monkeypatch):
     kept = mock.Mock()
-    monkeypatch.setattr(machine, 'keep_memory', kept)
-    monkeypatch.setattr(sys, 'excepthook', sys.excepthook)
+    monkeypatch.setattr(machine, "keep_memory", kept)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = [signal.getsignal(s) for s in STOPS]
     try:
         init_worker(3)
-        assert [signal.getsignal(s) for s in STOPS]==[signal.SIG_IGN]*3 and kept.called
+        assert [signal.getsignal(s) for s in STOPS] == [signal.SIG_IGN] * 3 and kept.called
     finally:
-        for s, handler in zip(STOPS, before): signal.signal(s, handler)
+        for s, handler in zip(STOPS, before):
+            signal.signal(s, handler)
 
 
 DESERTED = """
@@ -127,35 +184,41 @@ if len(sys.argv) > 1: sys.excepthook(ValueError, ValueError('of another kind'), 
 
 
 def test_a_worker_whose_main_process_left_is_silent(tmp_path):
-    script = tmp_path/'deserted.py'
+    script = tmp_path / "deserted.py"
     script.write_text(DESERTED)
-    assert warm.run([], script=str(script)).stderr == ''
-    assert 'of another kind' in warm.run(['report'], script=str(script)).stderr
-
+    assert warm.run([], script=str(script)).stderr == ""
+    assert "of another kind" in warm.run(["report"], script=str(script)).stderr
 
 
 def test_parts_that_have_parameters_are_compiled(monkeypatch, capsys):
     "And once it is said where nothing can be compiled."
+
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
             self.encoder, self.counter = nn.Linear(2, 2), nn.Identity()
             self.slow = nn.Sequential(nn.Linear(2, 2))
+
     parts, tried, compiled = Parts(), [], mock.Mock()
-    monkeypatch.setattr(nn.Module, 'compile', lambda part, **options: compiled(part, **options))
-    monkeypatch.setattr('torch.compile', lambda f: lambda x: tried.append(x.device.type))
-    assert compile_parts(parts, torch.device('meta')) and tried==['meta']
-    assert compiled.call_args_list==[mock.call(p, dynamic=False) for p in (parts.encoder, parts.slow)]
-    def broken(f): raise OSError('no compiler')
-    monkeypatch.setattr('torch.compile', broken)
-    assert not compile_parts(parts, torch.device('cpu')) and compiled.call_count==2
-    assert capsys.readouterr().err.startswith('torch.compile does not work here (OSError')
+    monkeypatch.setattr(nn.Module, "compile", lambda part, **options: compiled(part, **options))
+    monkeypatch.setattr("torch.compile", lambda f: lambda x: tried.append(x.device.type))
+    assert compile_parts(parts, torch.device("meta")) and tried == ["meta"]
+    assert compiled.call_args_list == [
+        mock.call(p, dynamic=False) for p in (parts.encoder, parts.slow)
+    ]
+
+    def broken(f):
+        raise OSError("no compiler")
+
+    monkeypatch.setattr("torch.compile", broken)
+    assert not compile_parts(parts, torch.device("cpu")) and compiled.call_count == 2
+    assert capsys.readouterr().err.startswith("torch.compile does not work here (OSError")
 
 
 def test_activations_are_computed_twice_where_an_encoder_can():
     encoder = nn.Linear(2, 2)
-    checkpoint_activations(encoder, False) # nothing is wanted
-    with pytest.raises(MachineError, match='Linear has no attribute activation_checkpointing'):
+    checkpoint_activations(encoder, False)  # nothing is wanted
+    with pytest.raises(MachineError, match="Linear has no attribute activation_checkpointing"):
         checkpoint_activations(encoder)
     encoder.activation_checkpointing = False
     checkpoint_activations(encoder)
@@ -165,20 +228,21 @@ def test_activations_are_computed_twice_where_an_encoder_can():
 def send(*numbers):
     for number in numbers:
         os.kill(os.getpid(), number)
-        time.sleep(.01)
+        time.sleep(0.01)
 
 
-@pytest.mark.parametrize('first', STOPS)
+@pytest.mark.parametrize("first", STOPS)
 def test_a_signal_sets_the_event(first):
     before = signal.getsignal(signal.SIGINT)
     with stop_signals() as event:
         assert not event.is_set()
-        send(first, signal.SIGINT, signal.SIGTERM) # the others are echoes of a launcher
-        assert event.is_set() and event.signal==first
-        with mock.patch('time.monotonic', lambda: 1e9): # much later
-            send(signal.SIGTERM) # schedulers repeat themselves
-            with pytest.raises(KeyboardInterrupt): send(signal.SIGINT, signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT)==before
+        send(first, signal.SIGINT, signal.SIGTERM)  # the others are echoes of a launcher
+        assert event.is_set() and event.signal == first
+        with mock.patch("time.monotonic", lambda: 1e9):  # much later
+            send(signal.SIGTERM)  # schedulers repeat themselves
+            with pytest.raises(KeyboardInterrupt):
+                send(signal.SIGINT, signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_terminal_that_is_gone():
@@ -190,42 +254,61 @@ def test_a_terminal_that_is_gone():
         with stop_signals() as event:
             send(signal.SIGHUP)
             os.close(terminal)
-            os.write(2, b'saved')
-            assert event.is_set() and event.signal==signal.SIGHUP
-    finally: os.dup2(kept, 2)
+            os.write(2, b"saved")
+            assert event.is_set() and event.signal == signal.SIGHUP
+    finally:
+        os.dup2(kept, 2)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_signals() as event:
             send(signal.SIGHUP)
             assert not event.is_set()
-    finally: signal.signal(signal.SIGHUP, before)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
-V2 = {'proc/self/cgroup': '0::/a/b', 'sys/fs/cgroup/a/b/memory.max': 'max',
-    'sys/fs/cgroup/a/memory.max': '900', 'sys/fs/cgroup/a/memory.current': '700',
-    'sys/fs/cgroup/a/memory.stat': 'anon 1\ninactive_file 100'}
-V1 = {'proc/self/cgroup': '3:cpu:/\n5:memory:/not/here', 'sys/fs/cgroup/memory/memory.limit_in_bytes': '800',
-    'sys/fs/cgroup/memory/memory.usage_in_bytes': '600',
-    'sys/fs/cgroup/memory/memory.stat': 'total_inactive_file 50'}
+V2 = {
+    "proc/self/cgroup": "0::/a/b",
+    "sys/fs/cgroup/a/b/memory.max": "max",
+    "sys/fs/cgroup/a/memory.max": "900",
+    "sys/fs/cgroup/a/memory.current": "700",
+    "sys/fs/cgroup/a/memory.stat": "anon 1\ninactive_file 100",
+}
+V1 = {
+    "proc/self/cgroup": "3:cpu:/\n5:memory:/not/here",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "800",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "600",
+    "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 50",
+}
 
 
-@pytest.mark.parametrize('files, free', [({}, float('inf')), ({'proc/meminfo': 'MemAvailable: 3 kB'}, 3072),
-    (V2, 300), (V1, 250), (V2 | {'proc/meminfo': 'MemFree: 7 kB\nMemAvailable: 0 kB'}, 0)])
+@pytest.mark.parametrize(
+    "files, free",
+    [
+        ({}, float("inf")),
+        ({"proc/meminfo": "MemAvailable: 3 kB"}, 3072),
+        (V2, 300),
+        (V1, 250),
+        (V2 | {"proc/meminfo": "MemFree: 7 kB\nMemAvailable: 0 kB"}, 0),
+    ],
+)
 def test_the_memory_that_is_free(files, free, tmp_path, monkeypatch):
     for name, text in files.items():
-        (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path/name).write_text(text + '\n')
-    assert machine.free_memory(torch.device('cpu'), tmp_path)==free
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
-    assert machine.free_memory(torch.device('cpu'), tmp_path)==free/2
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert machine.free_memory(torch.device("cpu"), tmp_path) == free
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert machine.free_memory(torch.device("cpu"), tmp_path) == free / 2
 
 
 def test_a_process_that_decodes_gets_no_signal_before_it_ignores_it(monkeypatch):
     real = machine.init_worker
+
     def early(worker):
         # as to a whole group, in the moment in which it starts
         os.kill(os.getpid(), signal.SIGTERM)
         real(worker)
-    monkeypatch.setattr(machine, 'init_worker', early)
+
+    monkeypatch.setattr(machine, "init_worker", early)
     assert sorted(map(int, machine.Loader([1, 2, 3, 4], None, num_workers=2))) == [1, 2, 3, 4]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {*machine.STOPS}

@@ -1,4 +1,5 @@
 "Every page as `nbdev_test` runs it, in a process of its own that begins at once; see `page.py`."
+
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,11 @@ from house import NBS, notebooks
 import warm
 
 # the first to begin
-LONG = ('cotraining', 'pretraining', 'finetuning', '20_looking', '05_infonce')
+LONG = ("cotraining", "pretraining", "finetuning", "20_looking", "05_infonce")
 PAGES = sorted(notebooks(), key=lambda p: p.stem not in LONG)
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(NBS).with_suffix("").as_posix())
 def test_page(page):
-    done = warm.run([page], NBS, timeout=1200, script=Path(__file__).with_name('page.py'))
+    done = warm.run([page], NBS, timeout=1200, script=Path(__file__).with_name("page.py"))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,60 +23,78 @@ from .video import VideoError, crop_resize, probe
 from ..names import resolve
 
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
-CROP_RULES, ATTEMPTS = ('torchvision', 'released'), 10
+CROP_RULES, ATTEMPTS = ("torchvision", "released"), 10
+
 
 def _central(
     height,
     width,
     ratio,
-    half=lambda n: n//2,
+    half=lambda n: n // 2,
 ):  # as torchvision's RandomResizedCrop
     "The largest box of width/height = `ratio` in the middle of the frame."
-    h, w = min(height, round(width/ratio)), min(width, round(height*ratio))
-    return half(height-h), half(width-w), h, w
+    h, w = min(height, round(width / ratio)), min(width, round(height * ratio))
+    return half(height - h), half(width - w), h, w
+
 
 def boxes(
     # (V, 10, 5) uniform in [0,1): per attempt the area, aspect, swap, top and left
     u: np.ndarray,
     height: int,  # of the frame, px
     width: int,  # of the frame, px
-    area: tuple[float,float] = (.2,1.),  # share of the frame
-    aspect: tuple[float,float] = (3/4,4/3),  # width / height
-    crop: str = 'torchvision',  # or 'released' (b8)
+    area: tuple[float, float] = (0.2, 1.0),  # share of the frame
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),  # width / height
+    crop: str = "torchvision",  # or 'released' (b8)
 ) -> np.ndarray:  # (V, 4) int64 top, left, height, width, px
     "The random resized crop of each clip."
-    again, (low, high) = crop=='torchvision', aspect
-    a = height*width*(area[0] + (area[1]-area[0])*u[...,0])
-    r = low*(high/low)**u[...,1] if again else low + (high-low)*u[...,1]
-    w, h = np.rint(np.sqrt(a*r)).astype(int), np.rint(np.sqrt(a/r)).astype(int)
-    if not again: w, h = np.where(u[...,2] < .5, (h, w), (w, h))
+    again, (low, high) = crop == "torchvision", aspect
+    a = height * width * (area[0] + (area[1] - area[0]) * u[..., 0])
+    r = low * (high / low) ** u[..., 1] if again else low + (high - low) * u[..., 1]
+    w, h = np.rint(np.sqrt(a * r)).astype(int), np.rint(np.sqrt(a / r)).astype(int)
+    if not again:
+        w, h = np.where(u[..., 2] < 0.5, (h, w), (w, h))
     fits = np.logical_and.reduce([0 < w, w <= width, 0 < h, h <= height])
-    if not again: fits[:,1:] = False # one attempt only
-    box = np.stack([u[...,3]*(height-h+1), u[...,4]*(width-w+1), h, w], -1).astype(int)
-    box = np.take_along_axis(box, fits.argmax(1)[:,None,None], 1)[:,0] # the first that fits
-    rest = _central(height, width, min(max(width/height, low), high)) if again else (0, 0, height, width)
-    return np.where(fits.any(1)[:,None], box, rest)
+    if not again:
+        fits[:, 1:] = False  # one attempt only
+    box = np.stack([u[..., 3] * (height - h + 1), u[..., 4] * (width - w + 1), h, w], -1).astype(
+        int
+    )
+    box = np.take_along_axis(box, fits.argmax(1)[:, None, None], 1)[:, 0]  # the first that fits
+    rest = (
+        _central(height, width, min(max(width / height, low), high))
+        if again
+        else (0, 0, height, width)
+    )
+    return np.where(fits.any(1)[:, None], box, rest)
 
 # %% ../../nbs/library/augmentation.ipynb #a0f5ffc6
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-GREY = (0.2989, 0.587, 0.114) # luminance of red, green, blue, with torchvision's digits
-JITTER = ('brightness', 'contrast', 'saturation', 'hue')
-GREY_MODES, COLOURS = ('clip', 'flicker'), ('all', 'released')
+GREY = (0.2989, 0.587, 0.114)  # luminance of red, green, blue, with torchvision's digits
+JITTER = ("brightness", "contrast", "saturation", "hue")
+GREY_MODES, COLOURS = ("clip", "flicker"), ("all", "released")
 # that the released code changes the colours of a clip of its own window (b8, "TwoClip")
-BASE_PROBABILITY = .3
+BASE_PROBABILITY = 0.3
+
 
 def _within(low, high, **numbers):
     "Refuse, in one sentence, a number outside low to high, or a range that runs backwards."
     for name, n in numbers.items():
         pair = (n, n) if isinstance(n, (int, float)) else tuple(n)
-        if len(pair)!=2 or not low <= pair[0] <= pair[1] <= high:
-            raise ValueError(f"{name} must lie between {low} and {high}, a range with its smaller number "
-                f"first, not {n!r}.")
+        if len(pair) != 2 or not low <= pair[0] <= pair[1] <= high:
+            raise ValueError(
+                f"{name} must lie between {low} and {high}, a range with its smaller number "
+                f"first, not {n!r}."
+            )
+
 
 def _tensors(
     **arrays,
 ):  # float32, int64 and bool
-    return {k: torch.from_numpy(a.astype(np.float32) if a.dtype==float else a) for k,a in arrays.items()}
+    return {
+        k: torch.from_numpy(a.astype(np.float32) if a.dtype == float else a)
+        for k, a in arrays.items()
+    }
+
 
 def draw(
     rng: Generator,  # the only source of chance
@@ -86,50 +104,67 @@ def draw(
     width: int,  # of the frame as decoded, px
     *,
     # of the clip after the worker's crop and scale, px; `sigma` is measured in these
-    size: int|tuple[int,int],
-    area: tuple[float,float] = (.2,1.),  # of the crop: share of the frame
-    aspect: tuple[float,float] = (3/4,4/3),  # of the crop: width / height
-    crop: str = 'torchvision',  # or 'released': one attempt, else the whole frame (b8)
-    flip: float = .5,  # probability of left-right
-    jitter: float = .8,  # probability of the four colour changes
-    brightness: float = .4,  # factor from max(0, 1-this) to 1+this
-    contrast: float = .4,  # factor from max(0, 1-this) to 1+this
-    saturation: float = .4,  # factor from max(0, 1-this) to 1+this
-    hue: float = .1,  # from -this to +this, turns
-    grey: float = .2,  # probability
-    grey_mode: str = 'clip',  # 'clip' luminance, 'flicker' a channel per frame (b8)
-    permute: float = 0.,  # probability of channels in random order
-    blur: float = .5,  # probability
-    sigma: tuple[float,float] = (.1,2.),  # width, px
+    size: int | tuple[int, int],
+    area: tuple[float, float] = (0.2, 1.0),  # of the crop: share of the frame
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),  # of the crop: width / height
+    crop: str = "torchvision",  # or 'released': one attempt, else the whole frame (b8)
+    flip: float = 0.5,  # probability of left-right
+    jitter: float = 0.8,  # probability of the four colour changes
+    brightness: float = 0.4,  # factor from max(0, 1-this) to 1+this
+    contrast: float = 0.4,  # factor from max(0, 1-this) to 1+this
+    saturation: float = 0.4,  # factor from max(0, 1-this) to 1+this
+    hue: float = 0.1,  # from -this to +this, turns
+    grey: float = 0.2,  # probability
+    grey_mode: str = "clip",  # 'clip' luminance, 'flicker' a channel per frame (b8)
+    permute: float = 0.0,  # probability of channels in random order
+    blur: float = 0.5,  # probability
+    sigma: tuple[float, float] = (0.1, 2.0),  # width, px
     # which clips jitter, grey, permute, blur may change; 'released': only chosen ones (b8)
-    colour: str = 'all',
+    colour: str = "all",
     # 'released': exactly one of the V clips is chosen, not each with `BASE_PROBABILITY`
     same: bool = False,
     **disturbance,  # of `draw_appearance`
-) -> dict[str,Tensor]:  # see the table; every value has leading axis V
+) -> dict[str, Tensor]:  # see the table; every value has leading axis V
     "One random draw per clip; the default numbers are those of CoCLR's `base` (b8)."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
-    one_of(CROP_RULES, crop=crop); one_of(GREY_MODES, grey_mode=grey_mode); one_of(COLOURS, colour=colour)
+    one_of(CROP_RULES, crop=crop)
+    one_of(GREY_MODES, grey_mode=grey_mode)
+    one_of(COLOURS, colour=colour)
     _within(0, 1, flip=flip, jitter=jitter, grey=grey, permute=permute, blur=blur, area=area)
-    _within(0, .5, hue=hue); _within(.01, 100., aspect=aspect, sigma=sigma)
+    _within(0, 0.5, hue=hue)
+    _within(0.01, 100.0, aspect=aspect, sigma=sigma)
     _within(0, 100, brightness=brightness, contrast=contrast, saturation=saturation)
     box = boxes(rng.random((clips, ATTEMPTS, 5)), height, width, area, aspect, crop)
-    flips, *changes = rng.random((5, clips, 1)) < np.reshape([flip, jitter, grey, permute, blur], (5,1,1))
+    flips, *changes = rng.random((5, clips, 1)) < np.reshape(
+        [flip, jitter, grey, permute, blur], (5, 1, 1)
+    )
     reach = np.array([brightness, contrast, saturation])
-    factor = rng.uniform(np.maximum(1-reach, 0), 1+reach, (clips, 3))
+    factor = rng.uniform(np.maximum(1 - reach, 0), 1 + reach, (clips, 3))
     turn, width_px = rng.uniform(-hue, hue, clips), rng.uniform(*sigma, clips)
     order, channels = rng.random((clips, 4)).argsort(1), rng.random((clips, 3)).argsort(1)
-    chosen:Any = True
-    if colour=='released': # before `tint`: the grey mode must not change who is chosen
-        u = rng.random((clips, 1)) # as much chance in both cases
-        chosen = np.arange(clips)[:,None]==u.argmin() if same else u < BASE_PROBABILITY
-    tint = rng.integers(0, 3, (clips, frames)) if grey_mode=='flicker' else np.full((clips, frames), 3)
+    chosen: Any = True
+    if colour == "released":  # before `tint`: the grey mode must not change who is chosen
+        u = rng.random((clips, 1))  # as much chance in both cases
+        chosen = np.arange(clips)[:, None] == u.argmin() if same else u < BASE_PROBABILITY
+    tint = (
+        rng.integers(0, 3, (clips, frames))
+        if grey_mode == "flicker"
+        else np.full((clips, frames), 3)
+    )
     jitters, greys, permutes, blurs = (change & chosen for change in changes)
-    factor = np.where(jitters, factor, 1.)
+    factor = np.where(jitters, factor, 1.0)
     more = draw_appearance(rng, clips, **disturbance) if disturbance else {}
-    return more | _tensors(box=box, flip=flips[:,0], order=order, **dict(zip(JITTER, factor.T)),
-        hue=np.where(jitters[:,0], turn, 0.), grey=np.where(greys, tint, -1),
-        permute=np.where(permutes, channels, np.arange(3)), sigma=np.where(blurs[:,0], width_px, 0.))
+    return more | _tensors(
+        box=box,
+        flip=flips[:, 0],
+        order=order,
+        **dict(zip(JITTER, factor.T)),
+        hue=np.where(jitters[:, 0], turn, 0.0),
+        grey=np.where(greys, tint, -1),
+        permute=np.where(permutes, channels, np.arange(3)),
+        sigma=np.where(blurs[:, 0], width_px, 0.0),
+    )
+
 
 def centre(
     clips: int,  # V
@@ -138,19 +173,27 @@ def centre(
     width: int,  # of the frame as decoded, px
     *,
     # (height, width) of the clip after the worker's crop and scale, px
-    size: int|tuple[int,int],
-) -> dict[str,Tensor]:  # as `draw`
+    size: int | tuple[int, int],
+) -> dict[str, Tensor]:  # as `draw`
     "A test clip: the largest central box (rounded as CoCLR's augmentation.py:56), and nothing else changed."
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
     one, zero = np.ones(clips), np.zeros(clips)
-    box = np.tile(_central(height, width, w/h, lambda n: round(n/2)), (clips, 1))
-    return _tensors(box=box, flip=zero > 0, order=np.tile(np.arange(4), (clips, 1)),
-        **dict(zip(JITTER, (one, one, one, zero))), grey=np.full((clips, frames), -1),
-        permute=np.tile(np.arange(3), (clips, 1)), sigma=zero)
+    box = np.tile(_central(height, width, w / h, lambda n: round(n / 2)), (clips, 1))
+    return _tensors(
+        box=box,
+        flip=zero > 0,
+        order=np.tile(np.arange(4), (clips, 1)),
+        **dict(zip(JITTER, (one, one, one, zero))),
+        grey=np.full((clips, frames), -1),
+        permute=np.tile(np.arange(3), (clips, 1)),
+        sigma=zero,
+    )
 
 # %% ../../nbs/library/augmentation.ipynb #45e1de18
-def _per_clip(f): return f.view(-1, 1, 1, 1, 1)
+def _per_clip(f):
+    return f.view(-1, 1, 1, 1, 1)
+
 
 def _mix(
     x,
@@ -159,49 +202,69 @@ def _mix(
 ):  # clip(f x + (1-f) grey)
     x.mul_(_per_clip(f)).add_(grey.mul_(1 - _per_clip(f))).clamp_(0, 1)
 
+
 def _luminance(
     x,  # (n,3,...)
 ):  # (n,1,...)
-    return (x[:,:1]*GREY[0]).add_(x[:,1:2], alpha=GREY[1]).add_(x[:,2:], alpha=GREY[2])
+    return (x[:, :1] * GREY[0]).add_(x[:, 1:2], alpha=GREY[1]).add_(x[:, 2:], alpha=GREY[2])
 
-def _brightness(x, f): x.mul_(_per_clip(f)).clamp_(0, 1)
-def _contrast(x, f): _mix(x, f, _luminance(x.mean((3,4), keepdim=True)))
-def _saturation(x, f): _mix(x, f, _luminance(x))
+
+def _brightness(x, f):
+    x.mul_(_per_clip(f)).clamp_(0, 1)
+
+
+def _contrast(x, f):
+    _mix(x, f, _luminance(x.mean((3, 4), keepdim=True)))
+
+
+def _saturation(x, f):
+    _mix(x, f, _luminance(x))
+
 
 def _hue(x, turns):
     r, g, b = x.unbind(1)
     low = torch.minimum(r, g).minimum(b)
     span = torch.maximum(r, g).maximum(b).sub_(low)
-    safe = span.clamp_min(1e-12) # where the span is 0 every hue gives back the same grey
+    safe = span.clamp_min(1e-12)  # where the span is 0 every hue gives back the same grey
     r, g, b = ((c - low).div_(safe) for c in (r, g, b))
-    h = torch.lerp((b - g).add_(3), (r - b).add_(5), r.ceil()) # r = 0, else g = 0
-    h = torch.lerp((g - r).add_(1), h, b.ceil()) # b = 0, else the above
-    h = h.div_(6).add_(_per_clip(turns)[:,0] + 1).frac_().mul_(6) # wrap round the circle
-    for c,share in enumerate(((h-3).abs_().sub_(1), 2 - (h-2).abs_(), 2 - (h-4).abs_())):
-        torch.addcmul(low, span, share.clamp_(0, 1), out=x[:,c])
+    h = torch.lerp((b - g).add_(3), (r - b).add_(5), r.ceil())  # r = 0, else g = 0
+    h = torch.lerp((g - r).add_(1), h, b.ceil())  # b = 0, else the above
+    h = h.div_(6).add_(_per_clip(turns)[:, 0] + 1).frac_().mul_(6)  # wrap round the circle
+    for c, share in enumerate(((h - 3).abs_().sub_(1), 2 - (h - 2).abs_(), 2 - (h - 4).abs_())):
+        torch.addcmul(low, span, share.clamp_(0, 1), out=x[:, c])
 
 # %% ../../nbs/library/augmentation.ipynb #7f2144af
 # of red, green and blue: a channel each, luminance
 _MIXTURES = np.asarray([*np.eye(3), GREY], np.float32)
 
+
 def _grey(
     x,
     channels,  # (n,T): -1 stay, or a row of _MIXTURES
 ):
-    w = send_to(torch.from_numpy(_MIXTURES), x.device)[channels.clamp_min(0)].movedim(-1, 1)[...,None,None]
-    g = (x[:,0]*w[:,0]).addcmul_(x[:,1], w[:,1]).addcmul_(x[:,2], w[:,2])
-    x.copy_(torch.lerp(x, g[:,None], (channels >= 0).float()[:,None,:,None,None]))
+    w = send_to(torch.from_numpy(_MIXTURES), x.device)[channels.clamp_min(0)].movedim(-1, 1)[
+        ..., None, None
+    ]
+    g = (x[:, 0] * w[:, 0]).addcmul_(x[:, 1], w[:, 1]).addcmul_(x[:, 2], w[:, 2])
+    x.copy_(torch.lerp(x, g[:, None], (channels >= 0).float()[:, None, :, None, None]))
 
-def _permute(x, to): x.copy_(x.gather(1, to[:,:,None,None,None].expand_as(x)))
-def _flip(x): x.copy_(x.flip(-1))
+
+def _permute(x, to):
+    x.copy_(x.gather(1, to[:, :, None, None, None].expand_as(x)))
+
+
+def _flip(x):
+    x.copy_(x.flip(-1))
+
 
 def _kernels(
     sigma: Tensor,  # (n,)
-) -> tuple[Tensor,Tensor]:  # distances (D,), weights (n, D) that sum to 1
-    reach = torch.ceil(3*sigma)[:,None]
-    d = torch.arange(-int(reach.max()), int(reach.max())+1)
-    k = torch.exp(-.5*(d/sigma[:,None])**2)*(d.abs() <= reach)
-    return d, k/k.sum(1, keepdim=True)
+) -> tuple[Tensor, Tensor]:  # distances (D,), weights (n, D) that sum to 1
+    reach = torch.ceil(3 * sigma)[:, None]
+    d = torch.arange(-int(reach.max()), int(reach.max()) + 1)
+    k = torch.exp(-0.5 * (d / sigma[:, None]) ** 2) * (d.abs() <= reach)
+    return d, k / k.sum(1, keepdim=True)
+
 
 def blur_matrix(
     sigma: Tensor,  # (n,) px, above 0
@@ -210,128 +273,192 @@ def blur_matrix(
     "Gaussian blur along one axis: weights to three sigma, mirrored at the border."
     d, k = _kernels(sigma)
     # a mirror at both ends repeats after 2 S - 2
-    j = (torch.arange(size)[:,None] + d) % max(2*size-2, 1)
-    j = torch.where(j < size, j, 2*size-2 - j)
+    j = (torch.arange(size)[:, None] + d) % max(2 * size - 2, 1)
+    j = torch.where(j < size, j, 2 * size - 2 - j)
     n = len(sigma)
-    return torch.zeros(n, size, size).scatter_add_(2, j.expand(n, -1, -1), k[:,None].expand(-1, size, -1))
+    return torch.zeros(n, size, size).scatter_add_(
+        2, j.expand(n, -1, -1), k[:, None].expand(-1, size, -1)
+    )
+
 
 def _blur(x, down, across):
     n, _, t, h, w = x.shape
-    with torch.autocast(x.device.type, enabled=False): # half precision would lose grey levels
-        rows = torch.bmm(x.reshape(n, 3*t*h, w), across.mT).view(n, 3*t, h, w)
-        x.copy_(torch.matmul(down[:,None], rows).view_as(x))
+    with torch.autocast(x.device.type, enabled=False):  # half precision would lose grey levels
+        rows = torch.bmm(x.reshape(n, 3 * t * h, w), across.mT).view(n, 3 * t, h, w)
+        x.copy_(torch.matmul(down[:, None], rows).view_as(x))
+
 
 def send_to(
     a: Tensor,  # on the CPU
     device: torch.device,  # where it is needed
 ) -> Tensor:  # there
     "Copy a small tensor to a device, to a GPU through pinned memory: the CPU does not wait."
-    return a.pin_memory().to(device, non_blocking=True) if device.type=='cuda' else a.to(device)
+    return a.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else a.to(device)
+
 
 def _all_at_once(
     x: Tensor,  # (n, 3, T, H, W), changed in place
-    p: dict[str,Tensor],  # (n, ...), on the CPU
+    p: dict[str, Tensor],  # (n, ...), on the CPU
 ):
     def change(
         f,
         rows,  # (n,) bool, on the CPU: which clips
         *numbers,  # (n, ...) of each
     ):
-        if not rows.any(): return
+        if not rows.any():
+            return
         sent = [send_to(a[rows], x.device) for a in numbers]
-        if rows.all(): return f(x, *sent)
-        at = send_to(rows.nonzero()[:,0], x.device)
+        if rows.all():
+            return f(x, *sent)
+        at = send_to(rows.nonzero()[:, 0], x.device)
         part = x.index_select(0, at)
         f(part, *sent)
         x.index_copy_(0, at, part)
+
     for turn in range(4):
         for i, (name, f) in enumerate(zip(JITTER, (_brightness, _contrast, _saturation, _hue))):
             if name in p:
-                now = p['order'][:,turn]==i if 'order' in p else torch.full(p[name].shape, i==turn)
-                change(f, now & (p[name]!=(0. if name=='hue' else 1.)), p[name])
-    if 'grey' in p: change(_grey, (p['grey'] >= 0).any(1), p['grey'])
-    if 'permute' in p: change(_permute, (p['permute']!=torch.arange(3)).any(1), p['permute'])
-    if 'sigma' in p and (p['sigma'] > 0).any():
-        change(_blur, p['sigma'] > 0, *(blur_matrix(p['sigma'].clamp_min(1e-3), n) for n in x.shape[-2:]))
-    if 'flip' in p: change(_flip, p['flip'])
+                now = (
+                    p["order"][:, turn] == i
+                    if "order" in p
+                    else torch.full(p[name].shape, i == turn)
+                )
+                change(f, now & (p[name] != (0.0 if name == "hue" else 1.0)), p[name])
+    if "grey" in p:
+        change(_grey, (p["grey"] >= 0).any(1), p["grey"])
+    if "permute" in p:
+        change(_permute, (p["permute"] != torch.arange(3)).any(1), p["permute"])
+    if "sigma" in p and (p["sigma"] > 0).any():
+        change(
+            _blur,
+            p["sigma"] > 0,
+            *(blur_matrix(p["sigma"].clamp_min(1e-3), n) for n in x.shape[-2:]),
+        )
+    if "flip" in p:
+        change(_flip, p["flip"])
 
 # %% ../../nbs/library/augmentation.ipynb #c151f5a4
-_UNCHANGED:dict[str,Any] = dict(brightness=1., contrast=1., saturation=1., hue=0., grey=-1, permute=(0,1,2),
-    sigma=0., flip=False)
+_UNCHANGED: dict[str, Any] = dict(
+    brightness=1.0,
+    contrast=1.0,
+    saturation=1.0,
+    hue=0.0,
+    grey=-1,
+    permute=(0, 1, 2),
+    sigma=0.0,
+    flip=False,
+)
+
 
 def _by_frames(
     clips: np.ndarray,  # (n,T,H,W,3) bytes
-    params: dict[str,Tensor],
+    params: dict[str, Tensor],
     out: np.ndarray,  # (n,3,T,H,W)
 ):
-    from vssl_nb.data import colours # compiled where it is needed for the first time
-    n,T,H,W,_ = clips.shape
-    whole = {'order': range(4), **_UNCHANGED, 'grey': [-1]*T}
-    p = {k: params[k].numpy() if k in params else np.array([v]*n) for k,v in whole.items()}
+    from vssl_nb.data import colours  # compiled where it is needed for the first time
+
+    n, T, H, W, _ = clips.shape
+    whole = {"order": range(4), **_UNCHANGED, "grey": [-1] * T}
+    p = {k: params[k].numpy() if k in params else np.array([v] * n) for k, v in whole.items()}
     factors = np.stack([p[name] for name in JITTER], 1).astype(np.float32)
-    weights = [_kernels(torch.tensor([s]))[1][0].numpy() if s > 0 else np.ones(1, np.float32)
-        for s in p['sigma'].tolist()]
+    weights = [
+        _kernels(torch.tensor([s]))[1][0].numpy() if s > 0 else np.ones(1, np.float32)
+        for s in p["sigma"].tolist()
+    ]
+
     def one(i):
         clip, k = clips[i], weights[i]
-        if p['flip'][i]: clip = cv2.flip(clip.reshape(T*H, W, 3), 1).reshape(clip.shape)
-        colours.change(clip, p['order'][i], factors[i], p['grey'][i], p['permute'][i], k[len(k)//2:],
-            _MIXTURES, out[i])
+        if p["flip"][i]:
+            clip = cv2.flip(clip.reshape(T * H, W, 3), 1).reshape(clip.shape)
+        colours.change(
+            clip,
+            p["order"][i],
+            factors[i],
+            p["grey"][i],
+            p["permute"][i],
+            k[len(k) // 2 :],
+            _MIXTURES,
+            out[i],
+        )
+
     threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool: list((pool.map if threads > 1 else map)(one, range(n)))
+    with ThreadPoolExecutor(threads) as pool:
+        list((pool.map if threads > 1 else map)(one, range(n)))
+
 
 def apply(
     clips: Tensor,  # (B, V, T, H, W, 3) uint8, on any device
     # of `draw` or `centre`, leading axes (B, V), on the CPU; some may be missing
-    params: dict[str,Tensor],
+    params: dict[str, Tensor],
 ) -> Tensor:  # (B, V, 3, T, H, W) float32 in [0,1]
     "Colour, grey, blur and flip of every clip, then its disturbance; the box was the worker's job."
-    if clips.ndim!=6 or clips.shape[-1]!=3 or clips.dtype!=torch.uint8:
-        raise ValueError(f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} "
-            f"{tuple(clips.shape)}.")
-    B,V,T,H,W,_ = clips.shape
-    p = {k: v.flatten(0, 1) for k,v in params.items() if k!='box'}
-    for k,v in p.items():
-        if len(v)!=B*V: raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
+    if clips.ndim != 6 or clips.shape[-1] != 3 or clips.dtype != torch.uint8:
+        raise ValueError(
+            f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} {tuple(clips.shape)}."
+        )
+    B, V, T, H, W, _ = clips.shape
+    p = {k: v.flatten(0, 1) for k, v in params.items() if k != "box"}
+    for k, v in p.items():
+        if len(v) != B * V:
+            raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
     # index memory
-    for k,size,low,high in (('order', 4, 0, 3), ('permute', 3, 0, 2), ('grey', T, -1, 3)):
-        if k in p and (p[k].is_floating_point() or p[k].shape[1:]!=(size,) or p[k].min() < low
-            or p[k].max() > high):
-            raise ValueError(f"params[{k!r}] must be {size} whole numbers from {low} to {high} a clip.")
-    x, flat = torch.empty((B*V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
-    changes = any((p[k]!=torch.tensor(v)).any() for k,v in _UNCHANGED.items() if k in p)
-    if clips.device.type=='cpu' and changes: _by_frames(flat.contiguous().numpy(), p, x.numpy())
-    else: _all_at_once(x.copy_(flat.movedim(-1, 1)).div_(255), p)
+    for k, size, low, high in (("order", 4, 0, 3), ("permute", 3, 0, 2), ("grey", T, -1, 3)):
+        if k in p and (
+            p[k].is_floating_point()
+            or p[k].shape[1:] != (size,)
+            or p[k].min() < low
+            or p[k].max() > high
+        ):
+            raise ValueError(
+                f"params[{k!r}] must be {size} whole numbers from {low} to {high} a clip."
+            )
+    x, flat = torch.empty((B * V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
+    changes = any((p[k] != torch.tensor(v)).any() for k, v in _UNCHANGED.items() if k in p)
+    if clips.device.type == "cpu" and changes:
+        _by_frames(flat.contiguous().numpy(), p, x.numpy())
+    else:
+        _all_at_once(x.copy_(flat.movedim(-1, 1)).div_(255), p)
     x = x.view(B, V, 3, T, H, W)
-    return disturb_appearance(x, params) if 'mix' in params else x
+    return disturb_appearance(x, params) if "mix" in params else x
 
 # %% ../../nbs/library/augmentation.ipynb #8c71ad47
-APPEARANCES = ('none', 'rad_inter', 'rad_intra', 'be')
+APPEARANCES = ("none", "rad_inter", "rad_intra", "be")
+
 
 def draw_appearance(
     rng: Generator,  # the only source of chance
     clips: int,  # V
-    appearance: str = 'none',  # of APPEARANCES: whose still image is mixed in
-    appearance_clips: tuple[int,...] = (),  # into which clips, counted from 0
+    appearance: str = "none",  # of APPEARANCES: whose still image is mixed in
+    appearance_clips: tuple[int, ...] = (),  # into which clips, counted from 0
     windows: int = 5,  # k: a RAD image has k x k of them (MoQuad, section 3.1: 5)
     # of lambda (MoQuad, section 4.1); BE: 0 to 0.3, and once per batch
-    strength: tuple[float,float] = (.1,.5),
+    strength: tuple[float, float] = (0.1, 0.5),
     # 'one' frame in all windows, or a frame in 'each' (section 3.1 allows both)
-    window_frames: str = 'one',
+    window_frames: str = "one",
     # returns: mix: lambda, 0 where nothing is; donor: -1 own, else 0 .. 1; frame: 0 .. 1; windows:
     # k
-) -> dict[str,Tensor]:
+) -> dict[str, Tensor]:
     "How the appearance of some clips is disturbed; nothing is drawn for 'none'."
     one_of(APPEARANCES, appearance=appearance)
-    one_of(('one', 'each'), window_frames=window_frames)
-    check_chosen(clips, 'appearance', appearance, appearance_clips, 'what is mixed in and into which clips')
-    if appearance=='none': return {}
-    positive(windows=windows); _within(0, 1, strength=strength)
+    one_of(("one", "each"), window_frames=window_frames)
+    check_chosen(
+        clips, "appearance", appearance, appearance_clips, "what is mixed in and into which clips"
+    )
+    if appearance == "none":
+        return {}
+    positive(windows=windows)
+    _within(0, 1, strength=strength)
     chosen, u = np.isin(np.arange(clips), appearance_clips), rng.random((3, clips))
     low, high = strength
-    k = 1 if appearance=='be' else windows
-    frame, donor = u[1:] if window_frames=='one' else rng.random((2, clips, k*k))
-    return _tensors(mix=np.where(chosen, low + (high-low)*u[0], 0.), frame=frame,
-        donor=donor if appearance=='rad_inter' else np.full_like(donor, -1.), windows=np.full(clips, k))
+    k = 1 if appearance == "be" else windows
+    frame, donor = u[1:] if window_frames == "one" else rng.random((2, clips, k * k))
+    return _tensors(
+        mix=np.where(chosen, low + (high - low) * u[0], 0.0),
+        frame=frame,
+        donor=donor if appearance == "rad_inter" else np.full_like(donor, -1.0),
+        windows=np.full(clips, k),
+    )
+
 
 def repeated(
     images: Iterable[Tensor],  # (n, C, H, W) each: one for all windows, or k*k, row by row
@@ -339,89 +466,111 @@ def repeated(
 ) -> Tensor:  # the same shape
     "Images shrunk by averaging, in k x k windows; what is too much is cut off."
     small = []
-    for image in images: # one at a time: k*k of a batch are too many to keep
-        if k==1: return image
-        H,W = image.shape[-2:]
-        small.append(nn.functional.adaptive_avg_pool2d(image, (-(-H//k), -(-W//k))))
-    if len(small)==1: small = small*k*k
-    return torch.cat([torch.cat(small[i*k:(i+1)*k], 3) for i in range(k)], 2)[...,:H,:W]
+    for image in images:  # one at a time: k*k of a batch are too many to keep
+        if k == 1:
+            return image
+        H, W = image.shape[-2:]
+        small.append(nn.functional.adaptive_avg_pool2d(image, (-(-H // k), -(-W // k))))
+    if len(small) == 1:
+        small = small * k * k
+    return torch.cat([torch.cat(small[i * k : (i + 1) * k], 3) for i in range(k)], 2)[..., :H, :W]
+
 
 def disturb_appearance(
     x: Tensor,  # (B, V, 3, T, H, W) in [0,1]; changed in place
     # of `draw_appearance`, (B, V), donor and frame also (B, V, k*k), on the CPU
-    params: Mapping[str,Tensor],
+    params: Mapping[str, Tensor],
 ) -> Tensor:  # x
     "Mix a still image into all frames of some clips (MoQuad, section 3.1). ValueError for a batch of one."
-    mix = params['mix']
-    B,V,_,T,_,_ = x.shape
+    mix = params["mix"]
+    B, V, _, T, _, _ = x.shape
     b, v = (mix > 0).nonzero(as_tuple=True)
-    if not len(b): return x
+    if not len(b):
+        return x
     # (1 or k*k, n)
-    donor, frame = (params[name][b,v].double().view(len(b), -1).T for name in ('donor', 'frame'))
+    donor, frame = (params[name][b, v].double().view(len(b), -1).T for name in ("donor", "frame"))
     other = donor >= 0
-    if B==1 and other.any():
-        raise ValueError("rad_inter takes its noise from another video of the batch, and this batch has one: "
-            "use a batch of 2 or more in each process, or appearance='rad_intra'.")
-    away = (donor*(B-1)).long().clamp(max=max(B-2, 0)) + 1 # 1 to B-1 rows further on
+    if B == 1 and other.any():
+        raise ValueError(
+            "rad_inter takes its noise from another video of the batch, and this batch has one: "
+            "use a batch of 2 or more in each process, or appearance='rad_intra'."
+        )
+    away = (donor * (B - 1)).long().clamp(max=max(B - 2, 0)) + 1  # 1 to B-1 rows further on
     row = torch.where(other, (b + away) % B, b)
-    frame = (frame*T).long().clamp(max=T-1)
+    frame = (frame * T).long().clamp(max=T - 1)
     b, v, row, frame = (send_to(i, x.device) for i in (b, v, row, frame))
-    k, weight = int(params['windows'].max()), send_to(_per_clip(mix[mix > 0]), x.device)
+    k, weight = int(params["windows"].max()), send_to(_per_clip(mix[mix > 0]), x.device)
     # of the donor's clip of that name, undisturbed
-    noise = repeated((x[r,v,:,f] for r,f in zip(row, frame)), k)[:,:,None]
-    x[b,v] = x[b,v].lerp_(noise, weight)
+    noise = repeated((x[r, v, :, f] for r, f in zip(row, frame)), k)[:, :, None]
+    x[b, v] = x[b, v].lerp_(noise, weight)
     return x
 
 # %% ../../nbs/library/augmentation.ipynb #2be74d68
 def normalise(
     x: Tensor,  # (..., 3, T, H, W) in [0,1]
-    mean: tuple[float,...] = IMAGENET_MEAN,  # per channel
-    std: tuple[float,...] = IMAGENET_STD,  # per channel
+    mean: tuple[float, ...] = IMAGENET_MEAN,  # per channel
+    std: tuple[float, ...] = IMAGENET_STD,  # per channel
 ) -> Tensor:  # same shape
     "Subtract the mean of each channel and divide by its standard deviation."
-    if x.ndim < 4 or x.shape[-4]!=3: raise ValueError(f"normalise needs (...,3,T,H,W), not {tuple(x.shape)}.")
-    m, s = (torch.tensor(v, dtype=x.dtype, device='cpu').view(3,1,1,1) for v in (mean, std))
+    if x.ndim < 4 or x.shape[-4] != 3:
+        raise ValueError(f"normalise needs (...,3,T,H,W), not {tuple(x.shape)}.")
+    m, s = (torch.tensor(v, dtype=x.dtype, device="cpu").view(3, 1, 1, 1) for v in (mean, std))
     return (x - send_to(m, x.device)).div_(send_to(s, x.device))
 
 # %% ../../nbs/library/augmentation.ipynb #e3c36020
 @dataclass(frozen=True)
 class Augmentation:
     "What may happen to a clip: drawn by the worker that reads it, done on the device."
-    # (rng, V, T, height, width, *, size, **options) -> `box` and more
-    draw:Callable[...,dict[str,Tensor]]
-    # (uint8 clips, those) -> (B, V, 3, T, H, W) in [0,1]
-    apply:Callable[[Tensor,dict[str,Tensor]],Tensor]
 
-AUGMENTATIONS:dict[str,Any] = {'standard': Augmentation(draw, apply)}
+    # (rng, V, T, height, width, *, size, **options) -> `box` and more
+    draw: Callable[..., dict[str, Tensor]]
+    # (uint8 clips, those) -> (B, V, 3, T, H, W) in [0,1]
+    apply: Callable[[Tensor, dict[str, Tensor]], Tensor]
+
+
+AUGMENTATIONS: dict[str, Any] = {"standard": Augmentation(draw, apply)}
+
 
 def find_augmentation(
     name: str,  # of AUGMENTATIONS, or 'package.module:name' with `draw` and `apply`
 ) -> Any:
     "An augmentation by its name. PluginError where there is none, ValueError where it lacks a function."
-    augmentation = resolve(name, AUGMENTATIONS, 'an augmentation')
-    for part in ('draw', 'apply'):
+    augmentation = resolve(name, AUGMENTATIONS, "an augmentation")
+    for part in ("draw", "apply"):
         if not callable(getattr(augmentation, part, None)):
-            raise ValueError(f"augmentation {name!r} has no function {part!r}; give it both `draw` "
-                "and `apply`.")
+            raise ValueError(
+                f"augmentation {name!r} has no function {part!r}; give it both `draw` and `apply`."
+            )
     return augmentation
+
 
 def check_drawn(
     params: Any,  # what a `draw` has returned
     clips: int,  # V
 ) -> None:
     "Refuse, in one sentence, parameters that cannot be used. ValueError."
-    if not isinstance(params, Mapping) or 'box' not in params:
-        value = f'a dict of {[*params]}' if isinstance(params, Mapping) else f'a {type(params).__name__}'
+    if not isinstance(params, Mapping) or "box" not in params:
+        value = (
+            f"a dict of {[*params]}"
+            if isinstance(params, Mapping)
+            else f"a {type(params).__name__}"
+        )
         raise ValueError(f"draw must return a dict of tensors with 'box' among them, not {value}.")
-    for k,v in params.items():
-        if not isinstance(v, Tensor) or v.shape[:1]!=(clips,):
-            value = f'of shape {tuple(v.shape)}' if isinstance(v, Tensor) else f'a {type(v).__name__}'
-            raise ValueError(f"draw must return tensors with one row for each of the {clips} clips, but "
-                f"{k!r} is {value}.")
-    box = params['box']
-    if box.shape!=(clips, 4) or box.is_floating_point():
-        raise ValueError(f"draw must return 'box' as whole numbers ({clips}, 4): top, left, height, width, "
-            f"px; not {box.dtype} {tuple(box.shape)}.")
+    for k, v in params.items():
+        if not isinstance(v, Tensor) or v.shape[:1] != (clips,):
+            value = (
+                f"of shape {tuple(v.shape)}" if isinstance(v, Tensor) else f"a {type(v).__name__}"
+            )
+            raise ValueError(
+                f"draw must return tensors with one row for each of the {clips} clips, but "
+                f"{k!r} is {value}."
+            )
+    box = params["box"]
+    if box.shape != (clips, 4) or box.is_floating_point():
+        raise ValueError(
+            f"draw must return 'box' as whole numbers ({clips}, 4): top, left, height, width, "
+            f"px; not {box.dtype} {tuple(box.shape)}."
+        )
 
 # %% ../../nbs/library/dataset.ipynb #cbb19106
 def cut_clips(
@@ -431,75 +580,106 @@ def cut_clips(
     size: int,  # side of the square that each crop is scaled to, pixels
 ) -> Tensor:  # (V, T, size, size, 3) uint8
     "Crop and scale the frames of each clip."
+
     def taken(
         w,
     ):  # consecutive frames need no copy
-        return frames[int(w[0]):int(w[-1])+1] if (np.diff(w)==1).all() else frames[torch.from_numpy(w)]
-    return torch.stack([crop_resize(taken(w), tuple(b), (size, size)) for w,b in zip(where, boxes.tolist())])
+        return (
+            frames[int(w[0]) : int(w[-1]) + 1]
+            if (np.diff(w) == 1).all()
+            else frames[torch.from_numpy(w)]
+        )
+
+    return torch.stack(
+        [crop_resize(taken(w), tuple(b), (size, size)) for w, b in zip(where, boxes.tolist())]
+    )
 
 # %% ../../nbs/library/dataset.ipynb #5d8d2ea8
-STREAMS = ('clips', 'flow', 'pair')
+STREAMS = ("clips", "flow", "pair")
+
 
 def _starts(
     numbers: np.ndarray,
     frames: int,
 ) -> np.ndarray:  # the first of the two frames of each flow picture
-    return np.clip(numbers, 0, max(frames-2, 0))
+    return np.clip(numbers, 0, max(frames - 2, 0))
+
 
 def grey(
     frames: Tensor,  # (..., 3) uint8 RGB
 ) -> Tensor:  # (...) uint8
     "Luminance, rounded as OpenCV rounds it (15 bits after the point). ValueError."
-    if frames.dtype!=torch.uint8 or frames.shape[-1:]!=(3,):
-        raise ValueError(f"grey takes uint8 RGB frames (..., 3), not {frames.dtype} {tuple(frames.shape)}; "
-            "floats in [0,1] become bytes with `.mul(255).round().byte()`.")
+    if frames.dtype != torch.uint8 or frames.shape[-1:] != (3,):
+        raise ValueError(
+            f"grey takes uint8 RGB frames (..., 3), not {frames.dtype} {tuple(frames.shape)}; "
+            "floats in [0,1] become bytes with `.mul(255).round().byte()`."
+        )
     r, g, b = frames.unbind(-1)
     weighted = r.int().mul_(9798) + g.int().mul_(19235) + b.int().mul_(3735)
     return weighted.add_(2**14).bitwise_right_shift_(15).byte()
 
-def _in_proportion(boxes:Tensor, size:Sequence[int], to:Sequence[int])->Tensor:
+
+def _in_proportion(boxes: Tensor, size: Sequence[int], to: Sequence[int]) -> Tensor:
     "(V, 4) boxes in frames of `size` (H, W) become boxes in frames of `to`."
-    if tuple(size)==tuple(to): return boxes
+    if tuple(size) == tuple(to):
+        return boxes
     (H, W), (h, w) = size, to
-    scaled = (boxes.double()*torch.tensor([h/H, w/W, h/H, w/W])).round().long()
-    extent = torch.minimum(scaled[:,2:].clamp_min(1), torch.tensor([h, w]))
-    return torch.cat([torch.minimum(scaled[:,:2], torch.tensor([h, w]) - extent), extent], 1)
+    scaled = (boxes.double() * torch.tensor([h / H, w / W, h / H, w / W])).round().long()
+    extent = torch.minimum(scaled[:, 2:].clamp_min(1), torch.tensor([h, w]))
+    return torch.cat([torch.minimum(scaled[:, :2], torch.tensor([h, w]) - extent), extent], 1)
+
 
 def check_streams(
     load: Sequence[str],  # of STREAMS; one name alone will do
     manifest: Manifest,  # the dataset
     rows: Sequence[int],  # of the manifest
-) -> tuple[str,...]:  # the streams
+) -> tuple[str, ...]:  # the streams
     "Refuse streams that do not exist, and flow that is not stored. ValueError, ManifestError."
     load = (load,) if isinstance(load, str) else tuple(load)
-    for stream in load or ('',): one_of(STREAMS, load=stream)
-    lacking = [manifest.rows[r].video for r in rows if not manifest.rows[r].flow] if 'flow' in load else []
+    for stream in load or ("",):
+        one_of(STREAMS, load=stream)
+    lacking = (
+        [manifest.rows[r].video for r in rows if not manifest.rows[r].flow]
+        if "flow" in load
+        else []
+    )
     if lacking:
-        raise ManifestError(f'{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, '
-            f'such as {lacking[0]}; store it with `vssl-nb flow`, or ask for live flow (--flow live)')
+        raise ManifestError(
+            f"{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, "
+            f"such as {lacking[0]}; store it with `vssl-nb flow`, or ask for live flow (--flow live)"
+        )
     return load
 
 # %% ../../nbs/library/dataset.ipynb #74a28137
 _log = logging.getLogger(__name__)
 
-def _names(manifest:Manifest, row:int)->dict[str,int]:
-    return {'label': manifest.label_id(row), 'source': manifest.source_id(row), 'row': row}
+
+def _names(manifest: Manifest, row: int) -> dict[str, int]:
+    return {"label": manifest.label_id(row), "source": manifest.source_id(row), "row": row}
+
 
 def _flow_frames(
     manifest: Manifest,
     row: int,
     numbers: Sequence[int],
 ) -> Tensor:  # (F, H, W, 3) uint8
-    path = manifest.root/manifest.rows[row].flow
+    path = manifest.root / manifest.rows[row].flow
     try:
-        try: return manifest.decode(row, numbers, 'flow')
+        try:
+            return manifest.decode(row, numbers, "flow")
         except VideoError as e:
-            if path.is_file(): raise
-            try: last = probe(path).frames - 1 # an entry of a released LMDB
-            except VideoError: raise e from None
-            if last >= max(numbers): raise
-            return manifest.decode(row, np.minimum(numbers, last), 'flow')
-    except VideoError as e: raise VideoError(path, f'its flow {path.name} {e.reason}') from None
+            if path.is_file():
+                raise
+            try:
+                last = probe(path).frames - 1  # an entry of a released LMDB
+            except VideoError:
+                raise e from None
+            if last >= max(numbers):
+                raise
+            return manifest.decode(row, np.minimum(numbers, last), "flow")
+    except VideoError as e:
+        raise VideoError(path, f"its flow {path.name} {e.reason}") from None
+
 
 def _decoded(
     manifest: Manifest,
@@ -507,13 +687,22 @@ def _decoded(
     numbers: Sequence[int],
     stream: str,
 ) -> Tensor:  # (F, H, W, 3) uint8
-    frames = _flow_frames(manifest, row, numbers) if stream=='flow' else manifest.decode(row, numbers, stream)
+    frames = (
+        _flow_frames(manifest, row, numbers)
+        if stream == "flow"
+        else manifest.decode(row, numbers, stream)
+    )
     n, tensor = len(numbers), isinstance(frames, Tensor)
-    if not (tensor and frames.dtype==torch.uint8 and frames.ndim==4 and frames.shape[::3]==(n, 3)):
-        value = f'{frames.dtype} {tuple(frames.shape)}' if tensor else type(frames).__name__
-        raise ValueError(f'{type(manifest).__name__}.decode must give a uint8 tensor ({n}, H, W, 3) '
-            f'for {n} frames of {manifest.rows[row].video}, not {value}.')
+    if not (
+        tensor and frames.dtype == torch.uint8 and frames.ndim == 4 and frames.shape[::3] == (n, 3)
+    ):
+        value = f"{frames.dtype} {tuple(frames.shape)}" if tensor else type(frames).__name__
+        raise ValueError(
+            f"{type(manifest).__name__}.decode must give a uint8 tensor ({n}, H, W, 3) "
+            f"for {n} frames of {manifest.rows[row].video}, not {value}."
+        )
     return frames
+
 
 def _cut_pair(
     frames: Tensor,
@@ -521,29 +710,34 @@ def _cut_pair(
     box: Tensor,
     size: int,
 ) -> Tensor:  # (2, T, size, size)
-    once, at = np.unique(where, return_inverse=True) # most frames are in two pairs
-    return grey(cut_clips(frames, once[None], box[None], size)[0])[torch.from_numpy(at.reshape(where.shape))]
+    once, at = np.unique(where, return_inverse=True)  # most frames are in two pairs
+    return grey(cut_clips(frames, once[None], box[None], size)[0])[
+        torch.from_numpy(at.reshape(where.shape))
+    ]
+
 
 class VideoCache:
     "Decoded videos and flow, as much as fits; small datasets need to be decoded only once."
+
     def __init__(
         self,
         manifest: Manifest,  # where the rows are
         budget: int = 0,  # bytes; 0 keeps nothing and decodes only the frames asked for
     ):
         self.manifest, self.budget = manifest, budget
-        self.kept: dict[tuple[int,str],Tensor] = {} # (row, 'clips' or 'flow') -> all frames
+        self.kept: dict[tuple[int, str], Tensor] = {}  # (row, 'clips' or 'flow') -> all frames
 
-    def _frames(self, row:int, stream:str, numbers:np.ndarray)->tuple[Tensor,np.ndarray]:
+    def _frames(self, row: int, stream: str, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
         "Frames of a stream, and the positions of `numbers` in them."
         r, key = self.manifest.rows[row], (row, stream)
-        if key not in self.kept and r.frames*r.height*r.width*3 <= self.budget:
+        if key not in self.kept and r.frames * r.height * r.width * 3 <= self.budget:
             # not the whole of it can be read, but perhaps the frames asked for
             with suppress(VideoError):
-                every = range(max(r.frames-1, 1) if stream=='flow' else r.frames)
+                every = range(max(r.frames - 1, 1) if stream == "flow" else r.frames)
                 self.kept[key] = _decoded(self.manifest, row, every, stream)
                 self.budget -= self.kept[key].nbytes
-        if key in self.kept: return self.kept[key], numbers
+        if key in self.kept:
+            return self.kept[key], numbers
         wanted, where = np.unique(numbers, return_inverse=True)
         return _decoded(self.manifest, row, wanted.tolist(), stream), where.reshape(numbers.shape)
 
@@ -553,49 +747,63 @@ class VideoCache:
         numbers: np.ndarray,  # (V, T) frame numbers
         boxes: Tensor,  # (V, 4) crops, pixels of the video
         size: int,  # side of the clips, pixels
-        load: Sequence[str] = ('clips',),  # of STREAMS
+        load: Sequence[str] = ("clips",),  # of STREAMS
         # returns: stream -> (V, T, size, size, 3) uint8; `pair` (V, 2, T, size, size)
-    ) -> dict[str,Tensor]:
+    ) -> dict[str, Tensor]:
         "The streams of a row, from memory if they are there; only what is asked for is decoded. VideoError."
         r, out = self.manifest.rows[row], {}
         first = _starts(numbers, r.frames)
-        if 'flow' in load:
-            frames, at = self._frames(row, 'flow', first)
+        if "flow" in load:
+            frames, at = self._frames(row, "flow", first)
             scaled = _in_proportion(boxes, (r.height, r.width), frames.shape[1:3])
-            out['flow'] = cut_clips(frames, at, scaled, size)
-        wanted = [numbers]*('clips' in load) + [first, np.minimum(first+1, r.frames-1)]*('pair' in load)
+            out["flow"] = cut_clips(frames, at, scaled, size)
+        wanted = [numbers] * ("clips" in load) + [first, np.minimum(first + 1, r.frames - 1)] * (
+            "pair" in load
+        )
         if wanted:
-            frames, where = self._frames(row, 'clips', np.stack(wanted, 1))
-            if 'clips' in load: out['clips'] = cut_clips(frames, where[:,0], boxes, size)
-            if 'pair' in load:
-                out['pair'] = torch.stack([_cut_pair(frames, w[-2:], b, size) for w,b in zip(where, boxes)])
+            frames, where = self._frames(row, "clips", np.stack(wanted, 1))
+            if "clips" in load:
+                out["clips"] = cut_clips(frames, where[:, 0], boxes, size)
+            if "pair" in load:
+                out["pair"] = torch.stack(
+                    [_cut_pair(frames, w[-2:], b, size) for w, b in zip(where, boxes)]
+                )
         return out
+
 
 def video_cache(
     manifest: Manifest,  # the dataset
     # MiB of decoded videos to keep; or those that are kept already
-    cache: int|VideoCache = 0,
+    cache: int | VideoCache = 0,
 ) -> VideoCache:
     "Where the videos of a dataset are read; ValueError if what is kept is of another one."
-    if not isinstance(cache, VideoCache): return VideoCache(manifest, cache*2**20)
-    if (cache.manifest.path.resolve(), cache.manifest.sha256) != (manifest.path.resolve(), manifest.sha256):
-        raise ValueError(f'cache: holds videos of {cache.manifest.path}, and those of {manifest.path} are '
-            'asked for (or the file has changed); make a VideoCache of that manifest')
+    if not isinstance(cache, VideoCache):
+        return VideoCache(manifest, cache * 2**20)
+    if (cache.manifest.path.resolve(), cache.manifest.sha256) != (
+        manifest.path.resolve(),
+        manifest.sha256,
+    ):
+        raise ValueError(
+            f"cache: holds videos of {cache.manifest.path}, and those of {manifest.path} are "
+            "asked for (or the file has changed); make a VideoCache of that manifest"
+        )
     return cache
 
 # %% ../../nbs/library/dataset.ipynb #7fe2f10f
-PURPOSES = { # what is drawn -> last number of the key of its generator
-    'clips': 0, # windows and augmentation of one video
-    'order': 1, # of the videos in an epoch
-    'groups': 2, # which key goes to which BatchNorm group
-    'coin': 3, # does the own key count as a positive in this step?
-    'validation': 4, # which test videos choose the epoch
-    'dropout': 5, # of features
-    'broken': 6, # how a clip is broken to become a negative
-    'negatives': 7, # rows of a memory bank
-    'samples': 8, # of Gaussian embeddings
-    'mask': 9, # tokens or pixels that are hidden
-    'noise': 10} # anything else that a method draws
+PURPOSES = {  # what is drawn -> last number of the key of its generator
+    "clips": 0,  # windows and augmentation of one video
+    "order": 1,  # of the videos in an epoch
+    "groups": 2,  # which key goes to which BatchNorm group
+    "coin": 3,  # does the own key count as a positive in this step?
+    "validation": 4,  # which test videos choose the epoch
+    "dropout": 5,  # of features
+    "broken": 6,  # how a clip is broken to become a negative
+    "negatives": 7,  # rows of a memory bank
+    "samples": 8,  # of Gaussian embeddings
+    "mask": 9,  # tokens or pixels that are hidden
+    "noise": 10,
+}  # anything else that a method draws
+
 
 def stream(
     purpose: str,  # a key of PURPOSES
@@ -610,6 +818,7 @@ def stream(
 # %% ../../nbs/library/dataset.ipynb #61862108
 class TrainClips(Dataset):
     "Random clips of the rows of a manifest; the key of an item is `(epoch, position)`."
+
     def __init__(
         self,
         manifest: Manifest,  # the dataset
@@ -623,37 +832,48 @@ class TrainClips(Dataset):
         # share of `rows` that may turn out unreadable before the run stops
         max_bad: float = 0.05,
         # MiB of decoded videos that each process may keep; or those kept already
-        cache: int|VideoCache = 0,
+        cache: int | VideoCache = 0,
         # probability of one window for all clips of an item; released 0.5 (b8, "OneClip")
-        same: float = 0.,
-        load: Sequence[str] = ('clips',),  # what an item holds, of STREAMS
+        same: float = 0.0,
+        load: Sequence[str] = ("clips",),  # what an item holds, of STREAMS
         # further clips of each video: 'small' -> sample, draw, size of `clips_small` and
         # `augment_small`
-        groups: Mapping[str,tuple[Callable,Callable,int]] = {},
+        groups: Mapping[str, tuple[Callable, Callable, int]] = {},
     ):
-        if not 0 <= same <= 1: raise ValueError(f'same={same!r} is not a probability; use 0 to 1')
+        if not 0 <= same <= 1:
+            raise ValueError(f"same={same!r} is not a probability; use 0 to 1")
         self.manifest, self.rows, self.sample, self.draw = manifest, list(rows), sample, draw
         self.size, self.seed, self.max_bad, self.same = size, seed, max_bad, same
         # rows that could not be read, and why
-        self.groups, self.bad = dict(groups), dict[int,str]()
-        self.load, self._videos = check_streams(load, manifest, self.rows), video_cache(manifest, cache)
+        self.groups, self.bad = dict(groups), dict[int, str]()
+        self.load, self._videos = (
+            check_streams(load, manifest, self.rows),
+            video_cache(manifest, cache),
+        )
 
-    def __len__(self): return len(self.rows)
-    def __getitem__(self, key:tuple[int,int])->dict[str,Any]:
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, key: tuple[int, int]) -> dict[str, Any]:
         # a number, from the sampler of a plain DataLoader
-        if not isinstance(key, tuple) or len(key)!=2:
-            raise TypeError(f'an item of TrainClips is asked for as (epoch, position), not {key!r}: '
-                'take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader.')
-        index, bad = key[1], list[tuple[int,str]]()
-        rng = stream('clips', self.seed, key[0], self.rows[index])
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise TypeError(
+                f"an item of TrainClips is asked for as (epoch, position), not {key!r}: "
+                "take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader."
+            )
+        index, bad = key[1], list[tuple[int, str]]()
+        rng = stream("clips", self.seed, key[0], self.rows[index])
         while True:
             row = self.rows[index]
-            try: return self.draw_item(row, rng) | {'index': index, 'bad': bad}
+            try:
+                return self.draw_item(row, rng) | {"index": index, "bad": bad}
             except VideoError as e:
                 bad.append((row, e.reason))
                 if len(bad) > 20:
-                    raise VideoError(e.path, f'{e.reason}; 20 others before it failed too: is the disk '
-                        'still there?') from None
+                    raise VideoError(
+                        e.path,
+                        f"{e.reason}; 20 others before it failed too: is the disk still there?",
+                    ) from None
             index = int(rng.integers(len(self.rows)))
 
     def draw_item(
@@ -661,56 +881,70 @@ class TrainClips(Dataset):
         row: int,  # a row of the manifest
         rng: Generator,  # the generator of this item
         # returns: streams of `load` uint8 (V,T,size,size,3); `augment`, `label`, `source`, `row`
-    ) -> dict[str,Any]:
+    ) -> dict[str, Any]:
         "The clips of one row; neither what is loaded nor further groups change what is drawn."
         r, item = self.manifest.rows[row], _names(self.manifest, row)
-        for name,(sample,augmented,size) in {'': (self.sample, self.draw, self.size), **self.groups}.items():
+        for name, (sample, augmented, size) in {
+            "": (self.sample, self.draw, self.size),
+            **self.groups,
+        }.items():
             numbers, options = sample(r.frames, rng), {}
             # else no coin: all is drawn as in a run without the option
             if self.same and not name:
                 coin, which = rng.random() < self.same, rng.integers(len(numbers))
-                numbers, options = numbers[[which]*len(numbers)] if coin else numbers, {'same': coin}
+                numbers, options = (
+                    numbers[[which] * len(numbers)] if coin else numbers,
+                    {"same": coin},
+                )
             augment = augmented(rng, *numbers.shape, r.height, r.width, **options)
             check_drawn(augment, len(numbers))
-            streams = self._videos.read(row, numbers, augment['box'], size, self.load)
-            item |= {f'{k}_{name}' if name else k: v for k,v in {**streams, 'augment': augment}.items()}
+            streams = self._videos.read(row, numbers, augment["box"], size, self.load)
+            item |= {
+                f"{k}_{name}" if name else k: v for k, v in {**streams, "augment": augment}.items()
+            }
         return item
 
-    def item_bytes(self)->int: # of its streams: what a worker hands over
+    def item_bytes(self) -> int:  # of its streams: what a worker hands over
         frames, rng = self.manifest.rows[self.rows[0]].frames, np.random.default_rng(0)
         groups = [(self.sample, self.draw, self.size), *self.groups.values()]
-        pixels = sum(sample(frames, rng).size*size**2 for sample,_,size in groups)
-        return sum(2 if s=='pair' else 3 for s in self.load)*pixels
+        pixels = sum(sample(frames, rng).size * size**2 for sample, _, size in groups)
+        return sum(2 if s == "pair" else 3 for s in self.load) * pixels
 
     def note(
         self,
-        bad: Sequence[tuple[int,str]],  # (row, reason) pairs, as `collate` gathers them
+        bad: Sequence[tuple[int, str]],  # (row, reason) pairs, as `collate` gathers them
     ) -> None:
         "Tell the user once about each unreadable video; raises `VideoError` above `max_bad`."
         videos = self.manifest.rows
         for row, reason in bad:
-            if row in self.bad: continue
+            if row in self.bad:
+                continue
             self.bad[row] = reason
-            _log.warning('unreadable, replaced by another video: %s: %s', videos[row].video, reason)
-        if len(self.bad) > self.max_bad*len(self.rows):
-            names = ', '.join(videos[r].video for r in sorted(self.bad)[:10])
-            raise VideoError(self.manifest.path, f'{len(self.bad)} of {len(self.rows)} training videos '
-                f'cannot be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb manifest` '
-                'again to mark them')
+            _log.warning("unreadable, replaced by another video: %s: %s", videos[row].video, reason)
+        if len(self.bad) > self.max_bad * len(self.rows):
+            names = ", ".join(videos[r].video for r in sorted(self.bad)[:10])
+            raise VideoError(
+                self.manifest.path,
+                f"{len(self.bad)} of {len(self.rows)} training videos "
+                f"cannot be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb manifest` "
+                "again to mark them",
+            )
 
 # %% ../../nbs/library/dataset.ipynb #f6c5f2d0
 def collate(
-    items: Sequence[dict[str,Any]],  # from one of the datasets here
-) -> dict[str,Any]:  # tensors with a leading B, and `bad`: a list of (row, reason)
+    items: Sequence[dict[str, Any]],  # from one of the datasets here
+) -> dict[str, Any]:  # tensors with a leading B, and `bad`: a list of (row, reason)
     "Items to a batch; a batch in which nothing could be read is only `bad`."
-    bad = [pair for item in items for pair in item.get('bad', [])]
-    good = [{k:v for k,v in item.items() if k!='bad'} for item in items if 'row' in item]
-    return (default_collate(good) if good else {}) | {'bad': bad}
+    bad = [pair for item in items for pair in item.get("bad", [])]
+    good = [{k: v for k, v in item.items() if k != "bad"} for item in items if "row" in item]
+    return (default_collate(good) if good else {}) | {"bad": bad}
 
 # %% ../../nbs/library/dataset.ipynb #c6969ddc
 class TestClips(Dataset):
     "Evenly spread clips of the given rows, the centre of each frame: item i is one (row, clip)."
-    __test__ = False # not a pytest class
+
+    __test__ = False  # not a pytest class
+
     def __init__(
         self,
         manifest: Manifest,  # the dataset
@@ -719,7 +953,7 @@ class TestClips(Dataset):
         length: int = 32,  # frames of a clip
         stride: int = 1,  # frames from one of a clip to the next
         size: int = 128,  # side that the largest centre square is scaled to, pixels
-        load: Sequence[str] = ('clips',),  # what an item holds, of STREAMS
+        load: Sequence[str] = ("clips",),  # what an item holds, of STREAMS
     ):
         self.manifest, self.rows, self.size = manifest, list(rows), size
         self.load, self._videos = check_streams(load, manifest, self.rows), VideoCache(manifest)
@@ -727,18 +961,22 @@ class TestClips(Dataset):
         self.numbers = [even_clips(n, clips=clips, length=length, stride=stride) for n in frames]
         self.items = [(i, n) for i in range(len(self.rows)) for n in range(clips)]
 
-    def __len__(self): return len(self.items)
+    def __len__(self):
+        return len(self.items)
+
     def __getitem__(
         self,
         i: int,
-    ) -> dict[str,Any]:  # streams uint8 (1,T,size,size,3); or only `bad`
+    ) -> dict[str, Any]:  # streams uint8 (1,T,size,size,3); or only `bad`
         i, n = self.items[i]
-        row, numbers = self.rows[i], self.numbers[i][n:n+1]
+        row, numbers = self.rows[i], self.numbers[i][n : n + 1]
         r = self.manifest.rows[row]
         augment = centre(1, numbers.shape[1], r.height, r.width, size=self.size)
-        try: streams = self._videos.read(row, numbers, augment['box'], self.size, self.load)
-        except VideoError as e: return {'bad': [(row, e.reason)]}
-        return streams | {'augment': augment, 'clip': n, 'bad': []} | _names(self.manifest, row)
+        try:
+            streams = self._videos.read(row, numbers, augment["box"], self.size, self.load)
+        except VideoError as e:
+            return {"bad": [(row, e.reason)]}
+        return streams | {"augment": augment, "clip": n, "bad": []} | _names(self.manifest, row)
 
 # %% ../../nbs/library/sampling.ipynb #cfe40938
 def positive(**numbers):
@@ -747,30 +985,36 @@ def positive(**numbers):
         if isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}.")
 
-def one_of(choices:tuple[str,...], **options):
+
+def one_of(choices: tuple[str, ...], **options):
     "Refuse, in one sentence, an option that does not exist."
     for name, value in options.items():
         if value not in choices:
             raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}.")
 
-PADS = ('first', 'loop')
 
-def _span(length, stride): return (length-1)*stride + 1
+PADS = ("first", "loop")
+
+
+def _span(length, stride):
+    return (length - 1) * stride + 1
+
 
 def windows(
     start: np.ndarray,  # (n,) frame at which each clip begins
     frames: int,  # frames in the video
     length: int,  # T
-    stride: int|np.ndarray = 1,  # frames from one to the next; or (n,), one number per clip
-    pad: str = 'first',  # or 'loop'
+    stride: int | np.ndarray = 1,  # frames from one to the next; or (n,), one number per clip
+    pad: str = "first",  # or 'loop'
 ) -> np.ndarray:  # (n, T) int64 frame numbers
     "The frames of the clips that begin at `start`."
-    start, stride, t = np.asarray(start)[:,None], np.reshape(stride, (-1,1)), np.arange(length)
-    if pad=='loop': return (start + t*stride) % frames
+    start, stride, t = np.asarray(start)[:, None], np.reshape(stride, (-1, 1)), np.arange(length)
+    if pad == "loop":
+        return (start + t * stride) % frames
     # frames from start to the end of the video: a division that rounds up
-    exist = -((start - frames)//stride)
-    t = t - np.maximum(length - exist, 0) # below 0: before the clip begins
-    return np.where(t < 0, 0, start + t*stride)
+    exist = -((start - frames) // stride)
+    t = t - np.maximum(length - exist, 0)  # below 0: before the clip begins
+    return np.where(t < 0, 0, start + t * stride)
 
 # %% ../../nbs/library/sampling.ipynb #f45a78c1
 def check_chosen(
@@ -782,12 +1026,17 @@ def check_chosen(
 ) -> None:
     "Refuse clips that do not exist, a change of no clip, and clips without a change."
     if any(not 0 <= i < clips for i in chosen):
-        raise ValueError(f"{name}_clips={tuple(chosen)} counts clips from 0, and there are {clips}.")
-    if (change=='none') != (not chosen):
-        raise ValueError(f"{name}={change!r} with {name}_clips={tuple(chosen)}: say {remedy}, or leave both "
-            "out.")
+        raise ValueError(
+            f"{name}_clips={tuple(chosen)} counts clips from 0, and there are {clips}."
+        )
+    if (change == "none") != (not chosen):
+        raise ValueError(
+            f"{name}={change!r} with {name}_clips={tuple(chosen)}: say {remedy}, or leave both out."
+        )
 
-MOTION_CHANGES, LASTS = ('none', 'speed', 'reverse', 'shuffle'), ('all', 'released')
+
+MOTION_CHANGES, LASTS = ("none", "speed", "reverse", "shuffle"), ("all", "released")
+
 
 def random_clips(
     frames: int,  # frames in the video
@@ -796,30 +1045,36 @@ def random_clips(
     clips: int = 2,  # V, drawn independently
     length: int = 32,  # T
     stride: int = 1,  # frames from one to the next
-    pad: str = 'first',  # a video shorter than a clip: 'first' (released) or 'loop'
-    last: str = 'all',  # legal starts: 'all', or 'released' = never the last one (b7)
-    motion: str = 'none',  # how the motion of some clips is disturbed, of MOTION_CHANGES
+    pad: str = "first",  # a video shorter than a clip: 'first' (released) or 'loop'
+    last: str = "all",  # legal starts: 'all', or 'released' = never the last one (b7)
+    motion: str = "none",  # how the motion of some clips is disturbed, of MOTION_CHANGES
     motion_clips: Sequence[int] = (),  # which, counted from 0
     # 'speed': dilations n and m (MoQuad, section 3.1; RSPNet: 1 and 2)
-    speeds: Sequence[int] = (1,2),
+    speeds: Sequence[int] = (1, 2),
 ) -> np.ndarray:  # (V, T) int64 frame numbers
     "Clips that begin anywhere in the video."
     positive(frames=frames, clips=clips, length=length, stride=stride)
-    one_of(PADS, pad=pad); one_of(LASTS, last=last); one_of(MOTION_CHANGES, motion=motion)
-    check_chosen(clips, 'motion', motion, motion_clips, 'how motion is disturbed and in which clips')
-    if motion=='speed' and (len(speeds)!=2 or speeds[0]==speeds[1]):
+    one_of(PADS, pad=pad)
+    one_of(LASTS, last=last)
+    one_of(MOTION_CHANGES, motion=motion)
+    check_chosen(
+        clips, "motion", motion, motion_clips, "how motion is disturbed and in which clips"
+    )
+    if motion == "speed" and (len(speeds) != 2 or speeds[0] == speeds[1]):
         raise ValueError(f"speeds={tuple(speeds)}: give two different ones, such as (1, 2).")
-    for n in speeds if motion=='speed' else (): positive(speed=n)
+    for n in speeds if motion == "speed" else ():
+        positive(speed=n)
     d, disturbed = np.full(clips, stride), np.isin(np.arange(clips), motion_clips)
     # a coin: the right speed here
-    if motion=='speed': d = d*np.array(speeds)[disturbed ^ rng.integers(2)]
-    starts = frames - length*d if last=='released' else frames - _span(length, d) + 1
+    if motion == "speed":
+        d = d * np.array(speeds)[disturbed ^ rng.integers(2)]
+    starts = frames - length * d if last == "released" else frames - _span(length, d) + 1
     # starts of a short video
-    phases = np.full(clips, frames) if pad=='loop' else np.minimum(d, frames)
+    phases = np.full(clips, frames) if pad == "loop" else np.minimum(d, frames)
     clip = windows(rng.integers(0, np.where(starts > 0, starts, phases)), frames, length, d, pad)
-    for v in disturbed.nonzero()[0] if motion in ('reverse', 'shuffle') else ():
-        order = rng.permutation(length) if motion=='shuffle' else np.arange(length)[::-1]
-        unchanged = (order==np.arange(length)).all()
+    for v in disturbed.nonzero()[0] if motion in ("reverse", "shuffle") else ():
+        order = rng.permutation(length) if motion == "shuffle" else np.arange(length)[::-1]
+        unchanged = (order == np.arange(length)).all()
         clip[v] = clip[v][np.roll(order, 1) if unchanged else order]
     return clip
 
@@ -829,13 +1084,16 @@ def sliding_clips(
     *,
     length: int,  # T
     stride: int = 1,  # frames from one to the next
-    pad: str = 'first',  # a video shorter than a clip: 'first' (released) or 'loop'
+    pad: str = "first",  # a video shorter than a clip: 'first' (released) or 'loop'
 ) -> np.ndarray:  # (n, T) int64 frame numbers
     "Overlapping clips from the first frame on; one, padded, if the video is short."
     positive(frames=frames, length=length, stride=stride)
     one_of(PADS, pad=pad)
-    step = max(length*stride//2 - 1, 1) # half a clip less one, as released (b7)
-    return windows(np.arange(0, max(frames - length*stride, 0) + 1, step), frames, length, stride, pad)
+    step = max(length * stride // 2 - 1, 1)  # half a clip less one, as released (b7)
+    return windows(
+        np.arange(0, max(frames - length * stride, 0) + 1, step), frames, length, stride, pad
+    )
+
 
 def even_clips(
     frames: int,  # frames in the video
@@ -844,12 +1102,12 @@ def even_clips(
     length: int,  # T
     stride: int = 1,  # frames from one to the next
     # a video shorter than a clip: 'first' or 'loop'; its clips are all the same
-    pad: str = 'first',
+    pad: str = "first",
 ) -> np.ndarray:  # (n, T) int64 frame numbers
     "Clips spread evenly from the first legal start to the last; a single one sits in the middle."
     positive(frames=frames, clips=clips, length=length, stride=stride)
     one_of(PADS, pad=pad)
-    room, gaps = max(frames - _span(length, stride), 0), clips-1
+    room, gaps = max(frames - _span(length, stride), 0), clips - 1
     # halves round up
-    start = (2*room*np.arange(clips) + gaps)//(2*gaps) if gaps else np.array([room//2])
+    start = (2 * room * np.arange(clips) + gaps) // (2 * gaps) if gaps else np.array([room // 2])
     return windows(start, frames, length, stride, pad)

@@ -1,4 +1,5 @@
 "The changes of a clip on a CPU, in machine code: all of them are made to a frame while it is in the cache."
+
 # Loops run over whole slices and not over sums of indices, which numba checks one by one: so they
 # vectorise.
 from typing import Any
@@ -10,20 +11,28 @@ ZERO, ONE, WHITE, TINY = np.float32(0), np.float32(1), np.float32(255), np.float
 
 # no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled
 # or kept
-_OPTIONS:Any = dict(nogil=True, error_model='numpy', fastmath={'nnan', 'ninf', 'nsz'})
+_OPTIONS: Any = dict(nogil=True, error_model="numpy", fastmath={"nnan", "ninf", "nsz"})
 _compiled = njit(**_OPTIONS)
+
 
 def _kept(f):
     "Machine code of a function, on disk where some folder can be written."
-    try: return njit(cache=True, **_OPTIONS)(f)
-    except RuntimeError: return njit(**_OPTIONS)(f)
+    try:
+        return njit(cache=True, **_OPTIONS)(f)
+    except RuntimeError:
+        return njit(**_OPTIONS)(f)
+
 
 @_compiled
 def _copy(x, out):
-    for i in range(len(out)): out[i] = x[i]
+    for i in range(len(out)):
+        out[i] = x[i]
+
 
 @_compiled
-def _clamp(v): return min(max(v, ZERO), ONE)
+def _clamp(v):
+    return min(max(v, ZERO), ONE)
+
 
 @_compiled
 def _brightness(
@@ -31,8 +40,10 @@ def _brightness(
     f,
     grey=ZERO,
 ):  # clip(f x + (1-f) grey)
-    v, rest = x.reshape(-1), (ONE-f)*grey
-    for i in range(len(v)): v[i] = _clamp(f*v[i] + rest)
+    v, rest = x.reshape(-1), (ONE - f) * grey
+    for i in range(len(v)):
+        v[i] = _clamp(f * v[i] + rest)
+
 
 @_compiled
 def _contrast(
@@ -46,11 +57,14 @@ def _contrast(
         plane, total = x[c], ZERO
         sums[:] = ZERO
         for i in range(0, len(plane), 256):
-            part = plane[i:i+256]
-            for j in range(len(part)): sums[j] += part[j]
-        for j in range(256): total += sums[j]
-        grey += w[c]*total/np.float32(len(plane))
+            part = plane[i : i + 256]
+            for j in range(len(part)):
+                sums[j] += part[j]
+        for j in range(256):
+            total += sums[j]
+        grey += w[c] * total / np.float32(len(plane))
     _brightness(x, f, grey)
+
 
 @_compiled
 def _saturation(
@@ -60,8 +74,9 @@ def _saturation(
 ):
     r, g, b, red, green, blue = x[0], x[1], x[2], w[0], w[1], w[2]
     for i in range(len(r)):
-        rest = (ONE-f)*(red*r[i] + green*g[i] + blue*b[i])
-        r[i], g[i], b[i] = _clamp(f*r[i] + rest), _clamp(f*g[i] + rest), _clamp(f*b[i] + rest)
+        rest = (ONE - f) * (red * r[i] + green * g[i] + blue * b[i])
+        r[i], g[i], b[i] = _clamp(f * r[i] + rest), _clamp(f * g[i] + rest), _clamp(f * b[i] + rest)
+
 
 @_compiled
 def _hue(x, turns):
@@ -69,25 +84,33 @@ def _hue(x, turns):
     for i in range(len(r)):
         low, high = min(min(r[i], g[i]), b[i]), max(max(r[i], g[i]), b[i])
         span = high - low
-        safe = max(span, TINY) # where the span is 0 every hue gives back the same grey
-        h = ((g[i] - b[i])/safe + np.float32(6) if high==r[i] else
-            (b[i] - r[i])/safe + np.float32(2) if high==g[i] else (r[i] - g[i])/safe + np.float32(4))
-        h = h/np.float32(6) + turns
-        h = np.float32(6)*(h - np.floor(h)) # wrap round the circle
-        r[i] = low + span*_clamp(abs(h - np.float32(3)) - ONE)
-        g[i] = low + span*_clamp(np.float32(2) - abs(h - np.float32(2)))
-        b[i] = low + span*_clamp(np.float32(2) - abs(h - np.float32(4)))
+        safe = max(span, TINY)  # where the span is 0 every hue gives back the same grey
+        h = (
+            (g[i] - b[i]) / safe + np.float32(6)
+            if high == r[i]
+            else (b[i] - r[i]) / safe + np.float32(2)
+            if high == g[i]
+            else (r[i] - g[i]) / safe + np.float32(4)
+        )
+        h = h / np.float32(6) + turns
+        h = np.float32(6) * (h - np.floor(h))  # wrap round the circle
+        r[i] = low + span * _clamp(abs(h - np.float32(3)) - ONE)
+        g[i] = low + span * _clamp(np.float32(2) - abs(h - np.float32(2)))
+        b[i] = low + span * _clamp(np.float32(2) - abs(h - np.float32(4)))
+
 
 @_compiled
 def _mirrored(
     n,
     D,
 ):  # (n+2D,) which of n each place from -D to n+D-1 shows, with a mirror at both ends
-    at, period = np.arange(-D, n+D), max(2*n-2, 1)
+    at, period = np.arange(-D, n + D), max(2 * n - 2, 1)
     for i in range(len(at)):
         at[i] %= period
-        if at[i] >= n: at[i] = period - at[i]
+        if at[i] >= n:
+            at[i] = period - at[i]
     return at
+
 
 @_compiled
 def _weigh(
@@ -98,12 +121,16 @@ def _weigh(
     out,  # out[i] = Σ_d k[|d|] x[at+i+d·step], two distances at a time
 ):
     n, middle, w = len(out), x[at:], k[0]
-    for i in range(n): out[i] = w*middle[i]
+    for i in range(n):
+        out[i] = w * middle[i]
     for d in range(1, len(k), 2):
-        a, b, v, w = x[at-d*step:], x[at+d*step:], k[d], ZERO
+        a, b, v, w = x[at - d * step :], x[at + d * step :], k[d], ZERO
         c, e = a, b
-        if d+1 < len(k): c, e, w = x[at-(d+1)*step:], x[at+(d+1)*step:], k[d+1]
-        for i in range(n): out[i] += v*(a[i] + b[i]) + w*(c[i] + e[i])
+        if d + 1 < len(k):
+            c, e, w = x[at - (d + 1) * step :], x[at + (d + 1) * step :], k[d + 1]
+        for i in range(n):
+            out[i] += v * (a[i] + b[i]) + w * (c[i] + e[i])
+
 
 @_compiled
 def _blur(
@@ -114,15 +141,18 @@ def _blur(
     room,  # (2, space)
     out,  # (H, W)
 ):
-    (H, W), D = x.shape, len(k)-1
-    S, padded, half = W + 2*D, room[0], room[1] # a row with its margins
-    for i in range(H + 2*D):
-        row, to = x[down[i]], padded[i*S:(i+1)*S]
-        _copy(row, to[D:D+W])
-        for j in range(D): to[j], to[D+W+j] = row[across[j]], row[across[D+W+j]]
-    _weigh(padded, k, D*S, S, half[:H*S])
-    _weigh(half, k, D, 1, padded[D:H*S-D])
-    for i in range(H): _copy(padded[i*S+D:], out[i])
+    (H, W), D = x.shape, len(k) - 1
+    S, padded, half = W + 2 * D, room[0], room[1]  # a row with its margins
+    for i in range(H + 2 * D):
+        row, to = x[down[i]], padded[i * S : (i + 1) * S]
+        _copy(row, to[D : D + W])
+        for j in range(D):
+            to[j], to[D + W + j] = row[across[j]], row[across[D + W + j]]
+    _weigh(padded, k, D * S, S, half[: H * S])
+    _weigh(half, k, D, 1, padded[D : H * S - D])
+    for i in range(H):
+        _copy(padded[i * S + D :], out[i])
+
 
 @_kept
 def change(
@@ -136,21 +166,31 @@ def change(
     out,  # (3, T, H, W) float32 in [0,1]
 ):
     "Everything but the flip, as `clips.apply` describes it."
-    T,H,W,_ = clip.shape
-    x, room = np.empty((3, H*W), np.float32), np.empty((2, (H+2*len(k))*(W+2*len(k))), np.float32)
-    r, g, b, down, across = x[0], x[1], x[2], _mirrored(H, len(k)-1), _mirrored(W, len(k)-1)
+    T, H, W, _ = clip.shape
+    x, room = (
+        np.empty((3, H * W), np.float32),
+        np.empty((2, (H + 2 * len(k)) * (W + 2 * len(k))), np.float32),
+    )
+    r, g, b, down, across = x[0], x[1], x[2], _mirrored(H, len(k) - 1), _mirrored(W, len(k) - 1)
     for t in range(T):
         v = clip[t].reshape(-1)
-        for i in range(H*W):
-            r[i], g[i] = np.float32(v[3*i])/WHITE, np.float32(v[3*i+1])/WHITE
-            b[i] = np.float32(v[3*i+2])/WHITE
+        for i in range(H * W):
+            r[i], g[i] = np.float32(v[3 * i]) / WHITE, np.float32(v[3 * i + 1]) / WHITE
+            b[i] = np.float32(v[3 * i + 2]) / WHITE
         for j in order:
-            if j==0 and factors[0]!=ONE: _brightness(x, factors[0])
-            if j==1 and factors[1]!=ONE: _contrast(x, factors[1], mixtures[3])
-            if j==2 and factors[2]!=ONE: _saturation(x, factors[2], mixtures[3])
-            if j==3 and factors[3]!=ZERO: _hue(x, factors[3])
-        if grey[t] >= 0: _saturation(x, ZERO, mixtures[grey[t]])
+            if j == 0 and factors[0] != ONE:
+                _brightness(x, factors[0])
+            if j == 1 and factors[1] != ONE:
+                _contrast(x, factors[1], mixtures[3])
+            if j == 2 and factors[2] != ONE:
+                _saturation(x, factors[2], mixtures[3])
+            if j == 3 and factors[3] != ZERO:
+                _hue(x, factors[3])
+        if grey[t] >= 0:
+            _saturation(x, ZERO, mixtures[grey[t]])
         for c in range(3):
             plane = x[channels[c]]
-            if len(k) > 1: _blur(plane.reshape(H, W), k, down, across, room, out[c,t])
-            else: _copy(plane, out[c,t].reshape(H*W))
+            if len(k) > 1:
+                _blur(plane.reshape(H, W), k, down, across, room, out[c, t])
+            else:
+                _copy(plane, out[c, t].reshape(H * W))

@@ -28,50 +28,70 @@ from ..progress import progress_bar
 class FlowError(ValueError):
     "What keeps flow from being computed or stored at all, and what to do."
 
-FLOW_METHODS = ('tvl1', 'tvl1-opencv', 'dis')
+
+FLOW_METHODS = ("tvl1", "tvl1-opencv", "dis")
+
 
 @dataclass(frozen=True)
 class FlowMethod:
     "A way to compute flow."
+
     # two (N, H, W) uint8 grey on the CPU -> (N, 2, H, W) px
-    compute:Callable[[Tensor, Tensor], Tensor]
-    settings:dict[str, Any] # all that decides what comes out
-    device:torch.device=torch.device('cpu') # where it runs
+    compute: Callable[[Tensor, Tensor], Tensor]
+    settings: dict[str, Any]  # all that decides what comes out
+    device: torch.device = torch.device("cpu")  # where it runs
     # one thread for each call, many calls at a time; else one call at a time
-    parallel:bool=False
+    parallel: bool = False
+
 
 def _opencv(
     name: str,
 ) -> Callable[[Tensor, Tensor], Tensor]:  # as `FlowMethod.compute`
     "A solver of OpenCV. DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px."
-    def compute(a:Tensor, b:Tensor)->Tensor:
-        before = [max(16-n, 0)//2 for n in a.shape[1:]]
-        y,x = (torch.arange(-m, max(n, 16)-m).clamp(0, n-1) for n,m in zip(a.shape[1:], before))
-        out,kinds = [],cast(Any, cv2) # whose stubs lack both solvers
+
+    def compute(a: Tensor, b: Tensor) -> Tensor:
+        before = [max(16 - n, 0) // 2 for n in a.shape[1:]]
+        y, x = (
+            torch.arange(-m, max(n, 16) - m).clamp(0, n - 1) for n, m in zip(a.shape[1:], before)
+        )
+        out, kinds = [], cast(Any, cv2)  # whose stubs lack both solvers
         # a solver each: it cannot be shared
         for pair in zip(*(p[:, y[:, None], x].numpy() for p in (a, b))):
-            solver = (kinds.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) if name == 'dis'
-                else kinds.optflow.DualTVL1OpticalFlow_create())
+            solver = (
+                kinds.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+                if name == "dis"
+                else kinds.optflow.DualTVL1OpticalFlow_create()
+            )
             out.append(solver.calc(*pair, None).transpose(2, 0, 1))
-        (top, left),(h, w) = before,a.shape[1:]
-        return torch.from_numpy(np.stack(out))[..., top:top+h, left:left+w]
+        (top, left), (h, w) = before, a.shape[1:]
+        return torch.from_numpy(np.stack(out))[..., top : top + h, left : left + w]
+
     return compute
 
-def _device(name:str, local:int)->torch.device:
+
+def _device(name: str, local: int) -> torch.device:
     "The device of that name, one for each process of a machine. `FlowError`."
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    try: device = torch.device(('cuda' if many else 'cpu') if name == 'auto' else name)
+    try:
+        device = torch.device(("cuda" if many else "cpu") if name == "auto" else name)
     except RuntimeError:
         raise FlowError(f"there is no device '{name}'; take auto, cpu, cuda or cuda:1") from None
-    if device.type not in ('cpu', 'cuda'):
+    if device.type not in ("cpu", "cuda"):
         raise FlowError(f"flow is not computed on '{name}'; take auto, cpu, cuda or cuda:1")
-    if device.type == 'cuda' and (device.index or 0) >= many:
-        raise FlowError(f"device '{name}' is not there: torch sees {many} GPUs; take --device cpu, or auto")
-    return torch.device('cuda', local%many) if device.type == 'cuda' and device.index is None else device
+    if device.type == "cuda" and (device.index or 0) >= many:
+        raise FlowError(
+            f"device '{name}' is not there: torch sees {many} GPUs; take --device cpu, or auto"
+        )
+    return (
+        torch.device("cuda", local % many)
+        if device.type == "cuda" and device.index is None
+        else device
+    )
+
 
 def flow_method(
-    name: str = 'tvl1',  # one of FLOW_METHODS
-    device: str = 'auto',  # auto, cpu, cuda or cuda:1
+    name: str = "tvl1",  # one of FLOW_METHODS
+    device: str = "auto",  # auto, cpu, cuda or cuda:1
     local: int = 0,  # which process of this machine this is
     # tvl1, where that works: some 20 s on a CPU, and three times as fast
     compiled: bool = True,
@@ -79,22 +99,25 @@ def flow_method(
     "A way to compute flow, by name. `FlowError`."
     if name not in FLOW_METHODS:
         raise FlowError(f"there is no method '{name}'; take {', '.join(FLOW_METHODS)}")
-    if name != 'tvl1':
-        if device not in ('auto', 'cpu'):
-            raise FlowError(f'{name} runs on the CPU only; leave --device out, or take tvl1')
+    if name != "tvl1":
+        if device not in ("auto", "cpu"):
+            raise FlowError(f"{name} runs on the CPU only; leave --device out, or take tvl1")
         return FlowMethod(_opencv(name), dict(method=name, opencv=cv2.__version__), parallel=True)
     where = _device(device, local)
     # written down, because the last digits differ
     compiled = compiled and views.can_compile(where.type)
-    def compute(a:Tensor, b:Tensor)->Tensor:
+
+    def compute(a: Tensor, b: Tensor) -> Tensor:
         return views.tvl1(a[:, None].to(where), b[:, None].to(where), compiled=compiled)
+
     return FlowMethod(compute, dict(method=name, compiled=compiled) | asdict(views.tvl1), where)
 
 # %% ../../nbs/library/flow.ipynb #fd0dd3bb
 # options of x264, which takes red, green and blue as they are; the largest error that was seen,
 # levels
-CODECS = {'exact': {'qp': '0', 'coder': '0', 'g': '1'}, 'small': {'qp': '8', 'g': '12'}}
-CODEC_ERRORS = {'exact': 0, 'small': 4}
+CODECS = {"exact": {"qp": "0", "coder": "0", "g": "1"}, "small": {"qp": "8", "g": "12"}}
+CODEC_ERRORS = {"exact": 0, "small": 4}
+
 
 def _write_levels(
     path: Path,
@@ -104,210 +127,295 @@ def _write_levels(
 ) -> int:  # frames written
     "Bytes (H, W, 3) to a video, nothing converted: the same frames give the same file."
     # mbtree reads memory it never wrote, so its bytes vary from run to run
-    options = {'preset': 'veryfast', 'mbtree': '0', **CODECS[codec]}
-    return write_frames(path, frames, fps or 25, 'libx264rgb', options, 'rgb24')
+    options = {"preset": "veryfast", "mbtree": "0", **CODECS[codec]}
+    return write_frames(path, frames, fps or 25, "libx264rgb", options, "rgb24")
+
 
 def count_frames(
     path: Path,  # a flow video
 ) -> int:  # 0 where it is no whole file
     "How many frames a file holds, from its table of contents."
-    with suppress(av.FFmpegError, OSError, ValueError, IndexError), av.open(os.path.abspath(path),
-        options={'protocol_whitelist': 'file'}) as box:
+    with (
+        suppress(av.FFmpegError, OSError, ValueError, IndexError),
+        av.open(os.path.abspath(path), options={"protocol_whitelist": "file"}) as box,
+    ):
         s = box.streams.video[0]
         return s.frames or sum(p.size > 0 for p in box.demux(s))
     return 0
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
-    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.EMFILE, errno.ENAMETOOLONG)
 
-def _host()->str: return socket.gethostname()[:60].replace('.', '-')
+_FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EIO,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ESTALE,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+)
+
+
+def _host() -> str:
+    return socket.gethostname()[:60].replace(".", "-")
+
 
 @contextmanager
-def _placed(path:Path)->Iterator[Path]:
+def _placed(path: Path) -> Iterator[Path]:
     "A temporary name beside `path` that becomes `path` if the block ends well. `FlowError`."
-    part = path.with_name(f'.{path.stem[:60]}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}{path.suffix}')
+    part = path.with_name(
+        f".{path.stem[:60]}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}{path.suffix}"
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
-        with open(part, 'rb') as f: os.fsync(f.fileno())
+        with open(part, "rb") as f:
+            os.fsync(f.fileno())
         os.replace(part, path)
     except (av.FFmpegError, OSError) as e:
-        if e.errno not in _FULL: raise VideoError(path, f'cannot be written ({e.strerror or e})') from None
-        raise FlowError(f'{path}: cannot be written ({os.strerror(e.errno)}); what is finished stays: put it '
-            'right, then run this again to go on') from None
+        if e.errno not in _FULL:
+            raise VideoError(path, f"cannot be written ({e.strerror or e})") from None
+        raise FlowError(
+            f"{path}: cannot be written ({os.strerror(e.errno)}); what is finished stays: put it "
+            "right, then run this again to go on"
+        ) from None
     finally:
-        with suppress(OSError): part.unlink(missing_ok=True)
-
-def _sweep(folder:Path, all_done:bool=False):
-    "Remove what killed processes left half-written: of this machine; of others, when all is done."
-    for part in folder.rglob('.*.*.*.*'):
-        *_,host,pid,token = part.stem.rsplit('.', 3)
-        if part.name.count('.') < 5 or len(token) != 8 or not pid.isdigit(): continue
         with suppress(OSError):
-            dead = all_done and time.time()-part.stat().st_mtime > 3600
-            if host == _host() and os.name == 'posix':
+            part.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path, all_done: bool = False):
+    "Remove what killed processes left half-written: of this machine; of others, when all is done."
+    for part in folder.rglob(".*.*.*.*"):
+        *_, host, pid, token = part.stem.rsplit(".", 3)
+        if part.name.count(".") < 5 or len(token) != 8 or not pid.isdigit():
+            continue
+        with suppress(OSError):
+            dead = all_done and time.time() - part.stat().st_mtime > 3600
+            if host == _host() and os.name == "posix":
                 dead = False
-                try: os.kill(int(pid), 0) # is it there?
-                except ProcessLookupError: dead = True
-            if dead: part.unlink()
+                try:
+                    os.kill(int(pid), 0)  # is it there?
+                except ProcessLookupError:
+                    dead = True
+            if dead:
+                part.unlink()
+
 
 def write_flow(
-    path: str|os.PathLike,  # .mp4 to write
+    path: str | os.PathLike,  # .mp4 to write
     frames: Any,  # (T, H, W, 3) uint8, (128, v, u)
-    codec: str = 'exact',  # one of CODECS
-    fps: float = 25.,  # frames per second
+    codec: str = "exact",  # one of CODECS
+    fps: float = 25.0,  # frames per second
 ) -> Path:  # the file
     "Write one flow video, whole or not at all. `FlowError`, `VideoError`."
-    path,x = Path(path),np.asarray(frames)
-    if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
+    path, x = Path(path), np.asarray(frames)
+    if codec not in CODECS:
+        raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
     if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
-        raise FlowError(f'{path}: cannot be written from {x.dtype} of shape {x.shape}; it takes uint8 '
-            '(T, H, W, 3)')
-    with _placed(path) as part: _write_levels(part, iter(x), codec, fps)
+        raise FlowError(
+            f"{path}: cannot be written from {x.dtype} of shape {x.shape}; it takes uint8 "
+            "(T, H, W, 3)"
+        )
+    with _placed(path) as part:
+        _write_levels(part, iter(x), codec, fps)
     return path
 
 # %% ../../nbs/library/flow.ipynb #5801460e
 def frame_chunks(
-    path: str|os.PathLike,  # a video
+    path: str | os.PathLike,  # a video
     pixels: int = 2**22,  # in the pairs of a piece
 ) -> Generator[Tensor, None, None]:  # (n+1, H, W) uint8 grey: n pairs of neighbours
     "A video in pieces that share a picture; none where it has one frame. `VideoError`."
-    held:list[np.ndarray] = []
+    held: list[np.ndarray] = []
     with closing(iter_frames(path)) as pictures:
         for x in pictures:
             held.append(cv2.cvtColor(x, cv2.COLOR_RGB2GRAY))
-            if len(held) > max(1, pixels//(x.shape[0]*x.shape[1])):
+            if len(held) > max(1, pixels // (x.shape[0] * x.shape[1])):
                 yield torch.from_numpy(np.stack(held))
                 held = held[-1:]
-    if len(held) > 1: yield torch.from_numpy(np.stack(held))
+    if len(held) > 1:
+        yield torch.from_numpy(np.stack(held))
 
 # %% ../../nbs/library/flow.ipynb #5fdd07b5
-FLOW_STATE = 'flow.json'
+FLOW_STATE = "flow.json"
+
 
 def flow_paths(
     manifest: Manifest,  # of the videos
-    out: str = 'flow',  # folder below that of the manifest
+    out: str = "flow",  # folder below that of the manifest
 ) -> list[str]:  # one per row, relative to the manifest
     "Where the flow of each video goes."
-    plain = [str(PurePosixPath(out, r.video).with_suffix('')) for r in manifest.rows]
+    plain = [str(PurePosixPath(out, r.video).with_suffix("")) for r in manifest.rows]
     # a.avi and a.mp4 must not share a file, nor A.avi and a.avi on a disk that ignores case
     same = Counter(p.casefold() for p in plain)
-    return [(p if same[p.casefold()] == 1 else f'{out}/{r.video}.{i}')+'.mp4'
-        for i,(p,r) in enumerate(zip(plain, manifest.rows))]
+    return [
+        (p if same[p.casefold()] == 1 else f"{out}/{r.video}.{i}") + ".mp4"
+        for i, (p, r) in enumerate(zip(plain, manifest.rows))
+    ]
+
 
 @dataclass
 class ExtractionResult:
     "What a run came to."
-    manifest:Path # that names the flow
-    written:bool # is it there? False while videos are missing
-    done:int # videos with flow
-    pairs:int # frames of flow that this process computed
-    seconds:float # that it took
-    missing:int=0 # videos that other processes still have to do
-    unusable:int=0 # videos whose status in the manifest is not ok
-    failed:dict[str, str]=field(default_factory=dict) # video -> why it has no flow
+
+    manifest: Path  # that names the flow
+    written: bool  # is it there? False while videos are missing
+    done: int  # videos with flow
+    pairs: int  # frames of flow that this process computed
+    seconds: float  # that it took
+    missing: int = 0  # videos that other processes still have to do
+    unusable: int = 0  # videos whose status in the manifest is not ok
+    failed: dict[str, str] = field(default_factory=dict)  # video -> why it has no flow
 
     def __str__(self):
-        rate = (f'{self.pairs:,} pairs in {self.seconds:.0f} s, {self.pairs/max(self.seconds, 1e-9):,.0f} '
-            'a second' if self.pairs else 'nothing was left to do here')
-        state = (f'{self.manifest} names the flow of {self.done:,} videos' if self.written
-            else f'{self.missing:,} videos are left to other processes; the last one writes {self.manifest}, '
-            'or run this again alone')
-        lines = [f'no flow: {video}: {reason}' for video,reason in self.failed.items()]
-        more = [f'... and {len(lines)-20:,} more, each with its reason in a .txt file in the place of '
-            'its flow']*(len(lines) > 20)
-        skipped = [f'{self.unusable:,} videos are not usable by their status in the manifest, and '
-            'got none']*bool(self.unusable)
-        return '\n'.join([f'{rate}; {state}', *skipped, *lines[:20], *more])
+        rate = (
+            f"{self.pairs:,} pairs in {self.seconds:.0f} s, {self.pairs / max(self.seconds, 1e-9):,.0f} "
+            "a second"
+            if self.pairs
+            else "nothing was left to do here"
+        )
+        state = (
+            f"{self.manifest} names the flow of {self.done:,} videos"
+            if self.written
+            else f"{self.missing:,} videos are left to other processes; the last one writes {self.manifest}, "
+            "or run this again alone"
+        )
+        lines = [f"no flow: {video}: {reason}" for video, reason in self.failed.items()]
+        more = [
+            f"... and {len(lines) - 20:,} more, each with its reason in a .txt file in the place of "
+            "its flow"
+        ] * (len(lines) > 20)
+        skipped = [
+            f"{self.unusable:,} videos are not usable by their status in the manifest, and got none"
+        ] * bool(self.unusable)
+        return "\n".join([f"{rate}; {state}", *skipped, *lines[:20], *more])
+
 
 class ExtractionStopped(Exception):
     "This run is ending."
 
+
 @dataclass
 class ExtractionJob:
     "All of a run, checked, before it begins."
-    manifest:Manifest # of the videos
-    names:list[str] # of the flow files, one per row
-    path:Path # manifest to write
-    folder:Path # of the flow files
-    method:FlowMethod
-    codec:str # one of CODECS
-    settings:dict[str, Any] # kept in `flow.json`
-    rank:int # of this process
-    world_size:int # processes in all
-    workers:int # videos at a time
-    progress:bool # show a bar
-    pairs:int=0 # written
-    stop:threading.Event=field(default_factory=threading.Event) # the run is ending
-    counting:threading.Lock=field(default_factory=threading.Lock) # of pairs
-    # of methods that are not parallel
-    device:threading.Lock=field(default_factory=threading.Lock)
 
-    def share(self)->list[int]: # positions in the manifest
+    manifest: Manifest  # of the videos
+    names: list[str]  # of the flow files, one per row
+    path: Path  # manifest to write
+    folder: Path  # of the flow files
+    method: FlowMethod
+    codec: str  # one of CODECS
+    settings: dict[str, Any]  # kept in `flow.json`
+    rank: int  # of this process
+    world_size: int  # processes in all
+    workers: int  # videos at a time
+    progress: bool  # show a bar
+    pairs: int = 0  # written
+    stop: threading.Event = field(default_factory=threading.Event)  # the run is ending
+    counting: threading.Lock = field(default_factory=threading.Lock)  # of pairs
+    # of methods that are not parallel
+    device: threading.Lock = field(default_factory=threading.Lock)
+
+    def share(self) -> list[int]:  # positions in the manifest
         "The videos of this process, the largest first, so that no worker is left alone with one at the end."
         rows = self.manifest.rows
-        order = sorted((i for i,r in enumerate(rows) if r.status == 'ok'),
-            key=lambda i: (-rows[i].frames*rows[i].width*rows[i].height, i))
-        return order[self.rank::self.world_size]
+        order = sorted(
+            (i for i, r in enumerate(rows) if r.status == "ok"),
+            key=lambda i: (-rows[i].frames * rows[i].width * rows[i].height, i),
+        )
+        return order[self.rank :: self.world_size]
 
-    def run(self)->ExtractionResult:
+    def run(self) -> ExtractionResult:
         "Do what is missing of the share, then see whether all is done. `FlowError`."
-        began,threads = time.monotonic(),cv2.getNumThreads()
-        try: claim_folder(self.folder/FLOW_STATE, self.settings, FlowError, 'name another folder with --out')
+        began, threads = time.monotonic(), cv2.getNumThreads()
+        try:
+            claim_folder(
+                self.folder / FLOW_STATE, self.settings, FlowError, "name another folder with --out"
+            )
         except OSError as e:
-            raise FlowError(f'{self.folder}: cannot be used ({e.strerror}); name another folder with '
-                '--out') from None
+            raise FlowError(
+                f"{self.folder}: cannot be used ({e.strerror}); name another folder with --out"
+            ) from None
         _sweep(self.folder)
         try:
             # the workers are the threads; it is a setting of the whole process, so it is put back
-            if self.method.parallel: cv2.setNumThreads(1)
-            with ThreadPoolExecutor(self.workers, 'worker') as pool: self._run_share(pool)
+            if self.method.parallel:
+                cv2.setNumThreads(1)
+            with ThreadPoolExecutor(self.workers, "worker") as pool:
+                self._run_share(pool)
         finally:
             self.stop.set()
             cv2.setNumThreads(threads)
-        return self._write_manifest(time.monotonic()-began)
+        return self._write_manifest(time.monotonic() - began)
 
-    def _run_share(self, pool:ThreadPoolExecutor):
+    def _run_share(self, pool: ThreadPoolExecutor):
         "All workers, until nothing is left of the share, or something ends the run."
         share = self.share()
-        count = [self.manifest.rows[i].frames-1 for i in share]
-        there = pool.map(count_frames, [self.manifest.root/self.names[i] for i in share])
-        whole = [stored == n > 0 for stored,n in zip(there, count)]
-        done = sum(n for n,w in zip(count, whole) if w)
-        with progress_bar(total=sum(count), initial=done, desc='flow', unit='pair',
-            disable=not self.progress or self.rank > 0) as bar:
-            workers = [pool.submit(self._one, i, bar) for i,w in zip(share, whole) if not w]
+        count = [self.manifest.rows[i].frames - 1 for i in share]
+        there = pool.map(count_frames, [self.manifest.root / self.names[i] for i in share])
+        whole = [stored == n > 0 for stored, n in zip(there, count)]
+        done = sum(n for n, w in zip(count, whole) if w)
+        with progress_bar(
+            total=sum(count),
+            initial=done,
+            desc="flow",
+            unit="pair",
+            disable=not self.progress or self.rank > 0,
+        ) as bar:
+            workers = [pool.submit(self._one, i, bar) for i, w in zip(share, whole) if not w]
             try:
-                for worker in as_completed(workers): worker.result()
+                for worker in as_completed(workers):
+                    worker.result()
             except BaseException as e:
                 self.stop.set()
                 pool.shutdown(cancel_futures=True)
-                errors = [x for worker in workers if not worker.cancelled() and (x := worker.exception())
-                    and not isinstance(x, ExtractionStopped)]
+                errors = [
+                    x
+                    for worker in workers
+                    if not worker.cancelled()
+                    and (x := worker.exception())
+                    and not isinstance(x, ExtractionStopped)
+                ]
                 # a worker that only stopped may come first
                 raise (errors[0] if isinstance(e, ExtractionStopped) and errors else e) from None
 
-    def _one(self, i:int, bar):
+    def _one(self, i: int, bar):
         "The flow of one video, or the reason why there is none."
-        file,target,row = self.manifest.file(i),self.manifest.root/self.names[i],self.manifest.rows[i]
-        reason = target.with_suffix('.txt')
+        file, target, row = (
+            self.manifest.file(i),
+            self.manifest.root / self.names[i],
+            self.manifest.rows[i],
+        )
+        reason = target.with_suffix(".txt")
         try:
             try:
                 with _placed(target) as part:
                     n = _write_levels(part, self._levels(file, bar), self.codec, row.fps)
-                    if not n: raise VideoError(file, 'has one frame, and flow is between two')
-                    if n != row.frames-1:
-                        raise VideoError(file, f'decodes to {n+1} frames where the manifest says '
-                            f'{row.frames}; make the manifest again')
+                    if not n:
+                        raise VideoError(file, "has one frame, and flow is between two")
+                    if n != row.frames - 1:
+                        raise VideoError(
+                            file,
+                            f"decodes to {n + 1} frames where the manifest says "
+                            f"{row.frames}; make the manifest again",
+                        )
                     if (whole := count_frames(part)) != n:
-                        raise FlowError(f'{target}: came out with {whole} of {n} frames; is the disk sound?')
+                        raise FlowError(
+                            f"{target}: came out with {whole} of {n} frames; is the disk sound?"
+                        )
                 reason.unlink(missing_ok=True)
             except VideoError as e:
-                target.unlink(missing_ok=True) # what was there is not whole
+                target.unlink(missing_ok=True)  # what was there is not whole
                 with _placed(reason) as part:
-                    part.write_text(' '.join(e.reason.split())+'\n', encoding='utf-8')
+                    part.write_text(" ".join(e.reason.split()) + "\n", encoding="utf-8")
         except BaseException:
-            self.stop.set() # the others need not go on
+            self.stop.set()  # the others need not go on
             raise
 
     def _levels(
@@ -316,88 +424,140 @@ class ExtractionJob:
         bar,
     ) -> Iterator[np.ndarray]:  # (H, W, 3) uint8
         "The flow of a video as pictures, piece by piece, until the run is ending."
-        pixels = 2**24 if self.method.device.type == 'cuda' else 2**20 # short ones for Ctrl-C
+        pixels = 2**24 if self.method.device.type == "cuda" else 2**20  # short ones for Ctrl-C
         with closing(frame_chunks(file, pixels)) as pieces:
             for piece in pieces:
-                if self.stop.is_set(): raise ExtractionStopped
+                if self.stop.is_set():
+                    raise ExtractionStopped
                 try:
                     with nullcontext() if self.method.parallel else self.device:
-                        x = views.flow_to_image(self.method.compute(piece[:-1], piece[1:])).cpu().numpy()
+                        x = (
+                            views.flow_to_image(self.method.compute(piece[:-1], piece[1:]))
+                            .cpu()
+                            .numpy()
+                        )
                 except torch.OutOfMemoryError:
-                    raise FlowError(f'{self.method.device}: its memory is not enough for one pair of '
-                        f'{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu') from None
+                    raise FlowError(
+                        f"{self.method.device}: its memory is not enough for one pair of "
+                        f"{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu"
+                    ) from None
                 except (ValueError, cv2.error) as e:
-                    raise VideoError(file, f'its flow cannot be computed ({str(e).strip()[:150]})') from None
+                    raise VideoError(
+                        file, f"its flow cannot be computed ({str(e).strip()[:150]})"
+                    ) from None
                 yield from x
-                with self.counting: self.pairs += len(x); bar.update(len(x))
+                with self.counting:
+                    self.pairs += len(x)
+                    bar.update(len(x))
 
-    def _write_manifest(self, seconds:float)->ExtractionResult:
+    def _write_manifest(self, seconds: float) -> ExtractionResult:
         "Write the manifest if every video has its flow or a reason. `ManifestError`."
-        m,rows,failed,missing,unusable = self.manifest,[],dict[str, str](),0,0
-        for row,name in zip(m.rows, self.names):
-            file,flow = m.root/name,'' if row.flow == name else row.flow
-            if row.status != 'ok': unusable += 1
-            elif file.is_file(): flow = name
-            elif (reason := file.with_suffix('.txt')).is_file():
-                failed[row.video] = reason.read_text(encoding='utf-8').strip()
-            else: missing += 1
+        m, rows, failed, missing, unusable = self.manifest, [], dict[str, str](), 0, 0
+        for row, name in zip(m.rows, self.names):
+            file, flow = m.root / name, "" if row.flow == name else row.flow
+            if row.status != "ok":
+                unusable += 1
+            elif file.is_file():
+                flow = name
+            elif (reason := file.with_suffix(".txt")).is_file():
+                failed[row.video] = reason.read_text(encoding="utf-8").strip()
+            else:
+                missing += 1
             rows.append(replace(row, flow=flow))
         if not missing:
             _sweep(self.folder, all_done=True)
-            if rows != m.rows or self.path != m.path: write(self.path, rows, further_columns(m.path))
-        return ExtractionResult(self.path, not missing, len(rows)-len(failed)-missing-unusable, self.pairs,
-            seconds, missing, unusable, failed)
+            if rows != m.rows or self.path != m.path:
+                write(self.path, rows, further_columns(m.path))
+        return ExtractionResult(
+            self.path,
+            not missing,
+            len(rows) - len(failed) - missing - unusable,
+            self.pairs,
+            seconds,
+            missing,
+            unusable,
+            failed,
+        )
+
 
 def _place(
     environ: Mapping[str, str],
 ) -> tuple[int, int, int]:  # rank, processes, number on this machine
     "What torchrun or srun tells a process; alone otherwise. `FlowError`."
-    if 'RANK' in environ: names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK'
-    elif int(environ.get('SLURM_STEP_NUM_TASKS', 1)) > 1:
-        names = 'SLURM_PROCID', 'SLURM_STEP_NUM_TASKS', 'SLURM_LOCALID'
-    else: return 0, 1, 0
-    try: rank,many,local = (int(environ[name]) for name in names)
+    if "RANK" in environ:
+        names = "RANK", "WORLD_SIZE", "LOCAL_RANK"
+    elif int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        names = "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"
+    else:
+        return 0, 1, 0
+    try:
+        rank, many, local = (int(environ[name]) for name in names)
     except (KeyError, ValueError) as e:
-        raise FlowError(f'the environment of this process is incomplete ({e}): start it with torchrun or '
-            'srun, or unset RANK') from None
+        raise FlowError(
+            f"the environment of this process is incomplete ({e}): start it with torchrun or "
+            "srun, or unset RANK"
+        ) from None
     return rank, many, local
 
+
 def plan_extraction(
-    data: str|os.PathLike,  # manifest.csv, or its folder
-    name: str = 'tvl1',  # of the method
-    out: str|os.PathLike = 'flow',  # folder for the flow, below that of the manifest
-    codec: str = 'exact',  # exact or small
-    device: str = 'auto',  # auto, cpu, cuda or cuda:1
-    workers: int|None = None,  # videos at a time; None: one per core of this process
+    data: str | os.PathLike,  # manifest.csv, or its folder
+    name: str = "tvl1",  # of the method
+    out: str | os.PathLike = "flow",  # folder for the flow, below that of the manifest
+    codec: str = "exact",  # exact or small
+    device: str = "auto",  # auto, cpu, cuda or cuda:1
+    workers: int | None = None,  # videos at a time; None: one per core of this process
     # name of the manifest to write, beside the other one; None replaces that
-    to: str|None = None,
+    to: str | None = None,
     compiled: bool = True,  # tvl1: see `flow_method`
     progress: bool = True,  # show a bar
     environ: Mapping[str, str] = os.environ,  # of torchrun or srun
 ) -> ExtractionJob:
     "Check everything that a run needs; nothing is written. `FlowError`, `ManifestError`."
     table = open_data(data)
-    if codec not in CODECS: raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
-    if workers is not None and workers < 1: raise FlowError(f'workers is {workers}; take at least 1')
-    if to is not None and (PurePosixPath(to).name != to or not to.endswith('.csv')):
-        raise FlowError(f"'{to}' is not the name of a manifest beside {table.path}; take one like "
-            "manifest_flow.csv")
-    root,folder = Path(os.path.abspath(table.root)),Path(os.path.abspath(table.root/out))
+    if codec not in CODECS:
+        raise FlowError(f"there is no codec '{codec}'; take {', '.join(CODECS)}")
+    if workers is not None and workers < 1:
+        raise FlowError(f"workers is {workers}; take at least 1")
+    if to is not None and (PurePosixPath(to).name != to or not to.endswith(".csv")):
+        raise FlowError(
+            f"'{to}' is not the name of a manifest beside {table.path}; take one like "
+            "manifest_flow.csv"
+        )
+    root, folder = Path(os.path.abspath(table.root)), Path(os.path.abspath(table.root / out))
     if root not in folder.parents:
-        raise FlowError(f'{out}: does not lie in {table.root}, the folder of the manifest, which can only '
-            'name what is in it; take a folder there, or make a link to another disk there')
+        raise FlowError(
+            f"{out}: does not lie in {table.root}, the folder of the manifest, which can only "
+            "name what is in it; take a folder there, or make a link to another disk there"
+        )
     inside = folder.relative_to(root).as_posix()
-    rank,many,local = _place(environ)
+    rank, many, local = _place(environ)
     method = flow_method(name, device, local, compiled)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    settings = json.loads(json.dumps(dict(format=1, bound=views.FLOW_BOUND, codec=codec) | method.settings))
-    workers = workers or max(2, cores//int(environ.get('LOCAL_WORLD_SIZE', 1)))
-    return ExtractionJob(table, flow_paths(table, inside), table.root/(to or table.path.name),
-        table.root/inside, method, codec, settings, rank, many, workers, progress)
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    settings = json.loads(
+        json.dumps(dict(format=1, bound=views.FLOW_BOUND, codec=codec) | method.settings)
+    )
+    workers = workers or max(2, cores // int(environ.get("LOCAL_WORLD_SIZE", 1)))
+    return ExtractionJob(
+        table,
+        flow_paths(table, inside),
+        table.root / (to or table.path.name),
+        table.root / inside,
+        method,
+        codec,
+        settings,
+        rank,
+        many,
+        workers,
+        progress,
+    )
+
 
 def extract_flow(
-    data: str|os.PathLike,  # manifest.csv, or its folder
-    name: str = 'tvl1',  # of the method
+    data: str | os.PathLike,  # manifest.csv, or its folder
+    name: str = "tvl1",  # of the method
     **options,  # of `plan_extraction`
 ) -> ExtractionResult:  # its text is the summary
     "Store the flow of all videos, named in the manifest; again: what is missing. FlowError, ManifestError."

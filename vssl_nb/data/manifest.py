@@ -28,47 +28,55 @@ from ..names import PluginError, count_kinds, equal_files, load_object, video_pa
 from ..progress import progress_bar
 
 # %% ../../nbs/library/manifest.ipynb #2378866d
-if TYPE_CHECKING: # a table is read without PyTorch, which takes longer to import
+if TYPE_CHECKING:  # a table is read without PyTorch, which takes longer to import
     from torch import Tensor
     from vssl_nb.data.video import Keyframes
+
 
 class ManifestError(ValueError):
     "A manifest, or the folder or lists it is to be made from, that cannot be used, and why."
 
+
 @dataclass(frozen=True)
 class Row:
     "One video."
-    video:str # path relative to the folder of the manifest, with /
-    label:str='' # class name; empty is unlabelled
-    source:str='' # the recording it was cut from, unique over the manifest
-    split1:str='' # train, test or empty
-    split2:str='' # the same for the second split
-    split3:str='' # and the third
-    frames:int=0 # frames that really decode
-    fps:float=0. # frames per second; 0 where the file does not say
-    width:int=0 # px, as displayed
-    height:int=0 # px, as displayed
-    flow:str='' # path of the stored optical flow, or empty
-    status:str='ok' # ok, or the reason why the video cannot be used
+
+    video: str  # path relative to the folder of the manifest, with /
+    label: str = ""  # class name; empty is unlabelled
+    source: str = ""  # the recording it was cut from, unique over the manifest
+    split1: str = ""  # train, test or empty
+    split2: str = ""  # the same for the second split
+    split3: str = ""  # and the third
+    frames: int = 0  # frames that really decode
+    fps: float = 0.0  # frames per second; 0 where the file does not say
+    width: int = 0  # px, as displayed
+    height: int = 0  # px, as displayed
+    flow: str = ""  # path of the stored optical flow, or empty
+    status: str = "ok"  # ok, or the reason why the video cannot be used
+
 
 COLUMNS = tuple(f.name for f in fields(Row))
+
 
 def _cells(
     rows: Iterable[Row],
 ) -> list[list[str]]:  # (rows, columns), as they are written
     return [[*map(str, cells)] for cells in map(attrgetter(*COLUMNS), rows)]
 
-def _as_text(rows:Iterable[Row], more:Mapping[str, Sequence[str]]={})->str:
+
+def _as_text(rows: Iterable[Row], more: Mapping[str, Sequence[str]] = {}) -> str:
     "The rows as a manifest file holds them, and further columns behind them."
-    text = io.StringIO(newline='')
-    lines = [[*cells, *others] for cells,*others in zip(_cells(rows), *more.values())]
-    csv.writer(text, lineterminator='\n').writerows([[*COLUMNS, *more], *lines])
+    text = io.StringIO(newline="")
+    lines = [[*cells, *others] for cells, *others in zip(_cells(rows), *more.values())]
+    csv.writer(text, lineterminator="\n").writerows([[*COLUMNS, *more], *lines])
     return text.getvalue()
 
-_NUMBERS:dict[str, type] = {'frames': int, 'fps': float, 'width': int, 'height': int}
-_ODD = re.compile(r'(?:^|/)\.{0,2}(?:/|$)|\0') # a path with an empty part, . or ..
+
+_NUMBERS: dict[str, type] = {"frames": int, "fps": float, "width": int, "height": int}
+_ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|\0")  # a path with an empty part, . or ..
 # as PurePosixPath, which is slow for 240,000 of them
-_SUFFIX = re.compile(r'(?<=[^/])\.[^./]+\Z')
+_SUFFIX = re.compile(r"(?<=[^/])\.[^./]+\Z")
+
 
 def _value(
     name: str,
@@ -76,21 +84,29 @@ def _value(
     ok: bool,
 ) -> tuple[Any, str]:  # value, and what is wrong with it
     "Convert one cell of a column; `ok`: is the video of its line usable?"
-    if name in ('video', 'flow') and _ODD.search(text):
+    if name in ("video", "flow") and _ODD.search(text):
         path = PurePosixPath(text)
-        if name == 'video' and not path.parts: return text, 'video is empty'
-        if path.is_absolute() or '..' in path.parts or '\0' in text:
+        if name == "video" and not path.parts:
+            return text, "video is empty"
+        if path.is_absolute() or ".." in path.parts or "\0" in text:
             return text, f"{name} '{text}' leads out of the folder of the manifest"
-        if name == 'video': return str(path), '' # ./a//b.avi is a/b.avi
-    if name in ('split1', 'split2', 'split3') and text.strip() not in ('train', 'test', ''):
-        return '', f"{name} is '{text}', not train, test or empty"
-    if name == 'status' and not text.strip(): return '', 'status is empty, not ok or a reason'
-    if name not in _NUMBERS: return text.strip() if name[:5] in ('split', 'statu') else text, ''
-    kind,least = _NUMBERS[name],int(ok and name != 'fps')
+        if name == "video":
+            return str(path), ""  # ./a//b.avi is a/b.avi
+    if name in ("split1", "split2", "split3") and text.strip() not in ("train", "test", ""):
+        return "", f"{name} is '{text}', not train, test or empty"
+    if name == "status" and not text.strip():
+        return "", "status is empty, not ok or a reason"
+    if name not in _NUMBERS:
+        return text.strip() if name[:5] in ("split", "statu") else text, ""
+    kind, least = _NUMBERS[name], int(ok and name != "fps")
     with suppress(ValueError):
-        if least <= (value := kind(text.strip() or 0)) < 1e12: return value, ''
-    return 0, (f"{name} is '{text}', not a {'whole ' if kind is int else ''}number "
-        f"{'above' if least else 'from'} 0")
+        if least <= (value := kind(text.strip() or 0)) < 1e12:
+            return value, ""
+    return 0, (
+        f"{name} is '{text}', not a {'whole ' if kind is int else ''}number "
+        f"{'above' if least else 'from'} 0"
+    )
+
 
 def _convert(
     columns: Mapping[str, Sequence[str]],
@@ -98,59 +114,89 @@ def _convert(
     # returns: values by column; what is wrong, by line
 ) -> tuple[dict[str, Sequence], dict[int, list[str]]]:
     "Check and convert a table, each different text of a column once."
-    values,bad,ok = dict[str, Any](),defaultdict(list),[s.strip() == 'ok' for s in columns['status']]
+    values, bad, ok = (
+        dict[str, Any](),
+        defaultdict(list),
+        [s.strip() == "ok" for s in columns["status"]],
+    )
     for name in COLUMNS:
-        texts,known = columns[name],{text: _value(name, text, False) for text in set(columns[name])}
-        values[name] = [*map({text: value for text,(value,_) in known.items()}.__getitem__, texts)]
+        texts, known = (
+            columns[name],
+            {text: _value(name, text, False) for text in set(columns[name])},
+        )
+        values[name] = [
+            *map({text: value for text, (value, _) in known.items()}.__getitem__, texts)
+        ]
         # numbers that are right, or nothing, only where a video is not usable
-        doubtful = {text for text,(value,wrong) in known.items() if wrong or name in _NUMBERS and value < 1}
-        for i in (i for i,text in enumerate(texts) if text in doubtful) if doubtful else ():
-            if (wrong := _value(name, texts[i], ok[i])[1]): bad[i].append(wrong)
+        doubtful = {
+            text
+            for text, (value, wrong) in known.items()
+            if wrong or name in _NUMBERS and value < 1
+        }
+        for i in (i for i, text in enumerate(texts) if text in doubtful) if doubtful else ():
+            if wrong := _value(name, texts[i], ok[i])[1]:
+                bad[i].append(wrong)
     first = dict[str, int]()
-    for i,video in enumerate(values['video']):
+    for i, video in enumerate(values["video"]):
         if first.setdefault(video, i) != i and i not in bad and first[video] not in bad:
             bad[i].append(f"video '{video}' is there already, in {places[first[video]]}")
     if not bad:
-        values['source'] = [source or _SUFFIX.sub('', video)
-            for source,video in zip(values['source'], values['video'])]
+        values["source"] = [
+            source or _SUFFIX.sub("", video)
+            for source, video in zip(values["source"], values["video"])
+        ]
     return values, bad
 
 # %% ../../nbs/library/manifest.ipynb #d056ab12
-KEYFRAMES = 'keyframes.sqlite' # beside the manifest
+KEYFRAMES = "keyframes.sqlite"  # beside the manifest
+
 
 def file_stamp(
-    file: str|os.PathLike,
+    file: str | os.PathLike,
 ) -> tuple[int, int]:  # bytes, and nanoseconds
     "What changes with a file: its size, and when it was written. OSError."
     s = os.stat(file)
     return s.st_size, s.st_mtime_ns
 
+
 class KeyframeTable:
     "Where decoding of the videos of a folder can start, as far as it is known."
+
     def __init__(
         self,
         folder: Path,  # of the manifest
     ):
-        self.file = Path(folder).absolute()/KEYFRAMES
+        self.file = Path(folder).absolute() / KEYFRAMES
         # process and its connection: a fork needs one of its own
-        self._opened:tuple[int, Any] = (0, None)
-    def __getstate__(self): return self.__dict__ | {'_opened': (0, None)}
+        self._opened: tuple[int, Any] = (0, None)
+
+    def __getstate__(self):
+        return self.__dict__ | {"_opened": (0, None)}
+
     def entry(
         self,
         video: str,  # as the manifest names it
-    ) -> tuple[tuple[int, int], list[tuple[int, int]]]|None:  # None where it is not known
+    ) -> tuple[tuple[int, int], list[tuple[int, int]]] | None:  # None where it is not known
         "`file_stamp` of the file that was decoded, and (frame, pts) of its keyframes."
         # immutable: no locks, which network disks may lack; a torn table is the same as none
         try:
             if self._opened[0] != os.getpid():
-                table = sqlite3.connect(f'{self.file.as_uri()}?mode=ro&immutable=1', uri=True,
-                    check_same_thread=False)
+                table = sqlite3.connect(
+                    f"{self.file.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
+                )
                 self._opened = os.getpid(), table
-            size,time,keys = self._opened[1].execute('SELECT size, time, keys FROM keyframes WHERE video = ?',
-                (video.encode(errors='surrogatepass'),)).fetchone()
-            numbers,ticks = np.frombuffer(zlib.decompress(keys), np.int64).reshape(2, -1).tolist()
+            size, time, keys = (
+                self._opened[1]
+                .execute(
+                    "SELECT size, time, keys FROM keyframes WHERE video = ?",
+                    (video.encode(errors="surrogatepass"),),
+                )
+                .fetchone()
+            )
+            numbers, ticks = np.frombuffer(zlib.decompress(keys), np.int64).reshape(2, -1).tolist()
             return (size, time), [*zip(numbers, ticks)]
-        except (sqlite3.Error, TypeError, ValueError, zlib.error): return None
+        except (sqlite3.Error, TypeError, ValueError, zlib.error):
+            return None
 
     def find(
         self,
@@ -159,40 +205,56 @@ class KeyframeTable:
     ) -> list[tuple[int, int]]:  # none where they are not known, or the file is another one
         "The keyframes of a video."
         known = self.entry(video)
-        try: return known[1] if known and file_stamp(file) == known[0] else []
-        except (OSError, ValueError): return [] # `decode` tells what is wrong
+        try:
+            return known[1] if known and file_stamp(file) == known[0] else []
+        except (OSError, ValueError):
+            return []  # `decode` tells what is wrong
+
 
 def write_keyframes(
     folder: Path,  # of the manifest
     # video -> its `file_stamp` and keyframes
-    keyframes: Mapping[str, tuple[int, int, 'Keyframes']],
+    keyframes: Mapping[str, tuple[int, int, "Keyframes"]],
 ):
     "Add to the table of a folder what full decodes have found. `ManifestError`."
-    rows = [(video.encode(errors='surrogatepass'), size, time,
-        zlib.compress(np.array(keys, np.int64).reshape(-1, 2).T.tobytes()))
-        for video,(size,time,keys) in keyframes.items()]
+    rows = [
+        (
+            video.encode(errors="surrogatepass"),
+            size,
+            time,
+            zlib.compress(np.array(keys, np.int64).reshape(-1, 2).T.tobytes()),
+        )
+        for video, (size, time, keys) in keyframes.items()
+    ]
     # made elsewhere, and put into its place whole
     with tempfile.TemporaryDirectory() as place:
-        copy = Path(place)/KEYFRAMES
-        for known in (True, False): # what is there is kept, unless it is damaged
-            with suppress(OSError): copy.write_bytes((Path(folder)/KEYFRAMES).read_bytes() if known else b'')
+        copy = Path(place) / KEYFRAMES
+        for known in (True, False):  # what is there is kept, unless it is damaged
+            with suppress(OSError):
+                copy.write_bytes((Path(folder) / KEYFRAMES).read_bytes() if known else b"")
             with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(copy)) as table, table:
-                table.execute('CREATE TABLE IF NOT EXISTS keyframes (video PRIMARY KEY, size, time, keys)')
-                table.executemany('INSERT OR REPLACE INTO keyframes VALUES (?, ?, ?, ?)', rows)
+                table.execute(
+                    "CREATE TABLE IF NOT EXISTS keyframes (video PRIMARY KEY, size, time, keys)"
+                )
+                table.executemany("INSERT OR REPLACE INTO keyframes VALUES (?, ?, ?, ?)", rows)
                 break
-        _replace(Path(folder)/KEYFRAMES, copy.read_bytes())
+        _replace(Path(folder) / KEYFRAMES, copy.read_bytes())
 
-def _replace(path:Path, data:bytes):
+
+def _replace(path: Path, data: bytes):
     "Write a file whole or not at all."
-    part = path.with_name(f'.{path.name}.{os.getpid()}-{threading.get_ident()}')
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        with open(part, 'xb') as f:
+        with open(part, "xb") as f:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())
         os.replace(part, path)
-    except OSError as e: raise ManifestError(f'{path}: cannot be written ({e.strerror})') from None
-    finally: part.unlink(missing_ok=True)
+    except OSError as e:
+        raise ManifestError(f"{path}: cannot be written ({e.strerror})") from None
+    finally:
+        part.unlink(missing_ok=True)
+
 
 def claim_folder(
     file: Path,  # in the folder; holds the settings, as JSON
@@ -204,94 +266,162 @@ def claim_folder(
     "Make a folder the program's own, or see that it is. OSError, `ManifestError` where it cannot be written."
     folder = file.parent
     # looked for first: other processes write only after the settings are there
-    names = sorted(p.name for p in folder.iterdir() if not p.name.startswith('.')) if folder.exists() else []
+    names = (
+        sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+        if folder.exists()
+        else []
+    )
     if not file.exists():
         if names and not file.exists():
-            some = ', '.join(names[:3]) + ', …'*(len(names) > 3)
-            raise error(f'{folder}: holds other files ({some}), which this program did not write, and no '
-                f'{file.name}; {remedy}')
+            some = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+            raise error(
+                f"{folder}: holds other files ({some}), which this program did not write, and no "
+                f"{file.name}; {remedy}"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         # two that begin together write the same, or one finds the other's below
-        _replace(file, (json.dumps(settings, indent=1)+'\n').encode())
-    try: there = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError): raise error(f'{file}: is damaged; {remedy}, or delete this one') from None
-    if there == settings: return
-    differ = [f'{k} {there.get(k)!r} there, {settings.get(k)!r} here' for k in sorted({*there, *settings})
-        if there.get(k) != settings.get(k)] if isinstance(there, dict) else ['its form']
-    raise error(f'{file}: this folder was made with other settings ({"; ".join(differ)}); {remedy}, or '
-        'delete this one')
+        _replace(file, (json.dumps(settings, indent=1) + "\n").encode())
+    try:
+        there = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise error(f"{file}: is damaged; {remedy}, or delete this one") from None
+    if there == settings:
+        return
+    differ = (
+        [
+            f"{k} {there.get(k)!r} there, {settings.get(k)!r} here"
+            for k in sorted({*there, *settings})
+            if there.get(k) != settings.get(k)
+        ]
+        if isinstance(there, dict)
+        else ["its form"]
+    )
+    raise error(
+        f"{file}: this folder was made with other settings ({'; '.join(differ)}); {remedy}, or "
+        "delete this one"
+    )
 
 # %% ../../nbs/library/manifest.ipynb #395d59cb
 class _Texts(Sequence[str]):
     "A column of texts: the different ones, sorted, as an array of bytes, and which of them each row has."
-    def __init__(self, texts:Sequence[str]):
-        as_bytes = np.array([text.encode(errors='surrogatepass') for text in texts], 'S')
-        self.table,self.codes = np.unique(as_bytes, return_inverse=True)
-    def __len__(self)->int: return len(self.codes)
-    def __getitem__(self, i): return self.table[self.codes[i]].decode(errors='surrogatepass')
-    def names(self)->list[str]: return [name.decode(errors='surrogatepass') for name in self.table]
-    def tolist(self)->list[str]: return [*map(self.names().__getitem__, self.codes)]
+
+    def __init__(self, texts: Sequence[str]):
+        as_bytes = np.array([text.encode(errors="surrogatepass") for text in texts], "S")
+        self.table, self.codes = np.unique(as_bytes, return_inverse=True)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, i):
+        return self.table[self.codes[i]].decode(errors="surrogatepass")
+
+    def names(self) -> list[str]:
+        return [name.decode(errors="surrogatepass") for name in self.table]
+
+    def tolist(self) -> list[str]:
+        return [*map(self.names().__getitem__, self.codes)]
+
     def same(
         self,
         text: str,
     ) -> np.ndarray:  # (rows,) bool
         return self.table[self.codes] == text.encode()
 
+
 class _Rows(Sequence[Row]):
     "Rows in columns, which forked processes share; a `Row` is made when it is asked for."
-    def __init__(self, columns:Mapping[str, Sequence]):
-        self.columns:dict[str, Any] = {name: np.array(columns[name], _NUMBERS[name]) if name in _NUMBERS
-            else _Texts(columns[name]) for name in COLUMNS}
+
+    def __init__(self, columns: Mapping[str, Sequence]):
+        self.columns: dict[str, Any] = {
+            name: np.array(columns[name], _NUMBERS[name])
+            if name in _NUMBERS
+            else _Texts(columns[name])
+            for name in COLUMNS
+        }
         # whoever reads a video asks for its row several times
-        self.last:tuple[int, Any] = -1, None
-    def __len__(self)->int: return len(self.columns['frames'])
-    def __iter__(self)->Iterator[Row]:
-        return (Row(*cells) for cells in zip(*(column.tolist() for column in self.columns.values())))
+        self.last: tuple[int, Any] = -1, None
+
+    def __len__(self) -> int:
+        return len(self.columns["frames"])
+
+    def __iter__(self) -> Iterator[Row]:
+        return (
+            Row(*cells) for cells in zip(*(column.tolist() for column in self.columns.values()))
+        )
+
     def __getitem__(self, i):
-        if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
-        i = range(len(self))[index(i)] # counts from the end, and IndexError
-        place,row = self.last # in one step: threads share it
+        if isinstance(i, slice):
+            return [self[j] for j in range(len(self))[i]]
+        i = range(len(self))[index(i)]  # counts from the end, and IndexError
+        place, row = self.last  # in one step: threads share it
         if place != i:
-            row = Row(*(column.item(i) if isinstance(column, np.ndarray) else column[i]
-                for column in self.columns.values()))
-            self.last = i,row
+            row = Row(
+                *(
+                    column.item(i) if isinstance(column, np.ndarray) else column[i]
+                    for column in self.columns.values()
+                )
+            )
+            self.last = i, row
         return row
-    def __eq__(self, other): return isinstance(other, Sequence) and [*self] == [*other]
-    def __repr__(self): return repr([*self])
+
+    def __eq__(self, other):
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    def __repr__(self):
+        return repr([*self])
+
 
 class Manifest:
     "A checked table of videos, and the frames of each."
+
     def __init__(
         self,
         path: Path,  # of manifest.csv; videos are relative to its folder
         rows: Sequence[Row],  # one per video
         # of the file; empty: of the file that `write` would make of the rows
-        sha256: str = '',
+        sha256: str = "",
     ):
-        self.path,self.root = Path(path),Path(path).parent
-        self.sha256 = sha256 or hashlib.sha256(_as_text(rows).encode(errors='surrogatepass')).hexdigest()
+        self.path, self.root = Path(path), Path(path).parent
+        self.sha256 = (
+            sha256 or hashlib.sha256(_as_text(rows).encode(errors="surrogatepass")).hexdigest()
+        )
         cells = [*map(attrgetter(*COLUMNS), () if isinstance(rows, _Rows) else rows)]
-        self.rows = rows if isinstance(rows, _Rows) else _Rows(dict(zip(COLUMNS, zip(*cells) if cells
-            else [()]*len(COLUMNS))))
-        self._label,self._source = self.rows.columns['label'],self.rows.columns['source']
-        self.labels:list[str] = [name for name in self._label.names() if name] # sorted
+        self.rows = (
+            rows
+            if isinstance(rows, _Rows)
+            else _Rows(dict(zip(COLUMNS, zip(*cells) if cells else [()] * len(COLUMNS))))
+        )
+        self._label, self._source = self.rows.columns["label"], self.rows.columns["source"]
+        self.labels: list[str] = [name for name in self._label.names() if name]  # sorted
         # 1 or 0: the empty text comes first
         self._unlabelled = len(self._label.table) - len(self.labels)
         self._table = KeyframeTable(self.root)
 
-    def __len__(self)->int: return len(self.rows)
-    def __repr__(self):
-        splits = ', '.join(f"split {n}: {len(self._part('train', n))}/{len(self._part('test', n))}"
-            for n in (1, 2, 3))
-        return (f'{self.path}: {len(self)} videos ({len(self._part("all", 1))} ok), '
-            f'{len(self.labels)} labels, {len(self._source.table)} sources; train/test in {splits}')
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def file(self, i:int)->Path: return self.root/self.rows[i].video
-    def label_id(self, i:int)->int: return int(self._label.codes[i]) - self._unlabelled
-    def source_id(self, i:int)->int: return int(self._source.codes[i])
+    def __repr__(self):
+        splits = ", ".join(
+            f"split {n}: {len(self._part('train', n))}/{len(self._part('test', n))}"
+            for n in (1, 2, 3)
+        )
+        return (
+            f"{self.path}: {len(self)} videos ({len(self._part('all', 1))} ok), "
+            f"{len(self.labels)} labels, {len(self._source.table)} sources; train/test in {splits}"
+        )
+
+    def file(self, i: int) -> Path:
+        return self.root / self.rows[i].video
+
+    def label_id(self, i: int) -> int:
+        return int(self._label.codes[i]) - self._unlabelled
+
+    def source_id(self, i: int) -> int:
+        return int(self._source.codes[i])
 
     @property
-    def sources(self)->list[str]: return self._source.names() # sorted
+    def sources(self) -> list[str]:
+        return self._source.names()  # sorted
 
     def _part(
         self,
@@ -299,50 +429,72 @@ class Manifest:
         split: int,
     ) -> list[int]:  # positions of the usable videos
         columns = self.rows.columns
-        here = columns['status'].same('ok')
-        return np.flatnonzero(here if part == 'all' else here & columns[f'split{split}'].same(part)).tolist()
+        here = columns["status"].same("ok")
+        return np.flatnonzero(
+            here if part == "all" else here & columns[f"split{split}"].same(part)
+        ).tolist()
 
     def select(
         self,
-        part: str = 'all',  # train, test or all
+        part: str = "all",  # train, test or all
         split: int = 1,  # 1, 2 or 3; says nothing for all
     ) -> list[int]:  # positions in `rows`
         "The usable videos of a part of a split; where no split is filled, all are `train`. `ManifestError`."
-        if part not in ('train', 'test', 'all'):
+        if part not in ("train", "test", "all"):
             raise ManifestError(f"'{part}' is no part of a split; take train, test or all")
-        if split not in (1, 2, 3): raise ManifestError(f'there is no split {split}; take 1, 2 or 3')
-        if part == 'train' and not has_split(self): part = 'all'
-        if (rows := self._part(part, split)): return rows
-        if not self.rows: raise ManifestError(f'{self.path}: has no videos')
-        if part == 'all':
-            raise ManifestError(f'{self.path}: none of the {len(self)} videos is usable; the first: '
-                f'{self.rows[0].video} {self.rows[0].status}')
-        cut = ('or choose another split' if has_split(self)
-            else f'or let `vssl-nb manifest {shlex.quote(str(self.root))} --split 0.2` do it')
-        raise ManifestError(f"{self.path}: no usable video has '{part}' in split{split}; fill that column, "
-            f"{cut}")
+        if split not in (1, 2, 3):
+            raise ManifestError(f"there is no split {split}; take 1, 2 or 3")
+        if part == "train" and not has_split(self):
+            part = "all"
+        if rows := self._part(part, split):
+            return rows
+        if not self.rows:
+            raise ManifestError(f"{self.path}: has no videos")
+        if part == "all":
+            raise ManifestError(
+                f"{self.path}: none of the {len(self)} videos is usable; the first: "
+                f"{self.rows[0].video} {self.rows[0].status}"
+            )
+        cut = (
+            "or choose another split"
+            if has_split(self)
+            else f"or let `vssl-nb manifest {shlex.quote(str(self.root))} --split 0.2` do it"
+        )
+        raise ManifestError(
+            f"{self.path}: no usable video has '{part}' in split{split}; fill that column, {cut}"
+        )
 
     def decode(
         self,
         row: int,  # position in `rows`
         # (F,) frame numbers in any order, each below `frames` of the row
         numbers: Iterable[int],
-        stream: str = 'clips',  # clips: RGB; flow: the pictures of the stored flow
-    ) -> 'Tensor':  # (F, H, W, 3) uint8
+        stream: str = "clips",  # clips: RGB; flow: the pictures of the stored flow
+    ) -> "Tensor":  # (F, H, W, 3) uint8
         "The frames of a video; a dataset without video files overrides this. `VideoError`."
         from vssl_nb.data.video import decode
-        r = self.rows[row]
-        if stream == 'flow': return decode(self.root/r.flow, list(numbers))
-        return decode(self.root/r.video, list(numbers), self._table.find(r.video, self.root/r.video))
 
-def has_split(m:Manifest)->bool:
+        r = self.rows[row]
+        if stream == "flow":
+            return decode(self.root / r.flow, list(numbers))
+        return decode(
+            self.root / r.video, list(numbers), self._table.find(r.video, self.root / r.video)
+        )
+
+
+def has_split(m: Manifest) -> bool:
     "Does any row name train or test, in any of the splits?"
-    return any(m.rows.columns[f'split{n}'].same(part).any() for n in (1, 2, 3) for part in ('train', 'test'))
+    return any(
+        m.rows.columns[f"split{n}"].same(part).any()
+        for n in (1, 2, 3)
+        for part in ("train", "test")
+    )
+
 
 def with_rows(
     manifest: Manifest,  # any, also one of another class
     rows: Sequence[Row],  # instead of its rows
-    sha256: str = '',  # of the new one; empty: of the rows
+    sha256: str = "",  # of the new one; empty: of the rows
 ) -> Manifest:  # of the same class, in the same place
     "A manifest with other rows, such as another split; how frames are decoded stays."
     made = copy.copy(manifest)
@@ -358,244 +510,337 @@ def _checked(
     wrong: Mapping[str, str] = {},
 ) -> _Rows:  # `wrong`: lines that are wrong altogether, and why
     "Lines as rows. `ManifestError` with everything that is wrong with any of them."
-    values,bad = _convert(columns, places)
-    reasons = {**wrong, **{places[i]: '; '.join(bad[i]) for i in sorted(bad)}}
-    errors = [f'{place}: {reason}' for place,reason in reasons.items()]
-    if len(errors) == 1: raise ManifestError(f'{path}: {errors[0]}; correct that line')
+    values, bad = _convert(columns, places)
+    reasons = {**wrong, **{places[i]: "; ".join(bad[i]) for i in sorted(bad)}}
+    errors = [f"{place}: {reason}" for place, reason in reasons.items()]
+    if len(errors) == 1:
+        raise ManifestError(f"{path}: {errors[0]}; correct that line")
     if errors:
-        raise ManifestError('\n  '.join([f'{path}: {len(errors)} lines are wrong; correct them', *errors[:10]]
-            + [f'… and {len(errors)-10} more']*(len(errors) > 10)))
-    if not places: raise ManifestError(f'{path}: has no videos')
+        raise ManifestError(
+            "\n  ".join(
+                [f"{path}: {len(errors)} lines are wrong; correct them", *errors[:10]]
+                + [f"… and {len(errors) - 10} more"] * (len(errors) > 10)
+            )
+        )
+    if not places:
+        raise ManifestError(f"{path}: has no videos")
     return _Rows(values)
 
-def _check_rows(path, rows:Sequence[Row])->_Rows:
-    cells = [*zip(*_cells(rows))] or [()]*len(COLUMNS)
-    return _checked(path, dict(zip(COLUMNS, cells)), [f'row {i}' for i in range(len(rows))])
+
+def _check_rows(path, rows: Sequence[Row]) -> _Rows:
+    cells = [*zip(*_cells(rows))] or [()] * len(COLUMNS)
+    return _checked(path, dict(zip(COLUMNS, cells)), [f"row {i}" for i in range(len(rows))])
+
 
 def _maker(
-    path: str|os.PathLike,  # manifest.csv
+    path: str | os.PathLike,  # manifest.csv
 ) -> str:
     "The command that makes a manifest."
-    return f'`vssl-nb manifest {shlex.quote(str(Path(path).parent))}`'
+    return f"`vssl-nb manifest {shlex.quote(str(Path(path).parent))}`"
 
-def _table(path, text:str)->_Rows:
+
+def _table(path, text: str) -> _Rows:
     "The checked rows of a manifest."
-    reader = csv.reader(io.StringIO(text, newline=''))
+    reader = csv.reader(io.StringIO(text, newline=""))
     header = [c.strip() for c in next(reader, [])]
     missing = [c for c in COLUMNS if c not in header]
-    between = [word for c,word in ((';', 'semicolons'), ('\t', 'tabs')) if missing and c in ''.join(header)]
-    if between: raise ManifestError(f'{path}: its columns are separated by {between[0]}; save it with commas')
+    between = [
+        word
+        for c, word in ((";", "semicolons"), ("\t", "tabs"))
+        if missing and c in "".join(header)
+    ]
+    if between:
+        raise ManifestError(
+            f"{path}: its columns are separated by {between[0]}; save it with commas"
+        )
     if missing:
-        raise ManifestError(f'{path}: has no column {", ".join(missing)}; its first line must name '
-            f'{",".join(COLUMNS)}')
-    columns,places,wrong = [list[str]() for _ in header],list[str](),dict[str, str]()
+        raise ManifestError(
+            f"{path}: has no column {', '.join(missing)}; its first line must name "
+            f"{','.join(COLUMNS)}"
+        )
+    columns, places, wrong = [list[str]() for _ in header], list[str](), dict[str, str]()
     for line in filter(None, reader):
-        place = f'line {reader.line_num}'
+        place = f"line {reader.line_num}"
         if len(line) != len(header):
-            wrong[place] = f'{len(line)} fields instead of {len(header)}'
+            wrong[place] = f"{len(line)} fields instead of {len(header)}"
             continue
         places.append(place)
-        for column,cell in zip(columns, line): column.append(cell)
-    if not (places or wrong): raise ManifestError(f'{path}: has no videos; delete it, and make it again with '
-        f'{_maker(path)}')
+        for column, cell in zip(columns, line):
+            column.append(cell)
+    if not (places or wrong):
+        raise ManifestError(
+            f"{path}: has no videos; delete it, and make it again with {_maker(path)}"
+        )
     return _checked(path, dict(zip(header, columns)), places, wrong)
+
 
 def read(
     # manifest.csv, the folder that holds it, or 'package.module:name' of one's own
-    data: str|os.PathLike,
+    data: str | os.PathLike,
 ) -> Manifest:  # with the rows checked
     "Read and check a whole manifest. `ManifestError`."
     path = Path(data)
-    if re.fullmatch(r'[^\W\d][\w.]*:[^\W\d][\w.]*', os.fspath(data)) and not path.exists():
+    if re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", os.fspath(data)) and not path.exists():
         return _read_object(str(data))
     if path.is_dir():
-        if not (path/'manifest.csv').exists():
-            raise ManifestError(f'{path}: is a folder without a manifest.csv; make one with '
-                f'{_maker(path/"manifest.csv")}')
-        path = path/'manifest.csv'
-    try: raw = path.read_bytes()
+        if not (path / "manifest.csv").exists():
+            raise ManifestError(
+                f"{path}: is a folder without a manifest.csv; make one with "
+                f"{_maker(path / 'manifest.csv')}"
+            )
+        path = path / "manifest.csv"
+    try:
+        raw = path.read_bytes()
     except FileNotFoundError:
-        raise ManifestError(f'{path}: there is no such file; make one with `vssl-nb manifest`') from None
+        raise ManifestError(
+            f"{path}: there is no such file; make one with `vssl-nb manifest`"
+        ) from None
     except (OSError, ValueError) as e:
-        raise ManifestError(f'{path}: cannot be read ({getattr(e, "strerror", None) or e})') from None
-    if not raw.strip(): raise ManifestError(f'{path}: is empty; make it again with {_maker(path)}')
-    try: rows = _table(path, raw.decode('utf-8-sig'))
+        raise ManifestError(
+            f"{path}: cannot be read ({getattr(e, 'strerror', None) or e})"
+        ) from None
+    if not raw.strip():
+        raise ManifestError(f"{path}: is empty; make it again with {_maker(path)}")
+    try:
+        rows = _table(path, raw.decode("utf-8-sig"))
     except UnicodeDecodeError as e:
-        raise ManifestError(f'{path}: is not UTF-8 text (line {raw[:e.start].count(10)+1}); save it '
-            'as UTF-8') from None
+        raise ManifestError(
+            f"{path}: is not UTF-8 text (line {raw[: e.start].count(10) + 1}); save it as UTF-8"
+        ) from None
     except csv.Error as e:
-        raise ManifestError(f'{path}: is not a table of comma-separated values ({e})') from None
+        raise ManifestError(f"{path}: is not a table of comma-separated values ({e})") from None
     return Manifest(path, rows, hashlib.sha256(raw).hexdigest())
+
 
 def _read_object(
     name: str,  # 'package.module:name'
 ) -> Manifest:
     "The manifest that a function outside this library makes, checked like a file."
-    try: make = load_object(name, 'a manifest')
-    except PluginError as e: raise ManifestError(f'{e}; nor is there a file or folder of that name') from None
+    try:
+        make = load_object(name, "a manifest")
+    except PluginError as e:
+        raise ManifestError(f"{e}; nor is there a file or folder of that name") from None
     if not callable(make):
-        raise ManifestError(f'{name}: cannot be called; name a function that returns a Manifest')
+        raise ManifestError(f"{name}: cannot be called; name a function that returns a Manifest")
     made = make()
-    if isinstance(made, (str, os.PathLike)): return read(Path(made))
+    if isinstance(made, (str, os.PathLike)):
+        return read(Path(made))
     if not isinstance(made, Manifest):
-        raise ManifestError(f'{name}: returned {type(made).__name__}, not a Manifest or the path of one')
+        raise ManifestError(
+            f"{name}: returned {type(made).__name__}, not a Manifest or the path of one"
+        )
     _check_rows(name, made.rows)
     bare = [r.video for r in made.rows if not r.source]
     if bare:
-        raise ManifestError(f"{name}: {len(bare)} videos have no source, such as '{bare[0]}'; name the "
-            "recording, or the video itself where it is one of its own")
+        raise ManifestError(
+            f"{name}: {len(bare)} videos have no source, such as '{bare[0]}'; name the "
+            "recording, or the video itself where it is one of its own"
+        )
     made.path = Path(name)
     return made
 
+
 def write(
-    path: str|os.PathLike,  # manifest.csv, or an existing folder to write it into
+    path: str | os.PathLike,  # manifest.csv, or an existing folder to write it into
     rows: Iterable[Row],  # one per video
     more: Mapping[str, Sequence[str]] = {},  # further columns: name -> a text for each row
 ) -> Path:  # of the file
     "Check the rows, then write them, all or none. `ManifestError`."
-    path,rows = Path(path),list(rows)
-    if path.is_dir(): path = path/'manifest.csv'
+    path, rows = Path(path), list(rows)
+    if path.is_dir():
+        path = path / "manifest.csv"
     _check_rows(path, rows)
     _replace(path, _as_text(rows, more).encode())
     return path
+
 
 def further_columns(
     path: Path,
 ) -> dict[str, list[str]]:  # name -> a text for each row
     "The columns of a manifest that this library does not know."
-    with open(path, encoding='utf-8-sig', newline='') as f: rows = [*csv.DictReader(f)]
-    return {name.strip(): [r[name] for r in rows] for name in rows[0] if name.strip() not in COLUMNS}
+    with open(path, encoding="utf-8-sig", newline="") as f:
+        rows = [*csv.DictReader(f)]
+    return {
+        name.strip(): [r[name] for r in rows] for name in rows[0] if name.strip() not in COLUMNS
+    }
 
 # %% ../../nbs/library/manifest.ipynb #fd5ff3d4
 _log = logging.getLogger(__name__)
-SCAN_LOG = '.manifest-scan.jsonl' # what a killed scan has found, beside the manifest
+SCAN_LOG = ".manifest-scan.jsonl"  # what a killed scan has found, beside the manifest
 # folder of what the scripts of data_scripts/ keep beside a manifest
-PREPARE_STATE = '.prepare'
-GONE = 'is gone' # status of a row whose file is not there
+PREPARE_STATE = ".prepare"
+GONE = "is gone"  # status of a row whose file is not there
+
 
 def find_videos(
     folder: Path,  # to look in; hidden folders and those of stored flow are left out
-    others: Counter[str]|None = None,  # gets the number of other files of each suffix
+    others: Counter[str] | None = None,  # gets the number of other files of each suffix
 ) -> list[str]:  # relative paths with /, sorted
     "Every video file in and below a folder. `ManifestError` where there is none."
     return video_paths(Path(folder), ManifestError, others)
 
+
 def name_source(
     video: str,  # relative path
     label: str,  # its class, or empty
-    pattern: re.Pattern|None = None,  # whose one group finds the source; None: UCF101's names
+    pattern: re.Pattern | None = None,  # whose one group finds the source; None: UCF101's names
 ) -> str:  # the path without its suffix where the name says nothing
     "The recording that a video was cut from, by its name."
     path = PurePosixPath(video)
-    if pattern and (hit := pattern.search(video)): return hit[1]
-    if not pattern and (hit := re.fullmatch(r'v_(\w+)_g(\d+)_c\d+', path.stem)):
-        return f'{label or hit[1]}/g{hit[2]}'
-    return str(path.with_suffix(''))
+    if pattern and (hit := pattern.search(video)):
+        return hit[1]
+    if not pattern and (hit := re.fullmatch(r"v_(\w+)_g(\d+)_c\d+", path.stem)):
+        return f"{label or hit[1]}/g{hit[2]}"
+    return str(path.with_suffix(""))
+
 
 def compile_source_pattern(
-    text: str|None,
-) -> re.Pattern|None:  # with one group; None where nothing was given
+    text: str | None,
+) -> re.Pattern | None:  # with one group; None where nothing was given
     "Check and compile a source pattern. `ManifestError`."
-    try: pattern = re.compile(text) if text else None
+    try:
+        pattern = re.compile(text) if text else None
     except re.error as e:
-        raise ManifestError(f'--source-pattern {text}: is not a regular expression ({e}); mend it, or '
-            'leave it out') from None
+        raise ManifestError(
+            f"--source-pattern {text}: is not a regular expression ({e}); mend it, or leave it out"
+        ) from None
     if pattern and pattern.groups != 1:
-        raise ManifestError(f'--source-pattern {text}: has {pattern.groups} groups; put one group around '
-            'what names the recording')
+        raise ManifestError(
+            f"--source-pattern {text}: has {pattern.groups} groups; put one group around "
+            "what names the recording"
+        )
     return pattern
+
 
 def in_threads(
     f: Callable,  # what to do
     items: Sequence,  # with what
-    workers: int|None = None,  # threads; None is one per core
+    workers: int | None = None,  # threads; None is one per core
     progress: bool = True,  # show a bar
-    title: str = 'videos',  # what the bar counts
+    title: str = "videos",  # what the bar counts
 ) -> list:  # what `f` returned, in the order of the items
     "A function of many items in threads; Ctrl-C does not wait for those that have not begun."
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ThreadPoolExecutor(workers or cores) as pool:
         done = pool.map(f, items)
         try:
-            return list(progress_bar(done, total=len(items), disable=not progress, desc=title, unit='video'))
+            return list(
+                progress_bar(done, total=len(items), disable=not progress, desc=title, unit="video")
+            )
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
 
 def read_probes(
     log: Path,
 ) -> dict[tuple, dict]:  # (video, size, time of change) -> what its probe found
     "The probes of earlier runs; a line that a kill cut short is left out."
     known = {}
-    for line in log.read_text(encoding='utf-8', errors='replace').splitlines() if log.exists() else []:
+    for line in (
+        log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    ):
         with suppress(ValueError, KeyError, TypeError):
             r = json.loads(line)
-            known[r['video'], r['size'], r['mtime']] = r
+            known[r["video"], r["size"], r["mtime"]] = r
     return known
+
 
 def probe_videos(
     folder: Path,  # of the manifest
     videos: Sequence[str],  # paths below it
-    workers: int|None = None,  # threads; None is one per core
+    workers: int | None = None,  # threads; None is one per core
     progress: bool = True,  # show a bar
     # keeps the probes; then the keyframes go into the table of the folder
-    log: Path|None = None,
+    log: Path | None = None,
     # returns: per video: status, and frames, fps, width, height, damage, keyframes where it can be
     # read
 ) -> list[dict]:
     "Decode every video once; with a log, go on where a killed run was."
     from vssl_nb.data.video import VideoError, probe
-    known,lock = read_probes(log) if log else {},threading.Lock()
+
+    known, lock = read_probes(log) if log else {}, threading.Lock()
+
     def one(video):
-        try: p:dict[str, Any] = dict(zip(('video', 'size', 'mtime'), (video, *file_stamp(folder/video))))
-        except OSError as e: return dict(video=video, status=f'cannot be opened ({e.strerror})')
-        if tuple(p.values()) in known: return known[tuple(p.values())]
         try:
-            seen = probe(folder/video)
-            p |= dict(frames=seen.frames, fps=round(seen.fps, 4), width=seen.width, height=seen.height,
-                damage=seen.damage, keyframes=seen.keyframes, status='ok')
-        except VideoError as e: p['status'] = ' '.join(e.reason.split())
+            p: dict[str, Any] = dict(
+                zip(("video", "size", "mtime"), (video, *file_stamp(folder / video)))
+            )
+        except OSError as e:
+            return dict(video=video, status=f"cannot be opened ({e.strerror})")
+        if tuple(p.values()) in known:
+            return known[tuple(p.values())]
+        try:
+            seen = probe(folder / video)
+            p |= dict(
+                frames=seen.frames,
+                fps=round(seen.fps, 4),
+                width=seen.width,
+                height=seen.height,
+                damage=seen.damage,
+                keyframes=seen.keyframes,
+                status="ok",
+            )
+        except VideoError as e:
+            p["status"] = " ".join(e.reason.split())
         if log:
-            with lock, open(log, 'a', encoding='utf-8') as f: print(json.dumps(p), file=f)
+            with lock, open(log, "a", encoding="utf-8") as f:
+                print(json.dumps(p), file=f)
         return p
+
     if log:
         # ends a line that was cut short
-        with open(log, 'a') as f: f.write('\n'*bool(f.tell()))
-    try: probes = in_threads(one, videos, workers, progress and bool(videos))
+        with open(log, "a") as f:
+            f.write("\n" * bool(f.tell()))
+    try:
+        probes = in_threads(one, videos, workers, progress and bool(videos))
     except KeyboardInterrupt:
-        if log: print(f'{folder}: stopped; the same command goes on from there', file=sys.stderr)
+        if log:
+            print(f"{folder}: stopped; the same command goes on from there", file=sys.stderr)
         raise
     for p in probes:
-        if p.get('damage'): _log.warning('damaged, used as far as it goes: %s %s', p['video'], p['damage'])
-    keys = {p['video']: (p['size'], p['mtime'], p['keyframes']) for p in probes if p.get('keyframes')}
-    if log and keys: write_keyframes(folder, keys)
+        if p.get("damage"):
+            _log.warning("damaged, used as far as it goes: %s %s", p["video"], p["damage"])
+    keys = {
+        p["video"]: (p["size"], p["mtime"], p["keyframes"]) for p in probes if p.get("keyframes")
+    }
+    if log and keys:
+        write_keyframes(folder, keys)
     return probes
+
 
 def probed(
     row: Row,
     p: dict,  # of `probe_videos`
 ) -> Row:
     "The row with what its file tells."
-    return replace(row, **{k: p[k] for k in ('status', 'frames', 'fps', 'width', 'height') if k in p})
+    return replace(
+        row, **{k: p[k] for k in ("status", "frames", "fps", "width", "height") if k in p}
+    )
+
 
 def count_rows(
     rows: Sequence[Row],
 ) -> Iterator[str]:  # sentences
     "How many videos, classes, sources and unreadable files there are, and how many in each split."
-    ok = [r for r in rows if r.status == 'ok']
-    unreadable = sum(r.status not in ('ok', GONE) for r in rows)
-    yield (f'{len(rows)} videos, {len({r.label for r in ok if r.label})} classes, '
-        f'{len({r.source for r in ok})} sources, {unreadable} unreadable')
+    ok = [r for r in rows if r.status == "ok"]
+    unreadable = sum(r.status not in ("ok", GONE) for r in rows)
+    yield (
+        f"{len(rows)} videos, {len({r.label for r in ok if r.label})} classes, "
+        f"{len({r.source for r in ok})} sources, {unreadable} unreadable"
+    )
     yield from count_splits(ok)
+
 
 def count_splits(
     rows: Sequence[Row],
 ) -> Iterator[str]:  # sentences
     "How many usable videos each part of each split has."
     for n in (1, 2, 3):
-        c = Counter(getattr(r, f'split{n}') for r in rows if r.status == 'ok')
-        if c['train'] or c['test']:
+        c = Counter(getattr(r, f"split{n}") for r in rows if r.status == "ok")
+        if c["train"] or c["test"]:
             yield f"split {n}: {c['train']:,} train, {c['test']:,} test, {c['']:,} in neither"
+
 
 @contextmanager
 def one_at_a_time(
@@ -603,100 +848,159 @@ def one_at_a_time(
 ) -> Iterator[None]:
     "One process works in a folder; another waits. `ManifestError` where it cannot be written to."
     try:
-        with open(file, 'a') as f:
+        with open(file, "a") as f:
             with suppress(ImportError):
-                import fcntl # not on Windows
+                import fcntl  # not on Windows
+
                 # nor on every file system
-                with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
+                with suppress(OSError):
+                    fcntl.flock(f, fcntl.LOCK_EX)
             yield
     except OSError as e:
-        raise ManifestError(f'{e.filename or file.parent}: cannot be written ({e.strerror}); manifest.csv '
-            'has to lie beside the videos: make a folder of links to them where you may write') from None
+        raise ManifestError(
+            f"{e.filename or file.parent}: cannot be written ({e.strerror}); manifest.csv "
+            "has to lie beside the videos: make a folder of links to them where you may write"
+        ) from None
+
 
 # a folder of videos whose manifest keeps up with it: what is new is added, what was filled in stays
 @dataclass
 class FolderUpdate:
     "What looking at a folder has changed in its manifest."
-    path:Path # of the manifest
-    rows:list[Row]
-    added:list[str] # new videos
-    renewed:list[str] # their files have changed, or are back
-    moved:dict[str, str] # old path -> new path
-    missing:list[str] # all that are not there
-    gone:list[str] # those that were there last time
-    began:bool=False # was there no manifest before?
-    changed:bool=False # was it written?
-    # sentences about splits, sources, what was replaced
-    notes:list[str]=field(default_factory=list)
 
-    def __str__(self)->str:
+    path: Path  # of the manifest
+    rows: list[Row]
+    added: list[str]  # new videos
+    renewed: list[str]  # their files have changed, or are back
+    moved: dict[str, str]  # old path -> new path
+    missing: list[str]  # all that are not there
+    gone: list[str]  # those that were there last time
+    began: bool = False  # was there no manifest before?
+    changed: bool = False  # was it written?
+    # sentences about splits, sources, what was replaced
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
         lines = [str(self.path)]
         if not self.began:
-            changes = {'added': self.added, 'looked at again, their files are other ones': self.renewed,
-                'moved': [f'{a} → {b}' for a,b in self.moved.items()]}
-            lines += [f'{len(names)} {change}: {_some(names)}' for change,names in changes.items() if names]
-            if not self.changed: lines.append('nothing has changed')
+            changes = {
+                "added": self.added,
+                "looked at again, their files are other ones": self.renewed,
+                "moved": [f"{a} → {b}" for a, b in self.moved.items()],
+            }
+            lines += [
+                f"{len(names)} {change}: {_some(names)}"
+                for change, names in changes.items()
+                if names
+            ]
+            if not self.changed:
+                lines.append("nothing has changed")
         if self.missing:
-            since = f', {len(self.gone)} since last time' if self.gone else ''
-            lines.append(f'{len(self.missing)} are gone{since}: {_some(self.gone or self.missing)}; their '
-                'rows are kept and not used (delete them to forget them)')
-        return '\n'.join([*lines, *self.notes, *count_rows(self.rows)])
+            since = f", {len(self.gone)} since last time" if self.gone else ""
+            lines.append(
+                f"{len(self.missing)} are gone{since}: {_some(self.gone or self.missing)}; their "
+                "rows are kept and not used (delete them to forget them)"
+            )
+        return "\n".join([*lines, *self.notes, *count_rows(self.rows)])
 
-def _some(names:Sequence[str], most:int=3)->str:
-    return ', '.join(names[:most]) + (f' and {len(names)-most} more' if len(names) > most else '')
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 
 def _named(
     video: str,
-    pattern: re.Pattern|None,
+    pattern: re.Pattern | None,
 ) -> Row:  # with what the path tells
     label = PurePosixPath(video).parent.name
     return Row(video, label, name_source(video, label, pattern))
 
-def _move(old:Row, video:str, pattern:re.Pattern|None)->Row:
-    "A row under the new path of its file; what came from the old path comes from the new one."
-    was,now = _named(old.video, pattern),_named(video, pattern)
-    return replace(old, video=video, label=now.label if old.label in (was.label, '') else old.label,
-        source=now.source if old.source == was.source else old.source)
 
-def _scan(folder:Path, videos:list[str], old:Sequence[Row], pattern:re.Pattern|None, workers:int|None,
-    progress:bool)->FolderUpdate:
+def _move(old: Row, video: str, pattern: re.Pattern | None) -> Row:
+    "A row under the new path of its file; what came from the old path comes from the new one."
+    was, now = _named(old.video, pattern), _named(video, pattern)
+    return replace(
+        old,
+        video=video,
+        label=now.label if old.label in (was.label, "") else old.label,
+        source=now.source if old.source == was.source else old.source,
+    )
+
+
+def _scan(
+    folder: Path,
+    videos: list[str],
+    old: Sequence[Row],
+    pattern: re.Pattern | None,
+    workers: int | None,
+    progress: bool,
+) -> FolderUpdate:
     "Decode what is new or has changed since `old`; those rows in their order, then the new ones."
-    table,known = KeyframeTable(folder),{r.video for r in old}
-    here,fresh = set(videos),[v for v in videos if v not in known]
+    table, known = KeyframeTable(folder), {r.video for r in old}
+    here, fresh = set(videos), [v for v in videos if v not in known]
     stamps = {r.video: entry[0] for r in old if (entry := table.entry(r.video))}
+
     def now(
         video,
     ):  # the stamp of a file, None where it cannot be had
-        with suppress(OSError): return file_stamp(folder/video)
+        with suppress(OSError):
+            return file_stamp(folder / video)
+
     # moved: the only two files, gone and new, of that size and time of change
-    before,after = defaultdict(list),defaultdict(list)
-    for r in old: before[stamps.get(r.video) if r.video not in here else None].append(r.video)
-    for video in fresh: after[now(video)].append(video)
-    moved = {a[0]: after[s][0] for s,a in before.items() if s and len(a) == len(after.get(s, ())) == 1}
+    before, after = defaultdict(list), defaultdict(list)
+    for r in old:
+        before[stamps.get(r.video) if r.video not in here else None].append(r.video)
+    for video in fresh:
+        after[now(video)].append(video)
+    moved = {
+        a[0]: after[s][0] for s, a in before.items() if s and len(a) == len(after.get(s, ())) == 1
+    }
     kept = [_move(r, moved[r.video], pattern) if r.video in moved else r for r in old]
-    again = [i for i,r in enumerate(kept) if r.video in here
-        and (old[i].status == GONE or stamps.get(r.video, ()) != now(r.video))]
+    again = [
+        i
+        for i, r in enumerate(kept)
+        if r.video in here and (old[i].status == GONE or stamps.get(r.video, ()) != now(r.video))
+    ]
     added = [v for v in fresh if v not in moved.values()]
-    if not old: print(f'{folder}: has no manifest.csv yet; every video is looked at once', file=sys.stderr)
-    probes = probe_videos(folder, [kept[i].video for i in again] + added, workers, progress, folder/SCAN_LOG)
-    for i,p in zip(again, probes): kept[i] = probed(kept[i], p)
+    if not old:
+        print(f"{folder}: has no manifest.csv yet; every video is looked at once", file=sys.stderr)
+    probes = probe_videos(
+        folder, [kept[i].video for i in again] + added, workers, progress, folder / SCAN_LOG
+    )
+    for i, p in zip(again, probes):
+        kept[i] = probed(kept[i], p)
     rows = [r if r.video in here else replace(r, status=GONE) for r in kept]
-    rows += [probed(_named(v, pattern), p) for v,p in zip(added, probes[len(again):])]
-    if not any(r.status == 'ok' for r in rows):
-        raise ManifestError(f'{folder}: none of the {len(rows)} videos can be used; the first: '
-            f'{rows[0].video} {rows[0].status}')
+    rows += [probed(_named(v, pattern), p) for v, p in zip(added, probes[len(again) :])]
+    if not any(r.status == "ok" for r in rows):
+        raise ManifestError(
+            f"{folder}: none of the {len(rows)} videos can be used; the first: "
+            f"{rows[0].video} {rows[0].status}"
+        )
     renewed = [kept[i].video for i in again if kept[i] != old[i] and old[i].video not in moved]
     missing = [r for r in kept if r.video not in here]
-    return FolderUpdate(folder/'manifest.csv', rows, added, renewed, moved, [r.video for r in missing],
-        [r.video for r in missing if r.status != GONE], began=not old)
+    return FolderUpdate(
+        folder / "manifest.csv",
+        rows,
+        added,
+        renewed,
+        moved,
+        [r.video for r in missing],
+        [r.video for r in missing if r.status != GONE],
+        began=not old,
+    )
+
 
 def copies(
     rows: Sequence[Row],  # of a manifest
     root: Path,  # folder of the manifest
 ) -> list[list[Row]]:
     "The usable videos whose files have the same bytes, in groups."
-    at = {r.video: r for r in rows if r.status == 'ok'}
-    return [[at[video] for video in group] for group in equal_files({video: root/video for video in at})]
+    at = {r.video: r for r in rows if r.status == "ok"}
+    return [
+        [at[video] for video in group]
+        for group in equal_files({video: root / video for video in at})
+    ]
+
 
 def torn_copies(
     rows: Sequence[Row],  # as of `copies`
@@ -706,100 +1010,140 @@ def torn_copies(
     "A sentence for each split that has files with the same bytes on both sides."
     groups = copies(rows, root)
     for n in splits:
-        sides = [{getattr(r, f'split{n}'): r.video for r in reversed(g)} for g in groups]
-        torn = [f"{s['test']} = {s['train']}" for s in sides if {'train', 'test'} <= {*s}]
-        if torn: yield (f'split {n}: test videos are copies of training videos, byte by byte: {_some(torn)}; '
-            f'their answers are known, so empty split{n} on one side')
+        sides = [{getattr(r, f"split{n}"): r.video for r in reversed(g)} for g in groups]
+        torn = [f"{s['test']} = {s['train']}" for s in sides if {"train", "test"} <= {*s}]
+        if torn:
+            yield (
+                f"split {n}: test videos are copies of training videos, byte by byte: {_some(torn)}; "
+                f"their answers are known, so empty split{n} on one side"
+            )
+
 
 def update_manifest(
-    folder: str|os.PathLike,  # of folders of classes, or of videos without classes
+    folder: str | os.PathLike,  # of folders of classes, or of videos without classes
     # regular expression whose one group finds the source in the relative path
-    source_pattern: str|None = None,
-    workers: int|None = None,  # threads; None is one per core
+    source_pattern: str | None = None,
+    workers: int | None = None,  # threads; None is one per core
     progress: bool = True,  # show a bar
     # of the videos that become test videos in split 1, see `cut_split`; None: none
-    share: float|None = None,
+    share: float | None = None,
     seed: int = 0,  # of that split
 ) -> FolderUpdate:
     "Make the manifest of a folder, or bring it up to date. `ManifestError`; then it is as it was."
-    folder,target,pattern = Path(folder),Path(folder)/'manifest.csv',compile_source_pattern(source_pattern)
-    if share is not None: _check_share(share, seed)
+    folder, target, pattern = (
+        Path(folder),
+        Path(folder) / "manifest.csv",
+        compile_source_pattern(source_pattern),
+    )
+    if share is not None:
+        _check_share(share, seed)
     others = Counter[str]()
-    videos = find_videos(folder, others) # before anything is written into a wrong folder
+    videos = find_videos(folder, others)  # before anything is written into a wrong folder
     lost = [v for v in videos if pattern and not pattern.search(v)]
-    if len(lost) == len(videos): raise ManifestError(f'--source-pattern {source_pattern}: matches none of '
-        f'the {len(videos)} paths, such as {lost[0]}; mend it, or leave it out')
-    if (folder/PREPARE_STATE).exists():
-        raise ManifestError(f'{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run '
-            'that again instead, it knows which files belong to it')
-    with one_at_a_time(folder/SCAN_LOG):
+    if len(lost) == len(videos):
+        raise ManifestError(
+            f"--source-pattern {source_pattern}: matches none of "
+            f"the {len(videos)} paths, such as {lost[0]}; mend it, or leave it out"
+        )
+    if (folder / PREPARE_STATE).exists():
+        raise ManifestError(
+            f"{folder}: was made by a script of data_scripts/ or by `prepare_dataset`; run "
+            "that again instead, it knows which files belong to it"
+        )
+    with one_at_a_time(folder / SCAN_LOG):
         old = [*read(target).rows] if target.exists() and target.read_bytes().strip() else []
         columns = further_columns(target) if old else {}
         u = _scan(folder, videos, old, pattern, workers, progress)
         if not pattern and len({r.source for r in u.rows}) == len(u.rows) > 1:
-            u.notes.append('every video counts as a recording of its own; if some were cut from one film, '
-                'name that film with --source-pattern or in the column source')
-        if lost: u.notes.append(f'{len(lost)} paths do not match the source pattern, such as {lost[0]}: each '
-            'is a recording of its own')
-        if others: u.notes.append(f'left out: {count_kinds(others)}')
-        if u.began and (classes := sorted({r.label for r in u.rows} - {''})):
-            u.notes.append(f'classes are the names of folders: {_some(classes, 10)}')
-        if pattern: # holds for old rows as well
+            u.notes.append(
+                "every video counts as a recording of its own; if some were cut from one film, "
+                "name that film with --source-pattern or in the column source"
+            )
+        if lost:
+            u.notes.append(
+                f"{len(lost)} paths do not match the source pattern, such as {lost[0]}: each "
+                "is a recording of its own"
+            )
+        if others:
+            u.notes.append(f"left out: {count_kinds(others)}")
+        if u.began and (classes := sorted({r.label for r in u.rows} - {""})):
+            u.notes.append(f"classes are the names of folders: {_some(classes, 10)}")
+        if pattern:  # holds for old rows as well
             sources = [name_source(r.video, r.label, pattern) for r in u.rows]
-            other = [r.video for r,source in zip(u.rows, sources) if r.source != source]
-            u.rows = [replace(r, source=source) for r,source in zip(u.rows, sources)]
-            if other: u.notes.append(f'source of {len(other)} rows was another one, as with {other[0]}')
-        equal = copies(u.rows, folder) # what somebody named in old rows stays
+            other = [r.video for r, source in zip(u.rows, sources) if r.source != source]
+            u.rows = [replace(r, source=source) for r, source in zip(u.rows, sources)]
+            if other:
+                u.notes.append(f"source of {len(other)} rows was another one, as with {other[0]}")
+        equal = copies(u.rows, folder)  # what somebody named in old rows stays
         first = {r.video: g[0].source for g in equal for r in g if pattern or r.video in u.added}
         u.rows = [replace(r, source=first.get(r.video, r.source)) for r in u.rows]
-        if equal: u.notes.append('copies, byte by byte: ' + _some([f'{b.video} = {a.video}' for a,*others in
-            equal for b in others]) + '; new ones count as one recording, which a split keeps together')
+        if equal:
+            u.notes.append(
+                "copies, byte by byte: "
+                + _some([f"{b.video} = {a.video}" for a, *others in equal for b in others])
+                + "; new ones count as one recording, which a split keeps together"
+            )
         labels = defaultdict(set)
-        for r in u.rows: labels[r.source].add(r.label)
-        if (shared := [source for source,classes in labels.items() if len(classes - {''}) > 1]):
-            u.notes.append(f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
-                "are different recordings, let the pattern catch the class too")
+        for r in u.rows:
+            labels[r.source].add(r.label)
+        if shared := [source for source, classes in labels.items() if len(classes - {""}) > 1]:
+            u.notes.append(
+                f"{len(shared)} sources occur in several classes, such as '{shared[0]}'; if these "
+                "are different recordings, let the pattern catch the class too"
+            )
         if share is not None:
-            u.rows,notes = cut_split(u.rows, share, seed)
+            u.rows, notes = cut_split(u.rows, share, seed)
             u.notes += notes
         u.notes += torn_copies(u.rows, folder, (1, 2, 3))
         u.changed = old != u.rows
-        if u.changed: # the same table is the same dataset for a run
-            write(target, u.rows, {c: texts + ['']*len(u.added) for c,texts in columns.items()})
-    (folder/SCAN_LOG).unlink(missing_ok=True)
+        if u.changed:  # the same table is the same dataset for a run
+            write(target, u.rows, {c: texts + [""] * len(u.added) for c, texts in columns.items()})
+    (folder / SCAN_LOG).unlink(missing_ok=True)
     return u
+
 
 def open_data(
     # a manifest, its folder, a folder that gets one, or 'package.module:name'
-    data: str|os.PathLike,
+    data: str | os.PathLike,
     progress: bool = True,  # show a bar
 ) -> Manifest:
     "Open a manifest as `read` does; make it first where a folder has none. `ManifestError`."
-    if Path(data).is_dir() and not (Path(data)/'manifest.csv').exists():
+    if Path(data).is_dir() and not (Path(data) / "manifest.csv").exists():
         u = update_manifest(data, progress=progress)
-        if u.changed: print(u, file=sys.stderr) # else another process made it meanwhile
+        if u.changed:
+            print(u, file=sys.stderr)  # else another process made it meanwhile
     return read(data)
 
-def _check_share(share:float, seed:int=0):
-    if not (math.isfinite(share) and 0 < share < 1):
-        raise ManifestError(f'--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the '
-            'videos test videos')
-    if seed < 0: raise ManifestError(f'--seed {seed}: is below 0; use 0 or more')
 
-def _deal(sizes:dict[str, int], known:dict[str, str], share:float, rng:np.random.Generator)->dict[str, str]:
+def _check_share(share: float, seed: int = 0):
+    if not (math.isfinite(share) and 0 < share < 1):
+        raise ManifestError(
+            f"--split {share:g}: is not a share between 0 and 1; 0.2 makes a fifth of the "
+            "videos test videos"
+        )
+    if seed < 0:
+        raise ManifestError(f"--seed {seed}: is below 0; use 0 or more")
+
+
+def _deal(
+    sizes: dict[str, int], known: dict[str, str], share: float, rng: np.random.Generator
+) -> dict[str, str]:
     "Deal the sources of a class, of so many usable videos, to parts; of two and more, one to either part."
     free = sorted(s for s in sizes if s not in known)
     free = [free[i] for i in rng.permutation(len(free))]
-    parts,want = dict(known) | dict.fromkeys(free, 'train'),share*sum(sizes.values())
-    have = sum(n for s,n in sizes.items() if known.get(s) == 'test')
+    parts, want = dict(known) | dict.fromkeys(free, "train"), share * sum(sizes.values())
+    have = sum(n for s, n in sizes.items() if known.get(s) == "test")
     for s in free:
-        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9: # nearer to what is wanted
-            parts[s],have = 'test',have + sizes[s]
+        if abs(have + sizes[s] - want) < abs(have - want) - 1e-9:  # nearer to what is wanted
+            parts[s], have = "test", have + sizes[s]
     usable = [s for s in free if sizes[s]]
-    for part,other in (('test', 'train'), ('train', 'test')):
-        if len(usable) > (other not in known.values()) and part not in {parts[s] for s in sizes if sizes[s]}:
+    for part, other in (("test", "train"), ("train", "test")):
+        if len(usable) > (other not in known.values()) and part not in {
+            parts[s] for s in sizes if sizes[s]
+        }:
             parts[min(usable, key=lambda s: sizes[s])] = part
     return parts
+
 
 def cut_split(
     rows: Sequence[Row],
@@ -808,37 +1152,52 @@ def cut_split(
 ) -> tuple[list[Row], list[str]]:  # the rows with split1 filled, and sentences about it
     "Cut a test part by source, class by class; what is filled already stays. `ManifestError`."
     _check_share(share, seed)
-    of,known = defaultdict(list),defaultdict(set)
+    of, known = defaultdict(list), defaultdict(set)
     for r in rows:
         of[r.source].append(r)
-        if r.split1: known[r.source].add(r.split1)
-    torn = sorted(s for s,parts in known.items() if len(parts) > 1)
-    if torn: raise ManifestError(f'source {torn[0]!r} has videos on both sides of split 1; mend the column '
-        'split1 or the column source')
+        if r.split1:
+            known[r.source].add(r.split1)
+    torn = sorted(s for s, parts in known.items() if len(parts) > 1)
+    if torn:
+        raise ManifestError(
+            f"source {torn[0]!r} has videos on both sides of split 1; mend the column "
+            "split1 or the column source"
+        )
     if all(r.split1 for r in rows):
-        return [*rows], ['split 1 is filled already and stays as it is; empty the column to cut another']
+        return [*rows], [
+            "split 1 is filled already and stays as it is; empty the column to cut another"
+        ]
     classes = defaultdict(list)
-    for s,siblings in of.items():
+    for s, siblings in of.items():
         count = Counter(r.label for r in siblings)
         classes[min(count, key=lambda label: (-count[label], label))].append(s)
     parts = dict[str, str]()
-    for label,sources in classes.items():
-        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], 'big')
-        sizes = {s: sum(r.status == 'ok' for r in of[s]) for s in sources}
-        parts |= _deal(sizes, {s: min(known[s]) for s in sources if s in known}, share,
-            np.random.default_rng((seed, key)))
+    for label, sources in classes.items():
+        key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big")
+        sizes = {s: sum(r.status == "ok" for r in of[s]) for s in sources}
+        parts |= _deal(
+            sizes,
+            {s: min(known[s]) for s in sources if s in known},
+            share,
+            np.random.default_rng((seed, key)),
+        )
     made = [replace(r, split1=parts[r.source]) for r in rows]
-    count = Counter(r.split1 for r in made if r.status == 'ok')
+    count = Counter(r.split1 for r in made if r.status == "ok")
     if len(count) < 2:
-        raise ManifestError(f'all {len(rows)} usable videos are of one source for each class, such as '
-            f'{rows[0].source!r}, and a source is never on both sides of a split; if they are different '
-            'recordings, name them in the column source, or by a --source-pattern that tells them apart')
-    n,ok = count['test'],sum(count.values())
-    return made, [f'split 1: {n} of {ok} videos ({100*n/ok:.0f} %) are for testing, cut by source'
-        + (', class by class' if len(classes) > 1 else '')]
+        raise ManifestError(
+            f"all {len(rows)} usable videos are of one source for each class, such as "
+            f"{rows[0].source!r}, and a source is never on both sides of a split; if they are different "
+            "recordings, name them in the column source, or by a --source-pattern that tells them apart"
+        )
+    n, ok = count["test"], sum(count.values())
+    return made, [
+        f"split 1: {n} of {ok} videos ({100 * n / ok:.0f} %) are for testing, cut by source"
+        + (", class by class" if len(classes) > 1 else "")
+    ]
 
-def test_videos()->Path|None: # None where there are none
+
+def test_videos() -> Path | None:  # None where there are none
     "The folder of real clips for tests: `VSSL_TEST_VIDEOS`, else `../shared/videos` beside the repository."
-    beside = Path(vssl_nb.__file__ or '.').resolve().parents[2]/'shared'/'videos'
-    folder = Path(os.environ.get('VSSL_TEST_VIDEOS') or beside)
+    beside = Path(vssl_nb.__file__ or ".").resolve().parents[2] / "shared" / "videos"
+    folder = Path(os.environ.get("VSSL_TEST_VIDEOS") or beside)
     return folder if folder.is_dir() else None

@@ -1,4 +1,5 @@
 "From a folder of videos and what the owners say of them (lists, spreadsheets) to one manifest."
+
 import csv, filecmp, io, json, os, re, shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -9,188 +10,300 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..names import expect_no_run
-from .manifest import (PREPARE_STATE, Manifest, ManifestError, Row, compile_source_pattern, count_splits,
-    find_videos, name_source, one_at_a_time, probe_videos, probed, read, write)
+from .manifest import (
+    PREPARE_STATE,
+    Manifest,
+    ManifestError,
+    Row,
+    compile_source_pattern,
+    count_splits,
+    find_videos,
+    name_source,
+    one_at_a_time,
+    probe_videos,
+    probed,
+    read,
+    write,
+)
+
 
 class PrepareError(ValueError):
     "A list or a folder that a dataset cannot be prepared from, and what to do."
 
+
 @dataclass
 class Lists:
     "What the owners' lists say."
+
     # key of a video -> the columns of its row: label, split1, …
-    entries:dict[str, dict[str, Any]]
-    labels:dict[str, str]=field(default_factory=dict) # folded name of a folder -> class
-    alias:dict[str, str]=field(default_factory=dict) # another key -> key
+    entries: dict[str, dict[str, Any]]
+    labels: dict[str, str] = field(default_factory=dict)  # folded name of a folder -> class
+    alias: dict[str, str] = field(default_factory=dict)  # another key -> key
 
-def _text(file:Path)->str:
+
+def _text(file: Path) -> str:
     "The text of a list."
-    try: return file.read_text(encoding='utf-8-sig')
-    except (OSError, UnicodeDecodeError) as e: raise PrepareError(f'{file}: cannot be read as text '
-        f'({getattr(e, "strerror", None) or "it is not UTF-8"})') from None
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        raise PrepareError(
+            f"{file}: cannot be read as text ({getattr(e, 'strerror', None) or 'it is not UTF-8'})"
+        ) from None
 
-def _lines(file:Path)->list[str]: return [line.strip() for line in _text(file).splitlines() if line.strip()]
 
-def _ucf101(files:list[Path])->Lists:
+def _lines(file: Path) -> list[str]:
+    return [line.strip() for line in _text(file).splitlines() if line.strip()]
+
+
+def _ucf101(files: list[Path]) -> Lists:
     "The text files of up to three splits, and classInd.txt, which has the spelling of the classes."
-    folder,lists = files[0].parent,Lists({})
+    folder, lists = files[0].parent, Lists({})
     for n in (1, 2, 3):
-        there = {p: f for p in ('train', 'test') if (f := folder/f'{p}list0{n}.txt').is_file()}
-        if len(there) == 1: raise PrepareError(f'{folder}: split {n} has only its {[*there][0]}list0{n}.txt')
-        for part,file in there.items():
+        there = {p: f for p in ("train", "test") if (f := folder / f"{p}list0{n}.txt").is_file()}
+        if len(there) == 1:
+            raise PrepareError(f"{folder}: split {n} has only its {[*there][0]}list0{n}.txt")
+        for part, file in there.items():
             for line in _lines(file):
                 # training lists end with the number of the class
-                name = re.sub(r'\s+\d+$', '', line)
-                entry = lists.entries.setdefault(str(PurePosixPath(name).with_suffix('')).casefold(), {})
-                if entry.setdefault(f'split{n}', part) != part:
-                    raise PrepareError(f'{folder}: {name} is in both lists of split {n}')
-    if (folder/'classInd.txt').is_file():
-        names = [re.sub(r'^\d+\s+', '', line) for line in _lines(folder/'classInd.txt')]
+                name = re.sub(r"\s+\d+$", "", line)
+                entry = lists.entries.setdefault(
+                    str(PurePosixPath(name).with_suffix("")).casefold(), {}
+                )
+                if entry.setdefault(f"split{n}", part) != part:
+                    raise PrepareError(f"{folder}: {name} is in both lists of split {n}")
+    if (folder / "classInd.txt").is_file():
+        names = [re.sub(r"^\d+\s+", "", line) for line in _lines(folder / "classInd.txt")]
         lists.labels = {name.casefold(): name for name in names}
     return lists
 
-def _hmdb51(files:list[Path])->Lists:
+
+def _hmdb51(files: list[Path]) -> Lists:
     "The official files, one per class and split; or one list per part, as for UCF101."
-    if '_test_split' not in files[0].stem: return _ucf101(files)
+    if "_test_split" not in files[0].stem:
+        return _ucf101(files)
     lists = Lists({})
     for file in files:
-        label,_,n = file.stem.rpartition('_test_split')
+        label, _, n = file.stem.rpartition("_test_split")
         lists.labels[label.casefold()] = label
-        for i,line in enumerate(map(str.strip, _text(file).splitlines()), 1):
-            if not line: continue
-            name,_,part = line.rpartition(' ')
-            if part not in ('0', '1', '2') or not name: raise PrepareError(f"{file}: line {i} is '{line}', "
-                "not a file name and 0, 1 or 2; take the list from the owners")
-            entry = lists.entries.setdefault(f'{label}/{PurePosixPath(name.strip()).stem}'.casefold(), {})
-            entry[f'split{n}'] = ('', 'train', 'test')[int(part)]
+        for i, line in enumerate(map(str.strip, _text(file).splitlines()), 1):
+            if not line:
+                continue
+            name, _, part = line.rpartition(" ")
+            if part not in ("0", "1", "2") or not name:
+                raise PrepareError(
+                    f"{file}: line {i} is '{line}', "
+                    "not a file name and 0, 1 or 2; take the list from the owners"
+                )
+            entry = lists.entries.setdefault(
+                f"{label}/{PurePosixPath(name.strip()).stem}".casefold(), {}
+            )
+            entry[f"split{n}"] = ("", "train", "test")[int(part)]
     return lists
+
 
 def _part(
     file: Path,
     name: str,
 ) -> str:  # train, test (the official val) or empty (the official test)
     "The part that the owners call `name`; where that is empty, the last that the name of the file says."
-    name = name or (re.findall('train|val|test', file.stem) or [file.stem])[-1]
-    parts = {'train': 'train', 'val': 'test', 'test': ''}
-    if (part := 'val' if name.startswith('val') else name) in parts: return parts[part]
-    raise PrepareError(f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
-        "or name the file after its part")
+    name = name or (re.findall("train|val|test", file.stem) or [file.stem])[-1]
+    parts = {"train": "train", "val": "test", "test": ""}
+    if (part := "val" if name.startswith("val") else name) in parts:
+        return parts[part]
+    raise PrepareError(
+        f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
+        "or name the file after its part"
+    )
 
-def _enter(lists:Lists, key:str, label:str, part:str, place:str):
+
+def _enter(lists: Lists, key: str, label: str, part: str, place: str):
     "Add a video to the lists. `PrepareError` where it is in another part already."
-    if lists.entries.setdefault(key, dict(label=label, split1=part))['split1'] != part:
-        raise PrepareError(f'{place}, {key}, is in another part too; name the lists of one release only')
+    if lists.entries.setdefault(key, dict(label=label, split1=part))["split1"] != part:
+        raise PrepareError(
+            f"{place}, {key}, is in another part too; name the lists of one release only"
+        )
 
-def _kinetics(files:list[Path])->Lists:
+
+def _kinetics(files: list[Path]) -> Lists:
     "CSV files with youtube_id, time_start, time_end, and label and split where they are known."
     lists = Lists({})
     for file in files:
-        reader = csv.DictReader(io.StringIO(_text(file), newline=''))
-        absent = [c for c in ('youtube_id', 'time_start', 'time_end') if c not in (reader.fieldnames or ())]
-        if absent: raise PrepareError(f'{file}: has no column {", ".join(absent)}; the official lists begin '
-            'with label,youtube_id,time_start,time_end,split')
+        reader = csv.DictReader(io.StringIO(_text(file), newline=""))
+        absent = [
+            c
+            for c in ("youtube_id", "time_start", "time_end")
+            if c not in (reader.fieldnames or ())
+        ]
+        if absent:
+            raise PrepareError(
+                f"{file}: has no column {', '.join(absent)}; the official lists begin "
+                "with label,youtube_id,time_start,time_end,split"
+            )
         for line in reader:
             try:
-                start,end = (int(float(line[name])) for name in ('time_start', 'time_end'))
+                start, end = (int(float(line[name])) for name in ("time_start", "time_end"))
                 key = f"{line['youtube_id']}_{start:06d}_{end:06d}"
-            except (TypeError, ValueError): raise PrepareError(f'{file}: line {reader.line_num} has no '
-                'times in seconds; take the list from the owners') from None
-            part = _part(file, line.get('split') or '')
-            _enter(lists, key, line.get('label') or '', part, f'{file}: line {reader.line_num}')
-            lists.alias.setdefault(line['youtube_id'], key)
+            except (TypeError, ValueError):
+                raise PrepareError(
+                    f"{file}: line {reader.line_num} has no "
+                    "times in seconds; take the list from the owners"
+                ) from None
+            part = _part(file, line.get("split") or "")
+            _enter(lists, key, line.get("label") or "", part, f"{file}: line {reader.line_num}")
+            lists.alias.setdefault(line["youtube_id"], key)
     return lists
 
-def _ssv2(files:list[Path])->Lists:
+
+def _ssv2(files: list[Path]) -> Lists:
     "JSON files with the videos of a part, and labels.json."
     lists = Lists({})
     for file in files:
-        try: data = json.loads(_text(file))
+        try:
+            data = json.loads(_text(file))
         except json.JSONDecodeError as e:
-            raise PrepareError(f'{file}: is not JSON ({e}); download it again') from None
-        if isinstance(data, dict): continue # labels.json, the official numbers of the classes
-        part = _part(file, '')
-        for i,video in enumerate(data):
-            if not isinstance(video, dict) or 'id' not in video:
-                raise PrepareError(f'{file}: its entry {i} has no id; take the list from the owners')
-            label = re.sub(r'\[(.*?)\]', r'\1', video.get('template', ''))
-            _enter(lists, str(video['id']), label, part, f'{file}: its entry {i}')
+            raise PrepareError(f"{file}: is not JSON ({e}); download it again") from None
+        if isinstance(data, dict):
+            continue  # labels.json, the official numbers of the classes
+        part = _part(file, "")
+        for i, video in enumerate(data):
+            if not isinstance(video, dict) or "id" not in video:
+                raise PrepareError(
+                    f"{file}: its entry {i} has no id; take the list from the owners"
+                )
+            label = re.sub(r"\[(.*?)\]", r"\1", video.get("template", ""))
+            _enter(lists, str(video["id"]), label, part, f"{file}: its entry {i}")
     return lists
 
-def _hmdb51_source(video:str, label:str)->str:
+
+def _hmdb51_source(video: str, label: str) -> str:
     "The originating video of an HMDB51 clip, within its class."
     path = PurePosixPath(video)
-    hit = re.fullmatch(rf'(.+)_{re.escape(label)}_[a-z]_[a-z]{{2}}_np\d+_[a-z]{{2}}_[a-z]{{3}}_\d+',
-        path.stem, re.I)
-    return f'{label}/{hit[1]}' if hit else str(path.with_suffix(''))
+    hit = re.fullmatch(
+        rf"(.+)_{re.escape(label)}_[a-z]_[a-z]{{2}}_np\d+_[a-z]{{2}}_[a-z]{{3}}_\d+",
+        path.stem,
+        re.I,
+    )
+    return f"{label}/{hit[1]}" if hit else str(path.with_suffix(""))
 
-def _path_source(video:str, label:str)->str: return str(PurePosixPath(video).with_suffix(''))
-def _stem(video:str)->str: return PurePosixPath(video).stem
+
+def _path_source(video: str, label: str) -> str:
+    return str(PurePosixPath(video).with_suffix(""))
+
+
+def _stem(video: str) -> str:
+    return PurePosixPath(video).stem
+
+
 def _class_and_name(
     video: str,
 ) -> str:  # class/name, without the suffix and in lower case
-    return '/'.join(PurePosixPath(video).with_suffix('').parts[-2:]).casefold()
+    return "/".join(PurePosixPath(video).with_suffix("").parts[-2:]).casefold()
+
 
 @dataclass(frozen=True)
 class Dataset:
     "How one dataset is handed out."
-    title:str # as people write it
+
+    title: str  # as people write it
     # patterns of the names of its lists; the first that is found is taken
-    lists:tuple[str, ...]
-    read:Callable[[list[Path]], Lists]|None # list files -> lists
-    key:Callable[[str], str] # path of a video -> its key in the lists
-    source:Callable[[str, str], str] # path of a video, label -> source
-    videos:int=0 # official number of videos; 0: no fixed number
-    classes:int=0 # official number of classes
-    splits:tuple[tuple[int, int], ...]=() # official (train, test) of each split
+    lists: tuple[str, ...]
+    read: Callable[[list[Path]], Lists] | None  # list files -> lists
+    key: Callable[[str], str]  # path of a video -> its key in the lists
+    source: Callable[[str, str], str]  # path of a video, label -> source
+    videos: int = 0  # official number of videos; 0: no fixed number
+    classes: int = 0  # official number of classes
+    splits: tuple[tuple[int, int], ...] = ()  # official (train, test) of each split
+
 
 PREPARED_DATASETS = {
-    'ucf101': Dataset('UCF101', ('trainlist0*.txt',), _ucf101, _class_and_name, name_source, 13320, 101,
-        ((9537, 3783), (9586, 3734), (9624, 3696))),
-    'hmdb51': Dataset('HMDB51', ('*_test_split[123].txt', 'trainlist0*.txt'), _hmdb51, _class_and_name,
-        _hmdb51_source, 6766, 51, ((3570, 1530),)*3),
-    'kinetics400': Dataset('Kinetics-400', ('*.csv',), _kinetics, _stem, _path_source, 0, 400),
-    'ssv2': Dataset('Something-Something V2', ('*.json',), _ssv2, _stem, _path_source, 220847, 174),
-    'folder': Dataset('your own folder', (), None, _class_and_name, name_source)}
+    "ucf101": Dataset(
+        "UCF101",
+        ("trainlist0*.txt",),
+        _ucf101,
+        _class_and_name,
+        name_source,
+        13320,
+        101,
+        ((9537, 3783), (9586, 3734), (9624, 3696)),
+    ),
+    "hmdb51": Dataset(
+        "HMDB51",
+        ("*_test_split[123].txt", "trainlist0*.txt"),
+        _hmdb51,
+        _class_and_name,
+        _hmdb51_source,
+        6766,
+        51,
+        ((3570, 1530),) * 3,
+    ),
+    "kinetics400": Dataset("Kinetics-400", ("*.csv",), _kinetics, _stem, _path_source, 0, 400),
+    "ssv2": Dataset("Something-Something V2", ("*.json",), _ssv2, _stem, _path_source, 220847, 174),
+    "folder": Dataset("your own folder", (), None, _class_and_name, name_source),
+}
+
 
 def count_and_first(
     names: Sequence[str],
-    file: Any = '',
+    file: Any = "",
 ) -> str:  # a part of a sentence
     "How many names there are, and the first of them; all are listed in the file."
-    return f'{len(names):,}, such as {names[0]}' + (f'; all in {file}' if file else '')
+    return f"{len(names):,}, such as {names[0]}" + (f"; all in {file}" if file else "")
+
 
 @dataclass
 class Prepared:
     "A prepared dataset, and everything that did not fit."
-    dataset:Dataset # what it should be
-    manifest:Manifest # what it is
-    missing:list[str]=field(default_factory=list) # in the lists, not on disk
-    extra:list[str]=field(default_factory=list) # on disk, not in the lists
-    short:list[str]=field(default_factory=list) # damaged: less decodes than was stored
-    notes:list[str]=field(default_factory=list) # other remarks
 
-    def __str__(self): # the summary of a run
-        m,d,why,home = self.manifest,self.dataset,defaultdict(list),self.manifest.root/PREPARE_STATE
-        lines = [f'{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources',
-            *count_splits(m.rows)]
-        for r in m.rows: why[r.status].append(r.video)
-        lines += [f'not used: {count_and_first(names)}: {status}' for status,names in why.items()
-            if status != 'ok']
-        for name,text in dict(missing='in the lists, not on disk', extra='on disk, not in the lists',
-            short='damaged, used as far as they decode (fewer frames than declared, or broken '
-                'pictures)').items():
-            if (names := getattr(self, name)):
-                lines.append(f'{text}: {count_and_first(names, home/f"{name}.txt")}')
-        other = [f'{len(m):,} videos instead of {d.videos:,}']*(d.videos not in (0, len(m)))
-        other += [f'{len(m.labels)} classes instead of {d.classes}']*(d.classes not in (0, len(m.labels)))
-        for i,(train,test) in enumerate(d.splits, 1):
-            count = Counter(getattr(r, f'split{i}') for r in m.rows)
-            if (count['train'], count['test']) != (train, test):
-                other.append(f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}")
-        if other: lines.append(f'not the official {d.title}: {"; ".join(other)}')
-        return '\n'.join(lines + self.notes)
+    dataset: Dataset  # what it should be
+    manifest: Manifest  # what it is
+    missing: list[str] = field(default_factory=list)  # in the lists, not on disk
+    extra: list[str] = field(default_factory=list)  # on disk, not in the lists
+    short: list[str] = field(default_factory=list)  # damaged: less decodes than was stored
+    notes: list[str] = field(default_factory=list)  # other remarks
 
-PROBE_LOG = 'probes.jsonl' # what was found in videos, below PREPARE_STATE
+    def __str__(self):  # the summary of a run
+        m, d, why, home = (
+            self.manifest,
+            self.dataset,
+            defaultdict(list),
+            self.manifest.root / PREPARE_STATE,
+        )
+        lines = [
+            f"{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources",
+            *count_splits(m.rows),
+        ]
+        for r in m.rows:
+            why[r.status].append(r.video)
+        lines += [
+            f"not used: {count_and_first(names)}: {status}"
+            for status, names in why.items()
+            if status != "ok"
+        ]
+        for name, text in dict(
+            missing="in the lists, not on disk",
+            extra="on disk, not in the lists",
+            short="damaged, used as far as they decode (fewer frames than declared, or broken "
+            "pictures)",
+        ).items():
+            if names := getattr(self, name):
+                lines.append(f"{text}: {count_and_first(names, home / f'{name}.txt')}")
+        other = [f"{len(m):,} videos instead of {d.videos:,}"] * (d.videos not in (0, len(m)))
+        other += [f"{len(m.labels)} classes instead of {d.classes}"] * (
+            d.classes not in (0, len(m.labels))
+        )
+        for i, (train, test) in enumerate(d.splits, 1):
+            count = Counter(getattr(r, f"split{i}") for r in m.rows)
+            if (count["train"], count["test"]) != (train, test):
+                other.append(
+                    f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}"
+                )
+        if other:
+            lines.append(f"not the official {d.title}: {'; '.join(other)}")
+        return "\n".join(lines + self.notes)
+
+
+PROBE_LOG = "probes.jsonl"  # what was found in videos, below PREPARE_STATE
+
 
 def read_lists(
     kind: Dataset,  # whose lists
@@ -198,107 +311,174 @@ def read_lists(
 ) -> Lists:
     "The official lists of a dataset. `PrepareError`."
     if absent := [p for p in given if not p.exists()]:
-        raise PrepareError(f'{absent[0]}: there is no such file or folder of lists; check the path')
+        raise PrepareError(f"{absent[0]}: there is no such file or folder of lists; check the path")
     for pattern in kind.lists:
-        files = [f for p in given for f in ([p] if p.is_file() else sorted(p.rglob(pattern)))
-            if PREPARE_STATE not in f.parts and f.name != 'manifest.csv']
-        if files: return kind.read(list(dict.fromkeys(files))) # type: ignore[misc]
-    raise PrepareError(f'{", ".join(map(str, given))}: holds no lists of {kind.title} '
-        f'({" or ".join(kind.lists)}); name the file or folder that does')
+        files = [
+            f
+            for p in given
+            for f in ([p] if p.is_file() else sorted(p.rglob(pattern)))
+            if PREPARE_STATE not in f.parts and f.name != "manifest.csv"
+        ]
+        if files:
+            return kind.read(list(dict.fromkeys(files)))  # type: ignore[misc]
+    raise PrepareError(
+        f"{', '.join(map(str, given))}: holds no lists of {kind.title} "
+        f"({' or '.join(kind.lists)}); name the file or folder that does"
+    )
+
 
 def own_state(
     home: Path,  # the folder of the dataset, made where it is missing
 ) -> Path:  # the folder of what is kept
     "Where the state of a dataset is kept. `PrepareError` beside a manifest that somebody else wrote."
     expect_no_run(home)
-    if (home/'manifest.csv').exists() and not (home/PREPARE_STATE).exists():
-        raise PrepareError(f'{home/"manifest.csv"}: is there already, and was not written by this program; '
-            'move it away, or name another folder with --out')
-    (home/PREPARE_STATE).mkdir(parents=True, exist_ok=True)
-    return home/PREPARE_STATE
+    if (home / "manifest.csv").exists() and not (home / PREPARE_STATE).exists():
+        raise PrepareError(
+            f"{home / 'manifest.csv'}: is there already, and was not written by this program; "
+            "move it away, or name another folder with --out"
+        )
+    (home / PREPARE_STATE).mkdir(parents=True, exist_ok=True)
+    return home / PREPARE_STATE
+
 
 def link_into(
     folder: Path,  # of videos, anywhere
     out: Path,  # folder of the manifest, which names only what lies below it
 ) -> Path:  # the folder as seen from `out`
     "Link a folder into the folder of the manifest, unless it lies there. `PrepareError`."
-    there,here = folder.resolve(),out.resolve()
-    if there.is_relative_to(here): return out/there.relative_to(here)
-    link = out/(there.name or 'videos')
-    if not link.is_symlink() and not link.exists(): link.symlink_to(there, target_is_directory=True)
+    there, here = folder.resolve(), out.resolve()
+    if there.is_relative_to(here):
+        return out / there.relative_to(here)
+    link = out / (there.name or "videos")
+    if not link.is_symlink() and not link.exists():
+        link.symlink_to(there, target_is_directory=True)
     if link.resolve() != there:
-        raise PrepareError(f'{link}: is there already and is not {folder}; name another folder with --out')
+        raise PrepareError(
+            f"{link}: is there already and is not {folder}; name another folder with --out"
+        )
     return link
+
 
 def write_anew(
     path: Path,  # of manifest.csv
     rows: Sequence[Row],
 ) -> list[str]:  # a sentence where it was there
     "Write a manifest; one that had something else in it stays as a dated copy. `ManifestError`."
-    copy = path.with_stem(f'{path.stem}-{datetime.now():%Y-%m-%d-%H%M%S-%f}')
-    if path.exists(): shutil.copy2(path, copy)
+    copy = path.with_stem(f"{path.stem}-{datetime.now():%Y-%m-%d-%H%M%S-%f}")
+    if path.exists():
+        shutil.copy2(path, copy)
     write(path, rows)
-    if not copy.exists(): return []
+    if not copy.exists():
+        return []
     if not filecmp.cmp(path, copy, shallow=False):
-        return [f'{path}: was another table, perhaps with labels by hand, which is kept as {copy.name}']
+        return [
+            f"{path}: was another table, perhaps with labels by hand, which is kept as {copy.name}"
+        ]
     copy.unlink()
     return []
 
-def _write_manifest(kind:Dataset, home:Path, folder:Path, lists:Lists, pattern:re.Pattern|None,
-    least_frames:int, workers:int|None, progress:bool)->Prepared:
+
+def _write_manifest(
+    kind: Dataset,
+    home: Path,
+    folder: Path,
+    lists: Lists,
+    pattern: re.Pattern | None,
+    least_frames: int,
+    workers: int | None,
+    progress: bool,
+) -> Prepared:
     "From a folder of videos and lists to the manifest."
-    rows,used,extra,prefix = list[Row](),set[str](),list[str](),folder.relative_to(home).as_posix()
+    rows, used, extra, prefix = (
+        list[Row](),
+        set[str](),
+        list[str](),
+        folder.relative_to(home).as_posix(),
+    )
     for video in find_videos(folder):
         key = lists.alias.get(kind.key(video), kind.key(video))
-        entry,where = lists.entries.get(key, {}),PurePosixPath(video).parent.name
+        entry, where = lists.entries.get(key, {}), PurePosixPath(video).parent.name
         label = lists.labels.get(where.casefold(), where)
-        if kind.source is _path_source: label = entry.get('label', '')
+        if kind.source is _path_source:
+            label = entry.get("label", "")
         source = name_source(video, label, pattern) if pattern else kind.source(video, label)
-        rows.append(Row(**{**entry, 'video': str(PurePosixPath(prefix, video)), 'label': label,
-            'source': source}))
-        if key in lists.entries: used.add(key)
-        elif kind.read: extra.append(video)
-    missing = sorted(set(lists.entries)-used)
-    if kind.read and not used: raise PrepareError(f'{folder}: holds none of the {len(missing):,} videos of '
-        f'the lists{f", such as {missing[0]}" if missing else ""}; is it the right folder, and are these '
-        'its lists?')
-    probes = probe_videos(home, [r.video for r in rows], workers, progress, home/PREPARE_STATE/PROBE_LOG)
-    rows = [replace(r, status=f'dropped: has fewer than {least_frames} frames')
-        if r.status == 'ok' and r.frames < least_frames else r for r in map(probed, rows, probes)]
-    with suppress(ManifestError): # flow is stored later, by another program
-        flows = {r.video: r.flow for r in read(home/'manifest.csv').rows}
-        rows = [replace(row, flow=flows.get(row.video, '')) for row in rows]
+        rows.append(
+            Row(
+                **{
+                    **entry,
+                    "video": str(PurePosixPath(prefix, video)),
+                    "label": label,
+                    "source": source,
+                }
+            )
+        )
+        if key in lists.entries:
+            used.add(key)
+        elif kind.read:
+            extra.append(video)
+    missing = sorted(set(lists.entries) - used)
+    if kind.read and not used:
+        raise PrepareError(
+            f"{folder}: holds none of the {len(missing):,} videos of "
+            f"the lists{f', such as {missing[0]}' if missing else ''}; is it the right folder, and are these "
+            "its lists?"
+        )
+    probes = probe_videos(
+        home, [r.video for r in rows], workers, progress, home / PREPARE_STATE / PROBE_LOG
+    )
+    rows = [
+        replace(r, status=f"dropped: has fewer than {least_frames} frames")
+        if r.status == "ok" and r.frames < least_frames
+        else r
+        for r in map(probed, rows, probes)
+    ]
+    with suppress(ManifestError):  # flow is stored later, by another program
+        flows = {r.video: r.flow for r in read(home / "manifest.csv").rows}
+        rows = [replace(row, flow=flows.get(row.video, "")) for row in rows]
     # a declared count alone is no sign: in healthy AVIs it is often off
-    short = [p['video'] for p in probes if p.get('damage')]
-    notes = write_anew(home/'manifest.csv', rows)
+    short = [p["video"] for p in probes if p.get("damage")]
+    notes = write_anew(home / "manifest.csv", rows)
     result = Prepared(kind, read(home), missing, extra, short, notes)
-    for name in ('missing', 'extra', 'short'):
-        (home/PREPARE_STATE/f'{name}.txt').write_text(''.join(f'{v}\n' for v in getattr(result, name)),
-            encoding='utf-8')
+    for name in ("missing", "extra", "short"):
+        (home / PREPARE_STATE / f"{name}.txt").write_text(
+            "".join(f"{v}\n" for v in getattr(result, name)), encoding="utf-8"
+        )
     return result
+
 
 def prepare_dataset(
     dataset: str,  # ucf101, hmdb51, kinetics400, ssv2 or folder
-    source: str|os.PathLike,  # folder of videos
+    source: str | os.PathLike,  # folder of videos
     lists: Any = None,  # official lists: files or folders; None looks beside the videos
-    out: str|os.PathLike|None = None,  # folder of the dataset; None writes beside the videos
+    out: str | os.PathLike | None = None,  # folder of the dataset; None writes beside the videos
     # regular expression whose one group finds the source in the path
-    source_pattern: str|None = None,
+    source_pattern: str | None = None,
     least_frames: int = 0,  # videos with fewer are marked as not usable
-    workers: int|None = None,  # threads; None is one per core
+    workers: int | None = None,  # threads; None is one per core
     progress: bool = True,  # show bars
 ) -> Prepared:  # its text is the summary
     "Make the manifest; again gives the same. `PrepareError`, `ManifestError`."
     if dataset not in PREPARED_DATASETS:
         raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
-    kind,videos = PREPARED_DATASETS[dataset],Path(source)
-    if workers is not None and workers < 1: raise PrepareError(f'workers is {workers}; take at least 1')
-    if not videos.is_dir(): raise PrepareError(f'{videos}: there is no such folder; check the path')
+    kind, videos = PREPARED_DATASETS[dataset], Path(source)
+    if workers is not None and workers < 1:
+        raise PrepareError(f"workers is {workers}; take at least 1")
+    if not videos.is_dir():
+        raise PrepareError(f"{videos}: there is no such folder; check the path")
     home = videos if out is None else Path(out)
-    with one_at_a_time(own_state(home)/'lock'):
+    with one_at_a_time(own_state(home) / "lock"):
         folder = link_into(videos, home)
-        if lists is None: lists = home if folder == home else folder.resolve()
+        if lists is None:
+            lists = home if folder == home else folder.resolve()
         given = [lists] if isinstance(lists, (str, os.PathLike)) else lists
         official = read_lists(kind, [*map(Path, given)]) if kind.read else Lists({})
-        return _write_manifest(kind, home, folder, official, compile_source_pattern(source_pattern),
-            least_frames, workers, progress)
+        return _write_manifest(
+            kind,
+            home,
+            folder,
+            official,
+            compile_source_pattern(source_pattern),
+            least_frames,
+            workers,
+            progress,
+        )

@@ -24,42 +24,60 @@ from .video import VideoError, encode, probe
 from ..progress import progress_bar
 
 # %% ../../nbs/lessons/01_toy.ipynb #45ea2ef1
-MOTIONS = ('shake_x', 'shake_y', 'circle_cw', 'circle_ccw', 'spin', 'pulse', 'bounce', 'diagonal')
-SHAPES = ('disc', 'square', 'egg', 'hexagon')
+MOTIONS = ("shake_x", "shake_y", "circle_cw", "circle_ccw", "spin", "pulse", "bounce", "diagonal")
+SHAPES = ("disc", "square", "egg", "hexagon")
 
-class ToyError(ValueError): "Toy videos that cannot be written, and why."
 
-AXES = dict(shake_x=(0, 1, 0), shake_y=(1, 0, 0), diagonal=(-.5**.5, .5**.5, 0),
-    circle_cw=(0, 0, 1), circle_ccw=(0, 0, -1))
-PERIOD = (9., 11.) # frames in one turn of what the class turns
-REACH = (.22, .24) # radius of the sphere, in sides of the frame
-HOP = .3 # height of a hop, in sides of the frame
-SWELL = .45 # a sprite grows and shrinks by exp(±SWELL)
-RADIUS = (.13, .15) # of a sprite, in sides of the frame
+class ToyError(ValueError):
+    "Toy videos that cannot be written, and why."
+
+
+AXES = dict(
+    shake_x=(0, 1, 0),
+    shake_y=(1, 0, 0),
+    diagonal=(-(0.5**0.5), 0.5**0.5, 0),
+    circle_cw=(0, 0, 1),
+    circle_ccw=(0, 0, -1),
+)
+PERIOD = (9.0, 11.0)  # frames in one turn of what the class turns
+REACH = (0.22, 0.24)  # radius of the sphere, in sides of the frame
+HOP = 0.3  # height of a hop, in sides of the frame
+SWELL = 0.45  # a sprite grows and shrinks by exp(±SWELL)
+RADIUS = (0.13, 0.15)  # of a sprite, in sides of the frame
 # how far the middle of the sphere lies from the middle of the frame, in sides of the frame
-WANDER = .02
-SLOW = (64., 110.) # frames in one turn of everything else
+WANDER = 0.02
+SLOW = (64.0, 110.0)  # frames in one turn of everything else
 
 # %% ../../nbs/lessons/01_toy.ipynb #599a520b
 @dataclass(frozen=True)
 class Take:
     "What one take of a source adds to its scene; none of it depends on the class."
-    dot:np.ndarray # (3,) uniform on the unit sphere
-    axis:np.ndarray # (3,) uniform on the unit sphere: about it the sphere turns slowly
-    dials:np.ndarray # (3,) uniform: angle, size and hop at frame 0, in turns
-    slow:np.ndarray # (4,) turns per frame of the sphere and the three dials
-    centre:np.ndarray # (2,) x, y of the middle of the sphere, in sides of the frame
-    period:float # frames of one turn
-    reach:float # radius of the sphere, in sides of the frame
-    turn:int # +1 or -1: which way its fast dial turns
 
-def draw_take(rng:np.random.Generator)->Take:
+    dot: np.ndarray  # (3,) uniform on the unit sphere
+    axis: np.ndarray  # (3,) uniform on the unit sphere: about it the sphere turns slowly
+    dials: np.ndarray  # (3,) uniform: angle, size and hop at frame 0, in turns
+    slow: np.ndarray  # (4,) turns per frame of the sphere and the three dials
+    centre: np.ndarray  # (2,) x, y of the middle of the sphere, in sides of the frame
+    period: float  # frames of one turn
+    reach: float  # radius of the sphere, in sides of the frame
+    turn: int  # +1 or -1: which way its fast dial turns
+
+
+def draw_take(rng: np.random.Generator) -> Take:
     "Settings, place, speed and amplitude of one take."
-    dot,axis = rng.normal(size=(2, 3))
-    slow = rng.choice((-1, 1), 4)/rng.uniform(*SLOW, 4)
-    return Take(dot/np.linalg.norm(dot), axis/np.linalg.norm(axis), rng.random(3), slow,
-        rng.uniform(.5-WANDER, .5+WANDER, 2), rng.uniform(*PERIOD), rng.uniform(*REACH),
-        int(rng.choice((-1, 1))))
+    dot, axis = rng.normal(size=(2, 3))
+    slow = rng.choice((-1, 1), 4) / rng.uniform(*SLOW, 4)
+    return Take(
+        dot / np.linalg.norm(dot),
+        axis / np.linalg.norm(axis),
+        rng.random(3),
+        slow,
+        rng.uniform(0.5 - WANDER, 0.5 + WANDER, 2),
+        rng.uniform(*PERIOD),
+        rng.uniform(*REACH),
+        int(rng.choice((-1, 1))),
+    )
+
 
 def rotate(
     points: np.ndarray,  # (..., 3)
@@ -67,25 +85,34 @@ def rotate(
     turns: np.ndarray,  # (T,) broadcasts against the points
 ) -> np.ndarray:  # (T, 3)
     "Points turned about an axis (Rodrigues' formula)."
-    a = 2*np.pi*np.asarray(turns)[:, None]
-    return points*np.cos(a) + np.cross(axis, points)*np.sin(a) + axis*(points@axis)[..., None]*(1 - np.cos(a))
+    a = 2 * np.pi * np.asarray(turns)[:, None]
+    return (
+        points * np.cos(a)
+        + np.cross(axis, points) * np.sin(a)
+        + axis * (points @ axis)[..., None] * (1 - np.cos(a))
+    )
+
 
 def pose(
     motion: str,  # one of MOTIONS, or two with a + between them
     take: Take,  # where and how fast, of one source
     t: np.ndarray,  # (T,) frame numbers
     # returns: (T, 2) x, y, sides of the frame; (T,) rad; (T,) factor of size
-) -> tuple[np.ndarray,np.ndarray,np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
-    parts,fast = motion.split('+'),t/take.period
-    if {*parts} - {*MOTIONS}: raise ValueError(f'unknown motion {motion!r}; there are {", ".join(MOTIONS)}')
-    dot = rotate(take.dot, take.axis, t*take.slow[0])
-    for part in (p for p in parts if p in AXES): dot = rotate(dot, np.array(AXES[part]), fast)
-    angle,size,hop = (dial + t*slow + fast*take.turn*(which in parts)
-        for dial,slow,which in zip(take.dials, take.slow[1:], ('spin', 'pulse', 'bounce')))
-    place = take.centre + take.reach*dot[:, :2]
-    place[:, 1] += HOP*(.5 - 4*(hop%1)*(1 - hop%1))
-    return place, 2*np.pi*angle, np.exp(SWELL*np.sin(2*np.pi*size))
+    parts, fast = motion.split("+"), t / take.period
+    if {*parts} - {*MOTIONS}:
+        raise ValueError(f"unknown motion {motion!r}; there are {', '.join(MOTIONS)}")
+    dot = rotate(take.dot, take.axis, t * take.slow[0])
+    for part in (p for p in parts if p in AXES):
+        dot = rotate(dot, np.array(AXES[part]), fast)
+    angle, size, hop = (
+        dial + t * slow + fast * take.turn * (which in parts)
+        for dial, slow, which in zip(take.dials, take.slow[1:], ("spin", "pulse", "bounce"))
+    )
+    place = take.centre + take.reach * dot[:, :2]
+    place[:, 1] += HOP * (0.5 - 4 * (hop % 1) * (1 - hop % 1))
+    return place, 2 * np.pi * angle, np.exp(SWELL * np.sin(2 * np.pi * size))
 
 # %% ../../nbs/lessons/01_toy.ipynb #282ce506
 def outline(
@@ -94,23 +121,29 @@ def outline(
     v: np.ndarray,  # (...) along
 ) -> np.ndarray:  # (...) distance to the edge in radii, negative inside
     "Four compact shapes."
-    if shape == 'disc': return np.hypot(u, v) - .85
-    if shape == 'egg': return np.hypot(u, .85*v) - .78
-    if shape == 'square':
+    if shape == "disc":
+        return np.hypot(u, v) - 0.85
+    if shape == "egg":
+        return np.hypot(u, 0.85 * v) - 0.78
+    if shape == "square":
         # with cut corners
-        return np.maximum(np.maximum(abs(u), abs(v)) - .75, (abs(u) + abs(v))/2**.5 - .85)
-    if shape == 'hexagon': return np.maximum(abs(v), abs(u)*3**.5/2 + abs(v)/2) - .8
-    raise ValueError(f'unknown shape {shape!r}; there are {", ".join(SHAPES)}')
+        return np.maximum(np.maximum(abs(u), abs(v)) - 0.75, (abs(u) + abs(v)) / 2**0.5 - 0.85)
+    if shape == "hexagon":
+        return np.maximum(abs(v), abs(u) * 3**0.5 / 2 + abs(v) / 2) - 0.8
+    raise ValueError(f"unknown shape {shape!r}; there are {', '.join(SHAPES)}")
+
 
 @dataclass(frozen=True)
 class Sprite:
     "What moves."
-    shape:str # one of SHAPES
-    radius:float # in sides of the frame
-    colours:np.ndarray # (2, 3) the two colours of its stripes, 0-255
-    stripes:float # cycles per radius
-    slant:float # direction of the stripes on the sprite, in radians
-    width:float=1. # of the dark stripes: a power of the wave
+
+    shape: str  # one of SHAPES
+    radius: float  # in sides of the frame
+    colours: np.ndarray  # (2, 3) the two colours of its stripes, 0-255
+    stripes: float  # cycles per radius
+    slant: float  # direction of the stripes on the sprite, in radians
+    width: float = 1.0  # of the dark stripes: a power of the wave
+
 
 def tint(
     level: float,  # mean of the three channels, 0-255
@@ -118,51 +151,74 @@ def tint(
     hue: float,  # in turns
 ) -> np.ndarray:  # (3,)
     "A colour by lightness, colourfulness and hue."
-    return level + strength*np.cos(2*np.pi*(hue - np.arange(3)/3))
+    return level + strength * np.cos(2 * np.pi * (hue - np.arange(3) / 3))
 
-GREYS = np.array([[27.5], [217.5]]) # mean of the dark and of the bright colour of a sprite
+
+GREYS = np.array([[27.5], [217.5]])  # mean of the dark and of the bright colour of a sprite
+
 
 def draw_sprite(
     rng: np.random.Generator,
-    size: float = 1.,  # factor of the radius
-    grey: float = 0.,  # 0-1: how much of the colours is replaced by GREYS
+    size: float = 1.0,  # factor of the radius
+    grey: float = 0.0,  # 0-1: how much of the colours is replaced by GREYS
 ) -> Sprite:
     "Shape, size, colours and texture of a sprite; a dark and a bright end show how it is turned."
-    shape,hue = str(rng.choice(SHAPES)),rng.random()
+    shape, hue = str(rng.choice(SHAPES)), rng.random()
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
-    colours += grey*(GREYS - colours)
-    return Sprite(shape, size*rng.uniform(*RADIUS), colours, rng.uniform(.22, .38), 2*np.pi*rng.random())
+    colours += grey * (GREYS - colours)
+    return Sprite(
+        shape,
+        size * rng.uniform(*RADIUS),
+        colours,
+        rng.uniform(0.22, 0.38),
+        2 * np.pi * rng.random(),
+    )
+
 
 # hue, orientation in turns and waves across the frame of each kind of background
-SCENES = (0., 0., 1.3), (.25, .25, 1.3), (.5, 0., 4.5), (.75, .25, 4.5)
+SCENES = (0.0, 0.0, 1.3), (0.25, 0.25, 1.3), (0.5, 0.0, 4.5), (0.75, 0.25, 4.5)
+
 
 def scenery(
     rng: np.random.Generator,
     size: int,  # side in pixels
-    contrast: float = .25,  # of the pattern, see `video`
-    kind: float|None = None,  # 0-1: sets hue and orientation together; None = both drawn
-    scene: int|None = None,  # of SCENES; -1: along a diagonal, like none of them; None = any
+    contrast: float = 0.25,  # of the pattern, see `video`
+    kind: float | None = None,  # 0-1: sets hue and orientation together; None = both drawn
+    scene: int | None = None,  # of SCENES; -1: along a diagonal, like none of them; None = any
     # 0-1: how much of the colour is taken; at 1 all have the same levels equally often
-    grey: float = 0.,
+    grey: float = 0.0,
 ) -> np.ndarray:  # (size, size, 3) float, levels 0-255, periodic in both directions
     "A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is high."
-    level,hue,way = rng.uniform(70, 150),rng.random(),rng.random()/2
-    if kind is not None: hue,way = kind,kind/2
-    if scene is not None: way = .125 + .25*(way > .25)
+    level, hue, way = rng.uniform(70, 150), rng.random(), rng.random() / 2
+    if kind is not None:
+        hue, way = kind, kind / 2
+    if scene is not None:
+        way = 0.125 + 0.25 * (way > 0.25)
     waves = None
-    if scene is not None and scene >= 0: hue,way,waves = SCENES[scene][0] + hue/8,*SCENES[scene][1:]
-    grid,pattern = 2*np.pi*np.arange(size)/size,np.zeros((size, size))
-    for i in range(4 + round(24*max(0, contrast - .25)) + round(8*grey)):
-        far,bend = rng.uniform(1, 3.2) + (i >= 4)*rng.uniform(0, size/6),rng.normal(0, .06)
-        if waves: far,bend = waves*(.8 + .1*far),bend/3
-        start,weight = 2*np.pi*rng.random(),rng.uniform(.5, 1)
-        kx,ky = np.rint(far*np.cos(2*np.pi*(way+bend))),np.rint(far*np.sin(2*np.pi*(way+bend)))
-        pattern += weight*np.cos(kx*grid[None] + ky*grid[:,None] + start)
-    pattern *= 127.5*contrast/max(abs(pattern).max(), 1e-6)
+    if scene is not None and scene >= 0:
+        hue, way, waves = SCENES[scene][0] + hue / 8, *SCENES[scene][1:]
+    grid, pattern = 2 * np.pi * np.arange(size) / size, np.zeros((size, size))
+    for i in range(4 + round(24 * max(0, contrast - 0.25)) + round(8 * grey)):
+        far, bend = rng.uniform(1, 3.2) + (i >= 4) * rng.uniform(0, size / 6), rng.normal(0, 0.06)
+        if waves:
+            far, bend = waves * (0.8 + 0.1 * far), bend / 3
+        start, weight = 2 * np.pi * rng.random(), rng.uniform(0.5, 1)
+        kx, ky = (
+            np.rint(far * np.cos(2 * np.pi * (way + bend))),
+            np.rint(far * np.sin(2 * np.pi * (way + bend))),
+        )
+        pattern += weight * np.cos(kx * grid[None] + ky * grid[:, None] + start)
+    pattern *= 127.5 * contrast / max(abs(pattern).max(), 1e-6)
     if grey:
-        ranks = pattern.ravel().argsort(kind='stable').argsort().reshape(size, size)/(size*size - 1)
-        level,pattern = level + grey*(110 - level),pattern + grey*(127.5*contrast*(2*ranks - 1) - pattern)
-    return np.clip(tint(level, 25*(1 - grey), hue) + pattern[..., None], 0, 255)
+        ranks = pattern.ravel().argsort(kind="stable").argsort().reshape(size, size) / (
+            size * size - 1
+        )
+        level, pattern = (
+            level + grey * (110 - level),
+            pattern + grey * (127.5 * contrast * (2 * ranks - 1) - pattern),
+        )
+    return np.clip(tint(level, 25 * (1 - grey), hue) + pattern[..., None], 0, 255)
+
 
 def shift(
     picture: np.ndarray,  # (S, S, C) float, periodic
@@ -171,9 +227,16 @@ def shift(
     "The same periodic picture, moved: exact for whole pixels, smooth between them."
     size = len(picture)
     k = np.fft.fftfreq(size)
-    turn = np.exp(-2j*np.pi*(by[:, None, None, :1]*k[None, None, :, None]
-        + by[:, None, None, 1:]*k[None, :, None, None]))
-    return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1))*turn, axes=(1, 2)).real
+    turn = np.exp(
+        -2j
+        * np.pi
+        * (
+            by[:, None, None, :1] * k[None, None, :, None]
+            + by[:, None, None, 1:] * k[None, :, None, None]
+        )
+    )
+    return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1)) * turn, axes=(1, 2)).real
+
 
 def paint(
     frames: np.ndarray,  # (T, S, S, 3) float, drawn over in place
@@ -183,339 +246,514 @@ def paint(
     factor: np.ndarray,  # (T,) of its radius
 ) -> None:
     "Draw a sprite with soft edges of one pixel; only the pixels around it are touched."
-    T,S = frames.shape[:2]
-    radius,at = S*sprite.radius*factor,S*place
-    half = min(int(np.ceil(1.3*radius.max())) + 1, S//2)
+    T, S = frames.shape[:2]
+    radius, at = S * sprite.radius * factor, S * place
+    half = min(int(np.ceil(1.3 * radius.max())) + 1, S // 2)
     corner = np.floor(at).astype(int) - half
-    pixel = corner[:, None] + np.arange(2*half)[None, :, None] # (T, P, 2)
-    x,y = (pixel + .5 - at[:, None]).transpose(2, 0, 1)
-    c,s,r = np.cos(angle)[:, None, None],np.sin(angle)[:, None, None],radius[:, None, None]
-    u,v = (x[:, None]*c + y[:, :, None]*s)/r,(y[:, :, None]*c - x[:, None]*s)/r
-    cover = np.clip(.5 - outline(sprite.shape, u, v)*r, 0, 1)[..., None]
-    wave = .5 + .5*np.sin(2*np.pi*sprite.stripes*(u*np.cos(sprite.slant) + v*np.sin(sprite.slant)))[..., None]
+    pixel = corner[:, None] + np.arange(2 * half)[None, :, None]  # (T, P, 2)
+    x, y = (pixel + 0.5 - at[:, None]).transpose(2, 0, 1)
+    c, s, r = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None], radius[:, None, None]
+    u, v = (x[:, None] * c + y[:, :, None] * s) / r, (y[:, :, None] * c - x[:, None] * s) / r
+    cover = np.clip(0.5 - outline(sprite.shape, u, v) * r, 0, 1)[..., None]
+    wave = (
+        0.5
+        + 0.5
+        * np.sin(
+            2 * np.pi * sprite.stripes * (u * np.cos(sprite.slant) + v * np.sin(sprite.slant))
+        )[..., None]
+    )
     wave **= sprite.width
-    colour = sprite.colours[0] + (sprite.colours[1] - sprite.colours[0])*wave
-    t,i,j = np.arange(T)[:, None, None],pixel[:, :, None, 1] % S,pixel[:, None, :, 0] % S
-    frames[t, i, j] += cover*(colour - frames[t, i, j])
+    colour = sprite.colours[0] + (sprite.colours[1] - sprite.colours[0]) * wave
+    t, i, j = np.arange(T)[:, None, None], pixel[:, :, None, 1] % S, pixel[:, None, :, 0] % S
+    frames[t, i, j] += cover * (colour - frames[t, i, j])
+
 
 def _rng(
     purpose: int,  # a stream each
-    seed: int|Sequence[int],
+    seed: int | Sequence[int],
     *more: int,  # also a stream per take
 ) -> np.random.Generator:
     seed = [seed] if isinstance(seed, int) else list(seed)
-    if min(seed) < 0: raise ValueError(f'a seed is 0 or larger, not {seed}')
+    if min(seed) < 0:
+        raise ValueError(f"a seed is 0 or larger, not {seed}")
     # a 0 at the end would change nothing
     return np.random.default_rng([purpose, len(seed), *seed, *more, 1])
 
 # %% ../../nbs/lessons/01_toy.ipynb #77b1a001
 # what only a class has in common: eight sprites, told apart by shape, stripes, and how much of them
 # is dark
-LOOKS = tuple(dict(shape=SHAPES[c % 4], stripes=(.3, .55, .85, 1.2)[c//2], width=(.4, 2.5)[c % 2])
-    for c in range(8))
-WAYS = dict(cw=1, ccw=-1) # which way an angle turns, y pointing down
-PACES = dict(slow=2., middle=1., fast=.5) # factor of the period
+LOOKS = tuple(
+    dict(shape=SHAPES[c % 4], stripes=(0.3, 0.55, 0.85, 1.2)[c // 2], width=(0.4, 2.5)[c % 2])
+    for c in range(8)
+)
+WAYS = dict(cw=1, ccw=-1)  # which way an angle turns, y pointing down
+PACES = dict(slow=2.0, middle=1.0, fast=0.5)  # factor of the period
 # what a class fixes of the arguments of `video`, by the name of the table and of the class
-CLASS_TABLES:dict[str,dict[str,dict[str,Any]]] = dict(
-    motions={m:dict(motion=m) for m in MOTIONS},
-    directions={f'circle_{way}_spin_{other}':dict(motion=f'circle_{way}+spin', turn=WAYS[other])
-        for way in WAYS for other in WAYS},
-    periods={f'{m}_{pace}':dict(motion=m, pace=PACES[pace]) for m in ('spin', 'pulse') for pace in PACES},
-    shapes={f'{m}_{shape}':dict(motion=m, look=dict(shape=shape)) for m in MOTIONS for shape in SHAPES},
-    scenes={f'scene_{i+1}':dict(scene=i) for i in range(len(SCENES))} | {m:dict(motion=m, scene=-1)
-        for m in ('shake_x', 'circle_cw', 'spin', 'pulse')})
-SPOILS = ('noise', 'cut', 'still')
-NOISE = 120. # standard deviation, in levels of 255
+CLASS_TABLES: dict[str, dict[str, dict[str, Any]]] = dict(
+    motions={m: dict(motion=m) for m in MOTIONS},
+    directions={
+        f"circle_{way}_spin_{other}": dict(motion=f"circle_{way}+spin", turn=WAYS[other])
+        for way in WAYS
+        for other in WAYS
+    },
+    periods={
+        f"{m}_{pace}": dict(motion=m, pace=PACES[pace]) for m in ("spin", "pulse") for pace in PACES
+    },
+    shapes={
+        f"{m}_{shape}": dict(motion=m, look=dict(shape=shape)) for m in MOTIONS for shape in SHAPES
+    },
+    scenes={f"scene_{i + 1}": dict(scene=i) for i in range(len(SCENES))}
+    | {m: dict(motion=m, scene=-1) for m in ("shake_x", "circle_cw", "spin", "pulse")},
+)
+SPOILS = ("noise", "cut", "still")
+NOISE = 120.0  # standard deviation, in levels of 255
 
 # %% ../../nbs/lessons/01_toy.ipynb #436ae511
 def video(
     motion: str,  # what moves, see `pose`: the class
-    seed: int|Sequence[int],  # the source: same seed = same background and sprite
+    seed: int | Sequence[int],  # the source: same seed = same background and sprite
     take: int = 0,  # another take of the source: other place, phase, speed, amplitude
     frames: int = 32,  # T
     size: int = 32,  # side in pixels, even
     # of the background, share of the full range: .25 is learnable in a minute, 1 is hard
-    contrast: float = .25,
-    drift: float = 0.,  # camera movement in pixels per frame, in a direction drawn per take
+    contrast: float = 0.25,
+    drift: float = 0.0,  # camera movement in pixels per frame, in a direction drawn per take
     # smaller sprites that cross the frame on straight lines, whatever the class
     distractors: int = 0,
     # 0-1: hue and orientation of the background; None = drawn from the seed
-    background: float|None = None,
-    at: Sequence[int]|None = None,  # draw these frames only; None = all
+    background: float | None = None,
+    at: Sequence[int] | None = None,  # draw these frames only; None = all
     # fields of the sprite that are not drawn, such as shape='disc'
-    look: Mapping[str,Any]|None = None,
+    look: Mapping[str, Any] | None = None,
     turn: int = 0,  # +1 or -1: which way the fast dial turns; 0 = drawn per take
-    pace: float = 1.,  # factor of the period
-    scene: int|None = None,  # kind of the background, see `scenery`
-    grey: float = 0.,  # 0-1: how much of the colour is taken
-    spoiled: str = '',  # one of SPOILS
-    other: dict[str,Any]|None = None,  # arguments of the video that comes after the cut
+    pace: float = 1.0,  # factor of the period
+    scene: int | None = None,  # kind of the background, see `scenery`
+    grey: float = 0.0,  # 0-1: how much of the colour is taken
+    spoiled: str = "",  # one of SPOILS
+    other: dict[str, Any] | None = None,  # arguments of the video that comes after the cut
 ) -> np.ndarray:  # (T, size, size, 3) uint8
     "One toy video, the same for the same arguments."
-    source,now = _rng(1, seed),_rng(2, seed, take)
-    sprite,taken = replace(draw_sprite(source, grey=grey), **look or {}),draw_take(now)
-    taken = replace(taken, period=pace*taken.period, turn=turn or taken.turn)
+    source, now = _rng(1, seed), _rng(2, seed, take)
+    sprite, taken = replace(draw_sprite(source, grey=grey), **look or {}), draw_take(now)
+    taken = replace(taken, period=pace * taken.period, turn=turn or taken.turn)
     ground = scenery(source, size, contrast, background, scene, grey)
-    way,times = 2*np.pi*now.random(),np.arange(frames) if at is None else np.asarray(at)
-    t = 0*times if spoiled == 'still' else times
-    moved = drift*t[:, None]*np.array([np.cos(way), np.sin(way)]) # (T, 2) px
+    way, times = 2 * np.pi * now.random(), np.arange(frames) if at is None else np.asarray(at)
+    t = 0 * times if spoiled == "still" else times
+    moved = drift * t[:, None] * np.array([np.cos(way), np.sin(way)])  # (T, 2) px
     x = shift(ground, moved) if drift else np.repeat(ground[None], len(t), 0)
     for i in range(distractors):
-        source,now = _rng(3, seed, i),_rng(4, seed, i, take)
-        smaller,way,speed = draw_sprite(source, .6, grey),2*np.pi*now.random(),now.uniform(.01, .03)
-        line = now.random(2) + speed*t[:, None]*np.array([np.cos(way), np.sin(way)])
-        paint(x, smaller, line + moved/size, np.full(len(t), 2*np.pi*now.random()), np.ones(len(t)))
-    place,angle,factor = pose(motion, taken, t)
-    paint(x, sprite, place + moved/size, angle, factor)
-    if spoiled == 'noise': x += [NOISE*_rng(9, seed, take, int(i)).normal(size=x.shape[1:]) for i in times]
+        source, now = _rng(3, seed, i), _rng(4, seed, i, take)
+        smaller, way, speed = (
+            draw_sprite(source, 0.6, grey),
+            2 * np.pi * now.random(),
+            now.uniform(0.01, 0.03),
+        )
+        line = now.random(2) + speed * t[:, None] * np.array([np.cos(way), np.sin(way)])
+        paint(
+            x,
+            smaller,
+            line + moved / size,
+            np.full(len(t), 2 * np.pi * now.random()),
+            np.ones(len(t)),
+        )
+    place, angle, factor = pose(motion, taken, t)
+    paint(x, sprite, place + moved / size, angle, factor)
+    if spoiled == "noise":
+        x += [NOISE * _rng(9, seed, take, int(i)).normal(size=x.shape[1:]) for i in times]
     x = np.clip(x, 0, 255).round().astype(np.uint8)
-    late = times >= frames//2
-    if spoiled == 'cut' and late.any(): x[late] = video(**other or {}, at=times[late].tolist())
+    late = times >= frames // 2
+    if spoiled == "cut" and late.any():
+        x[late] = video(**other or {}, at=times[late].tolist())
     return x
 
 # %% ../../nbs/lessons/01_toy.ipynb #ba3a2f3f
 @dataclass(frozen=True)
 class Size:
     "How many videos there are, and how large each is."
-    sources:int # per class
-    takes:int # per source
-    frames:int # T
-    side:int # px
+
+    sources: int  # per class
+    takes: int  # per source
+    frames: int  # T
+    side: int  # px
+
 
 SIZES = dict(tiny=Size(4, 2, 40, 32), demo=Size(60, 2, 64, 32), full=Size(100, 12, 64, 128))
-FOLDS = 4 # split k tests every source whose number is k-1 modulo this
-DRAWING = 1 # raised whenever the same settings would give other frames
-FPS = 25. # frames per second of the files
-WORLD = dict(looks=0., grey=0., classes='motions', spoiled=0., spoiled_test=0., side=None)
-DEFAULTS:dict[str,Any] = dict(contrast=.25, bias=0., drift=0., distractors=0) | WORLD
-LETTERS = dict(contrast='c', bias='b', drift='d', distractors='x', looks='l', grey='y', classes='k',
-    spoiled='n', spoiled_test='m', side='p') # in the names of files
+FOLDS = 4  # split k tests every source whose number is k-1 modulo this
+DRAWING = 1  # raised whenever the same settings would give other frames
+FPS = 25.0  # frames per second of the files
+WORLD = dict(looks=0.0, grey=0.0, classes="motions", spoiled=0.0, spoiled_test=0.0, side=None)
+DEFAULTS: dict[str, Any] = dict(contrast=0.25, bias=0.0, drift=0.0, distractors=0) | WORLD
+LETTERS = dict(
+    contrast="c",
+    bias="b",
+    drift="d",
+    distractors="x",
+    looks="l",
+    grey="y",
+    classes="k",
+    spoiled="n",
+    spoiled_test="m",
+    side="p",
+)  # in the names of files
+
 
 def plan_toy(
     settings: dict,  # of `configure`, which `make` stores in toy.json
-) -> list[tuple[Row,dict]]:  # row of the manifest, arguments of `video`
+) -> list[tuple[Row, dict]]:  # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     settings = DEFAULTS | settings
-    size,seed,jobs = Size(**settings['shape']),settings['seed'],[]
+    size, seed, jobs = Size(**settings["shape"]), settings["seed"], []
     # so that other settings give other names, and another sha256 of the manifest
-    made = f's{seed}' + ''.join(short + (value if isinstance(value, str) else f'{value:g}')
-        for k,short in LETTERS.items() if (value := settings[k]) != DEFAULTS[k])
-    scenery = {k:settings[k] for k in ('contrast', 'drift', 'distractors', 'grey')}
-    classes = CLASS_TABLES[settings['classes']]
-    one_split = any(settings[k] for k in ('bias', 'spoiled', 'spoiled_test'))
-    for c,(label,kind) in enumerate(classes.items()):
+    made = f"s{seed}" + "".join(
+        short + (value if isinstance(value, str) else f"{value:g}")
+        for k, short in LETTERS.items()
+        if (value := settings[k]) != DEFAULTS[k]
+    )
+    scenery = {k: settings[k] for k in ("contrast", "drift", "distractors", "grey")}
+    classes = CLASS_TABLES[settings["classes"]]
+    one_split = any(settings[k] for k in ("bias", "spoiled", "spoiled_test"))
+    for c, (label, kind) in enumerate(classes.items()):
         for g in range(size.sources):
             tests = [g % FOLDS == (0 if one_split else k) for k in range(3)]
-            parts = ['test' if test else 'train' for test in tests]
+            parts = ["test" if test else "train" for test in tests]
             rng = _rng(5, (seed, c, g))
-            biased = rng.random() < settings['bias'] and not tests[0]
-            tied = (c + rng.uniform(.25, .75))/len(classes) if biased else None
+            biased = rng.random() < settings["bias"] and not tests[0]
+            tied = (c + rng.uniform(0.25, 0.75)) / len(classes) if biased else None
             rng = _rng(6, (seed, c, g))
-            true,any_class = rng.random() < settings['looks'],rng.integers(len(classes))
-            look = {'look': LOOKS[c if true else any_class]} if settings['looks'] else {}
+            true, any_class = rng.random() < settings["looks"], rng.integers(len(classes))
+            look = {"look": LOOKS[c if true else any_class]} if settings["looks"] else {}
             for take in range(size.takes):
-                name = f'{label}/{made}g{g+1:03}'
-                row = Row(f'{name}_t{take+1:02}.mp4', label, name, parts[0], parts[1], parts[2],
-                    frames=size.frames, fps=FPS, width=size.side, height=size.side)
+                name = f"{label}/{made}g{g + 1:03}"
+                row = Row(
+                    f"{name}_t{take + 1:02}.mp4",
+                    label,
+                    name,
+                    parts[0],
+                    parts[1],
+                    parts[2],
+                    frames=size.frames,
+                    fps=FPS,
+                    width=size.side,
+                    height=size.side,
+                )
                 motion = MOTIONS[_rng(7, (seed, c, g), take).integers(len(MOTIONS))]
-                jobs.append((row, dict(motion=motion, seed=(seed, c, g), take=take, frames=size.frames,
-                    size=size.side, background=tied, **scenery) | look | kind))
-    _spoil(jobs, 'train', settings['spoiled'], _rng(8, seed, 0))
-    _spoil(jobs, 'test', settings['spoiled_test'], _rng(8, seed, 1))
+                jobs.append(
+                    (
+                        row,
+                        dict(
+                            motion=motion,
+                            seed=(seed, c, g),
+                            take=take,
+                            frames=size.frames,
+                            size=size.side,
+                            background=tied,
+                            **scenery,
+                        )
+                        | look
+                        | kind,
+                    )
+                )
+    _spoil(jobs, "train", settings["spoiled"], _rng(8, seed, 0))
+    _spoil(jobs, "test", settings["spoiled_test"], _rng(8, seed, 1))
     return jobs
 
-def _spoil(jobs:list[tuple[Row,dict]], part:str, share:float, rng:np.random.Generator)->None:
+
+def _spoil(jobs: list[tuple[Row, dict]], part: str, share: float, rng: np.random.Generator) -> None:
     "Spoil a share of the videos of a part, in equal parts by each of SPOILS."
-    rows = [i for i,(row,_) in enumerate(jobs) if row.split1 == part]
-    clean = {i:dict(jobs[i][1]) for i in rows}
-    for k,i in enumerate(rng.permutation(rows)[:round(share*len(rows))]):
-        jobs[i][1]['spoiled'] = SPOILS[k % len(SPOILS)]
+    rows = [i for i, (row, _) in enumerate(jobs) if row.split1 == part]
+    clean = {i: dict(jobs[i][1]) for i in rows}
+    for k, i in enumerate(rng.permutation(rows)[: round(share * len(rows))]):
+        jobs[i][1]["spoiled"] = SPOILS[k % len(SPOILS)]
         others = [j for j in rows if jobs[j][0].label != jobs[i][0].label]
-        if jobs[i][1]['spoiled'] == 'cut': jobs[i][1]['other'] = clean[others[rng.integers(len(others))]]
+        if jobs[i][1]["spoiled"] == "cut":
+            jobs[i][1]["other"] = clean[others[rng.integers(len(others))]]
 
 # %% ../../nbs/lessons/01_toy.ipynb #198f769f
 def _write_video(
     file: Path,
     arguments: dict,
 ) -> None:  # draw and write one video, unless it is there already
-    try: done = file.exists() and probe(file).frames == arguments['frames']
-    except VideoError: done = False
-    if not done: encode(file, video(**arguments), FPS)
+    try:
+        done = file.exists() and probe(file).frames == arguments["frames"]
+    except VideoError:
+        done = False
+    if not done:
+        encode(file, video(**arguments), FPS)
+
 
 def _leave_with(
     parent: int,
 ) -> None:  # a worker ends when its parent is gone, killed or not
     def watch():
-        while os.getppid() == parent: time.sleep(.5)
+        while os.getppid() == parent:
+            time.sleep(0.5)
         os._exit(1)
+
     threading.Thread(target=watch, daemon=True).start()
 
+
 def _write_videos(
-    jobs: list[tuple[Path,dict]],
-    workers: int|None,  # None: one per core
+    jobs: list[tuple[Path, dict]],
+    workers: int | None,  # None: one per core
     progress: bool,
 ) -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     workers = workers or cores
-    with progress_bar(total=len(jobs), desc='toy videos', unit='video', disable=not progress) as bar:
+    with progress_bar(
+        total=len(jobs), desc="toy videos", unit="video", disable=not progress
+    ) as bar:
         if workers == 1:
-            for job in jobs: _write_video(*job); bar.update()
+            for job in jobs:
+                _write_video(*job)
+                bar.update()
             return
         # fork where it is safe, as torch's DataLoader does: nothing has to be imported again
-        context = multiprocessing.get_context('fork' if sys.platform == 'linux' else 'spawn')
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         pool = ProcessPoolExecutor(workers, context, _leave_with, (os.getpid(),))
         try:
             for one in as_completed([pool.submit(_write_video, *job) for job in jobs]):
-                one.result(); bar.update()
-        finally: pool.shutdown(cancel_futures=True)
+                one.result()
+                bar.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
 
 @contextmanager
 def _as_toy_error(
     folder: Path,
 ) -> Iterator[None]:  # what stops the writing
-    try: yield
+    try:
+        yield
     except BrokenProcessPool:
-        raise ToyError(f'{folder}: a worker was killed, perhaps for lack of memory; call again to go on, '
-            'with fewer workers') from None
+        raise ToyError(
+            f"{folder}: a worker was killed, perhaps for lack of memory; call again to go on, "
+            "with fewer workers"
+        ) from None
     except (VideoError, ManifestError) as e:
-        raise ToyError(f'{e}; finished videos are kept, call again to go on') from None
+        raise ToyError(f"{e}; finished videos are kept, call again to go on") from None
     except OSError as e:
-        raise ToyError(f'{e.filename or folder}: cannot be written ({e.strerror}); give another folder, '
-            'or call again to go on') from None
+        raise ToyError(
+            f"{e.filename or folder}: cannot be written ({e.strerror}); give another folder, "
+            "or call again to go on"
+        ) from None
+
 
 def configure(
-    size: str = 'tiny',  # one of SIZES
+    size: str = "tiny",  # one of SIZES
     seed: int = 0,  # 0 or larger
     **options: Any,  # of DEFAULTS, see `make`; None: its default
     # returns: as `make` stores it in toy.json: options of WORLD only where they are not the default
 ) -> dict:
     "The settings of a dataset. `ToyError` where one cannot be, or two contradict each other."
-    if size not in SIZES: raise ToyError(f'unknown size {size!r}; there are {", ".join(SIZES)}')
-    o = DEFAULTS | {k:v for k,v in options.items() if v is not None}
-    shares = {name:0 <= o[name] <= 1 for name in ('bias', 'looks', 'grey', 'spoiled', 'spoiled_test')}
-    for name,value,ok,kind in (
-        ('seed', seed, isinstance(seed, int) and seed >= 0, 'a whole number, 0 or larger'),
-        ('contrast', o['contrast'], math.isfinite(o['contrast']) and o['contrast'] >= 0, '0 or larger'),
-        ('drift', o['drift'], math.isfinite(o['drift']), 'a number of pixels per frame'),
-        ('distractors', o['distractors'], isinstance(o['distractors'], int) and o['distractors'] >= 0,
-            'a whole number, 0 or larger'),
-        ('classes', o['classes'], o['classes'] in CLASS_TABLES, f'one of {", ".join(CLASS_TABLES)}'),
-        ('side', o['side'], o['side'] is None or o['side'] >= 16 and o['side'] % 2 == 0,
-            'an even number of pixels, 16 or more; give 32, 64 or 128'),
-        *((name, o[name], ok, f'a {"probability" if name in ("bias", "looks") else "share"}, between 0 and 1')
-            for name,ok in shares.items())):
-        if not ok: raise ToyError(f'{name}={value}: {name} is {kind}')
-    for name,classes in ('looks', 'shapes'), ('looks', 'scenes'), ('bias', 'scenes'):
-        if o[name] and o['classes'] == classes: raise ToyError(f'{name}={o[name]:g} with the classes '
-            f'{classes}: there the class itself is seen in one frame; leave {name} out, or take the classes '
-            'motions')
+    if size not in SIZES:
+        raise ToyError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
+    o = DEFAULTS | {k: v for k, v in options.items() if v is not None}
+    shares = {
+        name: 0 <= o[name] <= 1 for name in ("bias", "looks", "grey", "spoiled", "spoiled_test")
+    }
+    for name, value, ok, kind in (
+        ("seed", seed, isinstance(seed, int) and seed >= 0, "a whole number, 0 or larger"),
+        (
+            "contrast",
+            o["contrast"],
+            math.isfinite(o["contrast"]) and o["contrast"] >= 0,
+            "0 or larger",
+        ),
+        ("drift", o["drift"], math.isfinite(o["drift"]), "a number of pixels per frame"),
+        (
+            "distractors",
+            o["distractors"],
+            isinstance(o["distractors"], int) and o["distractors"] >= 0,
+            "a whole number, 0 or larger",
+        ),
+        (
+            "classes",
+            o["classes"],
+            o["classes"] in CLASS_TABLES,
+            f"one of {', '.join(CLASS_TABLES)}",
+        ),
+        (
+            "side",
+            o["side"],
+            o["side"] is None or o["side"] >= 16 and o["side"] % 2 == 0,
+            "an even number of pixels, 16 or more; give 32, 64 or 128",
+        ),
+        *(
+            (
+                name,
+                o[name],
+                ok,
+                f"a {'probability' if name in ('bias', 'looks') else 'share'}, between 0 and 1",
+            )
+            for name, ok in shares.items()
+        ),
+    ):
+        if not ok:
+            raise ToyError(f"{name}={value}: {name} is {kind}")
+    for name, classes in ("looks", "shapes"), ("looks", "scenes"), ("bias", "scenes"):
+        if o[name] and o["classes"] == classes:
+            raise ToyError(
+                f"{name}={o[name]:g} with the classes "
+                f"{classes}: there the class itself is seen in one frame; leave {name} out, or take the classes "
+                "motions"
+            )
     shape = SIZES[size]
-    most,least = shape.sources*len(MOTIONS)//len(CLASS_TABLES[o['classes']]),min(8, shape.sources)
-    shape = replace(shape, sources=max(most, least), side=o['side'] or shape.side)
-    if shape.side == SIZES[size].side: o['side'] = None
-    first = {k:type(v)(o[k]) for k,v in DEFAULTS.items() if k not in WORLD}
-    return dict(drawing=DRAWING, size=size, shape=asdict(shape), seed=seed) | first | {
-        k:o[k] for k in WORLD if o[k] != WORLD[k]}
+    most, least = (
+        shape.sources * len(MOTIONS) // len(CLASS_TABLES[o["classes"]]),
+        min(8, shape.sources),
+    )
+    shape = replace(shape, sources=max(most, least), side=o["side"] or shape.side)
+    if shape.side == SIZES[size].side:
+        o["side"] = None
+    first = {k: type(v)(o[k]) for k, v in DEFAULTS.items() if k not in WORLD}
+    return (
+        dict(drawing=DRAWING, size=size, shape=asdict(shape), seed=seed)
+        | first
+        | {k: o[k] for k in WORLD if o[k] != WORLD[k]}
+    )
+
 
 def make(
-    folder: str|Path,  # new, empty, or one that an earlier call with the same settings began
-    size: str = 'tiny',  # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
+    folder: str | Path,  # new, empty, or one that an earlier call with the same settings began
+    size: str = "tiny",  # tiny: 64 videos of 32 px; demo: 960 of 32 px; full: 9600 of 128 px
     seed: int = 0,  # another seed gives other sources
-    contrast: float|None = None,  # of the background, see `video`; None = .25
+    contrast: float | None = None,  # of the background, see `video`; None = .25
     # 0-1: probability that the background of a training source gives its class away
-    bias: float = 0.,
-    drift: float = 0.,  # camera movement, pixels per frame
+    bias: float = 0.0,
+    drift: float = 0.0,  # camera movement, pixels per frame
     distractors: int = 0,  # further sprites whose motion says nothing
     # 0-1: probability that shape and stripes of a sprite give its class away, in all parts
-    looks: float = 0.,
+    looks: float = 0.0,
     # 0-1: how much colour is taken; at 1 a source is known by its texture alone
-    grey: float = 0.,
-    classes: str = 'motions',  # of CLASS_TABLES; more classes have fewer sources each
+    grey: float = 0.0,
+    classes: str = "motions",  # of CLASS_TABLES; more classes have fewer sources each
     # 0-1: share of the training videos that are noise, cut in the middle, or stand still
-    spoiled: float = 0.,
-    spoiled_test: float = 0.,  # the same for the test videos
-    side: int|None = None,  # of the frame, pixels; None = as the size has it
-    workers: int|None = None,  # processes; None = one per core
+    spoiled: float = 0.0,
+    spoiled_test: float = 0.0,  # the same for the test videos
+    side: int | None = None,  # of the frame, pixels; None = as the size has it
+    workers: int | None = None,  # processes; None = one per core
     progress: bool = True,  # show a bar
 ) -> Path:  # manifest.csv
     "Write a toy dataset; a call that was killed goes on where it stopped. `ToyError`."
     if workers is not None and workers < 1:
-        raise ToyError(f'workers={workers}: workers is a number of processes, at least 1')
-    settings = configure(size, seed, contrast=contrast, bias=bias, drift=drift, distractors=distractors,
-        looks=looks, grey=grey, classes=classes, spoiled=spoiled, spoiled_test=spoiled_test, side=side)
+        raise ToyError(f"workers={workers}: workers is a number of processes, at least 1")
+    settings = configure(
+        size,
+        seed,
+        contrast=contrast,
+        bias=bias,
+        drift=drift,
+        distractors=distractors,
+        looks=looks,
+        grey=grey,
+        classes=classes,
+        spoiled=spoiled,
+        spoiled_test=spoiled_test,
+        side=side,
+    )
     folder = Path(folder)
-    jobs,manifest = plan_toy(settings),folder/'manifest.csv'
+    jobs, manifest = plan_toy(settings), folder / "manifest.csv"
     with _as_toy_error(folder):
-        claim_folder(folder/'toy.json', settings, ToyError, 'give another folder')
-        if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
-        for label in CLASS_TABLES[classes]: (folder/label).mkdir(exist_ok=True)
-        for part in folder.glob('*/.*.mp4'): part.unlink() # what a killed call left behind
-        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
-        return write(manifest, [row for row,_ in jobs])
+        claim_folder(folder / "toy.json", settings, ToyError, "give another folder")
+        if manifest.exists() and all((folder / row.video).exists() for row, _ in jobs):
+            return manifest
+        for label in CLASS_TABLES[classes]:
+            (folder / label).mkdir(exist_ok=True)
+        for part in folder.glob("*/.*.mp4"):
+            part.unlink()  # what a killed call left behind
+        _write_videos(
+            [(folder / row.video, arguments) for row, arguments in jobs], workers, progress
+        )
+        return write(manifest, [row for row, _ in jobs])
+
 
 def _drawn(
     folder: Path,
-) -> tuple[dict,list[tuple[Row,dict]]]:  # settings and plan of videos that are there
+) -> tuple[dict, list[tuple[Row, dict]]]:  # settings and plan of videos that are there
     try:
-        settings = json.loads((folder/'toy.json').read_text(encoding='utf-8'))
-        return settings,plan_toy(settings)
-    except (OSError, ValueError, LookupError, TypeError): raise ToyError(f'{folder}: has no toy.json of toy '
-        'videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, or a run that '
-        'was trained on them') from None
+        settings = json.loads((folder / "toy.json").read_text(encoding="utf-8"))
+        return settings, plan_toy(settings)
+    except (OSError, ValueError, LookupError, TypeError):
+        raise ToyError(
+            f"{folder}: has no toy.json of toy "
+            "videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, or a run that "
+            "was trained on them"
+        ) from None
+
 
 def spoiled_videos(
-    folder: str|Path,
-) -> dict[str,str]:  # video, as the manifest names it -> one of SPOILS
+    folder: str | Path,
+) -> dict[str, str]:  # video, as the manifest names it -> one of SPOILS
     "Which videos of a dataset are spoiled, training and test videos alike, and by what. `ToyError`."
     jobs = _drawn(Path(folder))[1]
-    return {row.video:arguments['spoiled'] for row,arguments in jobs if 'spoiled' in arguments}
+    return {row.video: arguments["spoiled"] for row, arguments in jobs if "spoiled" in arguments}
 
 # %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
-CONFLICT = '.conflict' # folder of the queries, beside manifest.csv
+CONFLICT = ".conflict"  # folder of the queries, beside manifest.csv
+
 
 def _in_parts(
     row: Row,
-    parts: Mapping[str,str],  # part of a split -> what it becomes
+    parts: Mapping[str, str],  # part of a split -> what it becomes
     **more: Any,
 ) -> Row:
-    splits:dict[str,Any] = {k: parts.get(getattr(row, k), '') for k in ('split1', 'split2', 'split3')}
+    splits: dict[str, Any] = {
+        k: parts.get(getattr(row, k), "") for k in ("split1", "split2", "split3")
+    }
     return replace(row, **splits, **more)
+
 
 def plan_conflict(
     settings: dict,  # as `make` stores them in toy.json
     # returns: row: source of the scene, label of the motion; arguments of `video`
-) -> list[tuple[Row,dict]]:
+) -> list[tuple[Row, dict]]:
     "For each source a query: its sprite and background in a new take, with the motion of another class."
-    jobs,table = [],settings.get('classes', 'motions')
-    if table in ('shapes', 'scenes'): raise ToyError(f'the classes {table} are more than motions, so a scene '
-        'cannot have the motion of another class; take videos with the classes motions')
+    jobs, table = [], settings.get("classes", "motions")
+    if table in ("shapes", "scenes"):
+        raise ToyError(
+            f"the classes {table} are more than motions, so a scene "
+            "cannot have the motion of another class; take videos with the classes motions"
+        )
     classes = list(CLASS_TABLES[table].items())
-    for row,arguments in plan_toy(settings):
-        arguments = {k:v for k,v in arguments.items() if k not in ('spoiled', 'other')}
-        if arguments['take']: continue
-        _,c,g = arguments['seed']
-        label,kind = classes[(c + 1 + g % (len(classes) - 1)) % len(classes)]
-        query = _in_parts(row, {'train': 'test'}, video=f'{CONFLICT}/{row.source}_{label}.mp4', label=label)
-        jobs.append((query, arguments | kind | dict(take=settings['shape']['takes'])))
+    for row, arguments in plan_toy(settings):
+        arguments = {k: v for k, v in arguments.items() if k not in ("spoiled", "other")}
+        if arguments["take"]:
+            continue
+        _, c, g = arguments["seed"]
+        label, kind = classes[(c + 1 + g % (len(classes) - 1)) % len(classes)]
+        query = _in_parts(
+            row, {"train": "test"}, video=f"{CONFLICT}/{row.source}_{label}.mp4", label=label
+        )
+        jobs.append((query, arguments | kind | dict(take=settings["shape"]["takes"])))
     return jobs
 
+
 def make_conflict(
-    folder: str|Path,  # that `make` has written; or one beside its manifest
-    workers: int|None = None,  # as of `make`
+    folder: str | Path,  # that `make` has written; or one beside its manifest
+    workers: int | None = None,  # as of `make`
     progress: bool = True,  # as of `make`
     # returns: conflict.csv: `train` as in manifest.csv, `test` the queries whose scene is in
     # `train`
 ) -> Path:
     "Write queries with the scene of a training source and the motion of another class. `ToyError`."
     folder = Path(folder)
-    settings,rows = _drawn(folder)
+    settings, rows = _drawn(folder)
     jobs = plan_conflict(settings)
-    if settings.get('drawing') != DRAWING: raise ToyError(f'{folder}: these videos were drawn by another '
-        'version of this library, which gives other frames; write them again with vssl-nb toy')
-    manifest = folder/'conflict.csv'
-    if manifest.exists() and all((folder/row.video).exists() for row,_ in jobs): return manifest
+    if settings.get("drawing") != DRAWING:
+        raise ToyError(
+            f"{folder}: these videos were drawn by another "
+            "version of this library, which gives other frames; write them again with vssl-nb toy"
+        )
+    manifest = folder / "conflict.csv"
+    if manifest.exists() and all((folder / row.video).exists() for row, _ in jobs):
+        return manifest
     with _as_toy_error(folder):
-        for row,_ in jobs: (folder/row.video).parent.mkdir(parents=True, exist_ok=True)
-        _write_videos([(folder/row.video, arguments) for row,arguments in jobs], workers, progress)
-        kept = [_in_parts(row, {'train': 'train'}) for row,_ in rows]
-        return write(manifest, kept + [row for row,_ in jobs])
+        for row, _ in jobs:
+            (folder / row.video).parent.mkdir(parents=True, exist_ok=True)
+        _write_videos(
+            [(folder / row.video, arguments) for row, arguments in jobs], workers, progress
+        )
+        kept = [_in_parts(row, {"train": "train"}) for row, _ in rows]
+        return write(manifest, kept + [row for row, _ in jobs])

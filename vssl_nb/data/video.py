@@ -26,6 +26,7 @@ from torch import Tensor
 # %% ../../nbs/library/video.ipynb #055e63ee
 class VideoError(ValueError):
     "A file that cannot be read or written as a video, and the reason in one sentence."
+
     def __init__(
         self,
         path: Any,  # the file
@@ -33,39 +34,52 @@ class VideoError(ValueError):
     ):
         # both, so that it survives pickling on its way out of a worker
         super().__init__(path, reason)
-        self.path,self.reason = path,reason
+        self.path, self.reason = path, reason
 
-    def __str__(self): return f'{self.path}: {self.reason}'
+    def __str__(self):
+        return f"{self.path}: {self.reason}"
 
 # %% ../../nbs/library/video.ipynb #014cd34e
 # PyAV 16 has no such argument and converts in one thread anyway
-_ONE_THREAD:dict[str, Any] = {'threads': 1} if int(av.__version__.split('.')[0]) >= 17 else {}
+_ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
-def _why(e:Exception)->str: return getattr(e, 'strerror', None) or str(e) or type(e).__name__
 
-def _writable(path:Path, fps:float, crf:int, gop:int|None):
+def _why(e: Exception) -> str:
+    return getattr(e, "strerror", None) or str(e) or type(e).__name__
+
+
+def _writable(path: Path, fps: float, crf: int, gop: int | None):
     "Refuse what cannot become a video before a file is touched."
     if not (math.isfinite(fps) and fps > 0):
-        raise VideoError(path, f'cannot be written at {fps} frames per second; take a positive number')
+        raise VideoError(
+            path, f"cannot be written at {fps} frames per second; take a positive number"
+        )
     if not 0 <= crf <= 51:
-        raise VideoError(path, f'cannot be written with crf {crf}; take 0 (lossless) to 51 (worst)')
+        raise VideoError(path, f"cannot be written with crf {crf}; take 0 (lossless) to 51 (worst)")
     if gop is not None and gop < 1:
-        raise VideoError(path, f'cannot be written with gop {gop}; take at least 1')
-    if path.is_dir(): raise VideoError(path, 'is a folder; name a file in it')
+        raise VideoError(path, f"cannot be written with gop {gop}; take at least 1")
+    if path.is_dir():
+        raise VideoError(path, "is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise VideoError(path, 'cannot be written because its folder does not exist; create it first')
+        raise VideoError(
+            path, "cannot be written because its folder does not exist; create it first"
+        )
+
 
 @contextmanager
-def _whole(path:Path)->Iterator[Path]:
+def _whole(path: Path) -> Iterator[Path]:
     "A temporary name beside `path`, which becomes `path` if the block ends well and disappears if not."
-    part = path.with_name(f'.{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}')
+    part = path.with_name(f".{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
         yield part
         os.replace(part, path)
-    except VideoError: raise
+    except VideoError:
+        raise
     except (av.FFmpegError, OSError, ValueError) as e:
-        raise VideoError(path, f'cannot be written ({_why(e)})') from None
-    finally: part.unlink(missing_ok=True)
+        raise VideoError(path, f"cannot be written ({_why(e)})") from None
+    finally:
+        part.unlink(missing_ok=True)
+
 
 def write_frames(
     path: Path,  # file to write; the suffix chooses the container
@@ -73,234 +87,320 @@ def write_frames(
     fps: float,  # frames per second
     codec: str,  # FFmpeg's name of the encoder
     options: Mapping[str, str],  # options of the encoder
-    pixels: str = 'yuv420p',  # or 'rgb24': nothing is converted
+    pixels: str = "yuv420p",  # or 'rgb24': nothing is converted
 ) -> int:  # frames written
     "Encode frames in one thread, so that the same frames give the same bytes. What PyAV raises."
-    reformatter,n,first = VideoReformatter(),0,next(frames, None)
-    if first is None: return 0
-    with av.open(str(path), 'w', options={'fflags': 'bitexact'}) as container:
-        stream:Any = container.add_stream(codec, Fraction(fps).limit_denominator(1001), options=dict(options))
-        stream.height,stream.width,stream.pix_fmt = *first.shape[:2], pixels
+    reformatter, n, first = VideoReformatter(), 0, next(frames, None)
+    if first is None:
+        return 0
+    with av.open(str(path), "w", options={"fflags": "bitexact"}) as container:
+        stream: Any = container.add_stream(
+            codec, Fraction(fps).limit_denominator(1001), options=dict(options)
+        )
+        stream.height, stream.width, stream.pix_fmt = *first.shape[:2], pixels
         stream.codec_context.thread_count = 1
-        if pixels == 'yuv420p':
+        if pixels == "yuv420p":
             # BT.601, limited
-            stream.codec_context.colorspace,stream.codec_context.color_range = 6,1
-        for n,x in enumerate(chain([first], frames), 1):
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format='rgb24')
-            if pixels != 'rgb24': frame = reformatter.reformat(frame, format=pixels, **_ONE_THREAD)
+            stream.codec_context.colorspace, stream.codec_context.color_range = 6, 1
+        for n, x in enumerate(chain([first], frames), 1):
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format="rgb24")
+            if pixels != "rgb24":
+                frame = reformatter.reformat(frame, format=pixels, **_ONE_THREAD)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return n
 
-def _options(crf:int, gop:int|None, **more:str)->dict[str, str]:
+
+def _options(crf: int, gop: int | None, **more: str) -> dict[str, str]:
     # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
-    return {'crf': str(crf), 'mbtree': '0', **({'g': str(gop)} if gop else {}), **more}
+    return {"crf": str(crf), "mbtree": "0", **({"g": str(gop)} if gop else {}), **more}
+
 
 def encode(
-    path: str|os.PathLike,  # file to write; the suffix chooses the container
+    path: str | os.PathLike,  # file to write; the suffix chooses the container
     frames: Any,  # (T, H, W, 3) uint8 RGB, array or tensor, H and W even
-    fps: float = 25.,  # frames per second
+    fps: float = 25.0,  # frames per second
     crf: int = 18,  # quality: 0 lossless, 18 hardly visible loss, 51 worst
     # a keyframe at least every so many frames; None leaves it to the encoder (x264: 250)
-    gop: int|None = None,
-    codec: str = 'libx264',  # FFmpeg's name of the encoder
+    gop: int | None = None,
+    codec: str = "libx264",  # FFmpeg's name of the encoder
 ) -> Path:  # the file
     "Write a video, whole or not at all; the same frames give the same bytes. `VideoError`."
-    path,x = Path(path),np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames)
+    path, x = (
+        Path(path),
+        np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames),
+    )
     if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
-        raise VideoError(path, f'cannot be written from {x.dtype} frames of shape {x.shape}; it takes uint8 '
-            'frames (T, H, W, 3) with at least one frame')
-    if x.shape[1]%2 or x.shape[2]%2:
-        raise VideoError(path, f'cannot be written with frames of {x.shape[2]}x{x.shape[1]}; width and '
-            'height must be even: crop or pad by one pixel')
+        raise VideoError(
+            path,
+            f"cannot be written from {x.dtype} frames of shape {x.shape}; it takes uint8 "
+            "frames (T, H, W, 3) with at least one frame",
+        )
+    if x.shape[1] % 2 or x.shape[2] % 2:
+        raise VideoError(
+            path,
+            f"cannot be written with frames of {x.shape[2]}x{x.shape[1]}; width and "
+            "height must be even: crop or pad by one pixel",
+        )
     _writable(path, fps, crf, gop)
-    with _whole(path) as part: write_frames(part, iter(x), fps, codec, _options(crf, gop))
+    with _whole(path) as part:
+        write_frames(part, iter(x), fps, codec, _options(crf, gop))
     return path
 
 # %% ../../nbs/library/video.ipynb #97836256
 def _check_file(path):
     "Refuse what is not a readable file with something in it."
-    try: info = os.stat(path)
+    try:
+        info = os.stat(path)
     except FileNotFoundError:
-        raise VideoError(path, 'there is no such file; check the path and the folder it '
-            'starts from') from None
-    except (OSError, ValueError) as e: raise VideoError(path, f'cannot be opened ({_why(e)})') from None
-    if stat.S_ISDIR(info.st_mode): raise VideoError(path, 'is a folder, not a video file')
-    if not stat.S_ISREG(info.st_mode): raise VideoError(path, 'is not an ordinary file')
-    if info.st_size == 0: raise VideoError(path, 'is empty (0 bytes); copy or download it again')
+        raise VideoError(
+            path, "there is no such file; check the path and the folder it starts from"
+        ) from None
+    except (OSError, ValueError) as e:
+        raise VideoError(path, f"cannot be opened ({_why(e)})") from None
+    if stat.S_ISDIR(info.st_mode):
+        raise VideoError(path, "is a folder, not a video file")
+    if not stat.S_ISREG(info.st_mode):
+        raise VideoError(path, "is not an ordinary file")
+    if info.st_size == 0:
+        raise VideoError(path, "is empty (0 bytes); copy or download it again")
     if not os.access(path, os.R_OK):
-        raise VideoError(path, 'may not be read by this user; change its permissions')
+        raise VideoError(path, "may not be read by this user; change its permissions")
+
 
 @contextmanager
-def _open(path, threads:int=1):
+def _open(path, threads: int = 1):
     "The container and its first video stream that is not cover art."
     _check_file(path)
-    with open(path, 'rb', 0) as f: head = f.read(12)
+    with open(path, "rb", 0) as f:
+        head = f.read(12)
     # MP4 and AVI name themselves; FFmpeg would try all kinds that it knows, one by one
-    kind = 'mov' if head[4:8] == b'ftyp' else 'avi' if head[:4]+head[8:] == b'RIFFAVI ' else None
+    kind = "mov" if head[4:8] == b"ftyp" else "avi" if head[:4] + head[8:] == b"RIFFAVI " else None
     # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a
     # machine
     try:
-        container = av.open(os.path.abspath(path), format=kind, metadata_errors='ignore',
-            options={'protocol_whitelist': 'file'})
+        container = av.open(
+            os.path.abspath(path),
+            format=kind,
+            metadata_errors="ignore",
+            options={"protocol_whitelist": "file"},
+        )
     except (av.FFmpegError, OSError, ValueError) as e:
-        raise VideoError(path, f'is not a video, or is damaged where it starts or ends ({_why(e)}); copy or '
-            'download it again') from None
+        raise VideoError(
+            path,
+            f"is not a video, or is damaged where it starts or ends ({_why(e)}); copy or "
+            "download it again",
+        ) from None
     with container:
         kind = container.format.name
-        if kind in ('tty', 'hls', 'concat', 'dash'): raise VideoError(path, 'is text, not a video')
-        if kind == 'image2' or kind.endswith('_pipe'): raise VideoError(path, 'is a picture, not a video')
-        stream = next((s for s in container.streams.video
-            if not s.disposition & av.stream.Disposition.attached_pic), None)
-        if stream is None: raise VideoError(path, 'has no video stream')
+        if kind in ("tty", "hls", "concat", "dash"):
+            raise VideoError(path, "is text, not a video")
+        if kind == "image2" or kind.endswith("_pipe"):
+            raise VideoError(path, "is a picture, not a video")
+        stream = next(
+            (
+                s
+                for s in container.streams.video
+                if not s.disposition & av.stream.Disposition.attached_pic
+            ),
+            None,
+        )
+        if stream is None:
+            raise VideoError(path, "has no video stream")
         if stream.codec_context is None:
-            raise VideoError(path, 'is in a format this FFmpeg has no decoder for; re-encode it')
+            raise VideoError(path, "is in a format this FFmpeg has no decoder for; re-encode it")
         stream.codec_context.thread_count = threads
-        stream.codec_context.thread_type = 'AUTO' if threads > 1 else 'NONE'
+        stream.codec_context.thread_type = "AUTO" if threads > 1 else "NONE"
         yield container, stream
+
 
 @dataclass
 class _Seen:
     "What the packets of a file tell while it is decoded."
-    pictures:int=0 # packets of the stream
+
+    pictures: int = 0  # packets of the stream
     # what an AVI file counts: pictures, and empty places where the one before stays
-    slots:int=0
+    slots: int = 0
     # pictures of a few bytes (nothing moves) or not to be shown: no frame need come out
-    blank:int=0
-    broken:int=0 # packets that the container calls incomplete
-    end:float=0. # s, of the last packet of any stream
-    stopped:str='' # why decoding ended before the file did
+    blank: int = 0
+    broken: int = 0  # packets that the container calls incomplete
+    end: float = 0.0  # s, of the last packet of any stream
+    stopped: str = ""  # why decoding ended before the file did
 
     def add(
         self,
         packet,
         decoded: bool,  # is it of the stream that is decoded?
     ):
-        if not packet.size: return # the last call, not a packet
+        if not packet.size:
+            return  # the last call, not a packet
         if packet.pts is not None:
-            self.end = max(self.end, float((packet.pts+(packet.duration or 0))*packet.time_base))
+            self.end = max(
+                self.end, float((packet.pts + (packet.duration or 0)) * packet.time_base)
+            )
         if decoded:
-            self.pictures,self.slots = self.pictures+1,max(self.slots, 1+(packet.dts or 0))
+            self.pictures, self.slots = self.pictures + 1, max(self.slots, 1 + (packet.dts or 0))
             self.blank += packet.size < 16 or packet.is_discard
             self.broken += packet.is_corrupt
 
-def _frames(path, container, stream, seen:_Seen|None=None)->Iterator[Any]:
+
+def _frames(path, container, stream, seen: _Seen | None = None) -> Iterator[Any]:
     "The frames that decode, in decode order; damage ends them early, as if the file were shorter."
-    n,first,why = 0,None,''
+    n, first, why = 0, None, ""
     try:
         for packet in container.demux() if seen else container.demux(stream):
             # `stream_index` is 0 in the last packet
             decoded = not seen or packet.stream.index == stream.index
-            if seen: seen.add(packet, decoded)
+            if seen:
+                seen.add(packet, decoded)
             for frame in packet.decode() if decoded else ():
                 if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
-                    raise VideoError(path, f'changes its size at frame {n} from {first[0]}x{first[1]} to '
-                        f'{frame.width}x{frame.height}; re-encode it to one size')
+                    raise VideoError(
+                        path,
+                        f"changes its size at frame {n} from {first[0]}x{first[1]} to "
+                        f"{frame.width}x{frame.height}; re-encode it to one size",
+                    )
                 yield frame
                 n += 1
-    except VideoError: raise
+    except VideoError:
+        raise
     except (av.FFmpegError, OSError, ValueError) as e:
         why = _why(e)
-        if seen: seen.stopped = why
-    if n == 0: raise VideoError(path, 'has no frame that can be decoded' + (f' ({why})' if why else ''))
+        if seen:
+            seen.stopped = why
+    if n == 0:
+        raise VideoError(path, "has no frame that can be decoded" + (f" ({why})" if why else ""))
+
 
 def _is_entry(
     path,
 ) -> bool:  # whether it is the name of an entry of an LMDB, written as a path
-    return not Path(path).exists() and (Path(path).parent/'data.mdb').is_file()
+    return not Path(path).exists() and (Path(path).parent / "data.mdb").is_file()
+
 
 # real path -> the one opening that py-lmdb allows a process
-_opened:dict[str, lmdb.Environment] = {}
+_opened: dict[str, lmdb.Environment] = {}
 _opening = threading.Lock()
 
-def _forked(): # a child closes what it inherited and opens its own
+
+def _forked():  # a child closes what it inherited and opens its own
     global _opening
     _opening = threading.Lock()
-    while _opened: _opened.popitem()[1].close()
+    while _opened:
+        _opened.popitem()[1].close()
 
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forked)
 
-def _value(folder, key:str)->bytes:
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _value(folder, key: str) -> bytes:
     real = os.path.realpath(folder)
     try:
         with _opening:
             if real not in _opened:
                 _opened[real] = lmdb.open(real, readonly=True, lock=False, readahead=False)
-        with _opened[real].begin() as txn: value = txn.get(key.encode())
+        with _opened[real].begin() as txn:
+            value = txn.get(key.encode())
     except lmdb.Error as e:
-        raise VideoError(Path(folder)/key, f'is in an LMDB that cannot be read ({str(e)[:120]}); copy the '
-            'folder again') from None
+        raise VideoError(
+            Path(folder) / key,
+            f"is in an LMDB that cannot be read ({str(e)[:120]}); copy the folder again",
+        ) from None
     if value is None:
-        raise VideoError(Path(folder)/key, 'is not in the LMDB; list its entries with `lmdb_entries`')
+        raise VideoError(
+            Path(folder) / key, "is not in the LMDB; list its entries with `lmdb_entries`"
+        )
     return value
 
+
 def lmdb_entries(
-    folder: str|os.PathLike,  # holds data.mdb, as released by CoCLR
+    folder: str | os.PathLike,  # holds data.mdb, as released by CoCLR
     # returns: name, `Class/video` -> (entry, frames as the file lists them)
-) -> dict[str,tuple[str,int]]:
+) -> dict[str, tuple[str, int]]:
     "The videos of a released LMDB. `VideoError`."
     try:
-        keys,order,lengths = (msgpack.unpackb(_value(folder, k), raw=True) for k in ('__keys__', '__order__',
-            '__vlen__'))
-        frames = {k.decode(): n for k,n in zip(keys, lengths)}
-        return {name.decode(): (entry := f'{i:09d}', frames[entry]) for i,name in enumerate(order)}
+        keys, order, lengths = (
+            msgpack.unpackb(_value(folder, k), raw=True)
+            for k in ("__keys__", "__order__", "__vlen__")
+        )
+        frames = {k.decode(): n for k, n in zip(keys, lengths)}
+        return {name.decode(): (entry := f"{i:09d}", frames[entry]) for i, name in enumerate(order)}
     except (TypeError, AttributeError, KeyError, ValueError, msgpack.UnpackException) as e:
-        raise VideoError(folder, f'is not an LMDB as CoCLR released them ({type(e).__name__}: '
-            f'{str(e)[:80]})') from None
+        raise VideoError(
+            folder, f"is not an LMDB as CoCLR released them ({type(e).__name__}: {str(e)[:80]})"
+        ) from None
 
-def _entry_frames(path, need:set[int]|None)->Generator[tuple[int, Any], None, None]:
+
+def _entry_frames(path, need: set[int] | None) -> Generator[tuple[int, Any], None, None]:
     "Number and (H, W, 3) uint8 of each frame of an entry; None for a frame that is not needed."
-    unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31-1)
+    unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31 - 1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
         count = unpacker.read_array_header()
-        if not count: raise VideoError(path, 'has no frames')
+        if not count:
+            raise VideoError(path, "has no frames")
         for n in range(count):
             if need is None or n in need:
-                yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert('RGB'))
-            else: yield n, unpacker.skip()
-    except VideoError: raise
+                yield n, np.array(Image.open(io.BytesIO(unpacker.unpack())).convert("RGB"))
+            else:
+                yield n, unpacker.skip()
+    except VideoError:
+        raise
     except (ValueError, TypeError, OSError, msgpack.UnpackException) as e:
-        raise VideoError(path, f'is damaged: {str(e)[:80]}') from None
+        raise VideoError(path, f"is damaged: {str(e)[:80]}") from None
+
 
 def _webp_frames(
     path,
-    need: set[int]|None,
+    need: set[int] | None,
 ) -> Generator[tuple[int, Any], None, None]:  # as of `_entry_frames`
     "The pictures of an animated WebP, for which FFmpeg has no decoder."
     _check_file(path)
     try:
         with Image.open(path) as film:
-            frames = getattr(film, 'n_frames', 1)
-            if frames < 2: raise VideoError(path, 'is a picture, not a video')
+            frames = getattr(film, "n_frames", 1)
+            if frames < 2:
+                raise VideoError(path, "is a picture, not a video")
             for n in range(frames):
                 film.seek(n)
-                yield n, np.array(film.convert('RGB')) if need is None or n in need else None
-    except VideoError: raise
+                yield n, np.array(film.convert("RGB")) if need is None or n in need else None
+    except VideoError:
+        raise
     except (OSError, ValueError, SyntaxError, EOFError) as e:
-        raise VideoError(path, f'is damaged ({_why(e)}); copy or download it again') from None
+        raise VideoError(path, f"is damaged ({_why(e)}); copy or download it again") from None
+
 
 def _pictures(
     path,
 ) -> Any:  # a generator of numbers and frames, or None
     "What reads a file that FFmpeg does not: an entry of an LMDB, or an animated WebP."
-    return _entry_frames if _is_entry(path) else _webp_frames if str(path).lower().endswith('.webp') else None
+    return (
+        _entry_frames
+        if _is_entry(path)
+        else _webp_frames
+        if str(path).lower().endswith(".webp")
+        else None
+    )
+
 
 @dataclass(frozen=True)
 class Probe:
     "What one full decode of a file tells."
-    frames:int # frames that decode
-    fps:float # frames per second on average; 0 where the file does not say
-    width:int # px, as displayed
-    height:int # px, as displayed
-    declared:int # frames the file says it has; 0 where it does not say
-    codec:str # FFmpeg's name of the codec
+
+    frames: int  # frames that decode
+    fps: float  # frames per second on average; 0 where the file does not say
+    width: int  # px, as displayed
+    height: int  # px, as displayed
+    declared: int  # frames the file says it has; 0 where it does not say
+    codec: str  # FFmpeg's name of the codec
     # degrees counter-clockwise by which stored frames are turned: 0, 90, 180 or 270
-    rotation:int
+    rotation: int
     # (frame number, pts), where decoding can start; pts is but a label
-    keyframes:tuple[tuple[int, int], ...]
+    keyframes: tuple[tuple[int, int], ...]
     # what is wrong in an otherwise readable file, a sentence without subject; '' for nothing
-    damage:str=''
+    damage: str = ""
+
 
 def _damage(
     kind: str,
@@ -311,46 +411,61 @@ def _damage(
     duration: float,
 ) -> str:  # '' for none
     "Compare what a file declares with what is in it."
-    stored = max(seen.pictures, seen.slots) if kind == 'avi' else seen.pictures
-    damage,of = [],f' of {declared}' if declared else ''
-    if seen.stopped: damage.append(f'stops at frame {frames}{of} ({seen.stopped})')
-    elif stored < declared: damage.append(f'holds {stored} of the {declared} frames it declares')
-    if not seen.stopped and declared and (lost := seen.pictures-seen.blank-frames) > 0:
-        damage.append(f'holds frames that do not decode ({lost})')
+    stored = max(seen.pictures, seen.slots) if kind == "avi" else seen.pictures
+    damage, of = [], f" of {declared}" if declared else ""
+    if seen.stopped:
+        damage.append(f"stops at frame {frames}{of} ({seen.stopped})")
+    elif stored < declared:
+        damage.append(f"holds {stored} of the {declared} frames it declares")
+    if not seen.stopped and declared and (lost := seen.pictures - seen.blank - frames) > 0:
+        damage.append(f"holds frames that do not decode ({lost})")
     # counts no frames, knows its length
-    if 'matroska' in kind and duration-seen.end > max(.25, .02*duration):
-        damage.append(f'ends after {seen.end:.1f} of {duration:.1f} s')
-    if corrupt or seen.broken: damage.append(f'has damaged frames ({max(corrupt, seen.broken)})')
-    return ', '.join(damage)
+    if "matroska" in kind and duration - seen.end > max(0.25, 0.02 * duration):
+        damage.append(f"ends after {seen.end:.1f} of {duration:.1f} s")
+    if corrupt or seen.broken:
+        damage.append(f"has damaged frames ({max(corrupt, seen.broken)})")
+    return ", ".join(damage)
 
-def _rotation(frame)->int: return round(frame.rotation/90)%4*90
+
+def _rotation(frame) -> int:
+    return round(frame.rotation / 90) % 4 * 90
+
 
 def probe(
-    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+    path: str | os.PathLike,  # a video file, or an entry of a released LMDB
 ) -> Probe:  # of its first video stream
     "Decode a whole file once: what is really in it. `VideoError`."
-    if read := _pictures(path): # no frame rate, and each of them is a keyframe
-        for n,picture in read(path, {0} if read is _entry_frames else None):
-            if n==0: h,w = picture.shape[:2]
-        return Probe(n+1, 0., w, h, n+1, 'jpeg' if read is _entry_frames else 'webp', 0, ((0, 0),))
-    keys,corrupt,seen = list[tuple[int, int]](),0,_Seen()
+    if read := _pictures(path):  # no frame rate, and each of them is a keyframe
+        for n, picture in read(path, {0} if read is _entry_frames else None):
+            if n == 0:
+                h, w = picture.shape[:2]
+        return Probe(
+            n + 1, 0.0, w, h, n + 1, "jpeg" if read is _entry_frames else "webp", 0, ((0, 0),)
+        )
+    keys, corrupt, seen = list[tuple[int, int]](), 0, _Seen()
     with _open(path) as (container, stream):
-        for n,frame in enumerate(_frames(path, container, stream, seen)):
+        for n, frame in enumerate(_frames(path, container, stream, seen)):
             corrupt += frame.is_corrupt
-            if frame.key_frame and frame.pts is not None: keys.append((n, frame.pts))
-        if container.format.name=='gif' and n==0: raise VideoError(path, 'is a picture, not a video')
-        fps,declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
+            if frame.key_frame and frame.pts is not None:
+                keys.append((n, frame.pts))
+        if container.format.name == "gif" and n == 0:
+            raise VideoError(path, "is a picture, not a video")
+        fps, declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
         codec = stream.codec.canonical_name
-        damage = _damage(container.format.name, seen, n+1, corrupt, declared, (container.duration or 0)/1e6)
+        damage = _damage(
+            container.format.name, seen, n + 1, corrupt, declared, (container.duration or 0) / 1e6
+        )
     # a damaged file is decoded from its start: what is invented for lost data depends on what came
     # before
-    if damage: keys = keys[:1]
+    if damage:
+        keys = keys[:1]
     turn = _rotation(frame)
-    w,h = (frame.height, frame.width) if turn%180 else (frame.width, frame.height)
-    return Probe(n+1, float(fps), w, h, declared, codec, turn, tuple(keys), damage)
+    w, h = (frame.height, frame.width) if turn % 180 else (frame.width, frame.height)
+    return Probe(n + 1, float(fps), w, h, declared, codec, turn, tuple(keys), damage)
 
 # %% ../../nbs/library/video.ipynb #55b35f87
-_RGB24:Any = av.VideoFormat('rgb24') # by name, it would be looked up for every frame
+_RGB24: Any = av.VideoFormat("rgb24")  # by name, it would be looked up for every frame
+
 
 def _rgb(
     frame,
@@ -359,38 +474,50 @@ def _rgb(
     "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
     # POINT: a chroma sample colours just the pixels it was made from, for 10 bits as for 8,
     # where libswscale knows nothing else
-    rgb:Any = reformatter.reformat(frame, format=_RGB24, interpolation=Interpolation.POINT, **_ONE_THREAD)
-    x = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)[:, :3*rgb.width].reshape(rgb.height,
-        rgb.width, 3)
+    rgb: Any = reformatter.reformat(
+        frame, format=_RGB24, interpolation=Interpolation.POINT, **_ONE_THREAD
+    )
+    x = (
+        np.frombuffer(rgb.planes[0], np.uint8)
+        .reshape(rgb.height, -1)[:, : 3 * rgb.width]
+        .reshape(rgb.height, rgb.width, 3)
+    )
     turn = _rotation(frame)
-    return np.ascontiguousarray(np.rot90(x, turn//90)) if turn else x
+    return np.ascontiguousarray(np.rot90(x, turn // 90)) if turn else x
 
 # %% ../../nbs/library/video.ipynb #abcc2a98
 def crop_resize(
     frames: Tensor,  # (T, H, W, 3) uint8, on the CPU
     # (top, left, height, width) px of what to keep; None keeps all
-    box: Sequence[int]|None = None,
-    size: Sequence[int]|None = None,  # (height, width) px to scale to; None keeps the size
+    box: Sequence[int] | None = None,
+    size: Sequence[int] | None = None,  # (height, width) px to scale to; None keeps the size
 ) -> Tensor:  # (T, h, w, 3) uint8
     "Cut out a box, then scale it (antialiased, bilinear). `ValueError` where the box does not fit."
-    H,W = frames.shape[1:3]
+    H, W = frames.shape[1:3]
     if box is not None:
-        top,left,h,w = (int(v) for v in box)
-        if min(top, left) < 0 or min(h, w) < 1 or top+h > H or left+w > W:
-            raise ValueError(f'the box (top {top}, left {left}, height {h}, width {w}) does not fit into '
-                f'frames {H} high and {W} wide')
-        frames = frames[:, top:top+h, left:left+w]
-    if size is None: return frames
+        top, left, h, w = (int(v) for v in box)
+        if min(top, left) < 0 or min(h, w) < 1 or top + h > H or left + w > W:
+            raise ValueError(
+                f"the box (top {top}, left {left}, height {h}, width {w}) does not fit into "
+                f"frames {H} high and {W} wide"
+            )
+        frames = frames[:, top : top + h, left : left + w]
+    if size is None:
+        return frames
     if len(size) != 2 or min(size) < 1:
-        raise ValueError(f'the size {tuple(size)} is not a height and a width of at least 1')
-    h,w = (int(v) for v in size)
-    if (h, w) == tuple(frames.shape[1:3]): return frames
-    x = frames.permute(0, 3, 1, 2) # torch has a fast path for bytes laid out like this
-    return F.interpolate(x, (h, w), mode='bilinear', antialias=True, align_corners=False).permute(0, 2, 3, 1)
+        raise ValueError(f"the size {tuple(size)} is not a height and a width of at least 1")
+    h, w = (int(v) for v in size)
+    if (h, w) == tuple(frames.shape[1:3]):
+        return frames
+    x = frames.permute(0, 3, 1, 2)  # torch has a fast path for bytes laid out like this
+    return F.interpolate(x, (h, w), mode="bilinear", antialias=True, align_corners=False).permute(
+        0, 2, 3, 1
+    )
 
 # %% ../../nbs/library/video.ipynb #0e5fe0ff
-Keyframes = Sequence[tuple[int, int]] # frame number and pts of each, as `Probe.keyframes`
-_JUMP = 4 # frames that a jump costs
+Keyframes = Sequence[tuple[int, int]]  # frame number and pts of each, as `Probe.keyframes`
+_JUMP = 4  # frames that a jump costs
+
 
 def _runs(
     need: Sequence[int],
@@ -399,122 +526,169 @@ def _runs(
     "What to decode for the frames `need`; both are in ascending order."
     runs = [(0, -1)]
     for n in need:
-        mark = marks[at-1] if (at := bisect_right(marks, n)) else 0
-        if mark-1-runs[-1][1] > _JUMP: runs.append((mark, n))
-        else: runs[-1] = (runs[-1][0], n)
+        mark = marks[at - 1] if (at := bisect_right(marks, n)) else 0
+        if mark - 1 - runs[-1][1] > _JUMP:
+            runs.append((mark, n))
+        else:
+            runs[-1] = (runs[-1][0], n)
     return [run for run in runs if run[1] >= 0]
 
-def _jump(path, container, stream, to:int, labels:dict[int, int])->Iterator[tuple[int, Any]]|None:
+
+def _jump(
+    path, container, stream, to: int, labels: dict[int, int]
+) -> Iterator[tuple[int, Any]] | None:
     "(number, frame) from a keyframe at or before `to` on; None where it fails."
     try:
-        container.seek(next(pts for pts,n in labels.items() if n == to), stream=stream)
+        container.seek(next(pts for pts, n in labels.items() if n == to), stream=stream)
         rest = _frames(path, container, stream)
         head = next(rest)
-    except (av.FFmpegError, OSError, ValueError): return None
+    except (av.FFmpegError, OSError, ValueError):
+        return None
     number = labels.get(head.pts) if head.key_frame else None
     return None if number is None or number > to else enumerate(chain([head], rest), number)
 
-def _numbered(path, need:Sequence[int]|None, keys:Keyframes, threads:int)->Generator:
+
+def _numbered(path, need: Sequence[int] | None, keys: Keyframes, threads: int) -> Generator:
     "(number, frame) of the frames `need`, of all for None, and of those decoded on the way."
     # two frames with one label: no telling where a jump would lead
-    labels = {pts: n for n,pts in keys}
-    runs = _runs(need, [n for n,_ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
+    labels = {pts: n for n, pts in keys}
+    runs = (
+        _runs(need, [n for n, _ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
+    )
     with _open(path, threads) as (container, stream):
-        for first,last in runs:
-            numbered = (_jump(path, container, stream, first, labels) if first
-                else enumerate(_frames(path, container, stream)))
-            if numbered is None: break
-            for n,frame in numbered:
+        for first, last in runs:
+            numbered = (
+                _jump(path, container, stream, first, labels)
+                if first
+                else enumerate(_frames(path, container, stream))
+            )
+            if numbered is None:
+                break
+            for n, frame in numbered:
                 yield n, frame
-                if n == last: break
-        else: return
-    with _open(path, threads) as (container, stream): yield from enumerate(_frames(path, container, stream))
+                if n == last:
+                    break
+        else:
+            return
+    with _open(path, threads) as (container, stream):
+        yield from enumerate(_frames(path, container, stream))
+
 
 def decode(
-    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+    path: str | os.PathLike,  # a video file, or an entry of a released LMDB
     # (T,) frame numbers in any order, repeats allowed; None is all of them
     index: Any = None,
     # from `probe` of the same file, or its keyframes: jump to them
-    seek: Probe|Keyframes|None = None,
+    seek: Probe | Keyframes | None = None,
     threads: int = 1,  # of the decoder
 ) -> Tensor:  # (T, H, W, 3) uint8 RGB
     "Exactly the frames asked for, in that order, upright. `VideoError`."
     want = None if index is None else np.asarray(index)
-    if (want is not None and (want.ndim != 1 or not want.size or want.dtype.kind not in 'iu'
-        or want.min() < 0)):
-        raise VideoError(path, f'cannot give the frames {index}; a list of whole numbers from 0 on is needed')
-    need,at = (None, None) if want is None else np.unique(want, return_inverse=True)
+    if want is not None and (
+        want.ndim != 1 or not want.size or want.dtype.kind not in "iu" or want.min() < 0
+    ):
+        raise VideoError(
+            path, f"cannot give the frames {index}; a list of whole numbers from 0 on is needed"
+        )
+    need, at = (None, None) if want is None else np.unique(want, return_inverse=True)
     keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
     got = _pick(path, need if need is None else need.tolist(), keys, threads)
     return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
 
+
 def _pick(
     path,
-    need: list[int]|None,
+    need: list[int] | None,
     keys: Keyframes,
     threads: int,
 ) -> Tensor:  # (len(need), H, W, 3), ascending
-    got,n,reformatter,left = list[np.ndarray](),-1,VideoReformatter(),iter(need or ())
-    read,missing,room = _pictures(path),next(left, None),None
+    got, n, reformatter, left = list[np.ndarray](), -1, VideoReformatter(), iter(need or ())
+    read, missing, room = _pictures(path), next(left, None), None
     wanted = set(need) if need else None
     source = read(path, wanted) if read else _numbered(path, need, keys, threads)
     with closing(source) as numbered:
-        for n,frame in numbered:
+        for n, frame in numbered:
             # after a jump that failed, all come again
-            if need is not None and n != missing: continue
+            if need is not None and n != missing:
+                continue
             x = frame if read else _rgb(frame, reformatter)
             if got and x.shape != got[0].shape:
-                raise VideoError(path, f'is not one film: frames of {x.shape[1]}x{x.shape[0]} come after '
-                    f'one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again')
-            if need is not None and room is None: room = np.empty((len(need), *x.shape), np.uint8)
-            if room is not None: room[len(got)] = x # copied to its place while it is warm
+                raise VideoError(
+                    path,
+                    f"is not one film: frames of {x.shape[1]}x{x.shape[0]} come after "
+                    f"one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again",
+                )
+            if need is not None and room is None:
+                room = np.empty((len(need), *x.shape), np.uint8)
+            if room is not None:
+                room[len(got)] = x  # copied to its place while it is warm
             got.append(x.copy() if room is None else room[len(got)])
-            if need is not None and (missing := next(left, None)) is None: break
-    if missing is None: return torch.from_numpy(np.stack(got) if room is None else room)
-    if keys and not read: return _pick(path, need, (), threads)
-    raise VideoError(path, f'has no frame {(need or [0])[-1]}: {n+1} frames decode, numbered from 0')
+            if need is not None and (missing := next(left, None)) is None:
+                break
+    if missing is None:
+        return torch.from_numpy(np.stack(got) if room is None else room)
+    if keys and not read:
+        return _pick(path, need, (), threads)
+    raise VideoError(
+        path, f"has no frame {(need or [0])[-1]}: {n + 1} frames decode, numbered from 0"
+    )
+
 
 def iter_frames(
-    path: str|os.PathLike,  # a video file, or an entry of a released LMDB
+    path: str | os.PathLike,  # a video file, or an entry of a released LMDB
 ) -> Generator[np.ndarray, None, None]:  # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
     reformatter = VideoReformatter()
-    if read := _pictures(path): yield from (x for _,x in read(path, None))
-    else: yield from (_rgb(frame, reformatter) for _,frame in _numbered(path, None, (), 1))
+    if read := _pictures(path):
+        yield from (x for _, x in read(path, None))
+    else:
+        yield from (_rgb(frame, reformatter) for _, frame in _numbered(path, None, (), 1))
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
 def _copy_frames(
     path,
-    short_side: int|None,
+    short_side: int | None,
 ) -> Iterator[np.ndarray]:  # (h, w, 3) uint8, even, not enlarged
     for x in iter_frames(path):
-        H,W = x.shape[:2]
-        scale = min(1., short_side/min(H, W)) if short_side else 1.
-        h,w = (max(2, 2*(v//2 if scale == 1 else round(v*scale/2))) for v in (H, W))
+        H, W = x.shape[:2]
+        scale = min(1.0, short_side / min(H, W)) if short_side else 1.0
+        h, w = (max(2, 2 * (v // 2 if scale == 1 else round(v * scale / 2))) for v in (H, W))
         # odd, not scaled: the last row or column goes
-        if (h, w) == (H//2*2, W//2*2): x = x[:h, :w]
+        if (h, w) == (H // 2 * 2, W // 2 * 2):
+            x = x[:h, :w]
         yield crop_resize(torch.from_numpy(x)[None], None, (h, w))[0].numpy()
 
+
 def transcode(
-    path: str|os.PathLike,  # a video file
-    out: str|os.PathLike,  # file to write; the suffix chooses the container
+    path: str | os.PathLike,  # a video file
+    out: str | os.PathLike,  # file to write; the suffix chooses the container
     # px of the shorter side, made even, never enlarged; None keeps the size
-    short_side: int|None = None,
+    short_side: int | None = None,
     crf: int = 18,  # quality: 0 lossless, 18 hardly visible loss, 51 worst
     gop: int = 8,  # a keyframe every so many frames
 ) -> Probe:  # of the copy
     "Copy to H.264, upright and without sound, frame by frame; whole or not at all. `VideoError`."
-    path,out = Path(path),Path(out)
+    path, out = Path(path), Path(out)
     if short_side is not None and short_side < 2:
-        raise VideoError(out, f'cannot be written with a short side of {short_side}; take at least 2')
-    with _open(path) as (_, stream): fps = float(stream.average_rate or stream.guessed_rate or 25)
+        raise VideoError(
+            out, f"cannot be written with a short side of {short_side}; take at least 2"
+        )
+    with _open(path) as (_, stream):
+        fps = float(stream.average_rate or stream.guessed_rate or 25)
     if out.exists() and out.samefile(path):
-        raise VideoError(out, 'is the original itself; give the copy another name')
+        raise VideoError(out, "is the original itself; give the copy another name")
     _writable(out, fps, crf, gop)
     with _whole(out) as part:
-        n = write_frames(part, _copy_frames(path, short_side), fps, 'libx264',
-            _options(crf, gop, bf='0', sc_threshold='0', keyint_min=str(gop), tune='fastdecode'))
+        n = write_frames(
+            part,
+            _copy_frames(path, short_side),
+            fps,
+            "libx264",
+            _options(crf, gop, bf="0", sc_threshold="0", keyint_min=str(gop), tune="fastdecode"),
+        )
         copy = probe(part)
-        if (copy.frames, copy.damage) != (n, ''):
-            raise VideoError(out, f'cannot be written ({copy.frames} of {n} frames can be read back)')
+        if (copy.frames, copy.damage) != (n, ""):
+            raise VideoError(
+                out, f"cannot be written ({copy.frames} of {n} frames can be read back)"
+            )
     return copy

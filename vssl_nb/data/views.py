@@ -18,36 +18,51 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from vssl_nb.data.clips import (IMAGENET_MEAN, IMAGENET_STD, STREAMS, apply, find_augmentation, normalise,
-    one_of, send_to)
+from vssl_nb.data.clips import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    STREAMS,
+    apply,
+    find_augmentation,
+    normalise,
+    one_of,
+    send_to,
+)
 from ..names import did_you_mean, resolve
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
-RESIDUALS = ('plain', 'rescaled', 'wrapped', 'rolled')
+RESIDUALS = ("plain", "rescaled", "wrapped", "rolled")
+
 
 def frame_residual(
     x: Tensor,  # (..., 3, T, H, W) float in [0,1]
     # 'plain', 'rescaled', 'wrapped' (IIC, b11) or 'rolled' (IIC's fine-tuning, b11)
-    form: str = 'plain',
+    form: str = "plain",
 ) -> Tensor:  # same shape; plain and rolled in [-1,1], the others in [0,1]
     "The difference of neighbouring frames."
     one_of(RESIDUALS, form=form)
     if x.ndim < 4 or not x.is_floating_point():
-        raise ValueError(f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; "
-            "`clips.apply` makes one from bytes.")
-    if form=='rolled': return x - x.roll(1, -3)
-    if form=='wrapped': return (x - x.roll(1, -3)).add_(1).div_(2)
+        raise ValueError(
+            f"residual needs a float tensor (...,3,T,H,W), not {x.dtype} {tuple(x.shape)}; "
+            "`clips.apply` makes one from bytes."
+        )
+    if form == "rolled":
+        return x - x.roll(1, -3)
+    if form == "wrapped":
+        return (x - x.roll(1, -3)).add_(1).div_(2)
     d = x.diff(dim=-3) if x.shape[-3] > 1 else torch.zeros_like(x)
-    if x.shape[-3] > 1: d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
-    return d.add_(1).div_(2) if form=='rescaled' else d
+    if x.shape[-3] > 1:
+        d = torch.cat([d, d.narrow(-3, -1, 1)], -3)
+    return d.add_(1).div_(2) if form == "rescaled" else d
 
 # %% ../../nbs/lessons/02_motion.ipynb #4beab3bc
 def gradient(
     x: Tensor,  # (N, H, W) grey frames
 ) -> Tensor:  # (N, 2, H, W) change per px to the right, and down
     "Central differences, with the border repeated."
-    p = F.pad(x[:,None], (1,1,1,1), mode='replicate')[:,0]
-    return torch.stack([p[:,1:-1,2:]-p[:,1:-1,:-2], p[:,2:,1:-1]-p[:,:-2,1:-1]], 1)/2
+    p = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    return torch.stack([p[:, 1:-1, 2:] - p[:, 1:-1, :-2], p[:, 2:, 1:-1] - p[:, :-2, 1:-1]], 1) / 2
+
 
 def warp(
     x: Tensor,  # (N, C, H, W)
@@ -57,11 +72,18 @@ def warp(
     H, W = x.shape[-2:]
     # powers of two, plus 1: whole px then stay whole in grid_sample's -1 to 1, and no motion is
     # exactly that
-    tall, wide = ((1 << (n-2).bit_length())+1 for n in (H, W))
-    right, down = torch.arange(W, device=u.device), torch.arange(H, device=u.device)[:,None]
-    grid = torch.stack([(right+u[:,0])*(2/(wide-1))-1, (down+u[:,1])*(2/(tall-1))-1], -1)
-    return F.grid_sample(F.pad(x, (0,wide-W,0,tall-H)), grid, mode='bicubic', padding_mode='zeros',
-        align_corners=True)
+    tall, wide = ((1 << (n - 2).bit_length()) + 1 for n in (H, W))
+    right, down = torch.arange(W, device=u.device), torch.arange(H, device=u.device)[:, None]
+    grid = torch.stack(
+        [(right + u[:, 0]) * (2 / (wide - 1)) - 1, (down + u[:, 1]) * (2 / (tall - 1)) - 1], -1
+    )
+    return F.grid_sample(
+        F.pad(x, (0, wide - W, 0, tall - H)),
+        grid,
+        mode="bicubic",
+        padding_mode="zeros",
+        align_corners=True,
+    )
 
 # %% ../../nbs/lessons/02_motion.ipynb #4600fc4e
 def forward_gradient(
@@ -70,7 +92,14 @@ def forward_gradient(
     # border
 ) -> Tensor:
     "Forward differences."
-    return torch.stack([F.pad(u[...,1:]-u[...,:-1], (0,1)), F.pad(u[...,1:,:]-u[...,:-1,:], (0,0,0,1))], 2)
+    return torch.stack(
+        [
+            F.pad(u[..., 1:] - u[..., :-1], (0, 1)),
+            F.pad(u[..., 1:, :] - u[..., :-1, :], (0, 0, 0, 1)),
+        ],
+        2,
+    )
+
 
 def divergence(
     # (N, C, 2, H, W) an arrow per pixel and component; those that leave the picture count as 0
@@ -78,106 +107,137 @@ def divergence(
 ) -> Tensor:  # (N, C, H, W)
     "Backward differences: minus the adjoint of `forward_gradient`."
     x, y = p.unbind(2)
-    return x - F.pad(x[...,:-1], (1,0)) + y - F.pad(y[...,:-1,:], (0,0,1,0))
+    return x - F.pad(x[..., :-1], (1, 0)) + y - F.pad(y[..., :-1, :], (0, 0, 1, 0))
 
 # %% ../../nbs/lessons/02_motion.ipynb #11674f87
 def _linear(
     stack: Tensor,
     I0: Tensor,
     u: Tensor,
-) -> tuple[Tensor,Tensor,Tensor]:  # g (N,2,H,W), r, 1/|g|²
+) -> tuple[Tensor, Tensor, Tensor]:  # g (N,2,H,W), r, 1/|g|²
     "The data term around the flow `u` (N,2,H,W); `stack` (N,3,H,W) is the second frame and its gradient."
     w = warp(stack, u)
     # always laid out alike: it is compiled once
-    g = w[:,1:].clone(memory_format=torch.contiguous_format)
+    g = w[:, 1:].clone(memory_format=torch.contiguous_format)
     # where nothing can be seen g is 0, and so is the step
-    return g, w[:,:1] - (g*u).sum(1, keepdim=True) - I0[:,None], 1/(g.square().sum(1, keepdim=True)+1e-12)
+    return (
+        g,
+        w[:, :1] - (g * u).sum(1, keepdim=True) - I0[:, None],
+        1 / (g.square().sum(1, keepdim=True) + 1e-12),
+    )
 
-def _step(u:Tensor, p:Tensor, g:Tensor, r:Tensor, inverse:Tensor, moving:Tensor, reach:float, theta:float,
-    taut:float)->tuple[Tensor,Tensor,Tensor]:
+
+def _step(
+    u: Tensor,
+    p: Tensor,
+    g: Tensor,
+    r: Tensor,
+    inverse: Tensor,
+    moving: Tensor,
+    reach: float,
+    theta: float,
+    taut: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     "One iteration: data, total variation, dual; and the mean squared change of each pair's flow, px²."
-    d = ((r+(g*u).sum(1, keepdim=True))*inverse).clamp(-reach, reach) # reach = λθ, taut = τ/θ
-    new = u - d*g + theta*divergence(p)
-    change = (new-u).square().sum(1).mean((1,2))
+    d = ((r + (g * u).sum(1, keepdim=True)) * inverse).clamp(
+        -reach, reach
+    )  # reach = λθ, taut = τ/θ
+    new = u - d * g + theta * divergence(p)
+    change = (new - u).square().sum(1).mean((1, 2))
     q = forward_gradient(new)
-    dual = (p+taut*q)/(1+taut*q.square().sum(2, keepdim=True).sqrt())
-    m = moving[:,None,None,None]
-    return torch.where(m, new, u), torch.where(m[...,None], dual, p), change
+    dual = (p + taut * q) / (1 + taut * q.square().sum(2, keepdim=True).sqrt())
+    m = moving[:, None, None, None]
+    return torch.where(m, new, u), torch.where(m[..., None], dual, p), change
 
 # %% ../../nbs/lessons/02_motion.ipynb #7cf71abb
 def _batcher(
     n: int,
-) -> list[tuple[int,int]]:  # pairs (i, j), i < j: put the smaller on wire i
+) -> list[tuple[int, int]]:  # pairs (i, j), i < j: put the smaller on wire i
     "Batcher's merge-exchange network, which sorts n numbers (Knuth, volume 3, algorithm 5.2.2M)."
-    pairs, top = [], 1 << max(0, (n-1).bit_length()-1)
+    pairs, top = [], 1 << max(0, (n - 1).bit_length() - 1)
     p = top
     while p:
         q, r, d = top, 0, p
         while True:
-            pairs += [(i, i+d) for i in range(n-d) if i & p == r]
-            if q == p: break
-            d, q, r = q-p, q//2, p
+            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
         p //= 2
     return pairs
 
+
 # i, j, is the minimum needed, is the maximum needed
-def _median_of_columns()->list[tuple[int,int,bool,bool]]:
+def _median_of_columns() -> list[tuple[int, int, bool, bool]]:
     "What is left to compare for the median of five sorted columns of five."
-    wires = np.array([sum(c, ()) for c in product([(0,)*(5-k)+(1,)*k for k in range(6)], repeat=5)],
-        bool).T.copy()
+    wires = np.array(
+        [sum(c, ()) for c in product([(0,) * (5 - k) + (1,) * k for k in range(6)], repeat=5)], bool
+    ).T.copy()
     swaps, heard, kept = [], {12}, []
-    for i,j in _batcher(25):
-        if (wires[i]&~wires[j]).any(): swaps.append((i, j))
-        wires[i], wires[j] = wires[i]&wires[j], wires[i]|wires[j]
-    for i,j in reversed(swaps):
-        if {i, j}&heard: kept.append((i, j, i in heard, j in heard)); heard |= {i, j}
+    for i, j in _batcher(25):
+        if (wires[i] & ~wires[j]).any():
+            swaps.append((i, j))
+        wires[i], wires[j] = wires[i] & wires[j], wires[i] | wires[j]
+    for i, j in reversed(swaps):
+        if {i, j} & heard:
+            kept.append((i, j, i in heard, j in heard))
+            heard |= {i, j}
     return kept[::-1]
 
+
 _SORT, _MEDIAN = _batcher(5), _median_of_columns()
+
 
 def _columns(
     x: Tensor,  # (..., H+4, W)
 ) -> Tensor:  # (5, ..., H, W), ascending
     "Sort the five neighbours above one another."
-    w = [x[...,i:i+x.shape[-2]-4,:] for i in range(5)]
-    for i,j in _SORT: w[i], w[j] = torch.minimum(w[i], w[j]), torch.maximum(w[i], w[j])
+    w = [x[..., i : i + x.shape[-2] - 4, :] for i in range(5)]
+    for i, j in _SORT:
+        w[i], w[j] = torch.minimum(w[i], w[j]), torch.maximum(w[i], w[j])
     return torch.stack(w)
+
 
 def _middle(
     x: Tensor,  # (5, ..., H, W+4) sorted columns
 ) -> Tensor:  # (..., H, W)
     "The median of five columns beside one another."
-    w = [x[k,...,c:c+x.shape[-1]-4] for c in range(5) for k in range(5)]
-    for i,j,low,high in _MEDIAN:
+    w = [x[k, ..., c : c + x.shape[-1] - 4] for c in range(5) for k in range(5)]
+    for i, j, low, high in _MEDIAN:
         a, b = w[i], w[j]
-        if low: w[i] = torch.minimum(a, b)
-        if high: w[j] = torch.maximum(a, b)
+        if low:
+            w[i] = torch.minimum(a, b)
+        if high:
+            w[j] = torch.maximum(a, b)
     return w[12]
+
 
 def median5(
     x: Tensor,  # (N, C, H, W)
 ) -> Tensor:  # same shape
     "The median of 5 × 5 neighbours, with the border repeated."
-    return _middle(_columns(F.pad(x, (2,2,2,2), mode='replicate')))
+    return _middle(_columns(F.pad(x, (2, 2, 2, 2), mode="replicate")))
 
 # %% ../../nbs/lessons/02_motion.ipynb #a9c8e90c
-def _lines(n:int, m:int, scale:float, device)->tuple[Tensor,Tensor,Tensor]:
+def _lines(n: int, m: int, scale: float, device) -> tuple[Tensor, Tensor, Tensor]:
     "For each of m places: the two of n it lies between, and how far on."
-    at = (torch.arange(m, dtype=torch.float64, device=device)+.5)*scale - .5
+    at = (torch.arange(m, dtype=torch.float64, device=device) + 0.5) * scale - 0.5
     low = at.floor().long()
-    return low.clamp(0, n-1), (low+1).clamp(0, n-1), (at-low).float()
+    return low.clamp(0, n - 1), (low + 1).clamp(0, n - 1), (at - low).float()
+
 
 def _resize(
     x: Tensor,  # (..., H, W)
     h: int,
     w: int,
-    scale: float|None = None,
+    scale: float | None = None,
 ) -> Tensor:  # (..., h, w)
     "As OpenCV's INTER_LINEAR; `scale`: old pixels per new one, where that is not the ratio of the sizes."
-    i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2]/h, x.device)
-    x = torch.lerp(x[...,i,:], x[...,j,:], f[:,None])
-    i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1]/w, x.device)
-    return torch.lerp(x[...,i], x[...,j], f)
+    i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2] / h, x.device)
+    x = torch.lerp(x[..., i, :], x[..., j, :], f[:, None])
+    i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1] / w, x.device)
+    return torch.lerp(x[..., i], x[..., j], f)
+
 
 def _pyramid(
     x: Tensor,  # (N, H, W)
@@ -186,59 +246,76 @@ def _pyramid(
 ) -> list[Tensor]:  # finest first
     out = [x]
     while len(out) < scales:
-        h, w = (round(s*factor) for s in out[-1].shape[-2:])
-        if min(h, w) < 16: break
-        out.append(_resize(out[-1], h, w, 1/factor))
+        h, w = (round(s * factor) for s in out[-1].shape[-2:])
+        if min(h, w) < 16:
+            break
+        out.append(_resize(out[-1], h, w, 1 / factor))
     return out
 
 # %% ../../nbs/lessons/02_motion.ipynb #ad17a02b
 _log = logging.getLogger(__name__)
 
+
 @cache
 def _parts(
     compiled: bool,
-) -> tuple[Any,...]:  # step, columns, middle
-    return tuple(torch.compile(f, dynamic=True) if compiled else f for f in (_step, _columns, _middle))
+) -> tuple[Any, ...]:  # step, columns, middle
+    return tuple(
+        torch.compile(f, dynamic=True) if compiled else f for f in (_step, _columns, _middle)
+    )
+
 
 @cache
 def can_compile(
     kind: str,  # of device: 'cpu' or 'cuda'
 ) -> bool:
     "Does `torch.compile` work there? Tried once; where not, said once."
-    try: return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
+    try:
+        return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
     except Exception as e:
-        _log.warning('torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs '
-            'uncompiled', type(e).__name__)
+        _log.warning(
+            "torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs "
+            "uncompiled",
+            type(e).__name__,
+        )
     return False
+
 
 def _checked(
     a: Tensor,  # (N, 1, H, W) as given
     b: Tensor,  # (N, 1, H, W) as given
-) -> tuple[Tensor,Tensor]:  # (N, H, W) float, 0 to 255
-    for name,x in (('first', a), ('second', b)):
+) -> tuple[Tensor, Tensor]:  # (N, H, W) float, 0 to 255
+    for name, x in (("first", a), ("second", b)):
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
-            raise ValueError(f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
+            raise ValueError(
+                f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
                 "`clips.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis "
-                "for the channel.")
-        if not (x.dtype==torch.uint8 or x.is_floating_point()):
+                "for the channel."
+            )
+        if not (x.dtype == torch.uint8 or x.is_floating_point()):
             raise ValueError(f"the {name} frames must be uint8 or floats in [0,1], not {x.dtype}.")
     if a.shape != b.shape:
-        raise ValueError(f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs "
-            "of one size.")
-    a, b = a[:,0], b[:,0]
+        raise ValueError(
+            f"the first frames are {tuple(a.shape)} and the second {tuple(b.shape)}; give pairs "
+            "of one size."
+        )
+    a, b = a[:, 0], b[:, 0]
     # any byte will do: a GPU need not wait
-    if a.dtype == b.dtype == torch.uint8: return a.float(), b.float()
-    a, b = (x.float() if x.dtype==torch.uint8 else x.float()*255 for x in (a, b))
-    known = (a.isfinite()&b.isfinite()).all(-1).all(-1)[:,None,None]
+    if a.dtype == b.dtype == torch.uint8:
+        return a.float(), b.float()
+    a, b = (x.float() if x.dtype == torch.uint8 else x.float() * 255 for x in (a, b))
+    known = (a.isfinite() & b.isfinite()).all(-1).all(-1)[:, None, None]
     # no motion in a frame that holds NaN
-    a, b = torch.where(known, a, 0.), torch.where(known, b, 0.)
-    if a.device.type!='cpu' or not len(a): return a, b # looking would make the CPU wait
-    if max(a.max(), b.max()) > 255.5 or min(a.min(), b.min()) < -.5:
+    a, b = torch.where(known, a, 0.0), torch.where(known, b, 0.0)
+    if a.device.type != "cpu" or not len(a):
+        return a, b  # looking would make the CPU wait
+    if max(a.max(), b.max()) > 255.5 or min(a.min(), b.min()) < -0.5:
         raise ValueError("the frames are floats outside [0,1]; divide them by 255, or give uint8.")
     return a, b
 
+
 def in_chunks(
-    f: Callable[[Tensor,Tensor],Tensor],  # of two tensors with the same leading dimension
+    f: Callable[[Tensor, Tensor], Tensor],  # of two tensors with the same leading dimension
     a: Tensor,  # (N, ...)
     b: Tensor,  # (N, ...)
     n: int,  # rows at a time
@@ -247,122 +324,164 @@ def in_chunks(
     i, out = 0, []
     while i < len(a):
         try:
-            out.append(f(a[i:i+n], b[i:i+n]))
+            out.append(f(a[i : i + n], b[i : i + n]))
             i += n
             continue
         except torch.OutOfMemoryError:
-            if n == 1: raise
+            if n == 1:
+                raise
         # outside the handler, whose traceback would keep the memory
-        n = min(n, len(a)-i)//2 or 1
+        n = min(n, len(a) - i) // 2 or 1
         _say_smaller(n)
     return torch.cat(out)
 
+
 @cache
-def _say_smaller(n:int):
-    _log.warning('the GPU has too little memory for such chunks; going on with %d pairs at a time', n)
+def _say_smaller(n: int):
+    _log.warning(
+        "the GPU has too little memory for such chunks; going on with %d pairs at a time", n
+    )
 
 # %% ../../nbs/lessons/02_motion.ipynb #75ff683c
-def _freeze(u:Tensor, p:Tensor, rows:Tensor|None, into:tuple[Tensor,Tensor])->tuple[Tensor,Tensor]:
+def _freeze(
+    u: Tensor, p: Tensor, rows: Tensor | None, into: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
     "The whole chunk, with what `rows` have reached."
-    if rows is None: return u, p
+    if rows is None:
+        return u, p
     into[0][rows], into[1][rows] = u, p
     return into
 
-def _warped(u:Tensor, p:Tensor, data:tuple[Tensor,...], solver:'TVL1', parts)->tuple[Tensor,Tensor]:
+
+def _warped(
+    u: Tensor, p: Tensor, data: tuple[Tensor, ...], solver: "TVL1", parts
+) -> tuple[Tensor, Tensor]:
     "The flow and its dual after one warp: iterations until every pair has stopped."
     step, columns, middle = parts
     whole, rows, moving = (u, p), None, torch.ones(len(u), dtype=torch.bool, device=u.device)
     # asking a GPU how many still move makes the CPU wait
-    every = 1 if u.device.type=='cpu' else 5
-    weights = solver.lam*solver.theta, solver.theta, solver.tau/solver.theta
-    for k in range(solver.outer*solver.inner):
-        if solver.median and k%solver.inner==0:
-            filtered = middle(columns(F.pad(u, (2,2,2,2), mode='replicate')))
-            u = torch.where(moving[:,None,None,None], filtered, u)
+    every = 1 if u.device.type == "cpu" else 5
+    weights = solver.lam * solver.theta, solver.theta, solver.tau / solver.theta
+    for k in range(solver.outer * solver.inner):
+        if solver.median and k % solver.inner == 0:
+            filtered = middle(columns(F.pad(u, (2, 2, 2, 2), mode="replicate")))
+            u = torch.where(moving[:, None, None, None], filtered, u)
         u, p, change = step(u, p, *data, moving, *weights)
-        if not solver.epsilon: continue
+        if not solver.epsilon:
+            continue
         moving = moving & (change > solver.epsilon**2)
-        if (k+1)%every: continue
+        if (k + 1) % every:
+            continue
         left = int(moving.sum())
-        if left == 0: break
-        if left <= len(moving)//2: # go on with those alone
-            whole = _freeze(u.clone(), p.clone(), None, whole) if rows is None else _freeze(u, p, rows, whole)
+        if left == 0:
+            break
+        if left <= len(moving) // 2:  # go on with those alone
+            whole = (
+                _freeze(u.clone(), p.clone(), None, whole)
+                if rows is None
+                else _freeze(u, p, rows, whole)
+            )
             rows = torch.arange(len(u), device=u.device)[moving] if rows is None else rows[moving]
-            u, p, data, moving = u[moving], p[moving], tuple(x[moving] for x in data), moving[moving]
+            u, p, data, moving = (
+                u[moving],
+                p[moving],
+                tuple(x[moving] for x in data),
+                moving[moving],
+            )
     return _freeze(u, p, rows, whole)
+
 
 def _pairs(
     a: Tensor,  # (N, H, W) 0 to 255
     b: Tensor,  # (N, H, W) 0 to 255
-    solver: 'TVL1',
+    solver: "TVL1",
     parts,
 ) -> Tensor:  # (N, 2, H, W) px
     "From the coarsest picture of the pyramid to the finest."
     scales = list(zip(*(_pyramid(x, solver.scales, solver.factor) for x in (a, b))))[::-1]
     u = a.new_zeros(len(a), 2, *scales[0][0].shape[1:])
-    for I0,I1 in scales:
-        if u.shape[2:] != I0.shape[1:]: u = _resize(u, *I0.shape[1:])/solver.factor
-        p, stack = u.new_zeros(len(u), 2, *u.shape[1:]), torch.cat([I1[:,None], gradient(I1)], 1)
-        for _ in range(solver.warps): u, p = _warped(u, p, _linear(stack, I0, u), solver, parts)
+    for I0, I1 in scales:
+        if u.shape[2:] != I0.shape[1:]:
+            u = _resize(u, *I0.shape[1:]) / solver.factor
+        p, stack = u.new_zeros(len(u), 2, *u.shape[1:]), torch.cat([I1[:, None], gradient(I1)], 1)
+        for _ in range(solver.warps):
+            u, p = _warped(u, p, _linear(stack, I0, u), solver, parts)
     return u
+
 
 @dataclass(frozen=True)
 class TVL1:
     "TV-L1 optical flow (Zach, Pock and Bischof 2007), set as OpenCV's `DualTVL1OpticalFlow`."
-    lam:float=.15 # λ, weight of the data: larger follows the pictures, smaller is smoother
-    theta:float=.3 # θ, tightness between the flow that fits and the one that is smooth
-    tau:float=.25 # τ, time step of the dual
-    scales:int=5 # pictures in the pyramid, at most
-    factor:float=.8 # side of one picture of the pyramid to the next
-    warps:int=5 # per scale
-    outer:int=10 # medians per warp, at most
-    inner:int=30 # iterations between two medians, at most
+
+    lam: float = 0.15  # λ, weight of the data: larger follows the pictures, smaller is smoother
+    theta: float = 0.3  # θ, tightness between the flow that fits and the one that is smooth
+    tau: float = 0.25  # τ, time step of the dual
+    scales: int = 5  # pictures in the pyramid, at most
+    factor: float = 0.8  # side of one picture of the pyramid to the next
+    warps: int = 5  # per scale
+    outer: int = 10  # medians per warp, at most
+    inner: int = 30  # iterations between two medians, at most
     # px: a pair stops when its flow moves less (root mean square); 0 never stops early
-    epsilon:float=.01
-    median:bool=True # filter the flow by 5 × 5 medians
+    epsilon: float = 0.01
+    median: bool = True  # filter the flow by 5 × 5 medians
 
     def __call__(
         self,
         a: Tensor,  # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
         b: Tensor,  # (N, 1, H, W) grey: uint8, or floats in [0,1]; on any device
         # pairs at a time; None: 2¹⁷ px on a CPU (its cache), 2²⁴ on a GPU (about 2 GB)
-        chunk: int|None = None,
-        compiled: bool|None = None,  # None: on a GPU
+        chunk: int | None = None,
+        compiled: bool | None = None,  # None: on a GPU
         # returns: (N, 2, H, W) float32, px: u to the right, v down; 0 where a frame is constant or
         # not finite
     ) -> Tensor:
         "The flow from each `a` to its `b`. `ValueError`."
         a, b = _checked(a, b)
         kind = a.device.type
-        parts = _parts((kind!='cpu' if compiled is None else compiled) and can_compile(kind))
-        n = chunk or max(1, (2**17 if kind=='cpu' else 2**24)//(a.shape[1]*a.shape[2]))
+        parts = _parts((kind != "cpu" if compiled is None else compiled) and can_compile(kind))
+        n = chunk or max(1, (2**17 if kind == "cpu" else 2**24) // (a.shape[1] * a.shape[2]))
         with torch.no_grad(), torch.autocast(kind, enabled=False):
-            if not len(a): return a.new_zeros(0, 2, *a.shape[1:])
+            if not len(a):
+                return a.new_zeros(0, 2, *a.shape[1:])
             return in_chunks(lambda x, y: _pairs(x, y, self, parts), a, b, n)
+
 
 tvl1 = TVL1()
 # while training: equal work for every pair, so that nobody has to ask a GPU which of them have
 # stopped
-tvl1_live = TVL1(outer=2, inner=10, epsilon=0.)
+tvl1_live = TVL1(outer=2, inner=10, epsilon=0.0)
 
 # %% ../../nbs/lessons/02_motion.ipynb #878edcd5
-FLOW_BOUND = 20. # px, of the released pipeline (b6)
+FLOW_BOUND = 20.0  # px, of the released pipeline (b6)
+
 
 def quantise_flow(
     flow: Tensor,  # any shape, px; what is beyond FLOW_BOUND is cut
 ) -> Tensor:  # same shape, uint8
     "Flow to bytes as the released pipeline stores it (b6)."
     # looking for NaN would make the CPU wait for a GPU
-    if flow.device.type!='cpu': flow = flow.nan_to_num(0., FLOW_BOUND, -FLOW_BOUND)
+    if flow.device.type != "cpu":
+        flow = flow.nan_to_num(0.0, FLOW_BOUND, -FLOW_BOUND)
     elif not flow.isfinite().all():
-        raise ValueError("the flow holds NaN or infinity and cannot be stored; set those places to 0.")
-    return flow.float().clamp(-FLOW_BOUND, FLOW_BOUND).add(FLOW_BOUND).mul(255/(2*FLOW_BOUND)).round().byte()
+        raise ValueError(
+            "the flow holds NaN or infinity and cannot be stored; set those places to 0."
+        )
+    return (
+        flow.float()
+        .clamp(-FLOW_BOUND, FLOW_BOUND)
+        .add(FLOW_BOUND)
+        .mul(255 / (2 * FLOW_BOUND))
+        .round()
+        .byte()
+    )
+
 
 def dequantise_flow(
     stored: Tensor,  # any shape, uint8
 ) -> Tensor:  # same shape, float32 px
     "Bytes back to flow, half a level off at most."
-    return stored.float().mul(2*FLOW_BOUND/255).sub(FLOW_BOUND)
+    return stored.float().mul(2 * FLOW_BOUND / 255).sub(FLOW_BOUND)
+
 
 def flow_to_image(
     flow: Tensor,  # (..., 2, H, W) px
@@ -371,30 +490,35 @@ def flow_to_image(
     u, v = quantise_flow(flow).unbind(-3)
     return torch.stack([torch.full_like(u, 128), v, u], -1)
 
+
 def image_to_flow(
     stored: Tensor,  # (..., H, W, 3) uint8, channels (128, v, u)
 ) -> Tensor:  # (..., 2, H, W) px
     "A stored picture back to flow."
-    return dequantise_flow(stored[...,[2,1]]).movedim(-1, -3)
+    return dequantise_flow(stored[..., [2, 1]]).movedim(-1, -3)
 
 # %% ../../nbs/lessons/03_views.ipynb #f3f20ed6
 def from_streams(
     *names: str,  # of `clips.STREAMS`
 ) -> Callable:  # a decorator
     "Say which streams a view is made of; without it, of the clips."
+
     def mark(f):
         f.streams = names
         return f
+
     return mark
+
 
 def rgb_view(
     clips: Tensor,  # (B, V, 3, T, H, W) in [0,1]
     *,
-    mean: tuple[float,...],  # per channel
-    std: tuple[float,...],  # per channel
+    mean: tuple[float, ...],  # per channel
+    std: tuple[float, ...],  # per channel
 ) -> Tensor:  # same shape
     "The clips, normalised."
     return normalise(clips, mean, std)
+
 
 def residual_view(
     clips: Tensor,  # (B, V, 3, T, H, W) in [0,1]
@@ -404,73 +528,94 @@ def residual_view(
 ) -> Tensor:  # same shape
     "The difference of neighbouring frames; the plain one is divided by a fixed number."
     d = frame_residual(clips, residual)
-    return d.div_(residual_scale) if residual=='plain' else d
+    return d.div_(residual_scale) if residual == "plain" else d
 
-@from_streams('flow')
+
+@from_streams("flow")
 def flow_view(
     flow: Tensor,  # (B, V, 3, T, H, W) pictures of flow in [0,1], channels (128, v, u)
     *,
-    mean: tuple[float,...],  # per channel
-    std: tuple[float,...],  # per channel
+    mean: tuple[float, ...],  # per channel
+    std: tuple[float, ...],  # per channel
 ) -> Tensor:  # same shape
     "The pictures of flow, normalised as if they were RGB."
     return normalise(flow, mean, std)
 
-@from_streams('flow')
+
+@from_streams("flow")
 def flow_u_view(
     flow: Tensor,  # as `flow_view`
     *,
-    mean: tuple[float,...],  # as `flow_view`
-    std: tuple[float,...],  # as `flow_view`
+    mean: tuple[float, ...],  # as `flow_view`
+    std: tuple[float, ...],  # as `flow_view`
 ) -> Tensor:  # as `flow_view`
     "Horizontal flow alone, in all three channels before they are normalised (IIC, b11)."
-    return normalise(flow[:,:,2:].expand_as(flow), mean, std)
+    return normalise(flow[:, :, 2:].expand_as(flow), mean, std)
 
-@from_streams('flow')
+
+@from_streams("flow")
 def flow_v_view(
     flow: Tensor,  # as `flow_view`
     *,
-    mean: tuple[float,...],  # as `flow_view`
-    std: tuple[float,...],  # as `flow_view`
+    mean: tuple[float, ...],  # as `flow_view`
+    std: tuple[float, ...],  # as `flow_view`
 ) -> Tensor:  # as `flow_view`
     "Vertical flow alone, in all three channels before they are normalised (IIC, b11)."
-    return normalise(flow[:,:,1:2].expand_as(flow), mean, std)
+    return normalise(flow[:, :, 1:2].expand_as(flow), mean, std)
 
-VIEWS:dict[str,Callable[...,Tensor]] = {'rgb': rgb_view, 'flow': flow_view, 'residual': residual_view,
-    'flow_u': flow_u_view, 'flow_v': flow_v_view}
+
+VIEWS: dict[str, Callable[..., Tensor]] = {
+    "rgb": rgb_view,
+    "flow": flow_view,
+    "residual": residual_view,
+    "flow_u": flow_u_view,
+    "flow_v": flow_v_view,
+}
 
 # %% ../../nbs/lessons/03_views.ipynb #f5ddf7b7
-FLOW_FLIPS, FLOW_COLOURS = ('negate', 'released'), ('released', 'none')
-OPTIONS = ('mean', 'std', 'residual', 'residual_scale') # of `Views`, that a view may ask for
+FLOW_FLIPS, FLOW_COLOURS = ("negate", "released"), ("released", "none")
+OPTIONS = ("mean", "std", "residual", "residual_scale")  # of `Views`, that a view may ask for
+
 
 @dataclass(frozen=True)
 class View:
     "A view, and what it needs."
-    name:str # that it was asked for by
+
+    name: str  # that it was asked for by
     # a float tensor of each of `streams`, options by name -> (B, V, C, T, H, W)
-    make:Callable[...,Tensor]
-    streams:tuple[str,...] # of `clips.STREAMS`
-    options:tuple[str,...] # of OPTIONS
+    make: Callable[..., Tensor]
+    streams: tuple[str, ...]  # of `clips.STREAMS`
+    options: tuple[str, ...]  # of OPTIONS
+
 
 def find_view(
     name: str,  # a key of VIEWS, or 'package.module:name'
 ) -> View:
     "A view by its name. PluginError (a ValueError) where there is none; ValueError where it is not one."
-    make = resolve(name, VIEWS, 'a view')
+    make = resolve(name, VIEWS, "a view")
     if not callable(make) or isinstance(make, type):
-        kind = 'class' if isinstance(make, type) else type(make).__name__
-        raise ValueError(f"{name!r} is a {kind} and not a view: name a function of float clips "
-            "(B,V,3,T,H,W), or an object that can be called like one.")
-    streams = getattr(make, 'streams', ('clips',))
+        kind = "class" if isinstance(make, type) else type(make).__name__
+        raise ValueError(
+            f"{name!r} is a {kind} and not a view: name a function of float clips "
+            "(B,V,3,T,H,W), or an object that can be called like one."
+        )
+    streams = getattr(make, "streams", ("clips",))
     if not isinstance(streams, (tuple, list)) or not streams or set(streams) - set(STREAMS):
-        raise ValueError(f"view {name!r}: its streams must be a tuple of {', '.join(STREAMS)}, not "
-            f"{streams!r}.")
-    try: keywords = [p for p in inspect.signature(make).parameters.values() if p.kind==p.KEYWORD_ONLY]
-    except ValueError: keywords = [] # a function written in C
+        raise ValueError(
+            f"view {name!r}: its streams must be a tuple of {', '.join(STREAMS)}, not {streams!r}."
+        )
+    try:
+        keywords = [
+            p for p in inspect.signature(make).parameters.values() if p.kind == p.KEYWORD_ONLY
+        ]
+    except ValueError:
+        keywords = []  # a function written in C
     foreign = [p.name for p in keywords if p.name not in OPTIONS and p.default is p.empty]
     if foreign:
-        raise ValueError(f"view {name!r} asks for an option {foreign[0]!r} that Views does not have "
-            f"({did_you_mean(foreign[0], OPTIONS)}); give it a default.")
+        raise ValueError(
+            f"view {name!r} asks for an option {foreign[0]!r} that Views does not have "
+            f"({did_you_mean(foreign[0], OPTIONS)}); give it a default."
+        )
     return View(name, make, tuple(streams), tuple(p.name for p in keywords if p.name in OPTIONS))
 
 # %% ../../nbs/lessons/03_views.ipynb #931b1f61
@@ -478,51 +623,59 @@ def _views(
     names,
 ) -> list[View]:  # refuses names that lead nowhere
     names = (names,) if isinstance(names, str) else tuple(names)
-    if not names: raise ValueError(f"names is empty; ask for at least one of {', '.join(VIEWS)}.")
+    if not names:
+        raise ValueError(f"names is empty; ask for at least one of {', '.join(VIEWS)}.")
     return [find_view(n) for n in names]
 
+
 def streams(
-    names: tuple[str,...]|str,  # of the views
+    names: tuple[str, ...] | str,  # of the views
     live: bool = False,  # is flow computed on the device?
-) -> tuple[str,...]:  # of `clips.STREAMS`, in their order
+) -> tuple[str, ...]:  # of `clips.STREAMS`, in their order
     "What the loader must deliver for these views."
-    wanted = {'pair' if live and s=='flow' else s for v in _views(names) for s in v.streams}
+    wanted = {"pair" if live and s == "flow" else s for v in _views(names) for s in v.streams}
     return tuple(s for s in STREAMS if s in wanted)
 
 # %% ../../nbs/lessons/03_views.ipynb #57a3efea
 class Views:
     "Turns a batch of the loader into the float views that a method asks for."
+
     def __init__(
         self,
-        names: tuple[str,...]|str = ('rgb',),  # keys of VIEWS, or 'package.module:name'
-        mean: tuple[float,...] = IMAGENET_MEAN,  # per channel, of rgb and flow
-        std: tuple[float,...] = IMAGENET_STD,  # per channel, of rgb and flow
-        residual: str = 'plain',  # a form of `frame_residual`
-        residual_scale: float = .05,  # divides the plain one
+        names: tuple[str, ...] | str = ("rgb",),  # keys of VIEWS, or 'package.module:name'
+        mean: tuple[float, ...] = IMAGENET_MEAN,  # per channel, of rgb and flow
+        std: tuple[float, ...] = IMAGENET_STD,  # per channel, of rgb and flow
+        residual: str = "plain",  # a form of `frame_residual`
+        residual_scale: float = 0.05,  # divides the plain one
         dtype: torch.dtype = torch.float32,  # of the views; the arithmetic is done in float32
         # where a clip is mirrored, u changes its sign; 'released': it keeps it (b8)
-        flow_flip: str = 'negate',
+        flow_flip: str = "negate",
         # its colours change as those of the clip (b8); 'none': they stay
-        flow_colour: str = 'released',
-        live: Callable|None = None,  # the solver of `live_flow`, where flow is not stored
+        flow_colour: str = "released",
+        live: Callable | None = None,  # the solver of `live_flow`, where flow is not stored
         # a key of `clips.AUGMENTATIONS`, or 'package.module:name'
-        augmentation: str = 'standard',
+        augmentation: str = "standard",
     ):
-        one_of(RESIDUALS, residual=residual); one_of(FLOW_FLIPS, flow_flip=flow_flip)
+        one_of(RESIDUALS, residual=residual)
+        one_of(FLOW_FLIPS, flow_flip=flow_flip)
         one_of(FLOW_COLOURS, flow_colour=flow_colour)
-        if not residual_scale > 0: raise ValueError(f'residual_scale must be above 0, not {residual_scale}.')
+        if not residual_scale > 0:
+            raise ValueError(f"residual_scale must be above 0, not {residual_scale}.")
         views, change = _views(names), find_augmentation(augmentation)
         self.names, self.mean, self.std, self.dtype = tuple(v.name for v in views), mean, std, dtype
         self.residual, self.residual_scale, self.flow_flip = residual, residual_scale, flow_flip
         self.flow_colour, self.live, self.augmentation = flow_colour, live, augmentation
         # those outside this library:
         parts = {v.name: v.make for v in views} | {augmentation: change}
-        self.sources = {name: _digest(part) for name,part in parts.items() if ':' in name}
+        self.sources = {name: _digest(part) for name, part in parts.items() if ":" in name}
 
     def __repr__(self):
-        solved = 'live' if self.live else 'stored'
-        about = {'residual': f"residual {self.residual}" + f"/{self.residual_scale}"*(self.residual=='plain'),
-            'flow': f'flow {solved}, flip {self.flow_flip}, colour {self.flow_colour}'}
+        solved = "live" if self.live else "stored"
+        about = {
+            "residual": f"residual {self.residual}"
+            + f"/{self.residual_scale}" * (self.residual == "plain"),
+            "flow": f"flow {solved}, flip {self.flow_flip}, colour {self.flow_colour}",
+        }
         return f"Views({', '.join(about.get(n, n) for n in self.names)}, {self.dtype})"
 
     def __call__(
@@ -533,44 +686,72 @@ class Views:
         # kept
     ) -> dict:
         "Augment once, derive every view; further groups of clips likewise, under `name_group`."
-        groups = ['', *(k.removeprefix('augment') for k in batch if k.startswith('augment_'))]
-        parts = {g: {k: batch[k+g] for k in (*STREAMS, 'augment') if k+g in batch} for g in groups}
-        out = {k: v for k,v in batch.items() if not any(k==part+g for g in groups for part in parts[g])}
-        return out | {name+g: x for g,part in parts.items() for name,x in self._make(part).items()}
+        groups = ["", *(k.removeprefix("augment") for k in batch if k.startswith("augment_"))]
+        parts = {
+            g: {k: batch[k + g] for k in (*STREAMS, "augment") if k + g in batch} for g in groups
+        }
+        out = {
+            k: v
+            for k, v in batch.items()
+            if not any(k == part + g for g in groups for part in parts[g])
+        }
+        return out | {
+            name + g: x for g, part in parts.items() for name, x in self._make(part).items()
+        }
 
     def from_floats(
         self,
         clips: Tensor,  # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
-    ) -> dict[str,Tensor]:  # each name -> (B, V, C, T, H, W)
+    ) -> dict[str, Tensor]:  # each name -> (B, V, C, T, H, W)
         "The views of clips that are floats already. ValueError for a view that is made of more than clips."
         views = _views(self.names)
         for v in views:
-            if set(v.streams)!={'clips'}:
-                raise ValueError(f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough.")
-        if clips.ndim!=6 or clips.shape[2]!=3 or not clips.is_floating_point():
-            raise ValueError(f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} "
-                f"{tuple(clips.shape)}.")
-        return self._derive(views, {'clips': clips})
+            if set(v.streams) != {"clips"}:
+                raise ValueError(
+                    f"view {v.name!r} is made of {', '.join(v.streams)}; clips are not enough."
+                )
+        if clips.ndim != 6 or clips.shape[2] != 3 or not clips.is_floating_point():
+            raise ValueError(
+                f"from_floats takes float clips (B,V,3,T,H,W), not {clips.dtype} "
+                f"{tuple(clips.shape)}."
+            )
+        return self._derive(views, {"clips": clips})
 
     def _make(
         self,
-        batch: dict[str,Any],  # streams and `augment`
-    ) -> dict[str,Tensor]:  # views
-        views, params = _views(self.names), batch.get('augment', {})
+        batch: dict[str, Any],  # streams and `augment`
+    ) -> dict[str, Tensor]:  # views
+        views, params = _views(self.names), batch.get("augment", {})
         augment = find_augmentation(self.augmentation).apply
         self._refuse(views, batch, params)
-        def clips(): return augment(batch['clips'], params)
-        def pair(): # (B, V, 2, T, H, W) in [0,1]
-            x = batch['pair']/255
-            if 'flip' not in params: return x
-            return torch.where(send_to(params['flip'], x.device)[...,None,None,None,None], x.flip(-1), x)
-        def flow(): # (B, V, 3, T, H, W) in [0,1]
-            x = batch['flow'] if self.live is None else live_flow(batch['pair'], params['box'], self.live)
-            if self.flow_flip=='negate' and 'flip' in params: x = negate_u(x, params['flip'])
-            if self.flow_colour=='released': return augment(x, params)
-            return apply(x, {k: v for k,v in params.items() if k=='flip'})
+
+        def clips():
+            return augment(batch["clips"], params)
+
+        def pair():  # (B, V, 2, T, H, W) in [0,1]
+            x = batch["pair"] / 255
+            if "flip" not in params:
+                return x
+            return torch.where(
+                send_to(params["flip"], x.device)[..., None, None, None, None], x.flip(-1), x
+            )
+
+        def flow():  # (B, V, 3, T, H, W) in [0,1]
+            x = (
+                batch["flow"]
+                if self.live is None
+                else live_flow(batch["pair"], params["box"], self.live)
+            )
+            if self.flow_flip == "negate" and "flip" in params:
+                x = negate_u(x, params["flip"])
+            if self.flow_colour == "released":
+                return augment(x, params)
+            return apply(x, {k: v for k, v in params.items() if k == "flip"})
+
         used = {s for v in views for s in v.streams}
-        return self._derive(views, {f.__name__: f() for f in (clips, pair, flow) if f.__name__ in used})
+        return self._derive(
+            views, {f.__name__: f() for f in (clips, pair, flow) if f.__name__ in used}
+        )
 
     def _refuse(
         self,
@@ -579,48 +760,73 @@ class Views:
         params: dict,
     ):  # a batch without what the views need
         live = self.live is not None
-        need, name = streams(self.names, live), next((v.name for v in views if 'flow' in v.streams), '')
-        if 'clips' in need and 'clips' not in batch:
-            raise ValueError("the batch has no 'clips'; give the batch of a loader, before any Views.")
-        if 'flow' in need and 'flow' not in batch:
-            raise ValueError(f"the view {name!r} was asked for but the batch has no 'flow'; " +
-                ("it has 'pair': give Views a solver with live=." if 'pair' in batch
-                else f"load 'flow' from a manifest with stored flow, or leave {name!r} out of names."))
-        if 'pair' in need and 'pair' not in batch or live and name and 'box' not in params:
-            raise ValueError("live flow needs 'pair' and the 'box' of each crop in the batch; take both from "
-                "`TrainClips(load=('pair',))`.")
+        need, name = (
+            streams(self.names, live),
+            next((v.name for v in views if "flow" in v.streams), ""),
+        )
+        if "clips" in need and "clips" not in batch:
+            raise ValueError(
+                "the batch has no 'clips'; give the batch of a loader, before any Views."
+            )
+        if "flow" in need and "flow" not in batch:
+            raise ValueError(
+                f"the view {name!r} was asked for but the batch has no 'flow'; "
+                + (
+                    "it has 'pair': give Views a solver with live=."
+                    if "pair" in batch
+                    else f"load 'flow' from a manifest with stored flow, or leave {name!r} out of names."
+                )
+            )
+        if "pair" in need and "pair" not in batch or live and name and "box" not in params:
+            raise ValueError(
+                "live flow needs 'pair' and the 'box' of each crop in the batch; take both from "
+                "`TrainClips(load=('pair',))`."
+            )
 
     def _derive(
         self,
         views: list[View],
-        floats: dict[str,Tensor],  # by stream
-    ) -> dict[str,Tensor]:  # by name
-        out: dict[str,Tensor] = {}
+        floats: dict[str, Tensor],  # by stream
+    ) -> dict[str, Tensor]:  # by name
+        out: dict[str, Tensor] = {}
+
         def versions(
             xs,
         ):  # counts changes in place
             return [0 if x.is_inference() else x._version for x in xs]
+
         for v in views:
             given = [floats[s] for s in v.streams]
             before, (B, V) = versions(given), given[0].shape[:2]
             x = v.make(*given, **{o: getattr(self, o) for o in v.options})
-            if not isinstance(x, Tensor) or x.ndim!=6 or x.shape[:2]!=(B, V) or not x.is_floating_point():
-                got = f'{x.dtype} {tuple(x.shape)}' if isinstance(x, Tensor) else type(x).__name__
-                raise ValueError(f"view {v.name!r} must give a float tensor (B, V, C, T, H, W), here ({B}, "
-                    f"{V}, …), not {got}.")
-            if versions(given)!=before:
-                raise ValueError(f"view {v.name!r} changes its input in place, which other views are made of "
-                    "too; use operations that make a new tensor (x.mul(2), not x.mul_(2)).")
+            if (
+                not isinstance(x, Tensor)
+                or x.ndim != 6
+                or x.shape[:2] != (B, V)
+                or not x.is_floating_point()
+            ):
+                got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+                raise ValueError(
+                    f"view {v.name!r} must give a float tensor (B, V, C, T, H, W), here ({B}, "
+                    f"{V}, …), not {got}."
+                )
+            if versions(given) != before:
+                raise ValueError(
+                    f"view {v.name!r} changes its input in place, which other views are made of "
+                    "too; use operations that make a new tensor (x.mul(2), not x.mul_(2))."
+                )
             out[v.name] = x.to(self.dtype)
         return out
+
 
 def _digest(
     part: Any,
 ) -> str:  # of the text that a part from elsewhere was read from; '' where there is none
-    places: tuple[Any,...] = inspect.getmodule(part), part, type(part)
+    places: tuple[Any, ...] = inspect.getmodule(part), part, type(part)
     for of in places:
-        with suppress(TypeError, OSError): return sha256(inspect.getsource(of).encode()).hexdigest()[:16]
-    return ''
+        with suppress(TypeError, OSError):
+            return sha256(inspect.getsource(of).encode()).hexdigest()[:16]
+    return ""
 
 # %% ../../nbs/lessons/03_views.ipynb #9e1d7f0e
 def negate_u(
@@ -629,14 +835,16 @@ def negate_u(
     # returns: the same where the flip is not set, a copy with the other sign of u where it is
 ) -> Tensor:
     "The flow of a mirrored clip has the opposite horizontal motion: byte -> 255 - byte."
-    if not flip.any(): return flow
-    out = flow.clone() # 255 - x turns all eight bits
-    out[...,2].bitwise_xor_(send_to(flip.byte()*255, flow.device).view(*flip.shape, 1, 1, 1))
+    if not flip.any():
+        return flow
+    out = flow.clone()  # 255 - x turns all eight bits
+    out[..., 2].bitwise_xor_(send_to(flip.byte() * 255, flow.device).view(*flip.shape, 1, 1, 1))
     return out
 
 # %% ../../nbs/lessons/03_views.ipynb #5fdffec6
 # of the frames whose flow is computed at one time: bounds the memory of live flow
 LIVE_PIXELS = 2**24
+
 
 def live_flow(
     # (B, V, 2, T, H, W) uint8: the grey frames that each flow picture lies between
@@ -644,16 +852,20 @@ def live_flow(
     # (B, V, 4) top, left, height, width of the crops in the original frames, pixels, on the CPU
     box: Tensor,
     # two (N, 1, H, W) -> (N, 2, H, W), u, v in pixels of the crop
-    solver: Callable[[Tensor,Tensor],Tensor],
+    solver: Callable[[Tensor, Tensor], Tensor],
     # returns: (B, V, T, H, W, 3) uint8, channels (128, v, u), in pixels of the original frames
 ) -> Tensor:
     "Flow computed here and now, in float32, as pictures like the stored ones."
-    B,V,_,T,H,W = pair.shape
+    B, V, _, T, H, W = pair.shape
     # original pixels in one of the crop
-    scale = box.flatten(0, 1)[:,[3,2]].float()/torch.tensor([W, H])
-    scale = send_to(scale.repeat_interleave(T, 0), pair.device)[:,:,None,None]
+    scale = box.flatten(0, 1)[:, [3, 2]].float() / torch.tensor([W, H])
+    scale = send_to(scale.repeat_interleave(T, 0), pair.device)[:, :, None, None]
     a, b = (x.reshape(-1, 1, H, W) for x in pair.unbind(2))
-    out, n = torch.empty(len(a), H, W, 3, dtype=torch.uint8, device=pair.device), max(LIVE_PIXELS//(H*W), 1)
+    out, n = (
+        torch.empty(len(a), H, W, 3, dtype=torch.uint8, device=pair.device),
+        max(LIVE_PIXELS // (H * W), 1),
+    )
     with torch.no_grad(), torch.autocast(pair.device.type, enabled=False):
-        for i in range(0, len(a), n): out[i:i+n] = flow_to_image(solver(a[i:i+n], b[i:i+n])*scale[i:i+n])
+        for i in range(0, len(a), n):
+            out[i : i + n] = flow_to_image(solver(a[i : i + n], b[i : i + n]) * scale[i : i + n])
     return out.view(B, V, T, H, W, 3)

@@ -26,12 +26,24 @@ from torch import Tensor, nn
 
 from ..data.clips import one_of
 from ..data.manifest import Manifest
-from .features import Features, as_manifest, check_suffix, encoder_views, extract_clips
+from vssl_nb.measure.features import (
+    Features,
+    as_manifest,
+    check_suffix,
+    encoder_views,
+    extract_clips,
+)
 from .features import mean_of_clips, read_record, trusted, write_csv, write_record
 from .gaussian import video_probabilities
 from .protocols import SQUARES, Protocol
 from ..nets.backbones import in_memory
-from ..training.checkpoints import CheckpointError, digest, export_encoder, read_encoder, read_heads
+from vssl_nb.training.checkpoints import (
+    CheckpointError,
+    digest,
+    export_encoder,
+    read_encoder,
+    read_heads,
+)
 from ..training.checkpoints import read_tensors
 from ..training.distributed import gather_objects, rank, world_size
 from ..training.machine import Machine
@@ -40,62 +52,88 @@ from ..training.loop import steps, warmup_cosine
 # %% ../../nbs/library/classify.ipynb #ca768f40
 _log = logging.getLogger(__name__)
 
+
 def hold_out(
     label: Sequence[int],  # class id of each video
     source: Sequence[int],  # id of the recording of each video
-    share: float = .2,  # of the videos of each class to hold out, above 0 and below 1
+    share: float = 0.2,  # of the videos of each class to hold out, above 0 and below 1
     seed: int = 0,  # of the choice
-) -> tuple[list[int],list[int]]:  # positions to train and to validate on, ascending
+) -> tuple[list[int], list[int]]:  # positions to train and to validate on, ascending
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
-    if not 0 < share < 1: raise ValueError(f'share={share!r} must be between 0 and 1, such as 0.2')
-    size,of = Counter(source),Counter(zip(source, label))
+    if not 0 < share < 1:
+        raise ValueError(f"share={share!r} must be between 0 and 1, such as 0.2")
+    size, of = Counter(source), Counter(zip(source, label))
     # of a source with several labels, the most frequent
-    main = {s: min((-of[s,c], c) for c in set(label) if of[s,c])[1] for s in size}
-    homes = {c: {s for s,d in of if d==c} for c in set(label)}
-    stay,held = {s for h in homes.values() if len(h)==1 for s in h},set[int]()
+    main = {s: min((-of[s, c], c) for c in set(label) if of[s, c])[1] for s in size}
+    homes = {c: {s for s, d in of if d == c} for c in set(label)}
+    stay, held = {s for h in homes.values() if len(h) == 1 for s in h}, set[int]()
     # counted, so that classes of the test part do not change the draw
-    for n,c in enumerate(sorted(set(main.values()))):
-        mine = sorted(s for s in main if main[s]==c)
+    for n, c in enumerate(sorted(set(main.values()))):
+        mine = sorted(s for s in main if main[s] == c)
         order = np.random.default_rng((seed, n)).permutation(len(mine))
         drawn = [mine[i] for i in order if mine[i] not in stay]
-        room = share*sum(size[s] for s in mine)
+        room = share * sum(size[s] for s in mine)
         # one stays in any case; one leaves where it can
-        for i,s in enumerate(drawn if len(drawn) < len(mine) else drawn[:-1]):
-            if i and size[s] > room: continue
+        for i, s in enumerate(drawn if len(drawn) < len(mine) else drawn[:-1]):
+            if i and size[s] > room:
+                continue
             held.add(s)
             room -= size[s]
     # a class that only came along with the sources of others
-    while lost := set(label) - {c for c,s in zip(label, source) if s not in held}:
+    while lost := set(label) - {c for c, s in zip(label, source) if s not in held}:
         held -= {s for c in lost for s in homes[c]}
-    return [i for i,s in enumerate(source) if s not in held],[i for i,s in enumerate(source) if s in held]
+    return [i for i, s in enumerate(source) if s not in held], [
+        i for i, s in enumerate(source) if s in held
+    ]
+
 
 def hold_out_rows(
     manifest: Manifest,
     split: int = 1,  # 1, 2 or 3
-    share: float = .2,  # of `hold_out`
+    share: float = 0.2,  # of `hold_out`
     seed: int = 0,  # of `hold_out`
-) -> tuple[list[int],list[int]]:  # rows to train and to validate on
+) -> tuple[list[int], list[int]]:  # rows to train and to validate on
     "Cut the training part by source; classes with one source stay in training, and a warning names them."
-    rows = labelled_rows(manifest, 'train', split)
-    cut = hold_out([manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed)
-    train,val = ([rows[i] for i in part] for part in cut)
-    if not val: raise ValueError(f'{manifest.path}: no class has two sources in the training part of split '
-        f"{split}, so nothing can be held out; fill the column source, or use selection='last'")
+    rows = labelled_rows(manifest, "train", split)
+    cut = hold_out(
+        [manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed
+    )
+    train, val = ([rows[i] for i in part] for part in cut)
+    if not val:
+        raise ValueError(
+            f"{manifest.path}: no class has two sources in the training part of split "
+            f"{split}, so nothing can be held out; fill the column source, or use selection='last'"
+        )
     alone = sorted({manifest.rows[r].label for r in train} - {manifest.rows[r].label for r in val})
-    if alone: _log.warning('%s: %d classes have a single source in the training part of split %d and are '
-        'not validated: %s', manifest.path, len(alone), split, ', '.join(alone))
-    return train,val
+    if alone:
+        _log.warning(
+            "%s: %d classes have a single source in the training part of split %d and are "
+            "not validated: %s",
+            manifest.path,
+            len(alone),
+            split,
+            ", ".join(alone),
+        )
+    return train, val
 
-def labelled_rows(manifest:Manifest, part:str, split:int)->list[int]:
+
+def labelled_rows(manifest: Manifest, part: str, split: int) -> list[int]:
     "The rows of a part; ValueError where a label is missing, or a test class has no training video."
     rows = manifest.select(part, split)
     if bare := [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]:
-        raise ValueError(f'{manifest.path}: {len(bare)} of {len(rows)} {part} videos have no label, such as '
-            f'{bare[0]}; fill the column label, or take them out of split{split}')
-    trained = {manifest.rows[r].label for r in (manifest.select('train', split) if part=='test' else rows)}
+        raise ValueError(
+            f"{manifest.path}: {len(bare)} of {len(rows)} {part} videos have no label, such as "
+            f"{bare[0]}; fill the column label, or take them out of split{split}"
+        )
+    trained = {
+        manifest.rows[r].label
+        for r in (manifest.select("train", split) if part == "test" else rows)
+    }
     if lacking := sorted({manifest.rows[r].label for r in rows} - trained):
-        raise ValueError(f'{manifest.path}: {len(lacking)} classes of the test part have no training video '
-            f'in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on some')
+        raise ValueError(
+            f"{manifest.path}: {len(lacking)} classes of the test part have no training video "
+            f"in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on some"
+        )
     return rows
 
 # %% ../../nbs/library/classify.ipynb #14a7cd4c
@@ -103,107 +141,153 @@ def softmax_regression(
     x: Tensor,  # (N, D) features
     y: Tensor,  # (N,) long, 0 .. C-1, each present
     strength: float,  # of the L2 penalty on the weights, per video: scikit-learn's 1/(C N)
-    start: tuple[Tensor,Tensor]|None = None,  # weights to walk from
-) -> tuple[Tensor,Tensor]:  # (C, D), (C,) float64
+    start: tuple[Tensor, Tensor] | None = None,  # weights to walk from
+) -> tuple[Tensor, Tensor]:  # (C, D), (C,) float64
     "The minimum of softmax regression; a warning where 1000 steps of L-BFGS did not reach it."
     # else no minimum
-    if not strength > 0: raise ValueError(f'strength={strength!r} must be above 0')
-    if bad := int((~x.isfinite().all(1)).sum()): raise ValueError(f'x: {bad} of {len(x)} features hold NaN '
-        'or infinity; look at the encoder that made them')
-    x,C = x.double(),int(y.max()) + 1
-    w,b = (p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C)))
-    opt = torch.optim.LBFGS([w, b], max_iter=1000, tolerance_grad=1e-7, tolerance_change=1e-14,
-        history_size=20, line_search_fn='strong_wolfe')
+    if not strength > 0:
+        raise ValueError(f"strength={strength!r} must be above 0")
+    if bad := int((~x.isfinite().all(1)).sum()):
+        raise ValueError(
+            f"x: {bad} of {len(x)} features hold NaN "
+            "or infinity; look at the encoder that made them"
+        )
+    x, C = x.double(), int(y.max()) + 1
+    w, b = (
+        p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C))
+    )
+    opt = torch.optim.LBFGS(
+        [w, b],
+        max_iter=1000,
+        tolerance_grad=1e-7,
+        tolerance_change=1e-14,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
     def loss():
         opt.zero_grad()
-        value = F.cross_entropy(x @ w.T + b, y) + strength/2*w.square().sum()
+        value = F.cross_entropy(x @ w.T + b, y) + strength / 2 * w.square().sum()
         value.backward()
         return value
-    with torch.enable_grad(): opt.step(loss)
+
+    with torch.enable_grad():
+        opt.step(loss)
     slope = max(float(p.grad.abs().max()) for p in (w, b) if p.grad is not None)
-    if slope > 1e-4: _log.warning('softmax regression with strength %g has not settled after 1000 steps '
-        '(slope %.1g)', strength, slope)
-    return w.detach(),b.detach()
+    if slope > 1e-4:
+        _log.warning(
+            "softmax regression with strength %g has not settled after 1000 steps (slope %.1g)",
+            strength,
+            slope,
+        )
+    return w.detach(), b.detach()
 
 # %% ../../nbs/library/classify.ipynb #9ca43b2f
 SELECTIONS = {
-    'validation': 'chosen on videos held out of the training part by source; no test video is looked at',
-    'last': 'nothing is chosen: one strength, or the last epoch; no test video is looked at',
-    'test': '!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is too good, do '
-    'not compare it with clean ones !!!'}
+    "validation": "chosen on videos held out of the training part by source; no test video is looked at",
+    "last": "nothing is chosen: one strength, or the last epoch; no test video is looked at",
+    "test": "!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is too good, do "
+    "not compare it with clean ones !!!",
+}
+
 
 @dataclass(frozen=True)
 class LinearProbe:
     "The settings of a linear classifier on features."
-    name:str='clean_probe' # what tables call it; changes nothing
+
+    name: str = "clean_probe"  # what tables call it; changes nothing
     # 'lbfgs' walks to the minimum for each strength; 'sgd' does as released (b10)
-    solver:str='lbfgs'
-    centre:bool=True # subtract the mean of the training features
-    normalise:bool=True # then bring each feature to length 1
+    solver: str = "lbfgs"
+    centre: bool = True  # subtract the mean of the training features
+    normalise: bool = True  # then bring each feature to length 1
     # then each dimension to mean 0 and variance 1 over training; 'sgd': a layer of it
-    batchnorm:bool=False
+    batchnorm: bool = False
     # lbfgs: penalties to choose from
-    strengths:tuple[float,...]=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+    strengths: tuple[float, ...] = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
     # sgd, as released (b10); the rate falls to a tenth at the epochs `drops`
-    lr:float=1.
-    weight_decay:float=1e-3
-    momentum:float=.9
-    batch:int=1024
-    epochs:int=100
-    drops:tuple[float,...]=(60, 80)
-    every:int=5 # epochs between two looks at the accuracy
+    lr: float = 1.0
+    weight_decay: float = 1e-3
+    momentum: float = 0.9
+    batch: int = 1024
+    epochs: int = 100
+    drops: tuple[float, ...] = (60, 80)
+    every: int = 5  # epochs between two looks at the accuracy
     # epoch of the first look; 0: the first is after `every`, and one more is after the last
-    first:int=0
-    selection:str='validation' # one of SELECTIONS
-    share:float=.2 # of the training videos that are held out for 'validation'
+    first: int = 0
+    selection: str = "validation"  # one of SELECTIONS
+    share: float = 0.2  # of the training videos that are held out for 'validation'
 
     def __post_init__(self):
-        one_of(('lbfgs', 'sgd'), solver=self.solver)
+        one_of(("lbfgs", "sgd"), solver=self.solver)
         one_of(tuple(SELECTIONS), selection=self.selection)
         if not self.strengths or min(self.strengths) <= 0:
-            raise ValueError(f'strengths={self.strengths!r} must be numbers above 0')
-        if self.solver=='lbfgs' and self.selection=='last' and len(self.strengths) != 1: raise ValueError(
-            f"strengths={self.strengths}: selection='last' chooses nothing; give one strength")
+            raise ValueError(f"strengths={self.strengths!r} must be numbers above 0")
+        if self.solver == "lbfgs" and self.selection == "last" and len(self.strengths) != 1:
+            raise ValueError(
+                f"strengths={self.strengths}: selection='last' chooses nothing; give one strength"
+            )
 
-    def __str__(self)->str:
+    def __str__(self) -> str:
         "What a probe does, a line for each step."
-        ready = ', '.join(['minus the mean of the training features']*self.centre
-            + ['of length 1']*self.normalise + ['each dimension with mean 0 and variance 1']*self.batchnorm)
-        strengths = ', '.join(f'{s:g}' for s in self.strengths)
-        training = ('softmax regression by L-BFGS, L2 strength '
-            + 'one of '*(len(self.strengths) > 1) + strengths)
-        if self.solver=='sgd': training = (f'SGD, rate {self.lr:g} falling to a tenth at '
-            f'{", ".join(f"{d:g}" for d in self.drops)}, weight decay {self.weight_decay:g}, momentum '
-            f'{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every {self.every}'
-            + f' from epoch {self.first} on'*bool(self.first))
-        again = f' ({self.share:.0%} held out, then trained again on all)'*(self.selection=='validation')
-        return '\n'.join([f'probe {self.name}: a linear classifier on stored features',
-            f'  features  {ready or "as they are"}', f'  training  {training}',
-            f'  selection {SELECTIONS[self.selection]}{again}'])
+        ready = ", ".join(
+            ["minus the mean of the training features"] * self.centre
+            + ["of length 1"] * self.normalise
+            + ["each dimension with mean 0 and variance 1"] * self.batchnorm
+        )
+        strengths = ", ".join(f"{s:g}" for s in self.strengths)
+        training = (
+            "softmax regression by L-BFGS, L2 strength "
+            + "one of " * (len(self.strengths) > 1)
+            + strengths
+        )
+        if self.solver == "sgd":
+            training = (
+                f"SGD, rate {self.lr:g} falling to a tenth at "
+                f"{', '.join(f'{d:g}' for d in self.drops)}, weight decay {self.weight_decay:g}, momentum "
+                f"{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every {self.every}"
+                + f" from epoch {self.first} on"
+                * bool(self.first)
+            )
+        again = f" ({self.share:.0%} held out, then trained again on all)" * (
+            self.selection == "validation"
+        )
+        return "\n".join(
+            [
+                f"probe {self.name}: a linear classifier on stored features",
+                f"  features  {ready or 'as they are'}",
+                f"  training  {training}",
+                f"  selection {SELECTIONS[self.selection]}{again}",
+            ]
+        )
+
 
 PROBES = {
-    'clean_probe': LinearProbe(), # ours
+    "clean_probe": LinearProbe(),  # ours
     # released code feature_linear_probe.py (b10 ii): `--normalize` is off (36), README has
     # `--final_bn`;
     # epochs count from 0 (137); the best look on test is selection='test'
-    'coclr_probe': LinearProbe('coclr_probe', 'sgd', centre=False, normalise=False, batchnorm=True, first=1)}
+    "coclr_probe": LinearProbe(
+        "coclr_probe", "sgd", centre=False, normalise=False, batchnorm=True, first=1
+    ),
+}
 
 # %% ../../nbs/library/classify.ipynb #c46e62a0
 @dataclass
 class Linear:
     "A trained probe."
-    weight:Tensor # (C', D) float64
-    bias:Tensor # (C',) float64
-    ids:Tensor # (C',) long, class id of each row: the classes that have training videos
-    mean:Tensor # (D,) subtracted before the length is set to 1
-    shift:Tensor # (D,) subtracted after
-    scale:Tensor # (D,) multiplied after
-    normalise:bool
-    chosen:float=0. # the strength, or the epochs
+
+    weight: Tensor  # (C', D) float64
+    bias: Tensor  # (C',) float64
+    ids: Tensor  # (C',) long, class id of each row: the classes that have training videos
+    mean: Tensor  # (D,) subtracted before the length is set to 1
+    shift: Tensor  # (D,) subtracted after
+    scale: Tensor  # (D,) multiplied after
+    normalise: bool
+    chosen: float = 0.0  # the strength, or the epochs
     # candidate -> accuracy where it was chosen
-    tried:dict[float,float] = field(default_factory=dict)
-    key:dict[str,str] = field(default_factory=dict) # of the training features
-    rows:tuple[int,...] = () # manifest rows that were trained or chosen on
+    tried: dict[float, float] = field(default_factory=dict)
+    key: dict[str, str] = field(default_factory=dict)  # of the training features
+    rows: tuple[int, ...] = ()  # manifest rows that were trained or chosen on
 
     def prepare(
         self,
@@ -211,7 +295,7 @@ class Linear:
     ) -> Tensor:  # (N, D) float64
         "Features as the classifier takes them."
         x = x.double() - self.mean
-        return ((F.normalize(x, dim=1) if self.normalise else x) - self.shift)*self.scale
+        return ((F.normalize(x, dim=1) if self.normalise else x) - self.shift) * self.scale
 
     def logits(
         self,
@@ -219,14 +303,17 @@ class Linear:
         classes: int,  # C of the manifest
     ) -> Tensor:  # (N, C) float64
         "Scores of all classes; -inf for those without training videos."
-        return x.new_full((len(x), classes), -math.inf, dtype=torch.float64).index_copy_(1, self.ids,
-            self.prepare(x) @ self.weight.T + self.bias)
+        return x.new_full((len(x), classes), -math.inf, dtype=torch.float64).index_copy_(
+            1, self.ids, self.prepare(x) @ self.weight.T + self.bias
+        )
 
-    def tensors(self)->dict[str,Tensor]: # weight, bias, ids, mean, shift, scale
-        return {k: v for k,v in vars(self).items() if isinstance(v, Tensor)}
-    def to(self, device:str|torch.device)->'Linear':
-        moved:Any = {k: v.to(device) for k,v in self.tensors().items()}
+    def tensors(self) -> dict[str, Tensor]:  # weight, bias, ids, mean, shift, scale
+        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+
+    def to(self, device: str | torch.device) -> "Linear":
+        moved: Any = {k: v.to(device) for k, v in self.tensors().items()}
         return dataclasses.replace(self, **moved)
+
 
 def _blank(
     x: Tensor,  # (N, D)
@@ -234,15 +321,23 @@ def _blank(
     settings: LinearProbe,
 ) -> Linear:
     "A probe of zeros that prepares features as the settings have it."
-    ids,zero = label.unique(),x.new_zeros(x.shape[1], dtype=torch.float64)
+    ids, zero = label.unique(), x.new_zeros(x.shape[1], dtype=torch.float64)
     mean = x.double().mean(0) if settings.centre else zero
-    probe = Linear(zero.expand(len(ids), -1), zero.new_zeros(len(ids)), ids, mean, zero, zero + 1,
-        settings.normalise)
-    if settings.batchnorm and settings.solver=='lbfgs':
+    probe = Linear(
+        zero.expand(len(ids), -1),
+        zero.new_zeros(len(ids)),
+        ids,
+        mean,
+        zero,
+        zero + 1,
+        settings.normalise,
+    )
+    if settings.batchnorm and settings.solver == "lbfgs":
         seen = probe.prepare(x)
         # eps of BatchNorm
-        probe.shift,probe.scale = seen.mean(0),(seen.var(0, correction=0) + 1e-5).rsqrt()
+        probe.shift, probe.scale = seen.mean(0), (seen.var(0, correction=0) + 1e-5).rsqrt()
     return probe
+
 
 def _by_lbfgs(
     x: Tensor,  # (N, D)
@@ -251,11 +346,12 @@ def _by_lbfgs(
     seed: int,
 ) -> Iterator[Linear]:
     "A probe for each strength, strongest first."
-    blank,start = _blank(x, label, settings),None
-    seen,y = blank.prepare(x),torch.searchsorted(blank.ids, label)
+    blank, start = _blank(x, label, settings), None
+    seen, y = blank.prepare(x), torch.searchsorted(blank.ids, label)
     for strength in sorted(settings.strengths, reverse=True):
         start = softmax_regression(seen, y, strength, start)
         yield dataclasses.replace(blank, weight=start[0], bias=start[1], chosen=strength, tried={})
+
 
 def _by_sgd(
     x: Tensor,  # (N, D)
@@ -264,156 +360,244 @@ def _by_sgd(
     seed: int,
 ) -> Iterator[Linear]:
     "A probe for each look, in float32."
-    s,blank = settings,_blank(x, label, settings)
-    seen,y,D,C = blank.prepare(x).float(),torch.searchsorted(blank.ids, label),x.shape[1],len(blank.ids)
+    s, blank = settings, _blank(x, label, settings)
+    seen, y, D, C = (
+        blank.prepare(x).float(),
+        torch.searchsorted(blank.ids, label),
+        x.shape[1],
+        len(blank.ids),
+    )
     norm = nn.BatchNorm1d(D, device=x.device) if s.batchnorm else None
-    w = torch.empty(C, D).normal_(0, .01,
-        generator=torch.Generator().manual_seed(seed)).to(x.device).requires_grad_()
-    b,rate = torch.zeros(C, device=x.device, requires_grad=True),steps(s.drops)
-    opt = torch.optim.SGD([w, b, *(norm.parameters() if norm else [])], s.lr, s.momentum,
-        weight_decay=s.weight_decay)
+    w = (
+        torch.empty(C, D)
+        .normal_(0, 0.01, generator=torch.Generator().manual_seed(seed))
+        .to(x.device)
+        .requires_grad_()
+    )
+    b, rate = torch.zeros(C, device=x.device, requires_grad=True), steps(s.drops)
+    opt = torch.optim.SGD(
+        [w, b, *(norm.parameters() if norm else [])], s.lr, s.momentum, weight_decay=s.weight_decay
+    )
     looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
-    if s.selection=='last' or not (s.first and looks): looks.add(s.epochs)
+    if s.selection == "last" or not (s.first and looks):
+        looks.add(s.epochs)
     # BatchNorm needs two
     cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1]
     for epoch in range(s.epochs):
-        opt.param_groups[0]['lr'] = s.lr*rate(epoch)
+        opt.param_groups[0]["lr"] = s.lr * rate(epoch)
         order = np.random.default_rng((seed, epoch)).permutation(len(x))
         for part in np.split(order, cuts):
             rows = torch.from_numpy(part).to(x.device)
             opt.zero_grad()
-            F.cross_entropy((norm(seen[rows]) if norm else seen[rows]) @ w.T + b, y[rows]).backward()
+            F.cross_entropy(
+                (norm(seen[rows]) if norm else seen[rows]) @ w.T + b, y[rows]
+            ).backward()
             opt.step()
-        if epoch + 1 in looks: yield folded(blank, w, b, norm, epoch+1)
+        if epoch + 1 in looks:
+            yield folded(blank, w, b, norm, epoch + 1)
+
 
 def folded(
     blank: Linear,  # that knows how features are prepared before BatchNorm
     w: Tensor,  # (C', D) of the layer behind BatchNorm
     b: Tensor,  # (C',) of the layer behind BatchNorm
-    norm: nn.modules.batchnorm._BatchNorm|None,  # of one process or of several
+    norm: nn.modules.batchnorm._BatchNorm | None,  # of one process or of several
     epochs: float,  # that it took
 ) -> Linear:
     "Weights of this moment, with BatchNorm as in evaluation inside them."
-    W,B = w.detach().double().clone(),b.detach().double().clone()
-    if norm is None: return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
-    gain,beta = (t.detach().double().clone() for t in (norm.weight, norm.bias))
-    mean,var = (t.detach().double().clone() for t in norm.buffers() if t.ndim)
-    return dataclasses.replace(blank, weight=W, bias=B + W @ beta, shift=mean,
-        scale=gain*(var + norm.eps).rsqrt(), chosen=epochs, tried={})
+    W, B = w.detach().double().clone(), b.detach().double().clone()
+    if norm is None:
+        return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
+    gain, beta = (t.detach().double().clone() for t in (norm.weight, norm.bias))
+    mean, var = (t.detach().double().clone() for t in norm.buffers() if t.ndim)
+    return dataclasses.replace(
+        blank,
+        weight=W,
+        bias=B + W @ beta,
+        shift=mean,
+        scale=gain * (var + norm.eps).rsqrt(),
+        chosen=epochs,
+        tried={},
+    )
+
 
 def _best(
     path: Iterator[Linear],
     x: Tensor,  # (N, D)
     label: Tensor,  # (N,)
-) -> tuple[Linear,dict[float,float]]:
+) -> tuple[Linear, dict[float, float]]:
     "The candidate with the highest accuracy, the first among equals, and the accuracy of all."
-    probes,tried = list(path),dict[float,float]()
+    probes, tried = list(path), dict[float, float]()
     for probe in probes:
-        scores = probe.logits(x, int(probe.ids.max())+1)[:, probe.ids]
-        tried[probe.chosen] = (probe.ids[scores.argmax(1)]==label).double().mean().item()
-    return max(probes, key=lambda probe: tried[probe.chosen]),tried
+        scores = probe.logits(x, int(probe.ids.max()) + 1)[:, probe.ids]
+        tried[probe.chosen] = (probe.ids[scores.argmax(1)] == label).double().mean().item()
+    return max(probes, key=lambda probe: tried[probe.chosen]), tried
 
-def _refuse_unusable(f:Features, part:str)->None:
-    if bare := int((f.label < 0).sum()): raise ValueError(f'label: {bare} of {len(f)} {part} features are '
-        'unlabelled (-1); leave those videos out of the split, or fill the column label of the manifest')
-    if bad := int((~f.x.isfinite().all(1)).sum()): raise ValueError(f'{bad} of {len(f)} {part} features hold '
-        'NaN or infinity; look at the encoder that made them')
+
+def _refuse_unusable(f: Features, part: str) -> None:
+    if bare := int((f.label < 0).sum()):
+        raise ValueError(
+            f"label: {bare} of {len(f)} {part} features are "
+            "unlabelled (-1); leave those videos out of the split, or fill the column label of the manifest"
+        )
+    if bad := int((~f.x.isfinite().all(1)).sum()):
+        raise ValueError(
+            f"{bad} of {len(f)} {part} features hold "
+            "NaN or infinity; look at the encoder that made them"
+        )
     if len(f.label.unique()) < 2:
-        raise ValueError(f'label: all {len(f)} {part} features have one class; there is nothing to learn')
+        raise ValueError(
+            f"label: all {len(f)} {part} features have one class; there is nothing to learn"
+        )
+
 
 def linear_probe(
     train: Features,  # of the training videos
-    settings: LinearProbe = PROBES['clean_probe'],
-    test: Features|None = None,  # only for selection='test', the official mode
+    settings: LinearProbe = PROBES["clean_probe"],
+    test: Features | None = None,  # only for selection='test', the official mode
     seed: int = 0,  # of the held-out sources, and of SGD
-    device: str|torch.device = 'cpu',
+    device: str | torch.device = "cpu",
 ) -> Linear:  # on the CPU; `chosen`, and `tried`: accuracy of each candidate
     "Train a linear classifier on features, chosen by `settings.selection`; ValueError where it cannot."
     s = settings
-    _refuse_unusable(train, 'training')
-    if (test is not None) != (s.selection=='test'):
-        raise ValueError(f'selection={s.selection!r} ' + ('chooses on the test features, give test='
-            if test is None else 'has no use for test features; leave test= out'))
-    x,y = train.x.to(device),train.label.to(device)
-    def path(rows, s): return (_by_lbfgs if s.solver=='lbfgs' else _by_sgd)(x[rows], y[rows], s, seed)
-    tried:dict[float,float] = {}
-    if test is not None: probe,tried = _best(path(slice(None), s), test.x.to(device), test.label.to(device))
+    _refuse_unusable(train, "training")
+    if (test is not None) != (s.selection == "test"):
+        raise ValueError(
+            f"selection={s.selection!r} "
+            + (
+                "chooses on the test features, give test="
+                if test is None
+                else "has no use for test features; leave test= out"
+            )
+        )
+    x, y = train.x.to(device), train.label.to(device)
+
+    def path(rows, s):
+        return (_by_lbfgs if s.solver == "lbfgs" else _by_sgd)(x[rows], y[rows], s, seed)
+
+    tried: dict[float, float] = {}
+    if test is not None:
+        probe, tried = _best(path(slice(None), s), test.x.to(device), test.label.to(device))
     else:
-        if s.selection=='validation':
-            a,b = hold_out(train.label.tolist(), train.source.tolist(), s.share, seed)
-            if not b: raise ValueError('no class has two sources among the training features, so nothing can '
-                "be held out; use selection='last', with one strength")
-            best,tried = _best(path(a, s), x[b], y[b])
-            s = dataclasses.replace(s, selection='last', **({'strengths': (best.chosen,)}
-                if s.solver=='lbfgs' else {'epochs': int(best.chosen)}))
-        *_,probe = path(slice(None), s)
-    return dataclasses.replace(probe.to('cpu'), tried=tried, key=train.key, rows=tuple(train.row.tolist()))
+        if s.selection == "validation":
+            a, b = hold_out(train.label.tolist(), train.source.tolist(), s.share, seed)
+            if not b:
+                raise ValueError(
+                    "no class has two sources among the training features, so nothing can "
+                    "be held out; use selection='last', with one strength"
+                )
+            best, tried = _best(path(a, s), x[b], y[b])
+            s = dataclasses.replace(
+                s,
+                selection="last",
+                **(
+                    {"strengths": (best.chosen,)}
+                    if s.solver == "lbfgs"
+                    else {"epochs": int(best.chosen)}
+                ),
+            )
+        *_, probe = path(slice(None), s)
+    return dataclasses.replace(
+        probe.to("cpu"), tried=tried, key=train.key, rows=tuple(train.row.tolist())
+    )
 
 # %% ../../nbs/library/classify.ipynb #64332f2a
 @dataclass
 class Predictions:
     "Class probabilities of videos, and where they came from."
-    p:Tensor # (N, C) float64, rows sum to 1
-    label:Tensor # (N,) long class ids
-    row:Tensor # (N,) long rows of the manifest, ascending
-    classes:list[str] # C names
-    key:dict[str,str] = field(default_factory=dict) # everything that decided `p`
-    # manifest row -> why its video could not be read
-    dropped:dict[int,str] = field(default_factory=dict)
 
-    def __len__(self)->int: return len(self.p)
-    def __repr__(self)->str:
-        lost = f', {len(self.dropped)} unreadable left out)' if self.dropped else ')'
-        return f'Predictions({len(self)} videos, {len(self.classes)} classes{lost}'
+    p: Tensor  # (N, C) float64, rows sum to 1
+    label: Tensor  # (N,) long class ids
+    row: Tensor  # (N,) long rows of the manifest, ascending
+    classes: list[str]  # C names
+    key: dict[str, str] = field(default_factory=dict)  # everything that decided `p`
+    # manifest row -> why its video could not be read
+    dropped: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.dropped)} unreadable left out)" if self.dropped else ")"
+        return f"Predictions({len(self)} videos, {len(self.classes)} classes{lost}"
+
 
 def label_ranks(
     p: Tensor,  # (N, C) scores
     label: Tensor,  # (N,) class ids, no -1
 ) -> Tensor:  # (N,) long
     "How many classes come before the right one; among equals the smaller id comes first. ValueError."
-    if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]: raise ValueError('p must be (N, C) and label '
-        f'(N,) of one video or more, not {tuple(p.shape)} and {tuple(label.shape)}')
-    if wrong := int(((label < 0) | (label >= p.shape[1])).sum()): raise ValueError('label must be from 0 to '
-        f'{p.shape[1]-1}, but {wrong} of {len(p)} are not; leave unlabelled videos (-1) out')
-    if bad := int((~p.isfinite().all(1)).sum()): raise ValueError(f'p: {bad} of {len(p)} videos have NaN or '
-        'infinity among their probabilities; look at the classifier')
-    right = p.gather(1, label[:,None])
-    return ((p > right) | ((p==right) & (torch.arange(p.shape[1], device=p.device) < label[:,None]))).sum(1)
+    if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]:
+        raise ValueError(
+            "p must be (N, C) and label "
+            f"(N,) of one video or more, not {tuple(p.shape)} and {tuple(label.shape)}"
+        )
+    if wrong := int(((label < 0) | (label >= p.shape[1])).sum()):
+        raise ValueError(
+            "label must be from 0 to "
+            f"{p.shape[1] - 1}, but {wrong} of {len(p)} are not; leave unlabelled videos (-1) out"
+        )
+    if bad := int((~p.isfinite().all(1)).sum()):
+        raise ValueError(
+            f"p: {bad} of {len(p)} videos have NaN or "
+            "infinity among their probabilities; look at the classifier"
+        )
+    right = p.gather(1, label[:, None])
+    return (
+        (p > right) | ((p == right) & (torch.arange(p.shape[1], device=p.device) < label[:, None]))
+    ).sum(1)
+
 
 def confusion_matrix(
     p: Tensor,  # (N, C)
     label: Tensor,  # (N,)
 ) -> Tensor:  # (C, C) long: class, taken for
     "How many videos of one class were taken for another."
-    label_ranks(p, label) # refuses
+    label_ranks(p, label)  # refuses
     C = p.shape[1]
-    return torch.bincount(label*C + p.argmax(1), minlength=C*C).view(C, C)
+    return torch.bincount(label * C + p.argmax(1), minlength=C * C).view(C, C)
+
 
 def accuracy(
     pred: Predictions,
-) -> dict[str,float]:  # top1, top5 (of more than 5 classes), mean_class: 0 to 1
+) -> dict[str, float]:  # top1, top5 (of more than 5 classes), mean_class: 0 to 1
     "The numbers of a table."
-    place,C = label_ranks(pred.p, pred.label),pred.p.shape[1]
-    of_class = torch.bincount(pred.label, (place==0).double(), C)/torch.bincount(pred.label, minlength=C)
-    return {f'top{k}': (place < k).double().mean().item() for k in (1, 5) if k==1 or C > k} | {
-        'mean_class': of_class.nanmean().item()}
+    place, C = label_ranks(pred.p, pred.label), pred.p.shape[1]
+    of_class = torch.bincount(pred.label, (place == 0).double(), C) / torch.bincount(
+        pred.label, minlength=C
+    )
+    return {f"top{k}": (place < k).double().mean().item() for k in (1, 5) if k == 1 or C > k} | {
+        "mean_class": of_class.nanmean().item()
+    }
+
 
 def two_stream(
     *parts: Predictions,  # of the same videos: one of RGB, one of flow
 ) -> Predictions:
     "The mean of the probabilities (b10); ValueError where the streams do not belong together."
-    if len(parts) < 2: raise ValueError('parts: give the predictions of two streams or more')
+    if len(parts) < 2:
+        raise ValueError("parts: give the predictions of two streams or more")
     first = parts[0]
     for other in parts[1:]:
         if other.classes != first.classes:
-            raise ValueError('classes: the streams have different ones; train both on one manifest')
+            raise ValueError("classes: the streams have different ones; train both on one manifest")
         apart = set(other.row.tolist()) ^ set(first.row.tolist())
-        if apart or not torch.equal(other.label, first.label): raise ValueError(f'row: {len(apart)} videos '
-            f'are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both '
-            'streams for the same part and split')
-    key = {f'stream {i+1} {k}': v for i,s in enumerate(parts) for k,v in s.key.items()}
-    return Predictions(torch.stack([s.p for s in parts]).mean(0), first.label, first.row, first.classes, key,
-        {r: why for s in parts for r,why in s.dropped.items()})
+        if apart or not torch.equal(other.label, first.label):
+            raise ValueError(
+                f"row: {len(apart)} videos "
+                f"are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both "
+                "streams for the same part and split"
+            )
+    key = {f"stream {i + 1} {k}": v for i, s in enumerate(parts) for k, v in s.key.items()}
+    return Predictions(
+        torch.stack([s.p for s in parts]).mean(0),
+        first.label,
+        first.row,
+        first.classes,
+        key,
+        {r: why for s in parts for r, why in s.dropped.items()},
+    )
+
 
 def classify(
     probe: Linear,
@@ -421,22 +605,38 @@ def classify(
     classes: Sequence[str],  # names: `manifest.labels`
 ) -> Predictions:
     "Probabilities of a probe for test videos; ValueError where features or classes do not belong together."
-    _refuse_unusable(test, 'test')
-    for k in ('encoder', 'manifest', 'view', 'views'):
-        was,now = (str(f.key.get(k))[:16] for f in (probe, test))
-        if probe.key.get(k) != test.key.get(k): raise ValueError(f'{k}: the probe was trained on features of '
-            f'another {k} ({was}, not {now}); extract both parts with one')
-    if both := set(probe.rows) & set(test.row.tolist()): raise ValueError(f'row: {len(both)} test videos '
-        f'were trained on, such as row {min(both)} of the manifest; give features of the test part')
-    if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())): raise ValueError('label: '
-        f'{len(lacking)} classes of the test features have no training video, such as '
-        f'{classes[lacking[0]]!r}; train on features that have them, or leave their videos out')
-    return Predictions(probe.logits(test.x, len(classes)).softmax(1), test.label, test.row, list(classes),
-        test.key | {'probe': digest(probe.tensors())}, test.dropped)
+    _refuse_unusable(test, "test")
+    for k in ("encoder", "manifest", "view", "views"):
+        was, now = (str(f.key.get(k))[:16] for f in (probe, test))
+        if probe.key.get(k) != test.key.get(k):
+            raise ValueError(
+                f"{k}: the probe was trained on features of "
+                f"another {k} ({was}, not {now}); extract both parts with one"
+            )
+    if both := set(probe.rows) & set(test.row.tolist()):
+        raise ValueError(
+            f"row: {len(both)} test videos "
+            f"were trained on, such as row {min(both)} of the manifest; give features of the test part"
+        )
+    if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())):
+        raise ValueError(
+            "label: "
+            f"{len(lacking)} classes of the test features have no training video, such as "
+            f"{classes[lacking[0]]!r}; train on features that have them, or leave their videos out"
+        )
+    return Predictions(
+        probe.logits(test.x, len(classes)).softmax(1),
+        test.label,
+        test.row,
+        list(classes),
+        test.key | {"probe": digest(probe.tensors())},
+        test.dropped,
+    )
 
 # %% ../../nbs/library/classify.ipynb #f12b90ba
 class VideoClassifier(nn.Module):
     "Encoder and linear head, and how they look at a video."
+
     def __init__(
         self,
         encoder: nn.Module,  # clips (B, 3, T, H, W) -> (B, D)
@@ -444,16 +644,21 @@ class VideoClassifier(nn.Module):
         classes: Sequence[str],  # names, in the order of their ids
         protocol: Protocol,  # which clips of a video, and what is averaged over them
         # of the encoder's file: backbone, view and its options, length, ...
-        about: Mapping[str,Any],
+        about: Mapping[str, Any],
         # where the head sees embeddings: features (B, D) -> (B, 2, D')
-        gaussian: nn.Module|None = None,
+        gaussian: nn.Module | None = None,
         # what else its file says: name, run, split, selection; of a Gaussian `mixture`, `samples`
         **facts,
     ):
         super().__init__()
-        self.encoder,self.linear,self.gaussian = encoder,linear,gaussian
-        self.classes,self.protocol,self.about,self.facts = list(classes),protocol,dict(about),facts
-        self.view = self.about['view']
+        self.encoder, self.linear, self.gaussian = encoder, linear, gaussian
+        self.classes, self.protocol, self.about, self.facts = (
+            list(classes),
+            protocol,
+            dict(about),
+            facts,
+        )
+        self.view = self.about["view"]
 
     def scores(
         self,
@@ -473,21 +678,30 @@ class VideoClassifier(nn.Module):
             x = x.to(next(self.gaussian.parameters()).device)
             # (windows, crops, 2, D')
             g = self.gaussian(x).unflatten(0, (-1, SQUARES[p.crops]))
-            return video_probabilities(g, self.scores, self.facts['mixture'], self.facts['samples'],
-                p.seed).cpu()
-        if p.average=='features': x = mean_of_clips(x, p.clip_norm)[None]
+            return video_probabilities(
+                g, self.scores, self.facts["mixture"], self.facts["samples"], p.seed
+            ).cpu()
+        if p.average == "features":
+            x = mean_of_clips(x, p.clip_norm)[None]
         s = self.scores(x)
-        return s.mean(0).softmax(0) if p.average=='logits' else s.softmax(1).mean(0)
+        return s.mean(0).softmax(0) if p.average == "logits" else s.softmax(1).mean(0)
 
-    def __str__(self)->str:
-        a,names = self.about,', '.join(self.classes[:8])
-        more = f', … {len(self.classes)} in all' if len(self.classes) > 8 else ''
-        compared = '  centring', '  metric' # of features, and here are none to compare with
-        _,*steps = [x for x in str(self.protocol).splitlines() if not x.startswith(compared)]
-        return '\n'.join([f"classifier {self.facts.get('name', '')} of {self.facts.get('run') or 'no run'}: "
-            f"{a['backbone']} on {self.view}", f'  classes   {names}{more}',
-            f'protocol {self.protocol.name}:', *steps]
-            + ['  !!! chosen on the test videos !!!']*(self.facts.get('selection')=='test'))
+    def __str__(self) -> str:
+        a, names = self.about, ", ".join(self.classes[:8])
+        more = f", … {len(self.classes)} in all" if len(self.classes) > 8 else ""
+        compared = "  centring", "  metric"  # of features, and here are none to compare with
+        _, *steps = [x for x in str(self.protocol).splitlines() if not x.startswith(compared)]
+        return "\n".join(
+            [
+                f"classifier {self.facts.get('name', '')} of {self.facts.get('run') or 'no run'}: "
+                f"{a['backbone']} on {self.view}",
+                f"  classes   {names}{more}",
+                f"protocol {self.protocol.name}:",
+                *steps,
+            ]
+            + ["  !!! chosen on the test videos !!!"] * (self.facts.get("selection") == "test")
+        )
+
 
 def predict_rows(
     classifier: VideoClassifier,
@@ -495,60 +709,94 @@ def predict_rows(
     rows: Sequence[int],  # of the manifest
     *,
     # further arguments of `Views`; None: as the encoder's file has them
-    views: Mapping[str,Any]|None = None,
+    views: Mapping[str, Any] | None = None,
     batch: int = 64,  # clips at a time on a GPU
     machine: Machine = Machine(progress=False),
     shared: bool = False,  # all processes call this together, and share the work
     # returns: row -> (C,) float64; row -> why it could not be read
-) -> tuple[dict[int,Tensor],dict[int,str]]:
+) -> tuple[dict[int, Tensor], dict[int, str]]:
     "Class probabilities of videos, averaged over windows and crops under its protocol."
-    c,views = classifier,encoder_views(classifier.about) if views is None else views
-    mine,good,bad = rows[rank()::world_size()] if shared else rows,dict[int,Tensor](),dict[int,str]()
+    c, views = classifier, encoder_views(classifier.about) if views is None else views
+    mine, good, bad = (
+        rows[rank() :: world_size()] if shared else rows,
+        dict[int, Tensor](),
+        dict[int, str](),
+    )
     # on a CPU another number together would round differently
-    together = batch if machine.place().type=='cuda' else 64
-    for r,x in extract_clips(c.encoder, manifest, mine, c.view, c.protocol, batch=together, machine=machine,
-            **views):
-        if isinstance(x, str): bad[r] = x
-        else: good[r] = c.probabilities(x)
-    if not shared: return good,bad
+    together = batch if machine.place().type == "cuda" else 64
+    for r, x in extract_clips(
+        c.encoder, manifest, mine, c.view, c.protocol, batch=together, machine=machine, **views
+    ):
+        if isinstance(x, str):
+            bad[r] = x
+        else:
+            good[r] = c.probabilities(x)
+    if not shared:
+        return good, bad
     parts = gather_objects((good, bad))
-    return {r: p for g,_ in parts for r,p in g.items()},{r: why for _,b in parts for r,why in b.items()}
+    return {r: p for g, _ in parts for r, p in g.items()}, {
+        r: why for _, b in parts for r, why in b.items()
+    }
+
 
 def collect_predictions(
     manifest: Manifest,
     rows: Sequence[int],  # of the manifest, in order
-    p: Mapping[int,Tensor],  # of `predict_rows`
-    bad: Mapping[int,str],  # of `predict_rows`
+    p: Mapping[int, Tensor],  # of `predict_rows`
+    bad: Mapping[int, str],  # of `predict_rows`
     classes: Sequence[str],
-    key: dict[str,str],  # everything that decided `p`
+    key: dict[str, str],  # everything that decided `p`
 ) -> Predictions:
     "The answers for the videos that could be read; label -1 where the class is none of these. ValueError."
-    good,ids = [r for r in rows if r in p],{name: i for i,name in enumerate(classes)}
-    if not good: raise ValueError(f'{manifest.rows[min(bad)].video}: {bad[min(bad)]}'
-        + f' (and {len(bad)-1} others: not one can be read)'*(len(bad) > 1))
+    good, ids = [r for r in rows if r in p], {name: i for i, name in enumerate(classes)}
+    if not good:
+        raise ValueError(
+            f"{manifest.rows[min(bad)].video}: {bad[min(bad)]}"
+            + f" (and {len(bad) - 1} others: not one can be read)" * (len(bad) > 1)
+        )
     label = torch.tensor([ids.get(manifest.rows[r].label, -1) for r in good])
-    return Predictions(torch.stack([p[r] for r in good]), label, torch.tensor(good), list(classes), key,
-        dict(sorted(bad.items())))
+    return Predictions(
+        torch.stack([p[r] for r in good]),
+        label,
+        torch.tensor(good),
+        list(classes),
+        key,
+        dict(sorted(bad.items())),
+    )
+
 
 def predict_videos(
     classifier,  # a VideoClassifier, or what `load_classifier` takes
     videos,  # a manifest, or paths and frames (F, H, W, 3) uint8
-    flow: str = '',  # 'stored' or 'live', see `features.encoder_views`; '': as in training
+    flow: str = "",  # 'stored' or 'live', see `features.encoder_views`; '': as in training
     batch: int = 64,  # as of `predict_rows`
     machine: Machine = Machine(progress=False),  # as of `predict_rows`
     # returns: `row`: positions in the manifest or list; `dropped`: those that cannot be read, and
     # why
 ) -> Predictions:
     "Class probabilities of any videos. ValueError where not one can be read; CheckpointError."
-    if isinstance(classifier, (str, Path)): classifier = load_classifier(classifier)
-    if not isinstance(classifier, VideoClassifier): raise ValueError(f'classifier: is of the type '
-        f'{type(classifier).__name__}; give a VideoClassifier, or the run folder that holds one')
+    if isinstance(classifier, (str, Path)):
+        classifier = load_classifier(classifier)
+    if not isinstance(classifier, VideoClassifier):
+        raise ValueError(
+            f"classifier: is of the type "
+            f"{type(classifier).__name__}; give a VideoClassifier, or the run folder that holds one"
+        )
     m = videos if isinstance(videos, Manifest) else as_manifest(videos)
-    rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
-    bad = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
-    p,more = predict_rows(classifier, m, rows, views=encoder_views(classifier.about, flow), batch=batch,
-        machine=machine)
-    return collect_predictions(m, rows, p, bad | more, classifier.classes, {'view': classifier.view})
+    rows = [i for i, r in enumerate(m.rows) if r.status == "ok"]
+    bad = {i: r.status for i, r in enumerate(m.rows) if r.status != "ok"}
+    p, more = predict_rows(
+        classifier,
+        m,
+        rows,
+        views=encoder_views(classifier.about, flow),
+        batch=batch,
+        machine=machine,
+    )
+    return collect_predictions(
+        m, rows, p, bad | more, classifier.classes, {"view": classifier.view}
+    )
+
 
 def export_classifier(
     path,
@@ -556,44 +804,71 @@ def export_classifier(
 ) -> Path:
     "Write all that it takes to classify a video, whole or not at all. CheckpointError."
     c = classifier
-    facts = {'classes': c.classes, 'normalise': c.linear.normalise, 'protocol': asdict(c.protocol)} | c.facts
+    facts = {
+        "classes": c.classes,
+        "normalise": c.linear.normalise,
+        "protocol": asdict(c.protocol),
+    } | c.facts
     # of another file
-    about = {k: v for k,v in c.about.items() if k not in ('heads', 'sha256')}
-    return export_encoder(path, c.encoder, about | {'classifier': facts},
-        {'gaussian': c.gaussian} if c.gaussian is not None else None, tensors=c.linear.tensors())
+    about = {k: v for k, v in c.about.items() if k not in ("heads", "sha256")}
+    return export_encoder(
+        path,
+        c.encoder,
+        about | {"classifier": facts},
+        {"gaussian": c.gaussian} if c.gaussian is not None else None,
+        tensors=c.linear.tensors(),
+    )
+
 
 def _classifier_file(
     path: Path,
 ) -> Path:  # CheckpointError where there is none
-    file = path/'classifier.safetensors' if path.is_dir() else path
-    if file.exists(): return file
-    if not path.is_dir(): raise CheckpointError(f'{path}: there is no such file or folder; name a run that '
-        'was fine-tuned or probed, or its classifier.safetensors')
-    try: unfinished = 'training' in json.loads((path/'card.json').read_text(encoding='utf-8'))
-    except (OSError, ValueError): raise CheckpointError(f'{path}: is not a run folder (no card.json); '
-        'name a run that was fine-tuned or probed') from None
+    file = path / "classifier.safetensors" if path.is_dir() else path
+    if file.exists():
+        return file
+    if not path.is_dir():
+        raise CheckpointError(
+            f"{path}: there is no such file or folder; name a run that "
+            "was fine-tuned or probed, or its classifier.safetensors"
+        )
+    try:
+        unfinished = "training" in json.loads((path / "card.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise CheckpointError(
+            f"{path}: is not a run folder (no card.json); name a run that was fine-tuned or probed"
+        ) from None
     run = shlex.quote(str(path))
-    todo = 'its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`' if unfinished \
-        else f'make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`'
-    raise CheckpointError(f'{path}: has no classifier.safetensors; {todo}')
+    todo = (
+        "its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`"
+        if unfinished
+        else f"make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`"
+    )
+    raise CheckpointError(f"{path}: has no classifier.safetensors; {todo}")
+
 
 def load_classifier(
     source,  # its file or the run folder that holds it
     outside: bool = False,  # as in `checkpoints.read_encoder`
 ) -> VideoClassifier:  # in eval mode, without gradient
     "A classifier from its file. CheckpointError."
-    path,outside = _classifier_file(Path(source)),outside or trusted(Path(source))
-    encoder,about = read_encoder(path, outside)
-    if 'classifier' not in about: raise CheckpointError(f'{path}: is an encoder, without a classifier; '
-        'run `vssl-nb probe` or `vssl-nb finetune` on its run folder')
-    facts,head = dict(about.pop('classifier')),read_heads(path, outside).get('gaussian')
-    tensors:Any = read_tensors(path, outside)
+    path, outside = _classifier_file(Path(source)), outside or trusted(Path(source))
+    encoder, about = read_encoder(path, outside)
+    if "classifier" not in about:
+        raise CheckpointError(
+            f"{path}: is an encoder, without a classifier; "
+            "run `vssl-nb probe` or `vssl-nb finetune` on its run folder"
+        )
+    facts, head = dict(about.pop("classifier")), read_heads(path, outside).get("gaussian")
+    tensors: Any = read_tensors(path, outside)
     try:
-        linear,classes = Linear(**tensors, normalise=facts.pop('normalise')),facts.pop('classes')
-        p = facts.pop('protocol')
+        linear, classes = Linear(**tensors, normalise=facts.pop("normalise")), facts.pop("classes")
+        p = facts.pop("protocol")
         return VideoClassifier(encoder, linear, classes, Protocol(**p), about, head, **facts).eval()
     except (KeyError, TypeError) as e:
-        raise CheckpointError(f'{path}: the classifier in it is not one of this version ({e})') from e
+        raise CheckpointError(
+            f"{path}: the classifier in it is not one of this version ({e})"
+        ) from e
+
 
 def write_predictions(
     path,  # ends in .csv
@@ -602,117 +877,159 @@ def write_predictions(
 ) -> Path:
     "Probabilities of all classes, and what could not be read, whole or not at all."
     C = pred.classes
-    lines = {r: [videos[r], why, '', *['']*len(C)] for r,why in pred.dropped.items()}
-    for r,p in zip(pred.row.tolist(), pred.p.tolist()): # the first among equals
-        lines[r] = [videos[r], 'ok', C[p.index(max(p))], *(f'{x:.6f}' for x in p)]
+    lines = {r: [videos[r], why, "", *[""] * len(C)] for r, why in pred.dropped.items()}
+    for r, p in zip(pred.row.tolist(), pred.p.tolist()):  # the first among equals
+        lines[r] = [videos[r], "ok", C[p.index(max(p))], *(f"{x:.6f}" for x in p)]
     rows = [lines[r] for r in sorted(lines)]
-    return write_csv(check_suffix(path, '.csv'), [['video', 'status', 'predicted', *C], *rows])
+    return write_csv(check_suffix(path, ".csv"), [["video", "status", "predicted", *C], *rows])
+
 
 def save_predictions(
     pred: Predictions,
-    path: str|Path,  # a .safetensors file
+    path: str | Path,  # a .safetensors file
 ) -> Path:
     "Write predictions and everything that decided them, whole or not at all."
-    return write_record(path, {k: getattr(pred, k) for k in ('p', 'label', 'row')},
-        {'classes': pred.classes, 'key': pred.key, 'dropped': pred.dropped}, 'predictions')
+    return write_record(
+        path,
+        {k: getattr(pred, k) for k in ("p", "label", "row")},
+        {"classes": pred.classes, "key": pred.key, "dropped": pred.dropped},
+        "predictions",
+    )
+
 
 def load_predictions(
-    path: str|Path,  # written by `save_predictions`
+    path: str | Path,  # written by `save_predictions`
 ) -> Predictions:
     "Read predictions back; ValueError where the file is missing, foreign or damaged."
-    data,about = read_record(path, 'predictions', 'predict')
-    return Predictions(**data, classes=about['classes'], key=about['key'],
-        dropped={int(r): why for r,why in about['dropped'].items()})
+    data, about = read_record(path, "predictions", "predict")
+    return Predictions(
+        **data,
+        classes=about["classes"],
+        key=about["key"],
+        dropped={int(r): why for r, why in about["dropped"].items()},
+    )
+
 
 def classification_row(
     pred: Predictions,
     # a LinearProbe, or those of a training: name, selection, and testing where it has one
     settings: Any,
     **more,  # name, method, view, split, ...
-) -> dict[str,Any]:  # a row for results.json; shares, not percent
+) -> dict[str, Any]:  # a row for results.json; shares, not percent
     "The numbers and what they are worth: a row of the official mode carries its flag."
-    official = settings.selection=='test'
-    row = {'protocol': settings.name + ' (chosen on test)'*official, 'selection': settings.selection,
-        'official': official}
-    if hasattr(settings, 'testing'): row |= {'testing': str(settings.testing)}
-    return more | row | {k: round(v, 6) for k,v in accuracy(pred).items()} | {'queries': len(pred),
-        'dropped': len(pred.dropped)}
+    official = settings.selection == "test"
+    row = {
+        "protocol": settings.name + " (chosen on test)" * official,
+        "selection": settings.selection,
+        "official": official,
+    }
+    if hasattr(settings, "testing"):
+        row |= {"testing": str(settings.testing)}
+    return (
+        more
+        | row
+        | {k: round(v, 6) for k, v in accuracy(pred).items()}
+        | {"queries": len(pred), "dropped": len(pred.dropped)}
+    )
 
 # %% ../../nbs/library/classify.ipynb #a77e0002
 @dataclass(frozen=True)
 class AttentiveProbe:
     "The settings of an attentive probe: cross-attention over tokens, an MLP, a linear classifier."
-    name:str='attentive_probe' # what tables call it; changes nothing
-    heads:int=16 # at most: the largest number that divides the length of a token
-    width:float=4. # of the hidden layer of the MLP, times that length
-    epochs:int=20
-    batch:int=32 # videos
+
+    name: str = "attentive_probe"  # what tables call it; changes nothing
+    heads: int = 16  # at most: the largest number that divides the length of a token
+    width: float = 4.0  # of the hidden layer of the MLP, times that length
+    epochs: int = 20
+    batch: int = 32  # videos
     # AdamW, to choose from; half a cosine to 0
-    lrs:tuple[float,...]=(5e-3, 3e-3, 1e-3, 3e-4, 1e-4)
-    weight_decay:float=1e-2 # of matrices; falls as the rate does
-    max_norm:float=1. # of a gradient
-    selection:str='validation' # or 'last': nothing is chosen
-    share:float=.2 # of the training videos that are held out for 'validation'
+    lrs: tuple[float, ...] = (5e-3, 3e-3, 1e-3, 3e-4, 1e-4)
+    weight_decay: float = 1e-2  # of matrices; falls as the rate does
+    max_norm: float = 1.0  # of a gradient
+    selection: str = "validation"  # or 'last': nothing is chosen
+    share: float = 0.2  # of the training videos that are held out for 'validation'
 
     def __post_init__(self):
-        one_of(('validation', 'last'), selection=self.selection)
-        if not self.lrs or min(self.lrs) <= 0 or self.selection=='last' and len(self.lrs) > 1:
-            raise ValueError(f"lrs={self.lrs!r} must be numbers above 0, and a single one for 'last'")
+        one_of(("validation", "last"), selection=self.selection)
+        if not self.lrs or min(self.lrs) <= 0 or self.selection == "last" and len(self.lrs) > 1:
+            raise ValueError(
+                f"lrs={self.lrs!r} must be numbers above 0, and a single one for 'last'"
+            )
 
-    def __str__(self)->str: # as of `LinearProbe`
-        rates = 'one of '*(len(self.lrs) > 1) + ', '.join(f'{lr:g}' for lr in self.lrs)
-        again = f' ({self.share:.0%} held out, then trained again on all)'*(self.selection=='validation')
-        return '\n'.join([f'probe {self.name}: a learned query attends to all tokens of a video',
-            f'  network   {self.heads} heads at most, MLP of {self.width:g} times the width, linear '
-            'classifier',
-            f'  training  AdamW, rate {rates} falling as half a cosine, weight decay {self.weight_decay:g}, '
-            f'batch {self.batch}, {self.epochs} epochs', f'  selection {SELECTIONS[self.selection]}{again}'])
+    def __str__(self) -> str:  # as of `LinearProbe`
+        rates = "one of " * (len(self.lrs) > 1) + ", ".join(f"{lr:g}" for lr in self.lrs)
+        again = f" ({self.share:.0%} held out, then trained again on all)" * (
+            self.selection == "validation"
+        )
+        return "\n".join(
+            [
+                f"probe {self.name}: a learned query attends to all tokens of a video",
+                f"  network   {self.heads} heads at most, MLP of {self.width:g} times the width, linear "
+                "classifier",
+                f"  training  AdamW, rate {rates} falling as half a cosine, weight decay {self.weight_decay:g}, "
+                f"batch {self.batch}, {self.epochs} epochs",
+                f"  selection {SELECTIONS[self.selection]}{again}",
+            ]
+        )
+
 
 ATTENTIVE_PROBES = {
     # ours; rates of V-JEPA 2 (configs/eval/vitg-384/ssv2.yaml)
-    'attentive_probe': AttentiveProbe(),
+    "attentive_probe": AttentiveProbe(),
     # V-JEPA (Bardes et al. 2024), released code: configs/evals/vith16_k400_16x8x3.yaml, batch 4 on
     # 64 GPUs
-    'vjepa_probe': AttentiveProbe('vjepa_probe', batch=256, lrs=(1e-3,), selection='last')}
+    "vjepa_probe": AttentiveProbe("vjepa_probe", batch=256, lrs=(1e-3,), selection="last"),
+}
+
 
 class AttentiveClassifier(nn.Module):
     "The network of an attentive probe (V-JEPA, released code: src/models/attentive_pooler.py)."
+
     def __init__(
         self,
         dim: int,  # of a token
         classes: int,  # of the classifier
-        settings: AttentiveProbe = ATTENTIVE_PROBES['attentive_probe'],
+        settings: AttentiveProbe = ATTENTIVE_PROBES["attentive_probe"],
         seed: int = 0,  # of the weights
     ):
         super().__init__()
-        self.heads,wide = max(h for h in range(1, settings.heads + 1) if dim % h==0),round(settings.width*dim)
+        self.heads, wide = (
+            max(h for h in range(1, settings.heads + 1) if dim % h == 0),
+            round(settings.width * dim),
+        )
         g = torch.Generator().manual_seed(seed)
+
         def linear(
             a,
             b,
-            std=.02,
+            std=0.02,
         ):  # without the global generator
-            layer = in_memory(nn.Linear(a, b, device='meta'))
+            layer = in_memory(nn.Linear(a, b, device="meta"))
             nn.init.trunc_normal_(layer.weight, std=std, generator=g)
             nn.init.zeros_(layer.bias)
             return layer
-        self.query = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, dim), std=.02, generator=g))
-        self.norm1,self.norm2 = nn.LayerNorm(dim),nn.LayerNorm(dim)
-        self.q,self.k,self.v = (linear(dim, dim) for _ in range(3))
+
+        self.query = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, dim), std=0.02, generator=g))
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.q, self.k, self.v = (linear(dim, dim) for _ in range(3))
         # as released: what is added to a sum of two
-        self.proj = linear(dim, dim, .02/math.sqrt(2))
-        self.mlp = nn.Sequential(linear(dim, wide), nn.GELU(), linear(wide, dim, .02/math.sqrt(2)))
-        self.linear = linear(dim, classes, 1/math.sqrt(3*dim)) # the spread of torch's own
+        self.proj = linear(dim, dim, 0.02 / math.sqrt(2))
+        self.mlp = nn.Sequential(
+            linear(dim, wide), nn.GELU(), linear(wide, dim, 0.02 / math.sqrt(2))
+        )
+        self.linear = linear(dim, classes, 1 / math.sqrt(3 * dim))  # the spread of torch's own
 
     def pool(
         self,
         x: Tensor,  # (B, N, D)
-        there: Tensor|None = None,  # (B, N): is it a token?
+        there: Tensor | None = None,  # (B, N): is it a token?
     ) -> Tensor:  # (B, D)
         "What the query gathers from the tokens."
         x = self.norm1(x)
         q = self.q(self.query).expand(len(x), 1, -1)
-        q,k,v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, self.k(x), self.v(x)))
+        q, k, v = (
+            y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, self.k(x), self.v(x))
+        )
         y = F.scaled_dot_product_attention(q, k, v, None if there is None else there[:, None, None])
         z = self.query + self.proj(y.flatten(1))
         return z + self.mlp(self.norm2(z))
@@ -720,30 +1037,39 @@ class AttentiveClassifier(nn.Module):
     def forward(
         self,
         x: Tensor,  # as of `pool`
-        there: Tensor|None = None,  # as of `pool`
+        there: Tensor | None = None,  # as of `pool`
     ) -> Tensor:  # (B, classes)
         return self.linear(self.pool(x, there))
 
+
 class _Flat(nn.Module):
     "All tokens of a clip side by side, as one feature."
-    def __init__(self, encoder:Any):
+
+    def __init__(self, encoder: Any):
         super().__init__()
-        if not (hasattr(encoder, 'tokens') or hasattr(encoder, 'maps')): raise ValueError(
-            f'{type(encoder).__name__} has no `tokens` and no `maps`, which an attentive probe looks at; '
-            'give it one of these methods, or take a linear probe')
-        self.encoder,self.prepare,self.dim = encoder,getattr(encoder, 'prepare', None),0
+        if not (hasattr(encoder, "tokens") or hasattr(encoder, "maps")):
+            raise ValueError(
+                f"{type(encoder).__name__} has no `tokens` and no `maps`, which an attentive probe looks at; "
+                "give it one of these methods, or take a linear probe"
+            )
+        self.encoder, self.prepare, self.dim = encoder, getattr(encoder, "prepare", None), 0
 
     def forward(
         self,
         x: Tensor,  # (B, 3, T, H, W)
     ) -> Tensor:  # (B, N*D)
-        y = self.encoder.tokens(x) if hasattr(self.encoder, 'tokens') else \
-            self.encoder.maps(x).flatten(2).transpose(1, 2)
+        y = (
+            self.encoder.tokens(x)
+            if hasattr(self.encoder, "tokens")
+            else self.encoder.maps(x).flatten(2).transpose(1, 2)
+        )
         self.dim = y.shape[2]
         return y.flatten(1)
 
+
 class VideoTokens:
     "The tokens of videos under a protocol, those of all clips together; kept while there is room."
+
     def __init__(
         self,
         encoder: nn.Module,  # with `tokens`, (B, 3, T, H, W) -> (B, N, D), or `maps`
@@ -753,45 +1079,61 @@ class VideoTokens:
         room: float = 2**30,  # bytes that may be kept
         **options,  # of `features.extract_clips`: batch, machine, mean, std, ...
     ):
-        self.manifest,self.encoder,self.room = manifest,_Flat(encoder),room
-        self.make = lambda rows: extract_clips(self.encoder, manifest, rows, view, protocol, **options)
+        self.manifest, self.encoder, self.room = manifest, _Flat(encoder), room
+        self.make = lambda rows: extract_clips(
+            self.encoder, manifest, rows, view, protocol, **options
+        )
         # row -> (N, D); why it cannot be read
-        self.kept,self.bad = dict[int,Tensor](),dict[int,str]()
+        self.kept, self.bad = dict[int, Tensor](), dict[int, str]()
 
     def __call__(
         self,
         rows: Sequence[int],  # of the manifest
-    ) -> Iterator[tuple[int,Tensor]]:  # row, (N, D)
+    ) -> Iterator[tuple[int, Tensor]]:  # row, (N, D)
         "The videos that can be read, in this order."
         new = self.make([r for r in rows if r not in self.kept and r not in self.bad])
         for r in rows:
             if r not in self.kept and r not in self.bad:
                 x = next(new)[1]
-                if isinstance(x, str): self.bad[r] = x
+                if isinstance(x, str):
+                    self.bad[r] = x
                 else:
                     x = x.reshape(-1, self.encoder.dim)
                     self.room -= x.nbytes
-                    if self.room > 0: self.kept[r] = x
-                    yield r,x
-            elif r in self.kept: yield r,self.kept[r]
+                    if self.room > 0:
+                        self.kept[r] = x
+                    yield r, x
+            elif r in self.kept:
+                yield r, self.kept[r]
 
     def batches(
         self,
         rows: Sequence[int],
         size: int,
-        device: str|torch.device = 'cpu',
-    ) -> Iterator[tuple[list[int],Tensor,Tensor]]:  # rows, (B, N, D), (B, N): is it a token?
+        device: str | torch.device = "cpu",
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:  # rows, (B, N, D), (B, N): is it a token?
         "Some videos at a time; those with fewer tokens are filled up with zeros."
         videos = self(rows)
         while some := [*islice(videos, size)]:
-            x,there = (nn.utils.rnn.pad_sequence(y, True).to(device) for y in ([x for _,x in some],
-                [torch.ones(len(x), dtype=torch.bool) for _,x in some]))
-            yield [r for r,_ in some],x,there
+            x, there = (
+                nn.utils.rnn.pad_sequence(y, True).to(device)
+                for y in (
+                    [x for _, x in some],
+                    [torch.ones(len(x), dtype=torch.bool) for _, x in some],
+                )
+            )
+            yield [r for r, _ in some], x, there
+
 
 @torch.no_grad()
-def _scores(net:nn.Module, tokens:VideoTokens, rows:Sequence[int], size:int, device)->tuple[list[int],Tensor]:
-    parts = [(r, net(x, there).double().cpu()) for r,x,there in tokens.batches(rows, size, device)]
-    return sum((r for r,_ in parts), []),torch.cat([y for _,y in parts])
+def _scores(
+    net: nn.Module, tokens: VideoTokens, rows: Sequence[int], size: int, device
+) -> tuple[list[int], Tensor]:
+    parts = [
+        (r, net(x, there).double().cpu()) for r, x, there in tokens.batches(rows, size, device)
+    ]
+    return sum((r for r, _ in parts), []), torch.cat([y for _, y in parts])
+
 
 def _fit_attentive(
     tokens: VideoTokens,
@@ -803,50 +1145,73 @@ def _fit_attentive(
 ) -> list[AttentiveClassifier]:  # a network for each rate
     label = {r: ids.index(tokens.manifest.label_id(r)) for r in rows}
     # of the first that can be read
-    dim = next(x for r in rows for _,x in tokens([r])).shape[1]
+    dim = next(x for r in rows for _, x in tokens([r])).shape[1]
     nets = [AttentiveClassifier(dim, len(ids), s, seed).to(device) for _ in s.lrs]
-    def groups(net): return [{'params': [p for p in net.parameters() if p.ndim > 1]},
-        {'params': [p for p in net.parameters() if p.ndim < 2], 'weight_decay': 0.}]
-    opts = [torch.optim.AdamW(groups(net), lr, weight_decay=s.weight_decay) for net,lr in zip(nets, s.lrs)]
-    factor,steps_each = warmup_cosine(s.epochs),math.ceil(len(rows)/s.batch)
+
+    def groups(net):
+        return [
+            {"params": [p for p in net.parameters() if p.ndim > 1]},
+            {"params": [p for p in net.parameters() if p.ndim < 2], "weight_decay": 0.0},
+        ]
+
+    opts = [
+        torch.optim.AdamW(groups(net), lr, weight_decay=s.weight_decay)
+        for net, lr in zip(nets, s.lrs)
+    ]
+    factor, steps_each = warmup_cosine(s.epochs), math.ceil(len(rows) / s.batch)
     for epoch in range(s.epochs):
         order = np.random.default_rng((seed, epoch)).permutation(rows).tolist()
-        for i,(some,x,there) in enumerate(tokens.batches(order, s.batch, device)):
+        for i, (some, x, there) in enumerate(tokens.batches(order, s.batch, device)):
             y = torch.tensor([label[r] for r in some], device=device)
-            for net,opt,lr in zip(nets, opts, s.lrs):
-                now = factor(epoch + i/steps_each)
-                for group in opt.param_groups: group['lr'] = lr*now
-                opt.param_groups[0]['weight_decay'] = s.weight_decay*now
+            for net, opt, lr in zip(nets, opts, s.lrs):
+                now = factor(epoch + i / steps_each)
+                for group in opt.param_groups:
+                    group["lr"] = lr * now
+                opt.param_groups[0]["weight_decay"] = s.weight_decay * now
                 opt.zero_grad()
                 F.cross_entropy(net(x, there), y).backward()
                 nn.utils.clip_grad_norm_(net.parameters(), s.max_norm)
                 opt.step()
     return nets
 
+
 def attentive_probe(
     tokens: VideoTokens,
     split: int = 1,  # 1, 2 or 3
-    settings: AttentiveProbe = ATTENTIVE_PROBES['attentive_probe'],
+    settings: AttentiveProbe = ATTENTIVE_PROBES["attentive_probe"],
     seed: int = 0,  # of weights, order and held-out sources
-    device: str|torch.device = 'cpu',
+    device: str | torch.device = "cpu",
     # returns: of the test videos; the rate; rate -> validation accuracy
-) -> tuple[Predictions,float,dict[float,float]]:
+) -> tuple[Predictions, float, dict[float, float]]:
     "Train an attentive probe, its rate chosen without the test videos. ValueError."
-    m,s,tried = tokens.manifest,settings,dict[float,float]()
-    rows,test = (labelled_rows(m, part, split) for part in ('train', 'test'))
+    m, s, tried = tokens.manifest, settings, dict[float, float]()
+    rows, test = (labelled_rows(m, part, split) for part in ("train", "test"))
     ids = sorted({m.label_id(r) for r in rows})
-    if len(ids) < 2: raise ValueError(f'{m.path}: all training videos of split {split} have one class, so '
-        'that there is nothing to learn; use a split with two or more')
-    if s.selection=='validation':
-        a,b = hold_out_rows(m, split, s.share, seed)
-        for lr,net in zip(s.lrs, _fit_attentive(tokens, a, ids, s, seed, device)):
-            seen,y = _scores(net, tokens, b, s.batch, device)
+    if len(ids) < 2:
+        raise ValueError(
+            f"{m.path}: all training videos of split {split} have one class, so "
+            "that there is nothing to learn; use a split with two or more"
+        )
+    if s.selection == "validation":
+        a, b = hold_out_rows(m, split, s.share, seed)
+        for lr, net in zip(s.lrs, _fit_attentive(tokens, a, ids, s, seed, device)):
+            seen, y = _scores(net, tokens, b, s.batch, device)
             right = torch.tensor([ids.index(m.label_id(r)) for r in seen])
-            tried[lr] = (y.argmax(1)==right).double().mean().item()
-        s = dataclasses.replace(s, selection='last', lrs=(max(tried, key=lambda lr: tried[lr]),))
+            tried[lr] = (y.argmax(1) == right).double().mean().item()
+        s = dataclasses.replace(s, selection="last", lrs=(max(tried, key=lambda lr: tried[lr]),))
     net = _fit_attentive(tokens, rows, ids, s, seed, device)[0]
-    seen,y = _scores(net, tokens, test, s.batch, device)
+    seen, y = _scores(net, tokens, test, s.batch, device)
     p = y.new_zeros(len(y), len(m.labels)).index_copy_(1, torch.tensor(ids), y.softmax(1))
-    weights = digest({k: v.cpu() for k,v in net.state_dict().items()})
-    return Predictions(p, torch.tensor([m.label_id(r) for r in seen]), torch.tensor(seen), list(m.labels),
-        {'manifest': m.sha256, 'probe': weights}, dict(sorted(tokens.bad.items()))),s.lrs[0],tried
+    weights = digest({k: v.cpu() for k, v in net.state_dict().items()})
+    return (
+        Predictions(
+            p,
+            torch.tensor([m.label_id(r) for r in seen]),
+            torch.tensor(seen),
+            list(m.labels),
+            {"manifest": m.sha256, "probe": weights},
+            dict(sorted(tokens.bad.items())),
+        ),
+        s.lrs[0],
+        tried,
+    )

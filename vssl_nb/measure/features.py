@@ -32,13 +32,28 @@ from torch.utils.data import Dataset
 
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder, write_whole
-from ..data.clips import STREAMS, VideoCache, centre, check_streams, one_of, send_to, video_cache
+from vssl_nb.data.clips import (
+    STREAMS,
+    VideoCache,
+    centre,
+    check_streams,
+    one_of,
+    send_to,
+    video_cache,
+)
 from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Loader, Machine, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
 from ..data.video import VideoError, probe
-from .protocols import SQUARES, PROTOCOLS, Protocol, clip_frames, colour_change, counted
+from vssl_nb.measure.protocols import (
+    SQUARES,
+    PROTOCOLS,
+    Protocol,
+    clip_frames,
+    colour_change,
+    counted,
+)
 from .protocols import crop_boxes, protocol
 from ..progress import progress_bar
 
@@ -46,55 +61,72 @@ from ..progress import progress_bar
 @dataclass
 class Features:
     "One feature per video, and where it came from."
-    x:Tensor # (N, D) float32, mean over the clips of each video, not centred, not normalised
-    label:Tensor # (N,) long, class id, -1 for unlabelled
-    row:Tensor # (N,) long, row of the manifest, ascending
-    source:Tensor # (N,) long, id of the recording
-    protocol:Protocol
-    # everything that decided `x`, from `feature_key`
-    key:dict[str,str] = field(default_factory=dict)
-    # manifest row -> why its video could not be read
-    dropped:dict[int,str] = field(default_factory=dict)
 
-    def __len__(self)->int: return len(self.x)
-    def __repr__(self)->str:
-        lost = f', {len(self.dropped)} unreadable left out'*bool(self.dropped)
-        size = f'{len(self)} videos, {self.x.shape[1]} numbers each'
-        return f'Features({size}, protocol {self.protocol.name}{lost})'
+    x: Tensor  # (N, D) float32, mean over the clips of each video, not centred, not normalised
+    label: Tensor  # (N,) long, class id, -1 for unlabelled
+    row: Tensor  # (N,) long, row of the manifest, ascending
+    source: Tensor  # (N,) long, id of the recording
+    protocol: Protocol
+    # everything that decided `x`, from `feature_key`
+    key: dict[str, str] = field(default_factory=dict)
+    # manifest row -> why its video could not be read
+    dropped: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.dropped)} unreadable left out" * bool(self.dropped)
+        size = f"{len(self)} videos, {self.x.shape[1]} numbers each"
+        return f"Features({size}, protocol {self.protocol.name}{lost})"
 
     def take(
         self,
         at: Any,  # positions, a mask or a slice
-    ) -> 'Features':
+    ) -> "Features":
         "Some of the videos."
-        return dataclasses.replace(self, **{k: getattr(self, k)[at] for k in ('x', 'label', 'row', 'source')})
+        return dataclasses.replace(
+            self, **{k: getattr(self, k)[at] for k in ("x", "label", "row", "source")}
+        )
 
 # %% ../../nbs/library/features.ipynb #fdf9192a
 def _functions(
     parts: Iterable[Any],
 ) -> Iterator[FunctionType]:  # what is no Python function is left out
     for f in parts:
-        f = getattr(f, 'fget', None) or f # a property
-        while isinstance(f, partial): f = f.func
-        f = inspect.unwrap(getattr(f, '__func__', f)) if callable(f) or hasattr(f, '__func__') else f
-        if isinstance(f, FunctionType): yield f
+        f = getattr(f, "fget", None) or f  # a property
+        while isinstance(f, partial):
+            f = f.func
+        f = (
+            inspect.unwrap(getattr(f, "__func__", f))
+            if callable(f) or hasattr(f, "__func__")
+            else f
+        )
+        if isinstance(f, FunctionType):
+            yield f
+
 
 def _text(
     function: FunctionType,
 ) -> str:  # of its whole file or notebook cell, so that helpers beside it count
-    text = ''.join(linecache.getlines(function.__code__.co_filename))
+    text = "".join(linecache.getlines(function.__code__.co_filename))
     # by `dataclass`
-    generated = function.__name__.startswith('__') and function.__name__ != '__call__'
+    generated = function.__name__.startswith("__") and function.__name__ != "__call__"
     if not text and not generated:
-        raise ValueError(f'{function.__module__}.{function.__qualname__}: has no source to be read, so that '
-            'a change of it would go unnoticed; give name=, another one for other code')
+        raise ValueError(
+            f"{function.__module__}.{function.__qualname__}: has no source to be read, so that "
+            "a change of it would go unnoticed; give name=, another one for other code"
+        )
     return text
+
 
 def _plain(
     value: Any,
 ) -> bool:  # printed alike in every process
-    if isinstance(value, tuple): return all(map(_plain, value))
+    if isinstance(value, tuple):
+        return all(map(_plain, value))
     return isinstance(value, (bool, int, float, str, type(None)))
+
 
 def code_digest(
     *parts: Any,  # modules or functions
@@ -102,137 +134,187 @@ def code_digest(
     "SHA-256 over the code of modules or functions; ValueError where it cannot be read."
     texts = {_text(f) for f in _functions(p for p in parts if not isinstance(p, nn.Module))}
     bound = [pair for p in parts if isinstance(p, partial) for pair in p.keywords.items()]
-    texts |= {f'{k}={v!r}' for k,v in bound if _plain(v)}
-    for name,m in (pair for p in parts if isinstance(p, nn.Module) for pair in p.named_modules()):
-        if isinstance(m, torch.jit.ScriptModule): texts.add(getattr(m, 'code', ''))
-        attributes = {k: v for k,v in vars(m).items() if not k.startswith('_') and k != 'training'}
+    texts |= {f"{k}={v!r}" for k, v in bound if _plain(v)}
+    for name, m in (pair for p in parts if isinstance(p, nn.Module) for pair in p.named_modules()):
+        if isinstance(m, torch.jit.ScriptModule):
+            texts.add(getattr(m, "code", ""))
+        attributes = {k: v for k, v in vars(m).items() if not k.startswith("_") and k != "training"}
         texts |= {_text(f) for f in _functions(attributes.values())}
         # torch's version and the structure are known
-        if type(m).__module__.startswith('torch.'): continue
-        classes = [c for c in type(m).__mro__ if c.__module__.split('.')[0] != 'torch']
+        if type(m).__module__.startswith("torch."):
+            continue
+        classes = [c for c in type(m).__mro__ if c.__module__.split(".")[0] != "torch"]
         texts |= {_text(f) for c in classes for f in _functions(vars(c).values())}
-        texts |= {f'{name}.{k}={v!r}' for k,v in attributes.items() if _plain(v)}
-    return hashlib.sha256('\0'.join(sorted(texts)).encode()).hexdigest()
+        texts |= {f"{name}.{k}={v!r}" for k, v in attributes.items() if _plain(v)}
+    return hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()
+
 
 def fingerprint(
     encoder: nn.Module,
-    name: str = '',  # stands for the code
+    name: str = "",  # stands for the code
 ) -> str:  # 64 hexadecimal digits
     "SHA-256 over all weights and buffers, the printed structure and the code of an encoder."
-    code = f'name {name}' if name else code_digest(encoder)
-    return hashlib.sha256(f'{encoder!r} {digest(encoder.state_dict())} {code}'.encode()).hexdigest()
+    code = f"name {name}" if name else code_digest(encoder)
+    return hashlib.sha256(f"{encoder!r} {digest(encoder.state_dict())} {code}".encode()).hexdigest()
+
 
 def clips_together(
-    device: str|torch.device,
+    device: str | torch.device,
     protocol: Protocol,
     batch: int = 64,
 ) -> int:  # at most `batch`
     "How many clips of a protocol's size go through the encoder at a time on a kind of device."
-    if batch < 1: raise ValueError(f'batch={batch} clips cannot go through an encoder; use 1 or more')
+    if batch < 1:
+        raise ValueError(f"batch={batch} clips cannot go through an encoder; use 1 or more")
     # of float32 clips; on a CPU more is slower: a layer's output leaves the caches before the next
     # reads it
-    room = (4 if torch.device(device).type=='cpu' else 512)*2**20
-    return min(batch, max(room//(4*3*protocol.length*protocol.size**2), 2))
+    room = (4 if torch.device(device).type == "cpu" else 512) * 2**20
+    return min(batch, max(room // (4 * 3 * protocol.length * protocol.size**2), 2))
+
 
 def _role(
     part: str,
-    role: str|None,
+    role: str | None,
 ) -> str:  # 'query' or 'gallery': the side of a comparison that a part is on
-    role = role or ('gallery' if part=='train' else 'query')
-    one_of(('query', 'gallery'), role=role)
+    role = role or ("gallery" if part == "train" else "query")
+    one_of(("query", "gallery"), role=role)
     return role
 
+
 def feature_key(
-    encoder: nn.Module|str,  # a network, or the name of a baseline
+    encoder: nn.Module | str,  # a network, or the name of a baseline
     manifest: Manifest,  # of `extract`
     part: str,  # of `extract`
     split: int,  # of `extract`
     view: str,  # of `extract`
     protocol: Protocol,  # of `extract`
-    role: str|None = None,  # of `extract`
-    device: str|torch.device = 'cpu',  # its kind decides the last digits
-    name: str = '',  # of `extract`
+    role: str | None = None,  # of `extract`
+    device: str | torch.device = "cpu",  # its kind decides the last digits
+    name: str = "",  # of `extract`
     batch: int = 64,  # of `extract`
     **views,  # of `extract`
-) -> dict[str,str]:
+) -> dict[str, str]:
     "Everything that decides features, as text: features may be used again when all of it is equal."
-    fields = asdict(protocol) | ({} if protocol.random else {'seed': 0})
-    if protocol.gallery=='random': fields['gallery'] = _role(part, role)
-    flow = 'flow' in streams(view)
+    fields = asdict(protocol) | ({} if protocol.random else {"seed": 0})
+    if protocol.gallery == "random":
+        fields["gallery"] = _role(part, role)
+    flow = "flow" in streams(view)
     # with the defaults, which may change
-    options = {k: v for k,v in vars(Views((view,), **views)).items()
-        if flow or k not in ('flow_flip', 'flow_colour', 'live')}
-    def text(x): return f'{getattr(x, "__qualname__", x)}, {code_digest(x)[:16]}' if callable(x) else str(x)
-    return {'encoder': encoder if isinstance(encoder, str) else fingerprint(encoder, name),
-        'manifest': manifest.sha256, 'part': part, 'split': str(split), 'view': view,
-        **{f'protocol {k}': str(v) for k,v in fields.items() if k != 'name'},
-        'views': json.dumps(options, sort_keys=True, default=text), 'vssl_nb': vssl_nb.__version__,
-        'torch': torch.__version__, 'device': torch.device(device).type,
-        'clips together': str(clips_together(device, protocol, batch))}
+    options = {
+        k: v
+        for k, v in vars(Views((view,), **views)).items()
+        if flow or k not in ("flow_flip", "flow_colour", "live")
+    }
+
+    def text(x):
+        return f"{getattr(x, '__qualname__', x)}, {code_digest(x)[:16]}" if callable(x) else str(x)
+
+    return {
+        "encoder": encoder if isinstance(encoder, str) else fingerprint(encoder, name),
+        "manifest": manifest.sha256,
+        "part": part,
+        "split": str(split),
+        "view": view,
+        **{f"protocol {k}": str(v) for k, v in fields.items() if k != "name"},
+        "views": json.dumps(options, sort_keys=True, default=text),
+        "vssl_nb": vssl_nb.__version__,
+        "torch": torch.__version__,
+        "device": torch.device(device).type,
+        "clips together": str(clips_together(device, protocol, batch)),
+    }
 
 # %% ../../nbs/library/features.ipynb #ff9f6a00
-CLIPS_READ = 64 # clips of one video that are read at a time: bounds the memory of a long one
-SAVE_SECONDS = 30. # between two parts of a file of features
+CLIPS_READ = 64  # clips of one video that are read at a time: bounds the memory of a long one
+SAVE_SECONDS = 30.0  # between two parts of a file of features
+
 
 class ProtocolClips(Dataset):
     "The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ` clips an item."
+
     def __init__(
         self,
         manifest: Manifest,
         rows: Sequence[int],  # of the manifest
         protocol: Protocol,
-        role: str = 'query',  # or 'gallery'
-        load: tuple[str,...] = ('clips',),  # of `clips.STREAMS`
-        cache: int|VideoCache = 0,  # MiB of decoded videos to keep, or those kept already
+        role: str = "query",  # or 'gallery'
+        load: tuple[str, ...] = ("clips",),  # of `clips.STREAMS`
+        cache: int | VideoCache = 0,  # MiB of decoded videos to keep, or those kept already
         # of an encoder with crops='processor': (F, H, W, 3) -> (F, 3, h, w)
-        prepare: Callable|None = None,
+        prepare: Callable | None = None,
     ):
         self.manifest, self.protocol, self.prepare = manifest, protocol, prepare
-        if (prepare is None)==(protocol.crops=='processor'): raise ValueError("crops='processor' and "
-            "an encoder with a processor (hf:NAME) go together here; take crops='centre'")
+        if (prepare is None) == (protocol.crops == "processor"):
+            raise ValueError(
+                "crops='processor' and "
+                "an encoder with a processor (hf:NAME) go together here; take crops='centre'"
+            )
         self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
-        flow = not {'flow', 'pair'}.isdisjoint(self.load)
-        self.numbers = {r: clip_frames(protocol, manifest.rows[r].frames, r, role, flow) for r in rows}
-        step = max(CLIPS_READ//SQUARES[protocol.crops], 1)
-        self.items = [(r, n, n + step) for r,w in self.numbers.items() for n in range(0, len(w), step)]
+        flow = not {"flow", "pair"}.isdisjoint(self.load)
+        self.numbers = {
+            r: clip_frames(protocol, manifest.rows[r].frames, r, role, flow) for r in rows
+        }
+        step = max(CLIPS_READ // SQUARES[protocol.crops], 1)
+        self.items = [
+            (r, n, n + step) for r, w in self.numbers.items() for n in range(0, len(w), step)
+        ]
 
-    def __len__(self)->int: return len(self.items)
-    def __getitem__(self, i:int)->dict[str,Any]:
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
         "`row`, `last`, and `bad`; or streams (F, ...), `at` (n, T) which of them a clip takes, `augment`."
-        row,first,end = self.items[i]
-        p,r,numbers = self.protocol,self.manifest.rows[row],self.numbers[row][first:end]
-        item:dict[str,Any] = {'row': row, 'last': end >= len(self.numbers[row])}
-        boxes,flip = crop_boxes(p, r.height, r.width)
-        n,C = len(numbers),len(boxes)
-        augment = centre(n*C, p.length, r.height, r.width, size=p.size)
-        augment |= {'box': boxes.repeat(n, 1), 'flip': flip.repeat(n)}
-        if p.jitter: # alike in all windows, as released (b10)
+        row, first, end = self.items[i]
+        p, r, numbers = self.protocol, self.manifest.rows[row], self.numbers[row][first:end]
+        item: dict[str, Any] = {"row": row, "last": end >= len(self.numbers[row])}
+        boxes, flip = crop_boxes(p, r.height, r.width)
+        n, C = len(numbers), len(boxes)
+        augment = centre(n * C, p.length, r.height, r.width, size=p.size)
+        augment |= {"box": boxes.repeat(n, 1), "flip": flip.repeat(n)}
+        if p.jitter:  # alike in all windows, as released (b10)
             colours = [colour_change(p, row, square, r.height, r.width) for square in range(C)]
-            augment |= {k: torch.cat([c[k] for c in colours]*n) for k in colours[0]}
-        frames,at = np.unique(numbers, return_inverse=True)
-        try: read = self._videos.read(row, frames[None].repeat(C, 0), boxes, p.size, self.load) \
-            if self.prepare is None else {'clips': self.prepare(
-                self.manifest.decode(row, frames.tolist())).permute(0, 2, 3, 1)[None]}
-        except VideoError as e: return item | {'bad': e.reason}
+            augment |= {k: torch.cat([c[k] for c in colours] * n) for k in colours[0]}
+        frames, at = np.unique(numbers, return_inverse=True)
+        try:
+            read = (
+                self._videos.read(row, frames[None].repeat(C, 0), boxes, p.size, self.load)
+                if self.prepare is None
+                else {
+                    "clips": self.prepare(self.manifest.decode(row, frames.tolist())).permute(
+                        0, 2, 3, 1
+                    )[None]
+                }
+            )
+        except VideoError as e:
+            return item | {"bad": e.reason}
         # (n, C, T)
-        where = torch.from_numpy(at.reshape(n, 1, -1)) + len(frames)*torch.arange(C)[:, None]
-        return item | {k: (v.transpose(1, 2) if k=='pair' else v).flatten(0, 1) for k,v in read.items()} | {
-            'at': where.flatten(0, 1), 'augment': {k: v[:, None] for k,v in augment.items()}}
+        where = torch.from_numpy(at.reshape(n, 1, -1)) + len(frames) * torch.arange(C)[:, None]
+        return (
+            item
+            | {k: (v.transpose(1, 2) if k == "pair" else v).flatten(0, 1) for k, v in read.items()}
+            | {"at": where.flatten(0, 1), "augment": {k: v[:, None] for k, v in augment.items()}}
+        )
+
 
 def _clip_feature(
     encoder: Any,
     x: Tensor,  # (B, 3, T, H, W)
     feature: str,
 ) -> Tensor:  # (B, D)
-    if feature=='pooled': return encoder(x)
-    if not hasattr(encoder, 'maps'):
-        raise ValueError(f"this protocol reads feature='maps', but {type(encoder).__name__} has no `maps`; "
-            "take feature='pooled' or give it that method")
+    if feature == "pooled":
+        return encoder(x)
+    if not hasattr(encoder, "maps"):
+        raise ValueError(
+            f"this protocol reads feature='maps', but {type(encoder).__name__} has no `maps`; "
+            "take feature='pooled' or give it that method"
+        )
     y = encoder.maps(x)
     if min(y.shape[3:]) < 2:
-        raise ValueError(f'the last maps of the encoder are {y.shape[3]} x {y.shape[4]}: too small to pool '
-            "2 x 2; take a larger size, or feature='pooled'")
+        raise ValueError(
+            f"the last maps of the encoder are {y.shape[3]} x {y.shape[4]}: too small to pool "
+            "2 x 2; take a larger size, or feature='pooled'"
+        )
     return F.max_pool3d(y, (1, 2, 2)).flatten(1)
+
 
 @torch.inference_mode()
 def _pass(
@@ -243,175 +325,234 @@ def _pass(
 ) -> Tensor:  # (B, D)
     "One pass in the precision of the protocol; what goes wrong in the encoder becomes one sentence."
     try:
-        with torch.autocast(x.device.type, DTYPES[p.dtype], enabled=p.dtype!='float32'):
+        with torch.autocast(x.device.type, DTYPES[p.dtype], enabled=p.dtype != "float32"):
             y = _clip_feature(encoder, x, p.feature)
     except torch.OutOfMemoryError:
-        raise ValueError(f'{len(x)} clips {tuple(x.shape[1:])} together are too many for the memory of the '
-            f'GPU; give batch= (--batch) less, such as {max(len(x)//2, 1)}') from None
+        raise ValueError(
+            f"{len(x)} clips {tuple(x.shape[1:])} together are too many for the memory of the "
+            f"GPU; give batch= (--batch) less, such as {max(len(x) // 2, 1)}"
+        ) from None
     except RuntimeError as e:
-        if 'view size is not compatible' in str(e) and _lay_out(encoder, torch.contiguous_format):
-            return _pass(encoder, x, view, p) # written for one memory layout only
-        raise ValueError(f"the encoder cannot read clips {tuple(x.shape[1:])} of the view '{view}' "
-            f'({str(e).splitlines()[0][:160]}); give the view and the size it was trained with') from e
+        if "view size is not compatible" in str(e) and _lay_out(encoder, torch.contiguous_format):
+            return _pass(encoder, x, view, p)  # written for one memory layout only
+        raise ValueError(
+            f"the encoder cannot read clips {tuple(x.shape[1:])} of the view '{view}' "
+            f"({str(e).splitlines()[0][:160]}); give the view and the size it was trained with"
+        ) from e
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != len(x):
         made = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f'the encoder made {made} of clips {tuple(x.shape)}; features must be (B, D)')
+        raise ValueError(
+            f"the encoder made {made} of clips {tuple(x.shape)}; features must be (B, D)"
+        )
     return y
+
 
 def _lay_out(
     encoder: nn.Module,
     layout: torch.memory_format,
 ) -> bool:  # whether anything has changed
     "The memory layout of all 3-D convolutions."
-    other = [p for p in encoder.parameters() if p.ndim==5 and not p.is_contiguous(memory_format=layout)]
+    other = [
+        p for p in encoder.parameters() if p.ndim == 5 and not p.is_contiguous(memory_format=layout)
+    ]
     with torch.inference_mode(False), torch.no_grad():
-        for p in other: p.data = p.data.contiguous(memory_format=layout)
+        for p in other:
+            p.data = p.data.contiguous(memory_format=layout)
     return bool(other)
+
 
 def device_of(
     encoder: nn.Module,
 ) -> torch.device:  # of its first parameter; the CPU without any
     "Where a network is."
-    return next((x.device for x in encoder.parameters()), torch.device('cpu'))
+    return next((x.device for x in encoder.parameters()), torch.device("cpu"))
+
 
 @contextmanager
-def evaluating(encoder:nn.Module)->Iterator[None]:
+def evaluating(encoder: nn.Module) -> Iterator[None]:
     "In eval mode; afterwards every layer has the mode it had."
     modes = {m: m.training for m in encoder.modules()}
     encoder.eval()
-    try: yield
+    try:
+        yield
     finally:
-        for m,mode in modes.items(): m.training = mode
+        for m, mode in modes.items():
+            m.training = mode
+
 
 @contextmanager
-def frozen(encoder:nn.Module, device:torch.device)->Iterator[None]:
+def frozen(encoder: nn.Module, device: torch.device) -> Iterator[None]:
     "A network in eval mode on a device, its convolutions with channels last; afterwards as it was."
-    home,weights = device_of(encoder),[(p, p.data) for p in encoder.parameters() if p.ndim==5]
+    home, weights = device_of(encoder), [(p, p.data) for p in encoder.parameters() if p.ndim == 5]
     with evaluating(encoder):
         try:
             _lay_out(encoder.to(device), torch.channels_last_3d)
             yield
         finally:
             encoder.to(home)
-            for p,x in weights: p.data = x
+            for p, x in weights:
+                p.data = x
 
 # %% ../../nbs/library/features.ipynb #3a73c2eb
 def _place(
     machine: Machine,
 ) -> torch.device:  # each process has its own GPU, see `distributed.start`
-    return machine.place(torch.cuda.current_device() if world_size() > 1 and torch.cuda.is_available() else 0)
+    return machine.place(
+        torch.cuda.current_device() if world_size() > 1 and torch.cuda.is_available() else 0
+    )
 
-def read_items(data:ProtocolClips, workers:int=0, pin:bool=False, order:Any=None)->Iterable[dict]:
+
+def read_items(
+    data: ProtocolClips, workers: int = 0, pin: bool = False, order: Any = None
+) -> Iterable[dict]:
     "Items read by workers, into pinned memory for a GPU, in any order; global random state stays as it is."
-    return Loader(data, None, sampler=order, num_workers=workers, pin_memory=pin, generator=torch.Generator())
+    return Loader(
+        data, None, sampler=order, num_workers=workers, pin_memory=pin, generator=torch.Generator()
+    )
 
-def _ahead(items:Iterator)->Iterator:
+
+def _ahead(items: Iterator) -> Iterator:
     "The same items in the same order; the next ones are made meanwhile, by a thread."
-    thread,end = ThreadPoolExecutor(1),object()
+    thread, end = ThreadPoolExecutor(1), object()
     try:
         coming = deque(thread.submit(next, items, end) for _ in range(3))
         while (item := coming.popleft().result()) is not end:
             coming.append(thread.submit(next, items, end))
             yield item
-    finally: thread.shutdown(cancel_futures=True)
+    finally:
+        thread.shutdown(cancel_futures=True)
+
 
 # an item of `ProtocolClips`, and one of its clips; None: unreadable
-Clip = tuple[dict[str,Any],int|None]
+Clip = tuple[dict[str, Any], int | None]
 
-def _passes(items:Iterable[dict], size:int)->Iterator[list[Clip]]:
+
+def _passes(items: Iterable[dict], size: int) -> Iterator[list[Clip]]:
     "The clips of all items, `size` at a time, whichever video they are of; of an unreadable one None."
-    clips = ((item, i) for item in items for i in ([None] if 'bad' in item else range(len(item['at']))))
-    while now := list(islice(clips, size)): yield now
+    clips = (
+        (item, i) for item in items for i in ([None] if "bad" in item else range(len(item["at"])))
+    )
+    while now := list(islice(clips, size)):
+        yield now
+
 
 def clip_batch(
     clips: Sequence[Clip],
     size: int = 0,
-) -> dict[str,Any]:  # (n, 1, T, H, W, 3), as `Views` takes it
+) -> dict[str, Any]:  # (n, 1, T, H, W, 3), as `Views` takes it
     "Readable clips as a batch; the last one is repeated until there are `size`."
-    clips = [*clips, *[clips[-1]]*(size - len(clips))]
+    clips = [*clips, *[clips[-1]] * (size - len(clips))]
+
     def read(
         item,
         k,
         i,
     ):  # (1, T, H, W, 3); of `pair` (1, 2, T, H, W)
-        x = item[k][item['at'][i]][None]
-        return x.transpose(1, 2) if k=='pair' else x
+        x = item[k][item["at"][i]][None]
+        return x.transpose(1, 2) if k == "pair" else x
+
     first = clips[0][0]
-    return {k: torch.stack([read(item, k, i) for item,i in clips]) for k in STREAMS if k in first} | {
-        'augment': {k: torch.stack([item['augment'][k][i] for item,i in clips]) for k in first['augment']}}
+    return {
+        k: torch.stack([read(item, k, i) for item, i in clips]) for k in STREAMS if k in first
+    } | {
+        "augment": {
+            k: torch.stack([item["augment"][k][i] for item, i in clips]) for k in first["augment"]
+        }
+    }
 
-def all_clips(*items:dict[str,Any])->list[Clip]:
+
+def all_clips(*items: dict[str, Any]) -> list[Clip]:
     "Every clip of some items."
-    return [(item, i) for item in items for i in range(len(item['at']))]
+    return [(item, i) for item in items for i in range(len(item["at"]))]
 
-def on_device(item:dict, device:torch.device, live:Callable|None=None)->dict:
+
+def on_device(item: dict, device: torch.device, live: Callable | None = None) -> dict:
     "An item with its frames on a device, and its flow, where `live` solves for it, once for each pair."
-    moved = {k: send_to(v, device) if k in (*STREAMS, 'at') else v for k,v in item.items()}
-    if live is not None and 'pair' in moved:
-        pair = moved['pair'].transpose(0, 1)[None, None]
-        moved['flow'] = live_flow(pair, item['augment']['box'][:1], live)[0, 0]
+    moved = {k: send_to(v, device) if k in (*STREAMS, "at") else v for k, v in item.items()}
+    if live is not None and "pair" in moved:
+        pair = moved["pair"].transpose(0, 1)[None, None]
+        moved["flow"] = live_flow(pair, item["augment"]["box"][:1], live)[0, 0]
     return moved
+
 
 def on_its_way(
     y: Tensor,  # on any device
 ) -> Callable[[], Tensor]:  # gives it in float32, on the CPU
     "A tensor that travels to the CPU; only who reads it waits."
-    if not y.is_cuda: return y.float().cpu
-    here,arrived = torch.empty(y.shape, pin_memory=True),torch.cuda.Event()
+    if not y.is_cuda:
+        return y.float().cpu
+    here, arrived = torch.empty(y.shape, pin_memory=True), torch.cuda.Event()
     here.copy_(y.float(), non_blocking=True)
     arrived.record()
+
     def read():
         arrived.synchronize()
         return here
+
     return read
+
 
 def extract_clips(
     encoder: nn.Module,  # float clips (B, 3, T, H, W) -> (B, D)
     manifest: Manifest,
     rows: Sequence[int],  # of the manifest
-    view: str = 'rgb',  # of `extract`
-    protocol: Protocol = PROTOCOLS['clean'],  # of `extract`
-    role: str = 'query',  # of `extract`
+    view: str = "rgb",  # of `extract`
+    protocol: Protocol = PROTOCOLS["clean"],  # of `extract`
+    role: str = "query",  # of `extract`
     *,
     batch: int = 64,  # of `extract`
     machine: Machine = Machine(),  # of `extract`; the precision is the protocol's
     **views,  # of `extract`
     # returns: row, and (n, D) float32 features of its clips (crop by crop) or why not
-) -> Iterator[tuple[int,Tensor|str]]:
+) -> Iterator[tuple[int, Tensor | str]]:
     "The features of all clips, one video after another, in the order of the rows."
-    device,live = _place(machine),views.pop('live', None) if 'flow' in streams(view) else None
-    if device.type=='cpu': keep_memory()
-    cache = 0 if machine.workers else machine.cache # what a worker keeps is lost with it
+    device, live = _place(machine), views.pop("live", None) if "flow" in streams(view) else None
+    if device.type == "cpu":
+        keep_memory()
+    cache = 0 if machine.workers else machine.cache  # what a worker keeps is lost with it
     # makes the clips
-    ready = getattr(encoder, 'prepare', None) if protocol.crops=='processor' else None
-    data = ProtocolClips(manifest, rows, protocol, role, streams(view, live is not None), cache, ready)
-    see,size = Views((view,), **views | {'live': None}),clips_together(device, protocol, batch)
-    items = read_items(data, machine.workers, device.type=='cuda') if machine.workers else \
-        _ahead(map(data.__getitem__, range(len(data))))
+    ready = getattr(encoder, "prepare", None) if protocol.crops == "processor" else None
+    data = ProtocolClips(
+        manifest, rows, protocol, role, streams(view, live is not None), cache, ready
+    )
+    see, size = Views((view,), **views | {"live": None}), clips_together(device, protocol, batch)
+    items = (
+        read_items(data, machine.workers, device.type == "cuda")
+        if machine.workers
+        else _ahead(map(data.__getitem__, range(len(data))))
+    )
+
     @torch.inference_mode()
     def started(
         clips,
     ):  # on a GPU: read when the next pass is on its way
         good = [c for c in clips if c[1] is not None]
-        if not good: return clips,tuple
+        if not good:
+            return clips, tuple
         b = clip_batch(good, size)
-        x = b['clips'][:, 0].movedim(-1, 1) if ready else see(b)[see.names[0]][:, 0]
-        return clips,on_its_way(_pass(encoder, x, view, protocol))
-    bar = progress_bar(total=len(rows), desc=f'features of the {role}', unit='video',
-        disable=not machine.progress)
+        x = b["clips"][:, 0].movedim(-1, 1) if ready else see(b)[see.names[0]][:, 0]
+        return clips, on_its_way(_pass(encoder, x, view, protocol))
+
+    bar = progress_bar(
+        total=len(rows), desc=f"features of the {role}", unit="video", disable=not machine.progress
+    )
     with frozen(encoder, device), bar:
-        features,bad = list[Tensor](),''
+        features, bad = list[Tensor](), ""
         passes = _passes((on_device(i, device, live) for i in items), size)
         # when the next one is made
-        for (clips,read),_ in pairwise(chain(map(started, passes), [None])):
+        for (clips, read), _ in pairwise(chain(map(started, passes), [None])):
             x = iter(read())
-            for item,i in clips:
-                if i is None: bad = bad or item['bad']
-                else: features.append(next(x))
-                if not item['last'] or i is not None and i + 1 < len(item['at']): continue
-                yield item['row'], bad or torch.stack(features)
-                features,bad = [],''
+            for item, i in clips:
+                if i is None:
+                    bad = bad or item["bad"]
+                else:
+                    features.append(next(x))
+                if not item["last"] or i is not None and i + 1 < len(item["at"]):
+                    continue
+                yield item["row"], bad or torch.stack(features)
+                features, bad = [], ""
                 bar.update()
+
 
 def mean_of_clips(
     clips: Tensor,  # (n, D) float32
@@ -421,180 +562,259 @@ def mean_of_clips(
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
+
 def collect_features(
     manifest: Manifest,
     rows: Sequence[int],  # of the manifest, in order
-    mean: dict[int,Tensor],  # row -> (D,)
-    bad: dict[int,str],  # row -> why it could not be read
+    mean: dict[int, Tensor],  # row -> (D,)
+    bad: dict[int, str],  # row -> why it could not be read
     protocol: Protocol,
-    key: dict[str,str],  # of `feature_key`
+    key: dict[str, str],  # of `feature_key`
 ) -> Features:
     "Features of the rows that could be read; those that could not are named."
-    good,lost = [r for r in rows if r in mean],[r for r in rows if r not in mean and r not in bad]
-    if lost: raise ValueError(f'{len(lost)} of {len(rows)} videos were finished by another process but '
-        'cannot be seen here; with `shared`, give `store` a folder that all machines share')
-    if not good: raise ValueError(f'{manifest.path}: not one of its {len(rows)} videos can be read; '
-        f'the first is {manifest.rows[rows[0]].video}: {bad[rows[0]]}')
-    label,source = (torch.tensor([f(r) for r in good]) for f in (manifest.label_id, manifest.source_id))
-    return Features(torch.stack([mean[r] for r in good]), label, torch.tensor(good), source, protocol, key,
-        dict(sorted(bad.items())))
+    good, lost = [r for r in rows if r in mean], [r for r in rows if r not in mean and r not in bad]
+    if lost:
+        raise ValueError(
+            f"{len(lost)} of {len(rows)} videos were finished by another process but "
+            "cannot be seen here; with `shared`, give `store` a folder that all machines share"
+        )
+    if not good:
+        raise ValueError(
+            f"{manifest.path}: not one of its {len(rows)} videos can be read; "
+            f"the first is {manifest.rows[rows[0]].video}: {bad[rows[0]]}"
+        )
+    label, source = (
+        torch.tensor([f(r) for r in good]) for f in (manifest.label_id, manifest.source_id)
+    )
+    return Features(
+        torch.stack([mean[r] for r in good]),
+        label,
+        torch.tensor(good),
+        source,
+        protocol,
+        key,
+        dict(sorted(bad.items())),
+    )
 
-def _extract_missing(rows:list[int], make:Callable[[list[int]],Iterator[tuple[int,Tensor|str]]],
-    clip_norm:bool, kept:'FeatureStore|None', shared:bool)->tuple[dict[int,Tensor],dict[int,str]]:
+
+def _extract_missing(
+    rows: list[int],
+    make: Callable[[list[int]], Iterator[tuple[int, Tensor | str]]],
+    clip_norm: bool,
+    kept: "FeatureStore|None",
+    shared: bool,
+) -> tuple[dict[int, Tensor], dict[int, str]]:
     "Row -> feature (D,), row -> why not: what is not kept yet is made by this process, or by all together."
-    mean,bad = kept.done() if kept else {},dict[int,str]()
-    fresh,error,since = dict[int,Tensor](),None,time.monotonic()
-    if shared: gather_objects(None) # no part is added before all have seen which are there
+    mean, bad = kept.done() if kept else {}, dict[int, str]()
+    fresh, error, since = dict[int, Tensor](), None, time.monotonic()
+    if shared:
+        gather_objects(None)  # no part is added before all have seen which are there
     todo = [r for r in rows if r not in mean]
     try:
-        for row,x in make(todo[rank()::world_size()] if shared else todo):
-            if isinstance(x, str): bad[row] = x
-            else: mean[row] = fresh[row] = mean_of_clips(x, clip_norm)
+        for row, x in make(todo[rank() :: world_size()] if shared else todo):
+            if isinstance(x, str):
+                bad[row] = x
+            else:
+                mean[row] = fresh[row] = mean_of_clips(x, clip_norm)
             if kept and time.monotonic() - since > SAVE_SECONDS:
                 kept.add(fresh)
-                fresh,since = {},time.monotonic()
-    except Exception as e: error = e
+                fresh, since = {}, time.monotonic()
+    except Exception as e:
+        error = e
     finally:
-        if kept: kept.add(fresh)
+        if kept:
+            kept.add(fresh)
     errors = gather_objects(error and str(error)) if shared else []
-    if error: raise error
-    if any(errors): raise DistributedError(f'another process stopped: {next(filter(None, errors))}')
-    if not shared: return mean,bad
-    def joined(mine): return {r: x for some in gather_objects(mine) for r,x in some.items()}
+    if error:
+        raise error
+    if any(errors):
+        raise DistributedError(f"another process stopped: {next(filter(None, errors))}")
+    if not shared:
+        return mean, bad
+
+    def joined(mine):
+        return {r: x for some in gather_objects(mine) for r, x in some.items()}
+
     bad = joined(bad)
-    return kept.done() if kept else joined(mean),bad
+    return kept.done() if kept else joined(mean), bad
+
 
 def extract(
     encoder: nn.Module,  # float clips (B, 3, T, H, W) -> (B, D)
     manifest: Manifest,
-    part: str = 'test',  # 'train', 'test' or 'all'
+    part: str = "test",  # 'train', 'test' or 'all'
     split: int = 1,  # 1, 2 or 3
-    view: str = 'rgb',  # the encoder sees 'rgb', 'flow' or 'residual'
-    protocol: Protocol = PROTOCOLS['clean'],
+    view: str = "rgb",  # the encoder sees 'rgb', 'flow' or 'residual'
+    protocol: Protocol = PROTOCOLS["clean"],
     *,
     # clips that go through the encoder together, at most: see `clips_together`
     batch: int = 64,
     machine: Machine = Machine(),  # device, workers, progress, and `cache` where workers=0
-    role: str|None = None,  # 'query' or 'gallery'; None: gallery for 'train', query otherwise
+    role: str | None = None,  # 'query' or 'gallery'; None: gallery for 'train', query otherwise
     # a folder of features: what is there is used, what is missing is made and kept
-    store: str|Path|None = None,
+    store: str | Path | None = None,
     # all processes of a run call this together and share the work, and the disk of `store`
     shared: bool = False,
-    name: str = '',  # stands for the encoder's code, see `fingerprint`
+    name: str = "",  # stands for the encoder's code, see `fingerprint`
     # further arguments of `Views`, as in pretraining: mean, std, residual, live, ...
     **views,
 ) -> Features:
     "One feature per video, in their order, from a frozen encoder, which stays as it was. ValueError."
-    if protocol.average!='features': raise ValueError(f'protocol {protocol.name} averages '
-        f"{protocol.average} of a classifier; take average='features' to compare features")
-    rows,left = counted(manifest, part, split, protocol, 'flow' in streams(view))
-    key = feature_key(encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch,
-        **views)
+    if protocol.average != "features":
+        raise ValueError(
+            f"protocol {protocol.name} averages "
+            f"{protocol.average} of a classifier; take average='features' to compare features"
+        )
+    rows, left = counted(manifest, part, split, protocol, "flow" in streams(view))
+    key = feature_key(
+        encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch, **views
+    )
     kept = FeatureStore(store, key, protocol) if store is not None else None
+
     def alone(
         work,  # done by one process
     ):
         return on_main(work) if shared else work()
-    if kept and alone(kept.path.exists): return kept.load()
-    if kept: # perhaps those of all videos are there
-        whole = FeatureStore(kept.path.parent, key | {'part': 'all', 'split': '1'}, protocol)
-        if alone(whole.path.exists): return restrict(whole.load(), manifest, part, split)
-    make = partial(extract_clips, encoder, manifest, view=view, protocol=protocol, role=_role(part, role),
-        batch=batch, machine=machine, **views)
-    mean,bad = _extract_missing(rows, make, protocol.clip_norm, kept, shared)
+
+    if kept and alone(kept.path.exists):
+        return kept.load()
+    if kept:  # perhaps those of all videos are there
+        whole = FeatureStore(kept.path.parent, key | {"part": "all", "split": "1"}, protocol)
+        if alone(whole.path.exists):
+            return restrict(whole.load(), manifest, part, split)
+    make = partial(
+        extract_clips,
+        encoder,
+        manifest,
+        view=view,
+        protocol=protocol,
+        role=_role(part, role),
+        batch=batch,
+        machine=machine,
+        **views,
+    )
+    mean, bad = _extract_missing(rows, make, protocol.clip_norm, kept, shared)
     features = collect_features(manifest, rows, mean, bad | left, protocol, key)
-    if shared: gather_objects(None) # the parts stay until all have read them
-    if kept: alone(partial(kept.close, features))
+    if shared:
+        gather_objects(None)  # the parts stay until all have read them
+    if kept:
+        alone(partial(kept.close, features))
     return features
 
 # %% ../../nbs/library/features.ipynb #590c3110
 def check_suffix(
-    path: str|Path,
+    path: str | Path,
     suffix: str,  # such as '.csv'
 ) -> Path:
     "The path of a file to write; ValueError where its name ends in something else."
-    if Path(path).suffix==suffix: return Path(path)
-    raise ValueError(f'{path}: does not end in {suffix}; name a file that does')
+    if Path(path).suffix == suffix:
+        return Path(path)
+    raise ValueError(f"{path}: does not end in {suffix}; name a file that does")
 
-def write_csv(path:str|Path, rows:Iterable[Sequence[Any]])->Path:
+
+def write_csv(path: str | Path, rows: Iterable[Sequence[Any]]) -> Path:
     "Write rows as .csv, whole or not at all."
-    text = io.StringIO(newline='')
-    csv.writer(text, lineterminator='\n').writerows(rows)
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return write_whole(path, lambda f: f.write(text.getvalue().encode()))
 
+
 def write_record(
-    path: str|Path,  # a .safetensors file; its folder is made when missing
-    data: dict[str,Tensor],  # on the CPU
-    about: dict[str,Any],  # plain values
-    kind: str = 'features',
+    path: str | Path,  # a .safetensors file; its folder is made when missing
+    data: dict[str, Tensor],  # on the CPU
+    about: dict[str, Any],  # plain values
+    kind: str = "features",
 ) -> Path:
     "Write tensors and what decided them, with a checksum, whole or not at all."
-    data = {k: v.contiguous() for k,v in data.items()}
-    header = {f'vssl_nb.{kind}': json.dumps(about | {'sha256': digest(data)})}
+    data = {k: v.contiguous() for k, v in data.items()}
+    header = {f"vssl_nb.{kind}": json.dumps(about | {"sha256": digest(data)})}
     return write_whole(path, lambda f: f.write(to_bytes(data, header)))
 
+
 def read_record(
-    path: str|Path,  # written by `write_record`
-    kind: str = 'features',
-    verb: str = 'extract',  # what makes it again
-) -> tuple[dict[str,Tensor],dict[str,Any]]:
+    path: str | Path,  # written by `write_record`
+    kind: str = "features",
+    verb: str = "extract",  # what makes it again
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     "Read them back; ValueError where the file is missing, foreign or damaged."
     try:
-        with safetensors.safe_open(path, 'pt') as f:
-            about = json.loads((f.metadata() or {})[f'vssl_nb.{kind}'])
+        with safetensors.safe_open(path, "pt") as f:
+            about = json.loads((f.metadata() or {})[f"vssl_nb.{kind}"])
             data = {k: f.get_tensor(k) for k in f.keys()}
-        if digest(data) == about['sha256']: return data,about
+        if digest(data) == about["sha256"]:
+            return data, about
     except FileNotFoundError:
-        raise ValueError(f'{path}: there is no such file; `{verb}` and `save_{kind}` make one') from None
+        raise ValueError(
+            f"{path}: there is no such file; `{verb}` and `save_{kind}` make one"
+        ) from None
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
-        raise ValueError(f'{path}: is not a whole file of {kind}; delete it and {verb} again') from None
-    raise ValueError(f'{path}: damaged, its checksum does not fit; delete it and {verb} again')
+        raise ValueError(
+            f"{path}: is not a whole file of {kind}; delete it and {verb} again"
+        ) from None
+    raise ValueError(f"{path}: damaged, its checksum does not fit; delete it and {verb} again")
 
-def save_features(features:Features, path:str|Path)->Path:
+
+def save_features(features: Features, path: str | Path) -> Path:
     "Write features and everything that decided them."
-    data = {k: getattr(features, k) for k in ('x', 'label', 'row', 'source')}
-    return write_record(path, data, {'key': features.key, 'protocol': asdict(features.protocol),
-        'dropped': features.dropped})
+    data = {k: getattr(features, k) for k in ("x", "label", "row", "source")}
+    return write_record(
+        path,
+        data,
+        {"key": features.key, "protocol": asdict(features.protocol), "dropped": features.dropped},
+    )
+
 
 def load_features(
-    path: str|Path,  # written by `save_features`
+    path: str | Path,  # written by `save_features`
 ) -> Features:
     "Read features back; ValueError where the file is missing, foreign or damaged."
-    data,about = read_record(path)
-    return Features(**data, protocol=Protocol(**about['protocol']), key=about['key'],
-        dropped={int(r): why for r,why in about['dropped'].items()})
+    data, about = read_record(path)
+    return Features(
+        **data,
+        protocol=Protocol(**about["protocol"]),
+        key=about["key"],
+        dropped={int(r): why for r, why in about["dropped"].items()},
+    )
+
 
 class FeatureStore:
     "The place of one set of features in a folder that many encoders share."
-    def __init__(self, folder:str|Path, key:dict[str,str], protocol:Protocol):
+
+    def __init__(self, folder: str | Path, key: dict[str, str], protocol: Protocol):
         sha = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         name = f"{key['view']}-{key['part']}{key['split']}-{sha[:24]}"
-        self.key,self.protocol = key,protocol
-        self.path,self.parts = Path(folder)/f'{name}.safetensors',Path(folder)/f'{name}.parts'
+        self.key, self.protocol = key, protocol
+        self.path, self.parts = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.parts"
 
-    def load(self)->Features: # the finished ones
+    def load(self) -> Features:  # the finished ones
         # its name may differ
         return dataclasses.replace(load_features(self.path), protocol=self.protocol)
-    def done(self)->dict[int,Tensor]: # row -> (D,)
+
+    def done(self) -> dict[int, Tensor]:  # row -> (D,)
         "The videos that earlier or other processes have finished; a damaged part is done again."
-        mean:dict[int,Tensor] = {}
-        for path in sorted(self.parts.glob('*.safetensors')):
-            try: data,about = read_record(path)
-            except ValueError: continue
-            if about['key']==self.key: mean.update(zip(data['row'].tolist(), data['x']))
+        mean: dict[int, Tensor] = {}
+        for path in sorted(self.parts.glob("*.safetensors")):
+            try:
+                data, about = read_record(path)
+            except ValueError:
+                continue
+            if about["key"] == self.key:
+                mean.update(zip(data["row"].tolist(), data["x"]))
         return mean
 
-    def add(self, mean:dict[int,Tensor])->None:
+    def add(self, mean: dict[int, Tensor]) -> None:
         "Keep some finished videos."
-        if not (rows := sorted(mean)): return
-        data = {'x': torch.stack([mean[r] for r in rows]), 'row': torch.tensor(rows)}
-        name = f'{rows[0]:08d}-{rows[-1]:08d}-{len(rows)}.safetensors'
-        write_record(self.parts/name, data, {'key': self.key})
+        if not (rows := sorted(mean)):
+            return
+        data = {"x": torch.stack([mean[r] for r in rows]), "row": torch.tensor(rows)}
+        name = f"{rows[0]:08d}-{rows[-1]:08d}-{len(rows)}.safetensors"
+        write_record(self.parts / name, data, {"key": self.key})
 
-    def close(self, features:Features)->None:
+    def close(self, features: Features) -> None:
         "Replace the parts by the whole."
         save_features(features, self.path)
         shutil.rmtree(self.parts, ignore_errors=True)
+
 
 def restrict(
     features: Features,  # of part 'all'
@@ -603,136 +823,177 @@ def restrict(
     split: int = 1,
 ) -> Features:
     "Those of a part of a split, as `extract` would make them; ValueError where some are missing."
-    flow = 'flow' in streams(features.key.get('view', 'rgb'))
-    rows,left = counted(manifest, part, split, features.protocol, flow)
-    if features.key.get('manifest', manifest.sha256) != manifest.sha256:
-        raise ValueError(f'{manifest.path}: these features belong to another manifest; extract them again')
-    at = {r: i for i,r in enumerate(features.row.tolist())}
+    flow = "flow" in streams(features.key.get("view", "rgb"))
+    rows, left = counted(manifest, part, split, features.protocol, flow)
+    if features.key.get("manifest", manifest.sha256) != manifest.sha256:
+        raise ValueError(
+            f"{manifest.path}: these features belong to another manifest; extract them again"
+        )
+    at = {r: i for i, r in enumerate(features.row.tolist())}
     missing = [r for r in rows if r not in at and r not in features.dropped]
-    if missing: raise ValueError(f"{len(missing)} of {len(rows)} videos of '{part}' in split {split} have no "
-        f"features, such as {manifest.rows[missing[0]].video}; extract the part 'all'")
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(rows)} videos of '{part}' in split {split} have no "
+            f"features, such as {manifest.rows[missing[0]].video}; extract the part 'all'"
+        )
     where = torch.tensor([at[r] for r in rows if r in at])
     if not len(where):
-        raise ValueError(f"{manifest.path}: not one of {len(rows)} videos of '{part}' {split} could be read")
+        raise ValueError(
+            f"{manifest.path}: not one of {len(rows)} videos of '{part}' {split} could be read"
+        )
     lost = {r: features.dropped[r] for r in rows if r in features.dropped} | left
-    key = features.key | {'part': part, 'split': str(split)} if features.key else {}
+    key = features.key | {"part": part, "split": str(split)} if features.key else {}
     return dataclasses.replace(features.take(where), key=key, dropped=dict(sorted(lost.items())))
 
 # %% ../../nbs/library/features.ipynb #a1c0f1e2
 class _Listed(Manifest):
     "A table of videos, some of them in memory."
-    def __init__(self, rows:list[Row], frames:dict[int,Tensor]):
-        super().__init__(Path('own videos'), rows)
-        self.frames = frames # row -> (F, H, W, 3) uint8
 
-    def decode(self, row, numbers, stream='clips'):
-        if row not in self.frames: return super().decode(row, numbers, stream)
+    def __init__(self, rows: list[Row], frames: dict[int, Tensor]):
+        super().__init__(Path("own videos"), rows)
+        self.frames = frames  # row -> (F, H, W, 3) uint8
+
+    def decode(self, row, numbers, stream="clips"):
+        if row not in self.frames:
+            return super().decode(row, numbers, stream)
         return self.frames[row][torch.as_tensor(list(numbers))]
+
 
 def _probed(
     video: Any,  # a path, or frames
     i: int,  # its position
 ) -> Row:
     if isinstance(video, Tensor):
-        if video.dtype!=torch.uint8 or video.ndim!=4 or video.shape[3]!=3 or not len(video):
-            raise ValueError(f'frames must be uint8 (F, H, W, 3), here {video.dtype} {tuple(video.shape)}')
-        frames,height,width,_ = video.shape
-        return Row(f'frames {i}', source=str(i), frames=frames, height=height, width=width)
-    try: p = probe(video)
-    except VideoError as e: return Row(str(video), source=str(i), status=' '.join(e.reason.split()))
-    return Row(str(video), source=str(i), frames=p.frames, fps=p.fps, width=p.width, height=p.height)
+        if video.dtype != torch.uint8 or video.ndim != 4 or video.shape[3] != 3 or not len(video):
+            raise ValueError(
+                f"frames must be uint8 (F, H, W, 3), here {video.dtype} {tuple(video.shape)}"
+            )
+        frames, height, width, _ = video.shape
+        return Row(f"frames {i}", source=str(i), frames=frames, height=height, width=width)
+    try:
+        p = probe(video)
+    except VideoError as e:
+        return Row(str(video), source=str(i), status=" ".join(e.reason.split()))
+    return Row(
+        str(video), source=str(i), frames=p.frames, fps=p.fps, width=p.width, height=p.height
+    )
+
 
 def as_manifest(
     videos: Sequence[Any],  # paths, or frames (F, H, W, 3) uint8
 ) -> Manifest:  # a row for each
     "A list of videos as a table; `status` says why one cannot be read. ValueError where there is none."
     if isinstance(videos, (str, Path)) or not len(videos):
-        raise ValueError('videos: none was named; give a list of files, or a folder of videos')
-    with ThreadPoolExecutor() as pool: rows = list(pool.map(_probed, videos, range(len(videos))))
-    return _Listed(rows, {i: v for i,v in enumerate(videos) if isinstance(v, Tensor)})
+        raise ValueError("videos: none was named; give a list of files, or a folder of videos")
+    with ThreadPoolExecutor() as pool:
+        rows = list(pool.map(_probed, videos, range(len(videos))))
+    return _Listed(rows, {i: v for i, v in enumerate(videos) if isinstance(v, Tensor)})
+
 
 def videos_of(
     data,  # manifest.csv or any folder
-    names: Sequence[str|Path] = (),  # of videos; none: all
+    names: Sequence[str | Path] = (),  # of videos; none: all
 ) -> Manifest:
     "A folder of videos as a table: its manifest if it has one, else what is in it. ManifestError."
     path = Path(data)
-    if path.is_dir() and not (path/'manifest.csv').exists():
-        return as_manifest([path/v for v in names or find_videos(path)])
+    if path.is_dir() and not (path / "manifest.csv").exists():
+        return as_manifest([path / v for v in names or find_videos(path)])
     m = read(data)
     rows = {r.video: r for r in m.rows}
     for v in names:
-        if str(v) not in rows: raise ManifestError(f'{m.path}: has no video {str(v)!r}; name it as the '
-            'manifest does, or leave --data out')
+        if str(v) not in rows:
+            raise ManifestError(
+                f"{m.path}: has no video {str(v)!r}; name it as the "
+                "manifest does, or leave --data out"
+            )
     return with_rows(m, [rows[str(v)] for v in names]) if names else m
 
+
 # of `Views`
-VIEW_OPTIONS = ('residual', 'residual_scale', 'flow_flip', 'flow_colour', 'mean', 'std')
+VIEW_OPTIONS = ("residual", "residual_scale", "flow_flip", "flow_colour", "mean", "std")
+
 
 def encoder_views(
-    about: Mapping[str,Any],  # metadata of an encoder's file, see `checkpoints.read_encoder`
-    flow: str = '',  # 'stored' or 'live'; '': as in training
-) -> dict[str,Any]:
+    about: Mapping[str, Any],  # metadata of an encoder's file, see `checkpoints.read_encoder`
+    flow: str = "",  # 'stored' or 'live'; '': as in training
+) -> dict[str, Any]:
     "How the view of an encoder is made: arguments of `Views`, with `live` where flow is to be solved for."
-    flow = flow or about.get('flow', 'stored')
-    one_of(('stored', 'live'), flow=flow)
-    live = {'live': tvl1_live} if flow=='live' and 'flow' in streams(about['view']) else {}
+    flow = flow or about.get("flow", "stored")
+    one_of(("stored", "live"), flow=flow)
+    live = {"live": tvl1_live} if flow == "live" and "flow" in streams(about["view"]) else {}
     return {k: about[k] for k in VIEW_OPTIONS if k in about} | live
 
+
 def encoder_protocol(
-    about: Mapping[str,Any],  # metadata of an encoder's file
+    about: Mapping[str, Any],  # metadata of an encoder's file
     # of `protocols.PROTOCOLS`, or 'package.module:name'; a Protocol stays as it is
-    name: str|Protocol = 'clean',
+    name: str | Protocol = "clean",
     **fields,  # what to change
 ) -> Protocol:
     "A protocol by name, with the clip that an encoder was trained on: length, stride, size."
-    if isinstance(name, Protocol): return protocol(name, **fields)
-    lacks = [k for k in ('view', 'length', 'stride', 'size') if k not in about]
-    if lacks: raise ValueError(f'{lacks[0]}: the file of this encoder does not say it; give `about` with '
-        'view, length, stride and size to `export_encoder`')
-    clip = {k: about[k] for k in ('length', 'stride', 'size', 'pad') if k in about}
-    if name=='clean': clip |= {k: about[k] for k in ('clips', 'crops') if k in about}
+    if isinstance(name, Protocol):
+        return protocol(name, **fields)
+    lacks = [k for k in ("view", "length", "stride", "size") if k not in about]
+    if lacks:
+        raise ValueError(
+            f"{lacks[0]}: the file of this encoder does not say it; give `about` with "
+            "view, length, stride and size to `export_encoder`"
+        )
+    clip = {k: about[k] for k in ("length", "stride", "size", "pad") if k in about}
+    if name == "clean":
+        clip |= {k: about[k] for k in ("clips", "crops") if k in about}
     return protocol(name, **clip | fields)
+
 
 class Preprocess:
     "From a video to the clips that an encoder was trained to see."
+
     def __init__(
         self,
-        about: Mapping[str,Any],  # metadata of an encoder's file
-        flow: str = '',  # of `open_encoder`
-        clips: int|None = None,  # of `open_encoder`
+        about: Mapping[str, Any],  # metadata of an encoder's file
+        flow: str = "",  # of `open_encoder`
+        clips: int | None = None,  # of `open_encoder`
     ):
-        self.about,self.views = dict(about),encoder_views(about, flow)
-        self.protocol = encoder_protocol(about, **(dict[str,Any](clips=clips) if clips else {}))
+        self.about, self.views = dict(about), encoder_views(about, flow)
+        self.protocol = encoder_protocol(about, **(dict[str, Any](clips=clips) if clips else {}))
 
     def __call__(
         self,
         video: Any,  # a path, or frames (F, H, W, 3) uint8
     ) -> Tensor:
         "The clips (N, 3, T, size, size) of one video; flow of a file can only be live. VideoError."
-        m,see = as_manifest([video]),Views((self.about['view'],), **self.views)
-        if m.rows[0].status!='ok': raise VideoError(video, m.rows[0].status)
-        data = ProtocolClips(m, [0], self.protocol, load=streams(see.names[0], 'live' in self.views))
+        m, see = as_manifest([video]), Views((self.about["view"],), **self.views)
+        if m.rows[0].status != "ok":
+            raise VideoError(video, m.rows[0].status)
+        data = ProtocolClips(
+            m, [0], self.protocol, load=streams(see.names[0], "live" in self.views)
+        )
         items = [data[i] for i in range(len(data))]
-        if bad := [i['bad'] for i in items if 'bad' in i]: raise VideoError(video, bad[0])
+        if bad := [i["bad"] for i in items if "bad" in i]:
+            raise VideoError(video, bad[0])
         return torch.cat([see(clip_batch(all_clips(i)))[see.names[0]][:, 0] for i in items])
+
 
 def trusted(
     path: Path,  # a run folder, or a file
 ) -> bool:
     "Does the recipe of this run folder itself name code of somebody's own? Then the file may import it."
-    try: recipe = json.loads((path/'recipe.json').read_text(encoding='utf-8'))
-    except (OSError, ValueError): return False
-    return any(':' in str(recipe.get(k, '')) for k in ('view', 'backbone'))
+    try:
+        recipe = json.loads((path / "recipe.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return any(":" in str(recipe.get(k, "")) for k in ("view", "backbone"))
+
 
 def open_encoder(
     source,  # an encoder.safetensors, or the run folder that holds it
-    flow: str = '',  # 'stored' or 'live', see `encoder_views`; '': as in training
-    clips: int|None = None,  # windows of a video; None: as the training was measured
+    flow: str = "",  # 'stored' or 'live', see `encoder_views`; '': as in training
+    clips: int | None = None,  # windows of a video; None: as the training was measured
     outside: bool = False,  # as in `checkpoints.read_encoder`
-) -> tuple[nn.Module,Preprocess]:  # in eval mode
+) -> tuple[nn.Module, Preprocess]:  # in eval mode
     "An encoder and what turns a video into its input. CheckpointError."
-    path,outside = Path(source),outside or trusted(Path(source))
-    if path.is_dir(): path = path/'encoder.safetensors'
-    encoder,about = read_encoder(path, outside)
-    return encoder,Preprocess(about, flow, clips)
+    path, outside = Path(source), outside or trusted(Path(source))
+    if path.is_dir():
+        path = path / "encoder.safetensors"
+    encoder, about = read_encoder(path, outside)
+    return encoder, Preprocess(about, flow, clips)

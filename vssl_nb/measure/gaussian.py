@@ -18,11 +18,29 @@ from torch import Tensor, nn
 
 from ..data.manifest import Manifest
 from ..data.views import Views, streams
-from .features import ProtocolClips, check_suffix, clips_together, encoder_protocol, frozen
-from .features import extract_clips, open_encoder, read_items, trusted, videos_of, write_csv
+from vssl_nb.measure.features import (
+    ProtocolClips,
+    check_suffix,
+    clips_together,
+    encoder_protocol,
+    frozen,
+)
+from vssl_nb.measure.features import (
+    extract_clips,
+    open_encoder,
+    read_items,
+    trusted,
+    videos_of,
+    write_csv,
+)
 from .protocols import PROTOCOLS, Protocol, counted
 from .retrieval import Neighbours, check_labels, find_neighbours
-from ..nets.heads import draw_gaussian, log_uncertainty, match_log_probability, mixture_moments
+from vssl_nb.nets.heads import (
+    draw_gaussian,
+    log_uncertainty,
+    match_log_probability,
+    mixture_moments,
+)
 from ..training.checkpoints import read_heads
 from ..training.machine import Machine
 from ..progress import progress_bar
@@ -33,12 +51,17 @@ def mixed_clips(
     level: int,  # 1 leaves them alone; level l joins 2**(l-1) videos
 ) -> Tensor:
     "Equal runs of consecutive frames of several videos (appendix E.3): of i, i+1, … in their own places."
-    T,n = clips.shape[2],2**(level - 1) if level > 0 else 0
-    if n < 1 or T % n: raise ValueError(f'level={level} cannot be mixed: {T} frames cannot be cut into '
-        '2**(level-1) equal runs; take level 1 or more, and a length that can be cut so often')
-    if n > len(clips): raise ValueError(f'level={level} joins {n} videos, and there are {len(clips)}')
-    run = T//n
-    return torch.cat([clips.roll(-j, 0)[:, :, run*j:run*(j + 1)] for j in range(n)], 2)
+    T, n = clips.shape[2], 2 ** (level - 1) if level > 0 else 0
+    if n < 1 or T % n:
+        raise ValueError(
+            f"level={level} cannot be mixed: {T} frames cannot be cut into "
+            "2**(level-1) equal runs; take level 1 or more, and a length that can be cut so often"
+        )
+    if n > len(clips):
+        raise ValueError(f"level={level} joins {n} videos, and there are {len(clips)}")
+    run = T // n
+    return torch.cat([clips.roll(-j, 0)[:, :, run * j : run * (j + 1)] for j in range(n)], 2)
+
 
 def masked_clips(
     clips: Tensor,  # (V, T, H, W, 3) uint8: the clips of one video
@@ -46,18 +69,19 @@ def masked_clips(
     rng: np.random.Generator,  # draws which frames, and the noise
 ) -> Tensor:
     "Some frames replaced by noise (appendix E.4): every pixel uniform over the 256 levels."
-    if not 0 <= share <= 1: raise ValueError(f'share={share} of the frames cannot be masked; take 0 to 1')
-    out,T = clips.clone(),clips.shape[1]
+    if not 0 <= share <= 1:
+        raise ValueError(f"share={share} of the frames cannot be masked; take 0 to 1")
+    out, T = clips.clone(), clips.shape[1]
     # with one state of `rng`, what a smaller share masks a larger one masks, too
     for clip in out:
-        which = rng.permutation(T)[:round(share*T)]
+        which = rng.permutation(T)[: round(share * T)]
         noise = rng.integers(0, 256, clip.shape, dtype=np.uint8)
         clip[which] = torch.from_numpy(noise[which]).to(clip.device)
     return out
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #95366fed
 def video_uncertainty(
-    g: 'VideoGaussians',
+    g: "VideoGaussians",
 ) -> Tensor:  # float32, above 0: one for each video
     "The geometric mean of the variance of each video (appendix A), over dimensions and distributions."
     return log_uncertainty(g.s).mean(1).exp()
@@ -67,66 +91,93 @@ def ranks(
     x: Tensor,  # (N,)
 ) -> Tensor:  # (N,) float64 from 1; equal ones share the mean of theirs
     "The place of each number in their ascending order."
-    _,which,size = x.unique(return_inverse=True, return_counts=True)
-    return (size.cumsum(0).double() - (size - 1)/2)[which]
+    _, which, size = x.unique(return_inverse=True, return_counts=True)
+    return (size.cumsum(0).double() - (size - 1) / 2)[which]
+
 
 def _checked(
     x: Tensor,  # (N,) uncertainty
     y: Tensor,  # (N,) bool
-) -> tuple[Tensor,Tensor]:  # (N,) float64 each
-    if x.ndim != 1 or x.shape != y.shape or not len(x): raise ValueError('uncertainty and right must be two '
-        f'rows of numbers of one length, not {tuple(x.shape)} and {tuple(y.shape)}')
-    if not x.isfinite().all(): raise ValueError('some uncertainties hold NaN or infinity; look at the '
-        'encoder and the head that made them')
-    return x.detach().cpu().double(),y.detach().cpu().double()
+) -> tuple[Tensor, Tensor]:  # (N,) float64 each
+    if x.ndim != 1 or x.shape != y.shape or not len(x):
+        raise ValueError(
+            "uncertainty and right must be two "
+            f"rows of numbers of one length, not {tuple(x.shape)} and {tuple(y.shape)}"
+        )
+    if not x.isfinite().all():
+        raise ValueError(
+            "some uncertainties hold NaN or infinity; look at the "
+            "encoder and the head that made them"
+        )
+    return x.detach().cpu().double(), y.detach().cpu().double()
+
 
 def accuracy_by_bin(
     uncertainty: Tensor,  # (N,)
     right: Tensor,  # (N,) bool
     bins: int = 10,
-    equal: str = 'width',  # 'width': equally wide (Figure 4); 'count': as many videos in each
+    equal: str = "width",  # 'width': equally wide (Figure 4); 'count': as many videos in each
     # returns: low, high, videos, accuracy (NaN where there is no video): the surest first
-) -> list[dict[str,float]]:
+) -> list[dict[str, float]]:
     "The share of right answers in each bin of uncertainty. ValueError."
-    if bins < 1 or equal not in ('width', 'count'):
-        raise ValueError(f"bins={bins}, equal={equal!r}: take 1 bin or more of equal 'width' or 'count'")
-    u,hit = _checked(uncertainty, right)
+    if bins < 1 or equal not in ("width", "count"):
+        raise ValueError(
+            f"bins={bins}, equal={equal!r}: take 1 bin or more of equal 'width' or 'count'"
+        )
+    u, hit = _checked(uncertainty, right)
     edges = torch.linspace(float(u.min()), float(u.max()), bins + 1, dtype=torch.double)
     # equally uncertain ones stay together
-    if equal=='count': which = (ranks(u) - .5)*bins//len(u)
-    else: which = torch.bucketize(u, edges[1:-1], right=True)
+    if equal == "count":
+        which = (ranks(u) - 0.5) * bins // len(u)
+    else:
+        which = torch.bucketize(u, edges[1:-1], right=True)
     rows = []
     for i in range(bins):
-        mine = u[which==i]
-        low,high = edges[i:i+2] if equal=='width' else mine.aminmax() if len(mine) else (np.nan, np.nan)
-        rows.append({'low': float(low), 'high': float(high), 'videos': len(mine),
-            'accuracy': float(hit[which==i].mean())}) # of no video: NaN
+        mine = u[which == i]
+        low, high = (
+            edges[i : i + 2]
+            if equal == "width"
+            else mine.aminmax()
+            if len(mine)
+            else (np.nan, np.nan)
+        )
+        rows.append(
+            {
+                "low": float(low),
+                "high": float(high),
+                "videos": len(mine),
+                "accuracy": float(hit[which == i].mean()),
+            }
+        )  # of no video: NaN
     return rows
+
 
 def risk_coverage(
     uncertainty: Tensor,  # (N,)
     right: Tensor,  # (N,) bool
-) -> tuple[Tensor,Tensor]:  # (N,) coverage, 1/N to 1; (N,) float64 risk, 0 to 1
+) -> tuple[Tensor, Tensor]:  # (N,) coverage, 1/N to 1; (N,) float64 risk, 0 to 1
     "How often the n surest videos are wrong, for every n (El-Yaniv & Wiener 2010). ValueError."
-    u,hit = _checked(uncertainty, right)
-    _,which,size = u.unique(return_inverse=True, return_counts=True)
+    u, hit = _checked(uncertainty, right)
+    _, which, size = u.unique(return_inverse=True, return_counts=True)
     # equally uncertain videos come in no order: each counts as many errors as they have on average
-    share = torch.zeros(len(size), dtype=torch.double).index_add_(0, which, 1 - hit)/size
+    share = torch.zeros(len(size), dtype=torch.double).index_add_(0, which, 1 - hit) / size
     n = torch.arange(1, len(u) + 1, dtype=torch.double)
-    return n/len(u),share.repeat_interleave(size).cumsum(0)/n
+    return n / len(u), share.repeat_interleave(size).cumsum(0) / n
+
 
 def area_under_risk(
     uncertainty: Tensor,  # as `risk_coverage`
     right: Tensor,  # as `risk_coverage`
-) -> dict[str,float]:  # 0 to 1 each
+) -> dict[str, float]:  # 0 to 1 each
     "Area under the risk-coverage curve; `best`: with all wrong videos last; `random`: the error."
     wrong = 1 - right.double()
-    area,best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
-    return {'area': area, 'best': best, 'random': float(wrong.mean())}
+    area, best = (float(risk_coverage(x, right)[1].mean()) for x in (uncertainty, wrong))
+    return {"area": area, "best": best, "random": float(wrong.mean())}
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #6fa2b9fe
 LEVELS_MIXED = (1, 2, 3, 4, 5)
-SHARES_MASKED = (0., .2, .4, .6, .8)
+SHARES_MASKED = (0.0, 0.2, 0.4, 0.6, 0.8)
+
 
 def _clip_groups(
     manifest: Manifest,
@@ -135,22 +186,37 @@ def _clip_groups(
     size: int,
     machine: Machine,
     # returns: rows, clips (G, V, T, H, W, 3), `augment`
-) -> Iterator[tuple[list[int],Tensor,dict[str,Tensor]]]:
+) -> Iterator[tuple[list[int], Tensor, dict[str, Tensor]]]:
     "The clips of `size` videos at a time, in one random order; in the place of an unreadable one, another."
-    if protocol.windows not in ('even', 'middle'): raise ValueError(f'protocol {protocol.name} takes '
-        f"windows={protocol.windows!r}; clips are mixed and masked under windows='even'")
+    if protocol.windows not in ("even", "middle"):
+        raise ValueError(
+            f"protocol {protocol.name} takes "
+            f"windows={protocol.windows!r}; clips are mixed and masked under windows='even'"
+        )
     order = np.random.default_rng((0, 0)).permutation(np.asarray(rows)).tolist()
-    if len(order) < size: raise ValueError(f'mixing joins up to {size} videos, and there are {len(order)}; '
-        'take lower levels or more videos')
+    if len(order) < size:
+        raise ValueError(
+            f"mixing joins up to {size} videos, and there are {len(order)}; "
+            "take lower levels or more videos"
+        )
     # the last group is filled up with the first videos
-    wanted = [i % len(order) for i in range(-(-len(order)//size)*size)]
-    items = iter(read_items(ProtocolClips(manifest, order, protocol), machine.workers, order=wanted))
-    for _ in progress_bar(range(len(wanted)//size), desc='groups of videos', disable=not machine.progress):
-        good = [i for i in itertools.islice(items, size) if 'bad' not in i]
-        if not good: continue
-        good = (good*size)[:size] # where one could not be read, the first stand in again
-        yield [i['row'] for i in good],torch.stack([i['clips'][i['at']] for i in good]),{
-            k: torch.cat([i['augment'][k] for i in good]) for k in good[0]['augment']}
+    wanted = [i % len(order) for i in range(-(-len(order) // size) * size)]
+    items = iter(
+        read_items(ProtocolClips(manifest, order, protocol), machine.workers, order=wanted)
+    )
+    for _ in progress_bar(
+        range(len(wanted) // size), desc="groups of videos", disable=not machine.progress
+    ):
+        good = [i for i in itertools.islice(items, size) if "bad" not in i]
+        if not good:
+            continue
+        good = (good * size)[:size]  # where one could not be read, the first stand in again
+        yield (
+            [i["row"] for i in good],
+            torch.stack([i["clips"][i["at"]] for i in good]),
+            {k: torch.cat([i["augment"][k] for i in good]) for k in good[0]["augment"]},
+        )
+
 
 @torch.no_grad()
 def corrupted_uncertainty(
@@ -158,78 +224,121 @@ def corrupted_uncertainty(
     head: nn.Module,  # of `video_gaussians`
     manifest: Manifest,  # of `video_gaussians`
     rows: Sequence[int],  # of `video_gaussians`
-    view: str = 'rgb',  # made of frames: 'rgb' or 'residual'
-    protocol: Protocol = PROTOCOLS['clean'],
+    view: str = "rgb",  # made of frames: 'rgb' or 'residual'
+    protocol: Protocol = PROTOCOLS["clean"],
     levels: Sequence[int] = LEVELS_MIXED,  # of `mixed_clips`
     shares: Sequence[float] = SHARES_MASKED,  # of `masked_clips`
     machine: Machine = Machine(progress=False),  # of `video_gaussians`
     **views,  # of `video_gaussians`
     # returns: rows; 'mixed': level, 'masked': share -> (N,) uncertainty
-) -> tuple[list[int],dict[str,dict[float,Tensor]]]:
+) -> tuple[list[int], dict[str, dict[float, Tensor]]]:
     "The uncertainty of the same videos, mixed with others and masked by noise (appendix Figure 6)."
-    device,see = machine.place(),Views((view,), **views)
+    device, see = machine.place(), Views((view,), **views)
     together = clips_together(device, protocol)
+
     def uncertainty(
         clips,  # (G, V, T, H, W, 3)
         augment,
     ):  # (G,)
-        x = see({'clips': clips.flatten(0, 1)[:, None].to(device), 'augment': augment})[view][:, 0]
+        x = see({"clips": clips.flatten(0, 1)[:, None].to(device), "augment": augment})[view][:, 0]
         g = head(torch.cat([encoder(part) for part in x.split(together)])).float().cpu()
-        mu,s = g.unflatten(0, clips.shape[:2]).unbind(2)
-        return torch.stack([log_uncertainty(group_clips(m, v)[1]).mean() for m,v in zip(mu, s)]).exp()
-    u:dict[str,dict[float,dict[int,Tensor]]] = {'mixed': {v: {} for v in levels}, # row -> ()
-        'masked': {v: {} for v in shares}}
-    size = max([2, *(2**(level - 1) for level in levels)])
+        mu, s = g.unflatten(0, clips.shape[:2]).unbind(2)
+        return torch.stack(
+            [log_uncertainty(group_clips(m, v)[1]).mean() for m, v in zip(mu, s)]
+        ).exp()
+
+    u: dict[str, dict[float, dict[int, Tensor]]] = {
+        "mixed": {v: {} for v in levels},  # row -> ()
+        "masked": {v: {} for v in shares},
+    }
+    size = max([2, *(2 ** (level - 1) for level in levels)])
     with frozen(encoder, device), frozen(head, device):
-        for some,clips,augment in _clip_groups(manifest, rows, protocol, size, machine):
+        for some, clips, augment in _clip_groups(manifest, rows, protocol, size, machine):
+
             def keep(
                 of_row,
                 changed,
             ):  # of a row that comes again, the first
-                for r,x in zip(some, uncertainty(changed, augment)): of_row.setdefault(r, x)
-            for level,of_row in u['mixed'].items(): keep(of_row, mixed_clips(clips, int(level)))
-            for share,of_row in u['masked'].items(): keep(of_row, torch.stack([masked_clips(c, share,
-                np.random.default_rng((0, 1, r))) for c,r in zip(clips, some)]))
-    seen = next(iter({**u['mixed'], **u['masked']}.values()), {})
-    return [*seen],{kind: {v: torch.stack([*x.values()]) for v,x in some.items()} for kind,some in u.items()}
+                for r, x in zip(some, uncertainty(changed, augment)):
+                    of_row.setdefault(r, x)
+
+            for level, of_row in u["mixed"].items():
+                keep(of_row, mixed_clips(clips, int(level)))
+            for share, of_row in u["masked"].items():
+                keep(
+                    of_row,
+                    torch.stack(
+                        [
+                            masked_clips(c, share, np.random.default_rng((0, 1, r)))
+                            for c, r in zip(clips, some)
+                        ]
+                    ),
+                )
+    seen = next(iter({**u["mixed"], **u["masked"]}.values()), {})
+    return [*seen], {
+        kind: {v: torch.stack([*x.values()]) for v, x in some.items()} for kind, some in u.items()
+    }
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #630c9f01
 def between_share(
-    g: 'VideoGaussians',
+    g: "VideoGaussians",
 ) -> Tensor:  # 0 (all alike) to 1 (points far apart): one for each video
     "The share of a video's variance that is between its distributions, not within them."
-    between,within = g.mu.var(1, correction=0).sum(1),g.s.exp().mean(1).sum(1)
-    return between/(between + within)
+    between, within = g.mu.var(1, correction=0).sum(1), g.s.exp().mean(1).sum(1)
+    return between / (between + within)
 
-def rank_videos(g:'VideoGaussians', manifest:Manifest)->list[dict[str,Any]]:
+
+def rank_videos(g: "VideoGaussians", manifest: Manifest) -> list[dict[str, Any]]:
     "rank, video, label, uncertainty, between of each, the least sure first, of equals the earlier row."
-    u,between,row = video_uncertainty(g),between_share(g),g.row.tolist()
+    u, between, row = video_uncertainty(g), between_share(g), g.row.tolist()
     order = u.argsort(descending=True, stable=True).tolist()
-    return [{'rank': n, 'video': manifest.rows[row[i]].video, 'label': manifest.rows[row[i]].label,
-        'uncertainty': float(u[i]), 'between': float(between[i])} for n,i in enumerate(order, 1)]
+    return [
+        {
+            "rank": n,
+            "video": manifest.rows[row[i]].video,
+            "label": manifest.rows[row[i]].label,
+            "uncertainty": float(u[i]),
+            "between": float(between[i]),
+        }
+        for n, i in enumerate(order, 1)
+    ]
+
 
 def ranking_text(
-    ranked: Sequence[dict[str,Any]],  # of `rank_videos`
+    ranked: Sequence[dict[str, Any]],  # of `rank_videos`
     show: int = 20,  # lines: half of them the least sure, half the surest; 0: all
 ) -> str:
     "A line for each video, and a line of dots for those that are left out."
-    wide = max(len(r['video']) for r in ranked)
-    lines = [f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100*r['between']:7.1f} %  {r['video']:{wide}}  "
-        f"{r['label']}".rstrip() for r in ranked]
-    if 0 < show < len(lines): lines = [*lines[:-(-show//2)], f'   ...  {len(lines) - show} more',
-        *lines[len(lines) - show//2:]]
-    return '\n'.join([f"{'rank':>6}  {'variance':9}  {'between':>9}  video", *lines])
+    wide = max(len(r["video"]) for r in ranked)
+    lines = [
+        f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100 * r['between']:7.1f} %  {r['video']:{wide}}  "
+        f"{r['label']}".rstrip()
+        for r in ranked
+    ]
+    if 0 < show < len(lines):
+        lines = [
+            *lines[: -(-show // 2)],
+            f"   ...  {len(lines) - show} more",
+            *lines[len(lines) - show // 2 :],
+        ]
+    return "\n".join([f"{'rank':>6}  {'variance':9}  {'between':>9}  video", *lines])
+
 
 def write_ranking(
-    path: str|Path,  # ends in .csv
-    ranked: Sequence[dict[str,Any]],  # of `rank_videos`
-    dropped: dict[str,str] = {},  # video -> why it could not be read
+    path: str | Path,  # ends in .csv
+    ranked: Sequence[dict[str, Any]],  # of `rank_videos`
+    dropped: dict[str, str] = {},  # video -> why it could not be read
 ) -> Path:
     "All videos, the least sure first, and those that could not be read; whole or not at all."
-    columns = 'rank', 'video', 'label', 'uncertainty', 'between'
-    return write_csv(check_suffix(path, '.csv'), [[*columns, 'status'],
-        *([*(r[c] for c in columns), 'ok'] for r in ranked),
-        *(['', video, '', '', '', why] for video,why in dropped.items())])
+    columns = "rank", "video", "label", "uncertainty", "between"
+    return write_csv(
+        check_suffix(path, ".csv"),
+        [
+            [*columns, "status"],
+            *([*(r[c] for c in columns), "ok"] for r in ranked),
+            *(["", video, "", "", "", why] for video, why in dropped.items()),
+        ],
+    )
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #127de93a
 def folder_gaussians(
@@ -240,62 +349,81 @@ def folder_gaussians(
     batch: int = 64,  # of `video_gaussians`
     machine: Machine = Machine(),  # of `video_gaussians`
     # returns: in the order of the manifest; what cannot be read is in `dropped`
-) -> tuple['VideoGaussians',Manifest]:
+) -> tuple["VideoGaussians", Manifest]:
     "The distributions of all videos of a folder. ValueError."
     refuse_grouping(clips, of)
-    file,(encoder,prepare) = Path(run)/'encoder.safetensors',open_encoder(run)
-    head = read_heads(file, trusted(Path(run))).get('gaussian')
-    if head is None: raise ValueError(f'{file}: has no Gaussian head, so that it predicts no variance; name '
-        'a run whose method exports one')
+    file, (encoder, prepare) = Path(run) / "encoder.safetensors", open_encoder(run)
+    head = read_heads(file, trusted(Path(run))).get("gaussian")
+    if head is None:
+        raise ValueError(
+            f"{file}: has no Gaussian head, so that it predicts no variance; name "
+            "a run whose method exports one"
+        )
     m = data if isinstance(data, Manifest) else videos_of(data)
-    rows = [i for i,r in enumerate(m.rows) if r.status=='ok']
-    lost = {i: r.status for i,r in enumerate(m.rows) if r.status!='ok'}
-    if len(m) < 2: raise ValueError(f'{m.path}: one video cannot be ranked; name a folder of several')
-    if not rows: raise ValueError(f'{m.path}: not one of {len(m)} videos can be read: {lost[0]}')
-    view,p = prepare.about['view'],encoder_protocol(prepare.about, clips=clips)
-    g = video_gaussians(encoder, head, m, rows, view, p, of=of, batch=batch, machine=machine, **prepare.views)
+    rows = [i for i, r in enumerate(m.rows) if r.status == "ok"]
+    lost = {i: r.status for i, r in enumerate(m.rows) if r.status != "ok"}
+    if len(m) < 2:
+        raise ValueError(f"{m.path}: one video cannot be ranked; name a folder of several")
+    if not rows:
+        raise ValueError(f"{m.path}: not one of {len(m)} videos can be read: {lost[0]}")
+    view, p = prepare.about["view"], encoder_protocol(prepare.about, clips=clips)
+    g = video_gaussians(
+        encoder, head, m, rows, view, p, of=of, batch=batch, machine=machine, **prepare.views
+    )
     g.dropped.update(lost)
-    return g,m
+    return g, m
 
 # %% ../../nbs/library/match_probability.ipynb #d4c75689
-def refuse_grouping(clips:int, of:int)->None:
+def refuse_grouping(clips: int, of: int) -> None:
     "ValueError where the clips of a video cannot be cut into groups."
-    if of < 1 or clips < 1 or clips % of: raise ValueError(f'{clips} clips of a video cannot be cut into '
-        f'groups of {of}; let the protocol take a multiple, such as clips={5*max(of, 1)}')
+    if of < 1 or clips < 1 or clips % of:
+        raise ValueError(
+            f"{clips} clips of a video cannot be cut into "
+            f"groups of {of}; let the protocol take a multiple, such as clips={5 * max(of, 1)}"
+        )
+
 
 def group_clips(
     mu: Tensor,  # (n, D) means of the clips of a video, in their order
     s: Tensor,  # (n, D) log-variances
     of: int = 2,  # consecutive clips of one distribution: N of Eq. 3; 0: all of them
-) -> tuple[Tensor,Tensor]:  # (n/of, D) mean and log-variance of each distribution
+) -> tuple[Tensor, Tensor]:  # (n/of, D) mean and log-variance of each distribution
     "Distributions of a video: the moments of the mixtures of consecutive clips (appendix C.2). ValueError."
     of = of or len(mu)
     refuse_grouping(len(mu), of)
     return mixture_moments(mu.unflatten(0, (-1, of)), s.unflatten(0, (-1, of)))
 
+
 @dataclass(frozen=True)
 class VideoGaussians:
     "M distributions of every video."
-    mu:Tensor # (N, M, D) float32, means
-    s:Tensor # (N, M, D) float32, log-variances
-    label:Tensor # (N,) long, class id, -1 for unlabelled
-    row:Tensor # (N,) long, row of the manifest
-    # manifest row -> why its video could not be read
-    dropped:dict[int,str] = field(default_factory=dict)
 
-    def __len__(self)->int: return len(self.mu)
+    mu: Tensor  # (N, M, D) float32, means
+    s: Tensor  # (N, M, D) float32, log-variances
+    label: Tensor  # (N,) long, class id, -1 for unlabelled
+    row: Tensor  # (N,) long, row of the manifest
+    # manifest row -> why its video could not be read
+    dropped: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.mu)
+
     def __getitem__(
         self,
         at: Any,  # a slice or (n,) positions
-    ) -> 'VideoGaussians':
+    ) -> "VideoGaussians":
         return VideoGaussians(self.mu[at], self.s[at], self.label[at], self.row[at], self.dropped)
+
     def split(
         self,
         size: int,
-    ) -> Iterator['VideoGaussians']:  # at least one video in each
-        return (self[i:i+size] for i in range(0, len(self), size))
+    ) -> Iterator["VideoGaussians"]:  # at least one video in each
+        return (self[i : i + size] for i in range(0, len(self), size))
+
     @property
-    def mean(self)->Tensor: return self.mu.mean(1) # (N, D) of all distributions of a video
+    def mean(self) -> Tensor:
+        return self.mu.mean(1)  # (N, D) of all distributions of a video
+
 
 @torch.no_grad()
 def video_gaussians(
@@ -304,9 +432,9 @@ def video_gaussians(
     head: nn.Module,
     manifest: Manifest,
     rows: Sequence[int],  # of the manifest
-    view: str = 'rgb',  # of `features.extract`
-    protocol: Protocol = PROTOCOLS['clean'],  # of `features.extract`
-    role: str = 'query',  # of `features.extract`
+    view: str = "rgb",  # of `features.extract`
+    protocol: Protocol = PROTOCOLS["clean"],  # of `features.extract`
+    role: str = "query",  # of `features.extract`
     *,
     of: int = 2,  # see `group_clips`
     batch: int = 64,  # of `features.extract`
@@ -314,45 +442,68 @@ def video_gaussians(
     **views,  # of `features.extract`
 ) -> VideoGaussians:
     "The distributions of the videos that can be read, by a frozen encoder and its Gaussian head. ValueError."
-    place,good,bad = next(head.parameters()).device,dict[int,tuple[Tensor,Tensor]](),dict[int,str]()
-    for r,x in extract_clips(encoder, manifest, rows, view, protocol, role, batch=batch, machine=machine,
-            **views):
-        if isinstance(x, str): bad[r] = x
+    place, good, bad = (
+        next(head.parameters()).device,
+        dict[int, tuple[Tensor, Tensor]](),
+        dict[int, str](),
+    )
+    for r, x in extract_clips(
+        encoder, manifest, rows, view, protocol, role, batch=batch, machine=machine, **views
+    ):
+        if isinstance(x, str):
+            bad[r] = x
         else:
-            mean,s = head(x.to(place)).float().cpu().unbind(1)
+            mean, s = head(x.to(place)).float().cpu().unbind(1)
             good[r] = group_clips(mean, s, of)
-    if not good: raise ValueError(f'{manifest.path}: not one of {len(rows)} videos can be read; the first: '
-        f'{next(iter(bad.values()), "none was named")}')
-    mu,s = (torch.stack([g[i] for g in good.values()]) for i in (0, 1))
+    if not good:
+        raise ValueError(
+            f"{manifest.path}: not one of {len(rows)} videos can be read; the first: "
+            f"{next(iter(bad.values()), 'none was named')}"
+        )
+    mu, s = (torch.stack([g[i] for g in good.values()]) for i in (0, 1))
     wrong = int((~(mu.isfinite() & s.isfinite()).flatten(1).all(1)).sum())
-    if wrong: raise ValueError(f'{wrong} of {len(mu)} videos have a distribution with NaN or infinity; '
-        'look at the encoder and the head that made them')
-    label,row = torch.tensor([manifest.label_id(r) for r in good]),torch.tensor([*good])
+    if wrong:
+        raise ValueError(
+            f"{wrong} of {len(mu)} videos have a distribution with NaN or infinity; "
+            "look at the encoder and the head that made them"
+        )
+    label, row = torch.tensor([manifest.label_id(r) for r in good]), torch.tensor([*good])
     return VideoGaussians(mu, s, label, row, bad)
+
 
 def gaussian_pairs(
     encoder: nn.Module,  # of `video_gaussians`
     head: nn.Module,  # of `video_gaussians`
     manifest: Manifest,  # of `video_gaussians`
     splits: Sequence[int] = (1,),  # 1, 2 and 3
-    view: str = 'rgb',  # of `video_gaussians`
-    protocol: Protocol = PROTOCOLS['clean'],  # of `video_gaussians`
+    view: str = "rgb",  # of `video_gaussians`
+    protocol: Protocol = PROTOCOLS["clean"],  # of `video_gaussians`
     **options,  # of `video_gaussians`
-) -> dict[int,tuple[VideoGaussians,VideoGaussians]]:  # split -> query, gallery
+) -> dict[int, tuple[VideoGaussians, VideoGaussians]]:  # split -> query, gallery
     "Distributions of the test and training videos of every split, each video encoded once. ValueError."
-    rows = {(s, part): counted(manifest, part, s, protocol, 'flow' in streams(view))[0]
-        for s in splits for part in ('test', 'train')}
+    rows = {
+        (s, part): counted(manifest, part, s, protocol, "flow" in streams(view))[0]
+        for s in splits
+        for part in ("test", "train")
+    }
+
     def of_parts(parts, role):
-        every = sorted({r for (_,part),some in rows.items() if part in parts for r in some})
+        every = sorted({r for (_, part), some in rows.items() if part in parts for r in some})
         return video_gaussians(encoder, head, manifest, every, view, protocol, role, **options)
-    alike = protocol.gallery=='alike'
-    of_query = of_parts(('test', 'train') if alike else ('test',), 'query')
-    of_gallery = of_query if alike else of_parts(('train',), 'gallery')
+
+    alike = protocol.gallery == "alike"
+    of_query = of_parts(("test", "train") if alike else ("test",), "query")
+    of_gallery = of_query if alike else of_parts(("train",), "gallery")
+
     def take(g, some):
         at = torch.isin(g.row, torch.tensor(some)).nonzero()[:, 0]
-        if not len(at): raise ValueError(f'{manifest.path}: not one of {len(some)} videos can be read')
-        return replace(g[at], dropped={r: why for r,why in g.dropped.items() if r in some})
-    return {s: (take(of_query, rows[s, 'test']), take(of_gallery, rows[s, 'train'])) for s in splits}
+        if not len(at):
+            raise ValueError(f"{manifest.path}: not one of {len(some)} videos can be read")
+        return replace(g[at], dropped={r: why for r, why in g.dropped.items() if r in some})
+
+    return {
+        s: (take(of_query, rows[s, "test"]), take(of_gallery, rows[s, "train"])) for s in splits
+    }
 
 # %% ../../nbs/library/match_probability.ipynb #f645e21e
 def draw_videos(
@@ -361,25 +512,27 @@ def draw_videos(
     seed: int = 0,  # with the row of the manifest, it decides what a video draws
 ) -> Tensor:  # (N, M*k, D) float32
     "Embeddings of every video (Eq. 4). What one draws does not depend on which others are there."
-    if k < 1: raise ValueError(f'k={k} embeddings cannot be drawn; take 1 or more')
-    z = torch.empty(len(g), g.mu.shape[1]*k, g.mu.shape[2])
-    for i,row in enumerate(g.row.tolist()):
+    if k < 1:
+        raise ValueError(f"k={k} embeddings cannot be drawn; take 1 or more")
+    z = torch.empty(len(g), g.mu.shape[1] * k, g.mu.shape[2])
+    for i, row in enumerate(g.row.tolist()):
         word = np.random.SeedSequence((seed, row)).generate_state(1, np.uint64)[0]
         rng = torch.Generator().manual_seed(int(word >> np.uint64(1)))
         noise = torch.randn(g.mu.shape[1], k, g.mu.shape[2], generator=rng)
         z[i] = draw_gaussian(g.mu[i], g.s[i], noise).flatten(0, 1)
     return z
 
+
 def video_probabilities(
     g: Tensor,  # (n, crops, 2, D) mean and log-variance of every clip, crop by crop
-    score: Callable[[Tensor],Tensor],  # (n, D) float32 -> (n, C) scores of the classes
+    score: Callable[[Tensor], Tensor],  # (n, D) float32 -> (n, C) scores of the classes
     of: int = 2,  # clips of one distribution, see `group_clips`
     k: int = 10,  # K embeddings of each distribution
     seed: int = 0,  # of the embeddings
 ) -> Tensor:  # (C,) float64
     "The mean softmax of all embeddings of a video (appendix C.2); crops have their own distributions."
-    groups = [group_clips(crop[:,0], crop[:,1], of) for crop in g.unbind(1)]
-    mu,s = (torch.stack([x[i] for x in groups]) for i in (0, 1)) # (crops, n/of, D)
+    groups = [group_clips(crop[:, 0], crop[:, 1], of) for crop in g.unbind(1)]
+    mu, s = (torch.stack([x[i] for x in groups]) for i in (0, 1))  # (crops, n/of, D)
     rng = torch.Generator().manual_seed(seed)
     noise = torch.randn(*mu.shape[:2], k, mu.shape[2], generator=rng).to(mu)
     log_p = score(draw_gaussian(mu, s, noise).flatten(0, 2).float()).double().log_softmax(1)
@@ -389,51 +542,68 @@ def video_probabilities(
 # chunks of queries that keep their embeddings while those of the gallery pass by once
 QUERY_BLOCKS = 16
 # videos of either side at a time; on a CPU, few enough for the caches
-MATCH_CHUNK = {'cpu': 24, 'cuda': 128}
+MATCH_CHUNK = {"cpu": 24, "cuda": 128}
+
 
 @torch.no_grad()
 def match_rows(
     query: VideoGaussians,
     gallery: VideoGaussians,
-    a: Tensor|float,  # of the head: p of two embeddings is sigmoid(b - a*distance)
-    b: Tensor|float,  # of the head, likewise
+    a: Tensor | float,  # of the head: p of two embeddings is sigmoid(b - a*distance)
+    b: Tensor | float,  # of the head, likewise
     k: int = 10,  # of `draw_videos`
     seed: int = 0,  # of `draw_videos`
     # videos of either side at a time: memory grows with its square; None: by the device
-    chunk: int|None = None,
+    chunk: int | None = None,
     machine: Machine = Machine(progress=False),
     # returns: (q, N) float32 log p of some queries and the whole gallery, in their order
 ) -> Iterator[Tensor]:
     "Match probabilities by Monte Carlo (Eq. 9), without a tensor of all pairs of embeddings."
-    if (D := query.mu.shape[2]) != gallery.mu.shape[2]: raise ValueError(f'query and gallery have {D} and '
-        f'{gallery.mu.shape[2]} dimensions; make both with one head')
+    if (D := query.mu.shape[2]) != gallery.mu.shape[2]:
+        raise ValueError(
+            f"query and gallery have {D} and "
+            f"{gallery.mu.shape[2]} dimensions; make both with one head"
+        )
     device = machine.place()
-    a,b = (torch.as_tensor(x, dtype=torch.float32).detach().to(device) for x in (a, b))
+    a, b = (torch.as_tensor(x, dtype=torch.float32).detach().to(device) for x in (a, b))
     n = chunk or MATCH_CHUNK[device.type]
-    with progress_bar(total=len(query)*len(gallery), desc='match probability', unit='pair', unit_scale=True,
-            disable=not machine.progress) as bar:
-        for some in query.split(QUERY_BLOCKS*n):
-            z,log_p = draw_videos(some, k, seed).to(device),torch.empty(len(some), len(gallery))
-            for j,part in enumerate(gallery.split(n)):
+    with progress_bar(
+        total=len(query) * len(gallery),
+        desc="match probability",
+        unit="pair",
+        unit_scale=True,
+        disable=not machine.progress,
+    ) as bar:
+        for some in query.split(QUERY_BLOCKS * n):
+            z, log_p = draw_videos(some, k, seed).to(device), torch.empty(len(some), len(gallery))
+            for j, part in enumerate(gallery.split(n)):
                 y = draw_videos(part, k, seed).to(device)
-                for i,x in enumerate(z.split(n)):
-                    log_p[n*i:n*(i+1), n*j:n*(j+1)] = match_log_probability(x, y, a, b).cpu()
-                bar.update(len(some)*len(part))
+                for i, x in enumerate(z.split(n)):
+                    log_p[n * i : n * (i + 1), n * j : n * (j + 1)] = match_log_probability(
+                        x, y, a, b
+                    ).cpu()
+                bar.update(len(some) * len(part))
             yield log_p
+
 
 def match_neighbours(
     query: VideoGaussians,  # of the test videos
     gallery: VideoGaussians,  # of the training videos
-    a: Tensor|float,  # of the head, see `match_rows`
-    b: Tensor|float,  # of the head, see `match_rows`
+    a: Tensor | float,  # of the head, see `match_rows`
+    b: Tensor | float,  # of the head, see `match_rows`
     top: int = 10,  # neighbours of each query
     **options,  # k, seed, chunk, machine of `match_rows`
 ) -> Neighbours:
     "The gallery videos of highest match probability; the earlier of equals first. ValueError."
     check_labels(query.label, gallery.label, (top,))
-    near = torch.cat([p.argsort(dim=1, descending=True, stable=True)[:, :top]
-        for p in match_rows(query, gallery, a, b, **options)])
-    return Neighbours(near, gallery.label[near]==query.label[:, None], query.label)
+    near = torch.cat(
+        [
+            p.argsort(dim=1, descending=True, stable=True)[:, :top]
+            for p in match_rows(query, gallery, a, b, **options)
+        ]
+    )
+    return Neighbours(near, gallery.label[near] == query.label[:, None], query.label)
+
 
 def mean_neighbours(
     query: VideoGaussians,

@@ -35,11 +35,17 @@ def _rows(
     x: Tensor,  # (N, D)
 ) -> Tensor:  # (N, D) float64 on the CPU
     "Features in the precision that entropies and distances of nearly equal vectors need; ValueError."
-    if x.ndim != 2 or len(x) < 2: raise ValueError('features must be (N, D) with at least two rows, not '
-        f'{tuple(x.shape)}; one row is one clip or video')
-    if bad := int((~x.isfinite().all(1)).sum()): raise ValueError(f'{bad} of {len(x)} features hold NaN or '
-        'infinity; look at the encoder that made them')
+    if x.ndim != 2 or len(x) < 2:
+        raise ValueError(
+            "features must be (N, D) with at least two rows, not "
+            f"{tuple(x.shape)}; one row is one clip or video"
+        )
+    if bad := int((~x.isfinite().all(1)).sum()):
+        raise ValueError(
+            f"{bad} of {len(x)} features hold NaN or infinity; look at the encoder that made them"
+        )
     return x.detach().cpu().double()
+
 
 def rankme(
     x: Tensor,  # (N, D) features, of any length
@@ -47,8 +53,8 @@ def rankme(
     "The number of directions that features use, as a smooth count."
     s = torch.linalg.svdvals(_rows(x))
     # Garrido et al. 2023, Eq. 1; of zeros: 1
-    p = s/s.sum().clamp_min(torch.finfo(s.dtype).tiny) + 1e-7
-    return torch.exp(-(p*p.log()).sum()).item()
+    p = s / s.sum().clamp_min(torch.finfo(s.dtype).tiny) + 1e-7
+    return torch.exp(-(p * p.log()).sum()).item()
 
 # %% ../../nbs/lessons/19_health.ipynb #19b00005
 def std(
@@ -56,7 +62,7 @@ def std(
 ) -> float:  # 0 (collapsed) to 1 (spread evenly); SimSiam's times sqrt(D)
     "Standard deviation of the numbers of features of length 1, against 1/sqrt(D)."
     z = F.normalize(_rows(x), dim=1)
-    return z.std(0, correction=0).mean().item()*math.sqrt(z.shape[1])
+    return z.std(0, correction=0).mean().item() * math.sqrt(z.shape[1])
 
 # %% ../../nbs/lessons/19_health.ipynb #19b00006
 def alignment(
@@ -64,8 +70,15 @@ def alignment(
     y: Tensor,  # (N, D) features of another clip of each video
 ) -> float:  # 0 (alike) to 4
     "Mean squared distance between two clips of a video, on the sphere (Wang & Isola 2020)."
-    if x.shape != y.shape: raise ValueError(f'x {tuple(x.shape)} and y {tuple(y.shape)} must have one shape')
-    return (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1)).norm(dim=1).pow(2).mean().item()
+    if x.shape != y.shape:
+        raise ValueError(f"x {tuple(x.shape)} and y {tuple(y.shape)} must have one shape")
+    return (
+        (F.normalize(_rows(x), dim=1) - F.normalize(_rows(y), dim=1))
+        .norm(dim=1)
+        .pow(2)
+        .mean()
+        .item()
+    )
 
 # %% ../../nbs/lessons/19_health.ipynb #1e7d00d1
 def uniformity(
@@ -74,30 +87,41 @@ def uniformity(
 ) -> float:  # 0 (collapsed) down to about -4 (spread evenly in many dimensions)
     "Log of the mean Gaussian potential exp(-2 d^2) over all pairs, on the sphere (Wang & Isola 2020)."
     z = F.normalize(_rows(x), dim=1)
-    parts,total = z.split(chunk),0.
-    for i,some in enumerate(parts): # d^2 = 2 - 2ab; every pair of parts once
-        within = (4*(some @ some.T - 1)).exp_().fill_diagonal_(0).sum().item()
-        total += within + 2*sum((4*(some @ other.T - 1)).exp_().sum().item() for other in parts[i+1:])
-    return math.log(total/(len(z)*(len(z) - 1)))
+    parts, total = z.split(chunk), 0.0
+    for i, some in enumerate(parts):  # d^2 = 2 - 2ab; every pair of parts once
+        within = (4 * (some @ some.T - 1)).exp_().fill_diagonal_(0).sum().item()
+        total += within + 2 * sum(
+            (4 * (some @ other.T - 1)).exp_().sum().item() for other in parts[i + 1 :]
+        )
+    return math.log(total / (len(z) * (len(z) - 1)))
 
 # %% ../../nbs/lessons/19_health.ipynb #03a12b4b
 def _counts(
     label: Tensor,  # (N,)
     source: Tensor,  # (N,)
-) -> tuple[Tensor,Tensor]:  # (N,) candidates, (N,) right ones
+) -> tuple[Tensor, Tensor]:  # (N,) candidates, (N,) right ones
     "How many answers each video has, and how many of them are right; ValueError where none is."
-    if (label < 0).any(): raise ValueError(f'{int((label < 0).sum())} of {len(label)} videos are unlabelled '
-        '(-1); leave them out, or give no labels')
+    if (label < 0).any():
+        raise ValueError(
+            f"{int((label < 0).sum())} of {len(label)} videos are unlabelled "
+            "(-1); leave them out, or give no labels"
+        )
+
     def alike(
         x,
     ):  # how many rows are like each row
-        _,which,size = x.unique(dim=0, return_inverse=True, return_counts=True)
+        _, which, size = x.unique(dim=0, return_inverse=True, return_counts=True)
         return size[which]
+
     other = len(label) - alike(source)
     right = alike(label) - alike(torch.stack([label, source], 1))
-    if not right.any(): raise ValueError(f'no class has videos of two sources among these {len(label)} '
-        'videos, so that no neighbour can be right; take more videos')
-    return other,right
+    if not right.any():
+        raise ValueError(
+            f"no class has videos of two sources among these {len(label)} "
+            "videos, so that no neighbour can be right; take more videos"
+        )
+    return other, right
+
 
 def knn_r1(
     x: Tensor,  # (N, D) features of videos, of any length
@@ -108,39 +132,46 @@ def knn_r1(
     "R@1 within one set of videos, where siblings cannot be found; of equally near videos the first counts."
     queries = _counts(label, source)[1] > 0
     z = _rows(x)
-    z,nearest = F.normalize(z - z.mean(0), dim=1),[]
-    for some,mine in zip(z.split(chunk), source.split(chunk)):
-        sim = (some @ z.T).float().masked_fill_(mine[:, None]==source, -torch.inf)
+    z, nearest = F.normalize(z - z.mean(0), dim=1), []
+    for some, mine in zip(z.split(chunk), source.split(chunk)):
+        sim = (some @ z.T).float().masked_fill_(mine[:, None] == source, -torch.inf)
         nearest.append(sim.argmax(1))
-    return (label[torch.cat(nearest)]==label)[queries].double().mean().item()
+    return (label[torch.cat(nearest)] == label)[queries].double().mean().item()
+
 
 def knn_chance(
     label: Tensor,  # (N,)
     source: Tensor,  # (N,)
 ) -> float:  # share, 0 to 1
     "What `knn_r1` is expected to be if neighbours are drawn at random."
-    other,right = _counts(label, source)
-    return (right/other)[right > 0].double().mean().item()
+    other, right = _counts(label, source)
+    return (right / other)[right > 0].double().mean().item()
 
 # %% ../../nbs/lessons/19_health.ipynb #9fec0ccf
 def health(
     x: Tensor,  # (N, D) features of videos, or (N, V, D) of V clips of each
-    label: Tensor|None = None,  # of `knn_r1`; None: without it
-    source: Tensor|None = None,  # of `knn_r1`; None: without it
+    label: Tensor | None = None,  # of `knn_r1`; None: without it
+    source: Tensor | None = None,  # of `knn_r1`; None: without it
     # returns: knn_r1, rankme, std, alignment (of two clips), uniformity: those that can be computed
-) -> dict[str,float]:
+) -> dict[str, float]:
     "How features are doing; NaN where one of them is not finite."
-    if x.ndim not in (2, 3): raise ValueError(f'features must be (N, D) or (N, V, D), not {tuple(x.shape)}')
-    if (label is None) != (source is None): raise ValueError('label and source go together: siblings are '
-        'left out of the neighbours; give both or neither')
-    finite,row = x.isfinite().all(),dict[str,float]()
+    if x.ndim not in (2, 3):
+        raise ValueError(f"features must be (N, D) or (N, V, D), not {tuple(x.shape)}")
+    if (label is None) != (source is None):
+        raise ValueError(
+            "label and source go together: siblings are "
+            "left out of the neighbours; give both or neither"
+        )
+    finite, row = x.isfinite().all(), dict[str, float]()
     # (N, V, D)
     clips = (x if finite else torch.zeros_like(x)).reshape(len(x), -1, x.shape[-1])
-    if label is not None and source is not None: row['knn_r1'] = knn_r1(clips.double().mean(1), label, source)
-    row |= {'rankme': rankme(clips.flatten(0, 1)), 'std': std(clips.flatten(0, 1))}
-    if clips.shape[1] > 1: row['alignment'] = alignment(clips[:, 0], clips[:, 1])
+    if label is not None and source is not None:
+        row["knn_r1"] = knn_r1(clips.double().mean(1), label, source)
+    row |= {"rankme": rankme(clips.flatten(0, 1)), "std": std(clips.flatten(0, 1))}
+    if clips.shape[1] > 1:
+        row["alignment"] = alignment(clips[:, 0], clips[:, 1])
     # pairs of one video need not be apart
-    row['uniformity'] = sum(uniformity(v) for v in clips.unbind(1))/clips.shape[1]
+    row["uniformity"] = sum(uniformity(v) for v in clips.unbind(1)) / clips.shape[1]
     return row if finite else dict.fromkeys(row, math.nan)
 
 # %% ../../nbs/lessons/19_health.ipynb #b6def5aa
@@ -151,20 +182,26 @@ def choose_videos(
 ) -> list[int]:  # rows of the manifest, ascending
     "Two sources of each class first, then more sources, then more of each; labelled ones if there are any."
     if videos < 2:
-        raise ValueError(f'videos={videos!r} is too few to compare; take at least 2, better 2 for each class')
-    rows = manifest.select('train', split)
+        raise ValueError(
+            f"videos={videos!r} is too few to compare; take at least 2, better 2 for each class"
+        )
+    rows = manifest.select("train", split)
     rows = [r for r in rows if manifest.label_id(r) >= 0] or rows
-    takes:dict[int,int] = {} # videos of a source so far
-    order:dict[int,dict[int,int]] = {} # class -> source -> its number within the class
+    takes: dict[int, int] = {}  # videos of a source so far
+    order: dict[int, dict[int, int]] = {}  # class -> source -> its number within the class
+
     def place(r):
-        label,source = manifest.label_id(r),manifest.source_id(r)
+        label, source = manifest.label_id(r), manifest.source_id(r)
         takes[source] = takes.get(source, -1) + 1
         number = order.setdefault(label, {}).setdefault(source, len(order[label]))
-        return takes[source], number//2, label, number
+        return takes[source], number // 2, label, number
+
     return sorted(sorted(rows, key=place)[:videos])
+
 
 class FixedClips:
     "The clips of some videos under a protocol, decoded once and kept as bytes."
+
     def __init__(
         self,
         manifest: Manifest,
@@ -175,13 +212,15 @@ class FixedClips:
         workers: int = 0,  # processes that decode, once
         **views,  # further arguments of `Views`, as in pretraining
     ):
-        self._live = views.pop('live', None)
-        self.manifest,self.rows,self.view,self.views = manifest,rows,view,Views(view, **views)
-        self._clips = ProtocolClips(manifest, rows, protocol, load=streams(view, self._live is not None))
-        self._step,self._workers = max(batch//protocol.clips, 1),workers # videos at a time
+        self._live = views.pop("live", None)
+        self.manifest, self.rows, self.view, self.views = manifest, rows, view, Views(view, **views)
+        self._clips = ProtocolClips(
+            manifest, rows, protocol, load=streams(view, self._live is not None)
+        )
+        self._step, self._workers = max(batch // protocol.clips, 1), workers  # videos at a time
         # 'clips' or 'flow' (B, V, T, H, W, 3) uint8, and the `rows` they are of; row -> why it
         # cannot be read
-        self.kept,self.dropped = list[dict[str,Any]](),dict[int,str]()
+        self.kept, self.dropped = list[dict[str, Any]](), dict[int, str]()
 
     def decoded(
         self,
@@ -189,50 +228,65 @@ class FixedClips:
     ) -> torch.device:  # where the encoder is
         "Decode now, unless that was done; ValueError if fewer than two videos can be read."
         device = device_of(encoder)
-        if self.kept: return device
-        name,videos = 'flow' if {'flow', 'pair'} & {*self._clips.load} else 'clips',list[tuple[int,Tensor]]()
+        if self.kept:
+            return device
+        name, videos = (
+            "flow" if {"flow", "pair"} & {*self._clips.load} else "clips",
+            list[tuple[int, Tensor]](),
+        )
         for item in read_items(self._clips, self._workers):
-            if 'bad' in item: self.dropped[item['row']] = item['bad']
+            if "bad" in item:
+                self.dropped[item["row"]] = item["bad"]
             else:
-                if self._live: item = on_device(item, device, self._live)
-                videos.append((item['row'], item[name][item['at']].cpu()))
+                if self._live:
+                    item = on_device(item, device, self._live)
+                videos.append((item["row"], item[name][item["at"]].cpu()))
         if len(videos) < 2:
-            raise ValueError(f'{self.manifest.path}: fewer than two of {len(self.rows)} videos can be read '
-                f'({next(iter(self.dropped.values()), "")}); run `vssl-nb manifest` again to mark the others')
+            raise ValueError(
+                f"{self.manifest.path}: fewer than two of {len(self.rows)} videos can be read "
+                f"({next(iter(self.dropped.values()), '')}); run `vssl-nb manifest` again to mark the others"
+            )
         for i in range(0, len(videos), self._step):
-            rows,clips = zip(*videos[i:i+self._step])
+            rows, clips = zip(*videos[i : i + self._step])
             x = torch.stack(clips)
-            self.kept.append({name: x.pin_memory() if device.type=='cuda' else x, 'rows': list(rows)})
+            self.kept.append(
+                {name: x.pin_memory() if device.type == "cuda" else x, "rows": list(rows)}
+            )
         return device
 
     @torch.no_grad()
     def features(
         self,
         encoder: nn.Module,
-    ) -> tuple[Tensor,list[int]]:  # (N, V, D) float32 on the CPU; rows
+    ) -> tuple[Tensor, list[int]]:  # (N, V, D) float32 on the CPU; rows
         "Features of all clips, in evaluation mode and float32; the encoder gets back the modes it had."
-        device,parts = self.decoded(encoder),[]
+        device, parts = self.decoded(encoder), []
         with evaluating(encoder):
             for b in self.kept:
-                raw = {k: v.to(device, non_blocking=True) for k,v in b.items() if k != 'rows'}
+                raw = {k: v.to(device, non_blocking=True) for k, v in b.items() if k != "rows"}
                 x = self.views(raw)[self.view]
                 # not encoder(x): a compiled one would be compiled again for these shapes
-                with torch.autocast(device.type, enabled=False): y = encoder.forward(x.flatten(0, 1))
+                with torch.autocast(device.type, enabled=False):
+                    y = encoder.forward(x.flatten(0, 1))
                 parts.append((on_its_way(y), x.shape[:2]))
-        return torch.cat([read().unflatten(0, s) for read,s in parts]),sum((b['rows'] for b in self.kept), [])
+        return torch.cat([read().unflatten(0, s) for read, s in parts]), sum(
+            (b["rows"] for b in self.kept), []
+        )
+
 
 class HealthMonitor:
     "A few training videos on which an encoder is measured now and then; none of the test part."
+
     def __init__(
         self,
         manifest: Manifest,
         split: int = 1,  # 1, 2 or 3
-        view: str = 'rgb',  # what the encoder sees: 'rgb', 'flow' or 'residual'
+        view: str = "rgb",  # what the encoder sees: 'rgb', 'flow' or 'residual'
         *,
         length: int = 16,  # as in `Protocol`
         stride: int = 1,  # as in `Protocol`
         size: int = 112,  # as in `Protocol`; the largest square
-        pad: str = 'first',  # as in `Protocol`
+        pad: str = "first",  # as in `Protocol`
         clips: int = 2,  # of each video, spread evenly
         videos: int = 256,  # at most, see `choose_videos`
         # MiB that the clips may take; fewer videos where they would not fit
@@ -242,67 +296,85 @@ class HealthMonitor:
         **options,
     ):
         positive(every=every)
-        fit = memory*2**20//(clips*length*size*size*3) # videos
-        if fit < 2: raise ValueError(f'memory={memory} MiB does not hold two videos of {clips} clips of '
-            f'{length}x{size}x{size}; allow more')
-        self.every,self.train = every,choose_videos(manifest, split, min(videos, fit))
+        fit = memory * 2**20 // (clips * length * size * size * 3)  # videos
+        if fit < 2:
+            raise ValueError(
+                f"memory={memory} MiB does not hold two videos of {clips} clips of "
+                f"{length}x{size}x{size}; allow more"
+            )
+        self.every, self.train = every, choose_videos(manifest, split, min(videos, fit))
         p = Protocol(clips=clips, length=length, stride=stride, size=size, pad=pad)
         self.clips = FixedClips(manifest, self.train, view, p, **options)
         self.ids = {r: (manifest.label_id(r), manifest.source_id(r)) for r in self.train}
-        try: self.chance = knn_chance(*torch.tensor([*self.ids.values()]).T)
+        try:
+            self.chance = knn_chance(*torch.tensor([*self.ids.values()]).T)
         # without labels, or classes of two sources, they are of no use
-        except ValueError: self.ids = {}
+        except ValueError:
+            self.ids = {}
 
     def due(
         self,
         tick: StepResult,
     ) -> bool:  # has an epoch just ended after which to measure?
-        return tick.last and (tick.epoch + 1) % self.every==0
+        return tick.last and (tick.epoch + 1) % self.every == 0
 
     def measure(
         self,
         encoder: nn.Module,  # clips (B, 3, T, H, W) -> (B, D), on any device
-    ) -> dict[str,float]:
+    ) -> dict[str, float]:
         "`health` of the encoder, and seconds; changes nothing."
         began = time.perf_counter()
-        x,rows = self.clips.features(encoder)
+        x, rows = self.clips.features(encoder)
         row = health(x, *(torch.tensor([self.ids[r] for r in rows]).T if self.ids else ()))
-        return row | {'seconds': round(time.perf_counter() - began, 4)}
+        return row | {"seconds": round(time.perf_counter() - began, 4)}
+
 
 @contextmanager
 def health_log(
     out: Any,  # the run folder
     step: int,  # the run goes on from here; later lines are cut
-    monitor: HealthMonitor|None,  # None: nothing is measured
+    monitor: HealthMonitor | None,  # None: nothing is measured
     encoder: nn.Module,  # of the method, the same object throughout
     # where to measure before the first step; the encoder comes back
-    device: str|torch.device = 'cpu',
+    device: str | torch.device = "cpu",
     # returns: to be called after every step; the line it wrote
-) -> Iterator[Callable[[StepResult],dict[str,float]|None]]:
+) -> Iterator[Callable[[StepResult], dict[str, float] | None]]:
     "health.csv of a run: step, epoch (epochs finished), and what the monitor measures."
     alone = monitor is not None and len(monitor.train) < 2
-    if monitor and alone and is_main(): print(f'{monitor.clips.manifest.path}: one video alone has a label, '
-        'so that health.csv has nothing to compare and is left out; label one more, or none', file=sys.stderr)
+    if monitor and alone and is_main():
+        print(
+            f"{monitor.clips.manifest.path}: one video alone has a label, "
+            "so that health.csv has nothing to compare and is left out; label one more, or none",
+            file=sys.stderr,
+        )
     if monitor is None or alone or not is_main():
         yield lambda result: None
         return
-    with StepLog(out, step, 'health.csv', 'health/') as log:
+    with StepLog(out, step, "health.csv", "health/") as log:
+
         def write(step, epoch):
-            row = {'step': step, 'epoch': epoch} | monitor.measure(encoder)
+            row = {"step": step, "epoch": epoch} | monitor.measure(encoder)
             log.write(row)
             return row
-        if step==0:
+
+        if step == 0:
             home = device_of(encoder)
             encoder.to(device)
-            try: write(0, 0)
-            finally: encoder.to(home)
+            try:
+                write(0, 0)
+            finally:
+                encoder.to(home)
         yield lambda result: write(result.step, result.epoch + 1) if monitor.due(result) else None
 
 # %% ../../nbs/lessons/19_health.ipynb #b53c67bb
-ORDERS = {'as-is': 'every frame in its place', 'static': 'the middle frame, T times',
-    'shuffled': 'the same frames in an order drawn from the seed and the bytes of the clip'}
+ORDERS = {
+    "as-is": "every frame in its place",
+    "static": "the middle frame, T times",
+    "shuffled": "the same frames in an order drawn from the seed and the bytes of the clip",
+}
 # for `Views`: rgb stays in [0,1]
-UNCHANGED:dict[str,Any] = dict(mean=(0., 0., 0.), std=(1., 1., 1.))
+UNCHANGED: dict[str, Any] = dict(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
 
 def reorder(
     x: Tensor,  # (B, 3, T, H, W) frames in [0,1]
@@ -312,82 +384,106 @@ def reorder(
     "The frames of each clip in another order."
     one_of(tuple(ORDERS), order=order)
     T = x.shape[2]
-    if order=='as-is': return x
-    if order=='static': return x[:, :, T//2:T//2+1].expand_as(x).contiguous()
+    if order == "as-is":
+        return x
+    if order == "static":
+        return x[:, :, T // 2 : T // 2 + 1].expand_as(x).contiguous()
+
     def drawn(
         clip,
     ):  # (T,)
         digest = hashlib.sha256(clip.mul(255).round().byte().cpu().numpy().tobytes()).digest()
-        rng = np.random.default_rng((seed, int.from_bytes(digest[:8], 'big')))
+        rng = np.random.default_rng((seed, int.from_bytes(digest[:8], "big")))
         return torch.from_numpy(rng.permutation(T))
+
     return torch.stack([clip[:, drawn(clip).to(x.device)] for clip in x])
+
 
 class Reordered(nn.Module):
     "An encoder whose clips lose their time: frames in [0,1] -> reordered -> view -> encoder."
+
     def __init__(
         self,
         encoder: nn.Module,  # float clips of `view` (B, 3, T, H, W) -> (B, D)
         order: str,  # one of ORDERS
-        view: str = 'rgb',  # what the encoder sees: 'rgb' or 'residual'
+        view: str = "rgb",  # what the encoder sees: 'rgb' or 'residual'
         seed: int = 0,  # of 'shuffled'
         **views,  # further arguments of `Views`, as in pretraining
     ):
         super().__init__()
-        if view=='flow': raise ValueError('flow of reordered frames is stored nowhere; use rgb or residual')
-        self.encoder,self.order,self.view,self.seed,self.views = encoder,order,view,seed,Views(view, **views)
+        if view == "flow":
+            raise ValueError("flow of reordered frames is stored nowhere; use rgb or residual")
+        self.encoder, self.order, self.view, self.seed, self.views = (
+            encoder,
+            order,
+            view,
+            seed,
+            Views(view, **views),
+        )
 
-    def extra_repr(self)->str:
-        return f'order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}'
+    def extra_repr(self) -> str:
+        return f"order={self.order!r}, view={self.view!r}, seed={self.seed}, {vars(self.views)}"
+
     def _seen(
         self,
         x: Tensor,
     ) -> Tensor:  # what the encoder is given
         return self.views.from_floats(reorder(x, self.order, self.seed)[:, None])[self.view][:, 0]
+
     def forward(
         self,
         x: Tensor,  # (B, 3, T, H, W) in [0,1]
     ) -> Tensor:  # (B, D)
         return self.encoder(self._seen(x))
+
     def maps(
         self,
         x: Tensor,
     ) -> Tensor:  # for protocols that read the last maps
-        return getattr(self.encoder, 'maps')(self._seen(x))
+        return getattr(self.encoder, "maps")(self._seen(x))
+
 
 def _r1(
     query: Features,
     gallery: Features,  # `query` again (one object twice): neighbours within it
-) -> dict[str,float]:
-    if query is gallery: return {'r1': knn_r1(query.x, query.label, query.source)}
-    return {'r1': retrieval_recall(query, gallery, (1,))[1]}
+) -> dict[str, float]:
+    if query is gallery:
+        return {"r1": knn_r1(query.x, query.label, query.source)}
+    return {"r1": retrieval_recall(query, gallery, (1,))[1]}
+
 
 def background(
     encoder: nn.Module,  # float clips of `view` (B, 3, T, H, W) -> (B, D)
     manifest: Manifest,
     split: int = 1,  # 1, 2 or 3
-    view: str = 'rgb',  # 'rgb' or 'residual'
-    protocol: Protocol = PROTOCOLS['clean'],
+    view: str = "rgb",  # 'rgb' or 'residual'
+    protocol: Protocol = PROTOCOLS["clean"],
     # 'test': test videos look for training videos; 'train': these for those of other sources
-    part: str = 'test',
+    part: str = "test",
     # of query, gallery: one object if part='train'
-    score: Callable[[Features,Features], dict[str,float]] = _r1,
+    score: Callable[[Features, Features], dict[str, float]] = _r1,
     machine: Machine = Machine(),  # of `extract`
     **views,  # of `extract`
     # returns: r1, static_r1, shuffled_r1 and chance_r1, shares; or the numbers of `score`, so
     # prefixed
-) -> dict[str,float]:
+) -> dict[str, float]:
     "What an encoder finds with all frames, with one frame, and with frames out of order."
-    one_of(('test', 'train'), part=part)
-    row:dict[str,float] = {}
-    for order,prefix in zip(ORDERS, ('', 'static_', 'shuffled_')):
+    one_of(("test", "train"), part=part)
+    row: dict[str, float] = {}
+    for order, prefix in zip(ORDERS, ("", "static_", "shuffled_")):
         changed = Reordered(encoder, order, view, **views)
-        sides = {p: extract(changed, manifest, p, split, 'rgb', protocol, machine=machine, **UNCHANGED)
-            for p in dict.fromkeys(('train', part))}
-        query,gallery = sides[part],sides['train']
-        row |= {prefix + k: v for k,v in score(query, gallery).items()}
-    guess = knn_chance(query.label, query.source) if query is gallery \
+        sides = {
+            p: extract(changed, manifest, p, split, "rgb", protocol, machine=machine, **UNCHANGED)
+            for p in dict.fromkeys(("train", part))
+        }
+        query, gallery = sides[part], sides["train"]
+        row |= {prefix + k: v for k, v in score(query, gallery).items()}
+    guess = (
+        knn_chance(query.label, query.source)
+        if query is gallery
         else chance(query.label, gallery.label, (1,))[1]
-    return row | {'chance_r1': guess}
+    )
+    return row | {"chance_r1": guess}
 
 # %% ../../nbs/lessons/20_looking.ipynb #c5d50a67
 @torch.no_grad()
@@ -395,27 +491,36 @@ def class_activation(
     encoder: nn.Module,  # `maps`: (B, 3, T, H, W) -> (B, D, t, h, w), of mean `feature`
     x: Tensor,  # (B, 3, T, H, W) float clips as the encoder takes them, where the encoder is
     # (D,) or (B, D), of the class in a linear classifier; None: the centred feature
-    weight: Tensor|None = None,
+    weight: Tensor | None = None,
     # (D,) that the classifier subtracts from features; None: nothing
-    mean: Tensor|None = None,
+    mean: Tensor | None = None,
 ) -> Tensor:  # (B, t, h, w) float32, any sign; its average is weight . (feature - mean)
     "How much each place and time of a clip counts for a class (CAM, Zhou et al. 2016, Eq. 2); ValueError."
-    maps_of = getattr(encoder, 'maps', None)
-    if maps_of is None: raise ValueError(f'{type(encoder).__name__} has no method maps(x) -> (B, D, t, h, w)'
-        '; give it one that returns what it averages into its feature')
-    with evaluating(encoder), torch.autocast(x.device.type, enabled=False): f = maps_of(x).float()
-    if mean is not None: f = f - mean.to(f)[:, None, None, None]
+    maps_of = getattr(encoder, "maps", None)
+    if maps_of is None:
+        raise ValueError(
+            f"{type(encoder).__name__} has no method maps(x) -> (B, D, t, h, w)"
+            "; give it one that returns what it averages into its feature"
+        )
+    with evaluating(encoder), torch.autocast(x.device.type, enabled=False):
+        f = maps_of(x).float()
+    if mean is not None:
+        f = f - mean.to(f)[:, None, None, None]
     w = f.mean((2, 3, 4)) if weight is None else weight.to(f)
-    if w.shape[-1] != f.shape[1]: raise ValueError(f'weight has {w.shape[-1]} channels and the maps have '
-        f'{f.shape[1]}; take the classifier of this encoder')
-    return torch.einsum('bdthw,bd->bthw', f, w.expand(len(f), -1))
+    if w.shape[-1] != f.shape[1]:
+        raise ValueError(
+            f"weight has {w.shape[-1]} channels and the maps have "
+            f"{f.shape[1]}; take the classifier of this encoder"
+        )
+    return torch.einsum("bdthw,bd->bthw", f, w.expand(len(f), -1))
+
 
 def upsampled(
     maps: Tensor,  # (B, t, h, w)
     size: Sequence[int],  # (T, H, W)
 ) -> Tensor:  # (B, T, H, W)
     "Maps as large and as long as the clips they are of (trilinear; whole factors keep the average)."
-    return F.interpolate(maps[:, None], size, mode='trilinear', align_corners=False)[:, 0]
+    return F.interpolate(maps[:, None], size, mode="trilinear", align_corners=False)[:, 0]
 
 # %% ../../nbs/lessons/20_looking.ipynb #15e7dd74
 def moving_pixels(
@@ -426,23 +531,28 @@ def moving_pixels(
     still = frames.median(-4, keepdim=True).values
     return (frames.short() - still.short()).abs().amax(-1) > least
 
+
 def share_on(
     maps: Tensor,  # (B, T, H, W) float
     mask: Tensor,  # (B, T, H, W) bool
 ) -> Tensor:  # (B,) float64, 0 to 1
     "Which share of a map lies on a mask; below 0 nothing counts, and a map without more is NaN."
     mass = maps.clamp_min(0).double()
-    return (mass*mask.to(mass)).sum((1, 2, 3))/mass.sum((1, 2, 3))
+    return (mass * mask.to(mass)).sum((1, 2, 3)) / mass.sum((1, 2, 3))
+
 
 def auc_on(
     maps: Tensor,  # (B, T, H, W) float
     mask: Tensor,  # (B, T, H, W) bool
 ) -> Tensor:  # (B,) float64; NaN: no such pair
     "How often a place on a mask has more of a map than one off it (area under the ROC curve; ties half)."
+
     def one(m, on):
         n = on.sum().double()
-        return (ranks(m)[on].sum() - n*(n + 1)/2)/(n*(len(m) - n))
-    return torch.stack([one(m, on) for m,on in zip(maps.flatten(1), mask.flatten(1))])
+        return (ranks(m)[on].sum() - n * (n + 1) / 2) / (n * (len(m) - n))
+
+    return torch.stack([one(m, on) for m, on in zip(maps.flatten(1), mask.flatten(1))])
+
 
 def best_share(
     mask: Tensor,  # (B, T, H, W)
@@ -455,114 +565,160 @@ def best_share(
         full = upsampled(maps, mask.shape[1:])
         # upsampling is linear: the gradient is how much of each place falls on the mask, and
         # anywhere
-        hit, = torch.autograd.grad((full*mask).sum(), maps, retain_graph=True)
-        all_, = torch.autograd.grad(full.sum(), maps)
-    return (hit/all_).flatten(1).amax(1)
+        (hit,) = torch.autograd.grad((full * mask).sum(), maps, retain_graph=True)
+        (all_,) = torch.autograd.grad(full.sum(), maps)
+    return (hit / all_).flatten(1).amax(1)
+
 
 @torch.no_grad()
 def motion_focus(
     encoder: nn.Module,  # with `maps`, as `class_activation` wants it
-    clips: 'FixedClips',  # of 'rgb' or 'residual', camera at rest
+    clips: "FixedClips",  # of 'rgb' or 'residual', camera at rest
     # of this encoder's features: maps of the labelled class; None: of the feature
-    probe: Linear|None = None,
+    probe: Linear | None = None,
     # returns: on_motion, of_area (its chance), at_most: shares; auc (chance .5); clips: how many
     # count
-) -> dict[str,float]:
+) -> dict[str, float]:
     "Does an encoder look at what moves? (MoQuad, Figure 5); clips without motion do not count. ValueError."
-    if clips.view=='flow':
-        raise ValueError("motion_focus: what moves is read from frames; use the view 'rgb' or 'residual'")
+    if clips.view == "flow":
+        raise ValueError(
+            "motion_focus: what moves is read from frames; use the view 'rgb' or 'residual'"
+        )
     device = clips.decoded(encoder)
     mean = clips.features(encoder)[0].flatten(0, 1).mean(0) if probe is None else probe.mean
     parts = []
     for b in clips.kept:
-        raw = b['clips'].flatten(0, 1)
-        x = clips.views({'clips': b['clips'].to(device)})[clips.view].flatten(0, 1)
+        raw = b["clips"].flatten(0, 1)
+        x = clips.views({"clips": b["clips"].to(device)})[clips.view].flatten(0, 1)
         weight = None
         if probe is not None:
-            at,labels = probe.ids.tolist(),[clips.manifest.label_id(r) for r in b['rows']]
-            if set(labels) - set(at): raise ValueError('motion_focus: some videos have a class that the '
-                'probe does not know; take labelled videos of classes that have training videos')
+            at, labels = probe.ids.tolist(), [clips.manifest.label_id(r) for r in b["rows"]]
+            if set(labels) - set(at):
+                raise ValueError(
+                    "motion_focus: some videos have a class that the "
+                    "probe does not know; take labelled videos of classes that have training videos"
+                )
             # a shift behind the normalisation is the same for all places
-            weight = (probe.weight*probe.scale)[[at.index(c) for c in labels]]
-            weight = weight.repeat_interleave(len(raw)//len(labels), 0)
-        cam,mask,size = class_activation(encoder, x, weight, mean).cpu(),moving_pixels(raw.cpu()),x.shape[2:]
-        parts.append(torch.stack([share_on(upsampled(cam.clamp_min(0), size), mask),
-            mask.double().mean((1, 2, 3)), best_share(mask, cam.shape[1:]),
-            auc_on(upsampled(cam, size), mask)], 1))
+            weight = (probe.weight * probe.scale)[[at.index(c) for c in labels]]
+            weight = weight.repeat_interleave(len(raw) // len(labels), 0)
+        cam, mask, size = (
+            class_activation(encoder, x, weight, mean).cpu(),
+            moving_pixels(raw.cpu()),
+            x.shape[2:],
+        )
+        parts.append(
+            torch.stack(
+                [
+                    share_on(upsampled(cam.clamp_min(0), size), mask),
+                    mask.double().mean((1, 2, 3)),
+                    best_share(mask, cam.shape[1:]),
+                    auc_on(upsampled(cam, size), mask),
+                ],
+                1,
+            )
+        )
     rows = torch.cat(parts)
     rows = rows[rows[:, 1] > 0]
     # a map that is nowhere above 0 has no share, but an order
-    means = dict(zip(('on_motion', 'of_area', 'at_most', 'auc'), rows.nanmean(0).tolist()))
-    return means | {'clips': len(rows)}
+    means = dict(zip(("on_motion", "of_area", "at_most", "auc"), rows.nanmean(0).tolist()))
+    return means | {"clips": len(rows)}
 
 # %% ../../nbs/lessons/20_looking.ipynb #c0f22c02
 def wilson(
     share: float,  # of `n` independent answers, 0 to 1
     n: int,  # independent answers
-) -> tuple[float,float]:
+) -> tuple[float, float]:
     "The 95 % interval of a share (Wilson 1927); it has a width at 0 and 1, too."
     z = 1.959964
-    middle,half = share + z*z/(2*n),z*math.sqrt(share*(1 - share)/n + z*z/(4*n*n))
-    low,high = ((middle + side*half)/(1 + z*z/n) for side in (-1, 1))
+    middle, half = (
+        share + z * z / (2 * n),
+        z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)),
+    )
+    low, high = ((middle + side * half) / (1 + z * z / n) for side in (-1, 1))
     # rounding must not put the share outside
-    return max(min(low, share), 0.), min(max(high, share), 1.)
+    return max(min(low, share), 0.0), min(max(high, share), 1.0)
+
 
 def conflict_shares(
     query: Features,  # `source`: of training videos with its scene; `label`: of its motion
     gallery: Features,  # training videos, by the same encoder
     # returns: scene, motion, neither -> share, its 95 % interval, chance
-) -> dict[str,tuple[float,float,float,float]]:
+) -> dict[str, tuple[float, float, float, float]]:
     "Is the nearest training video one of the query's scene, of its motion, or neither? ValueError."
     # (Q, N)
-    scene,motion = query.source[:, None]==gallery.source,query.label[:, None]==gallery.label
+    scene, motion = query.source[:, None] == gallery.source, query.label[:, None] == gallery.label
     wrong = ~(scene.any(1) & motion.any(1)) | (scene & motion).any(1)
-    if wrong.any(): raise ValueError(f'{int(wrong.sum())} of {len(query)} queries are no conflict: the '
-        'gallery must have the scene of each, its motion, and not both in one video')
-    near,shares = compare_features(query, gallery, 1).near,dict[str,tuple[float,float,float,float]]()
-    for name,here in (('scene', scene), ('motion', motion), ('neither', ~(scene | motion))):
+    if wrong.any():
+        raise ValueError(
+            f"{int(wrong.sum())} of {len(query)} queries are no conflict: the "
+            "gallery must have the scene of each, its motion, and not both in one video"
+        )
+    near, shares = (
+        compare_features(query, gallery, 1).near,
+        dict[str, tuple[float, float, float, float]](),
+    )
+    for name, here in (("scene", scene), ("motion", motion), ("neither", ~(scene | motion))):
         share = here.gather(1, near).double().mean().item()
         shares[name] = (share, *wilson(share, len(query)), here.double().mean().item())
     return shares
+
 
 def conflict(
     encoder: nn.Module,  # float clips of `view` (B, 3, T, H, W) -> (B, D)
     manifest: Manifest,  # of toy videos
     split: int = 1,  # 1, 2 or 3
-    view: str = 'rgb',  # 'rgb' or 'residual'
-    protocol: Protocol = PROTOCOLS['clean'],
+    view: str = "rgb",  # 'rgb' or 'residual'
+    protocol: Protocol = PROTOCOLS["clean"],
     machine: Machine = Machine(),
     **options,  # of `extract`
-) -> dict[str,tuple[float,float,float,float]]:  # as of `conflict_shares`
+) -> dict[str, tuple[float, float, float, float]]:  # as of `conflict_shares`
     "What an encoder goes by where scene and motion disagree; writes the queries. `ToyError`, ValueError."
-    if 'flow' in streams(view): raise ValueError("conflict: the queries have no stored flow; measure an "
-        "encoder of 'rgb' or 'residual'")
+    if "flow" in streams(view):
+        raise ValueError(
+            "conflict: the queries have no stored flow; measure an encoder of 'rgb' or 'residual'"
+        )
     videos = read(make_conflict(manifest.root, progress=machine.progress))
-    return conflict_shares(*(extract(encoder, videos, part, split, view, protocol, machine=machine, **options)
-        for part in ('test', 'train')))
+    return conflict_shares(
+        *(
+            extract(encoder, videos, part, split, view, protocol, machine=machine, **options)
+            for part in ("test", "train")
+        )
+    )
 
 # %% ../../nbs/lessons/20_looking.ipynb #ccb476e2
 def frozen_by_class(
     encoder: nn.Module,  # as of `background`, with part='test'
     manifest: Manifest,  # as of `background`, with part='test'
     split: int = 1,  # as of `background`
-    view: str = 'rgb',  # as of `background`
-    protocol: Protocol = PROTOCOLS['clean'],  # as of `background`
+    view: str = "rgb",  # as of `background`
+    protocol: Protocol = PROTOCOLS["clean"],  # as of `background`
     **options,  # further arguments of `background`
     # returns: class -> R@1 with all frames, with one frame, by chance: shares
-) -> dict[str,tuple[float,float,float]]:
+) -> dict[str, tuple[float, float, float]]:
     "What each class is worth without its motion."
-    recalls,share = list[dict[int,float]](),dict[int,float]()
+    recalls, share = list[dict[int, float]](), dict[int, float]()
+
     def score(query, gallery):
         recalls.append(compare_features(query, gallery, 1).by_class())
-        share.update({c: (gallery.label==c).double().mean().item() for c in recalls[-1]})
+        share.update({c: (gallery.label == c).double().mean().item() for c in recalls[-1]})
         return {}
+
     background(encoder, manifest, split, view, protocol, score=score, **options)
-    return {manifest.labels[c]: (r, recalls[1][c], share[c]) for c,r in recalls[0].items()}
+    return {manifest.labels[c]: (r, recalls[1][c], share[c]) for c, r in recalls[0].items()}
+
 
 def need_of_motion(
-    recalls: Mapping[str,tuple[float,float,float]],  # of `frozen_by_class`
-) -> dict[str,str]:
+    recalls: Mapping[str, tuple[float, float, float]],  # of `frozen_by_class`
+) -> dict[str, str]:
     "Class -> 'appearance' if a frozen frame keeps half of what is above chance, else 'motion' or 'neither'."
-    def group(whole, still, guess): return 'neither' if whole <= guess else \
-        'motion' if max(still - guess, 0) < (whole - guess)/2 else 'appearance'
-    return {c: group(*numbers) for c,numbers in recalls.items()}
+
+    def group(whole, still, guess):
+        return (
+            "neither"
+            if whole <= guess
+            else "motion"
+            if max(still - guess, 0) < (whole - guess) / 2
+            else "appearance"
+        )
+
+    return {c: group(*numbers) for c, numbers in recalls.items()}

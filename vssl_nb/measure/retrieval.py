@@ -30,17 +30,24 @@ def _best(
 ) -> Tensor:  # (Q, k) columns, the largest first
     "The k largest of each row, the earlier of equals first."
     # equals in any order; only rows with a tie at the border are sorted whole
-    value,at = sim.topk(k, 1)
+    value, at = sim.topk(k, 1)
     tied = (sim >= value[:, -1:]).sum(1) > k
-    if tied.any(): at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    if tied.any():
+        at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
     at = at.sort(1).values
     return at.gather(1, sim.gather(1, at).sort(dim=1, descending=True, stable=True).indices)
 
-def _check_ks(ks:Sequence[int], gallery:int)->None:
+
+def _check_ks(ks: Sequence[int], gallery: int) -> None:
     for k in ks:
-        if not 1 <= k <= gallery: raise ValueError(f'k={k} cannot be answered by a gallery of {gallery} '
-            f'videos; k must be from 1 to {gallery}')
-    if not len(ks): raise ValueError('ks is empty; give at least one k, such as 1')
+        if not 1 <= k <= gallery:
+            raise ValueError(
+                f"k={k} cannot be answered by a gallery of {gallery} "
+                f"videos; k must be from 1 to {gallery}"
+            )
+    if not len(ks):
+        raise ValueError("ks is empty; give at least one k, such as 1")
+
 
 def nearest_neighbours(
     query: Tensor,  # (Q, D) features, of any length
@@ -49,40 +56,54 @@ def nearest_neighbours(
     # rows of either side at a time: memory beyond input and output is about 40 chunk² bytes
     chunk: int = 2048,
     # returns: (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
-) -> tuple[Tensor,Tensor]:
+) -> tuple[Tensor, Tensor]:
     "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
-    if query.ndim!=2 or gallery.ndim!=2 or query.shape[1]!=gallery.shape[1]: raise ValueError('features '
-        f'must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}')
-    for name,x in (('query', query), ('gallery', gallery)):
-        if not len(x): raise ValueError(f'the {name} holds no video')
+    if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "features "
+            f"must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}"
+        )
+    for name, x in (("query", query), ("gallery", gallery)):
+        if not len(x):
+            raise ValueError(f"the {name} holds no video")
         bad = sum(int((~part.isfinite().all(1)).sum()) for part in x.split(4096))
-        if bad: raise ValueError(f'{bad} of {len(x)} {name} features hold NaN or infinity; '
-            'look at the encoder that made them')
+        if bad:
+            raise ValueError(
+                f"{bad} of {len(x)} {name} features hold NaN or infinity; "
+                "look at the encoder that made them"
+            )
     _check_ks([k], len(gallery))
     rows = []
     for some in query.split(chunk):
         q = F.normalize(some.double(), dim=1)
-        value,at = q.new_empty(len(q), 0, dtype=torch.float32),torch.empty(len(q), 0).to(q.device, torch.long)
+        value, at = (
+            q.new_empty(len(q), 0, dtype=torch.float32),
+            torch.empty(len(q), 0).to(q.device, torch.long),
+        )
         # the best so far come first: an equal one is too late
-        for i,part in enumerate(gallery.split(chunk)):
+        for i, part in enumerate(gallery.split(chunk)):
             new = (q @ F.normalize(part.double(), dim=1).T).float()
-            places = torch.arange(chunk*i, chunk*i + len(part), device=q.device).expand(len(q), -1)
-            value,at = torch.cat([value, new], 1),torch.cat([at, places], 1)
+            places = torch.arange(chunk * i, chunk * i + len(part), device=q.device).expand(
+                len(q), -1
+            )
+            value, at = torch.cat([value, new], 1), torch.cat([at, places], 1)
             best = _best(value, min(k, value.shape[1]))
-            value,at = value.gather(1, best),at.gather(1, best)
+            value, at = value.gather(1, best), at.gather(1, best)
         rows.append((at, value))
-    near,cosine = zip(*rows)
-    return torch.cat(near),torch.cat(cosine)
+    near, cosine = zip(*rows)
+    return torch.cat(near), torch.cat(cosine)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #34d5d6fc
-KS = (1, 5, 10, 20, 50) # the k of the published tables (b10)
+KS = (1, 5, 10, 20, 50)  # the k of the published tables (b10)
+
 
 def within(
     ks: Sequence[int],  # such as KS
     gallery: int,  # how many videos the gallery has
-) -> tuple[int,...]:
+) -> tuple[int, ...]:
     "The k that a gallery of so many videos can answer."
     return tuple(k for k in ks if k <= gallery)
+
 
 def check_labels(
     query_label: Tensor,  # (Q,) ids
@@ -90,22 +111,27 @@ def check_labels(
     ks: Sequence[int] = (1,),
 ) -> None:
     "ValueError where recall has no meaning: a video without a label, or a k beyond the gallery."
-    for name,label in (('query', query_label), ('gallery', gallery_label)):
-        if bare := int((label < 0).sum()): raise ValueError(f'{bare} of {len(label)} {name} videos are '
-            'unlabelled (-1); recall needs the class of every video')
+    for name, label in (("query", query_label), ("gallery", gallery_label)):
+        if bare := int((label < 0).sum()):
+            raise ValueError(
+                f"{bare} of {len(label)} {name} videos are "
+                "unlabelled (-1); recall needs the class of every video"
+            )
     _check_ks(ks, len(gallery_label))
+
 
 @dataclass(frozen=True)
 class Neighbours:
     "The nearest gallery videos of every query: searched for once, measured in several ways."
-    near:Tensor # (Q, k) long, positions in the gallery, nearest first
-    right:Tensor # (Q, k) bool, whether they have the class of the query
-    label:Tensor # (Q,) class ids of the queries
+
+    near: Tensor  # (Q, k) long, positions in the gallery, nearest first
+    right: Tensor  # (Q, k) bool, whether they have the class of the query
+    label: Tensor  # (Q,) class ids of the queries
 
     def recall(
         self,
-        ks: Sequence[int] = (1,5,10),
-    ) -> dict[int,float]:  # k -> share of the queries, 0 to 1
+        ks: Sequence[int] = (1, 5, 10),
+    ) -> dict[int, float]:  # k -> share of the queries, 0 to 1
         "The share of queries with a video of their class among their k nearest, for every k."
         _check_ks(ks, self.near.shape[1])
         first = torch.where(self.right.any(1), self.right.int().argmax(1), self.near.shape[1])
@@ -114,11 +140,12 @@ class Neighbours:
     def by_class(
         self,
         k: int = 1,
-    ) -> dict[int,float]:  # class id -> share of its queries
+    ) -> dict[int, float]:  # class id -> share of its queries
         "R@k of each class that has queries."
-        ids,which,size = self.label.unique(return_inverse=True, return_counts=True)
+        ids, which, size = self.label.unique(return_inverse=True, return_counts=True)
         hits = torch.bincount(which, self.right[:, :k].any(1).double(), len(ids))
-        return dict(zip(ids.tolist(), (hits/size).tolist()))
+        return dict(zip(ids.tolist(), (hits / size).tolist()))
+
 
 def find_neighbours(
     query: Tensor,  # (Q, D)
@@ -128,12 +155,12 @@ def find_neighbours(
     k: int = 10,
 ) -> Neighbours:  # on the device of the labels
     "The k nearest of each query, and whether they have its class."
-    for name,x,label in (('query', query, query_label), ('gallery', gallery, gallery_label)):
+    for name, x, label in (("query", query, query_label), ("gallery", gallery, gallery_label)):
         if label.shape != x.shape[:1]:
-            raise ValueError(f'{len(x)} {name} features but labels of shape {tuple(label.shape)}')
+            raise ValueError(f"{len(x)} {name} features but labels of shape {tuple(label.shape)}")
     check_labels(query_label, gallery_label, (k,))
     near = nearest_neighbours(query, gallery, k)[0].to(gallery_label.device)
-    return Neighbours(near, gallery_label[near]==query_label[:, None], query_label)
+    return Neighbours(near, gallery_label[near] == query_label[:, None], query_label)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
 def recall(
@@ -142,8 +169,8 @@ def recall(
     gallery: Tensor,  # (N, D) of the training videos
     query_label: Tensor,  # (Q,) class ids, no -1
     gallery_label: Tensor,  # (N,) class ids, no -1
-    ks: Sequence[int] = (1,5,10),
-) -> dict[int,float]:  # k -> share of the queries, 0 to 1
+    ks: Sequence[int] = (1, 5, 10),
+) -> dict[int, float]:  # k -> share of the queries, 0 to 1
     "R@k by cosine: the share of queries with a video of their class among their k nearest."
     _check_ks(ks, len(gallery))
     return find_neighbours(query, gallery, query_label, gallery_label, max(ks)).recall(ks)
@@ -152,63 +179,77 @@ def recall(
 def chance(
     query_label: Tensor,  # (Q,) class ids, no -1
     gallery_label: Tensor,  # (N,) class ids, no -1
-    ks: Sequence[int] = (1,5,10),
-) -> dict[int,float]:  # k -> expected R@k, 0 to 1
+    ks: Sequence[int] = (1, 5, 10),
+) -> dict[int, float]:  # k -> expected R@k, 0 to 1
     "R@k of neighbours drawn at random without repetition: exact, no simulation."
     check_labels(query_label, gallery_label, ks)
     n = len(gallery_label)
     size = torch.bincount(gallery_label, minlength=int(query_label.max()) + 1)
     same = size[query_label].double()
     drawn = torch.arange(max(ks), device=same.device)
-    miss = ((n - same[:, None] - drawn)/(n - drawn)).cumprod(1).mean(0)
-    return {k: 1 - miss[k-1].item() for k in ks}
+    miss = ((n - same[:, None] - drawn) / (n - drawn)).cumprod(1).mean(0)
+    return {k: 1 - miss[k - 1].item() for k in ks}
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #62304acd
-def _check_comparable(query:Features, gallery:Features)->None:
+def _check_comparable(query: Features, gallery: Features) -> None:
     "ValueError for sets that cannot be compared."
-    if gallery.protocol.metric != 'cosine': raise ValueError(f'protocol {gallery.protocol.name} compares '
-        "distributions, and these are features; take metric='cosine', or `gaussian.match_neighbours`")
-    for k in ('encoder', 'manifest', 'view', 'views', 'split'):
-        q,g = (str(f.key.get(k))[:16] for f in (query, gallery))
-        if query.key.get(k) != gallery.key.get(k): raise ValueError('query and gallery do not have the same '
-            f'{k} ({q} and {g}); extract both with one')
-    for k,v in asdict(gallery.protocol).items():
+    if gallery.protocol.metric != "cosine":
+        raise ValueError(
+            f"protocol {gallery.protocol.name} compares "
+            "distributions, and these are features; take metric='cosine', or `gaussian.match_neighbours`"
+        )
+    for k in ("encoder", "manifest", "view", "views", "split"):
+        q, g = (str(f.key.get(k))[:16] for f in (query, gallery))
+        if query.key.get(k) != gallery.key.get(k):
+            raise ValueError(
+                f"query and gallery do not have the same {k} ({q} and {g}); extract both with one"
+            )
+    for k, v in asdict(gallery.protocol).items():
         q = getattr(query.protocol, k)
-        if q != v and k != 'name': raise ValueError(f'the query was made with {k}={q!r} in its protocol, the '
-            f'gallery with {v!r}; extract both with one protocol')
+        if q != v and k != "name":
+            raise ValueError(
+                f"the query was made with {k}={q!r} in its protocol, the "
+                f"gallery with {v!r}; extract both with one protocol"
+            )
     if both := set(query.row.tolist()) & set(gallery.row.tolist()):
-        raise ValueError(f'{len(both)} videos are in the query and in the gallery (row {min(both)} of '
-        'the manifest is one): each would find itself')
+        raise ValueError(
+            f"{len(both)} videos are in the query and in the gallery (row {min(both)} of "
+            "the manifest is one): each would find itself"
+        )
+
 
 def _column_mean(
     x: Tensor,  # (N, D)
 ) -> Tensor:  # (D,) float64
-    return torch.stack([part.double().sum(0) for part in x.split(4096)]).sum(0)/len(x)
+    return torch.stack([part.double().sum(0) for part in x.split(4096)]).sum(0) / len(x)
+
 
 def _subtract(
     x: Tensor,  # (N, D)
-    mean: Tensor|None,  # (D,)
+    mean: Tensor | None,  # (D,)
     unit: bool,
 ) -> Tensor:  # (N, D) float32
     out = torch.empty_like(x, dtype=torch.float32)
     # in pieces: a copy of a large gallery in double precision does not fit
     for i in range(0, len(x), 4096):
-        part = x[i:i+4096].double()
-        if mean is not None: part -= mean
-        out[i:i+4096] = F.normalize(part, dim=1) if unit else part
+        part = x[i : i + 4096].double()
+        if mean is not None:
+            part -= mean
+        out[i : i + 4096] = F.normalize(part, dim=1) if unit else part
     return out
+
 
 def centre_and_normalise(
     query: Features,  # of test videos
     gallery: Features,  # of training videos, by the same encoder
     unit: bool = True,  # bring every row to length 1
-) -> tuple[Tensor,Tensor]:  # (Q, D) and (N, D) float32
+) -> tuple[Tensor, Tensor]:  # (Q, D) and (N, D) float32
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
     _check_comparable(query, gallery)
     centre = gallery.protocol.centre
-    mean = None if centre=='none' else _column_mean(gallery.x)
-    of_query = _column_mean(query.x) if centre=='own' else mean
-    return _subtract(query.x, of_query, unit),_subtract(gallery.x, mean, unit)
+    mean = None if centre == "none" else _column_mean(gallery.x)
+    of_query = _column_mean(query.x) if centre == "own" else mean
+    return _subtract(query.x, of_query, unit), _subtract(gallery.x, mean, unit)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #ac5c32cb
 def compare_features(
@@ -219,11 +260,12 @@ def compare_features(
     "The neighbours of two sets of features, made comparable under their protocol."
     return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
 
+
 def retrieval_recall(
     query: Features,  # of test videos
     gallery: Features,  # of training videos
-    ks: Sequence[int] = (1,5,10),
-) -> dict[int,float]:  # k -> R@k, 0 to 1
+    ks: Sequence[int] = (1, 5, 10),
+) -> dict[int, float]:  # k -> R@k, 0 to 1
     "R@k of two sets of features, made comparable under their protocol."
     _check_ks(ks, len(gallery))
     return compare_features(query, gallery, max(ks)).recall(ks)
@@ -234,27 +276,30 @@ def _colour_histogram(
     bins: int,
 ) -> Tensor:  # (bins**3,) float32
     "Square root of the share of pixels in each cell of the colour cube."
-    level = (np.arange(256)*bins//256).astype(np.int32)
-    cell = sum(w*level[frames[..., c]] for c,w in enumerate((bins*bins, bins, 1)))
+    level = (np.arange(256) * bins // 256).astype(np.int32)
+    cell = sum(w * level[frames[..., c]] for c, w in enumerate((bins * bins, bins, 1)))
     count = np.bincount(np.ravel(cell), minlength=bins**3)
-    return torch.from_numpy(np.sqrt(count/count.sum())).float()
+    return torch.from_numpy(np.sqrt(count / count.sum())).float()
+
 
 def histogram(
     manifest: Manifest,  # of `features.extract`
-    part: str = 'test',  # of `features.extract`
+    part: str = "test",  # of `features.extract`
     split: int = 1,  # of `features.extract`
     bins: int = 8,  # levels per channel
     frames: int = 16,  # evenly spread over the video
     machine: Machine = Machine(),  # whether to show a bar
 ) -> Features:  # x (N, bins**3), of length 1
     "The baseline that sees colours alone."
-    p = Protocol('histogram', clips=frames, length=1, centre='none')
-    rows,x,bad = manifest.select(part, split),dict[int,Tensor](),dict[int,str]()
-    for r in progress_bar(rows, desc=f'colours of {part}', disable=not machine.progress):
+    p = Protocol("histogram", clips=frames, length=1, centre="none")
+    rows, x, bad = manifest.select(part, split), dict[int, Tensor](), dict[int, str]()
+    for r in progress_bar(rows, desc=f"colours of {part}", disable=not machine.progress):
         numbers = even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0].tolist()
-        try: x[r] = _colour_histogram(decode(manifest.file(r), numbers), bins)
-        except VideoError as e: bad[r] = e.reason
-    key = feature_key(f'histogram, {bins} levels', manifest, part, split, 'rgb', p)
+        try:
+            x[r] = _colour_histogram(decode(manifest.file(r), numbers), bins)
+        except VideoError as e:
+            bad[r] = e.reason
+    key = feature_key(f"histogram, {bins} levels", manifest, part, split, "rgb", p)
     return collect_features(manifest, rows, x, bad, p, key)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
@@ -262,43 +307,58 @@ def query_and_gallery(
     encoder: nn.Module,
     manifest: Manifest,
     splits: Sequence[int] = (1,),  # 1, 2 and 3
-    view: str = 'rgb',  # of `features.extract`
+    view: str = "rgb",  # of `features.extract`
     protocol: Protocol = protocol(),  # of `features.extract`
     **options,  # of `features.extract`
-) -> dict[int,tuple[Features,Features]]:  # split -> query, gallery
+) -> dict[int, tuple[Features, Features]]:  # split -> query, gallery
     "Features of the test and training videos of every split, each video encoded once; ManifestError."
     for s in splits:
         # before the first file is decoded
-        for part in ('test', 'train'): counted(manifest, part, s, protocol)
-    as_query = extract(encoder, manifest, 'all', 1, view, protocol, role='query', **options)
-    as_gallery = as_query if protocol.gallery=='alike' else \
-        extract(encoder, manifest, 'all', 1, view, protocol, role='gallery', **options)
-    return {s: (restrict(as_query, manifest, 'test', s), restrict(as_gallery, manifest, 'train', s))
-        for s in splits}
+        for part in ("test", "train"):
+            counted(manifest, part, s, protocol)
+    as_query = extract(encoder, manifest, "all", 1, view, protocol, role="query", **options)
+    as_gallery = (
+        as_query
+        if protocol.gallery == "alike"
+        else extract(encoder, manifest, "all", 1, view, protocol, role="gallery", **options)
+    )
+    return {
+        s: (restrict(as_query, manifest, "test", s), restrict(as_gallery, manifest, "train", s))
+        for s in splits
+    }
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #b01ccf6c
-JOINS = ('sum', 'concat')
+JOINS = ("sum", "concat")
+
 
 def join(
-    *streams: tuple[Features,Features],  # query and gallery of each view
+    *streams: tuple[Features, Features],  # query and gallery of each view
     # 'sum' of the cosines (CoCLR, b10), or 'concat': features side by side (IIC, b11)
-    joined: str = 'sum',
+    joined: str = "sum",
     # returns: query (Q, D), gallery (N, D), their labels: what `recall` takes
-) -> tuple[Tensor,Tensor,Tensor,Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     "Several streams as one, without the videos that one could not read. ValueError where they do not fit."
     one_of(JOINS, joined=joined)
     if len(streams) < 2:
-        raise ValueError(f'{len(streams)} stream is nothing to join; give the (query, gallery) of two views')
+        raise ValueError(
+            f"{len(streams)} stream is nothing to join; give the (query, gallery) of two views"
+        )
     at = []
     for side in zip(*streams):
-        for k in ('manifest', 'part', 'split'):
-            if len(keys := {f.key.get(k, '') for f in side}) > 1:
-                raise ValueError(f'the streams do not have the same {k} '
-                    f'({" and ".join(sorted(v[:16] for v in keys))}); extract all with one')
+        for k in ("manifest", "part", "split"):
+            if len(keys := {f.key.get(k, "") for f in side}) > 1:
+                raise ValueError(
+                    f"the streams do not have the same {k} "
+                    f"({' and '.join(sorted(v[:16] for v in keys))}); extract all with one"
+                )
         common = torch.tensor(sorted(set.intersection(*(set(f.row.tolist()) for f in side))))
         if not len(common):
-            raise ValueError('the streams have no video in common; extract all from the same videos')
+            raise ValueError(
+                "the streams have no video in common; extract all from the same videos"
+            )
         at.append([torch.isin(f.row, common) for f in side])
-    unit = [centre_and_normalise(q, g, unit=joined=='sum') for q,g in streams]
-    query,gallery = (torch.cat([pair[s][rows] for pair,rows in zip(unit, at[s])], 1) for s in (0, 1))
-    return query,gallery,streams[0][0].label[at[0][0]],streams[0][1].label[at[1][0]]
+    unit = [centre_and_normalise(q, g, unit=joined == "sum") for q, g in streams]
+    query, gallery = (
+        torch.cat([pair[s][rows] for pair, rows in zip(unit, at[s])], 1) for s in (0, 1)
+    )
+    return query, gallery, streams[0][0].label[at[0][0]], streams[0][1].label[at[1][0]]

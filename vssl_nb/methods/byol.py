@@ -22,23 +22,24 @@ def regression_loss(
     k: Tensor,  # (B, D) targets, likewise
 ) -> Tensor:  # scalar float32, 0 to 4
     "Squared distance of predictions and targets on the unit sphere, 2 - 2 cos (BYOL, Eq. 2)."
-    return 2 - 2*(l2_normalize(q)*l2_normalize(k)).sum(1).mean()
+    return 2 - 2 * (l2_normalize(q) * l2_normalize(k)).sum(1).mean()
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000e
 class BYOL(PairMethod):
     "Predict, from one clip, what the momentum encoder makes of the other, both ways round (BYOL, ρBYOL)."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of projection and predictor
         **fields,  # of `BYOLSettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := BYOLSettings(**fields))
         self.pair = EncoderPair(encoder, s, seed)
-        predictor = make_head(s.head, s.dim, s.dim_hidden, s.dim, seed+2)
+        predictor = make_head(s.head, s.dim, s.dim_hidden, s.dim, seed + 2)
         self.predictor = group_batchnorm(predictor, s.bn, s.groups)
 
     def predict(
@@ -51,7 +52,7 @@ class BYOL(PairMethod):
     def target(
         self,
         x: Tensor,  # (B, 3, T, H, W)
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> Tensor:  # (B, dim), unit length
         "What the momentum encoder makes of a clip, without gradient."
         return self.pair.keys(x, batch)
@@ -59,20 +60,20 @@ class BYOL(PairMethod):
     def forward(
         self,
         # view (B, 2, 3, T, H, W), and what `EncoderPair.keys` takes of it
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar float32 loss; agree and spread, the latter of all targets
-    ) -> tuple[Tensor, dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "Each clip predicts the other."
-        x_q,x_k = named_clips(batch, self.view, self.settings.clips)
-        q,q_ = self.predict(x_q),self.predict(x_k)
-        k,k_ = self.target(x_k, batch),self.target(x_q, batch)
+        x_q, x_k = named_clips(batch, self.view, self.settings.clips)
+        q, q_ = self.predict(x_q), self.predict(x_k)
+        k, k_ = self.target(x_k, batch), self.target(x_q, batch)
         loss = regression_loss(q, k) + regression_loss(q_, k_)
-        spread = torch.cat([k, k_]).detach().std(0, correction=0).mean()*k.shape[1]**.5
-        return loss, {'agree': 1 - loss.detach()/4, 'spread': spread}
+        spread = torch.cat([k, k_]).detach().std(0, correction=0).mean() * k.shape[1] ** 0.5
+        return loss, {"agree": 1 - loss.detach() / 4, "spread": spread}
 
     def after_step(
         self,
-        batch: dict[str,Any],  # its `progress`, 0 .. 1
+        batch: dict[str, Any],  # its `progress`, 0 .. 1
     ) -> None:
         "Move the momentum encoder."
         self.pair.after_step(batch)

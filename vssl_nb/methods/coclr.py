@@ -15,8 +15,15 @@ from torch import Tensor, nn
 
 from ..nets.heads import make_head
 from ..ssl.losses import mil_nce, topk_accuracy
-from vssl_nb.ssl.mining import (ClassMiningRecall, Mined, make_miner, mine, mining_hits, mining_precision,
-    mining_recall)
+from vssl_nb.ssl.mining import (
+    ClassMiningRecall,
+    Mined,
+    make_miner,
+    mine,
+    mining_hits,
+    mining_precision,
+    mining_recall,
+)
 from ..ssl.memory import EncoderPair, PairMethod, Queue, momentum_keys, named_clips
 from ..data.clips import stream
 from .recipes import CoCLRSettings
@@ -28,12 +35,12 @@ def with_mined(
     keys: Tensor,  # (K, D) of the queue
     mined: Mined,  # masks over the queue
     own: bool = True,  # is the own key a positive of rows that have others?
-) -> tuple[Tensor,Tensor]:  # similarities and matches, both (B, 1+K): the own key first
+) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "Each query against its own key and the queue; the mined keys are positives."
-    sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
+    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
     if mined.ignored is not None:
-        sim = torch.cat([sim[:,:1], sim[:,1:].masked_fill(mined.ignored, -torch.inf)], 1)
-    match = torch.cat([torch.ones_like(mined.positive[:,:1]), mined.positive], 1)
+        sim = torch.cat([sim[:, :1], sim[:, 1:].masked_fill(mined.ignored, -torch.inf)], 1)
+    match = torch.cat([torch.ones_like(mined.positive[:, :1]), mined.positive], 1)
     return sim, match if own else without_own_key(match)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb80a
@@ -42,8 +49,9 @@ def without_own_key(
 ) -> Tensor:  # a copy in which the own key is no positive of the rows that have others
     "Let the mined positives carry the loss (released code, b4)."
     match = match.clone()
-    match[:,0] = match[:,1:].sum(1) == 0
+    match[:, 0] = match[:, 1:].sum(1) == 0
     return match
+
 
 def coin(
     p: float,  # probability
@@ -51,7 +59,7 @@ def coin(
     step: int,  # the same in all processes
 ) -> bool:
     "One coin per step, for the whole global batch."
-    return bool(stream('coin', seed, step).random() < p)
+    return bool(stream("coin", seed, step).random() < p)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #54db6851
 def learn_from(
@@ -60,91 +68,113 @@ def learn_from(
     f: Tensor,  # (B, D) the own keys in the mining view
     queue: Queue,  # earlier keys in both views, the learning one first
     miner: Callable,  # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`
-    batch: dict[str,Any],  # source (B,) and label (B,), -1 or left out where unknown
+    batch: dict[str, Any],  # source (B,) and label (B,), -1 or left out where unknown
     temperature: float,  # of the softmax
     # what clips of the same recording are: 'positive', 'negative' or 'ignored'
-    same_source: str = 'positive',
+    same_source: str = "positive",
     # do mined keys count? with until_full='infonce' only when the queue is full
     mining: bool = True,
     own: bool = True,  # is the own key a positive of rows that have others?
-    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly in an epoch
+    cmr: ClassMiningRecall | None = None,  # counts what is mined rightly in an epoch
     # returns: scalar float32 loss; top1, top5, positives, quality of the mining
-) -> tuple[Tensor, dict[str,Tensor]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     "Mine with `f`, then compare `q` with the keys of its own view."
-    view,mining_view = queue.views
+    view, mining_view = queue.views
     nobody = torch.full((len(q),), -1, device=q.device)
-    label,source = (batch.get(c, nobody) for c in ('label', 'source'))
-    sims = {mining_view: f @ queue[mining_view].T, view: k @ queue[view].T,
-        f'{view} query': q.detach() @ queue[view].T}
+    label, source = (batch.get(c, nobody) for c in ("label", "source"))
+    sims = {
+        mining_view: f @ queue[mining_view].T,
+        view: k @ queue[view].T,
+        f"{view} query": q.detach() @ queue[view].T,
+    }
     mined = mine(miner, sims, source, queue.source, queue.valid, same_source)
     counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
-    sim,match = with_mined(q, k, queue[view], counted, own)
-    logs = {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
-        'positives': match.sum(1).float().mean(), 'mined': mining_precision(mined.others, label, queue.label),
-        'mined_r1': mining_recall(sims[mining_view], ~mined.others, label, queue.label)}
+    sim, match = with_mined(q, k, queue[view], counted, own)
+    logs = {
+        "top1": topk_accuracy(sim, match, 1),
+        "top5": topk_accuracy(sim, match, 5),
+        "positives": match.sum(1).float().mean(),
+        "mined": mining_precision(mined.others, label, queue.label),
+        "mined_r1": mining_recall(sims[mining_view], ~mined.others, label, queue.label),
+    }
     if cmr is not None:
-        cmr.update(mined.others, label, queue, batch.get('epoch', 0))
-        logs |= {'mined_rk': mining_hits(mined.others, label, queue.label), 'cmr': cmr.median()}
+        cmr.update(mined.others, label, queue, batch.get("epoch", 0))
+        logs |= {"mined_rk": mining_hits(mined.others, label, queue.label), "cmr": cmr.median()}
     return mil_nce(sim, match, temperature), logs
 
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9
 class CoCLR(PairMethod):
     "One phase of co-training: one view learns, the frozen network of the other chooses positives."
+
     def __init__(
         self,
         # of the view that learns: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
         encoder: nn.Module,
         sampler: nn.Module,  # encoder of the mining view, likewise; frozen here
-        view: str = 'rgb',  # entry of the batch that learns
+        view: str = "rgb",  # entry of the batch that learns
         # of the projections, of the random keys, of the coins and of the shuffling
         seed: int = 0,
         # of the manifest: then the class mining recall of the epoch is logged as well
-        rows: int|None = None,
+        rows: int | None = None,
         **fields,  # of `CoCLRSettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := CoCLRSettings(**fields))
-        if view==s.mining_view:
-            raise ValueError(f'both views are {view!r}: co-training needs two, one to learn and one to mine')
-        self.queue = Queue(s.dim, s.queue, seed+2, (view, s.mining_view))
+        if view == s.mining_view:
+            raise ValueError(
+                f"both views are {view!r}: co-training needs two, one to learn and one to mine"
+            )
+        self.queue = Queue(s.dim, s.queue, seed + 2, (view, s.mining_view))
         self.pair = EncoderPair(encoder, s, seed)
-        head = make_head(s.head, getattr(sampler, 'dim'), s.dim_hidden, s.dim, seed+3)
+        head = make_head(s.head, getattr(sampler, "dim"), s.dim_hidden, s.dim, seed + 3)
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
         self.miner = make_miner(s.miner, s.topk, s.miner_options)
         self.cmr = None if rows is None else ClassMiningRecall(rows)
 
-    def train(self, mode:bool=True):
+    def train(self, mode: bool = True):
         super().train(mode)
-        self.sampler.eval() # its BatchNorm must not see this training
+        self.sampler.eval()  # its BatchNorm must not see this training
         return self
 
     def forward(
         self,
         # both views (B, 2, 3, T, H, W): query, key; source (B,); label, row, step
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar loss, None while the queue fills; what `learn_from` logs
-    ) -> tuple[Tensor|None, dict[str,Tensor]]:
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
         "Mine with the other view, compare in this one."
         s = self.settings
-        (x_q,x_k), (_,y_k) = (named_clips(batch, v, s.clips) for v in (self.view, s.mining_view))
-        waits = self.training and s.until_full=='wait' and not self.queue.full
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not waits): q = self.pair.queries(x_q)
-        k,f = self.pair.keys(x_k, batch),momentum_keys(self.sampler, y_k)
-        own = not (self.training and coin(s.drop_own, self.seed, batch.get('step', 0)))
+        (x_q, x_k), (_, y_k) = (named_clips(batch, v, s.clips) for v in (self.view, s.mining_view))
+        waits = self.training and s.until_full == "wait" and not self.queue.full
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not waits):
+            q = self.pair.queries(x_q)
+        k, f = self.pair.keys(x_k, batch), momentum_keys(self.sampler, y_k)
+        own = not (self.training and coin(s.drop_own, self.seed, batch.get("step", 0)))
         with torch.autocast(q.device.type, enabled=False):
-            loss,logs = learn_from(q, k, f, self.queue, self.miner, batch, s.temperature, s.same_source,
-                mining=s.until_full=='none' or self.queue.full, own=own,
-                cmr=self.cmr if self.training else None)
-        if self.training: self.queue.wait({self.view: k, s.mining_view: f}, batch)
+            loss, logs = learn_from(
+                q,
+                k,
+                f,
+                self.queue,
+                self.miner,
+                batch,
+                s.temperature,
+                s.same_source,
+                mining=s.until_full == "none" or self.queue.full,
+                own=own,
+                cmr=self.cmr if self.training else None,
+            )
+        if self.training:
+            self.queue.wait({self.view: k, s.mining_view: f}, batch)
         return None if waits else loss, logs
 
-    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where undefined
+    def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
     def after_step(
         self,
-        batch: dict[str,Any],  # the last batch of the step
+        batch: dict[str, Any],  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue both keys of this step."
         self.pair.after_step(batch)

@@ -19,8 +19,15 @@ from ..data.clips import one_of, stream, send_to
 from ..nets.heads import make_head
 from ..training.distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
-from ..ssl.mining import (ClassMiningRecall, Mined, make_miner, mine, mining_hits,
-    mining_precision, mining_recall)
+from vssl_nb.ssl.mining import (
+    ClassMiningRecall,
+    Mined,
+    make_miner,
+    mine,
+    mining_hits,
+    mining_precision,
+    mining_recall,
+)
 from ..ssl.memory import Bank, l2_normalize, named_clips
 from .recipes import IICSettings
 
@@ -34,47 +41,52 @@ def sampled_ids(
     part: int = 0,  # as in `intra_order`
 ) -> Tensor:  # (B, 1+K) the own id first, then K of all V with replacement: it may come again
     "Which rows of the banks each clip is compared with (released code, b11)."
-    rng, n = stream('negatives', seed, step, part), len(index)*world_size()
+    rng, n = stream("negatives", seed, step, part), len(index) * world_size()
     drawn = own_share(rng.integers(videos, size=(n, negatives)))
-    return torch.cat([index[:,None], send_to(drawn, index.device)], 1)
+    return torch.cat([index[:, None], send_to(drawn, index.device)], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000c
 def with_banks(
     q: Tensor,  # (B, D) features of one view
     other: Tensor,  # (V, D) rows of the other view
-    broken: Tensor|None,  # (V, D) rows of broken clips; None: no intra-negatives
+    broken: Tensor | None,  # (V, D) rows of broken clips; None: no intra-negatives
     ids: Tensor,  # (B, 1+K) from `sampled_ids`
-    intra: Tensor|None = None,  # (B, D) broken clips of this batch in place of their rows
+    intra: Tensor | None = None,  # (B, D) broken clips of this batch in place of their rows
     mask_own: bool = False,  # where the own id was drawn again: leave it out
-    mined: Mined|None = None,  # masks over the V rows: further positives
+    mined: Mined | None = None,  # masks over the V rows: further positives
     # returns: similarities and matches, both (B, 2(1+K)); without `broken` 1+K fewer, with `mined`
     # V more
-) -> tuple[Tensor,Tensor]:
+) -> tuple[Tensor, Tensor]:
     "Similarities with rows of the other view, the own one first, and with rows of broken clips."
     alike = q @ other.T
     inter = alike.gather(1, ids)
-    intras = inter[:,:0] if broken is None else (q @ broken.T).gather(1, ids)
-    if intra is not None: intras = torch.cat([(q*intra).sum(1, keepdim=True), intras[:,1:]], 1)
+    intras = inter[:, :0] if broken is None else (q @ broken.T).gather(1, ids)
+    if intra is not None:
+        intras = torch.cat([(q * intra).sum(1, keepdim=True), intras[:, 1:]], 1)
     out = torch.zeros_like(ids, dtype=torch.bool)
-    if mask_own: out[:,1:] = ids[:,1:]==ids[:,:1]
-    if mined is not None: # no row is negative and positive at once
+    if mask_own:
+        out[:, 1:] = ids[:, 1:] == ids[:, :1]
+    if mined is not None:  # no row is negative and positive at once
         taken = mined.positive if mined.ignored is None else mined.positive | mined.ignored
-        out[:,1:] |= taken.gather(1, ids[:,1:])
+        out[:, 1:] |= taken.gather(1, ids[:, 1:])
     sim = torch.cat([inter.masked_fill(out, -torch.inf), intras], 1)
     match = torch.zeros_like(sim, dtype=torch.bool)
-    match[:,0] = True
-    if mined is None: return sim, match
+    match[:, 0] = True
+    if mined is None:
+        return sim, match
     more = alike.masked_fill(~mined.positive, -torch.inf)
     return torch.cat([sim, more], 1), torch.cat([match, mined.positive], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000f
-INTRA = ('repeat', 'shuffle', 'patches')
+INTRA = ("repeat", "shuffle", "patches")
+
 
 def own_share(
     drawn: np.ndarray,  # (world*B, ...) for the whole batch
 ) -> Tensor:  # (B, ...) on the CPU
     "What falls to this process of something that was drawn for all."
     return torch.from_numpy(drawn).chunk(world_size())[rank()]
+
 
 def intra_order(
     kind: str,  # of INTRA
@@ -88,16 +100,20 @@ def intra_order(
 ) -> Tensor:
     "How each clip of a batch is broken (released code, b11: 'repeat', 'shuffle')."
     one_of(INTRA, intra=kind)
-    rng, n = stream('broken', seed, step, part), clips*world_size()
-    if kind=='repeat': return own_share(rng.integers(frames, size=(n, 1)).repeat(frames, 1))
-    if kind=='patches': # any order but the one that changes nothing
+    rng, n = stream("broken", seed, step, part), clips * world_size()
+    if kind == "repeat":
+        return own_share(rng.integers(frames, size=(n, 1)).repeat(frames, 1))
+    if kind == "patches":  # any order but the one that changes nothing
         turns = np.array([*itertools.permutations(range(4))][1:])
         return own_share(turns[rng.integers(len(turns), size=n)])
-    if frames < 4: raise ValueError(f'a clip of {frames} frames has no four parts to shuffle; take 4 or more')
-    two = rng.random((n, 4)).argsort(1)[:,:2] # these change places
-    place, rows = np.tile(np.arange(4), (n, 1)), np.arange(n)[:,None]
-    place[rows,two] = two[:,::-1]
-    return own_share((place[:,np.arange(frames)*4//frames]*frames + np.arange(frames)).argsort(1))
+    if frames < 4:
+        raise ValueError(f"a clip of {frames} frames has no four parts to shuffle; take 4 or more")
+    two = rng.random((n, 4)).argsort(1)[:, :2]  # these change places
+    place, rows = np.tile(np.arange(4), (n, 1)), np.arange(n)[:, None]
+    place[rows, two] = two[:, ::-1]
+    return own_share(
+        (place[:, np.arange(frames) * 4 // frames] * frames + np.arange(frames)).argsort(1)
+    )
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00010
 def intra_negatives(
@@ -106,92 +122,115 @@ def intra_negatives(
     kind: str,  # of INTRA
 ) -> Tensor:  # same shape
     "The same clips with what is in them kept and its course broken."
-    rows, order = torch.arange(len(x), device=x.device)[:,None], send_to(order, x.device)
-    if kind!='patches': return x.transpose(1, 2)[rows,order].transpose(1, 2)
-    h, w = x.shape[-2]//2, x.shape[-1]//2 # of a quarter; of an odd side the last line stays
-    quarters = x[...,:2*h,:2*w].unflatten(-1, (2, w)).unflatten(-3, (2, h)).permute(0, 3, 5, 1, 2, 4, 6)
-    moved = quarters.flatten(1, 2)[rows,order].unflatten(1, (2, 2)).permute(0, 3, 4, 1, 5, 2, 6)
+    rows, order = torch.arange(len(x), device=x.device)[:, None], send_to(order, x.device)
+    if kind != "patches":
+        return x.transpose(1, 2)[rows, order].transpose(1, 2)
+    h, w = x.shape[-2] // 2, x.shape[-1] // 2  # of a quarter; of an odd side the last line stays
+    quarters = (
+        x[..., : 2 * h, : 2 * w]
+        .unflatten(-1, (2, w))
+        .unflatten(-3, (2, h))
+        .permute(0, 3, 5, 1, 2, 4, 6)
+    )
+    moved = quarters.flatten(1, 2)[rows, order].unflatten(1, (2, 2)).permute(0, 3, 4, 1, 5, 2, 6)
     out = x.clone()
-    out[...,:2*h,:2*w] = moved.flatten(5).flatten(3, 4)
+    out[..., : 2 * h, : 2 * w] = moved.flatten(5).flatten(3, 4)
     return out
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00016
 def one_direction(
-    views: tuple[str,str],  # which looks for its row in which
+    views: tuple[str, str],  # which looks for its row in which
     # view -> (B, D) features of this batch; 'intra', if any: of its broken clips
-    now: Mapping[str,Tensor],
+    now: Mapping[str, Tensor],
     bank: Bank,  # rows of the same
     ids: Tensor,  # (B, 1+K) from `sampled_ids`
-    batch: Mapping[str,Any],  # as for `mine_banks`
+    batch: Mapping[str, Any],  # as for `mine_banks`
     temperature: float,  # of the softmax
-    miner: Callable|None = None,  # None: IIC
-    same_source: str = 'negative',  # with a miner: what clips of the same recording are
+    miner: Callable | None = None,  # None: IIC
+    same_source: str = "negative",  # with a miner: what clips of the same recording are
     intra_gradient: bool = False,  # this batch's broken clips in place of their rows?
     mask_own: bool = False,  # where the own id was drawn again: leave it out?
-    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly
-) -> tuple[Tensor,dict[str,Tensor]]:  # scalar float32 loss, logs
+    cmr: ClassMiningRecall | None = None,  # counts what is mined rightly
+) -> tuple[Tensor, dict[str, Tensor]]:  # scalar float32 loss, logs
     "The loss of the features of one view."
-    (view, other), mined, logs = views, None, dict[str,Tensor]()
-    broken = bank['intra'] if 'intra' in now else None
-    if miner is not None: # the other view is searched first, as in CoCLR
+    (view, other), mined, logs = views, None, dict[str, Tensor]()
+    broken = bank["intra"] if "intra" in now else None
+    if miner is not None:  # the other view is searched first, as in CoCLR
         sims = {v: now[v].detach() @ bank[v].T for v in (other, view)}
         mined, logs = mine_banks(miner, sims, bank, batch, same_source, cmr)
-    today = now.get('intra') if intra_gradient else None
+    today = now.get("intra") if intra_gradient else None
     sim, match = with_banks(now[view], bank[other], broken, ids, today, mask_own, mined)
-    columns = slice(ids.shape[1], ids.shape[1]*(1 if broken is None else 2)) # of broken clips
+    columns = slice(ids.shape[1], ids.shape[1] * (1 if broken is None else 2))  # of broken clips
     return mil_nce(sim, match, temperature), logs | {
-        'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
+        "top1": topk_accuracy(sim, match, 1),
+        "top5": topk_accuracy(sim, match, 5),
         # what falls on them
-        'intra': (sim.detach()/temperature).softmax(1)[:,columns].sum(1).mean(),
-        'positives': match.sum(1).float().mean(), 'norm': now[view].detach().norm(dim=1).mean()}
+        "intra": (sim.detach() / temperature).softmax(1)[:, columns].sum(1).mean(),
+        "positives": match.sum(1).float().mean(),
+        "norm": now[view].detach().norm(dim=1).mean(),
+    }
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00019
 def make_miners(
     settings: IICSettings,  # miner, topk and miner_options are read
-    views: tuple[str,str],  # of the similarities it will be given
+    views: tuple[str, str],  # of the similarities it will be given
     videos: int,  # V, rows to search
-) -> list[Callable|None]:  # one for each part of the training; None: IIC
+) -> list[Callable | None]:  # one for each part of the training; None: IIC
     "The miners of the parts of a training, tried before the first step. `ValueError`."
     if not settings.topk:
-        raise ValueError('topk=(): give a number of positives for each part of the training')
-    if settings.miner is None: return [None]*len(settings.topk)
+        raise ValueError("topk=(): give a number of positives for each part of the training")
+    if settings.miner is None:
+        return [None] * len(settings.topk)
     miners = [make_miner(settings.miner, max(k, 1), settings.miner_options) for k in settings.topk]
     sims = {v: torch.zeros(1, videos) for v in views[::-1]}
     # a later part may ask for too many
-    for m in miners: m(sims, torch.zeros(1, videos, dtype=torch.bool))
-    nothing = lambda sims, excluded: torch.zeros_like(excluded) # of a part without mining
-    return [m if k else nothing for k,m in zip(settings.topk, miners)]
+    for m in miners:
+        m(sims, torch.zeros(1, videos, dtype=torch.bool))
+    nothing = lambda sims, excluded: torch.zeros_like(excluded)  # of a part without mining
+    return [m if k else nothing for k, m in zip(settings.topk, miners)]
 
-def refuse_views(views:tuple[str,str], settings:IICSettings)->None:
+
+def refuse_views(views: tuple[str, str], settings: IICSettings) -> None:
     "Refuse settings that go together in no way. `ValueError`."
-    if views[0]==views[1]:
-        raise ValueError(f'both views are {views[0]!r}: IIC compares two views of a clip')
-    if 'intra' in views: raise ValueError("'intra' is what the broken clips are called here")
-    if settings.miner is None and settings.same_source!='negative':
-        raise ValueError(f'same_source={settings.same_source!r} needs a miner: without one the own row is '
-            'the only positive')
+    if views[0] == views[1]:
+        raise ValueError(f"both views are {views[0]!r}: IIC compares two views of a clip")
+    if "intra" in views:
+        raise ValueError("'intra' is what the broken clips are called here")
+    if settings.miner is None and settings.same_source != "negative":
+        raise ValueError(
+            f"same_source={settings.same_source!r} needs a miner: without one the own row is "
+            "the only positive"
+        )
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
     "One network on two views of a clip; negatives are rows of other videos and of broken clips."
+
     def __init__(
         self,
         encoder: nn.Module,  # of both views: clip (B, 3, T, H, W) -> (B, D), with D as `.dim`
         videos: int,  # V, training videos: rows of the banks
-        view: str = 'rgb',  # entry of the batch; its clips are the ones that are broken
+        view: str = "rgb",  # entry of the batch; its clips are the ones that are broken
         seed: int = 0,  # of head and first rows, of drawn ids and broken clips
         # of the manifest: with a miner, the class mining recall is logged as well
-        rows: int|None = None,
+        rows: int | None = None,
         **fields,  # of `IICSettings`
     ):
         super().__init__()
-        self.views, self.seed, self.settings = (view, (s := IICSettings(**fields)).second_view), seed, s
+        self.views, self.seed, self.settings = (
+            (view, (s := IICSettings(**fields)).second_view),
+            seed,
+            s,
+        )
         refuse_views(self.views, s)
-        self.encoder, D = group_batchnorm(encoder, s.bn, s.groups), getattr(encoder, 'dim')
-        self.projection:nn.Module = nn.Identity()
-        if s.head is not None: self.projection = make_head(s.head, D, s.dim_hidden, s.dim, seed+1)
-        kept = self.views if s.intra is None else (*self.views, 'intra')
-        self.bank = Bank(D if s.head is None else s.dim, videos, seed+2, kept, s.bank_momentum, s.bank_start)
+        self.encoder, D = group_batchnorm(encoder, s.bn, s.groups), getattr(encoder, "dim")
+        self.projection: nn.Module = nn.Identity()
+        if s.head is not None:
+            self.projection = make_head(s.head, D, s.dim_hidden, s.dim, seed + 1)
+        kept = self.views if s.intra is None else (*self.views, "intra")
+        self.bank = Bank(
+            D if s.head is None else s.dim, videos, seed + 2, kept, s.bank_momentum, s.bank_start
+        )
         self.miners = make_miners(s, self.views, videos)
         self.cmr = None if rows is None or s.miner is None else ClassMiningRecall(rows)
 
@@ -205,45 +244,61 @@ class IIC(nn.Module):
 
     def encode(
         self,
-        batch: Mapping[str,Any],
-        chance: tuple[int,int,int],
-    ) -> dict[str,Tensor]:  # (B, D) each
+        batch: Mapping[str, Any],
+        chance: tuple[int, int, int],
+    ) -> dict[str, Tensor]:  # (B, D) each
         "Both views, and the clips of the first one broken: three passes, as released."
         (x,), (y,) = (named_clips(batch, v, self.settings.clips) for v in self.views)
         now = dict(zip(self.views, (self.features(x), self.features(y))))
-        if (intra := self.settings.intra) is None: return now
+        if (intra := self.settings.intra) is None:
+            return now
         broken = intra_negatives(x, intra_order(intra, len(x), x.shape[2], *chance), intra)
         # BatchNorm sees them in any case, as released
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.settings.intra_gradient):
-            return now | {'intra': self.features(broken)}
+            return now | {"intra": self.features(broken)}
 
     def forward(
         self,
         # both views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar float32 loss; the mean of what `one_direction` logs
-    ) -> tuple[Tensor,dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "Each view against its own row of the other, rows of other videos, and rows of broken clips."
-        s, chance = self.settings, (self.seed, batch.get('step', 0), batch.get('part', 0))
+        s, chance = self.settings, (self.seed, batch.get("step", 0), batch.get("part", 0))
         now = self.encode(batch, chance)
-        ids = sampled_ids(batch['index'], self.bank.size, s.negatives, *chance)
-        part = min(int(batch.get('progress', 0.)*len(self.miners)), len(self.miners)-1)
+        ids = sampled_ids(batch["index"], self.bank.size, s.negatives, *chance)
+        part = min(int(batch.get("progress", 0.0) * len(self.miners)), len(self.miners) - 1)
         with torch.autocast(ids.device.type, enabled=False):
-            (a, logs), (b, more) = (one_direction(views, now, self.bank, ids, batch, s.temperature,
-                self.miners[part], s.same_source, s.intra_gradient, s.mask_own,
-                self.cmr if self.training else None) for views in (self.views, self.views[::-1]))
-        if self.training: self.bank.wait({v: z.detach() for v,z in now.items()}, batch)
-        logs = {k: (v + more[k])/2 for k,v in logs.items()}
-        if self.cmr is not None: logs['cmr'] = self.cmr.median()
+            (a, logs), (b, more) = (
+                one_direction(
+                    views,
+                    now,
+                    self.bank,
+                    ids,
+                    batch,
+                    s.temperature,
+                    self.miners[part],
+                    s.same_source,
+                    s.intra_gradient,
+                    s.mask_own,
+                    self.cmr if self.training else None,
+                )
+                for views in (self.views, self.views[::-1])
+            )
+        if self.training:
+            self.bank.wait({v: z.detach() for v, z in now.items()}, batch)
+        logs = {k: (v + more[k]) / 2 for k, v in logs.items()}
+        if self.cmr is not None:
+            logs["cmr"] = self.cmr.median()
         return a + b, logs
 
-    def class_logs(self)->dict[str,Tensor]: # name -> (class ids,); NaN where undefined
+    def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
         return {} if self.cmr is None else self.cmr.class_logs()
 
     def after_step(
         self,
-        batch: dict[str,Any],  # the last batch of the step
+        batch: dict[str, Any],  # the last batch of the step
     ) -> None:
         "Move the rows of the videos of this step."
         self.bank.push_waiting()
@@ -252,20 +307,22 @@ class IIC(nn.Module):
 def mine_banks(
     miner: Callable,  # (sims, excluded) -> (B, V) bool, such as `TopK` or `Cascade`
     # view -> (B, V), features and rows of one view; the mining view first
-    sims: Mapping[str,Tensor],
+    sims: Mapping[str, Tensor],
     bank: Bank,  # what `sims` looked at
-    batch: Mapping[str,Any],  # index (B,); source, label (B,), -1 or left out where unknown
+    batch: Mapping[str, Any],  # index (B,); source, label (B,), -1 or left out where unknown
     same_source: str,  # clips of the same recording: 'negative', 'positive' or 'ignored'
-    cmr: ClassMiningRecall|None = None,  # counts what is mined rightly in an epoch
-) -> tuple[Mined,dict[str,Tensor]]:  # masks over the rows, and what the labels say of them
+    cmr: ClassMiningRecall | None = None,  # counts what is mined rightly in an epoch
+) -> tuple[Mined, dict[str, Tensor]]:  # masks over the rows, and what the labels say of them
     "Search all rows that hold a key, but that of the video itself."
-    unknown = torch.full_like(batch['index'], -1)
-    label, source = (batch.get(c, unknown) for c in ('label', 'source'))
-    others = torch.arange(bank.size, device=unknown.device) != batch['index'][:,None]
+    unknown = torch.full_like(batch["index"], -1)
+    label, source = (batch.get(c, unknown) for c in ("label", "source"))
+    others = torch.arange(bank.size, device=unknown.device) != batch["index"][:, None]
     mined = mine(miner, sims, source, bank.source, bank.valid & others, same_source)
-    logs = {'mined': mining_precision(mined.others, label, bank.label),
-        'mined_r1': mining_recall(next(iter(sims.values())), mined.excluded, label, bank.label)}
+    logs = {
+        "mined": mining_precision(mined.others, label, bank.label),
+        "mined_r1": mining_recall(next(iter(sims.values())), mined.excluded, label, bank.label),
+    }
     if cmr is not None:
-        cmr.update(mined.others, label, bank, batch.get('epoch', 0))
-        logs['mined_rk'] = mining_hits(mined.others, label, bank.label)
+        cmr.update(mined.others, label, bank, batch.get("epoch", 0))
+        logs["mined_rk"] = mining_hits(mined.others, label, bank.label)
     return mined, logs

@@ -24,8 +24,8 @@ def in_batch(
 ) -> tuple[Tensor, Tensor]:
     "The negatives are the other videos of the batch, in both directions."
     sim = torch.cat([q @ gather(k).T, k @ gather(q).T])
-    own = torch.arange(len(q), device=q.device) + rank()*len(q)
-    return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:,None]
+    own = torch.arange(len(q), device=q.device) + rank() * len(q)
+    return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:, None]
 
 # %% ../../nbs/lessons/05_infonce.ipynb #30f0b003
 # a queue is a second idea: lessons/07_memory
@@ -35,32 +35,35 @@ def with_queue(
     keys: Tensor,  # (K, D) of earlier batches, unit length
 ) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "The negatives are the keys of the queue."
-    sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
+    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
     match = torch.zeros_like(sim, dtype=torch.bool)
-    match[:,0] = True
+    match[:, 0] = True
     return sim, match
 
 # %% ../../nbs/lessons/05_infonce.ipynb #496e2472
 def compare(
     q: Tensor,  # (B, D) queries, unit length
     k: Tensor,  # (B, D) keys, unit length
-    keys: Tensor|None,  # (K, D) of earlier batches; None compares within the batch
+    keys: Tensor | None,  # (K, D) of earlier batches; None compares within the batch
     temperature: float,  # of the softmax
     # returns: scalar loss; top1, top5: share of rows with the match among the first
-) -> tuple[Tensor, dict[str,Tensor]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     "The loss, and how often the match was found."
     with torch.autocast(q.device.type, enabled=False):
-        sim,match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
-        return mil_nce(sim, match, temperature), {f'top{n}': topk_accuracy(sim, match, n) for n in (1, 5)}
+        sim, match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
+        return mil_nce(sim, match, temperature), {
+            f"top{n}": topk_accuracy(sim, match, n) for n in (1, 5)
+        }
 
 # %% ../../nbs/lessons/05_infonce.ipynb #d38e3107
 class InfoNCE(PairMethod):
     "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         # of the projection, of the random keys that the queue starts with, and of the shuffling
         seed: int = 0,
         **fields,  # of `InfoNCESettings`
@@ -68,26 +71,32 @@ class InfoNCE(PairMethod):
         super().__init__()
         self.view, self.settings = view, (s := InfoNCESettings(**fields))
         if s.queue and s.momentum is None:
-            raise ValueError('a queue needs a momentum encoder: '
-                'give momentum a number from 0 to 1, or set queue=0')
-        self.queue = Queue(s.dim, s.queue, seed+2) if s.queue else None
+            raise ValueError(
+                "a queue needs a momentum encoder: "
+                "give momentum a number from 0 to 1, or set queue=0"
+            )
+        self.queue = Queue(s.dim, s.queue, seed + 2) if s.queue else None
         self.pair = EncoderPair(encoder, s, seed)
 
     def forward(
         self,
         # view (B, 2, 3, T, H, W): query, key; label, source, row (B,), step, progress
-        batch: dict[str,Any],
-    ) -> tuple[Tensor, dict[str,Tensor]]:  # scalar float32 loss, and what `compare` logs
+        batch: dict[str, Any],
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the negatives."
-        x_q,x_k = named_clips(batch, self.view, self.settings.clips)
-        q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
-        if self.queue is not None and self.training: self.queue.wait(k, batch)
-        return compare(q, k, None if self.queue is None else self.queue.keys, self.settings.temperature)
+        x_q, x_k = named_clips(batch, self.view, self.settings.clips)
+        q, k = self.pair.queries(x_q), self.pair.keys(x_k, batch)
+        if self.queue is not None and self.training:
+            self.queue.wait(k, batch)
+        return compare(
+            q, k, None if self.queue is None else self.queue.keys, self.settings.temperature
+        )
 
     def after_step(
         self,
-        batch: dict[str,Any],  # the last batch of the step
+        batch: dict[str, Any],  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue the keys of this step."
         self.pair.after_step(batch)
-        if self.queue is not None: self.queue.push_waiting()
+        if self.queue is not None:
+            self.queue.push_waiting()

@@ -29,79 +29,88 @@ def random_directions(
     step: int,
 ) -> Tensor:  # (D, M) columns of length 1, on the CPU
     "Lines on which the embeddings of one step are looked at."
-    drawn = stream('noise', seed, step).standard_normal((D, M), np.float32)
+    drawn = stream("noise", seed, step).standard_normal((D, M), np.float32)
     return F.normalize(torch.from_numpy(drawn), dim=0)
+
 
 def sigreg(
     z: Tensor,  # (V, B, D) embeddings of V clips of each of the B videos of this process
     a: Tensor,  # (D, M) of `random_directions`
-    t_max: float = 5.,  # the integral goes from -t_max to t_max
+    t_max: float = 5.0,  # the integral goes from -t_max to t_max
     knots: int = 9,  # of its right half, 0 included
 ) -> Tensor:  # scalar, 0 or more
     "How far each clip's embeddings are from N(0, I): Epps and Pulley's T, the mean over lines and clips."
     t = torch.linspace(0, t_max, knots, dtype=z.dtype, device=z.device)
-    gauss = (-t*t/2).exp() # what is aimed at, and the weight of t
-    angle = (z@a)[...,None]*t # (V, B, M, knots)
+    gauss = (-t * t / 2).exp()  # what is aimed at, and the weight of t
+    angle = (z @ a)[..., None] * t  # (V, B, M, knots)
     mean = torch.stack([angle.cos().mean(1), angle.sin().mean(1)])
-    real,imaginary = gather(mean[None]).mean(0) # over the videos of all processes
-    error = (real - gauss)**2 + imaginary**2
-    return 2*torch.trapezoid(error*gauss, t).mean()*z.shape[1]*world_size()
+    real, imaginary = gather(mean[None]).mean(0)  # over the videos of all processes
+    error = (real - gauss) ** 2 + imaginary**2
+    return 2 * torch.trapezoid(error * gauss, t).mean() * z.shape[1] * world_size()
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a0011
 class LeJEPA(nn.Module):
     "Every clip predicts the mean of the global ones; SIGReg keeps the embeddings a Gaussian cloud."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm is synchronised
         encoder: nn.Module,
         # entry of the batch to learn from; its local clips are `rgb_local`
-        view: str = 'rgb',
+        view: str = "rgb",
         seed: int = 0,  # of the projection and the lines
         **fields,  # of `LeJEPASettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := LeJEPASettings(**fields))
-        projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
-        self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
+        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
+        self.encoder, self.projection = (
+            group_batchnorm(net, "sync") for net in (encoder, projection)
+        )
 
     def encode(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         view: str,
-        names: tuple[str,...],
+        names: tuple[str, ...],
     ) -> Tensor:  # (B, V, D) features
         x = torch.stack(named_clips(batch, view, names), 1)
         return self.encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def embed(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> Tensor:  # (V, B, dim) float32, global clips first
         "All clips through encoder and projection."
         s, groups = self.settings, self.settings.clip_groups
         features = [self.encode(batch, self.view, s.clips)]
-        with frozen_buffers(self.encoder): # running statistics are of global clips
-            features += [self.encode(batch, f'{self.view}_{k}', ('',)*g.clips) for k,g in groups.items()]
+        with frozen_buffers(self.encoder):  # running statistics are of global clips
+            features += [
+                self.encode(batch, f"{self.view}_{k}", ("",) * g.clips) for k, g in groups.items()
+            ]
         x = torch.cat(features, 1)
         return self.projection(x.flatten(0, 1)).float().unflatten(0, x.shape[:2]).transpose(0, 1)
 
     def forward(
         self,
-        batch: dict[str,Any],  # view (B, V_g, 3, T, H, W), its local clips, and step
-    ) -> tuple[Tensor, dict[str,Tensor]]:  # scalar float32 loss; its two parts, and spread
+        batch: dict[str, Any],  # view (B, V_g, 3, T, H, W), its local clips, and step
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar float32 loss; its two parts, and spread
         "Predict the mean, and stay a Gaussian cloud (Algorithm 2)."
         z, s = self.embed(batch), self.settings
         with torch.autocast(z.device.type, enabled=False):
-            centre = (z[:s.global_clips] if s.centre=='global' else z).mean(0)
+            centre = (z[: s.global_clips] if s.centre == "global" else z).mean(0)
             predict = (z - centre).square().mean()
-            a = random_directions(z.shape[2], s.slices, self.seed, batch.get('step', 0))
+            a = random_directions(z.shape[2], s.slices, self.seed, batch.get("step", 0))
             far = sigreg(z, send_to(a, z.device), s.t_max, s.knots)
             spread = z.detach().std(1, correction=0).mean()
-            return (1 - s.tradeoff)*predict + s.tradeoff*far, {'predict': predict.detach(),
-                'sigreg': far.detach(), 'spread': spread}
+            return (1 - s.tradeoff) * predict + s.tradeoff * far, {
+                "predict": predict.detach(),
+                "sigreg": far.detach(),
+                "spread": spread,
+            }
 
     def after_step(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> None:  # nothing follows an optimizer step
         pass

@@ -21,16 +21,16 @@ from .recipes import MoQuadSettings
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
 def against_all(
     z: Tensor,  # (B, V, D) the clips of the videos of this process, unit length
-    names: tuple[str,...],  # of the V clips
-    anchor: str = 'a',  # which of them is compared with the others
+    names: tuple[str, ...],  # of the V clips
+    anchor: str = "a",  # which of them is compared with the others
     # returns: (B, M) similarities; by name, (B, M) bool: the own clip of that name
-) -> tuple[Tensor, dict[str,Tensor]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     "Every anchor against the M clips of all videos of all processes; itself is left out (-inf)."
     at = names.index(anchor)
     # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
-    sim, same = all_pairs(z[:,at:at+1], z)
+    sim, same = all_pairs(z[:, at : at + 1], z)
     kind = torch.arange(len(names), device=z.device)
-    own = {name: (same & (kind==i)).flatten(1) for i,name in enumerate(names)}
+    own = {name: (same & (kind == i)).flatten(1) for i, name in enumerate(names)}
     return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
 
 # %% ../../nbs/lessons/15_moquad.ipynb #d413bfa8
@@ -39,7 +39,8 @@ def hard_count(
     candidates: int,  # clips of other videos: V*(B-1), with B counted over all processes
 ) -> int:  # K; 0: no mining
     "How many negatives are hard (Eq. 3): at least one, unless beta is 0."
-    return max(1, round(beta*candidates)) if beta > 0 else 0
+    return max(1, round(beta * candidates)) if beta > 0 else 0
+
 
 def hardest(
     sim: Tensor,  # (B, M) similarities
@@ -50,25 +51,26 @@ def hardest(
     best = sim.detach().masked_fill(~among, -torch.inf).topk(k, 1).indices
     return torch.zeros_like(among).scatter_(1, best, True)
 
+
 def quadruple_loss(
     sim: Tensor,  # of `against_all`
-    own: dict[str,Tensor],  # of `against_all`
+    own: dict[str, Tensor],  # of `against_all`
     # the own clip that is to be found; the other own clips are intra-negatives
-    positive: str = 'p',
-    temperature: float = .1,  # tau (CVRL: 0.1)
+    positive: str = "p",
+    temperature: float = 0.1,  # tau (CVRL: 0.1)
     alpha: float = 1.5,  # weight of intra- and hard negatives (section 4.1)
     hard: int = 0,  # K, hard negatives of an anchor; 0: none, and no weights either (Eq. 1)
 ) -> Tensor:  # scalar; float32, or float64 if `sim` is
     "Eq. 1, and with hard negatives Eq. 4; the mean over anchors."
     if not 0 < temperature < math.inf:
-        raise ValueError(f'temperature={temperature} must be above 0, and finite')
-    logits,match = sim/temperature,own[positive]
+        raise ValueError(f"temperature={temperature} must be above 0, and finite")
+    logits, match = sim / temperature, own[positive]
     if hard:
         others = ~torch.stack(list(own.values())).any(0)
         heavy = hardest(sim, others, hard) | ~(others | match)
         # alpha*exp(s) = exp(s + log alpha)
         logits = torch.where(heavy, logits + math.log(alpha), logits)
-    return mil_nce(logits, match, 1.)
+    return mil_nce(logits, match, 1.0)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #64369603
 def average_rank(
@@ -77,60 +79,72 @@ def average_rank(
 ) -> Tensor:  # scalar, from 1; candidates that tie share their ranks
     "The mean rank of one candidate of each row: 1 is the most similar (Figure 4)."
     own = sim.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
-    return ((sim > own).sum(1) + ((sim==own).sum(1) + 1)/2).mean()
+    return ((sim > own).sum(1) + ((sim == own).sum(1) + 1) / 2).mean()
+
 
 def rank_logs(
     sim: Tensor,  # of `against_all`
-    own: dict[str,Tensor],  # of `against_all`
+    own: dict[str, Tensor],  # of `against_all`
     positive: str,  # the own clip that is to be found
-    intra: tuple[str,...],  # names of the intra-negatives, NaN where there are none now
-) -> dict[str,Tensor]:  # top1, rank_positive, and for each negative rank_n, rank_nn
+    intra: tuple[str, ...],  # names of the intra-negatives, NaN where there are none now
+) -> dict[str, Tensor]:  # top1, rank_positive, and for each negative rank_n, rank_nn
     "How often the positive comes first, and the mean ranks of the own clips."
-    logs = {'top1': topk_accuracy(sim, own[positive], 1), 'rank_positive': average_rank(sim, own[positive])}
-    now = [name for name in intra if name in own and name!=positive]
-    return logs | {f'rank_{n}': average_rank(sim, own[n]) if n in now else sim.new_full((), torch.nan)
-        for n in intra}
+    logs = {
+        "top1": topk_accuracy(sim, own[positive], 1),
+        "rank_positive": average_rank(sim, own[positive]),
+    }
+    now = [name for name in intra if name in own and name != positive]
+    return logs | {
+        f"rank_{n}": average_rank(sim, own[n]) if n in now else sim.new_full((), torch.nan)
+        for n in intra
+    }
 
 # %% ../../nbs/lessons/15_moquad.ipynb #69b1fc02
 class MoQuad(nn.Module):
     "Anchors against the disturbed clips of their own video, and all clips of all others."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of the projection
         **fields,  # of `MoQuadSettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := MoQuadSettings(**fields))
-        if s.appearance_task and 'n' not in s.intra_negatives:
-            raise ValueError(f'appearance_task={s.appearance_task} compares a and n, and there is no n: '
-                'use appearance_task=0')
-        projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
-        self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
+        if s.appearance_task and "n" not in s.intra_negatives:
+            raise ValueError(
+                f"appearance_task={s.appearance_task} compares a and n, and there is no n: "
+                "use appearance_task=0"
+            )
+        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
+        self.encoder, self.projection = (
+            group_batchnorm(net, "sync") for net in (encoder, projection)
+        )
 
     def forward(
         self,
         # view (B, V, 3, T, H, W): anchor, positive, intra-negatives; progress, 0 .. 1
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar float32 loss; top1, rank of the positive, of the negatives
-    ) -> tuple[Tensor, dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "The appearance task first, then quadruples."
         s = self.settings
-        clips,x = dict(zip(s.clips, named_clips(batch, self.view, s.clips))),batch[self.view]
-        early = batch.get('progress', 1.) < s.appearance_task
-        names,positive = (('a', 'n'), 'n') if early else (s.clips, 'p')
-        if early: x = torch.stack([clips[name] for name in names], 1)
+        clips, x = dict(zip(s.clips, named_clips(batch, self.view, s.clips))), batch[self.view]
+        early = batch.get("progress", 1.0) < s.appearance_task
+        names, positive = (("a", "n"), "n") if early else (s.clips, "p")
+        if early:
+            x = torch.stack([clips[name] for name in names], 1)
         z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).unflatten(0, x.shape[:2])
         with torch.autocast(z.device.type, enabled=False):
-            sim,own = against_all(z, names)
-            hard = 0 if early else hard_count(s.beta, len(names)*(len(z)*world_size() - 1))
+            sim, own = against_all(z, names)
+            hard = 0 if early else hard_count(s.beta, len(names) * (len(z) * world_size() - 1))
             loss = quadruple_loss(sim, own, positive, s.temperature, s.alpha, hard)
             return loss, rank_logs(sim, own, positive, s.clips[2:])
 
     def after_step(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> None:  # nothing follows an optimizer step
         pass

@@ -16,8 +16,19 @@ from torch import Tensor, nn
 
 from ..data.clips import send_to, stream
 from ..training.distributed import gather, group_batchnorm, rank, world_size
-from ..nets.heads import (bhattacharyya, draw_gaussian, draw_mixture, euclidean, jensen_shannon,
-    log_uncertainty, make_head, match_log_probabilities, mixture_moments, squared_distances, wasserstein)
+from vssl_nb.nets.heads import (
+    bhattacharyya,
+    draw_gaussian,
+    draw_mixture,
+    euclidean,
+    jensen_shannon,
+    log_uncertainty,
+    make_head,
+    match_log_probabilities,
+    mixture_moments,
+    squared_distances,
+    wasserstein,
+)
 from ..ssl.memory import named_clips
 from .recipes import ProViCoSettings
 
@@ -30,21 +41,23 @@ def soft_contrast(
     "The loss of each pair, without weight (Eq. 8)."
     return -torch.where(positive, yes, no)
 
+
 def weighted_by_doubt(
     soft: Tensor,  # (B, M) of `soft_contrast`
     u1: Tensor,  # (B,) log-uncertainties
     u2: Tensor,  # (M,) log-uncertainties
 ) -> Tensor:  # (B, M) has no lower bound
     "A pair counts less if its videos are unsure, and uncertainty has a price (Eq. 10)."
-    u = u1[:,None] + u2
-    return (-u).exp()*soft/4 + u/2
+    u = u1[:, None] + u2
+    return (-u).exp() * soft / 4 + u / 2
+
 
 def kl_to_prior(
     mu: Tensor,  # (..., D) mean
     s: Tensor,  # (..., D) log-variance
 ) -> Tensor:  # (...) 0 or more
     "KL divergence from the standard normal, summed over the D directions (Eq. 11, one video)."
-    return (s.exp() + mu**2 - 1 - s).sum(-1)/2
+    return (s.exp() + mu**2 - 1 - s).sum(-1) / 2
 
 # %% ../../nbs/lessons/17_provico.ipynb #0cf1e631
 def distances(
@@ -53,98 +66,130 @@ def distances(
     u1: Tensor,  # (B,) log-uncertainties
     u2: Tensor,  # (M,) log-uncertainties
     # (B, M) bool: the same video, whose pairs k = k' are left out; None: all K^2 (Eq. 6)
-    same: Tensor|None,
-    distance: str = 'bhattacharyya',  # a name of DISTANCES
+    same: Tensor | None,
+    distance: str = "bhattacharyya",  # a name of DISTANCES
 ) -> Tensor:  # (B, M)
     "Between videos, by their samples (Eq. 6; others: appendix B)."
     squared = squared_distances(z1, z2, same)
     # lambda: section 4.2
-    if distance=='bhattacharyya': return bhattacharyya(squared, u1, u2, 1/(4*z1.shape[2]))
+    if distance == "bhattacharyya":
+        return bhattacharyya(squared, u1, u2, 1 / (4 * z1.shape[2]))
     return DISTANCES[distance](squared, u1, u2)
 
-DISTANCES = dict(bhattacharyya=bhattacharyya, euclidean=euclidean, jensen_shannon=jensen_shannon,
-    wasserstein=wasserstein)
+
+DISTANCES = dict(
+    bhattacharyya=bhattacharyya,
+    euclidean=euclidean,
+    jensen_shannon=jensen_shannon,
+    wasserstein=wasserstein,
+)
+
 
 @torch.no_grad()
 def positive_pairs(
     dist: Tensor,  # (B, M) of `distances`
     own: Tensor,  # (B, M) bool: the same video
     # tau (section 4.2); None: the mean distance of videos from themselves (appendix Eq. 9)
-    threshold: float|None = .15,
+    threshold: float | None = 0.15,
 ) -> Tensor:  # (B, M) bool
     "Which videos are near enough to be positives (Eq. 7)."
     # over the videos of all processes
-    tau = gather((dist*own).sum(1)).mean() if threshold is None else threshold
+    tau = gather((dist * own).sum(1)).mean() if threshold is None else threshold
     return own | (dist < tau)
 
 # %% ../../nbs/lessons/17_provico.ipynb #4a619ac8
 class ProViCo(nn.Module):
     "Videos as mixtures of Gaussians: positives by overlap, pairs weighted by uncertainty."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is synchronised
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of the head and the samples
         **fields,  # of `ProViCoSettings`
     ):
         super().__init__()
         self.view, self.seed, self.settings = view, seed, (s := ProViCoSettings(**fields))
-        self.encoder = group_batchnorm(encoder, 'sync')
-        gaussian:Any = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
-        if s.variance is not None: gaussian.start(s.variance)
+        self.encoder = group_batchnorm(encoder, "sync")
+        gaussian: Any = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
+        if s.variance is not None:
+            gaussian.start(s.variance)
         self.head = gaussian
 
-    def heads(self)->dict[str,nn.Module]: # exported with the encoder
-        return {'gaussian': self.head}
+    def heads(self) -> dict[str, nn.Module]:  # exported with the encoder
+        return {"gaussian": self.head}
 
-    def draw(self, mu:Tensor, s:Tensor, step:int)->tuple[Tensor,Tensor,Tensor]:
+    def draw(self, mu: Tensor, s: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
-        (B, N, D), K, rng = mu.shape, self.settings.samples, stream('samples', self.seed, step)
-        every = world_size()*B # videos of all processes; this one takes those of its own
-        drawn = rng.standard_normal((every, K, D), dtype=np.float32), rng.integers(N, size=(every, K))
-        noise, clip = (send_to(torch.from_numpy(x[rank()*B:(rank()+1)*B]), mu.device) for x in drawn)
+        (B, N, D), K, rng = mu.shape, self.settings.samples, stream("samples", self.seed, step)
+        every = world_size() * B  # videos of all processes; this one takes those of its own
+        drawn = (
+            rng.standard_normal((every, K, D), dtype=np.float32),
+            rng.integers(N, size=(every, K)),
+        )
+        noise, clip = (
+            send_to(torch.from_numpy(x[rank() * B : (rank() + 1) * B]), mu.device) for x in drawn
+        )
         m, v = mixture_moments(mu, s)
-        if self.settings.sample_from=='mixture': return m, v, draw_mixture(mu, s, noise, clip)
+        if self.settings.sample_from == "mixture":
+            return m, v, draw_mixture(mu, s, noise, clip)
         return m, v, draw_gaussian(m, v, noise)
 
     def forward(
         self,
         # view (B, N, 3, T, H, W); step; progress 0 .. 1; label (B,) for the logs alone
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar float32 loss; its parts, and what was mined
-    ) -> tuple[Tensor, dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "Each video of this process against the videos of all."
         settings = self.settings
         x = torch.stack(named_clips(batch, self.view, settings.clips), 1)
         mu, s = self.head(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2]).unbind(-2)
         with torch.autocast(x.device.type, enabled=False):
-            if settings.clamp is not None: s = s.clamp(-settings.clamp, settings.clamp)
-            m, v, z = self.draw(mu, s, batch.get('step', 0))
+            if settings.clamp is not None:
+                s = s.clamp(-settings.clamp, settings.clamp)
+            m, v, z = self.draw(mu, s, batch.get("step", 0))
             u = log_uncertainty(v)
             others, u2, prior = gather(z), gather(u), kl_to_prior(m, v)
-            own = torch.arange(len(z), device=z.device)[:,None] + rank()*len(z) \
-                == torch.arange(len(others), device=z.device)
+            own = torch.arange(len(z), device=z.device)[:, None] + rank() * len(z) == torch.arange(
+                len(others), device=z.device
+            )
             positive = own
-            if batch.get('progress', 1.) >= settings.instance_stage:
-                dist = distances(z.detach(), others.detach(), u.detach(), u2.detach(),
-                    None if settings.self_pairs else own, settings.distance)
+            if batch.get("progress", 1.0) >= settings.instance_stage:
+                dist = distances(
+                    z.detach(),
+                    others.detach(),
+                    u.detach(),
+                    u2.detach(),
+                    None if settings.self_pairs else own,
+                    settings.distance,
+                )
                 positive = positive_pairs(dist, own, settings.threshold)
-            yes, no = match_log_probabilities(z, others, self.head.a, self.head.b, own, settings.self_pairs)
+            yes, no = match_log_probabilities(
+                z, others, self.head.a, self.head.b, own, settings.self_pairs
+            )
             soft = soft_contrast(yes, no, positive)
             # of log sigma^2
-            each, more = soft, math.log(settings.dim) if settings.doubt=='total' else 0.
-            if settings.doubt!='none': each = weighted_by_doubt(soft, u + more, u2 + more)
+            each, more = soft, math.log(settings.dim) if settings.doubt == "total" else 0.0
+            if settings.doubt != "none":
+                each = weighted_by_doubt(soft, u + more, u2 + more)
             loss = balanced_mean(each, positive) if settings.balanced else each.mean()
-            loss = loss + settings.beta*(prior.mean() + gather(prior).mean())
-            return loss, {'soft': soft.mean(), 'soft_own': (soft*own).sum(1).mean(), 'kl': prior.mean(),
-                'log_uncertainty': u.mean(), **mining_logs(positive, own, batch.get('label'))}
+            loss = loss + settings.beta * (prior.mean() + gather(prior).mean())
+            return loss, {
+                "soft": soft.mean(),
+                "soft_own": (soft * own).sum(1).mean(),
+                "kl": prior.mean(),
+                "log_uncertainty": u.mean(),
+                **mining_logs(positive, own, batch.get("label")),
+            }
 
     def after_step(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> None:  # nothing follows an optimizer step
         pass
+
 
 def balanced_mean(
     each: Tensor,  # (B, M) loss of each pair
@@ -154,20 +199,22 @@ def balanced_mean(
     total = each.new_zeros(())
     for pairs in (positive, ~positive):
         count = gather(pairs.sum()[None]).sum().clamp_min(1)
-        total = total + (each*pairs).sum()*world_size()/count/2
+        total = total + (each * pairs).sum() * world_size() / count / 2
     return total
+
 
 def mining_logs(
     positive: Tensor,  # (B, M) bool
     own: Tensor,  # (B, M) bool
-    label: Tensor|None,  # (B,) class ids, -1 for unlabelled; None: nothing is known
+    label: Tensor | None,  # (B,) class ids, -1 for unlabelled; None: nothing is known
     # returns: mined: positives of each video beside itself; precision, recall: NaN where undefined
-) -> dict[str,Tensor]:
+) -> dict[str, Tensor]:
     "How many pairs were mined, and what share of them, and of all there are, is of one class."
     mined = positive & ~own
-    logs = {'mined': mined.sum(1).float().mean()}
-    if label is None: return logs
+    logs = {"mined": mined.sum(1).float().mean()}
+    if label is None:
+        return logs
     everyone = gather(label)
-    right = (label[:,None]==everyone) & (label[:,None] >= 0) & ~own
+    right = (label[:, None] == everyone) & (label[:, None] >= 0) & ~own
     found = (mined & right).sum()
-    return logs | {'precision': found/mined.sum(), 'recall': found/right.sum()} # 0/0 is NaN
+    return logs | {"precision": found / mined.sum(), "recall": found / right.sum()}  # 0/0 is NaN

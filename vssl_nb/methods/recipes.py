@@ -7,305 +7,578 @@ __all__ = ['refuse_groups', 'refuse_batches', 'OWN_VIDEOS', 'QueueSettings', 'In
 
 # %% ../../nbs/library/00_recipes.ipynb #9dde7335
 # names that the later pages of this module use are imported here too
-from collections import Counter # noqa: F401
-from dataclasses import dataclass, replace # noqa: F401
-from typing import Annotated, Any, ClassVar, Literal # noqa: F401
+from collections import Counter  # noqa: F401
+from dataclasses import dataclass, replace  # noqa: F401
+from typing import Annotated, Any, ClassVar, Literal  # noqa: F401
 
-from ..training.config import Augment, ClipGroup, Count, Index, Learning, NonNegative # noqa: F401
-from ..training.config import PairSettings, Phase, Positive, Recipe, RecipeError # noqa: F401
-from ..training.config import Sampling, Settings, Share, TrainingVideos, publish # noqa: F401
+from ..training.config import Augment, ClipGroup, Count, Index, Learning, NonNegative  # noqa: F401
+from ..training.config import PairSettings, Phase, Positive, Recipe, RecipeError  # noqa: F401
+from ..training.config import Sampling, Settings, Share, TrainingVideos, publish  # noqa: F401
+
 # who reads recipes takes the tools from here, so that all of them are published
-from ..training.config import COTRAININGS, METHODS, RECIPES, checked, difference, find # noqa: F401
-from ..training.config import flat_fields, from_dict, override, refuse_unfit # noqa: F401
-from ..training.config import settings_class, to_dict # noqa: F401
+from ..training.config import COTRAININGS, METHODS, RECIPES, checked, difference, find  # noqa: F401
+from ..training.config import flat_fields, from_dict, override, refuse_unfit  # noqa: F401
+from ..training.config import settings_class, to_dict  # noqa: F401
 
 # %% ../../nbs/library/00_recipes.ipynb #1e44ce07
 def refuse_groups(
-    groups: int|None,  # of BatchNorm, over all processes
+    groups: int | None,  # of BatchNorm, over all processes
     recipe: Recipe,
 ) -> None:
     "BatchNorm groups must be of one size. `RecipeError`."
     batch = recipe.learning.batch
     if groups and batch % groups:
-        raise RecipeError(f'batch={batch} does not divide into groups={groups} BatchNorm groups; '
-            'change one of them')
+        raise RecipeError(
+            f"batch={batch} does not divide into groups={groups} BatchNorm groups; "
+            "change one of them"
+        )
 
-def refuse_batches(recipe:Recipe)->None:
+
+def refuse_batches(recipe: Recipe) -> None:
     "All negatives of a step, and all statistics, are those of one batch. `RecipeError`."
-    if recipe.learning.batch==1:
-        raise RecipeError('batch=1 leaves no other video to compare with; use batch=2 or more in each '
-            'process')
+    if recipe.learning.batch == 1:
+        raise RecipeError(
+            "batch=1 leaves no other video to compare with; use batch=2 or more in each process"
+        )
     if recipe.learning.accumulate > 1:
-        raise RecipeError(f'accumulate={recipe.learning.accumulate} would compare, and normalise, each part '
-            'of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short')
+        raise RecipeError(
+            f"accumulate={recipe.learning.accumulate} would compare, and normalise, each part "
+            "of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short"
+        )
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e70001
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings(PairSettings):
     "A pair of encoders, a queue of keys and a softmax: what InfoNCE, UberNCE and CoCLR share."
-    queue:Index=2048 # K, keys kept (CoCLR: 2048 UCF101, 16384 K400)
-    temperature:Positive=.07 # of the softmax (CoCLR: 0.07)
-    clips:ClassVar[tuple[str,...]] = ('q', 'k')
-    needs_queue:ClassVar[bool] = True # is there no form without one?
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    queue: Index = 2048  # K, keys kept (CoCLR: 2048 UCF101, 16384 K400)
+    temperature: Positive = 0.07  # of the softmax (CoCLR: 0.07)
+    clips: ClassVar[tuple[str, ...]] = ("q", "k")
+    needs_queue: ClassVar[bool] = True  # is there no form without one?
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "Queue and BatchNorm groups must fit the batch. `RecipeError`."
         batch = recipe.learning.batch
-        if batch==1 and not self.queue:
-            raise RecipeError('batch=1 without a queue leaves nothing to compare a clip with; use batch=2 or '
-                'more, or a queue')
+        if batch == 1 and not self.queue:
+            raise RecipeError(
+                "batch=1 without a queue leaves nothing to compare a clip with; use batch=2 or "
+                "more, or a queue"
+            )
         if 0 < self.queue < batch:
-            instead = '' if self.needs_queue else ', or use queue=0'
-            raise RecipeError(f'queue={self.queue} is smaller than batch={batch}: its keys would be '
-                f'overwritten before they were used; enlarge the queue{instead}')
+            instead = "" if self.needs_queue else ", or use queue=0"
+            raise RecipeError(
+                f"queue={self.queue} is smaller than batch={batch}: its keys would be "
+                f"overwritten before they were used; enlarge the queue{instead}"
+            )
         refuse_groups(self.groups, recipe)
+
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNCESettings(QueueSettings):
     "In the batch (`queue=0`) or with a queue."
-    needs_queue:ClassVar[bool] = False
-    name:ClassVar[str] = 'infonce'
-    method:ClassVar[str] = 'vssl_nb.methods.infonce:InfoNCE'
+
+    needs_queue: ClassVar[bool] = False
+    name: ClassVar[str] = "infonce"
+    method: ClassVar[str] = "vssl_nb.methods.infonce:InfoNCE"
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a001
-_toy_rgb = Recipe(name='infonce-toy-rgb',
-    about='InfoNCE in the batch on the frames of the toy videos; about a minute on one core',
-    dataset='toy', view='rgb', backbone='tiny', size=32, test_clips=5,
-    sampling=Sampling(clips=2, length=16, stride=1, pad='first', last='all', same=0.),
-    augment=Augment(area=(0.7, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=0., jitter=0.8,
-        brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, grey=0.2, permute=0.5, blur=0.),
+_toy_rgb = Recipe(
+    name="infonce-toy-rgb",
+    about="InfoNCE in the batch on the frames of the toy videos; about a minute on one core",
+    dataset="toy",
+    view="rgb",
+    backbone="tiny",
+    size=32,
+    test_clips=5,
+    sampling=Sampling(clips=2, length=16, stride=1, pad="first", last="all", same=0.0),
+    augment=Augment(
+        area=(0.7, 1.0),
+        aspect=(3 / 4, 4 / 3),
+        crop="torchvision",
+        flip=0.0,
+        jitter=0.8,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.4,
+        hue=0.1,
+        grey=0.2,
+        permute=0.5,
+        blur=0.0,
+    ),
     method=InfoNCESettings(queue=0, momentum=0.99, temperature=0.1),
-    learning=Learning(optimizer='adam', lr=2e-3, weight_decay=1e-5, batch=32, epochs=14, schedule='cosine',
-        warmup=1.))
-_toy_residual = override(_toy_rgb, name='infonce-toy-residual', view='residual', epochs=8,
-    about='InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core')
-_toy_flow = override(_toy_rgb, name='infonce-toy-flow', view='flow', epochs=4,
-    about='InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core')
-_toy_longer = override(_toy_rgb, name='infonce-toy-rgb-longer', epochs=28, warmup=0.,
-    about='InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; '
-        'begin with --init-from infonce-toy-rgb')
+    learning=Learning(
+        optimizer="adam",
+        lr=2e-3,
+        weight_decay=1e-5,
+        batch=32,
+        epochs=14,
+        schedule="cosine",
+        warmup=1.0,
+    ),
+)
+_toy_residual = override(
+    _toy_rgb,
+    name="infonce-toy-residual",
+    view="residual",
+    epochs=8,
+    about="InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core",
+)
+_toy_flow = override(
+    _toy_rgb,
+    name="infonce-toy-flow",
+    view="flow",
+    epochs=4,
+    about="InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core",
+)
+_toy_longer = override(
+    _toy_rgb,
+    name="infonce-toy-rgb-longer",
+    epochs=28,
+    warmup=0.0,
+    about="InfoNCE on the frames of the toy videos for as many more steps as CoCLR makes; "
+    "begin with --init-from infonce-toy-rgb",
+)
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a002
-_laptop_rgb = override(_toy_rgb, name='infonce-laptop-rgb',
-    about='InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU',
-    dataset='any', backbone='small', size=64, test_clips=10, stride=2,
+_laptop_rgb = override(
+    _toy_rgb,
+    name="infonce-laptop-rgb",
+    about="InfoNCE with a queue on real videos with a small backbone, for a machine without a GPU",
+    dataset="any",
+    backbone="small",
+    size=64,
+    test_clips=10,
+    stride=2,
     # b8, with grey per clip as the authors describe it
-    area=(0.2, 1.), flip=0.5, permute=0., blur=0.5,
-    queue=512, temperature=0.07, # b2: dim 128, T 0.07
-    lr=1e-3, batch=16, epochs=30) # b9: Adam, 1e-3, weight decay 1e-5
-_laptop_residual = replace(_laptop_rgb, name='infonce-laptop-residual', view='residual',
-    about='InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU')
-OWN_VIDEOS = 'own-videos'
+    area=(0.2, 1.0),
+    flip=0.5,
+    permute=0.0,
+    blur=0.5,
+    queue=512,
+    temperature=0.07,  # b2: dim 128, T 0.07
+    lr=1e-3,
+    batch=16,
+    epochs=30,
+)  # b9: Adam, 1e-3, weight decay 1e-5
+_laptop_residual = replace(
+    _laptop_rgb,
+    name="infonce-laptop-residual",
+    view="residual",
+    about="InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU",
+)
+OWN_VIDEOS = "own-videos"
 # view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by
 # `runs.own.fit_recipe`
 # for the folder, the machine and the time that is given
-_own_videos = replace(_laptop_rgb, name=OWN_VIDEOS, test_clips=5,
-    about='InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict')
+_own_videos = replace(
+    _laptop_rgb,
+    name=OWN_VIDEOS,
+    test_clips=5,
+    about="InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict",
+)
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a003
-_ucf101_rgb = Recipe(name='infonce-ucf101-rgb',
-    about='InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1',
-    dataset='UCF101', split=1, seed=0, test_clips=10, view='rgb', # b9: split 1, seed 0
-    backbone='s3d', size=128, # supplement 1.1; released code: --net s3d --img_dim 128
-    sampling=Sampling(clips=2, length=32, stride=1, # released code: --seq_len 32 --ds 1
-        pad='first', last='released', # released code, b7
-        same=0.5), # released code, b8: "OneClip" half of the time
+_ucf101_rgb = Recipe(
+    name="infonce-ucf101-rgb",
+    about="InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1",
+    dataset="UCF101",
+    split=1,
+    seed=0,
+    test_clips=10,
+    view="rgb",  # b9: split 1, seed 0
+    backbone="s3d",
+    size=128,  # supplement 1.1; released code: --net s3d --img_dim 128
+    sampling=Sampling(
+        clips=2,
+        length=32,
+        stride=1,  # released code: --seq_len 32 --ds 1
+        pad="first",
+        last="released",  # released code, b7
+        same=0.5,
+    ),  # released code, b8: "OneClip" half of the time
     # b8: each of two clips with 0.3, one of two equal clips always
-    augment=Augment(colour='released',
+    augment=Augment(
+        colour="released",
         # b8: RandomSizedCrop, bottom_area 0.2
-        area=(0.2, 1.), aspect=(3/4, 4/3), crop='released', flip=0.5,
-        jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, # b8
-        grey=0.2, grey_mode='flicker', blur=0.5, sigma=(0.1, 2.)), # b8
-    method=InfoNCESettings(dim=128, # supplement, Table 1: FC-1024, ReLU, FC-128
-        queue=2048, momentum=0.999, temperature=0.07, # supplement 1.3
-        bn='shuffle', groups=2), # released code, b2: shuffled between 2 GPUs
-    learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-5, # b9
-        batch=64, # README: 2 GPUs x 32
+        area=(0.2, 1.0),
+        aspect=(3 / 4, 4 / 3),
+        crop="released",
+        flip=0.5,
+        jitter=0.8,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.4,
+        hue=0.1,  # b8
+        grey=0.2,
+        grey_mode="flicker",
+        blur=0.5,
+        sigma=(0.1, 2.0),
+    ),  # b8
+    method=InfoNCESettings(
+        dim=128,  # supplement, Table 1: FC-1024, ReLU, FC-128
+        queue=2048,
+        momentum=0.999,
+        temperature=0.07,  # supplement 1.3
+        bn="shuffle",
+        groups=2,
+    ),  # released code, b2: shuffled between 2 GPUs
+    learning=Learning(
+        optimizer="adam",
+        lr=1e-3,
+        weight_decay=1e-5,  # b9
+        batch=64,  # README: 2 GPUs x 32
         # README: --epochs 300 --schedule 250 280
-        epochs=300, schedule='steps', drops=(250., 280.), gamma=.1))
-_k400_rgb = override(_ucf101_rgb, name='infonce-k400-rgb', dataset='Kinetics-400',
-    about='InfoNCE of CoCLR on the frames of Kinetics-400 (released code)',
+        epochs=300,
+        schedule="steps",
+        drops=(250.0, 280.0),
+        gamma=0.1,
+    ),
+)
+_k400_rgb = override(
+    _ucf101_rgb,
+    name="infonce-k400-rgb",
+    dataset="Kinetics-400",
+    about="InfoNCE of CoCLR on the frames of Kinetics-400 (released code)",
     # supplement 1.3; README: 4 GPUs x 32; 300 epochs, drops 250 and 280
-    queue=16384, groups=4, batch=128)
+    queue=16384,
+    groups=4,
+    batch=128,
+)
 # the same script, network, augmentation and schedule (b8, b9)
-_ucf101_flow = replace(_ucf101_rgb, name='infonce-ucf101-flow', view='flow',
+_ucf101_flow = replace(
+    _ucf101_rgb,
+    name="infonce-ucf101-flow",
+    view="flow",
     # b6: TV-L1 at the size of the video; b8: u keeps its sign, colours change as those of RGB
-    flow_flip='released', flow_colour='released',
-    about='InfoNCE of CoCLR on the optical flow of UCF101 (released code); '
-        'the released weights reach 45.2 % R@1') # b10
-_k400_flow = replace(_k400_rgb, name='infonce-k400-flow', view='flow', # likewise
-    flow_flip='released', flow_colour='released', # b6, b8
-    about='InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)')
-_toyfull_rgb = override(replace(_ucf101_rgb, augment=_toy_rgb.augment), name='infonce-toyfull-rgb',
-    about='InfoNCE with S3D on the frames of the full-size toy; for a GPU', dataset='toyfull',
-    test_clips=3, last='all', same=0., area=(0.5, 1.), temperature=0.1, groups=4, epochs=20,
-    schedule='cosine', drops=(), warmup=1.)
-_toyfull_residual = replace(_toyfull_rgb, name='infonce-toyfull-residual', view='residual',
-    about='InfoNCE with S3D on the frame differences of the full-size toy; for a GPU')
-_toyfull_flow = replace(_toyfull_rgb, name='infonce-toyfull-flow', view='flow',
-    about='InfoNCE with S3D on the stored optical flow of the full-size toy; for a GPU')
-publish(InfoNCESettings, _toy_rgb, _toy_residual, _toy_flow, _toy_longer, _laptop_rgb, _laptop_residual,
-    _own_videos, _ucf101_rgb, _ucf101_flow, _k400_rgb, _k400_flow, _toyfull_rgb, _toyfull_residual,
-    _toyfull_flow)
+    flow_flip="released",
+    flow_colour="released",
+    about="InfoNCE of CoCLR on the optical flow of UCF101 (released code); "
+    "the released weights reach 45.2 % R@1",
+)  # b10
+_k400_flow = replace(
+    _k400_rgb,
+    name="infonce-k400-flow",
+    view="flow",  # likewise
+    flow_flip="released",
+    flow_colour="released",  # b6, b8
+    about="InfoNCE of CoCLR on the optical flow of Kinetics-400 (released code)",
+)
+_toyfull_rgb = override(
+    replace(_ucf101_rgb, augment=_toy_rgb.augment),
+    name="infonce-toyfull-rgb",
+    about="InfoNCE with S3D on the frames of the full-size toy; for a GPU",
+    dataset="toyfull",
+    test_clips=3,
+    last="all",
+    same=0.0,
+    area=(0.5, 1.0),
+    temperature=0.1,
+    groups=4,
+    epochs=20,
+    schedule="cosine",
+    drops=(),
+    warmup=1.0,
+)
+_toyfull_residual = replace(
+    _toyfull_rgb,
+    name="infonce-toyfull-residual",
+    view="residual",
+    about="InfoNCE with S3D on the frame differences of the full-size toy; for a GPU",
+)
+_toyfull_flow = replace(
+    _toyfull_rgb,
+    name="infonce-toyfull-flow",
+    view="flow",
+    about="InfoNCE with S3D on the stored optical flow of the full-size toy; for a GPU",
+)
+publish(
+    InfoNCESettings,
+    _toy_rgb,
+    _toy_residual,
+    _toy_flow,
+    _toy_longer,
+    _laptop_rgb,
+    _laptop_residual,
+    _own_videos,
+    _ucf101_rgb,
+    _ucf101_flow,
+    _k400_rgb,
+    _k400_flow,
+    _toyfull_rgb,
+    _toyfull_residual,
+    _toyfull_flow,
+)
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000d
 @dataclass(frozen=True, kw_only=True)
 class BYOLSettings(PairSettings):
     "A target that follows slowly, and a predictor: no negatives."
-    # of the target, at the beginning (section 3.3); 0: the network itself, as in SimSiam
-    momentum:Share=.996
-    momentum_schedule:Literal['fixed','cosine']='cosine' # rises to 1 (section 3.3)
-    dim:Count=256 # of projection and prediction (section 3.3)
-    dim_hidden:Count|None=4096 # of both (section 3.3)
-    # that makes both, a name of `nets.heads.HEADS` (section 3.3: with BatchNorm inside)
-    head:str='mlp'
-    clips:ClassVar[tuple[str,...]] = ('q', 'k')
-    name:ClassVar[str] = 'byol'
-    method:ClassVar[str] = 'vssl_nb.methods.byol:BYOL'
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    # of the target, at the beginning (section 3.3); 0: the network itself, as in SimSiam
+    momentum: Share = 0.996
+    momentum_schedule: Literal["fixed", "cosine"] = "cosine"  # rises to 1 (section 3.3)
+    dim: Count = 256  # of projection and prediction (section 3.3)
+    dim_hidden: Count | None = 4096  # of both (section 3.3)
+    # that makes both, a name of `nets.heads.HEADS` (section 3.3: with BatchNorm inside)
+    head: str = "mlp"
+    clips: ClassVar[tuple[str, ...]] = ("q", "k")
+    name: ClassVar[str] = "byol"
+    method: ClassVar[str] = "vssl_nb.methods.byol:BYOL"
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "BatchNorm needs other videos, although the loss does not. `RecipeError`."
-        if recipe.learning.batch==1:
-            raise RecipeError('batch=1 leaves BatchNorm of the head a single row; use batch=2 or more')
+        if recipe.learning.batch == 1:
+            raise RecipeError(
+                "batch=1 leaves BatchNorm of the head a single row; use batch=2 or more"
+            )
         refuse_groups(self.groups, recipe)
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0001b
-def _byol_toy(view:str, name:str, words:str)->Recipe:
-    return override(find(f'infonce-toy-{view}'), name=name, about=f'BYOL on {words} on one core', lr=5e-3,
+def _byol_toy(view: str, name: str, words: str) -> Recipe:
+    return override(
+        find(f"infonce-toy-{view}"),
+        name=name,
+        about=f"BYOL on {words} on one core",
+        lr=5e-3,
         # ours; the paper has 256, 4096, 0.996
-        method=BYOLSettings(dim=64, dim_hidden=128, momentum=.9))
+        method=BYOLSettings(dim=64, dim_hidden=128, momentum=0.9),
+    )
 
-publish(BYOLSettings, _byol_toy('rgb', 'byol-toy', 'the frames of the toy videos; about a minute'),
-    _byol_toy('residual', 'byol-toy-residual', 'the frame differences of the toy videos; less than a minute'),
-    override(find('infonce-ucf101-rgb'), name='byol-ucf101-r3d18', about='BYOL on UCF101: R3D-18, pixels and '
+
+publish(
+    BYOLSettings,
+    _byol_toy("rgb", "byol-toy", "the frames of the toy videos; about a minute"),
+    _byol_toy(
+        "residual",
+        "byol-toy-residual",
+        "the frame differences of the toy videos; less than a minute",
+    ),
+    override(
+        find("infonce-ucf101-rgb"),
+        name="byol-ucf101-r3d18",
+        about="BYOL on UCF101: R3D-18, pixels and "
         "optimizer of rhoBYOL, clips and epochs of SimCLR's baseline; no paper gives a number for it",
         # those of SimCLR's baseline
-        backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0.,
+        backbone="r3d18",
+        size=224,
+        length=16,
+        pad="loop",
+        last="all",
+        same=0.0,
         # pixels of rhoBYOL; grey and blur as MoCo v2's
-        colour='all', crop='torchvision', grey_mode='clip',
-        area=(.2, .766), aspect=(.75, 1.3333), brightness=.6, contrast=.6, saturation=.6, hue=.15,
-        method=BYOLSettings(), # rhoBYOL's released configuration has these numbers, too
+        colour="all",
+        crop="torchvision",
+        grey_mode="clip",
+        area=(0.2, 0.766),
+        aspect=(0.75, 1.3333),
+        brightness=0.6,
+        contrast=0.6,
+        saturation=0.6,
+        hue=0.15,
+        method=BYOLSettings(),  # rhoBYOL's released configuration has these numbers, too
         # rhoBYOL: LARS, 0.6 for 64 videos, weight decay 1e-6 and none of BatchNorm, 35 epochs of
         # warm-up
-        optimizer='lars', lr=.6*256/64, batch=256, epochs=800, schedule='cosine', drops=(), weight_decay=1e-6,
-        decay_bias=False, warmup=35.))
+        optimizer="lars",
+        lr=0.6 * 256 / 64,
+        batch=256,
+        epochs=800,
+        schedule="cosine",
+        drops=(),
+        weight_decay=1e-6,
+        decay_bias=False,
+        warmup=35.0,
+    ),
+)
 
 # %% ../../nbs/lessons/09_simclr.ipynb #09e70001
 @dataclass(frozen=True, kw_only=True)
 class SimCLRSettings(Settings):
     "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
-    temperature:Positive=.1 # of the softmax (CVRL: 0.1)
-    # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
-    symmetric:bool=True
-    dim:Count=128 # of the space the loss compares in (SimCLR, CVRL: 128)
-    dim_hidden:Count|None=None # of the projection; none: as wide as the feature
-    head:str='projection' # a name of `nets.heads.HEADS`, or 'package.module:name'
-    clips:ClassVar[tuple[str,...]] = ('q', 'k')
-    name:ClassVar[str] = 'simclr'
-    method:ClassVar[str] = 'vssl_nb.methods.simclr:SimCLR'
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    temperature: Positive = 0.1  # of the softmax (CVRL: 0.1)
+    # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
+    symmetric: bool = True
+    dim: Count = 128  # of the space the loss compares in (SimCLR, CVRL: 128)
+    dim_hidden: Count | None = None  # of the projection; none: as wide as the feature
+    head: str = "projection"  # a name of `nets.heads.HEADS`, or 'package.module:name'
+    clips: ClassVar[tuple[str, ...]] = ("q", "k")
+    name: ClassVar[str] = "simclr"
+    method: ClassVar[str] = "vssl_nb.methods.simclr:SimCLR"
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "There must be another video to compare with. `RecipeError`."
-        if recipe.learning.batch==1:
-            raise RecipeError('batch=1 leaves nothing to compare a clip with; use batch=2 or more')
+        if recipe.learning.batch == 1:
+            raise RecipeError("batch=1 leaves nothing to compare a clip with; use batch=2 or more")
 
 # %% ../../nbs/lessons/09_simclr.ipynb #09e7a001
-_toy_simclr = replace(find('infonce-toy-rgb'), name='simclr-toy-rgb',
-    about='SimCLR on the frames of the toy videos; about a minute on one core',
-    method=SimCLRSettings(temperature=0.1))
-_ucf101_simclr = Recipe(name='simclr-ucf101-r3d18',
+_toy_simclr = replace(
+    find("infonce-toy-rgb"),
+    name="simclr-toy-rgb",
+    about="SimCLR on the frames of the toy videos; about a minute on one core",
+    method=SimCLRSettings(temperature=0.1),
+)
+_ucf101_simclr = Recipe(
+    name="simclr-ucf101-r3d18",
     # table 4; one or two sides: not stated
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
-    dataset='UCF101', test_clips=10, view='rgb', # ours
-    backbone='r3d18', size=224, # MoQuad 4.1: R3D-18, 224 x 224
+    dataset="UCF101",
+    test_clips=10,
+    view="rgb",  # ours
+    backbone="r3d18",
+    size=224,  # MoQuad 4.1: R3D-18, 224 x 224
     # MoQuad 4.1: 16 frames; stride: open, as in its recipes
-    sampling=Sampling(clips=2, length=16, stride=1,
-        pad='loop', last='all', same=0.), # CVRL's code repeats a short video
-    augment=Augment(area=(0.3, 1.), aspect=(0.5, 2.), crop='torchvision', flip=0.5, # CVRL
+    sampling=Sampling(
+        clips=2, length=16, stride=1, pad="loop", last="all", same=0.0
+    ),  # CVRL's code repeats a short video
+    augment=Augment(
+        area=(0.3, 1.0),
+        aspect=(0.5, 2.0),
+        crop="torchvision",
+        flip=0.5,  # CVRL
         # CVRL's code, strength 1
-        jitter=0.8, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2,
+        jitter=0.8,
+        brightness=0.8,
+        contrast=0.8,
+        saturation=0.8,
+        hue=0.2,
         # CVRL; its blur of 1 for one clip and 0.1 for the other is 0.5 for both here
-        grey=0.2, blur=0.5),
-    method=SimCLRSettings(dim=128, temperature=0.1), # head: open; T: CVRL's code
-    learning=Learning(optimizer='lars', lr=3.2, batch=256, epochs=800, # MoQuad 4.1
-        weight_decay=1e-6, sgd_momentum=0.9, # open; CVRL's configuration
-        schedule='cosine', warmup=5.)) # 4.1; warm-up: open, CVRL's
-_k400_simclr = override(_ucf101_simclr, name='simclr-k400-r3d18', dataset='Kinetics-400',
+        grey=0.2,
+        blur=0.5,
+    ),
+    method=SimCLRSettings(dim=128, temperature=0.1),  # head: open; T: CVRL's code
+    learning=Learning(
+        optimizer="lars",
+        lr=3.2,
+        batch=256,
+        epochs=800,  # MoQuad 4.1
+        weight_decay=1e-6,
+        sgd_momentum=0.9,  # open; CVRL's configuration
+        schedule="cosine",
+        warmup=5.0,
+    ),
+)  # 4.1; warm-up: open, CVRL's
+_k400_simclr = override(
+    _ucf101_simclr,
+    name="simclr-k400-r3d18",
+    dataset="Kinetics-400",
     # MoQuad 4.1
-    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs", epochs=200)
-publish(SimCLRSettings, _toy_simclr, override(_toy_simclr, name='simclr-toy-residual', view='residual',
-    about='SimCLR on the frame differences of the toy videos; less than a minute on one core', epochs=8),
-    _ucf101_simclr, override(_ucf101_simclr, name='simclr-ucf101-r3d18-one-sided', symmetric=False,
-    about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its ladder"),
-    _k400_simclr)
+    about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
+    epochs=200,
+)
+publish(
+    SimCLRSettings,
+    _toy_simclr,
+    override(
+        _toy_simclr,
+        name="simclr-toy-residual",
+        view="residual",
+        about="SimCLR on the frame differences of the toy videos; less than a minute on one core",
+        epochs=8,
+    ),
+    _ucf101_simclr,
+    override(
+        _ucf101_simclr,
+        name="simclr-ucf101-r3d18-one-sided",
+        symmetric=False,
+        about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its ladder",
+    ),
+    _k400_simclr,
+)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e70001
 @dataclass(frozen=True, kw_only=True)
 class UberNCESettings(QueueSettings):
     "InfoNCE with a queue and labels as an oracle."
+
     # the loss: 'supcon' (released, b3) or 'mil_nce' (supplement, Algorithm 1)
-    form:Literal['supcon','mil_nce']='supcon'
-    name:ClassVar[str] = 'ubernce'
-    method:ClassVar[str] = 'vssl_nb.methods.ubernce:UberNCE'
-    needs_labels:ClassVar[bool] = True
+    form: Literal["supcon", "mil_nce"] = "supcon"
+    name: ClassVar[str] = "ubernce"
+    method: ClassVar[str] = "vssl_nb.methods.ubernce:UberNCE"
+    needs_labels: ClassVar[bool] = True
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #10e7a001
 def _uber(
     base: str,  # one of InfoNCE, from which it is made
     name: str,
     about: str,
-    method: dict[str,Any] = {},
+    method: dict[str, Any] = {},
     **learning,
 ) -> Recipe:
     r = find(base)
     r = replace(r, method=UberNCESettings(**vars(r.method) | method))
     return override(r, name=name, about=about, **learning)
 
-publish(UberNCESettings,
-    *(_uber(f'infonce-ucf101-{view}', f'ubernce-ucf101-{view}', about,
-        # README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
-        batch=32, epochs=300, drops=(240.,))
-        for view,about in (('rgb', 'UberNCE on the frames of UCF101: InfoNCE with labels (released code)'),
-            ('flow', 'UberNCE on the optical flow of UCF101 (released code)'))),
-    _uber('infonce-toy-rgb', 'ubernce-toy-rgb',
-        'UberNCE on the frames of the toy videos: what the right positives would give; '
-        'begin with --init-from infonce-toy-rgb',
-        dict(queue=512, form='mil_nce', temperature=0.05, momentum=0.98), epochs=28),
-    _uber('infonce-toyfull-rgb', 'ubernce-toyfull-rgb',
-        'UberNCE with S3D on the frames of the full-size toy; for a GPU; '
-        'begin with --init-from infonce-toyfull-rgb',
-        dict(form='mil_nce'), epochs=10, warmup=0.))
+
+publish(
+    UberNCESettings,
+    *(
+        _uber(
+            f"infonce-ucf101-{view}",
+            f"ubernce-ucf101-{view}",
+            about,
+            # README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
+            batch=32,
+            epochs=300,
+            drops=(240.0,),
+        )
+        for view, about in (
+            ("rgb", "UberNCE on the frames of UCF101: InfoNCE with labels (released code)"),
+            ("flow", "UberNCE on the optical flow of UCF101 (released code)"),
+        )
+    ),
+    _uber(
+        "infonce-toy-rgb",
+        "ubernce-toy-rgb",
+        "UberNCE on the frames of the toy videos: what the right positives would give; "
+        "begin with --init-from infonce-toy-rgb",
+        dict(queue=512, form="mil_nce", temperature=0.05, momentum=0.98),
+        epochs=28,
+    ),
+    _uber(
+        "infonce-toyfull-rgb",
+        "ubernce-toyfull-rgb",
+        "UberNCE with S3D on the frames of the full-size toy; for a GPU; "
+        "begin with --init-from infonce-toyfull-rgb",
+        dict(form="mil_nce"),
+        epochs=10,
+        warmup=0.0,
+    ),
+)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e70001
 @dataclass(frozen=True, kw_only=True)
 class CoCLRSettings(QueueSettings):
     "One phase of co-training."
-    mining_view:str='flow' # entry of the batch that mines
-    topk:Count=5 # positives mined for each query (b4)
-    miner:str='topk' # a name of `ssl.mining.MINERS`, or 'package.module:name'
-    miner_options:tuple[str,...]=() # further arguments of the miner, such as 'view=rgb'
+
+    mining_view: str = "flow"  # entry of the batch that mines
+    topk: Count = 5  # positives mined for each query (b4)
+    miner: str = "topk"  # a name of `ssl.mining.MINERS`, or 'package.module:name'
+    miner_options: tuple[str, ...] = ()  # further arguments of the miner, such as 'view=rgb'
     # what clips of the same recording are: 'positive' (released, b4), 'negative', 'ignored'
-    same_source:Literal['positive','negative','ignored']='positive'
+    same_source: Literal["positive", "negative", "ignored"] = "positive"
     # until the queue is full: 'wait' (released, b4: no step), 'infonce', 'none' (Algorithm 1:
     # mines)
-    until_full:Literal['wait','infonce','none']='wait'
+    until_full: Literal["wait", "infonce", "none"] = "wait"
     # probability of a step in which the own key is no positive (released 0.9, b4; paper 0)
-    drop_own:Share=.9
-    name:ClassVar[str] = 'coclr'
-    method:ClassVar[str] = 'vssl_nb.methods.coclr:CoCLR'
+    drop_own: Share = 0.9
+    name: ClassVar[str] = "coclr"
+    method: ClassVar[str] = "vssl_nb.methods.coclr:CoCLR"
 
-    def networks(self, view:str)->dict[str,str]: return {'encoder': view, 'sampler': self.mining_view}
+    def networks(self, view: str) -> dict[str, str]:
+        return {"encoder": view, "sampler": self.mining_view}
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "There must be enough to mine from. `RecipeError`."
         super().refuse(recipe, videos)
         most = max(Counter(videos.source).values())
         # how often a video is in the queue at most, its siblings with it
-        excluded = min(self.queue, most*(1 + -(-self.queue//len(videos.source))))
+        excluded = min(self.queue, most * (1 + -(-self.queue // len(videos.source))))
         if self.topk > self.queue - excluded:
-            raise RecipeError(f'topk={self.topk} is too many: of the {self.queue} keys of the queue up to '
-                f'{excluded} share the source of the query, and these are not searched; '
-                'lower topk, or enlarge the queue')
+            raise RecipeError(
+                f"topk={self.topk} is too many: of the {self.queue} keys of the queue up to "
+                f"{excluded} share the source of the query, and these are not searched; "
+                "lower topk, or enlarge the queue"
+            )
 
 # %% ../../nbs/lessons/12_coclr.ipynb #12e7a001
 def coclr_recipe(
@@ -314,25 +587,26 @@ def coclr_recipe(
     about: str,
     mining_view: str,
     # settings that differ from those of the base, and from the released ones
-    method: dict[str,Any] = {},
+    method: dict[str, Any] = {},
     **learning,  # likewise
 ) -> Recipe:
     "A phase of co-training that begins where InfoNCE ends."
     settings = CoCLRSettings(**vars(base.method) | dict(mining_view=mining_view) | method)
     return override(replace(base, method=settings), name=name, about=about, **learning)
 
+
 def coclr_phases(
     data: str,  # of the names of its recipes: 'toy' for coclr-toy-rgb-cycle1
     motion: str,  # the view beside rgb
     cycles: int,  # each view learns once in a cycle
-) -> tuple[Phase,...]:
+) -> tuple[Phase, ...]:
     "InfoNCE in both views, then CoCLR in turns, each view mining for the other."
-    last = {view: f"infonce-{data.removeprefix('cpr-')}-{view}" for view in ('rgb', motion)}
+    last = {view: f"infonce-{data.removeprefix('cpr-')}-{view}" for view in ("rgb", motion)}
     phases = [Phase(name) for name in last.values()]
-    for cycle in range(1, cycles+1):
+    for cycle in range(1, cycles + 1):
         # b4: Cycle1-FlowMining, then Cycle1-RGBMining from its result
-        for view,miner in (('rgb', motion), (motion, 'rgb')):
-            phases.append(Phase(f'coclr-{data}-{view}-cycle{cycle}', last[view], last[miner]))
+        for view, miner in (("rgb", motion), (motion, "rgb")):
+            phases.append(Phase(f"coclr-{data}-{view}-cycle{cycle}", last[view], last[miner]))
             last[view] = phases[-1].recipe
     return tuple(phases)
 
@@ -340,431 +614,776 @@ def coclr_phases(
 # the flow of a pair is augmented as the flow that trained it, whichever of the two views mines: one
 # draw for
 # both views, colours of flow change, u keeps its sign (released code, main_coclr.py:448-475)
-RELEASED_FLOW:dict[str,Any] = dict(flow_flip='released', flow_colour='released')
-_COCLR = [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
-        f'CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)', miner,
+RELEASED_FLOW: dict[str, Any] = dict(flow_flip="released", flow_colour="released")
+_COCLR = [
+    coclr_recipe(
+        find(f"infonce-{data}-{view}"),
+        f"coclr-{data}-{view}-cycle{cycle}",
+        f"CoCLR on {data.upper()}, cycle {cycle}: {view} learns, {miner} mines (released code)",
+        miner,
         # README: 2 GPUs x 32 for both
-        dict(groups=2), batch=64, epochs=epochs, drops=drops, **RELEASED_FLOW)
+        dict(groups=2),
+        batch=64,
+        epochs=epochs,
+        drops=drops,
+        **RELEASED_FLOW,
+    )
     # README: 100 epochs, drop at 80
-    for data,epochs,drops in (('ucf101', 100, (80.,)), ('k400', 50, (40.,)))
-    for cycle in (1, 2) for view,miner in (('rgb', 'flow'), ('flow', 'rgb'))]
-_COCLR += [coclr_recipe(find(f'infonce-{data}-{view}'), f'coclr-{data}-{view}-cycle{cycle}',
-        f'CoCLR on {words}, cycle {cycle}: {view} learns, {miner} mines', miner, method, epochs=epochs,
-        warmup=0.)
-    for data,words,phases in (
-        ('toy', 'the toy videos', (
-            ('rgb', 'residual', 28, dict(queue=512, topk=20, momentum=0.95, temperature=0.07)),
-            ('residual', 'rgb', 3, dict(queue=512, topk=20, temperature=0.07)))),
-        ('laptop', 'real videos, without a GPU', (('rgb', 'residual', 15, {}), ('residual', 'rgb', 15, {}))))
-    for cycle in (1, 2) for view,miner,epochs,method in phases]
-_COCLR += [coclr_recipe(find(f'infonce-toyfull-{view}'), f'coclr-toyfull-{view}-cycle1',
-        f'CoCLR with S3D on the full-size toy: {view} learns, {miner} mines; for a GPU', miner,
-        dict(topk=64), epochs=10, warmup=0.) # a quarter of a class in the queue
-    for view,miner in (('rgb', 'flow'), ('flow', 'rgb'))]
-publish(CoCLRSettings, *_COCLR, cotrainings={f'coclr-{data}': coclr_phases(data, motion, cycles)
-    for data,motion,cycles in (('ucf101', 'flow', 2), ('k400', 'flow', 2), ('toy', 'residual', 1),
-        ('laptop', 'residual', 1), ('toyfull', 'flow', 1))})
+    for data, epochs, drops in (("ucf101", 100, (80.0,)), ("k400", 50, (40.0,)))
+    for cycle in (1, 2)
+    for view, miner in (("rgb", "flow"), ("flow", "rgb"))
+]
+_COCLR += [
+    coclr_recipe(
+        find(f"infonce-{data}-{view}"),
+        f"coclr-{data}-{view}-cycle{cycle}",
+        f"CoCLR on {words}, cycle {cycle}: {view} learns, {miner} mines",
+        miner,
+        method,
+        epochs=epochs,
+        warmup=0.0,
+    )
+    for data, words, phases in (
+        (
+            "toy",
+            "the toy videos",
+            (
+                ("rgb", "residual", 28, dict(queue=512, topk=20, momentum=0.95, temperature=0.07)),
+                ("residual", "rgb", 3, dict(queue=512, topk=20, temperature=0.07)),
+            ),
+        ),
+        (
+            "laptop",
+            "real videos, without a GPU",
+            (("rgb", "residual", 15, {}), ("residual", "rgb", 15, {})),
+        ),
+    )
+    for cycle in (1, 2)
+    for view, miner, epochs, method in phases
+]
+_COCLR += [
+    coclr_recipe(
+        find(f"infonce-toyfull-{view}"),
+        f"coclr-toyfull-{view}-cycle1",
+        f"CoCLR with S3D on the full-size toy: {view} learns, {miner} mines; for a GPU",
+        miner,
+        dict(topk=64),
+        epochs=10,
+        warmup=0.0,
+    )  # a quarter of a class in the queue
+    for view, miner in (("rgb", "flow"), ("flow", "rgb"))
+]
+publish(
+    CoCLRSettings,
+    *_COCLR,
+    cotrainings={
+        f"coclr-{data}": coclr_phases(data, motion, cycles)
+        for data, motion, cycles in (
+            ("ucf101", "flow", 2),
+            ("k400", "flow", 2),
+            ("toy", "residual", 1),
+            ("laptop", "residual", 1),
+            ("toyfull", "flow", 1),
+        )
+    },
+)
 
 # %% ../../nbs/lessons/13_cpr.ipynb #13e7a001
 def cascade_options(
     stages: int,
-    ratio: float = .5,  # share that each stage but the last keeps
+    ratio: float = 0.5,  # share that each stage but the last keeps
     *more: str,  # further options of `ssl.mining.Cascade`, such as 'order=paper'
-) -> dict[str,Any]:  # fields of the settings of CoCLR and IIC
+) -> dict[str, Any]:  # fields of the settings of CoCLR and IIC
     "Mining in a cascade."
-    return dict(miner='cascade', miner_options=(f'stages={stages}', f'ratio={ratio:g}', *more))
+    return dict(miner="cascade", miner_options=(f"stages={stages}", f"ratio={ratio:g}", *more))
 
-_CPR_README:dict[str,Any] = RELEASED_FLOW | dict( # the loader of CoCLR
-    batch=32, epochs=100, drops=(80.,)) # b5: 2 GPUs x 16; 100 epochs, drop at 80
+
+_CPR_README: dict[str, Any] = RELEASED_FLOW | dict(  # the loader of CoCLR
+    batch=32, epochs=100, drops=(80.0,)
+)  # b5: 2 GPUs x 16; 100 epochs, drop at 80
 # Algorithm 1 has none of these
-_CPR_PAPER = dict(same_source='negative', until_full='none', drop_own=0.)
-_BOTH = (('rgb', 'flow'), ('flow', 'rgb'))
-_CPR = [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-cycle{cycle}',
-        f'CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released code)', miner,
-        cascade_options(7), **_CPR_README)
-    for cycle in (1, 2) for view,miner in _BOTH]
-_CPR += [coclr_recipe(find(f'infonce-ucf101-{view}'), f'coclr-cpr-ucf101-{view}-paper',
-        f'CPR on CoCLR as the paper writes it: {view} learns', miner,
-        cascade_options(7, .5, 'order=paper', 'siblings=none') | _CPR_PAPER,
+_CPR_PAPER = dict(same_source="negative", until_full="none", drop_own=0.0)
+_BOTH = (("rgb", "flow"), ("flow", "rgb"))
+_CPR = [
+    coclr_recipe(
+        find(f"infonce-ucf101-{view}"),
+        f"coclr-cpr-ucf101-{view}-cycle{cycle}",
+        f"CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released code)",
+        miner,
+        cascade_options(7),
+        **_CPR_README,
+    )
+    for cycle in (1, 2)
+    for view, miner in _BOTH
+]
+_CPR += [
+    coclr_recipe(
+        find(f"infonce-ucf101-{view}"),
+        f"coclr-cpr-ucf101-{view}-paper",
+        f"CPR on CoCLR as the paper writes it: {view} learns",
+        miner,
+        cascade_options(7, 0.5, "order=paper", "siblings=none") | _CPR_PAPER,
         # section 4.1: 400 epochs, 2 GPUs x 16; appendix A.1
-        batch=32, epochs=400, drops=(300., 350.),
-        **RELEASED_FLOW)
-    for view,miner in _BOTH]
-_CPR += [ # tables 1 and 2; the row of 7 stages and ratio 0.5 is cycle 1 of above
-    coclr_recipe(find('infonce-ucf101-rgb'), f'coclr-cpr-ucf101-rgb-s{s}-r{ratio:g}',
-        f"CPR's ablation: {s} stages, ratio {ratio:g}; 100 epochs", 'flow', cascade_options(s, ratio),
-        **_CPR_README)
-    for s,ratio in ((1, .5), (3, .5), (5, .5), (3, .8), (7, .8))]
-_CPR += [coclr_recipe(find('infonce-toy-rgb'), 'coclr-cpr-toy-rgb-cycle1',
-    'CPR on CoCLR on the toy videos: 3 stages', 'residual',
-    dict(queue=512, topk=20, momentum=0.95, temperature=0.07) | cascade_options(3, .6), epochs=28, warmup=0.)]
-publish(None, *_CPR, cotrainings={'coclr-cpr-ucf101': coclr_phases('cpr-ucf101', 'flow', 2)})
+        batch=32,
+        epochs=400,
+        drops=(300.0, 350.0),
+        **RELEASED_FLOW,
+    )
+    for view, miner in _BOTH
+]
+_CPR += [  # tables 1 and 2; the row of 7 stages and ratio 0.5 is cycle 1 of above
+    coclr_recipe(
+        find("infonce-ucf101-rgb"),
+        f"coclr-cpr-ucf101-rgb-s{s}-r{ratio:g}",
+        f"CPR's ablation: {s} stages, ratio {ratio:g}; 100 epochs",
+        "flow",
+        cascade_options(s, ratio),
+        **_CPR_README,
+    )
+    for s, ratio in ((1, 0.5), (3, 0.5), (5, 0.5), (3, 0.8), (7, 0.8))
+]
+_CPR += [
+    coclr_recipe(
+        find("infonce-toy-rgb"),
+        "coclr-cpr-toy-rgb-cycle1",
+        "CPR on CoCLR on the toy videos: 3 stages",
+        "residual",
+        dict(queue=512, topk=20, momentum=0.95, temperature=0.07) | cascade_options(3, 0.6),
+        epochs=28,
+        warmup=0.0,
+    )
+]
+publish(None, *_CPR, cotrainings={"coclr-cpr-ucf101": coclr_phases("cpr-ucf101", "flow", 2)})
 
 # %% ../../nbs/lessons/14_iic.ipynb #14e70001
 @dataclass(frozen=True, kw_only=True)
 class IICSettings(Settings):
     "Two views through one network, memory banks, and broken clips as negatives."
-    second_view:str='residual' # beside the recipe's `view`, whose clips are broken
+
+    second_view: str = "residual"  # beside the recipe's `view`, whose clips are broken
     # how a clip is broken (b11); none: nowhere
-    intra:Literal['repeat','shuffle','patches']|None='shuffle'
-    negatives:Count=1024 # rows of the banks drawn for each clip (b11)
-    temperature:Positive=.07 # of the softmax (b11)
-    bank_momentum:Annotated[float, '[0, 1)']=.5 # of a row (b11)
-    bank_start:Literal['uniform','sphere']='uniform' # rows before their video came (b11)
-    normalise:bool=False # are features compared at length 1? released: no (b11)
+    intra: Literal["repeat", "shuffle", "patches"] | None = "shuffle"
+    negatives: Count = 1024  # rows of the banks drawn for each clip (b11)
+    temperature: Positive = 0.07  # of the softmax (b11)
+    bank_momentum: Annotated[float, "[0, 1)"] = 0.5  # of a row (b11)
+    bank_start: Literal["uniform", "sphere"] = "uniform"  # rows before their video came (b11)
+    normalise: bool = False  # are features compared at length 1? released: no (b11)
     # do today's broken clips get a gradient? released: only old rows count (b11)
-    intra_gradient:bool=False
-    mask_own:bool=False # where the own row is drawn again, is it left out? released: no (b11)
-    miner:str|None=None # none: IIC; a name of `ssl.mining.MINERS`, or 'package.module:name'
-    miner_options:tuple[str,...]=() # further arguments of the miner, such as 'stages=7'
+    intra_gradient: bool = False
+    mask_own: bool = False  # where the own row is drawn again, is it left out? released: no (b11)
+    miner: str | None = None  # none: IIC; a name of `ssl.mining.MINERS`, or 'package.module:name'
+    miner_options: tuple[str, ...] = ()  # further arguments of the miner, such as 'stages=7'
     # positives mined; several numbers: in equal parts of the training
-    topk:tuple[Index,...]=(5,)
+    topk: tuple[Index, ...] = (5,)
     # clips of one recording, with a miner
-    same_source:Literal['negative','positive','ignored']='negative'
+    same_source: Literal["negative", "positive", "ignored"] = "negative"
     # a name of `nets.heads.HEADS`; none: the feature itself is compared (b11)
-    head:str|None=None
-    dim:Count=128 # of the head
-    dim_hidden:Count|None=None # of the head
+    head: str | None = None
+    dim: Count = 128  # of the head
+    dim_hidden: Count | None = None  # of the head
     # whose statistics BatchNorm takes: `training.distributed.group_batchnorm`
-    bn:Literal['sync','split']='sync'
-    groups:Count|None=None # BatchNorm groups over all processes; none: one in each process
-    clips:ClassVar[tuple[str,...]] = ('x',)
-    name:ClassVar[str] = 'iic'
-    method:ClassVar[str] = 'vssl_nb.methods.iic:IIC'
+    bn: Literal["sync", "split"] = "sync"
+    groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
+    clips: ClassVar[tuple[str, ...]] = ("x",)
+    name: ClassVar[str] = "iic"
+    method: ClassVar[str] = "vssl_nb.methods.iic:IIC"
 
-    def views(self, view:str)->tuple[str,...]: return view, self.second_view
+    def views(self, view: str) -> tuple[str, ...]:
+        return view, self.second_view
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
         length, N = recipe.sampling.length, len(videos.source)
-        if self.second_view==recipe.view:
-            raise RecipeError(f'view and second_view are both {recipe.view!r}: IIC compares two views of a '
-                'clip')
-        if self.intra=='shuffle' and length < 4:
-            raise RecipeError(f'length={length} has no four parts to shuffle; '
-                "use intra='repeat', or length=4 or more")
+        if self.second_view == recipe.view:
+            raise RecipeError(
+                f"view and second_view are both {recipe.view!r}: IIC compares two views of a clip"
+            )
+        if self.intra == "shuffle" and length < 4:
+            raise RecipeError(
+                f"length={length} has no four parts to shuffle; "
+                "use intra='repeat', or length=4 or more"
+            )
         refuse_groups(self.groups, recipe)
-        if not self.topk: raise RecipeError('topk is empty; give a number for each part of the training')
+        if not self.topk:
+            raise RecipeError("topk is empty; give a number for each part of the training")
         kin = max(Counter(videos.source).values())
         if self.miner is not None and max(self.topk) > N - kin:
-            raise RecipeError(f'topk={self.topk} is too many: of {N} training videos up to {kin} share the '
-                'source of the query, and these are not searched; lower topk')
+            raise RecipeError(
+                f"topk={self.topk} is too many: of {N} training videos up to {kin} share the "
+                "source of the query, and these are not searched; lower topk"
+            )
 
 # %% ../../nbs/lessons/14_iic.ipynb #14e7a001
-IIC_CROP = 112*112/(128*171) # b11: a random square of 112 px from frames of 128 x 171
-_ucf101_iic = Recipe(name='iic-ucf101-residual',
-    about='IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1',
-    dataset='UCF101', test_clips=10, # README: 10 clips of a video
-    view='rgb', residual='wrapped', normalisation='none', # b11
-    flow_flip='released', flow_colour='none', # b11: nothing is mirrored or coloured
-    backbone='r3d18_iic', size=112, # b11
+IIC_CROP = 112 * 112 / (128 * 171)  # b11: a random square of 112 px from frames of 128 x 171
+_ucf101_iic = Recipe(
+    name="iic-ucf101-residual",
+    about="IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1",
+    dataset="UCF101",
+    test_clips=10,  # README: 10 clips of a video
+    view="rgb",
+    residual="wrapped",
+    normalisation="none",  # b11
+    flow_flip="released",
+    flow_colour="none",  # b11: nothing is mirrored or coloured
+    backbone="r3d18_iic",
+    size=112,  # b11
     # b11
-    sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='released', same=0.),
-    augment=Augment(area=(IIC_CROP,)*2, aspect=(1., 1.), crop='torchvision', # b11
+    sampling=Sampling(clips=1, length=16, stride=1, pad="first", last="released", same=0.0),
+    augment=Augment(
+        area=(IIC_CROP,) * 2,
+        aspect=(1.0, 1.0),
+        crop="torchvision",  # b11
         # no colour
-        flip=0., jitter=0., brightness=0., contrast=0., saturation=0., hue=0., grey=0., blur=0.),
-    method=IICSettings(), # b11, as each of its fields
+        flip=0.0,
+        jitter=0.0,
+        brightness=0.0,
+        contrast=0.0,
+        saturation=0.0,
+        hue=0.0,
+        grey=0.0,
+        blur=0.0,
+    ),
+    method=IICSettings(),  # b11, as each of its fields
     # b11
-    learning=Learning(optimizer='sgd', lr=1e-2, weight_decay=1e-4, sgd_momentum=0.9, batch=16,
-        epochs=240, schedule='steps', drops=(45., 90., 125., 160.), gamma=0.2)) # b11
+    learning=Learning(
+        optimizer="sgd",
+        lr=1e-2,
+        weight_decay=1e-4,
+        sgd_momentum=0.9,
+        batch=16,
+        epochs=240,
+        schedule="steps",
+        drops=(45.0, 90.0, 125.0, 160.0),
+        gamma=0.2,
+    ),
+)  # b11
 
-def _iic(name:str, about:str, base:Recipe=_ucf101_iic, **fields)->Recipe:
+
+def _iic(name: str, about: str, base: Recipe = _ucf101_iic, **fields) -> Recipe:
     return override(base, name=name, about=about, **fields)
 
-_IIC = [_ucf101_iic,
-    _iic('iic-ucf101-residual-repeat', 'IIC on UCF101: frames, their differences, frozen clips (released '
-        'code); the released weights', intra='repeat'),
-    _iic('iic-ucf101-flow-u', 'IIC on UCF101: frames, horizontal flow, frozen clips (released code); '
-        'README: 41.8 % R@1',
-        second_view='flow_u', intra='repeat'),
-    _iic('iic-ucf101-flow', 'IIC on UCF101: frames, vertical flow, shuffled clips (released code); '
-        'README: 42.4 % R@1',
-        second_view='flow_v')]
+
+_IIC = [
+    _ucf101_iic,
+    _iic(
+        "iic-ucf101-residual-repeat",
+        "IIC on UCF101: frames, their differences, frozen clips (released "
+        "code); the released weights",
+        intra="repeat",
+    ),
+    _iic(
+        "iic-ucf101-flow-u",
+        "IIC on UCF101: frames, horizontal flow, frozen clips (released code); README: 41.8 % R@1",
+        second_view="flow_u",
+        intra="repeat",
+    ),
+    _iic(
+        "iic-ucf101-flow",
+        "IIC on UCF101: frames, vertical flow, shuffled clips (released code); README: 42.4 % R@1",
+        second_view="flow_v",
+    ),
+]
 
 # %% ../../nbs/lessons/14_iic.ipynb #14e7a002
 # table 3: 5 cycles; their length is ours: that of IIC's training
-_CYCLES:dict[str,Any] = dict(epochs=5*240, cycles=5)
-_CASCADE:dict[str,Any] = cascade_options(7, .5) # section 4.2: 7 stages, ratio 0.5
-_toy_iic = override(find('infonce-toy-rgb'), name='iic-toy', clips=1,
-    about='IIC on the frames and the frame differences of the toy videos; about a minute on one core',
-    method=IICSettings(negatives=256, temperature=0.1, normalise=True,
-        intra_gradient=True, mask_own=True)) # as released it learns nothing here
+_CYCLES: dict[str, Any] = dict(epochs=5 * 240, cycles=5)
+_CASCADE: dict[str, Any] = cascade_options(7, 0.5)  # section 4.2: 7 stages, ratio 0.5
+_toy_iic = override(
+    find("infonce-toy-rgb"),
+    name="iic-toy",
+    clips=1,
+    about="IIC on the frames and the frame differences of the toy videos; about a minute on one core",
+    method=IICSettings(
+        negatives=256, temperature=0.1, normalise=True, intra_gradient=True, mask_own=True
+    ),
+)  # as released it learns nothing here
 _IIC += [
-    _iic('iic-cpr-ucf101-residual', 'CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; '
-        'paper: 46.2 % R@1', **_CYCLES, topk=(1, 2, 3, 4, 5), **_CASCADE),
-    _iic('iic-cpr-ucf101-residual-fixed', 'CPR on IIC: as long, 5 positives throughout; '
-        'paper: 36.2 % R@1', **_CYCLES, topk=(5,), **_CASCADE),
-    _toy_iic, _iic('iic-cpr-toy', 'CPR on IIC on the toy videos: 1 to 5 positives', _toy_iic,
-        topk=(1, 2, 3, 4, 5), **cascade_options(3, .5))]
+    _iic(
+        "iic-cpr-ucf101-residual",
+        "CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; paper: 46.2 % R@1",
+        **_CYCLES,
+        topk=(1, 2, 3, 4, 5),
+        **_CASCADE,
+    ),
+    _iic(
+        "iic-cpr-ucf101-residual-fixed",
+        "CPR on IIC: as long, 5 positives throughout; paper: 36.2 % R@1",
+        **_CYCLES,
+        topk=(5,),
+        **_CASCADE,
+    ),
+    _toy_iic,
+    _iic(
+        "iic-cpr-toy",
+        "CPR on IIC on the toy videos: 1 to 5 positives",
+        _toy_iic,
+        topk=(1, 2, 3, 4, 5),
+        **cascade_options(3, 0.5),
+    ),
+]
 publish(IICSettings, *_IIC)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e70001
 @dataclass(frozen=True, kw_only=True)
 class MoQuadSettings(Settings):
     "Clips of the same video, disturbed, are positives and negatives; so are all clips of all others."
+
     # own negatives: 'n' has another motion, 'nn' another motion and another appearance (Table 4)
-    intra_negatives:tuple[Literal['n','nn'],...]=('n','nn')
+    intra_negatives: tuple[Literal["n", "nn"], ...] = ("n", "nn")
     # weight of hard negatives and of the own ones (Eq. 4; section 4.1)
-    alpha:Annotated[float, '[1, inf)']=1.5
+    alpha: Annotated[float, "[1, inf)"] = 1.5
     # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and no
     # alpha
-    beta:Share=.01
+    beta: Share = 0.01
     # share of the training that it takes, at the beginning (Algorithm 1)
-    appearance_task:Share=.2
-    temperature:Positive=.1 # of the softmax (CVRL: 0.1)
-    dim_hidden:Count|None=None # of the projection; none: as wide as the feature
-    dim:Count=128 # of the space the loss compares in
-    head:str='projection' # a name of `nets.heads.HEADS`, or 'package.module:name'
-    name:ClassVar[str] = 'moquad'
-    method:ClassVar[str] = 'vssl_nb.methods.moquad:MoQuad'
+    appearance_task: Share = 0.2
+    temperature: Positive = 0.1  # of the softmax (CVRL: 0.1)
+    dim_hidden: Count | None = None  # of the projection; none: as wide as the feature
+    dim: Count = 128  # of the space the loss compares in
+    head: str = "projection"  # a name of `nets.heads.HEADS`, or 'package.module:name'
+    name: ClassVar[str] = "moquad"
+    method: ClassVar[str] = "vssl_nb.methods.moquad:MoQuad"
 
     @property
     # anchor, positive
-    def clips(self)->tuple[str,...]: return ('a', 'p', *self.intra_negatives)
+    def clips(self) -> tuple[str, ...]:
+        return ("a", "p", *self.intra_negatives)
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "Names of clips, what is disturbed in them, and the batch must fit together. `RecipeError`."
-        if self.intra_negatives not in ((), ('n',), ('nn',), ('n', 'nn')):
-            raise RecipeError(f"intra_negatives={self.intra_negatives} is not ('n', 'nn') or a part of it, "
-                'in this order')
+        if self.intra_negatives not in ((), ("n",), ("nn",), ("n", "nn")):
+            raise RecipeError(
+                f"intra_negatives={self.intra_negatives} is not ('n', 'nn') or a part of it, "
+                "in this order"
+            )
         refuse_disturbances(self, recipe)
         refuse_batches(recipe)
 
-def refuse_disturbances(settings:'MoQuadSettings', recipe:Recipe)->None:
+
+def refuse_disturbances(settings: "MoQuadSettings", recipe: Recipe) -> None:
     "Clips must be disturbed as their names say. `RecipeError`."
     sampling, pixels, own = recipe.sampling, recipe.augment, settings.intra_negatives
-    place = {name: i for i,name in enumerate(settings.clips)}
-    wanted, looks = tuple(place[n] for n in own), tuple(place[n] for n in own if n=='nn')
-    if sampling.motion_clips!=wanted or (sampling.motion=='none') != (not own):
-        raise RecipeError(f'intra_negatives={own} with motion={sampling.motion!r}, motion_clips='
-            f'{sampling.motion_clips}: the own negatives, and no other clips, have another motion; use '
-            f"motion={'speed' if own else 'none'!r} and motion_clips={wanted}")
+    place = {name: i for i, name in enumerate(settings.clips)}
+    wanted, looks = tuple(place[n] for n in own), tuple(place[n] for n in own if n == "nn")
+    if sampling.motion_clips != wanted or (sampling.motion == "none") != (not own):
+        raise RecipeError(
+            f"intra_negatives={own} with motion={sampling.motion!r}, motion_clips="
+            f"{sampling.motion_clips}: the own negatives, and no other clips, have another motion; use "
+            f"motion={'speed' if own else 'none'!r} and motion_clips={wanted}"
+        )
     if pixels.appearance_clips not in (looks, (1, *looks)):
-        raise RecipeError(f'appearance_clips={pixels.appearance_clips} with clips '
-            f'{", ".join(settings.clips)}: nn always has another appearance, p may have, a and n never; '
-            f'use {(1, *looks)} or {looks}')
-    if (pixels.appearance=='none') != (not pixels.appearance_clips):
-        raise RecipeError(f'appearance={pixels.appearance!r} with appearance_clips='
-            f'{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both out')
-    if pixels.appearance_clips and recipe.view=='flow':
-        raise RecipeError("view='flow' has no appearance to disturb; use view='rgb' or 'residual', "
-            "or appearance='none' and appearance_clips=()")
+        raise RecipeError(
+            f"appearance_clips={pixels.appearance_clips} with clips "
+            f"{', '.join(settings.clips)}: nn always has another appearance, p may have, a and n never; "
+            f"use {(1, *looks)} or {looks}"
+        )
+    if (pixels.appearance == "none") != (not pixels.appearance_clips):
+        raise RecipeError(
+            f"appearance={pixels.appearance!r} with appearance_clips="
+            f"{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both out"
+        )
+    if pixels.appearance_clips and recipe.view == "flow":
+        raise RecipeError(
+            "view='flow' has no appearance to disturb; use view='rgb' or 'residual', "
+            "or appearance='none' and appearance_clips=()"
+        )
     if own and sampling.same:
-        raise RecipeError(f'same={sampling.same} makes all clips of a video one window, and the own '
-            'negatives equal to the anchor; use same=0')
-    if settings.appearance_task and (sampling.motion!='speed' or 'n' not in own):
-        raise RecipeError(f'appearance_task={settings.appearance_task} needs clips at two speeds, and here '
+        raise RecipeError(
+            f"same={sampling.same} makes all clips of a video one window, and the own "
+            "negatives equal to the anchor; use same=0"
+        )
+    if settings.appearance_task and (sampling.motion != "speed" or "n" not in own):
+        raise RecipeError(
+            f"appearance_task={settings.appearance_task} needs clips at two speeds, and here "
             f"motion={sampling.motion!r} with clips {', '.join(settings.clips)}; use appearance_task=0, or "
-            "motion='speed' and n")
+            "motion='speed' and n"
+        )
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a001
 def _moquad(
     r: Recipe,
     name: str,
     about: str,
-    own: tuple[str,...] = ('n', 'nn'),
+    own: tuple[str, ...] = ("n", "nn"),
     disturbed: bool = True,
-    method: dict[str,Any] = {},
-    strength: tuple[float,float] = (.1, .5),  # section 3.1
+    method: dict[str, Any] = {},
+    strength: tuple[float, float] = (0.1, 0.5),  # section 3.1
     **learning,
 ) -> Recipe:  # `disturbed`: has the positive another appearance?
     settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
-    looks = (1,)*disturbed + tuple(i for i,n in enumerate(settings.clips) if n=='nn')
-    return override(r, name=name, about=about, method=settings, clips=len(settings.clips),
-        motion='speed' if own else 'none', motion_clips=tuple(range(2, len(settings.clips))),
-        speeds=(1, 2), # RSPNet: 1 and 2
+    looks = (1,) * disturbed + tuple(i for i, n in enumerate(settings.clips) if n == "nn")
+    return override(
+        r,
+        name=name,
+        about=about,
+        method=settings,
+        clips=len(settings.clips),
+        motion="speed" if own else "none",
+        motion_clips=tuple(range(2, len(settings.clips))),
+        speeds=(1, 2),  # RSPNet: 1 and 2
         # section 4.1
-        appearance='rad_inter' if looks else 'none', appearance_clips=looks, windows=5,
-        strength=strength, **learning)
+        appearance="rad_inter" if looks else "none",
+        appearance_clips=looks,
+        windows=5,
+        strength=strength,
+        **learning,
+    )
 
 # %% ../../nbs/lessons/15_moquad.ipynb #15e7a002
 # the recipes have hard negatives and appearance task; of tables 2 and 3 the paper does not state it
-_MOQUAD_ROWS = {('ucf101', 'R3D-18'): 'tables 1, 4 to 6, perhaps 3', ('ucf101', 'S3D-G'): 'table 1',
-    ('k400', 'R3D-18'): 'tables 1, 4', ('k400', 'S3D-G'): 'table 1', ('k400', 'R3D-50'): 'table 1, perhaps 2',
-    ('ssv2', 'R3D-50'): 'perhaps table 2'}
-_PLAIN = dict(beta=0., appearance_task=0.) # table 4 has neither
-_RUNGS = (('SimCLR, the base', (), False), ('and another appearance of the positive', (), True),
-    ('and a negative of another motion', ('n',), True),
-    ('and a negative of another motion and appearance', ('n', 'nn'), True))
+_MOQUAD_ROWS = {
+    ("ucf101", "R3D-18"): "tables 1, 4 to 6, perhaps 3",
+    ("ucf101", "S3D-G"): "table 1",
+    ("k400", "R3D-18"): "tables 1, 4",
+    ("k400", "S3D-G"): "table 1",
+    ("k400", "R3D-50"): "table 1, perhaps 2",
+    ("ssv2", "R3D-50"): "perhaps table 2",
+}
+_PLAIN = dict(beta=0.0, appearance_task=0.0)  # table 4 has neither
+_RUNGS = (
+    ("SimCLR, the base", (), False),
+    ("and another appearance of the positive", (), True),
+    ("and a negative of another motion", ("n",), True),
+    ("and a negative of another motion and appearance", ("n", "nn"), True),
+)
 # strength and rates: chosen on toy videos of one seed and contrast 0.15, see `benchmarks/moquad.py`
-_MOQUAD = [_moquad(find('infonce-toy-rgb'), 'moquad-toy', 'MoQuad on the toy videos: quadruples, hard '
-    'negatives, and first the appearance task; some minutes on one core', strength=(.3, .7), epochs=24)]
-_MOQUAD += [_moquad(find('infonce-toy-rgb'), f'moquad-toy-rung{i}',
-    f'Ladder of MoQuad on the toy videos, rung {i}: {words}', own, disturbed, _PLAIN, strength=(.3, .7),
-    epochs=24, lr=2e-3 if disturbed else 1e-3)
-    for i,(words,own,disturbed) in enumerate(_RUNGS)]
+_MOQUAD = [
+    _moquad(
+        find("infonce-toy-rgb"),
+        "moquad-toy",
+        "MoQuad on the toy videos: quadruples, hard "
+        "negatives, and first the appearance task; some minutes on one core",
+        strength=(0.3, 0.7),
+        epochs=24,
+    )
+]
+_MOQUAD += [
+    _moquad(
+        find("infonce-toy-rgb"),
+        f"moquad-toy-rung{i}",
+        f"Ladder of MoQuad on the toy videos, rung {i}: {words}",
+        own,
+        disturbed,
+        _PLAIN,
+        strength=(0.3, 0.7),
+        epochs=24,
+        lr=2e-3 if disturbed else 1e-3,
+    )
+    for i, (words, own, disturbed) in enumerate(_RUNGS)
+]
 # its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still had
 # no speed)
-_MOQUAD_PAPER = find('simclr-ucf101-r3d18')
-_MOQUAD += [_moquad(replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
-    f'moquad-{short}-{net.removesuffix("_cvrl")}', f'MoQuad on {dataset} with {words} (paper, {row})',
-    epochs=epochs)
-    for short,dataset,epochs in (('ucf101', 'UCF101', 800), ('k400', 'Kinetics-400', 200),
-        ('ssv2', 'Something-Something V2', 200)) # section 4.1
-    for net,words in (('r3d18', 'R3D-18'), ('s3dg', 'S3D-G'), ('r3d50_cvrl', 'R3D-50'))
-    for row in (_MOQUAD_ROWS.get((short, words), 'settings only: no number is given for it'),)]
+_MOQUAD_PAPER = find("simclr-ucf101-r3d18")
+_MOQUAD += [
+    _moquad(
+        replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
+        f"moquad-{short}-{net.removesuffix('_cvrl')}",
+        f"MoQuad on {dataset} with {words} (paper, {row})",
+        epochs=epochs,
+    )
+    for short, dataset, epochs in (
+        ("ucf101", "UCF101", 800),
+        ("k400", "Kinetics-400", 200),
+        ("ssv2", "Something-Something V2", 200),
+    )  # section 4.1
+    for net, words in (("r3d18", "R3D-18"), ("s3dg", "S3D-G"), ("r3d50_cvrl", "R3D-50"))
+    for row in (_MOQUAD_ROWS.get((short, words), "settings only: no number is given for it"),)
+]
 publish(MoQuadSettings, *_MOQUAD)
 
 # %% ../../nbs/lessons/17_provico.ipynb #17e70001
 @dataclass(frozen=True, kw_only=True)
 class ProViCoSettings(Settings):
     "Videos are mixtures of Gaussians; those that overlap are positives, unsure pairs count less."
-    mixture:Count=2 # clips of a video (section 4.2)
-    samples:Annotated[int, '[2, inf)']=10 # of each distribution (section 4.2)
+
+    mixture: Count = 2  # clips of a video (section 4.2)
+    samples: Annotated[int, "[2, inf)"] = 10  # of each distribution (section 4.2)
     # of one Gaussian (Eq. 4), or of the mixture (Eq. 3)
-    sample_from:Literal['moments','mixture']='moments'
+    sample_from: Literal["moments", "mixture"] = "moments"
     # compare a sample with itself, too: all K^2 pairs, as printed (Eqs. 6 and 9); False: ours
-    self_pairs:bool=True
+    self_pairs: bool = True
     # between videos (Eq. 6; appendix B)
-    distance:Literal['bhattacharyya','euclidean','jensen_shannon','wasserstein']='bhattacharyya'
+    distance: Literal["bhattacharyya", "euclidean", "jensen_shannon", "wasserstein"] = (
+        "bhattacharyya"
+    )
     # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix
     # Eq. 9)
-    threshold:Positive|None=.15
+    threshold: Positive | None = 0.15
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
-    instance_stage:Share=.15
-    beta:NonNegative=1e-4 # weight of the KL divergence (Eq. 12; section 4.2)
+    instance_stage: Share = 0.15
+    beta: NonNegative = 1e-4  # weight of the KL divergence (Eq. 12; section 4.2)
     # sigma^2 of Eq. 10; mean: geometric mean over the D directions (appendix A); total: D times
     # that, which
     # fits table 4 and appendix table 2 better; none: no Eq. 10, so all pairs weigh the same (ours)
-    doubt:Literal['mean','total','none']='total'
+    doubt: Literal["mean", "total", "none"] = "total"
     # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
-    variance:Positive|None=None
-    balanced:bool=False # positives and negatives weigh the same; open in the paper
-    clamp:Positive|None=15. # log-variances stay within plus and minus this; ours
-    dim:Count=512 # of the distributions; open in the paper
-    dim_hidden:Count|None=None # the Gaussian head has none
-    head:str='gaussian' # a name of `nets.heads.HEADS`, or 'package.module:name'
-    name:ClassVar[str] = 'provico'
-    method:ClassVar[str] = 'vssl_nb.methods.provico:ProViCo'
+    variance: Positive | None = None
+    balanced: bool = False  # positives and negatives weigh the same; open in the paper
+    clamp: Positive | None = 15.0  # log-variances stay within plus and minus this; ours
+    dim: Count = 512  # of the distributions; open in the paper
+    dim_hidden: Count | None = None  # the Gaussian head has none
+    head: str = "gaussian"  # a name of `nets.heads.HEADS`, or 'package.module:name'
+    name: ClassVar[str] = "provico"
+    method: ClassVar[str] = "vssl_nb.methods.provico:ProViCo"
 
     @property
-    def clips(self)->tuple[str,...]: return tuple(str(n+1) for n in range(self.mixture))
+    def clips(self) -> tuple[str, ...]:
+        return tuple(str(n + 1) for n in range(self.mixture))
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "A video is compared with others, of the same batch. `RecipeError`."
         refuse_batches(recipe)
 
 # %% ../../nbs/lessons/17_provico.ipynb #17e7a001
-_PROVICO_PAPER = override(find('infonce-ucf101-rgb'), method=ProViCoSettings(),
+_PROVICO_PAPER = override(
+    find("infonce-ucf101-rgb"),
+    method=ProViCoSettings(),
     # tables 1 to 3: 20.2 M parameters, which this network has with 400 classes
-    backbone='r3d18_slow',
-    size=112, length=16, stride=1, last='all', same=0., # section 4.2
+    backbone="r3d18_slow",
+    size=112,
+    length=16,
+    stride=1,
+    last="all",
+    same=0.0,  # section 4.2
     # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
-    area=(IIC_CROP,)*2, aspect=(1., 1.), colour='all', crop='torchvision', flip=0., jitter=0., grey=0.,
-    grey_mode='clip', blur=0.,
-    lr=1e-4, batch=96, epochs=200, schedule='cosine', drops=(), warmup=20., # section 4.2
-    weight_decay=0.) # none is said
-_PROVICO = [replace(_PROVICO_PAPER, name=f'provico-{short}-{net.removesuffix("_slow")}', dataset=dataset,
-    about=f'ProViCo on {dataset} with {words} (paper, {row})', backbone=net)
-    for short,dataset,net,words,row in (
-        ('ucf101', 'UCF101', 'r3d18_slow', 'R3D-18', 'tables 2 to 4'),
-        ('ucf101', 'UCF101', 'r2plus1d18', 'R(2+1)D-18', 'table 2, appendix tables 1 to 3'),
-        ('k400', 'Kinetics-400', 'r3d18_slow', 'R3D-18', 'tables 1 to 3'),
-        ('k400', 'Kinetics-400', 'r2plus1d18', 'R(2+1)D-18', 'tables 1 and 2'))]
+    area=(IIC_CROP,) * 2,
+    aspect=(1.0, 1.0),
+    colour="all",
+    crop="torchvision",
+    flip=0.0,
+    jitter=0.0,
+    grey=0.0,
+    grey_mode="clip",
+    blur=0.0,
+    lr=1e-4,
+    batch=96,
+    epochs=200,
+    schedule="cosine",
+    drops=(),
+    warmup=20.0,  # section 4.2
+    weight_decay=0.0,
+)  # none is said
+_PROVICO = [
+    replace(
+        _PROVICO_PAPER,
+        name=f"provico-{short}-{net.removesuffix('_slow')}",
+        dataset=dataset,
+        about=f"ProViCo on {dataset} with {words} (paper, {row})",
+        backbone=net,
+    )
+    for short, dataset, net, words, row in (
+        ("ucf101", "UCF101", "r3d18_slow", "R3D-18", "tables 2 to 4"),
+        ("ucf101", "UCF101", "r2plus1d18", "R(2+1)D-18", "table 2, appendix tables 1 to 3"),
+        ("k400", "Kinetics-400", "r3d18_slow", "R3D-18", "tables 1 to 3"),
+        ("k400", "Kinetics-400", "r2plus1d18", "R(2+1)D-18", "tables 1 and 2"),
+    )
+]
 # table 2
-_PROVICO += [override(_PROVICO_PAPER, name='provico-ucf101-r3d50', backbone='r3d50_cvrl', size=224,
-    about='ProViCo on UCF101 with R3D-50 (paper, table 2)', batch=512, # table 2
-    area=(224*224/(256*342),)*2), # the same share; open
+_PROVICO += [
+    override(
+        _PROVICO_PAPER,
+        name="provico-ucf101-r3d50",
+        backbone="r3d50_cvrl",
+        size=224,
+        about="ProViCo on UCF101 with R3D-50 (paper, table 2)",
+        batch=512,  # table 2
+        area=(224 * 224 / (256 * 342),) * 2,
+    ),  # the same share; open
     # numbers: ours
-    override(find('infonce-toy-residual'), name='provico-toy', epochs=12, weight_decay=0.,
-    about='ProViCo on the frame differences of the toy videos; two minutes on one core',
-    method=ProViCoSettings(dim=64, instance_stage=.25, threshold=None, doubt='total', variance=1.,
-        self_pairs=False))]
+    override(
+        find("infonce-toy-residual"),
+        name="provico-toy",
+        epochs=12,
+        weight_decay=0.0,
+        about="ProViCo on the frame differences of the toy videos; two minutes on one core",
+        method=ProViCoSettings(
+            dim=64,
+            instance_stage=0.25,
+            threshold=None,
+            doubt="total",
+            variance=1.0,
+            self_pairs=False,
+        ),
+    ),
+]
 publish(ProViCoSettings, *_PROVICO)
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a0010
 @dataclass(frozen=True, kw_only=True)
 class LeJEPASettings(Settings):
     "A Gaussian cloud in place of negatives: one encoder, clips of two sizes."
-    tradeoff:Share=.05 # lambda, the weight of SIGReg (LeJEPA 6.1)
-    slices:Count=1024 # random lines, new ones in each step (6.1; Algorithm 1 has 256)
+
+    tradeoff: Share = 0.05  # lambda, the weight of SIGReg (LeJEPA 6.1)
+    slices: Count = 1024  # random lines, new ones in each step (6.1; Algorithm 1 has 256)
     # the integral goes from -t_max to t_max (6.1, Algorithm 1; released code: 3)
-    t_max:Positive=5.
+    t_max: Positive = 5.0
     # of 0 .. t_max; those below 0 follow. 9: the 17 of Algorithm 1; released code: 17
-    knots:Annotated[int, '[2, inf)']=9
+    knots: Annotated[int, "[2, inf)"] = 9
     # whose mean is predicted (Algorithm 2; 'all': minimal example)
-    centre:Literal['global','all']='global'
-    global_clips:Count=2 # V_g, of the size of the recipe (6.1)
+    centre: Literal["global", "all"] = "global"
+    global_clips: Count = 2  # V_g, of the size of the recipe (6.1)
     # V - V_g (README, experiment details; 6.1 recommends 8); 0 for ResNets (Algorithm 2)
-    local_clips:Index=6
-    local_length:Count=16 # frames
-    local_stride:Count=1
-    local_size:Count=96 # side, pixels (experiment details; README: 98)
+    local_clips: Index = 6
+    local_length: Count = 16  # frames
+    local_stride: Count = 1
+    local_size: Count = 96  # side, pixels (experiment details; README: 98)
     # share of the frame (README)
-    local_area:tuple[Annotated[float,'(0, 1]'],Annotated[float,'(0, 1]']]=(.05,.3)
-    dim:Count=256 # of an embedding (LeVJEPA's configuration)
-    dim_hidden:Count|None=2048 # (the same)
-    head:str='mlp' # that makes it, a name of `nets.heads.HEADS`; LeVJEPA's has GELU
-    name:ClassVar[str] = 'lejepa'
-    method:ClassVar[str] = 'vssl_nb.methods.lejepa:LeJEPA'
+    local_area: tuple[Annotated[float, "(0, 1]"], Annotated[float, "(0, 1]"]] = (0.05, 0.3)
+    dim: Count = 256  # of an embedding (LeVJEPA's configuration)
+    dim_hidden: Count | None = 2048  # (the same)
+    head: str = "mlp"  # that makes it, a name of `nets.heads.HEADS`; LeVJEPA's has GELU
+    name: ClassVar[str] = "lejepa"
+    method: ClassVar[str] = "vssl_nb.methods.lejepa:LeJEPA"
 
     @property
-    def clips(self)->tuple[str,...]: return tuple(str(n+1) for n in range(self.global_clips))
+    def clips(self) -> tuple[str, ...]:
+        return tuple(str(n + 1) for n in range(self.global_clips))
 
     @property
-    def clip_groups(self)->dict[str,ClipGroup]:
+    def clip_groups(self) -> dict[str, ClipGroup]:
         "The small clips."
-        return {'local': ClipGroup(clips=self.local_clips, length=self.local_length, stride=self.local_stride,
-            size=self.local_size, area=self.local_area)} if self.local_clips else {}
+        return (
+            {
+                "local": ClipGroup(
+                    clips=self.local_clips,
+                    length=self.local_length,
+                    stride=self.local_stride,
+                    size=self.local_size,
+                    area=self.local_area,
+                )
+            }
+            if self.local_clips
+            else {}
+        )
 
-    def refuse(self, recipe:Recipe, videos:TrainingVideos)->None:
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "A cloud has many points, all of one batch. `RecipeError`."
         refuse_batches(recipe)
-        if self.global_clips + self.local_clips==1:
-            raise RecipeError('a single clip has nothing to predict; use local_clips=2 or global_clips=2')
+        if self.global_clips + self.local_clips == 1:
+            raise RecipeError(
+                "a single clip has nothing to predict; use local_clips=2 or global_clips=2"
+            )
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a0023
-_LEJEPA_TOY = LeJEPASettings(slices=256, local_clips=0, local_length=8, local_size=16, local_area=(.2, .5),
-    dim=16, dim_hidden=64) # ours
-def _lejepa_toy(view:str, name:str, words:str)->Recipe:
+_LEJEPA_TOY = LeJEPASettings(
+    slices=256,
+    local_clips=0,
+    local_length=8,
+    local_size=16,
+    local_area=(0.2, 0.5),
+    dim=16,
+    dim_hidden=64,
+)  # ours
+
+
+def _lejepa_toy(view: str, name: str, words: str) -> Recipe:
     # ours
-    return override(find(f'infonce-toy-{view}'), name=name, lr=5e-3, method=_LEJEPA_TOY,
-        about=f'LeJEPA on {words} on one core')
-_lejepa_residual = _lejepa_toy('residual', 'lejepa-toy-residual',
-    'the frame differences of the toy videos; less than a minute')
-_lejepa_ucf101 = override(find('infonce-ucf101-rgb'), name='lejepa-ucf101-r3d18', about='LeJEPA on UCF101: '
+    return override(
+        find(f"infonce-toy-{view}"),
+        name=name,
+        lr=5e-3,
+        method=_LEJEPA_TOY,
+        about=f"LeJEPA on {words} on one core",
+    )
+
+
+_lejepa_residual = _lejepa_toy(
+    "residual", "lejepa-toy-residual", "the frame differences of the toy videos; less than a minute"
+)
+_lejepa_ucf101 = override(
+    find("infonce-ucf101-rgb"),
+    name="lejepa-ucf101-r3d18",
+    about="LeJEPA on UCF101: "
     "R3D-18, no local clips, clips and epochs of SimCLR's baseline; no paper gives a number for it",
     # those of SimCLR's baseline
-    backbone='r3d18', size=224, length=16, pad='loop', last='all', same=0.,
+    backbone="r3d18",
+    size=224,
+    length=16,
+    pad="loop",
+    last="all",
+    same=0.0,
     # LeJEPA's README; without its solarisation
-    area=(.3, 1.), colour='all', crop='torchvision', saturation=.2, grey_mode='clip',
-    method=LeJEPASettings(local_clips=0), # Algorithm 2: a ResNet has global views only
+    area=(0.3, 1.0),
+    colour="all",
+    crop="torchvision",
+    saturation=0.2,
+    grey_mode="clip",
+    method=LeJEPASettings(local_clips=0),  # Algorithm 2: a ResNet has global views only
     # LeJEPA's README: AdamW, 5e-4, 5e-4 for ResNets; epochs and batch of SimCLR's baseline
-    optimizer='adamw', lr=5e-4, weight_decay=5e-4, batch=256, epochs=800, schedule='cosine', drops=(),
-    warmup=10.)
-publish(LeJEPASettings, _lejepa_toy('rgb', 'lejepa-toy', 'the frames of the toy videos; about a minute'),
-    _lejepa_residual, override(_lejepa_residual, name='lejepa-toy-vit', backbone='vit_toy', optimizer='adamw',
-        lr=1.5e-3, weight_decay=.05, local_clips=2, about='LeJEPA with a transformer on the frame '
-        'differences of the toy videos; about a minute on one core'),
-    _lejepa_ucf101, override(_lejepa_ucf101, name='lejepa-k400-vit', dataset='Kinetics-400',
+    optimizer="adamw",
+    lr=5e-4,
+    weight_decay=5e-4,
+    batch=256,
+    epochs=800,
+    schedule="cosine",
+    drops=(),
+    warmup=10.0,
+)
+publish(
+    LeJEPASettings,
+    _lejepa_toy("rgb", "lejepa-toy", "the frames of the toy videos; about a minute"),
+    _lejepa_residual,
+    override(
+        _lejepa_residual,
+        name="lejepa-toy-vit",
+        backbone="vit_toy",
+        optimizer="adamw",
+        lr=1.5e-3,
+        weight_decay=0.05,
+        local_clips=2,
+        about="LeJEPA with a transformer on the frame "
+        "differences of the toy videos; about a minute on one core",
+    ),
+    _lejepa_ucf101,
+    override(
+        _lejepa_ucf101,
+        name="lejepa-k400-vit",
+        dataset="Kinetics-400",
         about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper gives a "
-            'number for it',
+        "number for it",
         # LeVJEPA: 7.5 frames a second
-        backbone='vit_small', clips=1, stride=4, area=(.8, 1.), blur=0.,
-        method=LeJEPASettings(tradeoff=.02, t_max=3., knots=17, global_clips=1, local_clips=10,
-            local_stride=4, local_area=(.02, .4)), # LeVJEPA's configuration
+        backbone="vit_small",
+        clips=1,
+        stride=4,
+        area=(0.8, 1.0),
+        blur=0.0,
+        method=LeJEPASettings(
+            tradeoff=0.02,
+            t_max=3.0,
+            knots=17,
+            global_clips=1,
+            local_clips=10,
+            local_stride=4,
+            local_area=(0.02, 0.4),
+        ),  # LeVJEPA's configuration
         # LeJEPA's README for ViTs, and its 100 epochs
-        weight_decay=.05, decay_bias=False, epochs=100))
+        weight_decay=0.05,
+        decay_bias=False,
+        epochs=100,
+    ),
+)
 
 # %% ../../nbs/library/supervised.ipynb #5a000006
 @dataclass(frozen=True, kw_only=True)
 class SupervisedSettings(Settings):
     "A linear classifier on an encoder."
+
     # 'head': the encoder is frozen; 'all': fine-tuning, or from scratch, as the encoder's weights
     # decide
-    learns:Literal['all','head']='all'
-    normalise:bool=False # features to length 1 before the head
-    batchnorm:bool=False # BatchNorm between feature and head
+    learns: Literal["all", "head"] = "all"
+    normalise: bool = False  # features to length 1 before the head
+    batchnorm: bool = False  # BatchNorm between feature and head
     # first weights of the layer: N(0, 0.01) (released code b10), or PyTorch's default (IIC: b11)
-    head_init:Literal['normal','torch']='normal'
-    dropout:Annotated[float, '[0, 1)']=0. # probability that a feature is set to 0 in training
+    head_init: Literal["normal", "torch"] = "normal"
+    dropout: Annotated[float, "[0, 1)"] = 0.0  # probability that a feature is set to 0 in training
     # clips of one Gaussian, for an encoder with such a head; 0: the classifier sees features
-    mixture:Index=0
-    samples:Count=10 # embeddings that the classifier sees of each Gaussian
+    mixture: Index = 0
+    samples: Count = 10  # embeddings that the classifier sees of each Gaussian
     # learning rate of the encoder, if it learns; `lr` is that of the head
-    lr_encoder:NonNegative=1e-4
-    name:ClassVar[str] = 'supervised'
-    method:ClassVar[str] = 'vssl_nb.methods.supervised:Classifier'
-    needs_labels:ClassVar[bool] = True
+    lr_encoder: NonNegative = 1e-4
+    name: ClassVar[str] = "supervised"
+    method: ClassVar[str] = "vssl_nb.methods.supervised:Classifier"
+    needs_labels: ClassVar[bool] = True
+
 
 publish(SupervisedSettings)

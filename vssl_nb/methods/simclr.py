@@ -23,9 +23,9 @@ def nt_xent_pairs(
     # returns: similarities (-inf for the clip itself) and matches, both (2B, 2*world*B)
 ) -> tuple[Tensor, Tensor]:
     "Every clip looks at all clips of all processes but itself; its match is the other clip of its video."
-    sim,own = all_pairs(z)
+    sim, own = all_pairs(z)
     # row's clip, 1, candidate's
-    same_clip = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)[:,None]
+    same_clip = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)[:, None]
     sim = sim.masked_fill(own & same_clip, -torch.inf)
     match = (own & ~same_clip).expand_as(sim)
     return sim.flatten(0, 1).flatten(1), match.flatten(0, 1).flatten(1)
@@ -33,36 +33,41 @@ def nt_xent_pairs(
 # %% ../../nbs/lessons/09_simclr.ipynb #92cc7429
 class SimCLR(nn.Module):
     "Two clips of each video among all other clips of the batch: one encoder, no queue (SimCLR, CVRL)."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; its BatchNorm is synchronised
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of the projection
         **fields,  # of `SimCLRSettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := SimCLRSettings(**fields))
-        projection = make_head(s.head, getattr(encoder, 'dim'), s.dim_hidden, s.dim, seed+1)
-        self.encoder, self.projection = (group_batchnorm(net, 'sync') for net in (encoder, projection))
+        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
+        self.encoder, self.projection = (
+            group_batchnorm(net, "sync") for net in (encoder, projection)
+        )
 
     def forward(
         self,
-        batch: dict[str,Any],  # view (B, 2, 3, T, H, W); the rest is not used
+        batch: dict[str, Any],  # view (B, 2, 3, T, H, W); the rest is not used
         # returns: scalar float32 loss; top1, top5: rows with the match among the first
-    ) -> tuple[Tensor, dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "All clips through the encoder in one pass, then each against all the others."
         x = torch.stack(named_clips(batch, self.view, self.settings.clips), 1)
         z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).view(*x.shape[:2], -1)
         with torch.autocast(z.device.type, enabled=False):
-            sim,match = nt_xent_pairs(z)
+            sim, match = nt_xent_pairs(z)
             # rows: video by video
-            if not self.settings.symmetric: sim,match = sim[::2],match[::2]
+            if not self.settings.symmetric:
+                sim, match = sim[::2], match[::2]
             return mil_nce(sim, match, self.settings.temperature), {
-                f'top{k}': topk_accuracy(sim, match, k) for k in (1, 5)}
+                f"top{k}": topk_accuracy(sim, match, k) for k in (1, 5)
+            }
 
     def after_step(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> None:  # nothing follows an optimizer step
         pass

@@ -24,51 +24,63 @@ from ..training.distributed import group_batchnorm, rank, world_size
 # %% ../../nbs/library/supervised.ipynb #5a000007
 class Classifier(nn.Module):
     "Encoder and linear head, on features or on embeddings drawn from a Gaussian (ProViCo, appendix C.2)."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), with D as `.dim`; trained in place unless frozen
         encoder: nn.Module,
         classes: int,  # C
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of the head, of dropout and of the embeddings
         # features (B, D) -> (B, 2, D') mean and log-variance, with D' as `.dim`; with `mixture`
         # alone
-        gaussian: nn.Module|None = None,
+        gaussian: nn.Module | None = None,
         **fields,  # of `SupervisedSettings`
     ):
         super().__init__()
         s = SupervisedSettings(**fields)
-        if type(getattr(encoder, 'dim', None)) is not int:
-            raise ValueError('encoder: has no attribute `dim`, the length of its features; '
-                'take one from `backbones.create` or `checkpoints.read_encoder`')
+        if type(getattr(encoder, "dim", None)) is not int:
+            raise ValueError(
+                "encoder: has no attribute `dim`, the length of its features; "
+                "take one from `backbones.create` or `checkpoints.read_encoder`"
+            )
         if s.mixture and gaussian is None:
-            raise ValueError(f'mixture={s.mixture} draws embeddings from a Gaussian head; give one, such as '
-                "`heads.make_head('gaussian', encoder.dim)`, or set mixture=0")
-        self.settings, self.frozen, self.view, self.seed = s, s.learns=='head', view, seed
-        self.encoder, self.gaussian = encoder.requires_grad_(not self.frozen), gaussian if s.mixture else None
-        dim:Any = getattr(self.gaussian or encoder, 'dim')
+            raise ValueError(
+                f"mixture={s.mixture} draws embeddings from a Gaussian head; give one, such as "
+                "`heads.make_head('gaussian', encoder.dim)`, or set mixture=0"
+            )
+        self.settings, self.frozen, self.view, self.seed = s, s.learns == "head", view, seed
+        self.encoder, self.gaussian = (
+            encoder.requires_grad_(not self.frozen),
+            gaussian if s.mixture else None,
+        )
+        dim: Any = getattr(self.gaussian or encoder, "dim")
         self.norm = nn.BatchNorm1d(dim) if s.batchnorm else nn.Identity()
-        with torch.device('meta'): fc = nn.Linear(dim, classes)
+        with torch.device("meta"):
+            fc = nn.Linear(dim, classes)
         self.fc = in_memory(fc)
         initialise(self.fc, torch.Generator().manual_seed(seed))
-        if s.head_init=='normal':
-            nn.init.normal_(self.fc.weight, std=.01, generator=torch.Generator().manual_seed(seed))
+        if s.head_init == "normal":
+            nn.init.normal_(self.fc.weight, std=0.01, generator=torch.Generator().manual_seed(seed))
             nn.init.zeros_(self.fc.bias)
-        for k,p in self.gaussian.named_parameters() if self.gaussian else ():
+        for k, p in self.gaussian.named_parameters() if self.gaussian else ():
             # these are of the match probability
-            p.requires_grad_(not self.frozen and k not in ('log_a', 'a', 'b'))
-        if world_size() > 1: group_batchnorm(self, 'sync')
+            p.requires_grad_(not self.frozen and k not in ("log_a", "a", "b"))
+        if world_size() > 1:
+            group_batchnorm(self, "sync")
 
-    def parameter_groups(self)->list[dict[str,Any]]:
+    def parameter_groups(self) -> list[dict[str, Any]]:
         "The encoder learns at a rate of its own, the head at the base rate of `loop.make_optimizer`."
-        if self.frozen: return []
+        if self.frozen:
+            return []
         slow = [*self.encoder.parameters(), *(self.gaussian.parameters() if self.gaussian else ())]
-        return [{'params': slow, 'lr': self.settings.lr_encoder}]
+        return [{"params": slow, "lr": self.settings.lr_encoder}]
 
-    def train(self, mode:bool=True)->'Classifier':
+    def train(self, mode: bool = True) -> "Classifier":
         "A frozen encoder never leaves evaluation mode."
         super().train(mode)
-        if self.frozen: self.encoder.eval()
+        if self.frozen:
+            self.encoder.eval()
         return self
 
     def encode(
@@ -83,69 +95,80 @@ class Classifier(nn.Module):
     def scores(
         self,
         z: Tensor,  # (B, D) features
-        keep: Tensor|float = 1.,  # mask
+        keep: Tensor | float = 1.0,  # mask
     ) -> Tensor:  # (B, C) float32
         "The head alone."
         with torch.autocast(z.device.type, enabled=False):
             z = F.normalize(z.float(), dim=1) if self.settings.normalise else z.float()
-            return self.fc(self.norm(z)*keep)
+            return self.fc(self.norm(z) * keep)
 
     def logits(
         self,
         x: Tensor,  # (B, 3, T, H, W)
-        keep: Tensor|float = 1.,  # (B, D) mask
+        keep: Tensor | float = 1.0,  # (B, D) mask
     ) -> Tensor:  # (B, C) float32
         "Scores of clips; of a Gaussian, at its mean."
         z = self.encode(x)
-        return self.scores(z[:,0] if self.gaussian else z, keep)
+        return self.scores(z[:, 0] if self.gaussian else z, keep)
 
     def mask(
         self,
         rows: int,
-        batch: dict[str,Any],
-    ) -> Tensor|float:  # (rows, D): 0 or 1/(1-dropout); or 1.
+        batch: dict[str, Any],
+    ) -> Tensor | float:  # (rows, D): 0 or 1/(1-dropout); or 1.
         "Dropout of this part of a step: this process's slice of the mask of the whole batch."
         rate, D = self.settings.dropout, self.fc.in_features
-        if not (self.training and rate): return 1.
-        rng = stream('dropout', self.seed, batch.get('step', 0), batch.get('part', 0))
-        u = rng.random((rows*world_size(), D), dtype=np.float32)[rank()*rows:(rank()+1)*rows]
-        return send_to(torch.from_numpy((u >= rate)/np.float32(1 - rate)), self.fc.weight.device)
+        if not (self.training and rate):
+            return 1.0
+        rng = stream("dropout", self.seed, batch.get("step", 0), batch.get("part", 0))
+        u = rng.random((rows * world_size(), D), dtype=np.float32)[
+            rank() * rows : (rank() + 1) * rows
+        ]
+        return send_to(torch.from_numpy((u >= rate) / np.float32(1 - rate)), self.fc.weight.device)
 
     def sampled(
         self,
         x: Tensor,  # (B, N, 3, T, H, W) clips of a video
-        batch: dict[str,Any],  # `step` and `part` of the loop
+        batch: dict[str, Any],  # `step` and `part` of the loop
     ) -> Tensor:  # (B, C) log of the mean of K softmaxes
         "Log-probabilities of videos by K embeddings of the Gaussian of N clips (ProViCo, appendix C.2)."
         (B, N), K, D = x.shape[:2], self.settings.samples, self.fc.in_features
         mu, s = mixture_moments(*self.encode(x.flatten(0, 1)).unflatten(0, (B, N)).unbind(2))
-        rng = stream('samples', self.seed, batch.get('step', 0), batch.get('part', 0))
-        noise = rng.standard_normal((B*world_size(), K, D), dtype=np.float32)[rank()*B:(rank()+1)*B]
+        rng = stream("samples", self.seed, batch.get("step", 0), batch.get("part", 0))
+        noise = rng.standard_normal((B * world_size(), K, D), dtype=np.float32)[
+            rank() * B : (rank() + 1) * B
+        ]
         z = draw_gaussian(mu, s, send_to(torch.from_numpy(noise), x.device))
-        p = self.scores(z.flatten(0, 1), self.mask(B*K, batch)).log_softmax(-1).unflatten(0, (B, K))
+        p = (
+            self.scores(z.flatten(0, 1), self.mask(B * K, batch))
+            .log_softmax(-1)
+            .unflatten(0, (B, K))
+        )
         return p.logsumexp(1) - math.log(K)
 
     def forward(
         self,
         # the view (B, V, 3, T, H, W), `label` (B,), `step` and `part` of the loop
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar loss; top1, top5: rows whose class was among the first 1 or 5
-    ) -> tuple[Tensor,dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "Cross-entropy: of every clip alike, or of the mean probability of each video's embeddings."
         if self.view not in batch:
-            raise ValueError(f'the batch has no view {self.view!r}, only {", ".join(batch)}; name it in '
-                'Views')
-        x, y = batch[self.view], batch['label']
-        if self.gaussian: p = self.sampled(x, batch)
+            raise ValueError(
+                f"the batch has no view {self.view!r}, only {', '.join(batch)}; name it in Views"
+            )
+        x, y = batch[self.view], batch["label"]
+        if self.gaussian:
+            p = self.sampled(x, batch)
         else:
             y = y.repeat_interleave(x.shape[1])
             p = self.logits(x.flatten(0, 1), self.mask(len(y), batch))
-        right = torch.arange(p.shape[1], device=p.device) == y[:,None]
+        right = torch.arange(p.shape[1], device=p.device) == y[:, None]
         loss = F.nll_loss(p, y) if self.gaussian else F.cross_entropy(p, y)
-        return loss, {f'top{k}': topk_accuracy(p.detach(), right, k) for k in (1, 5)}
+        return loss, {f"top{k}": topk_accuracy(p.detach(), right, k) for k in (1, 5)}
 
     def after_step(
         self,
-        batch: dict[str,Any],
+        batch: dict[str, Any],
     ) -> None:  # nothing follows an optimizer step
         pass

@@ -16,7 +16,8 @@ from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 from .recipes import UberNCESettings
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
-LOSSES = {'supcon': supcon, 'mil_nce': mil_nce}
+LOSSES = {"supcon": supcon, "mil_nce": mil_nce}
+
 
 def with_labels(
     q: Tensor,  # (B, D) queries, unit length
@@ -24,54 +25,62 @@ def with_labels(
     label: Tensor,  # (B,) class ids; -1, unknown: such a query has its own key alone
     keys: Tensor,  # (K, D) of the queue
     labels: Tensor,  # (K,) of the queue; -1 where no key is yet
-) -> tuple[Tensor,Tensor]:  # similarities and matches, both (B, 1+K): the own key first
+) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "The own key, and all keys of the queue; those of the query's class are positives."
-    sim = torch.cat([(q*k).sum(1, keepdim=True), q @ keys.T], 1)
+    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
     # -1 is nobody's class, not even that of another -1
-    same = (label[:,None] == labels) & (labels >= 0)
-    return sim, torch.cat([torch.ones_like(same[:,:1]), same], 1)
+    same = (label[:, None] == labels) & (labels >= 0)
+    return sim, torch.cat([torch.ones_like(same[:, :1]), same], 1)
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #6a857acf
 class UberNCE(PairMethod):
     "InfoNCE with a queue, in which all keys of the query's class are positives (CoCLR, section 3.1)."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
         encoder: nn.Module,
-        view: str = 'rgb',  # entry of the batch to learn from
+        view: str = "rgb",  # entry of the batch to learn from
         # of the projection, of the random keys that the queue starts with, and of the shuffling
         seed: int = 0,
         **fields,  # of `UberNCESettings`
     ):
         super().__init__()
         self.view, self.settings = view, (s := UberNCESettings(**fields))
-        self.queue = Queue(s.dim, s.queue, seed+2)
+        self.queue = Queue(s.dim, s.queue, seed + 2)
         self.pair = EncoderPair(encoder, s, seed)
 
     def forward(
         self,
         # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
-        batch: dict[str,Any],
+        batch: dict[str, Any],
         # returns: scalar float32 loss; shares of queries, and positives of a query
-    ) -> tuple[Tensor, dict[str,Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         "Compare each query with its own key and with the queue."
-        (x_q,x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get('label')
+        (x_q, x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get("label")
         if label is None:
-            raise ValueError("UberNCE needs the class of every video, and the batch has no 'label': "
-                'fill in the column label of the manifest, or use InfoNCE')
-        q,k = self.pair.queries(x_q),self.pair.keys(x_k, batch)
+            raise ValueError(
+                "UberNCE needs the class of every video, and the batch has no 'label': "
+                "fill in the column label of the manifest, or use InfoNCE"
+            )
+        q, k = self.pair.queries(x_q), self.pair.keys(x_k, batch)
         with torch.autocast(q.device.type, enabled=False):
-            sim,match = with_labels(q, k, label, self.queue.keys, self.queue.label)
+            sim, match = with_labels(q, k, label, self.queue.keys, self.queue.label)
             loss = LOSSES[self.settings.form](sim, match, self.settings.temperature)
-        if self.training: self.queue.wait(k, batch)
-        own_nearest = (sim[:,0] > sim[:,1:].amax(1)).float().mean()
-        return loss, {'top1': topk_accuracy(sim, match, 1), 'top5': topk_accuracy(sim, match, 5),
-            'own_nearest': own_nearest, 'queue_top1': topk_accuracy(sim[:,1:], match[:,1:], 1),
-            'positives': match.sum(1).float().mean()}
+        if self.training:
+            self.queue.wait(k, batch)
+        own_nearest = (sim[:, 0] > sim[:, 1:].amax(1)).float().mean()
+        return loss, {
+            "top1": topk_accuracy(sim, match, 1),
+            "top5": topk_accuracy(sim, match, 5),
+            "own_nearest": own_nearest,
+            "queue_top1": topk_accuracy(sim[:, 1:], match[:, 1:], 1),
+            "positives": match.sum(1).float().mean(),
+        }
 
     def after_step(
         self,
-        batch: dict[str,Any],  # the last batch of the step
+        batch: dict[str, Any],  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue the keys of this step."
         self.pair.after_step(batch)

@@ -23,34 +23,43 @@ from torch.utils.checkpoint import checkpoint
 from ..names import resolve
 
 # %% ../../nbs/library/backbones.ipynb #641a6d7f
-_M = TypeVar('_M', bound=nn.Module)
+_M = TypeVar("_M", bound=nn.Module)
+
 
 def initialise(
     module: nn.Module,  # filled in place; its layers may be uninitialised memory
     generator: torch.Generator,  # the only source of randomness
     # 'kaiming' (fan out, ReLU), 'normal' (0.01: b1), 'truncated' (at 0.02: S3D in TensorFlow),
     # 'torch' (b11)
-    conv: str = 'kaiming',
+    conv: str = "kaiming",
 ) -> nn.Module:  # the same module
     "Fill every parameter and buffer from `generator` alone."
-    rules:dict[str,Callable] = dict(normal=partial(nn.init.normal_, std=.01),
-        truncated=partial(nn.init.trunc_normal_, std=.01, a=-.02, b=.02),
-        kaiming=partial(nn.init.kaiming_normal_, mode='fan_out', nonlinearity='relu'))
-    if conv not in (known := (*rules, 'torch')):
-        raise ValueError(f'unknown initialisation {conv!r}: choose one of {", ".join(known)}')
-    for name,layer in module.named_modules():
-        if isinstance(layer, nn.Conv3d) and conv!='torch':
+    rules: dict[str, Callable] = dict(
+        normal=partial(nn.init.normal_, std=0.01),
+        truncated=partial(nn.init.trunc_normal_, std=0.01, a=-0.02, b=0.02),
+        kaiming=partial(nn.init.kaiming_normal_, mode="fan_out", nonlinearity="relu"),
+    )
+    if conv not in (known := (*rules, "torch")):
+        raise ValueError(f"unknown initialisation {conv!r}: choose one of {', '.join(known)}")
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Conv3d) and conv != "torch":
             rules[conv](layer.weight, generator=generator)
-            if layer.bias is not None: nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
         elif isinstance(layer, (nn.Conv3d, nn.Linear)):
-            edge = 1/math.sqrt(layer.weight[0].numel()) # torch's own default, weight and bias
-            for p in layer.parameters(recurse=False): nn.init.uniform_(p, -edge, edge, generator=generator)
+            edge = 1 / math.sqrt(layer.weight[0].numel())  # torch's own default, weight and bias
+            for p in layer.parameters(recurse=False):
+                nn.init.uniform_(p, -edge, edge, generator=generator)
         # constants: nothing is drawn
-        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm3d, nn.LayerNorm)): layer.reset_parameters()
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm3d, nn.LayerNorm)):
+            layer.reset_parameters()
         elif list(layer.parameters(recurse=False)) or list(layer.buffers(recurse=False)):
-            raise ValueError(f'initialise does not know how to fill {name or "the module"}, a '
-                f'{type(layer).__name__}: give it a rule')
+            raise ValueError(
+                f"initialise does not know how to fill {name or 'the module'}, a "
+                f"{type(layer).__name__}: give it a rule"
+            )
     return module
+
 
 def in_memory(
     module: _M,  # built on the meta device
@@ -58,9 +67,9 @@ def in_memory(
     "Memory for a module that has shapes alone; what it holds is not defined."
     # `Module.to_empty` does this too, but for meta tensors it imports sympy: most of a second
     for layer in module.modules():
-        for name,p in list(layer.named_parameters(recurse=False)):
+        for name, p in list(layer.named_parameters(recurse=False)):
             setattr(layer, name, nn.Parameter(torch.empty(p.shape, dtype=p.dtype), p.requires_grad))
-        for name,b in list(layer.named_buffers(recurse=False)):
+        for name, b in list(layer.named_buffers(recurse=False)):
             setattr(layer, name, torch.empty(b.shape, dtype=b.dtype))
     return module
 
@@ -68,23 +77,33 @@ def in_memory(
 def _for_features(
     x: Tensor,
 ) -> bool:  # a training keeps its digits
-    return (not torch.compiler.is_compiling() and x.is_inference() and x.device.type=='cpu'
-        and x.is_contiguous(memory_format=torch.channels_last_3d))
+    return (
+        not torch.compiler.is_compiling()
+        and x.is_inference()
+        and x.device.type == "cpu"
+        and x.is_contiguous(memory_format=torch.channels_last_3d)
+    )
+
 
 class PointConv(nn.Conv3d):
     "A convolution over channels alone, 1 x 1 x 1 and without bias."
-    def __init__(self, dim_in:int, dim_out:int): super().__init__(dim_in, dim_out, 1, bias=False)
+
+    def __init__(self, dim_in: int, dim_out: int):
+        super().__init__(dim_in, dim_out, 1, bias=False)
 
     def forward(
         self,
         x: Tensor,  # (B, dim_in, T, H, W)
     ) -> Tensor:  # (B, dim_out, T, H, W)
-        if not _for_features(x): return super().forward(x)
+        if not _for_features(x):
+            return super().forward(x)
         # with one thread, PyTorch takes a slow way for this kernel, which also changes the layout
         return nn.functional.linear(x.movedim(1, -1), self.weight.flatten(1)).movedim(-1, 1)
 
+
 class TimeConv(nn.Conv3d):
     "A convolution over time alone, k x 1 x 1 and without bias."
+
     def __init__(
         self,
         dim_in: int,  # channels in
@@ -92,45 +111,62 @@ class TimeConv(nn.Conv3d):
         k: int = 3,  # frames
         stride: int = 1,
     ):
-        super().__init__(dim_in, dim_out, (k,1,1), (stride,1,1), (k//2,0,0), bias=False)
+        super().__init__(dim_in, dim_out, (k, 1, 1), (stride, 1, 1), (k // 2, 0, 0), bias=False)
 
     def forward(
         self,
         x: Tensor,  # (B, dim_in, T, H, W)
     ) -> Tensor:  # (B, dim_out, t, H, W)
-        if not _for_features(x): return super().forward(x)
+        if not _for_features(x):
+            return super().forward(x)
         # time x place as a picture, to 1e-6 the same, takes half the time
-        y = nn.functional.conv2d(x.flatten(3), self.weight.flatten(3), None, (self.stride[0],1),
-            (self.kernel_size[0]//2,0))
+        y = nn.functional.conv2d(
+            x.flatten(3),
+            self.weight.flatten(3),
+            None,
+            (self.stride[0], 1),
+            (self.kernel_size[0] // 2, 0),
+        )
         return y.unflatten(3, x.shape[3:])
+
 
 class Separable(nn.Sequential):
     "A 3-D convolution in two steps: where (1 x k x k), then when (k x 1 x 1)."
+
     def __init__(
         self,
         dim_in: int,  # channels in
         dim_out: int,  # channels out
-        stride: tuple[int,int] = (1,1),  # of time and of space
+        stride: tuple[int, int] = (1, 1),  # of time and of space
         k: int = 3,  # side of both kernels
     ):
-        time,space = stride
+        time, space = stride
         super().__init__(
-            nn.Conv3d(dim_in, dim_out, (1,k,k), (1,space,space), (0,k//2,k//2), bias=False),
-            nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True),
-            TimeConv(dim_out, dim_out, k, time), nn.BatchNorm3d(dim_out), nn.ReLU(inplace=True))
+            nn.Conv3d(
+                dim_in, dim_out, (1, k, k), (1, space, space), (0, k // 2, k // 2), bias=False
+            ),
+            nn.BatchNorm3d(dim_out),
+            nn.ReLU(inplace=True),
+            TimeConv(dim_out, dim_out, k, time),
+            nn.BatchNorm3d(dim_out),
+            nn.ReLU(inplace=True),
+        )
 
 # %% ../../nbs/library/backbones.ipynb #7b23917a
 def check_clip(
     x: Tensor,
-    least: tuple[int,int,int],  # (T, H, W) the smallest clip it can work with
+    least: tuple[int, int, int],  # (T, H, W) the smallest clip it can work with
 ) -> None:
     "Refuse, in one sentence, a tensor that is not a batch of clips."
-    rule = 'a backbone takes float clips (B, 3, T, H, W)'
-    if x.ndim!=5 or x.shape[1]!=3: raise ValueError(f'{rule}, not a tensor of shape {tuple(x.shape)}')
+    rule = "a backbone takes float clips (B, 3, T, H, W)"
+    if x.ndim != 5 or x.shape[1] != 3:
+        raise ValueError(f"{rule}, not a tensor of shape {tuple(x.shape)}")
     if not x.is_floating_point():
-        raise ValueError(f'{rule}, not {x.dtype}: pass the batch through Views first')
-    if any(n<m for n,m in zip(x.shape[2:], least)):
-        raise ValueError(f'{rule} of at least {least} frames and pixels (T, H, W), not {tuple(x.shape[2:])}')
+        raise ValueError(f"{rule}, not {x.dtype}: pass the batch through Views first")
+    if any(n < m for n, m in zip(x.shape[2:], least)):
+        raise ValueError(
+            f"{rule} of at least {least} frames and pixels (T, H, W), not {tuple(x.shape[2:])}"
+        )
 
 # %% ../../nbs/library/backbones.ipynb #39303047
 @contextmanager
@@ -138,12 +174,20 @@ def frozen_buffers(
     block: nn.Module,  # any layers: BatchNorm, anything with buffers
 ) -> Iterator[None]:
     "Forget what forward passes write into buffers: inside, `block` works on copies of them."
-    buffers = [(layer, name, x) for layer in block.modules() for name,x in layer.named_buffers(recurse=False)]
+    buffers = [
+        (layer, name, x)
+        for layer in block.modules()
+        for name, x in layer.named_buffers(recurse=False)
+    ]
     # not restored in place: autograd saves running statistics, and refuses tensors changed since
-    for layer,name,x in buffers: setattr(layer, name, x.clone())
-    try: yield
+    for layer, name, x in buffers:
+        setattr(layer, name, x.clone())
+    try:
+        yield
     finally:
-        for layer,name,x in buffers: setattr(layer, name, x)
+        for layer, name, x in buffers:
+            setattr(layer, name, x)
+
 
 def checkpointed(
     block: nn.Module,  # without dropout
@@ -153,32 +197,39 @@ def checkpointed(
     # nothing reads the random state; torch.compile takes no contexts here, and repeats no writes
     if torch.compiler.is_compiling():
         return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
-    return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False,
-        context_fn=lambda: (nullcontext(), frozen_buffers(block)))
+    return checkpoint(
+        block,
+        x,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        context_fn=lambda: (nullcontext(), frozen_buffers(block)),
+    )
 
 # %% ../../nbs/library/backbones.ipynb #157a4ddc
 class BlockNet(nn.Module):
     "Layers in a row, then the average over what is left of time and space."
+
     def __init__(
         self,
         # in their order, under the names that files of weights have
-        layers: dict[str,nn.Module],
+        layers: dict[str, nn.Module],
         # recomputed as one by activation checkpointing: 'stem', 'layer1.0', 'conv bn'
-        blocks: tuple[str,...],
+        blocks: tuple[str, ...],
         dim: int,  # channels of the last layer
-        min_clip: tuple[int,int,int],  # (T, H, W) of the smallest clip that it takes
+        min_clip: tuple[int, int, int],  # (T, H, W) of the smallest clip that it takes
     ):
         super().__init__()
-        for name,layer in layers.items(): self.add_module(name, layer)
-        self.blocks,self.dim,self.min_clip = blocks,dim,min_clip
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.blocks, self.dim, self.min_clip = blocks, dim, min_clip
         # True: training keeps the input of each block only
         self.activation_checkpointing = False
 
     # looked up each time: other BatchNorms may have taken places
-    def _in_order(self)->Iterator[nn.Module]:
+    def _in_order(self) -> Iterator[nn.Module]:
         for names in self.blocks:
             layers = [self.get_submodule(name) for name in names.split()]
-            yield layers[0] if len(layers)==1 else nn.Sequential(*layers)
+            yield layers[0] if len(layers) == 1 else nn.Sequential(*layers)
 
     def maps(
         self,
@@ -187,7 +238,8 @@ class BlockNet(nn.Module):
         "Features where and when, before the average."
         check_clip(x, self.min_clip)
         again = self.activation_checkpointing and self.training and torch.is_grad_enabled()
-        for block in self._in_order(): x = checkpointed(block, x) if again else block(x)
+        for block in self._in_order():
+            x = checkpointed(block, x) if again else block(x)
         return x
 
     def forward(
@@ -195,55 +247,78 @@ class BlockNet(nn.Module):
         x: Tensor,  # (B, 3, T, H, W) float
     ) -> Tensor:  # (B, dim)
         "One feature per clip."
-        return self.maps(x).mean((2,3,4))
+        return self.maps(x).mean((2, 3, 4))
+
 
 class SeparableNet(BlockNet):
     "A stack of separable 3-D convolutions, averaged over time and space."
+
     def __init__(
         self,
         # channels of each stage; the last is the feature dimension
-        widths: tuple[int,...] = (16,32,64,128),
+        widths: tuple[int, ...] = (16, 32, 64, 128),
         # (time, space) of each stage
-        strides: tuple[tuple[int,int],...] = ((1,2),(1,2),(2,2),(2,2)),
+        strides: tuple[tuple[int, int], ...] = ((1, 2), (1, 2), (2, 2), (2, 2)),
     ):
-        if len(widths)!=len(strides):
-            raise ValueError(f'{len(widths)} widths but {len(strides)} strides: one stride per stage')
-        stages = nn.Sequential(*[Separable(i, o, s) for i,o,s in zip((3, *widths), widths, strides)])
-        time,space = (math.prod(s[i] for s in strides) for i in (0,1))
-        super().__init__(dict(stages=stages), tuple(f'stages.{i}' for i in range(len(widths))), widths[-1],
-            (time, space, space))
+        if len(widths) != len(strides):
+            raise ValueError(
+                f"{len(widths)} widths but {len(strides)} strides: one stride per stage"
+            )
+        stages = nn.Sequential(
+            *[Separable(i, o, s) for i, o, s in zip((3, *widths), widths, strides)]
+        )
+        time, space = (math.prod(s[i] for s in strides) for i in (0, 1))
+        super().__init__(
+            dict(stages=stages),
+            tuple(f"stages.{i}" for i in range(len(widths))),
+            widths[-1],
+            (time, space, space),
+        )
 
 # %% ../../nbs/library/backbones.ipynb #3c37a159
 @dataclass(frozen=True)
 class Cost:
     "The cost of one clip in training."
-    params:int # numbers that are learned
+
+    params: int  # numbers that are learned
     # of the convolutions and matrix products of one forward pass, 2 per multiply-add
-    flops:int
+    flops: int
     # bytes kept for the backward pass (float32; the clip counts, parameters and buffers do not)
-    saved:int
+    saved: int
+
 
 def cost(
     net: nn.Module,
-    clip: tuple[int,int,int],  # (T, H, W)
+    clip: tuple[int, int, int],  # (T, H, W)
 ) -> Cost:  # of one clip in training
     "Count on the meta device, where tensors have shapes but no memory: nothing is computed."
     # with Triton: who only reads a file need not wait
     from torch.utils.flop_counter import FlopCounterMode
-    twin = deepcopy(net).to('meta').float().train()
+
+    twin = deepcopy(net).to("meta").float().train()
     # storage -> a tensor in it: two tensors of one storage are kept once
-    kept:dict[int,Tensor] = {}
-    def pack(x:Tensor)->Tensor:
+    kept: dict[int, Tensor] = {}
+
+    def pack(x: Tensor) -> Tensor:
         kept[x.untyped_storage()._cdata] = x
         return x
-    x = torch.empty(1, 3, *clip, device='meta')
-    with torch.enable_grad(), saved_tensors_hooks(pack, lambda x: x), FlopCounterMode(display=False) as flops:
+
+    x = torch.empty(1, 3, *clip, device="meta")
+    with (
+        torch.enable_grad(),
+        saved_tensors_hooks(pack, lambda x: x),
+        FlopCounterMode(display=False) as flops,
+    ):
         y = twin(x)
-    for weights in (*twin.parameters(), *twin.buffers()): kept.pop(weights.untyped_storage()._cdata, None)
+    for weights in (*twin.parameters(), *twin.buffers()):
+        kept.pop(weights.untyped_storage()._cdata, None)
     # until here the graph was alive, so that no storage was counted under the address of another
     del y
-    return Cost(sum(p.numel() for p in twin.parameters()), flops.get_total_flops(),
-        sum(x.untyped_storage().nbytes() for x in kept.values()))
+    return Cost(
+        sum(p.numel() for p in twin.parameters()),
+        flops.get_total_flops(),
+        sum(x.untyped_storage().nbytes() for x in kept.values()),
+    )
 
 # %% ../../nbs/library/backbones.ipynb #4bc4a8db
 def pointwise(
@@ -252,24 +327,32 @@ def pointwise(
     norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
 ) -> nn.Sequential:  # `conv`, `bn`: the released names (released code b1)
     "A 1 x 1 x 1 convolution: mixes channels, sees one position."
-    return nn.Sequential(OrderedDict(conv=PointConv(dim_in, dim_out), bn=norm(dim_out),
-        relu=nn.ReLU(inplace=True)))
+    return nn.Sequential(
+        OrderedDict(conv=PointConv(dim_in, dim_out), bn=norm(dim_out), relu=nn.ReLU(inplace=True))
+    )
+
 
 def spacetime(
     dim_in: int,  # channels in
     dim_out: int,  # channels out
     norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
     k: int = 3,  # side of both kernels
-    stride: tuple[int,int] = (1,1),  # of time and of space
+    stride: tuple[int, int] = (1, 1),  # of time and of space
 ) -> nn.Sequential:  # `conv1`, `bn1`, `conv2`, `bn2`: the released names (released code b1)
     "`Separable` with names and a choice of normalisation."
-    block = OrderedDict(zip(('conv1', 'bn1', 'relu1', 'conv2', 'bn2', 'relu2'),
-        Separable(dim_in, dim_out, stride, k)))
+    block = OrderedDict(
+        zip(
+            ("conv1", "bn1", "relu1", "conv2", "bn2", "relu2"),
+            Separable(dim_in, dim_out, stride, k),
+        )
+    )
     block.update(bn1=norm(dim_out), bn2=norm(dim_out))
     return nn.Sequential(block)
 
+
 class Gate(nn.Module):
     "Each channel times a number between 0 and 1 that all channels decide together (S3D-G, Xie et al. 2018)."
+
     def __init__(
         self,
         dim: int,  # channels
@@ -282,27 +365,29 @@ class Gate(nn.Module):
         x: Tensor,  # (B, dim, T, H, W)
     ) -> Tensor:  # the same shape
         "sigmoid(W mean(x) + b) x."
-        return self.fc(x.mean((2,3,4))).sigmoid()[...,None,None,None]*x
+        return self.fc(x.mean((2, 3, 4))).sigmoid()[..., None, None, None] * x
 
 # %% ../../nbs/library/backbones.ipynb #2851be59
 class Inception(nn.Module):
     "Four branches, concatenated: 1 x 1 x 1, two separable 3 x 3 x 3, and pooling."
+
     def __init__(
         self,
         dim_in: int,  # channels in
         # branch 0; 1 before and after its separable part; 2 likewise; 3
-        widths: tuple[int,...],
+        widths: tuple[int, ...],
         norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
         gating: bool = False,  # gate each branch (S3D-G)
     ):
         super().__init__()
-        a,b,c,d,e,f = widths
+        a, b, c, d, e, f = widths
         self.branch0 = nn.Sequential(pointwise(dim_in, a, norm))
         self.branch1 = nn.Sequential(pointwise(dim_in, b, norm), spacetime(b, c, norm))
         self.branch2 = nn.Sequential(pointwise(dim_in, d, norm), spacetime(d, e, norm))
         self.branch3 = nn.Sequential(nn.MaxPool3d(3, 1, 1), pointwise(dim_in, f, norm))
-        self.dim,self.gating = a+c+e+f,gating
-        for i,dim in enumerate((a, c, e, f) if gating else ()): self.add_module(f'gating_b{i}', Gate(dim))
+        self.dim, self.gating = a + c + e + f, gating
+        for i, dim in enumerate((a, c, e, f) if gating else ()):
+            self.add_module(f"gating_b{i}", Gate(dim))
 
     def forward(
         self,
@@ -310,19 +395,28 @@ class Inception(nn.Module):
     ) -> Tensor:  # (B, a+c+e+f, T, H, W)
         "The four branches, concatenated."
         maps = [self.branch0(x), self.branch1(x), self.branch2(x), self.branch3(x)]
-        if self.gating: maps = [getattr(self, f'gating_b{i}')(y) for i,y in enumerate(maps)]
+        if self.gating:
+            maps = [getattr(self, f"gating_b{i}")(y) for i, y in enumerate(maps)]
         return torch.cat(maps, 1)
 
+
 # widths of `Inception` (GoogLeNet, Szegedy et al. 2015, Table 1)
-INCEPTION_WIDTHS:dict[str,tuple[int,...]] = dict(
-    Mixed_3b=(64,96,128,16,32,32), Mixed_3c=(128,128,192,32,96,64),
-    Mixed_4b=(192,96,208,16,48,64), Mixed_4c=(160,112,224,24,64,64), Mixed_4d=(128,128,256,24,64,64),
-    Mixed_4e=(112,144,288,32,64,64), Mixed_4f=(256,160,320,32,128,128),
-    Mixed_5b=(256,160,320,32,128,128), Mixed_5c=(384,192,384,48,128,128))
+INCEPTION_WIDTHS: dict[str, tuple[int, ...]] = dict(
+    Mixed_3b=(64, 96, 128, 16, 32, 32),
+    Mixed_3c=(128, 128, 192, 32, 96, 64),
+    Mixed_4b=(192, 96, 208, 16, 48, 64),
+    Mixed_4c=(160, 112, 224, 24, 64, 64),
+    Mixed_4d=(128, 128, 256, 24, 64, 64),
+    Mixed_4e=(112, 144, 288, 32, 64, 64),
+    Mixed_4f=(256, 160, 320, 32, 128, 128),
+    Mixed_5b=(256, 160, 320, 32, 128, 128),
+    Mixed_5c=(384, 192, 384, 48, 128, 128),
+)
 
 # %% ../../nbs/library/backbones.ipynb #30ecf753
 class S3D(BlockNet):
     "Separable 3-D inception network (Xie et al. 2018), named and numbered as in the released code (b1)."
+
     def __init__(
         self,
         gating: bool = False,  # S3D-G: a gate after every branch
@@ -330,15 +424,23 @@ class S3D(BlockNet):
         # of BatchNorm (released code b1); TensorFlow and torchvision: 1e-3
         eps: float = 1e-5,
         # of BatchNorm (released code b1); TensorFlow and torchvision: 0.001
-        momentum: float = .1,
+        momentum: float = 0.1,
     ):
         norm = partial(nn.BatchNorm3d, eps=eps, momentum=momentum)
-        pool = lambda: nn.MaxPool3d((1,3,3), (1,2,2), (0,1,1))
-        layers = dict[str,nn.Module](Conv_1a=spacetime(3, 64, norm, 7, (1 if slow else 2, 2)),
-            MaxPool_2a=pool(), Conv_2b=pointwise(64, 64, norm), Conv_2c=spacetime(64, 192, norm))
-        pools,dim = dict(Mixed_3b=pool(), Mixed_4b=nn.MaxPool3d(3, 2, 1), Mixed_5b=nn.MaxPool3d(2, 2)),192
-        for name,widths in INCEPTION_WIDTHS.items():
-            if name in pools: layers[f'MaxPool_{name[6]}a'] = pools[name]
+        pool = lambda: nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1))
+        layers = dict[str, nn.Module](
+            Conv_1a=spacetime(3, 64, norm, 7, (1 if slow else 2, 2)),
+            MaxPool_2a=pool(),
+            Conv_2b=pointwise(64, 64, norm),
+            Conv_2c=spacetime(64, 192, norm),
+        )
+        pools, dim = (
+            dict(Mixed_3b=pool(), Mixed_4b=nn.MaxPool3d(3, 2, 1), Mixed_5b=nn.MaxPool3d(2, 2)),
+            192,
+        )
+        for name, widths in INCEPTION_WIDTHS.items():
+            if name in pools:
+                layers[f"MaxPool_{name[6]}a"] = pools[name]
             layers[name] = block = Inception(dim, widths, norm, gating)
             dim = block.dim
         # MaxPool_5a needs two values along each axis
@@ -348,24 +450,30 @@ class S3D(BlockNet):
 @dataclass(frozen=True)
 class Backbone:
     "A row of the table of backbones."
-    build:Callable[..., nn.Module] # makes the module; `create` fills its weights afterwards
-    clip:tuple[int,int,int] # (T, H, W) it is meant for
-    conv:str='kaiming' # rule of `initialise`
-    about:str='' # one line for people
+
+    build: Callable[..., nn.Module]  # makes the module; `create` fills its weights afterwards
+    clip: tuple[int, int, int]  # (T, H, W) it is meant for
+    conv: str = "kaiming"  # rule of `initialise`
+    about: str = ""  # one line for people
 
     def shapes(
         self,
         **kw,
     ) -> nn.Module:  # on the meta device: parameters without memory, and nothing is drawn
         "The network before it is filled."
-        with torch.device('meta'): return self.build(**kw)
+        with torch.device("meta"):
+            return self.build(**kw)
+
 
 BACKBONES = dict(
-    tiny = Backbone(SeparableNet, (16,32,32), about='toy clips on a laptop'),
-    small = Backbone(partial(SeparableNet, widths=(32,64,128,256), strides=((1,2),(2,2),(2,2),(2,2))),
-        (16,64,64), about='real clips on a CPU'),
-    s3d = Backbone(S3D, (32,128,128), 'normal', 'CoCLR and CPR'),
-    s3dg = Backbone(partial(S3D, gating=True), (32,128,128), 'normal', 'S3D with feature gating'),
+    tiny=Backbone(SeparableNet, (16, 32, 32), about="toy clips on a laptop"),
+    small=Backbone(
+        partial(SeparableNet, widths=(32, 64, 128, 256), strides=((1, 2), (2, 2), (2, 2), (2, 2))),
+        (16, 64, 64),
+        about="real clips on a CPU",
+    ),
+    s3d=Backbone(S3D, (32, 128, 128), "normal", "CoCLR and CPR"),
+    s3dg=Backbone(partial(S3D, gating=True), (32, 128, 128), "normal", "S3D with feature gating"),
 )
 
 # %% ../../nbs/library/backbones.ipynb #c53ccb06
@@ -377,55 +485,77 @@ def call_factory(
     **kw,
 ) -> nn.Module:
     "Call a factory that may be somebody else's, and check the network that it makes. ValueError."
-    try: takes = inspect.signature(factory)
+    try:
+        takes = inspect.signature(factory)
     except (TypeError, ValueError) as e:
-        raise ValueError(f'{kind} {name!r} cannot be called ({e}): name a function or a class') from None
-    if kind=='backbone' and 'seed' not in takes.parameters and not any(
-            p.kind==p.VAR_KEYWORD for p in takes.parameters.values()):
-        raise ValueError(f'{kind} {name!r} must take `seed=`: its weights may depend on that and on '
-            'nothing global')
-    try: takes.bind(*args, **kw)
+        raise ValueError(
+            f"{kind} {name!r} cannot be called ({e}): name a function or a class"
+        ) from None
+    if (
+        kind == "backbone"
+        and "seed" not in takes.parameters
+        and not any(p.kind == p.VAR_KEYWORD for p in takes.parameters.values())
+    ):
+        raise ValueError(
+            f"{kind} {name!r} must take `seed=`: its weights may depend on that and on "
+            "nothing global"
+        )
+    try:
+        takes.bind(*args, **kw)
     except TypeError as e:
-        call = ', '.join([*map(repr, args), *(f'{k}=' for k in kw)])
-        raise ValueError(f'{kind} {name!r} takes {takes} and was called with ({call}): {e}') from None
+        call = ", ".join([*map(repr, args), *(f"{k}=" for k in kw)])
+        raise ValueError(
+            f"{kind} {name!r} takes {takes} and was called with ({call}): {e}"
+        ) from None
     net = factory(*args, **kw)
     if not isinstance(net, nn.Module):
-        raise ValueError(f'{kind} {name!r} made a {type(net).__name__}, not an nn.Module')
-    if type(getattr(net, 'dim', None)) is not int or net.dim < 1: # type: ignore[operator]
-        raise ValueError(f'{kind} {name!r} made a {type(net).__name__} without a whole number `.dim`, the '
-            'length of its output: take out a layer of class scores (torchvision\'s r3d_18: net.fc = '
-            'nn.Identity()) and set it (net.dim = 512)')
+        raise ValueError(f"{kind} {name!r} made a {type(net).__name__}, not an nn.Module")
+    if type(getattr(net, "dim", None)) is not int or net.dim < 1:  # type: ignore[operator]
+        raise ValueError(
+            f"{kind} {name!r} made a {type(net).__name__} without a whole number `.dim`, the "
+            "length of its output: take out a layer of class scores (torchvision's r3d_18: net.fc = "
+            "nn.Identity()) and set it (net.dim = 512)"
+        )
     return net
+
 
 def create(
     name: str,  # a key of BACKBONES, or 'package.module:name'
     seed: int = 0,  # of the weights
-    init: str|None = None,  # rule of `initialise`; that of the row if None
+    init: str | None = None,  # rule of `initialise`; that of the row if None
     **kw,  # settings of that backbone
 ) -> nn.Module:  # clip (B, 3, T, H, W) -> feature (B, D), with D as `.dim`
     "A backbone whose weights depend on the arguments alone. PluginError or ValueError where there is none."
-    row = resolve(name, BACKBONES, 'a backbone')
+    row = resolve(name, BACKBONES, "a backbone")
     if not isinstance(row, Backbone):
-        if init is not None: kw['init'] = init
-        return call_factory(name, 'backbone', row, seed=seed, **kw)
+        if init is not None:
+            kw["init"] = init
+        return call_factory(name, "backbone", row, seed=seed, **kw)
     # shapes first: torch's own initialisation would draw from the global generator
-    return initialise(in_memory(row.shapes(**kw)), torch.Generator().manual_seed(seed),
-        row.conv if init is None else init)
+    return initialise(
+        in_memory(row.shapes(**kw)),
+        torch.Generator().manual_seed(seed),
+        row.conv if init is None else init,
+    )
 
 # %% ../../nbs/library/resnets.ipynb #8d022586
 def _torchvision(
     name: str,  # of torchvision
 ) -> BlockNet:  # without pooling and classifier -> (B, 512)
-    from torchvision.models import video # slow to import: only for those who build it
+    from torchvision.models import video  # slow to import: only for those who build it
+
     net = getattr(video, name)()
-    layers = OrderedDict((n, net.get_submodule(n)) for n in ('stem', 'layer1', 'layer2', 'layer3', 'layer4'))
-    blocks = tuple(f'{n}.{i}' for n in [*layers][1:] for i in range(2))
-    return BlockNet(layers, ('stem', *blocks), 512, (8,16,16))
+    layers = OrderedDict(
+        (n, net.get_submodule(n)) for n in ("stem", "layer1", "layer2", "layer3", "layer4")
+    )
+    blocks = tuple(f"{n}.{i}" for n in [*layers][1:] for i in range(2))
+    return BlockNet(layers, ("stem", *blocks), 512, (8, 16, 16))
+
 
 # two blocks a stage, full 3 x 3 x 3 kernels (Tran et al. 2018)
-r3d18 = partial(_torchvision, 'r3d_18')
+r3d18 = partial(_torchvision, "r3d_18")
 # every kernel in two, first space, then time (the same)
-r2plus1d18 = partial(_torchvision, 'r2plus1d_18')
+r2plus1d18 = partial(_torchvision, "r2plus1d_18")
 
 # %% ../../nbs/library/resnets.ipynb #b981c3d1
 def channels_between(
@@ -435,52 +565,76 @@ def channels_between(
     k: int,  # side of the kernel
 ) -> int:  # M
     "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
-    return t*k*k*dim_in*dim_out//(k*k*dim_in + t*dim_out)
+    return t * k * k * dim_in * dim_out // (k * k * dim_in + t * dim_out)
+
 
 def full_conv(
     dim_in: int,  # channels in
     dim_out: int,  # channels out
-    kernel: tuple[int,int] = (3,3),  # frames and pixels
-    stride: tuple[int,int] = (1,1),  # of time and of space
+    kernel: tuple[int, int] = (3, 3),  # frames and pixels
+    stride: tuple[int, int] = (1, 1),  # of time and of space
 ) -> nn.Sequential:  # `temporal_spatial_conv` (released code b11)
     "One kernel over time and space."
-    (t,k),(time,space) = kernel,stride
-    return nn.Sequential(OrderedDict(temporal_spatial_conv=nn.Conv3d(dim_in, dim_out, (t,k,k),
-        (time,space,space), (t//2,k//2,k//2), bias=False)))
+    (t, k), (time, space) = kernel, stride
+    return nn.Sequential(
+        OrderedDict(
+            temporal_spatial_conv=nn.Conv3d(
+                dim_in,
+                dim_out,
+                (t, k, k),
+                (time, space, space),
+                (t // 2, k // 2, k // 2),
+                bias=False,
+            )
+        )
+    )
+
 
 def factored_conv(
     dim_in: int,  # channels in
     dim_out: int,  # channels out
-    kernel: tuple[int,int] = (3,3),  # frames and pixels
-    stride: tuple[int,int] = (1,1),  # of time and of space
+    kernel: tuple[int, int] = (3, 3),  # frames and pixels
+    stride: tuple[int, int] = (1, 1),  # of time and of space
 ) -> nn.Sequential:  # `spatial_conv`, `bn`, `temporal_conv`
     "First where, then when, with BatchNorm and ReLU between."
-    (t,k),(time,space) = kernel,stride
+    (t, k), (time, space) = kernel, stride
     middle = channels_between(dim_in, dim_out, t, k)
-    return nn.Sequential(OrderedDict(
-        spatial_conv=nn.Conv3d(dim_in, middle, (1,k,k), (1,space,space), (0,k//2,k//2), bias=False),
-        bn=nn.BatchNorm3d(middle), relu=nn.ReLU(inplace=True),
-        temporal_conv=nn.Conv3d(middle, dim_out, (t,1,1), (time,1,1), (t//2,0,0), bias=False)))
+    return nn.Sequential(
+        OrderedDict(
+            spatial_conv=nn.Conv3d(
+                dim_in, middle, (1, k, k), (1, space, space), (0, k // 2, k // 2), bias=False
+            ),
+            bn=nn.BatchNorm3d(middle),
+            relu=nn.ReLU(inplace=True),
+            temporal_conv=nn.Conv3d(
+                middle, dim_out, (t, 1, 1), (time, 1, 1), (t // 2, 0, 0), bias=False
+            ),
+        )
+    )
 
 # %% ../../nbs/library/resnets.ipynb #578cb4df
 class Residual(nn.Module):
     "y = ReLU(x + F(x)), where F is two convolutions; names as in the released code (b11)."
+
     def __init__(
         self,
-        conv: Callable[...,nn.Module],  # `full_conv` or `factored_conv`
+        conv: Callable[..., nn.Module],  # `full_conv` or `factored_conv`
         dim_in: int,  # channels in
         # channels out: where they are more than `dim_in`, time and space are halved
         dim_out: int,
     ):
         super().__init__()
-        stride = 1 if dim_in==dim_out else 2
-        self.conv1,self.bn1 = conv(dim_in, dim_out, (3,3), (stride,stride)),nn.BatchNorm3d(dim_out)
+        stride = 1 if dim_in == dim_out else 2
+        self.conv1, self.bn1 = (
+            conv(dim_in, dim_out, (3, 3), (stride, stride)),
+            nn.BatchNorm3d(dim_out),
+        )
         self.relu1 = nn.ReLU(inplace=True)
-        self.conv2,self.bn2 = conv(dim_out, dim_out),nn.BatchNorm3d(dim_out)
-        if stride==2: # x must come to the size of F(x)
-            self.downsampleconv = conv(dim_in, dim_out, (1,1), (2,2))
+        self.conv2, self.bn2 = conv(dim_out, dim_out), nn.BatchNorm3d(dim_out)
+        if stride == 2:  # x must come to the size of F(x)
+            self.downsampleconv = conv(dim_in, dim_out, (1, 1), (2, 2))
             self.downsamplebn = nn.BatchNorm3d(dim_out)
-        self.shrinks = stride==2
+        self.shrinks = stride == 2
 
     def forward(
         self,
@@ -490,38 +644,55 @@ class Residual(nn.Module):
         y = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
         return (y + (self.downsamplebn(self.downsampleconv(x)) if self.shrinks else x)).relu()
 
-def _one_block_a_stage(
-    conv: Callable[...,nn.Module],
-) -> BlockNet:  # ten layers -> (B, 512)
-    layers = OrderedDict[str,nn.Module](conv1=conv(3, 64, (3,7), (1,2)), bn1=nn.BatchNorm3d(64),
-        relu1=nn.ReLU(inplace=True))
-    for i,(a,b) in enumerate(((64,64), (64,128), (128,256), (256,512)), 2):
-        layers[f'conv{i}'] = nn.Sequential(OrderedDict(block1=Residual(conv, a, b)))
-    return BlockNet(layers, ('conv1 bn1 relu1', 'conv2', 'conv3', 'conv4', 'conv5'), 512, (8,16,16))
 
-r3d18_iic = partial(_one_block_a_stage, full_conv) # what IIC and VCOP call R3D (b11)
+def _one_block_a_stage(
+    conv: Callable[..., nn.Module],
+) -> BlockNet:  # ten layers -> (B, 512)
+    layers = OrderedDict[str, nn.Module](
+        conv1=conv(3, 64, (3, 7), (1, 2)), bn1=nn.BatchNorm3d(64), relu1=nn.ReLU(inplace=True)
+    )
+    for i, (a, b) in enumerate(((64, 64), (64, 128), (128, 256), (256, 512)), 2):
+        layers[f"conv{i}"] = nn.Sequential(OrderedDict(block1=Residual(conv, a, b)))
+    return BlockNet(
+        layers, ("conv1 bn1 relu1", "conv2", "conv3", "conv4", "conv5"), 512, (8, 16, 16)
+    )
+
+
+r3d18_iic = partial(_one_block_a_stage, full_conv)  # what IIC and VCOP call R3D (b11)
 # and R(2+1)D: its shortcuts are factored, too
 r2plus1d_iic = partial(_one_block_a_stage, factored_conv)
 
 # %% ../../nbs/library/resnets.ipynb #f0c06a9b
-def c3d()->BlockNet: # clip (B, 3, T, H, W) -> (B, 512)
+def c3d() -> BlockNet:  # clip (B, 3, T, H, W) -> (B, 512)
     "C3D (Tran et al. 2015) with BatchNorm, its fully connected layers replaced by the average (b11)."
-    layers,blocks,dim,pools = OrderedDict[str,nn.Module](),[],3,0
-    for name,width in (('1', 64), ('2', 128), ('3a', 256), ('3b', 256), ('4a', 512), ('4b', 512),
-            ('5a', 512), ('5b', 512)):
-        made = {f'conv{name}': nn.Conv3d(dim, width, 3, padding=1), f'bn{name}': nn.BatchNorm3d(width),
-            f'relu{name}': nn.ReLU(inplace=True)}
-        if not name.endswith('a') and name!='5b':
+    layers, blocks, dim, pools = OrderedDict[str, nn.Module](), [], 3, 0
+    for name, width in (
+        ("1", 64),
+        ("2", 128),
+        ("3a", 256),
+        ("3b", 256),
+        ("4a", 512),
+        ("4b", 512),
+        ("5a", 512),
+        ("5b", 512),
+    ):
+        made = {
+            f"conv{name}": nn.Conv3d(dim, width, 3, padding=1),
+            f"bn{name}": nn.BatchNorm3d(width),
+            f"relu{name}": nn.ReLU(inplace=True),
+        }
+        if not name.endswith("a") and name != "5b":
             pools += 1
-            made[f'pool{pools}'] = nn.MaxPool3d((1,2,2) if pools==1 else 2)
+            made[f"pool{pools}"] = nn.MaxPool3d((1, 2, 2) if pools == 1 else 2)
         layers.update(made)
-        blocks.append(' '.join(made))
+        blocks.append(" ".join(made))
         dim = width
-    return BlockNet(layers, tuple(blocks), 512, (8,16,16))
+    return BlockNet(layers, tuple(blocks), 512, (8, 16, 16))
 
 # %% ../../nbs/library/resnets.ipynb #d5f4c47e
 class SlowBlock(nn.Module):
     "A block of ResNet-18 or -50 of which the first kernel may see time (SlowFast, Feichtenhofer et al.)."
+
     def __init__(
         self,
         dim_in: int,  # channels in
@@ -529,20 +700,30 @@ class SlowBlock(nn.Module):
         t: int,  # frames of the first kernel: 1 or 3
         stride: int,  # of space; time is never halved
         bottleneck: bool,  # three convolutions, of which the middle one sees space; else two
-        norm: Callable[[int],nn.Module],  # makes the normalisation of that many channels
+        norm: Callable[[int], nn.Module],  # makes the normalisation of that many channels
     ):
         super().__init__()
-        out = 4*width if bottleneck else width
-        kernels = [(t,1), (1,3), (1,1)] if bottleneck else [(t,3), (1,3)]
-        dims,parts = [dim_in, *[width]*(len(kernels)-1), out],OrderedDict[str,nn.Module]()
-        for i,((time,k),a,b) in enumerate(zip(kernels, dims, dims[1:]), 1):
-            step = stride if i==(2 if bottleneck else 1) else 1
-            parts[f'conv{i}'] = nn.Conv3d(a, b, (time,k,k), (1,step,step), (time//2,k//2,k//2), bias=False)
-            parts[f'bn{i}'] = norm(b)
-            if i<len(kernels): parts[f'relu{i}'] = nn.ReLU(inplace=True)
+        out = 4 * width if bottleneck else width
+        kernels = [(t, 1), (1, 3), (1, 1)] if bottleneck else [(t, 3), (1, 3)]
+        dims, parts = [dim_in, *[width] * (len(kernels) - 1), out], OrderedDict[str, nn.Module]()
+        for i, ((time, k), a, b) in enumerate(zip(kernels, dims, dims[1:]), 1):
+            step = stride if i == (2 if bottleneck else 1) else 1
+            parts[f"conv{i}"] = nn.Conv3d(
+                a, b, (time, k, k), (1, step, step), (time // 2, k // 2, k // 2), bias=False
+            )
+            parts[f"bn{i}"] = norm(b)
+            if i < len(kernels):
+                parts[f"relu{i}"] = nn.ReLU(inplace=True)
         self.body = nn.Sequential(parts)
-        self.shortcut = nn.Identity() if dim_in==out and stride==1 else nn.Sequential(OrderedDict(
-            conv=nn.Conv3d(dim_in, out, 1, (1,stride,stride), bias=False), bn=norm(out)))
+        self.shortcut = (
+            nn.Identity()
+            if dim_in == out and stride == 1
+            else nn.Sequential(
+                OrderedDict(
+                    conv=nn.Conv3d(dim_in, out, 1, (1, stride, stride), bias=False), bn=norm(out)
+                )
+            )
+        )
 
     def forward(
         self,
@@ -551,37 +732,48 @@ class SlowBlock(nn.Module):
         "The input plus F(x)."
         return (self.body(x) + self.shortcut(x)).relu()
 
-def _slow(repeats:tuple[int,...], bottleneck:bool, stem:tuple[int,int], eps:float=1e-5)->BlockNet:
+
+def _slow(
+    repeats: tuple[int, ...], bottleneck: bool, stem: tuple[int, int], eps: float = 1e-5
+) -> BlockNet:
     "(B, 2048) with `bottleneck`, else (B, 512); stem: frames of its kernel, and its stride in time."
-    norm = partial(nn.BatchNorm3d, eps=eps) # TensorFlow: 1e-3
-    t,time = stem
-    layers = OrderedDict[str,nn.Module](stem=nn.Sequential(
-        nn.Conv3d(3, 64, (t,7,7), (time,2,2), (t//2,3,3), bias=False), norm(64), nn.ReLU(inplace=True),
-        nn.MaxPool3d((1,3,3), (1,2,2), (0,1,1))))
-    blocks,dim = ['stem'],64
-    for s,n in enumerate(repeats): # kernels see time in the last two stages only
-        width,stage = 64*2**s,[]
+    norm = partial(nn.BatchNorm3d, eps=eps)  # TensorFlow: 1e-3
+    t, time = stem
+    layers = OrderedDict[str, nn.Module](
+        stem=nn.Sequential(
+            nn.Conv3d(3, 64, (t, 7, 7), (time, 2, 2), (t // 2, 3, 3), bias=False),
+            norm(64),
+            nn.ReLU(inplace=True),
+            nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1)),
+        )
+    )
+    blocks, dim = ["stem"], 64
+    for s, n in enumerate(repeats):  # kernels see time in the last two stages only
+        width, stage = 64 * 2**s, []
         for i in range(n):
-            stage.append(SlowBlock(dim, width, 3 if s>1 else 1, 2 if s and not i else 1, bottleneck, norm))
-            dim = 4*width if bottleneck else width
-        layers[f'layer{s+1}'] = nn.Sequential(*stage)
-        blocks += [f'layer{s+1}.{i}' for i in range(n)]
-    return BlockNet(layers, tuple(blocks), dim, (time,32,32))
+            stage.append(
+                SlowBlock(dim, width, 3 if s > 1 else 1, 2 if s and not i else 1, bottleneck, norm)
+            )
+            dim = 4 * width if bottleneck else width
+        layers[f"layer{s + 1}"] = nn.Sequential(*stage)
+        blocks += [f"layer{s + 1}.{i}" for i in range(n)]
+    return BlockNet(layers, tuple(blocks), dim, (time, 32, 32))
+
 
 # CVRL (Qian et al. 2021): ResNet-50, of which the last two stages see time; 31.7 M parameters
-r3d50_cvrl = partial(_slow, (3,4,6,3), True, (5,2))
+r3d50_cvrl = partial(_slow, (3, 4, 6, 3), True, (5, 2))
 # the same idea with ResNet-18; with a classifier for 400 classes it has 20.2 M parameters
-r3d18_slow = partial(_slow, (2,2,2,2), False, (1,1))
+r3d18_slow = partial(_slow, (2, 2, 2, 2), False, (1, 1))
 
 # %% ../../nbs/library/resnets.ipynb #e0a5c7d1
 BACKBONES.update(
-    r3d18 = Backbone(r3d18, (16,112,112), about='RSPNet, MoQuad'),
-    r2plus1d18 = Backbone(r2plus1d18, (16,112,112), about='(2+1)D, 18 layers'),
-    r3d18_iic = Backbone(r3d18_iic, (16,112,112), 'torch', 'IIC: one block a stage'),
-    r2plus1d_iic = Backbone(r2plus1d_iic, (16,112,112), 'torch', 'the same, (2+1)D'),
-    c3d = Backbone(c3d, (16,112,112), 'torch', 'C3D with BatchNorm'),
-    r3d18_slow = Backbone(r3d18_slow, (16,112,112), about='the size ProViCo states'),
-    r3d50_cvrl = Backbone(r3d50_cvrl, (16,224,224), about='CVRL, MoQuad'),
+    r3d18=Backbone(r3d18, (16, 112, 112), about="RSPNet, MoQuad"),
+    r2plus1d18=Backbone(r2plus1d18, (16, 112, 112), about="(2+1)D, 18 layers"),
+    r3d18_iic=Backbone(r3d18_iic, (16, 112, 112), "torch", "IIC: one block a stage"),
+    r2plus1d_iic=Backbone(r2plus1d_iic, (16, 112, 112), "torch", "the same, (2+1)D"),
+    c3d=Backbone(c3d, (16, 112, 112), "torch", "C3D with BatchNorm"),
+    r3d18_slow=Backbone(r3d18_slow, (16, 112, 112), about="the size ProViCo states"),
+    r3d50_cvrl=Backbone(r3d50_cvrl, (16, 224, 224), about="CVRL, MoQuad"),
 )
 
 # %% ../../nbs/library/vit.ipynb #17000004
@@ -593,40 +785,49 @@ def place_code(
     dim: int,  # even
 ) -> Tensor:  # (n, dim)
     "Sines, then cosines, of geometric frequencies from 1 down to 1/10000."
-    angle = at[:,None]*10000**(-torch.arange(dim//2, device=at.device)/(dim//2))
+    angle = at[:, None] * 10000 ** (-torch.arange(dim // 2, device=at.device) / (dim // 2))
     return torch.cat([angle.sin(), angle.cos()], 1)
+
 
 class Tubelets(nn.Module):
     "One token of each tubelet: its pixels, and a code of where and when it is."
+
     def __init__(
         self,
         dim: int,  # of a token, even
-        tubelet: tuple[int,int,int],  # frames, rows and columns of pixels
+        tubelet: tuple[int, int, int],  # frames, rows and columns of pixels
         # tubelets side by side in the clips it is meant for; other clips are spread over as many
         grid: int,
     ):
         super().__init__()
         self.conv = nn.Conv3d(3, dim, tubelet, tubelet)
-        self.tubelet, self.grid, self.dims = tubelet, grid, (dim - dim//6*4, dim//6*2, dim//6*2)
+        self.tubelet, self.grid, self.dims = (
+            tubelet,
+            grid,
+            (dim - dim // 6 * 4, dim // 6 * 2, dim // 6 * 2),
+        )
 
     def forward(
         self,
         x: Tensor,  # (B, 3, T, H, W)
     ) -> Tensor:  # (B, t, h, w, dim)
         "Tokens; ValueError where the clip is no whole number of tubelets."
-        if any(n%k for n,k in zip(x.shape[2:], self.tubelet)):
-            raise ValueError(f'a clip of {tuple(x.shape[2:])} frames and pixels does not divide into '
-                f'tubelets of {self.tubelet}; change length or size')
+        if any(n % k for n, k in zip(x.shape[2:], self.tubelet)):
+            raise ValueError(
+                f"a clip of {tuple(x.shape[2:])} frames and pixels does not divide into "
+                f"tubelets of {self.tubelet}; change length or size"
+            )
         z = self.conv(x).movedim(1, -1)
-        t,h,w = (torch.arange(n, device=z.device) for n in z.shape[1:4])
-        places = (t, *((p + .5)*self.grid/len(p) - .5 for p in (h, w)))
-        t,h,w = (place_code(p, d) for p,d in zip(places, self.dims))
-        code = [t[:,None,None], h[:,None], w]
+        t, h, w = (torch.arange(n, device=z.device) for n in z.shape[1:4])
+        places = (t, *((p + 0.5) * self.grid / len(p) - 0.5 for p in (h, w)))
+        t, h, w = (place_code(p, d) for p, d in zip(places, self.dims))
+        code = [t[:, None, None], h[:, None], w]
         return z + torch.cat([c.expand(*z.shape[1:4], -1) for c in code], -1).to(z)
 
 # %% ../../nbs/library/vit.ipynb #1700000a
 class TransformerBlock(nn.Module):
     "Attention between all tokens, then two layers for each, both added to what was there."
+
     def __init__(
         self,
         dim: int,  # of a token
@@ -634,10 +835,13 @@ class TransformerBlock(nn.Module):
         ratio: int,  # hidden numbers of the two layers, in units of `dim`
     ):
         super().__init__()
-        if dim%heads: raise ValueError(f'heads={heads} do not divide dim={dim}; change one of them')
+        if dim % heads:
+            raise ValueError(f"heads={heads} do not divide dim={dim}; change one of them")
         self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.qkv, self.out = nn.Linear(dim, 3*dim), nn.Linear(dim, dim)
-        self.mlp = nn.Sequential(nn.Linear(dim, ratio*dim), nn.GELU(), nn.Linear(ratio*dim, dim))
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, ratio * dim), nn.GELU(), nn.Linear(ratio * dim, dim)
+        )
 
     def _qkv(
         self,
@@ -650,8 +854,8 @@ class TransformerBlock(nn.Module):
         x: Tensor,  # (B, t, h, w, dim)
     ) -> Tensor:  # (B, heads, N, N), each row adds up to 1
         "How much each token (row) takes of each other (column)."
-        q,k,_ = self._qkv(x.flatten(1, 3))
-        return (q@k.mT/q.shape[-1]**.5).softmax(-1)
+        q, k, _ = self._qkv(x.flatten(1, 3))
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
 
     def forward(
         self,
@@ -666,33 +870,42 @@ class TransformerBlock(nn.Module):
 # %% ../../nbs/library/vit.ipynb #1700000d
 class TokensLast(nn.LayerNorm):
     "The last normalisation; then channels first, as in other maps."
+
     def forward(
         self,
         x: Tensor,  # (B,t,h,w,D)
     ) -> Tensor:  # (B,D,t,h,w)
         return super().forward(x).movedim(-1, 1)
 
+
 class VideoViT(BlockNet):
     "A vision transformer on tubelets; its feature is the mean of the tokens."
+
     def __init__(
         self,
         dim: int = 96,  # of `TransformerBlock`
         depth: int = 3,  # how many blocks
         heads: int = 3,  # of `TransformerBlock`
         ratio: int = 2,  # of `TransformerBlock`
-        tubelet: tuple[int,int,int] = (2,8,8),  # of `Tubelets`
+        tubelet: tuple[int, int, int] = (2, 8, 8),  # of `Tubelets`
         grid: int = 4,  # of `Tubelets`
     ):
-        blocks = {f'block{i}': TransformerBlock(dim, heads, ratio) for i in range(depth)}
+        blocks = {f"block{i}": TransformerBlock(dim, heads, ratio) for i in range(depth)}
         layers = dict(tubelets=Tubelets(dim, tubelet, grid), **blocks, norm=TokensLast(dim))
         super().__init__(layers, tuple(layers), dim, tubelet)
 
+
 BACKBONES.update(
-    vit_toy = Backbone(VideoViT, (16,32,32), 'torch', 'a transformer for toy clips'),
+    vit_toy=Backbone(VideoViT, (16, 32, 32), "torch", "a transformer for toy clips"),
     # ViT-S (Touvron et al. 2021) on tubelets of VideoMAE and V-JEPA
-    vit_small = Backbone(partial(VideoViT, dim=384, depth=12, heads=6, ratio=4, tubelet=(2,16,16), grid=14),
-        (16,224,224), 'torch', 'ViT-S/16, tubelets of two frames'),
+    vit_small=Backbone(
+        partial(VideoViT, dim=384, depth=12, heads=6, ratio=4, tubelet=(2, 16, 16), grid=14),
+        (16, 224, 224),
+        "torch",
+        "ViT-S/16, tubelets of two frames",
+    ),
 )
+
 
 @torch.no_grad()
 def attention_map(
@@ -702,7 +915,8 @@ def attention_map(
 ) -> Tensor:  # (B, heads, t, h, w) float32; each head adds up to 1
     "How much each tubelet is taken by all, the mean over the tokens that look."
     check_clip(x, net.min_clip)
-    before = [name for name in net.blocks if name.startswith('block')][block]
-    for name in net.blocks[:net.blocks.index(before)]: x = net.get_submodule(name)(x)
-    last:Any = net.get_submodule(before)
+    before = [name for name in net.blocks if name.startswith("block")][block]
+    for name in net.blocks[: net.blocks.index(before)]:
+        x = net.get_submodule(name)(x)
+    last: Any = net.get_submodule(before)
     return last.attention(x).float().mean(2).unflatten(2, x.shape[1:4])

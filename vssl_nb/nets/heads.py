@@ -17,34 +17,41 @@ from .backbones import in_memory, initialise
 # %% ../../nbs/lessons/16_gaussians.ipynb #d2c502f9
 class GaussianHead(nn.Module):
     "A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are compared (Eq. 9)."
+
     def __init__(
         self,
         dim_in: int,  # numbers of a feature of the backbone
-        dim_hidden: int|None = None,  # the paper has no hidden layer: ValueError
+        dim_hidden: int | None = None,  # the paper has no hidden layer: ValueError
         dim: int = 512,  # D of the distributions
         seed: int = 0,  # of the weights
     ):
         super().__init__()
         if dim_hidden is not None:
-            raise ValueError(f'dim_hidden={dim_hidden}: the Gaussian head has no hidden layer; leave it out')
-        with torch.device('meta'):
+            raise ValueError(
+                f"dim_hidden={dim_hidden}: the Gaussian head has no hidden layer; leave it out"
+            )
+        with torch.device("meta"):
             self.mean, self.log_variance = nn.Linear(dim_in, dim), nn.Linear(dim_in, dim)
         initialise(in_memory(self), torch.Generator().manual_seed(seed))
         self.norm = nn.LayerNorm(dim)
         # a and b of the match (Eq. 9) begin at 15, as in PCME (Chun et al., CVPR 2021)
-        self.log_a, self.b = nn.Parameter(torch.tensor(math.log(15.))), nn.Parameter(torch.tensor(15.))
+        self.log_a, self.b = (
+            nn.Parameter(torch.tensor(math.log(15.0))),
+            nn.Parameter(torch.tensor(15.0)),
+        )
         self.dim = dim
-        self.start(.2)
+        self.start(0.2)
 
     def start(
         self,
         variance: float,  # D sigma^2 of a clip without features
     ) -> None:
         "Set the first variance."
-        nn.init.constant_(self.log_variance.bias, math.log(variance/self.dim))
+        nn.init.constant_(self.log_variance.bias, math.log(variance / self.dim))
 
     @property
-    def a(self)->Tensor: return self.log_a.exp() # above 0, wherever the optimizer goes
+    def a(self) -> Tensor:
+        return self.log_a.exp()  # above 0, wherever the optimizer goes
 
     def forward(
         self,
@@ -53,15 +60,18 @@ class GaussianHead(nn.Module):
         "Mean mu of length 1 and log-variance s of each clip, in float32 whatever the autocast."
         with torch.autocast(x.device.type, enabled=False):
             x = x.float()
-            return torch.stack([F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2)
+            return torch.stack(
+                [F.normalize(self.norm(self.mean(x)), dim=-1), self.log_variance(x)], -2
+            )
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #5941b947
 def mixture_moments(
     mu: Tensor,  # (..., N, D) of N clips
     s: Tensor,  # (..., N, D) of N clips
-) -> tuple[Tensor,Tensor]:  # (..., D) each
+) -> tuple[Tensor, Tensor]:  # (..., D) each
     "Mean and log-variance of one Gaussian with the moments of the mixture (ProViCo, Eq. 3 and appendix A)."
     return mu.mean(-2), (s.exp().mean(-2) + mu.var(-2, correction=0)).log()
+
 
 def log_uncertainty(
     s: Tensor,  # (..., D) log-variance
@@ -77,7 +87,7 @@ def draw_gaussian(
     noise: Tensor,
 ) -> Tensor:  # (..., K, D)
     "K samples of each Gaussian, with gradient into mean and log-variance (Eq. 4)."
-    return mu.unsqueeze(-2) + (s/2).exp().unsqueeze(-2)*noise
+    return mu.unsqueeze(-2) + (s / 2).exp().unsqueeze(-2) * noise
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #16b00004
 def draw_mixture(
@@ -87,40 +97,44 @@ def draw_mixture(
     clip: Tensor,  # (..., K) long, 0 .. N-1: of which clip each sample is
 ) -> Tensor:  # (..., K, D)
     "K samples of each mixture, with gradient into the Gaussians that were drawn (Eq. 3)."
-    at = clip[...,None].expand(*clip.shape, mu.shape[-1])
-    return mu.gather(-2, at) + (s/2).exp().gather(-2, at)*noise
+    at = clip[..., None].expand(*clip.shape, mu.shape[-1])
+    return mu.gather(-2, at) + (s / 2).exp().gather(-2, at) * noise
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #f69ec028
 def squared_distances(
     z1: Tensor,  # (B, K, D) K samples of each of B distributions; K = 1: their means
     z2: Tensor,  # (M, K', D)
     # (B, M) bool: the same samples, whose pairs k = k' are left out; None: all K^2
-    same: Tensor|None = None,
+    same: Tensor | None = None,
 ) -> Tensor:  # (B, M) mean over pairs of samples; at least float32
     "The mean squared Euclidean distance of two sets of samples (ProViCo, appendix Eqs. 4 and 5)."
-    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
+    z1, z2 = (z if z.dtype == torch.float64 else z.float() for z in (z1, z2))
+
     def inner(
         z,
     ):  # variance, summed over D
         return (z - z.mean(1, keepdim=True)).pow(2).sum(2).mean(1)
+
     # mean over k, k' of |z1 - z2|^2 = |mean difference|^2 + both variances
-    squared = torch.cdist(z1.mean(1), z2.mean(1)).pow(2) + inner(z1)[:,None] + inner(z2)
-    if same is None: return squared
-    K = z1.shape[1] # > 1; the K pairs k = k' are zero
-    return torch.where(same, squared*(K/(K-1)), squared)
+    squared = torch.cdist(z1.mean(1), z2.mean(1)).pow(2) + inner(z1)[:, None] + inner(z2)
+    if same is None:
+        return squared
+    K = z1.shape[1]  # > 1; the K pairs k = k' are zero
+    return torch.where(same, squared * (K / (K - 1)), squared)
+
 
 def bhattacharyya(
     squared: Tensor,  # (B, M) of `squared_distances`, or |mu_i - mu_j|^2
     s1: Tensor,  # (B,) logs of the uncertainties
     s2: Tensor,  # (M,)
-    scale: float = 1.,  # lambda of Eq. 5; ProViCo: 1/(4 D)
+    scale: float = 1.0,  # lambda of Eq. 5; ProViCo: 1/(4 D)
 ) -> Tensor:  # (B, M) 0 or more
     "Bhattacharyya distance (Eqs. 5 and 6)."
-    d = (s1[:,None] - s2).abs()
+    d = (s1[:, None] - s2).abs()
     # log((e^d + e^-d + 2)/4) = 2 log cosh(d/2)
-    overlap = d + 2*torch.log1p((-d).exp()) - 2*math.log(2)
-    shrink = (-torch.logaddexp(s1[:,None], s2)).exp() # 1/(e^s1 + e^s2)
-    return (overlap + scale*squared*shrink)/4
+    overlap = d + 2 * torch.log1p((-d).exp()) - 2 * math.log(2)
+    shrink = (-torch.logaddexp(s1[:, None], s2)).exp()  # 1/(e^s1 + e^s2)
+    return (overlap + scale * squared * shrink) / 4
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #e2d6af35
 def kl(
@@ -128,20 +142,22 @@ def kl(
     s1: Tensor,  # as `bhattacharyya`
     s2: Tensor,  # as `bhattacharyya`
     # 0 as the appendix prints it: then two equal Gaussians are 0.5 apart
-    constant: float = -1.,
+    constant: float = -1.0,
 ) -> Tensor:  # (B, M)
     "Kullback-Leibler divergence of the second from the first (appendix Eq. 6)."
-    d = s1[:,None] - s2
-    return (d.exp() - d + squared*(-s2).exp() + constant)/2
+    d = s1[:, None] - s2
+    return (d.exp() - d + squared * (-s2).exp() + constant) / 2
+
 
 def jensen_shannon(
     squared: Tensor,  # as `kl`
     s1: Tensor,  # as `kl`
     s2: Tensor,  # as `kl`
-    constant: float = -1.,  # as `kl`
+    constant: float = -1.0,  # as `kl`
 ) -> Tensor:  # (B, M)
     "What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys divergence."
-    return (kl(squared, s1, s2, constant) + kl(squared.T, s2, s1, constant).T)/2
+    return (kl(squared, s1, s2, constant) + kl(squared.T, s2, s1, constant).T) / 2
+
 
 def wasserstein(
     squared: Tensor,  # as `bhattacharyya`
@@ -149,7 +165,8 @@ def wasserstein(
     s2: Tensor,  # as `bhattacharyya`
 ) -> Tensor:  # (B, M) squared
     "The squared 2-Wasserstein distance (appendix Eq. 8, whose last square is misprinted)."
-    return squared + ((s1/2).exp()[:,None] - (s2/2).exp()).pow(2)
+    return squared + ((s1 / 2).exp()[:, None] - (s2 / 2).exp()).pow(2)
+
 
 def euclidean(
     squared: Tensor,  # as `bhattacharyya`
@@ -164,43 +181,50 @@ def _sample_distances(
     z1: Tensor,  # (B, K, D)
     z2: Tensor,  # (M, K', D)
 ) -> Tensor:  # (B, K, M, K')
-    z1, z2 = (z if z.dtype==torch.float64 else z.float() for z in (z1, z2))
+    z1, z2 = (z if z.dtype == torch.float64 else z.float() for z in (z1, z2))
     return torch.cdist(z1.flatten(0, 1), z2.flatten(0, 1)).view(*z1.shape[:2], *z2.shape[:2])
+
 
 def _log_mean(
     x: Tensor,  # (B, K, M, K') logits
-    without: Tensor|None = None,  # (B, K, M, K') bool
+    without: Tensor | None = None,  # (B, K, M, K') bool
 ) -> Tensor:  # (B, M)
     "Log of the mean of sigmoid(x) over the pairs of samples of two videos; pairs in `without` are left out."
-    x, pairs = F.logsigmoid(x), x.new_full((), x.shape[1]*x.shape[3])
-    if without is not None: x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
+    x, pairs = F.logsigmoid(x), x.new_full((), x.shape[1] * x.shape[3])
+    if without is not None:
+        x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
     return x.logsumexp((1, 3)) - pairs.log()
+
 
 def match_log_probabilities(
     z1: Tensor,  # (B, K, D) samples
     z2: Tensor,  # (M, K', D)
-    a: Tensor|float,  # of `GaussianHead`
-    b: Tensor|float,  # of `GaussianHead`
-    same: Tensor|None = None,  # (B, M) bool: the same samples (K = K')
+    a: Tensor | float,  # of `GaussianHead`
+    b: Tensor | float,  # of `GaussianHead`
+    same: Tensor | None = None,  # (B, M) bool: the same samples (K = K')
     # count also the K pairs k = k' (Eq. 9 as printed)? if not, K > 1
     self_pairs: bool = False,
 ) -> tuple[Tensor, Tensor]:  # (B, M) log p and log (1-p); at least float32
     "How likely two sets of samples match, and how likely they do not (Eq. 9)."
     far, itself = _sample_distances(z1, z2), None
     if same is not None:
-        itself = same[:,None,:,None] & torch.eye(z1.shape[1], dtype=torch.bool, device=far.device)[:,None]
-        far = far.masked_fill(itself, 0.) # exactly, and without the gradient of a root at 0
+        itself = (
+            same[:, None, :, None]
+            & torch.eye(z1.shape[1], dtype=torch.bool, device=far.device)[:, None]
+        )
+        far = far.masked_fill(itself, 0.0)  # exactly, and without the gradient of a root at 0
     without = None if self_pairs else itself
-    return _log_mean(b - a*far, without), _log_mean(a*far - b, without)
+    return _log_mean(b - a * far, without), _log_mean(a * far - b, without)
+
 
 def match_log_probability(
     z1: Tensor,
     z2: Tensor,
-    a: Tensor|float,
-    b: Tensor|float,
+    a: Tensor | float,
+    b: Tensor | float,
 ) -> Tensor:  # (B, M) log p
     "How likely two sets of samples match: the first of `match_log_probabilities`, at half the price."
-    return _log_mean(b - a*_sample_distances(z1, z2))
+    return _log_mean(b - a * _sample_distances(z1, z2))
 
 # %% ../../nbs/library/backbones.ipynb #def80c78
 from collections.abc import Callable
@@ -213,10 +237,11 @@ from .backbones import call_factory
 # %% ../../nbs/library/backbones.ipynb #505d9460
 class Projection(nn.Module):
     "Two fully connected layers between feature and loss (CoCLR supplementary, Table 1)."
+
     def __init__(
         self,
         dim_in: int,  # D of the backbone
-        dim_hidden: int|None = None,  # `dim_in` if not given, as in the paper
+        dim_hidden: int | None = None,  # `dim_in` if not given, as in the paper
         dim_out: int = 128,  # of the space the loss compares in
         seed: int = 0,  # of the weights
         # between the first layer and ReLU, as in BYOL and MoCo v3: the head 'mlp'
@@ -224,10 +249,11 @@ class Projection(nn.Module):
     ):
         super().__init__()
         dim_hidden = dim_hidden or dim_in
-        with torch.device('meta'):
+        with torch.device("meta"):
             norm = [nn.BatchNorm1d(dim_hidden)] if batchnorm else []
-            self.layers = nn.Sequential(nn.Linear(dim_in, dim_hidden), *norm, nn.ReLU(),
-                nn.Linear(dim_hidden, dim_out))
+            self.layers = nn.Sequential(
+                nn.Linear(dim_in, dim_hidden), *norm, nn.ReLU(), nn.Linear(dim_hidden, dim_out)
+            )
         self.dim = dim_out
         initialise(in_memory(self.layers), torch.Generator().manual_seed(seed))
 
@@ -239,18 +265,24 @@ class Projection(nn.Module):
         return self.layers(x)
 
 # %% ../../nbs/library/backbones.ipynb #44d275f7
-HEADS:dict[str,Callable[...,nn.Module]] = {'projection': Projection,
-    'mlp': partial(Projection, batchnorm=True), 'gaussian': GaussianHead}
+HEADS: dict[str, Callable[..., nn.Module]] = {
+    "projection": Projection,
+    "mlp": partial(Projection, batchnorm=True),
+    "gaussian": GaussianHead,
+}
+
 
 def make_head(
     # a key of HEADS, or 'package.module:name' of a factory that takes what follows
     name: str,
     dim_in: int,  # D of the backbone
-    dim_hidden: int|None = None,  # of the hidden layer; None: as the head thinks best
+    dim_hidden: int | None = None,  # of the hidden layer; None: as the head thinks best
     dim: int = 128,  # of the space the loss compares in
     seed: int = 0,  # of the weights
 ) -> nn.Module:  # (B, dim_in) -> (B, dim), with `.dim`
     "A head by its name. PluginError or ValueError where there is none."
-    net:Any = call_factory(name, 'head', resolve(name, HEADS, 'a head'), dim_in, dim_hidden, dim, seed)
-    net.made_by = (name, dim_in, dim_hidden, dim) # kept in files of weights, to make it again
+    net: Any = call_factory(
+        name, "head", resolve(name, HEADS, "a head"), dim_in, dim_hidden, dim, seed
+    )
+    net.made_by = (name, dim_in, dim_hidden, dim)  # kept in files of weights, to make it again
     return net

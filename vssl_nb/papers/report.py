@@ -27,562 +27,896 @@ from ..training.checkpoints import write_whole
 from ..training.config import read_lines
 
 # %% ../../nbs/library/report.ipynb #593b2269
-_COLUMNS = read_lines('papers/columns.csv')
-TABLE_COLUMNS = {c['column']: c['heading'] for c in _COLUMNS if c['heading']}
+_COLUMNS = read_lines("papers/columns.csv")
+TABLE_COLUMNS = {c["column"]: c["heading"] for c in _COLUMNS if c["heading"]}
 # kept as shares, shown in percent; what was published, and ours minus that; aligned on the right
-SHARE_COLUMNS,AGAINST,NUMBERS = (tuple(c['column'] for c in _COLUMNS if c['kind'] in kinds)
-    for kinds in (('share',), ('against',), ('share', 'against', 'number')))
+SHARE_COLUMNS, AGAINST, NUMBERS = (
+    tuple(c["column"] for c in _COLUMNS if c["kind"] in kinds)
+    for kinds in (("share",), ("against",), ("share", "against", "number"))
+)
+
 
 def _missing(
     value: Any,
 ) -> bool:  # value!=value: NaN
-    return value is None or value=='' or value!=value
+    return value is None or value == "" or value != value
 
-def _protocol(value:Any)->str: return str(value.get('name', 'unnamed') if isinstance(value, dict) else value)
+
+def _protocol(value: Any) -> str:
+    return str(value.get("name", "unnamed") if isinstance(value, dict) else value)
+
 
 def _wrong(
     column: str,
     value: Any,
 ) -> str:  # what is wrong with a share, or nothing
-    if _missing(value) or (type(value) in (int, float) and 0 <= value <= 1): return ''
-    return f'{column}={value!r} in a row of results: it must be a share from 0 to 1, not percent'
+    if _missing(value) or (type(value) in (int, float) and 0 <= value <= 1):
+        return ""
+    return f"{column}={value!r} in a row of results: it must be a share from 0 to 1, not percent"
+
 
 def cell(
     column: str,  # key of the value, such as 'r1'
     value: Any,
 ) -> str:
     "A value as a table shows it."
-    if _missing(value): return '–'
-    if column in SHARE_COLUMNS + ('share',):
-        if _wrong(column, value): raise ValueError(_wrong(column, value))
-        return f'{100*value:.1f}' if column in SHARE_COLUMNS else f'{100*value:g}'
+    if _missing(value):
+        return "–"
+    if column in SHARE_COLUMNS + ("share",):
+        if _wrong(column, value):
+            raise ValueError(_wrong(column, value))
+        return f"{100 * value:.1f}" if column in SHARE_COLUMNS else f"{100 * value:g}"
     if column in AGAINST:
-        return f'{100*value:+.1f}' if column.endswith('_diff') else f'{100*value:.2f}'.removesuffix('0')
-    if column == 'protocol': value = _protocol(value)
+        return (
+            f"{100 * value:+.1f}"
+            if column.endswith("_diff")
+            else f"{100 * value:.2f}".removesuffix("0")
+        )
+    if column == "protocol":
+        value = _protocol(value)
     if isinstance(value, float):
-        return f'{value:.0f}' if column == 'seconds' and value >= 10 else f'{value:.3g}'
-    return ' '.join(str(value).split())
+        return f"{value:.0f}" if column == "seconds" and value >= 10 else f"{value:.3g}"
+    return " ".join(str(value).split())
 
 # %% ../../nbs/library/report.ipynb #5f54a2b5
 def _plain(
     text: str,
 ) -> str:  # that markdown shows as it is
-    return re.sub(r'([\\`*_|\[\]~#])', r'\\\1', markup.escape(text, quote=False))
+    return re.sub(r"([\\`*_|\[\]~#])", r"\\\1", markup.escape(text, quote=False))
 
-TEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '<': r'\textless{}',
-    '>': r'\textgreater{}', '|': r'\textbar{}', '"': "''", '–': '--', '±': r'$\pm$', '†': r'\dag{}',
-    'ρ': r'$\rho$'} | {c: '\\' + c for c in '&%$#_{}'}
 
-def tex(text:str)->str:
+TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "–": "--",
+    "±": r"$\pm$",
+    "†": r"\dag{}",
+    "ρ": r"$\rho$",
+} | {c: "\\" + c for c in "&%$#_{}"}
+
+
+def tex(text: str) -> str:
     "Text as LaTeX prints it; control characters are dropped."
-    text = re.sub(r'^-(?=\d)', '$-$', ''.join(TEX.get(c, c) for c in text if c.isprintable()))
+    text = re.sub(r"^-(?=\d)", "$-$", "".join(TEX.get(c, c) for c in text if c.isprintable()))
     # after \\ or \item a [ begins an option
-    return '{[}' + text[1:] if text.startswith('[') else text
+    return "{[}" + text[1:] if text.startswith("[") else text
+
 
 # form -> what escapes a text, the mark of the highest, a paragraph, a list of notes and a line of
 # it
-_FORMS:dict[str,tuple[Callable[[str],str],str,str,str,str]] = {
-    'text': (str, '{}*', '\n\n{}', '\n\n{}', '{1}) {0}'),
-    'markdown': (_plain, '**{}**', '\n\n{}', '\n\n{}', '{1}. {0}'),
-    'html': (markup.escape, '<b>{}</b>', '\n<p class="small">{}</p>', '\n<ol class="small">\n{}\n</ol>',
-        '<li>{}</li>'),
-    'latex': (tex, r'\textbf{{{}}}', '\n\n{}', '\n\\begin{{enumerate}}\n{}\n\\end{{enumerate}}',
-        '\\item {}')}
-TABLE_FORMS = (*_FORMS, 'csv')
+_FORMS: dict[str, tuple[Callable[[str], str], str, str, str, str]] = {
+    "text": (str, "{}*", "\n\n{}", "\n\n{}", "{1}) {0}"),
+    "markdown": (_plain, "**{}**", "\n\n{}", "\n\n{}", "{1}. {0}"),
+    "html": (
+        markup.escape,
+        "<b>{}</b>",
+        '\n<p class="small">{}</p>',
+        '\n<ol class="small">\n{}\n</ol>',
+        "<li>{}</li>",
+    ),
+    "latex": (
+        tex,
+        r"\textbf{{{}}}",
+        "\n\n{}",
+        "\n\\begin{{enumerate}}\n{}\n\\end{{enumerate}}",
+        "\\item {}",
+    ),
+}
+TABLE_FORMS = (*_FORMS, "csv")
 
-def _lay_out(form:str, lines:list[list[str]], numbers:list[bool])->str:
+
+def _lay_out(form: str, lines: list[list[str]], numbers: list[bool]) -> str:
     "Escaped cells, headings first, as a table; columns of numbers are aligned on the right."
-    if form=='text':
+    if form == "text":
         wide = [max(map(len, texts)) for texts in zip(*lines)]
-        return '\n'.join('  '.join(v.rjust(w) if n else v.ljust(w)
-            for v,w,n in zip(line, wide, numbers)).rstrip() for line in lines)
-    if form=='markdown':
-        rule = ['---:' if n else ':---' for n in numbers]
-        return '\n'.join('| ' + ' | '.join(line) + ' |' for line in (lines[0], rule, *lines[1:]))
-    if form=='html':
-        kinds = [' class="n"' if n else '' for n in numbers]
-        def row(tag, line): return ''.join(f'<{tag}{kind}>{v}</{tag}>' for v,kind in zip(line, kinds))
-        return '\n'.join([f'<table>\n<thead><tr>{row("th", lines[0])}</tr></thead>\n<tbody>',
-            *(f'<tr>{row("td", line)}</tr>' for line in lines[1:]), '</tbody>\n</table>'])
-    head,*body = (' & '.join(line) + r' \\' for line in lines)
-    return '\n'.join([rf'\begin{{tabular}}{{{"".join("r" if n else "l" for n in numbers)}}}',
-        r'\toprule', head, r'\midrule', *body, r'\bottomrule', r'\end{tabular}'])
+        return "\n".join(
+            "  ".join(
+                v.rjust(w) if n else v.ljust(w) for v, w, n in zip(line, wide, numbers)
+            ).rstrip()
+            for line in lines
+        )
+    if form == "markdown":
+        rule = ["---:" if n else ":---" for n in numbers]
+        return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+    if form == "html":
+        kinds = [' class="n"' if n else "" for n in numbers]
+
+        def row(tag, line):
+            return "".join(f"<{tag}{kind}>{v}</{tag}>" for v, kind in zip(line, kinds))
+
+        return "\n".join(
+            [
+                f"<table>\n<thead><tr>{row('th', lines[0])}</tr></thead>\n<tbody>",
+                *(f"<tr>{row('td', line)}</tr>" for line in lines[1:]),
+                "</tbody>\n</table>",
+            ]
+        )
+    head, *body = (" & ".join(line) + r" \\" for line in lines)
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{''.join('r' if n else 'l' for n in numbers)}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
 
 def _csv(
-    rows: Sequence[Mapping[str,Any]],
+    rows: Sequence[Mapping[str, Any]],
     columns: Iterable[str],
 ) -> str:  # the values as they are
-    keys = [k for c in columns for k in (c, f'{c}_sd') if k==c or any(not _missing(r.get(k)) for r in rows)]
+    keys = [
+        k
+        for c in columns
+        for k in (c, f"{c}_sd")
+        if k == c or any(not _missing(r.get(k)) for r in rows)
+    ]
+
     def value(k, v):
-        if _missing(v): return ''
-        return _protocol(v) if k=='protocol' else '; '.join(v) if isinstance(v, (list, tuple)) else v
+        if _missing(v):
+            return ""
+        return (
+            _protocol(v) if k == "protocol" else "; ".join(v) if isinstance(v, (list, tuple)) else v
+        )
+
     out = io.StringIO()
     lines = ([value(k, r.get(k)) for k in keys] for r in rows)
-    csv.writer(out, lineterminator='\n').writerows([keys, *lines])
+    csv.writer(out, lineterminator="\n").writerows([keys, *lines])
     return out.getvalue()
 
-def _block(
-    row: Mapping[str,Any],
-) -> str:  # rows of one block may be compared
-    return json.dumps([row.get(k) for k in ('task', 'protocol', 'split', 'manifest_sha256', 'selection',
-        'share', 'queries')], sort_keys=True, default=str)
 
-def _best(rows:Sequence[Mapping[str,Any]], columns:Iterable[str])->set[tuple[int,str]]:
+def _block(
+    row: Mapping[str, Any],
+) -> str:  # rows of one block may be compared
+    return json.dumps(
+        [
+            row.get(k)
+            for k in (
+                "task",
+                "protocol",
+                "split",
+                "manifest_sha256",
+                "selection",
+                "share",
+                "queries",
+            )
+        ],
+        sort_keys=True,
+        default=str,
+    )
+
+
+def _best(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> set[tuple[int, str]]:
     "(row, column) of the highest shares of each block, ties included; nothing where a row is alone."
-    best:set[tuple[int,str]] = set()
+    best: set[tuple[int, str]] = set()
     # name their protocol: the others cannot compete
-    some = any(not _missing(r.get('protocol')) for r in rows)
-    blocks:dict[str,list[int]] = {}
-    for i,r in enumerate(rows):
-        if not (some and _missing(r.get('protocol'))): blocks.setdefault(_block(r), []).append(i)
+    some = any(not _missing(r.get("protocol")) for r in rows)
+    blocks: dict[str, list[int]] = {}
+    for i, r in enumerate(rows):
+        if not (some and _missing(r.get("protocol"))):
+            blocks.setdefault(_block(r), []).append(i)
     for block in blocks.values():
         for c in set(columns) & set(SHARE_COLUMNS):
             values = {i: rows[i][c] for i in block if not _missing(rows[i].get(c))}
-            if len(values) > 1: best |= {(i, c) for i,v in values.items() if v == max(values.values())}
+            if len(values) > 1:
+                best |= {(i, c) for i, v in values.items() if v == max(values.values())}
     return best
 
+
 def table(
-    rows: Sequence[Mapping[str,Any]],  # results, shares from 0 to 1
-    form: str = 'markdown',  # one of TABLE_FORMS
+    rows: Sequence[Mapping[str, Any]],  # results, shares from 0 to 1
+    form: str = "markdown",  # one of TABLE_FORMS
     # key -> heading; None: those of TABLE_COLUMNS that some row has
-    columns: Mapping[str,str]|None = None,
+    columns: Mapping[str, str] | None = None,
     best: bool = False,  # mark the highest of each R@k: bold, or * in text
 ) -> str:
     "A line per result, with its standard deviation if any. `ValueError` for no result, or an unknown form."
-    if form not in TABLE_FORMS: raise ValueError(f'form must be {", ".join(TABLE_FORMS)}, not {form!r}')
-    if not rows: raise ValueError('there are no results to put in a table')
-    columns = columns or {c: h for c,h in TABLE_COLUMNS.items() if any(not _missing(r.get(c)) for r in rows)}
-    if form=='csv': return _csv(rows, columns)
+    if form not in TABLE_FORMS:
+        raise ValueError(f"form must be {', '.join(TABLE_FORMS)}, not {form!r}")
+    if not rows:
+        raise ValueError("there are no results to put in a table")
+    columns = columns or {
+        c: h for c, h in TABLE_COLUMNS.items() if any(not _missing(r.get(c)) for r in rows)
+    }
+    if form == "csv":
+        return _csv(rows, columns)
     escape, mark, *_ = _FORMS[form]
     marked = _best(rows, columns) if best else set()
+
     def shown(i, c):
-        spread = rows[i].get(f'{c}_sd')
-        text = escape(cell(c, rows[i].get(c)) + ('' if _missing(spread) else f' ± {100*spread:.1f}'))
+        spread = rows[i].get(f"{c}_sd")
+        text = escape(
+            cell(c, rows[i].get(c)) + ("" if _missing(spread) else f" ± {100 * spread:.1f}")
+        )
         return mark.format(text) if (i, c) in marked else text
-    return _lay_out(form, [[escape(h) for h in columns.values()], *([shown(i, c) for c in columns]
-        for i in range(len(rows)))], [c in NUMBERS for c in columns])
+
+    return _lay_out(
+        form,
+        [
+            [escape(h) for h in columns.values()],
+            *([shown(i, c) for c in columns] for i in range(len(rows))),
+        ],
+        [c in NUMBERS for c in columns],
+    )
 
 # %% ../../nbs/library/report.ipynb #236e55fb
-def _json(path:Path, kind:type=dict)->Any:
+def _json(path: Path, kind: type = dict) -> Any:
     "The content of a JSON file; nothing where a file that holds an object is not there."
-    if kind is dict and not path.exists(): return {}
-    remedy = _measure(path.parent) if kind is list else 'take an earlier copy'
-    try: value = json.loads(path.read_text(encoding='utf-8'))
+    if kind is dict and not path.exists():
+        return {}
+    remedy = _measure(path.parent) if kind is list else "take an earlier copy"
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        raise ValueError(f'{path}: is not readable as JSON ({e}); {remedy}') from None
+        raise ValueError(f"{path}: is not readable as JSON ({e}); {remedy}") from None
     rows = value if isinstance(value, list) else [value]
-    if isinstance(value, kind) and all(isinstance(r, dict) for r in rows): return value
-    raise ValueError(f'{path}: is not {"one object" if kind is dict else "a list of results"}; {remedy}')
+    if isinstance(value, kind) and all(isinstance(r, dict) for r in rows):
+        return value
+    raise ValueError(
+        f"{path}: is not {'one object' if kind is dict else 'a list of results'}; {remedy}"
+    )
+
 
 def _measure(
     folder: Path,  # a run folder, or one of results
 ) -> str:
     "What makes results in a folder."
     name = shlex.quote(str(folder))
-    run = name if (folder/'encoder.safetensors').exists() else f'RUN --out {name}'
-    return f'measure with `vssl-nb retrieve {run}`'
+    run = name if (folder / "encoder.safetensors").exists() else f"RUN --out {name}"
+    return f"measure with `vssl-nb retrieve {run}`"
 
-def _rows(file:Path)->list[dict[str,Any]]:
+
+def _rows(file: Path) -> list[dict[str, Any]]:
     "The rows of one results.json, completed from the card and the recipe beside it."
     folder, rows = file.parent, _json(file, list)
-    if not rows: raise ValueError(f'{file}: has no result; {_measure(folder)}')
-    for i,r in enumerate(rows, 1):
-        for c in (*SHARE_COLUMNS, 'share'):
-            if wrong := _wrong(c, r.get(c)): raise ValueError(f'{file}: row {i}: {wrong}')
-    card, recipe = _json(folder/'card.json'), _json(folder/'recipe.json')
-    given:dict[str,Any] = {'name': folder.name}
-    if card: given |= {'run': folder.name, 'seconds': card.get('seconds')}
+    if not rows:
+        raise ValueError(f"{file}: has no result; {_measure(folder)}")
+    for i, r in enumerate(rows, 1):
+        for c in (*SHARE_COLUMNS, "share"):
+            if wrong := _wrong(c, r.get(c)):
+                raise ValueError(f"{file}: row {i}: {wrong}")
+    card, recipe = _json(folder / "card.json"), _json(folder / "recipe.json")
+    given: dict[str, Any] = {"name": folder.name}
+    if card:
+        given |= {"run": folder.name, "seconds": card.get("seconds")}
     if recipe:
-        data = card.get('manifest') if isinstance(card.get('manifest'), dict) else {}
-        given |= {k: recipe.get(k) for k in ('view', 'backbone')} | {'recipe': recipe.get('name'),
-            'pretrain_seed': recipe.get('seed'), 'settings': recipe, 'trained_on': data.get('train'),
-            'trained_manifest': data.get('sha256')}
-    given = {k: v for k,v in given.items() if v is not None}
+        data = card.get("manifest") if isinstance(card.get("manifest"), dict) else {}
+        given |= {k: recipe.get(k) for k in ("view", "backbone")} | {
+            "recipe": recipe.get("name"),
+            "pretrain_seed": recipe.get("seed"),
+            "settings": recipe,
+            "trained_on": data.get("train"),
+            "trained_manifest": data.get("sha256"),
+        }
+    given = {k: v for k, v in given.items() if v is not None}
     return [{**given, **r, **_place(folder, r)} for r in rows]
+
 
 def _place(
     folder: Path,
-    row: Mapping[str,Any],
-) -> dict[str,str]:  # where the classifier of a row is
-    name, run = Path(str(row.get('classifier') or '')).name, Path(str(row.get('run') or '')).name
-    there = [p for p in (folder/name, folder/run/name) if name and p.is_file()]
-    return {'place': str(there[0])} if there else {}
+    row: Mapping[str, Any],
+) -> dict[str, str]:  # where the classifier of a row is
+    name, run = Path(str(row.get("classifier") or "")).name, Path(str(row.get("run") or "")).name
+    there = [p for p in (folder / name, folder / run / name) if name and p.is_file()]
+    return {"place": str(there[0])} if there else {}
+
 
 def read_verdicts(
-    folder: str|Path,  # a run folder, or a folder of run folders
-) -> dict[str,str]:  # name of the run -> lines of its verdict
+    folder: str | Path,  # a run folder, or a folder of run folders
+) -> dict[str, str]:  # name of the run -> lines of its verdict
     "The verdicts of runs on one's own videos, where there are some."
-    file = Path(folder)/'verdict.txt'
-    files = [file] if file.exists() else sorted(Path(folder).glob('*/verdict.txt'))
-    return {f.resolve().parent.name: f.read_text(encoding='utf-8', errors='replace').rstrip() for f in files}
+    file = Path(folder) / "verdict.txt"
+    files = [file] if file.exists() else sorted(Path(folder).glob("*/verdict.txt"))
+    return {
+        f.resolve().parent.name: f.read_text(encoding="utf-8", errors="replace").rstrip()
+        for f in files
+    }
+
 
 def read_runs(
-    folder: str|Path,  # a run folder, or a folder of run folders
-) -> list[dict[str,Any]]:  # results, shares from 0 to 1
+    folder: str | Path,  # a run folder, or a folder of run folders
+) -> list[dict[str, Any]]:  # results, shares from 0 to 1
     "The results of a run, or of every run in a folder, by name; ValueError where there is nothing to read."
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f'{folder}: there is no such folder; give a run folder, such as runs/demo')
-    file = folder/'results.json'
-    files = [file] if file.exists() else sorted(folder.glob('*/results.json'))
+        raise ValueError(f"{folder}: there is no such folder; give a run folder, such as runs/demo")
+    file = folder / "results.json"
+    files = [file] if file.exists() else sorted(folder.glob("*/results.json"))
     if not files and not read_verdicts(folder):
-        runs = sorted(folder.glob('*/encoder.safetensors'))
+        runs = sorted(folder.glob("*/encoder.safetensors"))
         run = runs[0].parent if runs else folder
-        raise ValueError(f'{folder}: has no results.json, nor has a folder in it; ' + (_measure(run)
-            if (run/'encoder.safetensors').exists() else
-            'name a run folder that was measured (`vssl-nb retrieve RUN` measures one)'))
+        raise ValueError(
+            f"{folder}: has no results.json, nor has a folder in it; "
+            + (
+                _measure(run)
+                if (run / "encoder.safetensors").exists()
+                else "name a run folder that was measured (`vssl-nb retrieve RUN` measures one)"
+            )
+        )
     return [row for f in files for row in _rows(f)]
 
 # %% ../../nbs/library/report.ipynb #fb5b7adf
 # may differ between the seeds of one experiment
-VARIES = SHARE_COLUMNS + ('seconds', 'run', 'seed', 'pretrain_seed', 'manifest', 'chosen', 'place')
+VARIES = SHARE_COLUMNS + ("seconds", "run", "seed", "pretrain_seed", "manifest", "chosen", "place")
+
 
 def _same(
-    row: Mapping[str,Any],
+    row: Mapping[str, Any],
 ) -> str:  # equal for rows that differ in the seed alone
-    settings = row.get('settings')
-    one = ({k: v for k,v in row.items() if k not in VARIES and isinstance(v, (str, int))}
-        | {'protocol': row.get('protocol')})
+    settings = row.get("settings")
+    one = {k: v for k, v in row.items() if k not in VARIES and isinstance(v, (str, int))} | {
+        "protocol": row.get("protocol")
+    }
     if isinstance(settings, Mapping):
-        one |= {'settings': {k: v for k,v in settings.items() if k != 'seed'}, 'name': one['name']
-            if one.get('name') != row.get('run') else ''}
+        one |= {
+            "settings": {k: v for k, v in settings.items() if k != "seed"},
+            "name": one["name"] if one.get("name") != row.get("run") else "",
+        }
     return json.dumps(one, sort_keys=True, default=str)
 
-def _line(rows:Sequence[Mapping[str,Any]])->dict[str,Any]:
+
+def _line(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "One experiment: shares averaged over its runs."
-    line:dict[str,Any] = dict(rows[0]) | {'seeds': len(rows), 'notes': []}
-    for c in SHARE_COLUMNS + ('seconds',):
+    line: dict[str, Any] = dict(rows[0]) | {"seeds": len(rows), "notes": []}
+    for c in SHARE_COLUMNS + ("seconds",):
         values = [r[c] for r in rows if not _missing(r.get(c))]
-        line[c] = math.fsum(values)/len(values) if values else None
-        if c in SHARE_COLUMNS and len(values) > 1: line[f'{c}_sd'] = statistics.stdev(values)
+        line[c] = math.fsum(values) / len(values) if values else None
+        if c in SHARE_COLUMNS and len(values) > 1:
+            line[f"{c}_sd"] = statistics.stdev(values)
         if c in SHARE_COLUMNS and 0 < len(values) < len(rows):
-            line['notes'].append(f'{TABLE_COLUMNS.get(c, c).removesuffix(" %")}: '
-                f'{len(values)} of {len(rows)} runs')
-    for k in ('run', 'seed', 'pretrain_seed'):
+            line["notes"].append(
+                f"{TABLE_COLUMNS.get(c, c).removesuffix(' %')}: {len(values)} of {len(rows)} runs"
+            )
+    for k in ("run", "seed", "pretrain_seed"):
         if any(not _missing(r.get(k)) for r in rows):
-            line[k] = ', '.join(str(r.get(k, '–')) for r in rows) if len(rows) > 1 else line.get(k)
-    if line.get('recipe') and line.get('name')==rows[0].get('run'): line['name'] = line['recipe']
-    line['notes'] += [f"use it: vssl-nb predict {shlex.quote(r['place'])} VIDEO"
-        for r in rows if r.get('place')]
+            line[k] = ", ".join(str(r.get(k, "–")) for r in rows) if len(rows) > 1 else line.get(k)
+    if line.get("recipe") and line.get("name") == rows[0].get("run"):
+        line["name"] = line["recipe"]
+    line["notes"] += [
+        f"use it: vssl-nb predict {shlex.quote(r['place'])} VIDEO" for r in rows if r.get("place")
+    ]
     return line
 
 # %% ../../nbs/library/report.ipynb #27a7edf6
 # dataset -> split -> how many training videos, how many test videos, with those that cannot be read
-DATASET_SIZES: dict[str,dict[int,tuple[range,...]]] = {}
-for _split in read_lines('papers/datasets.csv'):
-    DATASET_SIZES.setdefault(_split['dataset'], {})[int(_split['split'])] = tuple(
-        range(int(_split[f'{part}_least']), int(_split[part]) + 1) for part in ('train', 'test'))
+DATASET_SIZES: dict[str, dict[int, tuple[range, ...]]] = {}
+for _split in read_lines("papers/datasets.csv"):
+    DATASET_SIZES.setdefault(_split["dataset"], {})[int(_split["split"])] = tuple(
+        range(int(_split[f"{part}_least"]), int(_split[part]) + 1) for part in ("train", "test")
+    )
+
 
 def _counts(
-    row: Mapping[str,Any],
-) -> tuple[int,int]|None:  # training and test videos that a row was measured on
-    train,test = (next((row[k] for k in keys if type(row.get(k)) is int), None)
-        for keys in (('gallery', 'train', 'train_videos'), ('queries', 'test', 'test_videos')))
+    row: Mapping[str, Any],
+) -> tuple[int, int] | None:  # training and test videos that a row was measured on
+    train, test = (
+        next((row[k] for k in keys if type(row.get(k)) is int), None)
+        for keys in (("gallery", "train", "train_videos"), ("queries", "test", "test_videos"))
+    )
     return None if train is None or test is None else (train, test)
+
 
 def dataset_of(
     # with `queries` and `gallery`, or `test` and `train`, and perhaps `split`
-    row: Mapping[str,Any],
+    row: Mapping[str, Any],
 ) -> str:  # '' where no dataset has these sizes
     "Which published dataset a row was measured on, by the number of its videos."
-    (train, test), split = _counts(row) or (0, 0), row.get('split')
-    return next((d for d,splits in DATASET_SIZES.items() for s,(a,b) in splits.items() if train in a
-        and test in b and (split==s or split not in (1, 2, 3) or s==1==len(splits))), '')
+    (train, test), split = _counts(row) or (0, 0), row.get("split")
+    return next(
+        (
+            d
+            for d, splits in DATASET_SIZES.items()
+            for s, (a, b) in splits.items()
+            if train in a
+            and test in b
+            and (split == s or split not in (1, 2, 3) or s == 1 == len(splits))
+        ),
+        "",
+    )
+
 
 def task_of(
-    row: Mapping[str,Any],
+    row: Mapping[str, Any],
 ) -> str:  # '' where a row does not tell
     "What a row measures."
-    if not _missing(row.get('task')): return TASKS.get(str(row['task']).lower(), '')
-    if any(not _missing(row.get(f'r{k}')) for k in (1, 5, 10, 20, 50)): return 'retrieval'
-    return next((TASKS[w] for w in TASKS if w in _protocol(row.get('protocol', '')).lower()), '')
+    if not _missing(row.get("task")):
+        return TASKS.get(str(row["task"]).lower(), "")
+    if any(not _missing(row.get(f"r{k}")) for k in (1, 5, 10, 20, 50)):
+        return "retrieval"
+    return next((TASKS[w] for w in TASKS if w in _protocol(row.get("protocol", "")).lower()), "")
+
 
 def against(
-    line: Mapping[str,Any],  # a row of results, or a line of `summary`
-    metric: str = 'r1',  # or 'r5', ..., 'top1'
+    line: Mapping[str, Any],  # a row of results, or a line of `summary`
+    metric: str = "r1",  # or 'r5', ..., 'top1'
     # returns: the number, if any, and notes: what differs, or why there is none
-) -> tuple[Published|None,list[str]]:
+) -> tuple[Published | None, list[str]]:
     "The published number that may stand beside a line."
-    name, task, test = str(line.get('recipe') or line.get('name') or ''), task_of(line), dataset_of(line)
-    counts, trained, view = _counts(line), line.get('trained_on'), str(line.get('view') or '')
+    name, task, test = (
+        str(line.get("recipe") or line.get("name") or ""),
+        task_of(line),
+        dataset_of(line),
+    )
+    counts, trained, view = _counts(line), line.get("trained_on"), str(line.get("view") or "")
     named = parts(name)
-    dataset = named['pretrain']
-    if not named['work'] or line.get('method') in BASELINES: return None, []
-    if not dataset: why = f'{name}: a recipe of this library, which no paper has numbers for'
-    elif not task: why = 'the row does not say which task'
-    elif not test: why = (f'{sum(counts)} clips, not {dataset}' if counts
-        else 'the row does not say how many videos it was measured on')
-    elif trained is not None and not any(trained in a for a,_ in DATASET_SIZES.get(dataset, {}).values()):
-        why = f'pretrained on {trained} videos, not {dataset}'
-    elif not _missing(line.get('share')) and line['share'] < 1:
-        why = f'trained on {100*line["share"]:g} % of the labels'
+    dataset = named["pretrain"]
+    if not named["work"] or line.get("method") in BASELINES:
+        return None, []
+    if not dataset:
+        why = f"{name}: a recipe of this library, which no paper has numbers for"
+    elif not task:
+        why = "the row does not say which task"
+    elif not test:
+        why = (
+            f"{sum(counts)} clips, not {dataset}"
+            if counts
+            else "the row does not say how many videos it was measured on"
+        )
+    elif trained is not None and not any(
+        trained in a for a, _ in DATASET_SIZES.get(dataset, {}).values()
+    ):
+        why = f"pretrained on {trained} videos, not {dataset}"
+    elif not _missing(line.get("share")) and line["share"] < 1:
+        why = f"trained on {100 * line['share']:g} % of the labels"
     else:
-        rows = match(name, task, metric, test, view, str(line.get('backbone') or ''))
-        fitting = sorted((r for r in rows if r.split is None or line.get('split') in (None, r.split)),
+        rows = match(name, task, metric, test, view, str(line.get("backbone") or ""))
+        fitting = sorted(
+            (r for r in rows if r.split is None or line.get("split") in (None, r.split)),
             # the same one first
-            key=lambda r: r.protocol!=_protocol(line.get('protocol') or ''))
-        if fitting: return fitting[0], _remarks(line, fitting)
-        near = ' and '.join(sorted({r.backbone for r in match(name, task, metric, test, view)}))
-        if rows: why = f'split {line["split"]}; published for split {rows[0].split}'
-        elif near: why = f'backbone {line.get("backbone")}; published with {near}'
-        else: why = (f'nothing is published: {named["work"]}, {view or "any view"}, {dataset}, {task} on '
-            f'{test}, {metric}')
+            key=lambda r: r.protocol != _protocol(line.get("protocol") or ""),
+        )
+        if fitting:
+            return fitting[0], _remarks(line, fitting)
+        near = " and ".join(sorted({r.backbone for r in match(name, task, metric, test, view)}))
+        if rows:
+            why = f"split {line['split']}; published for split {rows[0].split}"
+        elif near:
+            why = f"backbone {line.get('backbone')}; published with {near}"
+        else:
+            why = (
+                f"nothing is published: {named['work']}, {view or 'any view'}, {dataset}, {task} on "
+                f"{test}, {metric}"
+            )
     return None, [why]
 
-def _remarks(line:Mapping[str,Any], published:Sequence[Published])->list[str]:
+
+def _remarks(line: Mapping[str, Any], published: Sequence[Published]) -> list[str]:
     "What differs without forbidding the comparison."
-    paper, ours, split = published[0], _protocol(line.get('protocol') or ''), line.get('split')
+    paper, ours, split = published[0], _protocol(line.get("protocol") or ""), line.get("split")
     conditions = (
-        (not ours or ours != paper.protocol,
-            f'protocol: ours {ours or "not recorded"}, published {paper.protocol or "not said"}'),
-        (split is None or paper.split is None, f'split: ours {"not recorded" if split is None else split}, '
-            f'published {paper.split or "not said"}'),
-        (not paper.view, 'the paper does not say which view'),
-        (line.get('trained_on') is None, 'pretraining videos not recorded'),
-        (paper.setting, f'published: {paper.setting}'),
-        (paper.ablation, f'{paper.table} of {paper.paper} is an ablation'),
+        (
+            not ours or ours != paper.protocol,
+            f"protocol: ours {ours or 'not recorded'}, published {paper.protocol or 'not said'}",
+        ),
+        (
+            split is None or paper.split is None,
+            f"split: ours {'not recorded' if split is None else split}, "
+            f"published {paper.split or 'not said'}",
+        ),
+        (not paper.view, "the paper does not say which view"),
+        (line.get("trained_on") is None, "pretraining videos not recorded"),
+        (paper.setting, f"published: {paper.setting}"),
+        (paper.ablation, f"{paper.table} of {paper.paper} is an ablation"),
         # b4
-        ('cycle1' in str(line.get('name')) and paper.pretrain=='UCF101', 'published after two cycles'),
-        (line.get('finished') is False, f'not finished: stopped at step {line.get("step", "?")}'))
-    notes = [text for yes,text in conditions if yes]
-    notes += [f'released weights: {r.value:g} %' for r in published[1:]
-        if r.kind=='release' and r.value != paper.value and r.split==paper.split][:1]
-    settings = line.get('settings')
-    if not isinstance(settings, Mapping) or str(settings.get('name')) not in RECIPES: return notes
-    try: changed = difference(RECIPES[str(settings['name'])], from_dict(settings))
-    except RecipeError: return notes + ['recipe of another version']
-    changes = ', '.join(f'{k} {a} → {b}' for k,(a,b) in changed.items() if k!='seed')
-    return notes + [f'recipe changed: {changes}']*bool(changes)
+        (
+            "cycle1" in str(line.get("name")) and paper.pretrain == "UCF101",
+            "published after two cycles",
+        ),
+        (line.get("finished") is False, f"not finished: stopped at step {line.get('step', '?')}"),
+    )
+    notes = [text for yes, text in conditions if yes]
+    notes += [
+        f"released weights: {r.value:g} %"
+        for r in published[1:]
+        if r.kind == "release" and r.value != paper.value and r.split == paper.split
+    ][:1]
+    settings = line.get("settings")
+    if not isinstance(settings, Mapping) or str(settings.get("name")) not in RECIPES:
+        return notes
+    try:
+        changed = difference(RECIPES[str(settings["name"])], from_dict(settings))
+    except RecipeError:
+        return notes + ["recipe of another version"]
+    changes = ", ".join(f"{k} {a} → {b}" for k, (a, b) in changed.items() if k != "seed")
+    return notes + [f"recipe changed: {changes}"] * bool(changes)
 
 # %% ../../nbs/library/report.ipynb #bf43647e
 def summary(
-    rows: Iterable[Mapping[str,Any]],  # of `read_runs`
-) -> list[dict[str,Any]]:  # lines for `sheet`, `table` and `html`
+    rows: Iterable[Mapping[str, Any]],  # of `read_runs`
+) -> list[dict[str, Any]]:  # lines for `sheet`, `table` and `html`
     "One line per experiment: mean over seeds, the published number, the difference."
-    groups:dict[str,list[Mapping[str,Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     # every run keeps those that it was measured beside
-    rows = {(_block(r), r.get('name'), r.get('r1')) if r.get('method') in BASELINES else i: r
-        for i,r in enumerate(rows)}.values()
-    for r in rows: groups.setdefault(_same(r) + _block(r), []).append(r)
-    lines:list[dict[str,Any]] = []
+    rows = {
+        (_block(r), r.get("name"), r.get("r1")) if r.get("method") in BASELINES else i: r
+        for i, r in enumerate(rows)
+    }.values()
+    for r in rows:
+        groups.setdefault(_same(r) + _block(r), []).append(r)
+    lines: list[dict[str, Any]] = []
     for group in groups.values():
-        seeds = {f'{r.get("seed")} {r.get("pretrain_seed")}' for r in group}
-        apart = len(seeds)==len(group) and 'None None' not in seeds
+        seeds = {f"{r.get('seed')} {r.get('pretrain_seed')}" for r in group}
+        apart = len(seeds) == len(group) and "None None" not in seeds
         lines += [_line(group)] if apart else [_line([r]) for r in group]
     for line in lines:
         counts = _counts(line)
-        line |= {'task': line.get('task') or task_of(line), 'dataset': line.get('dataset') or dataset_of(line)
-            or (f'{sum(counts)} clips' if counts else None)}
+        line |= {
+            "task": line.get("task") or task_of(line),
+            "dataset": line.get("dataset")
+            or dataset_of(line)
+            or (f"{sum(counts)} clips" if counts else None),
+        }
     lines.sort(key=_order)
     for line in lines:
-        for metric in ('r1', 'top1'):
-            if _missing(line.get(metric)): continue
+        for metric in ("r1", "top1"):
+            if _missing(line.get(metric)):
+                continue
             paper, notes = against(line, metric)
-            line['notes'] += [n for n in notes if n not in line['notes']]
-            if paper: line |= {f'{metric}_paper': paper.value/100, 'source': paper.source,
-                f'{metric}_diff': line[metric] - paper.value/100}
-        protocol, split = _protocol(line.get('protocol') or ''), line.get('split')
-        if line.get('selection')=='test':
-            protocol = f'{protocol} (chosen on test)'.strip()
-            line['notes'].append('chosen by its accuracy on the test videos')
-        if line.get('seen_in_training'): line['notes'].append(f"{line['seen_in_training']} of its test "
-            'videos were trained on, without their labels')
-        split = f'split {split}' if isinstance(split, int) else split or ''
-        line['notes'] += _doubts(line, lines)
-        if protocol or split: line['protocol'] = ', '.join(filter(None, (protocol, split)))
+            line["notes"] += [n for n in notes if n not in line["notes"]]
+            if paper:
+                line |= {
+                    f"{metric}_paper": paper.value / 100,
+                    "source": paper.source,
+                    f"{metric}_diff": line[metric] - paper.value / 100,
+                }
+        protocol, split = _protocol(line.get("protocol") or ""), line.get("split")
+        if line.get("selection") == "test":
+            protocol = f"{protocol} (chosen on test)".strip()
+            line["notes"].append("chosen by its accuracy on the test videos")
+        if line.get("seen_in_training"):
+            line["notes"].append(
+                f"{line['seen_in_training']} of its test "
+                "videos were trained on, without their labels"
+            )
+        split = f"split {split}" if isinstance(split, int) else split or ""
+        line["notes"] += _doubts(line, lines)
+        if protocol or split:
+            line["protocol"] = ", ".join(filter(None, (protocol, split)))
     return lines
 
-FEW = 200 # test videos, on which a number is known roughly only
+
+FEW = 200  # test videos, on which a number is known roughly only
+
 
 def _doubts(
-    line: Mapping[str,Any],  # of `summary`
-    lines: Sequence[Mapping[str,Any]],  # of `summary`
+    line: Mapping[str, Any],  # of `summary`
+    lines: Sequence[Mapping[str, Any]],  # of `summary`
 ) -> list[str]:
     "Doubts about a number: few test videos, no better than guessing, too good to be true."
-    metric = 'top1' if _missing(line.get('r1')) else 'r1'
-    share, (_, n), method = float(line.get(metric) or 0), _counts(line) or (0, 0), line.get('method')
-    beside = (r['r1'] for r in lines if r.get('method')=='chance' and metric=='r1'
-        and all(r.get(k)==line.get(k) for k in ('manifest_sha256', 'split')))
-    (low, high), sizes = wilson(share, max(n, 1)), [sum(row) for row in line.get('confusion') or ()]
-    guess = next(beside, max(sizes, default=0)/max(n, 1))
-    if method=='random' and share >= .8 and (not n or low > guess): return ['an untrained network finds '
-        f'{100*share:.0f} %: are siblings, cut from one film, on both sides of the split? Name the films in '
-        'the column source']
-    if _missing(line.get(metric)) or not n or method in BASELINES or line['seeds'] > 1: return []
-    name = TABLE_COLUMNS[metric].removesuffix(' %')
-    few = f'{n} test videos are few: {name} is from {100*low:.0f} to {100*high:.0f} %, with 95 % confidence'
-    by_chance = f'{name} cannot be told from guessing ({100*guess:.0f} %)'
-    return [few]*(n < FEW) + [by_chance]*(0 < guess >= low)
+    metric = "top1" if _missing(line.get("r1")) else "r1"
+    share, (_, n), method = (
+        float(line.get(metric) or 0),
+        _counts(line) or (0, 0),
+        line.get("method"),
+    )
+    beside = (
+        r["r1"]
+        for r in lines
+        if r.get("method") == "chance"
+        and metric == "r1"
+        and all(r.get(k) == line.get(k) for k in ("manifest_sha256", "split"))
+    )
+    (low, high), sizes = wilson(share, max(n, 1)), [sum(row) for row in line.get("confusion") or ()]
+    guess = next(beside, max(sizes, default=0) / max(n, 1))
+    if method == "random" and share >= 0.8 and (not n or low > guess):
+        return [
+            "an untrained network finds "
+            f"{100 * share:.0f} %: are siblings, cut from one film, on both sides of the split? Name the films in "
+            "the column source"
+        ]
+    if _missing(line.get(metric)) or not n or method in BASELINES or line["seeds"] > 1:
+        return []
+    name = TABLE_COLUMNS[metric].removesuffix(" %")
+    few = f"{n} test videos are few: {name} is from {100 * low:.0f} to {100 * high:.0f} %, with 95 % confidence"
+    by_chance = f"{name} cannot be told from guessing ({100 * guess:.0f} %)"
+    return [few] * (n < FEW) + [by_chance] * (0 < guess >= low)
+
 
 def _lacking(
-    lines: Sequence[Mapping[str,Any]],
+    lines: Sequence[Mapping[str, Any]],
 ) -> str:  # '' where nothing is lacking
     "How to get what a recall should stand beside, where it is not in the table."
-    def where(line): return line.get('manifest_sha256'), str(line.get('split'))
-    there = {where(line) for line in lines if line.get('method') in BASELINES}
-    return next(('Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve '
-        f"{r.get('recipe') or r.get('name')} --data {r.get('manifest') or 'DATA'} "
-        'measures them; report the folder that holds both.' for r in lines
-        if r.get('manifest_sha256') and not _missing(r.get('r1')) and where(r) not in there), '')
 
-def _order(line:Mapping[str,Any])->list[str]:
+    def where(line):
+        return line.get("manifest_sha256"), str(line.get("split"))
+
+    there = {where(line) for line in lines if line.get("method") in BASELINES}
+    return next(
+        (
+            "Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve "
+            f"{r.get('recipe') or r.get('name')} --data {r.get('manifest') or 'DATA'} "
+            "measures them; report the folder that holds both."
+            for r in lines
+            if r.get("manifest_sha256") and not _missing(r.get("r1")) and where(r) not in there
+        ),
+        "",
+    )
+
+
+def _order(line: Mapping[str, Any]) -> list[str]:
     "Dataset, task, protocol; in each the baselines first."
-    keys = ('manifest_sha256', 'task', 'protocol', '', 'method', 'view', 'name', 'share', 'run')
-    texts = {k: str(line.get(k) or '') for k in keys}
-    return [*(texts | {'protocol': _protocol(line.get('protocol') or ''),
-        '': str(line.get('method') not in BASELINES), 'share': f'{line.get("share") or 1:.6f}'}).values()]
+    keys = ("manifest_sha256", "task", "protocol", "", "method", "view", "name", "share", "run")
+    texts = {k: str(line.get(k) or "") for k in keys}
+    return [
+        *(
+            texts
+            | {
+                "protocol": _protocol(line.get("protocol") or ""),
+                "": str(line.get("method") not in BASELINES),
+                "share": f"{line.get('share') or 1:.6f}",
+            }
+        ).values()
+    ]
+
 
 def sheet(
-    lines: Sequence[Mapping[str,Any]],  # of `summary`; rows of `read_runs` work as well
-    form: str = 'text',  # one of TABLE_FORMS
-    columns: Mapping[str,str]|None = None,  # as for `table`
+    lines: Sequence[Mapping[str, Any]],  # of `summary`; rows of `read_runs` work as well
+    form: str = "text",  # one of TABLE_FORMS
+    columns: Mapping[str, str] | None = None,  # as for `table`
     best: bool = False,  # as for `table`
 ) -> str:
     "A table with its notes below it."
-    notes = list(dict.fromkeys(n for line in lines for n in line.get('notes') or ()))
-    if form=='csv': return table(lines, form, columns)
+    notes = list(dict.fromkeys(n for line in lines for n in line.get("notes") or ()))
+    if form == "csv":
+        return table(lines, form, columns)
     # the name tells the method, and a list of runs is long
-    if columns is None and any('seeds' in line for line in lines):
-        columns = {c: h for c,h in TABLE_COLUMNS.items() if c not in ('method', 'run')
-            and any(not _missing(r.get(c)) and r.get(c) != [] for r in lines)}
-    numbered = [{**line, 'notes': ', '.join(str(notes.index(n) + 1) for n in line.get('notes') or ())}
-        for line in lines]
+    if columns is None and any("seeds" in line for line in lines):
+        columns = {
+            c: h
+            for c, h in TABLE_COLUMNS.items()
+            if c not in ("method", "run")
+            and any(not _missing(r.get(c)) and r.get(c) != [] for r in lines)
+        }
+    numbered = [
+        {**line, "notes": ", ".join(str(notes.index(n) + 1) for n in line.get("notes") or ())}
+        for line in lines
+    ]
     text, lacks = table(numbered, form, columns, best), _lacking(lines)
     escape, _, paragraph, listing, item = _FORMS[form]
-    if lacks: text += paragraph.format(escape(lacks))
-    if notes: text += listing.format('\n'.join(item.format(escape(n), i) for i,n in enumerate(notes, 1)))
+    if lacks:
+        text += paragraph.format(escape(lacks))
+    if notes:
+        text += listing.format("\n".join(item.format(escape(n), i) for i, n in enumerate(notes, 1)))
     return text
 
 # %% ../../nbs/library/report.ipynb #f0671d53
 def confusion_figure(
     counts: Any,  # (C, C), rows: class of the video, columns: class it was taken for
-    classes: Sequence[str]|None = None,  # names; shown up to 25
+    classes: Sequence[str] | None = None,  # names; shown up to 25
 ):  # Figure
     "A confusion matrix in percent of each row."
     n = np.asarray(counts, dtype=float)
-    if n.ndim != 2 or n.shape != (len(n if classes is None else classes),)*2 or not (n >= 0).all():
+    if (
+        n.ndim != 2
+        or n.shape != (len(n if classes is None else classes),) * 2
+        or not (n >= 0).all()
+    ):
         raise ValueError(
-            f'confusion: counts of shape {n.shape}; give a square table of counts, none below 0, '
-            'and a name for each class')
+            f"confusion: counts of shape {n.shape}; give a square table of counts, none below 0, "
+            "and a name for each class"
+        )
     of = n.sum(1, keepdims=True)
-    share = 100*n/np.where(of > 0, of, np.nan)
+    share = 100 * n / np.where(of > 0, of, np.nan)
     names = list(classes) if classes is not None and len(n) <= 25 else None
-    figure = show.matrix(share, f'% of a class; {100*np.trace(n)/max(n.sum(), 1):.1f} % of '
-        f'{n.sum():.0f} right', names, names, '.0f' if len(n) <= 12 else None)
+    figure = show.matrix(
+        share,
+        f"% of a class; {100 * np.trace(n) / max(n.sum(), 1):.1f} % of {n.sum():.0f} right",
+        names,
+        names,
+        ".0f" if len(n) <= 12 else None,
+    )
     # inches of the longest name, and beside the squares
-    long = .12*max(map(len, names or ['']))
-    figure.set_size_inches(max(4.5, figure.get_figwidth()) + long, max(3., figure.get_figheight()) + long)
-    figure.axes[0].tick_params(axis='x', rotation=60)
-    figure.axes[0].set(xlabel='taken for', ylabel='is')
+    long = 0.12 * max(map(len, names or [""]))
+    figure.set_size_inches(
+        max(4.5, figure.get_figwidth()) + long, max(3.0, figure.get_figheight()) + long
+    )
+    figure.axes[0].tick_params(axis="x", rotation=60)
+    figure.axes[0].set(xlabel="taken for", ylabel="is")
     return figure
 
 # %% ../../nbs/library/report.ipynb #5a56d2d1
-HEAD = (files('vssl_nb.papers')/'head.html').read_text(encoding='utf-8').rstrip()
+HEAD = (files("vssl_nb.papers") / "head.html").read_text(encoding="utf-8").rstrip()
 
-def _image(path:Path)->str:
+
+def _image(path: Path) -> str:
     "A picture file as an address that holds the picture."
-    try: data = path.read_bytes()
+    try:
+        data = path.read_bytes()
     except OSError as e:
-        raise ValueError(f'{path}: this picture of the report cannot be read ({e.strerror})') from None
-    for start,kind in ((b'\x89PNG\r\n\x1a\n', 'png'), (b'\xff\xd8\xff', 'jpeg')):
-        if data.startswith(start): return f'data:image/{kind};base64,{base64.b64encode(data).decode()}'
-    raise ValueError(f'{path}: is not a PNG or JPEG picture')
+        raise ValueError(
+            f"{path}: this picture of the report cannot be read ({e.strerror})"
+        ) from None
+    for start, kind in ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg")):
+        if data.startswith(start):
+            return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    raise ValueError(f"{path}: is not a PNG or JPEG picture")
+
 
 def flat_rows(
     settings: Any,  # dicts in dicts
-    name: str = '',  # of the field that holds them
-) -> dict[str,Any]:  # 'learning.lr' -> 0.001
+    name: str = "",  # of the field that holds them
+) -> dict[str, Any]:  # 'learning.lr' -> 0.001
     "Nested settings as one list of dotted names."
-    if not isinstance(settings, Mapping): return {name: settings}
-    return {k: v for key,value in settings.items()
-        for k,v in flat_rows(value, f'{name}.{key}' if name else str(key)).items()}
+    if not isinstance(settings, Mapping):
+        return {name: settings}
+    return {
+        k: v
+        for key, value in settings.items()
+        for k, v in flat_rows(value, f"{name}.{key}" if name else str(key)).items()
+    }
+
 
 def _pairs(
-    values: Mapping[str,Any],
+    values: Mapping[str, Any],
 ) -> str:  # names and values as a small table
     escape = markup.escape
-    lines = ''.join(f'<tr><td>{escape(str(k))}</td><td><code>{escape(str(v))}</code></td></tr>\n'
-        for k,v in values.items())
+    lines = "".join(
+        f"<tr><td>{escape(str(k))}</td><td><code>{escape(str(v))}</code></td></tr>\n"
+        for k, v in values.items()
+    )
     return f'<div class="wide"><table class="small"><tbody>\n{lines}</tbody></table></div>'
+
 
 def _lines(
     text: str,
 ) -> list[str]:  # headings stand alone, what belongs to them is indented
-    return [f'<p>{markup.escape(line.strip())}</p>' if line.startswith(' ')
-        else f'<h3>{markup.escape(line)}</h3>' for line in text.splitlines()]
+    return [
+        f"<p>{markup.escape(line.strip())}</p>"
+        if line.startswith(" ")
+        else f"<h3>{markup.escape(line)}</h3>"
+        for line in text.splitlines()
+    ]
+
 
 def html(
-    rows: Sequence[Mapping[str,Any]],  # results, shares from 0 to 1
-    figures: Mapping[str,str|Path]|None = None,  # caption -> PNG or JPEG file
-    recipes: Mapping[str,Mapping[str,Any]]|None = None,  # run -> its recipe
-    path: str|Path = 'report.html',
+    rows: Sequence[Mapping[str, Any]],  # results, shares from 0 to 1
+    figures: Mapping[str, str | Path] | None = None,  # caption -> PNG or JPEG file
+    recipes: Mapping[str, Mapping[str, Any]] | None = None,  # run -> its recipe
+    path: str | Path = "report.html",
     *,
-    title: str = 'Report',
-    note: str = '',  # a paragraph above the table
-    versions: Mapping[str,Any]|None = None,  # what made the results
-    verdicts: Mapping[str,str]|None = None,  # run -> its verdict
+    title: str = "Report",
+    note: str = "",  # a paragraph above the table
+    versions: Mapping[str, Any] | None = None,  # what made the results
+    verdicts: Mapping[str, str] | None = None,  # run -> its verdict
 ) -> Path:
     "Write everything about some results as one self-contained page, whole or not at all."
     escape = markup.escape
-    parts = [f'<h1>{escape(title)}</h1>'] + [f'<p>{escape(note)}</p>']*bool(note)
-    for run,text in (verdicts or {}).items(): parts += [f'<h2>{escape(run)}</h2>', *_lines(text)]
-    if rows or not verdicts: parts += [f'<div class="wide">{sheet(rows, "html", best=True)}</div>',
-        '<p class="small">R@k: share of test videos with a video of their class among their k nearest '
-        'training videos. – : not measured.</p>']
-    if figures: parts.append('<h2>Figures</h2>')
-    parts += [f'<figure><img src="{_image(Path(f))}" alt="{escape(caption)}"><figcaption>{escape(caption)}'
-        '</figcaption></figure>' for caption,f in (figures or {}).items()]
-    if recipes: parts.append('<h2>Recipes</h2>')
-    parts += [f'<details><summary>{escape(run)}</summary>{_pairs(flat_rows(r))}</details>'
-        for run,r in (recipes or {}).items()]
-    if versions: parts += ['<h2>Made with</h2>', _pairs(versions)]
-    page = '\n'.join(['<!DOCTYPE html>', '<html lang="en">', HEAD, f'<title>{escape(title)}</title>',
-        '</head>', '<body>', *parts, '</body>', '</html>', ''])
+    parts = [f"<h1>{escape(title)}</h1>"] + [f"<p>{escape(note)}</p>"] * bool(note)
+    for run, text in (verdicts or {}).items():
+        parts += [f"<h2>{escape(run)}</h2>", *_lines(text)]
+    if rows or not verdicts:
+        parts += [
+            f'<div class="wide">{sheet(rows, "html", best=True)}</div>',
+            '<p class="small">R@k: share of test videos with a video of their class among their k nearest '
+            "training videos. – : not measured.</p>",
+        ]
+    if figures:
+        parts.append("<h2>Figures</h2>")
+    parts += [
+        f'<figure><img src="{_image(Path(f))}" alt="{escape(caption)}"><figcaption>{escape(caption)}'
+        "</figcaption></figure>"
+        for caption, f in (figures or {}).items()
+    ]
+    if recipes:
+        parts.append("<h2>Recipes</h2>")
+    parts += [
+        f"<details><summary>{escape(run)}</summary>{_pairs(flat_rows(r))}</details>"
+        for run, r in (recipes or {}).items()
+    ]
+    if versions:
+        parts += ["<h2>Made with</h2>", _pairs(versions)]
+    page = "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            HEAD,
+            f"<title>{escape(title)}</title>",
+            "</head>",
+            "<body>",
+            *parts,
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
     return write_whole(path, lambda f: f.write(page.encode()))
+
 
 def _caption(
     stem: str,  # of a picture in the folder `figures` of a run
 ) -> str:
     "What a picture shows."
-    beside = 'and beside each those that are nearest for this encoder'
-    known = {'nearest-videos': f'training videos, {beside}', 'phases': 'R@1 after each phase'}
-    hit = re.fullmatch(r'neighbours-(?:(.+)-)?[0-9a-f]{8}', stem)
-    if not hit: return known.get(stem, re.sub('[-_]+', ' ', stem))
-    return f'test videos, {beside} among the training videos, green where the class is the same' + (
-        f' ({re.sub("-+", " ", hit[1])})' if hit[1] else '')
+    beside = "and beside each those that are nearest for this encoder"
+    known = {"nearest-videos": f"training videos, {beside}", "phases": "R@1 after each phase"}
+    hit = re.fullmatch(r"neighbours-(?:(.+)-)?[0-9a-f]{8}", stem)
+    if not hit:
+        return known.get(stem, re.sub("[-_]+", " ", stem))
+    return f"test videos, {beside} among the training videos, green where the class is the same" + (
+        f" ({re.sub('-+', ' ', hit[1])})" if hit[1] else ""
+    )
+
 
 def page(
-    folder: str|Path,  # a run folder, or a folder of run folders
-    path: str|Path|None = None,  # None: report.html in that folder
+    folder: str | Path,  # a run folder, or a folder of run folders
+    path: str | Path | None = None,  # None: report.html in that folder
 ) -> Path:
     "Run folders as one self-contained page: `summary`, figures, recipes, versions. `ValueError`."
     folder = Path(folder)
-    rows, names = read_runs(folder), ('results.json', 'verdict.txt')
-    if any((folder/n).exists() for n in names):
+    rows, names = read_runs(folder), ("results.json", "verdict.txt")
+    if any((folder / n).exists() for n in names):
         # a folder like runs/demo holds the results of the runs in it
-        inner = (folder/name for name in sorted({str(r.get('run')) for r in rows})
-            if name and Path(name).name==name)
-        runs = [folder, *(f for f in inner if (f/'recipe.json').exists())]
-    else: runs = sorted({f.parent for n in names for f in folder.glob(f'*/{n}')})
-    recipes = {run.name: recipe for run in runs if (recipe := _json(run/'recipe.json'))}
-    figures, versions = dict[str,Path](), dict[str,Any]()
+        inner = (
+            folder / name
+            for name in sorted({str(r.get("run")) for r in rows})
+            if name and Path(name).name == name
+        )
+        runs = [folder, *(f for f in inner if (f / "recipe.json").exists())]
+    else:
+        runs = sorted({f.parent for n in names for f in folder.glob(f"*/{n}")})
+    recipes = {run.name: recipe for run in runs if (recipe := _json(run / "recipe.json"))}
+    figures, versions = dict[str, Path](), dict[str, Any]()
     with tempfile.TemporaryDirectory() as drawn:
+
         def keep(caption, figure):
-            figures[caption] = show.save_picture(figure, Path(drawn)/f'{len(figures)}.png')
+            figures[caption] = show.save_picture(figure, Path(drawn) / f"{len(figures)}.png")
+
         for run in runs:
-            versions = versions or _json(run/'card.json').get('versions') or {}
-            steps, loss = column(run, 'loss') if (run/'steps.csv').exists() else ([], [])
-            kind = 'fine-tuning' if 'training' in _json(run/'card.json') else 'pretraining'
-            if len(steps) > 1: # a short log is shown as it is
-                keep(f'{run.name}: the loss of its {kind}, step by step', show.curves({kind: (steps, loss)},
-                    'step', 'loss', smooth=min(20, len(steps)//4)))
-            for f in sorted((run/'figures').glob('*.png')):
-                caption = f'{run.name}: {_caption(f.stem)}'
-                while caption in figures: caption += ', in another measurement'
+            versions = versions or _json(run / "card.json").get("versions") or {}
+            steps, loss = column(run, "loss") if (run / "steps.csv").exists() else ([], [])
+            kind = "fine-tuning" if "training" in _json(run / "card.json") else "pretraining"
+            if len(steps) > 1:  # a short log is shown as it is
+                keep(
+                    f"{run.name}: the loss of its {kind}, step by step",
+                    show.curves(
+                        {kind: (steps, loss)}, "step", "loss", smooth=min(20, len(steps) // 4)
+                    ),
+                )
+            for f in sorted((run / "figures").glob("*.png")):
+                caption = f"{run.name}: {_caption(f.stem)}"
+                while caption in figures:
+                    caption += ", in another measurement"
                 figures[caption] = f
         for r in rows:
-            if r.get('confusion'):
-                keep(f'{r.get("run") or r["name"]}, {_protocol(r.get("protocol") or task_of(r))}: which '
-                    'class its test videos are taken for', confusion_figure(r['confusion'], r.get('classes')))
-        return html(summary(rows), figures, recipes, path or folder/'report.html', versions=versions,
-            verdicts=read_verdicts(folder))
+            if r.get("confusion"):
+                keep(
+                    f"{r.get('run') or r['name']}, {_protocol(r.get('protocol') or task_of(r))}: which "
+                    "class its test videos are taken for",
+                    confusion_figure(r["confusion"], r.get("classes")),
+                )
+        return html(
+            summary(rows),
+            figures,
+            recipes,
+            path or folder / "report.html",
+            versions=versions,
+            verdicts=read_verdicts(folder),
+        )

@@ -28,7 +28,13 @@ from ..methods.recipes import flat_fields, from_dict, refuse_unfit
 from ..names import did_you_mean
 from .budget import refuse_too_large
 from .evaluation import keep_results, open_trained, retrieve, retrieve_two_streams
-from .parts import build_method, encoder_about, training_device, training_videos, view_options
+from vssl_nb.runs.parts import (
+    build_method,
+    encoder_about,
+    training_device,
+    training_videos,
+    view_options,
+)
 from .parts import views_of_encoder
 from .pretraining import pretrain, read_weights, views_ready
 from .released import view_of
@@ -47,24 +53,35 @@ def contrastive_network(
 ) -> nn.Module:
     "The network whose outputs the loss of a run compared, and which mines where the run is the sampler."
     t = open_trained(run, data)
-    method:Any = build_method(t.recipe, len(t.manifest.select('train', t.split)), len(t.manifest))
-    networks = nn.ModuleDict({k: getattr(method, k) for k in ('encoder', 'projection')})
-    networks.load_state_dict(read_weights(run, t.recipe, 'encoder'))
+    method: Any = build_method(t.recipe, len(t.manifest.select("train", t.split)), len(t.manifest))
+    networks = nn.ModuleDict({k: getattr(method, k) for k in ("encoder", "projection")})
+    networks.load_state_dict(read_weights(run, t.recipe, "encoder"))
     return nn.Sequential(method.encoder, method.projection).eval()
+
 
 def mining_candidates(
     run,  # a run folder
     data=None,  # a manifest or its folder, None: that of training
     machine: Machine = Machine(),  # where to compute
-    view: str|None = None,  # that its network looks at; None: the view of its recipe
+    view: str | None = None,  # that its network looks at; None: the view of its recipe
 ) -> Features:  # of the training videos, one clip of each, unit length
     "The features among which a run would mine; kept in the run folder."
     t = open_trained(run, data)
-    training_device(t.recipe, machine.device) # refuses live flow without a GPU
-    features = extract(contrastive_network(run, data), t.manifest, 'train', t.split, view or t.view,
-        replace(t.protocol(), clips=1), batch=32, machine=machine, store=t.folder/'features',
-        **view_options(t.recipe))
+    training_device(t.recipe, machine.device)  # refuses live flow without a GPU
+    features = extract(
+        contrastive_network(run, data),
+        t.manifest,
+        "train",
+        t.split,
+        view or t.view,
+        replace(t.protocol(), clips=1),
+        batch=32,
+        machine=machine,
+        store=t.folder / "features",
+        **view_options(t.recipe),
+    )
     return replace(features, x=l2_normalize(features.x))
+
 
 def mining_networks(
     run,  # folder of the run that learns
@@ -73,62 +90,72 @@ def mining_networks(
     data=None,  # as of `mining_candidates`
     machine: Machine = Machine(),  # as of `mining_candidates`
     # returns: view -> features of the same videos, mining view first; class names
-) -> tuple[dict[str,Features],list[str]]:
+) -> tuple[dict[str, Features], list[str]]:
     "The features that the networks of finished runs compare; kept in the run folders. `ValueError`."
     t = open_trained(run, data)
-    if mining is None and 'sampler' in t.card.get('given', {}):
-        mining = Path(t.card['given']['sampler']['run'])
-        if not (mining/'recipe.json').exists():
-            raise TrainError(f'{run}: the run that mined for it, {mining}, is not there any more; '
-                'say where it is with --mining')
+    if mining is None and "sampler" in t.card.get("given", {}):
+        mining = Path(t.card["given"]["sampler"]["run"])
+        if not (mining / "recipe.json").exists():
+            raise TrainError(
+                f"{run}: the run that mined for it, {mining}, is not there any more; "
+                "say where it is with --mining"
+            )
     # an encoder that looks at two views mines by the second
     first, *further = views_of_encoder(t.recipe)
-    pairs:list[tuple[Any,str]] = [(run, v) for v in (*further, first)]
-    if mining is not None: pairs = [(mining, open_trained(mining, t.manifest.path).view), (run, first)]
-    features:dict[str,Features] = {}
-    for folder,view in pairs:
+    pairs: list[tuple[Any, str]] = [(run, v) for v in (*further, first)]
+    if mining is not None:
+        pairs = [(mining, open_trained(mining, t.manifest.path).view), (run, first)]
+    features: dict[str, Features] = {}
+    for folder, view in pairs:
         if view in features:
-            raise TrainError(f'{run} and {mining} both look at {view}: give --mining a run of another view')
+            raise TrainError(
+                f"{run} and {mining} both look at {view}: give --mining a run of another view"
+            )
         features[view] = mining_candidates(folder, t.manifest.path, machine, view)
-    rows = torch.arange(len(t.manifest)) # videos that every network could read
+    rows = torch.arange(len(t.manifest))  # videos that every network could read
     read = torch.stack([torch.isin(rows, f.row) for f in features.values()]).all(0)
-    return {v: f.take(read[f.row]) for v,f in features.items()}, t.manifest.labels
+    return {v: f.take(read[f.row]) for v, f in features.items()}, t.manifest.labels
+
 
 @dataclass(frozen=True)
 class MiningQuality:
     "What a miner took among the training videos, held against their labels. NaN without labels."
-    miner:str # name and options
-    views:tuple[str,...] # whose features it compared, the mining view first
-    candidates:int # N, videos that were searched
-    k:int # taken for each video
-    pmr:float # 0 to 1: share of what was taken that has the class of its query (CPR, Eq. 3)
-    r1:float # 0 to 1: how often the nearest of what was taken has it
-    rk:float # 0 to 1: how often at least one of the k has it
-    cmr:float # 0 to 1: median of the class mining recall over the classes
+
+    miner: str  # name and options
+    views: tuple[str, ...]  # whose features it compared, the mining view first
+    candidates: int  # N, videos that were searched
+    k: int  # taken for each video
+    pmr: float  # 0 to 1: share of what was taken that has the class of its query (CPR, Eq. 3)
+    r1: float  # 0 to 1: how often the nearest of what was taken has it
+    rk: float  # 0 to 1: how often at least one of the k has it
+    cmr: float  # 0 to 1: median of the class mining recall over the classes
     # class -> 0 to 1: share of its instances that were taken rightly (CPR, Eq. 5)
-    class_cmr:dict[str,float]
-    unit:str # what an instance is: 'source', a recording (the paper), or 'video'
+    class_cmr: dict[str, float]
+    unit: str  # what an instance is: 'source', a recording (the paper), or 'video'
+
 
 @torch.inference_mode()
 def measure_mining(
     # view -> features of the same videos, unit length; the mining view first
-    networks: Mapping[str,Features],
+    networks: Mapping[str, Features],
     miner: Callable,  # (sims, excluded) -> (B, N) bool, such as `TopK` or `Cascade`
     labels: Sequence[str] = (),  # class names; `Features.label` counts them
-    name: str = '',  # of the miner, for tables
+    name: str = "",  # of the miner, for tables
     # search so many of the videos, drawn once, as a queue would; None: all
-    memory: int|None = None,
-    unit: str = 'source',  # an instance of a class: a recording (the paper) or a 'video'
+    memory: int | None = None,
+    unit: str = "source",  # an instance of a class: a recording (the paper) or a 'video'
 ) -> MiningQuality:
     "Let every video mine among those of other recordings. For monitoring only. `ValueError`."
     first, *others = networks.values()
     if any(not torch.equal(first.row, f.row) for f in others):
-        raise ValueError('the networks have looked at different videos: take `mining_networks`')
+        raise ValueError("the networks have looked at different videos: take `mining_networks`")
     N = len(first)
     if memory is not None and not 1 <= memory <= N:
-        raise ValueError(f'memory={memory}: there are {N} training videos to search, so use 1 to {N}')
+        raise ValueError(
+            f"memory={memory}: there are {N} training videos to search, so use 1 to {N}"
+        )
     at = torch.randperm(N, generator=torch.Generator().manual_seed(0))[:memory].sort().values
-    keys, searched = {v: f.x[at].T for v,f in networks.items()}, first.take(at)
+    keys, searched = {v: f.x[at].T for v, f in networks.items()}, first.take(at)
     cmr = ClassMiningRecall(1 + max(int(x.max()) for x in (first.row, first.source, first.label)))
     # also of those not searched
     cmr.label[first.row], cmr.source[first.row] = first.label, first.source
@@ -136,166 +163,241 @@ def measure_mining(
     right, known = torch.zeros(2, 3, dtype=torch.double)
     k = 0
     # 128 MiB of similarities
-    for rows in torch.arange(N).split(max(1, 2**25//len(at)//len(networks))):
-        sims = {v: f.x[rows] @ keys[v] for v,f in networks.items()} # (B, N)
-        topk, label = mine(miner, sims, first.source[rows], searched.source).others, first.label[rows]
+    for rows in torch.arange(N).split(max(1, 2**25 // len(at) // len(networks))):
+        sims = {v: f.x[rows] @ keys[v] for v, f in networks.items()}  # (B, N)
+        topk, label = (
+            mine(miner, sims, first.source[rows], searched.source).others,
+            first.label[rows],
+        )
         cmr.update(topk, label, searched)
-        labelled = topk & (label[:,None] >= 0) & (searched.label >= 0)
-        hits = labelled & (label[:,None]==searched.label)
+        labelled = topk & (label[:, None] >= 0) & (searched.label >= 0)
+        hits = labelled & (label[:, None] == searched.label)
         nearest = next(iter(sims.values())).masked_fill(~topk, -torch.inf).argmax(1, keepdim=True)
-        for total,x in ((right, hits), (known, labelled)):
+        for total, x in ((right, hits), (known, labelled)):
             total += torch.stack([x.sum(), x.gather(1, nearest).sum(), x.any(1).sum()])
         k = max(k, int(topk.sum(1).max()))
-    pmr, r1, rk = (right/known).tolist()
-    recall = {n: v for n,v in zip(labels, cmr.per_class(unit).tolist()) if not math.isnan(v)}
-    median = torch.tensor([*recall.values()] or [math.nan], dtype=torch.float64).quantile(.5).item()
-    return MiningQuality(name or type(miner).__name__, tuple(networks), len(at), k, pmr, r1, rk, median,
-        recall, unit)
+    pmr, r1, rk = (right / known).tolist()
+    recall = {n: v for n, v in zip(labels, cmr.per_class(unit).tolist()) if not math.isnan(v)}
+    median = (
+        torch.tensor([*recall.values()] or [math.nan], dtype=torch.float64).quantile(0.5).item()
+    )
+    return MiningQuality(
+        name or type(miner).__name__, tuple(networks), len(at), k, pmr, r1, rk, median, recall, unit
+    )
+
 
 def compare_miners(
-    networks: Mapping[str,Features],  # of `mining_networks`
+    networks: Mapping[str, Features],  # of `mining_networks`
     labels: Sequence[str],  # class names
     # name and options: 'cascade,stages=7', 'package.module:name,x=1'
-    miners: Sequence[str] = ('topk', 'cascade'),
+    miners: Sequence[str] = ("topk", "cascade"),
     k: int = 5,  # positives to mine for each video
     **settings,  # of `measure_mining`: memory, unit
 ) -> list[MiningQuality]:  # in the order of `miners`
     "Measure several miners on the same features. `ValueError`."
-    words = [m.split(',') for m in miners]
+    words = [m.split(",") for m in miners]
     # refuses what is wrong at once
-    made = [make_miner(name, k, tuple(options)) for name,*options in words]
-    if not any((f.label >= 0).any() for f in networks.values()): raise ValueError('no training video has a '
-        'label, so nobody can say what was mined rightly; fill in the column label of the manifest')
-    return [measure_mining(networks, miner, labels, name, **settings) for miner,name in zip(made, miners)]
+    made = [make_miner(name, k, tuple(options)) for name, *options in words]
+    if not any((f.label >= 0).any() for f in networks.values()):
+        raise ValueError(
+            "no training video has a "
+            "label, so nobody can say what was mined rightly; fill in the column label of the manifest"
+        )
+    return [
+        measure_mining(networks, miner, labels, name, **settings)
+        for miner, name in zip(made, miners)
+    ]
 
-QUALITY_COLUMNS = {'miner': 'miner', 'views': 'views', 'k': 'k', 'mined': 'PMR %', 'r1': 'R@1 %',
-    'rk': 'R@k %', 'cmr': 'CMR %', 'whole': 'classes at 100 %', 'against': 'classes against the first'}
+
+QUALITY_COLUMNS = {
+    "miner": "miner",
+    "views": "views",
+    "k": "k",
+    "mined": "PMR %",
+    "r1": "R@1 %",
+    "rk": "R@k %",
+    "cmr": "CMR %",
+    "whole": "classes at 100 %",
+    "against": "classes against the first",
+}
+
 
 def quality_rows(
     measured: Sequence[MiningQuality],  # of the same videos
-) -> list[dict[str,Any]]:  # a row of QUALITY_COLUMNS for each
+) -> list[dict[str, Any]]:  # a row of QUALITY_COLUMNS for each
     "Mining quality for a table; from the second on, classes are compared with those of the first."
     rows = []
     for q in measured:
-        rows.append({'miner': q.miner, 'views': ' + '.join(q.views), 'k': q.k, 'mined': q.pmr, 'r1': q.r1,
-            'rk': q.rk, 'cmr': q.cmr, 'whole': f'{[*q.class_cmr.values()].count(1)} of {len(q.class_cmr)}'})
-        if q is measured[0]: continue
-        signs = [(v > w) - (v < w) for v,w in zip(q.class_cmr.values(), measured[0].class_cmr.values())]
-        counts = ((word, signs.count(sign)) for word,sign in (('won', 1), ('lost', -1), ('tied', 0)))
-        rows[-1]['against'] = ', '.join(f'{word} {n}' for word,n in counts)
+        rows.append(
+            {
+                "miner": q.miner,
+                "views": " + ".join(q.views),
+                "k": q.k,
+                "mined": q.pmr,
+                "r1": q.r1,
+                "rk": q.rk,
+                "cmr": q.cmr,
+                "whole": f"{[*q.class_cmr.values()].count(1)} of {len(q.class_cmr)}",
+            }
+        )
+        if q is measured[0]:
+            continue
+        signs = [
+            (v > w) - (v < w) for v, w in zip(q.class_cmr.values(), measured[0].class_cmr.values())
+        ]
+        counts = (
+            (word, signs.count(sign)) for word, sign in (("won", 1), ("lost", -1), ("tied", 0))
+        )
+        rows[-1]["against"] = ", ".join(f"{word} {n}" for word, n in counts)
     return rows
 
 # %% ../../nbs/library/cotraining.ipynb #c6fdfd8d
 def cotraining_phases(
     name: str,  # of `recipes.COTRAININGS`, such as 'coclr-toy'
-    changes: Mapping[str,Any]|None = None,  # fields to override in every phase that has them
-) -> list[tuple[Phase,Recipe]]:  # in the order they run
+    changes: Mapping[str, Any] | None = None,  # fields to override in every phase that has them
+) -> list[tuple[Phase, Recipe]]:  # in the order they run
     "The phases of a co-training with their recipes; RecipeError for a name or a field that does not exist."
     if name not in COTRAININGS:
-        raise RecipeError(f'there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}')
+        raise RecipeError(f"there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}")
     phases = [(p, find(p.recipe)) for p in COTRAININGS[name]]
-    known = {k for _,r in phases for k in flat_fields(r)} - {'view', 'mining_view', 'name'}
+    known = {k for _, r in phases for k in flat_fields(r)} - {"view", "mining_view", "name"}
     for k in (k for k in changes or {} if k not in known):
-        raise RecipeError(f'no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}')
-    return [(p, override_known(r, changes)) for p,r in phases]
+        raise RecipeError(
+            f"no phase of {name} has a field {k!r} to change; {did_you_mean(k, known)}"
+        )
+    return [(p, override_known(r, changes)) for p, r in phases]
+
 
 def starting_files(
     words: Sequence[str],  # 'rgb=FILE', or FILE where its name says its view
-    phases: Sequence[tuple[Phase,Recipe]],
-) -> dict[str,Path]:  # view -> file
+    phases: Sequence[tuple[Phase, Recipe]],
+) -> dict[str, Path]:  # view -> file
     "Released files for the phases that would begin with random weights. `TrainError`."
-    files = dict[str,Path]()
-    begin = {encoder_about(r)['view'] for p,r in phases if not p.start}
+    files = dict[str, Path]()
+    begin = {encoder_about(r)["view"] for p, r in phases if not p.start}
     for word in words:
-        given, equals, name = word.partition('=')
+        given, equals, name = word.partition("=")
         path = Path(name if equals else word)
         view = given if equals else view_of(path)
-        if not path.is_file(): raise TrainError(f'--init {word}: there is no file {path}')
-        if view is None: raise TrainError(f'--init {word}: does not say its view; write it as rgb={word}')
-        if view not in begin: raise TrainError(f'--init {word}: no phase begins with {view}; there are '
-            f'{", ".join(sorted(begin))}')
+        if not path.is_file():
+            raise TrainError(f"--init {word}: there is no file {path}")
+        if view is None:
+            raise TrainError(f"--init {word}: does not say its view; write it as rgb={word}")
+        if view not in begin:
+            raise TrainError(
+                f"--init {word}: no phase begins with {view}; there are {', '.join(sorted(begin))}"
+            )
         files[view] = path
     return files
+
 
 def run_state(
     folder: Path,  # of a run
 ) -> str:  # 'new', 'begun' or 'finished'
     "How far a run has come, as its card says."
-    if not (folder/'card.json').exists(): return 'new'
-    return 'finished' if read_json(folder/'card.json', 'a run')['finished'] else 'begun'
+    if not (folder / "card.json").exists():
+        return "new"
+    return "finished" if read_json(folder / "card.json", "a run")["finished"] else "begun"
 
-def refuse_phases(out:Path, phases:Sequence[tuple[Phase,Recipe]], manifest:Manifest, machine:Machine)->None:
+
+def refuse_phases(
+    out: Path, phases: Sequence[tuple[Phase, Recipe]], manifest: Manifest, machine: Machine
+) -> None:
     "Refuse, before the first phase, what would stop a later one. `ValueError`."
-    for p,r in phases:
+    for p, r in phases:
         refuse_unfit(r, training_videos(r, manifest))
         views_ready(r, manifest, machine.device)
-        if (state := run_state(out/p.recipe))!='finished':
-            refuse_too_large(r, len(manifest.select('train', r.split)), machine.place(), machine)
-        if state=='new': continue
-        kept = from_dict(read_json(out/p.recipe/'recipe.json', 'a run'), str(out/p.recipe/'recipe.json'))
-        for field,(was,now) in difference(kept, r).items():
-            raise RecipeError(f'{out/p.recipe}: was started with {field}={was!r}, not {now!r}; '
-                'go on with the same settings, or choose another --out')
+        if (state := run_state(out / p.recipe)) != "finished":
+            refuse_too_large(r, len(manifest.select("train", r.split)), machine.place(), machine)
+        if state == "new":
+            continue
+        kept = from_dict(
+            read_json(out / p.recipe / "recipe.json", "a run"), str(out / p.recipe / "recipe.json")
+        )
+        for field, (was, now) in difference(kept, r).items():
+            raise RecipeError(
+                f"{out / p.recipe}: was started with {field}={was!r}, not {now!r}; "
+                "go on with the same settings, or choose another --out"
+            )
+
 
 def cotrain(
     name: str,  # of `recipes.COTRAININGS`
     data,  # a manifest, or the folder that holds it
     out,  # folder; every phase gets a run folder in it
-    changes: Mapping[str,Any]|None = None,  # fields to override in every phase that has them
+    changes: Mapping[str, Any] | None = None,  # fields to override in every phase that has them
     # where to compute; its cache serves all phases and measurements
     machine: Machine = Machine(),
     health_every: int = 0,  # as in `pretraining.pretrain`
     # likewise, for each phase
-    accepted: Callable[[Recipe,int],Any] = lambda recipe, videos: None,
+    accepted: Callable[[Recipe, int], Any] = lambda recipe, videos: None,
     # 'rgb=FILE': released files that the first phase of a view begins with
     init: Sequence[str] = (),
     **fields,  # of `machine` to change
     # returns: of the first process: a row for each phase, then both streams; none without labels to
     # test with
-) -> list[dict[str,Any]]:
+) -> list[dict[str, Any]]:
     "Run all phases, each from where it stands, and measure each."
-    out, phases, manifest = Path(out), cotraining_phases(name, changes), open_data(data, machine.progress)
+    out, phases, manifest = (
+        Path(out),
+        cotraining_phases(name, changes),
+        open_data(data, machine.progress),
+    )
     machine = replace(machine, **fields)
     refuse_phases(out, phases, manifest, machine)
     files = starting_files(init, phases)
     machine = replace(machine, cache=video_cache(manifest, machine.cache))
     # all phases are measured with as many
-    k = max(flat_fields(r).get('topk', 1) for _,r in phases)
-    about, rows = {p.recipe: encoder_about(r) for p,r in phases}, list[dict[str,Any]]()
-    test = manifest.select('test', about[phases[0][0].recipe]['split'])
+    k = max(flat_fields(r).get("topk", 1) for _, r in phases)
+    about, rows = {p.recipe: encoder_about(r) for p, r in phases}, list[dict[str, Any]]()
+    test = manifest.select("test", about[phases[0][0].recipe]["split"])
     # nothing can be without labels
     measured = bool(test) and all(manifest.rows[i].label for i in test)
-    with start(): # one group for all phases
-        for p,r in phases:
-            run, view = out/p.recipe, about[p.recipe]['view']
-            state = on_main(partial(run_state, run)) # the folder is the first process's
-            if state != 'finished':
-                pretrain(r, data, run, state=='begun', machine, accepted=accepted, health_every=health_every,
-                    init_from=out/p.start if p.start else files.get(view),
-                    sampler=out/p.sampler if p.sampler else None)
-                if on_main(partial(run_state, run)) != 'finished':
-                    raise TrainError(f'{run}: was stopped; the same command goes on')
+    with start():  # one group for all phases
+        for p, r in phases:
+            run, view = out / p.recipe, about[p.recipe]["view"]
+            state = on_main(partial(run_state, run))  # the folder is the first process's
+            if state != "finished":
+                pretrain(
+                    r,
+                    data,
+                    run,
+                    state == "begun",
+                    machine,
+                    accepted=accepted,
+                    health_every=health_every,
+                    init_from=out / p.start if p.start else files.get(view),
+                    sampler=out / p.sampler if p.sampler else None,
+                )
+                if on_main(partial(run_state, run)) != "finished":
+                    raise TrainError(f"{run}: was stopped; the same command goes on")
             # the others wait at the start of the next phase
-            if not is_main() or not measured: continue
+            if not is_main() or not measured:
+                continue
             quality = measure_mining({view: mining_candidates(run, data, machine)}, TopK(k))
             row = retrieve(run, data=data, machine=machine)[0]
-            rows.append(row | {'mined': quality.pmr, 'mined_r1': quality.r1})
+            rows.append(row | {"mined": quality.pmr, "mined_r1": quality.r1})
             keep_results(run, rows[-1:])
-        if not is_main() or not measured: return rows
+        if not is_main() or not measured:
+            return rows
         # last run of each
-        first, second = {about[p.recipe]['view']: out/p.recipe for p,_ in phases}.values()
-        rows += retrieve_two_streams(open_trained(first, data), open_trained(second, data), machine=machine)
-        show.save_picture(curve(out, [p.recipe for p,_ in phases]), out/'figures'/'phases.png')
+        first, second = {about[p.recipe]["view"]: out / p.recipe for p, _ in phases}.values()
+        rows += retrieve_two_streams(
+            open_trained(first, data), open_trained(second, data), machine=machine
+        )
+        show.save_picture(curve(out, [p.recipe for p, _ in phases]), out / "figures" / "phases.png")
         return rows
+
 
 def column(
     run,  # a run folder
     name: str,  # of a column of steps.csv
-) -> tuple[list[int],list[float]]:  # steps and values, where there are any
+) -> tuple[list[int], list[float]]:  # steps and values, where there are any
     "One column of the log of a run."
-    with (Path(run)/'steps.csv').open(newline='') as f:
-        rows = [r for r in csv.DictReader(f) if r.get(name) not in (None, '', 'nan')]
-    return [int(r['step']) for r in rows], [float(r[name]) for r in rows]
+    with (Path(run) / "steps.csv").open(newline="") as f:
+        rows = [r for r in csv.DictReader(f) if r.get(name) not in (None, "", "nan")]
+    return [int(r["step"]) for r in rows], [float(r[name]) for r in rows]
+
 
 def curve(
     out,  # folder of the co-training
@@ -304,21 +406,31 @@ def curve(
     "R@1 after each phase, and mining precision over the steps of the phases that mine."
     out, lines, spans, end = Path(out), {}, [], 0
     for run in runs:
-        begin, end = end, end + max(column(out/run, 'top1')[0], default=0)
-        steps, mined = column(out/run, 'mined')
-        if mined: lines[f'positives that were right, {run}'] = ([begin+s for s in steps], mined)
-        rows = read_json(out/run/'results.json', 'a run')
-        spans.append((begin, end, next(r['r1'] for r in rows if r.get('task')=='retrieval')))
-    figure = show.curves(lines, 'steps of all phases', 'share', smooth=10)
+        begin, end = end, end + max(column(out / run, "top1")[0], default=0)
+        steps, mined = column(out / run, "mined")
+        if mined:
+            lines[f"positives that were right, {run}"] = ([begin + s for s in steps], mined)
+        rows = read_json(out / run / "results.json", "a run")
+        spans.append((begin, end, next(r["r1"] for r in rows if r.get("task") == "retrieval")))
+    figure = show.curves(lines, "steps of all phases", "share", smooth=10)
     ax = figure.axes[0]
-    for (begin,end,r1),run in zip(spans, runs):
-        ax.plot([begin, end], [r1, r1], color='black', lw=1)
+    for (begin, end, r1), run in zip(spans, runs):
+        ax.plot([begin, end], [r1, r1], color="black", lw=1)
         # a short last phase has its room on the left
-        at, ha = (end, 'right') if end==spans[-1][1] else ((begin+end)/2, 'center')
-        ax.annotate(f'{run}\nR@1 {100*r1:.1f} %', (at, r1), (0, 3 if r1 < .88 else -3),
-            textcoords='offset points', ha=ha, va='bottom' if r1 < .88 else 'top', fontsize=6,
-            bbox={'fc': 'white', 'ec': 'none', 'pad': .5}, zorder=1)
-        ax.axvline(end, color='grey', lw=.5, zorder=0)
-    if lines: ax.legend(frameon=False, fontsize=7, loc='lower left', bbox_to_anchor=(0, 1))
+        at, ha = (end, "right") if end == spans[-1][1] else ((begin + end) / 2, "center")
+        ax.annotate(
+            f"{run}\nR@1 {100 * r1:.1f} %",
+            (at, r1),
+            (0, 3 if r1 < 0.88 else -3),
+            textcoords="offset points",
+            ha=ha,
+            va="bottom" if r1 < 0.88 else "top",
+            fontsize=6,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5},
+            zorder=1,
+        )
+        ax.axvline(end, color="grey", lw=0.5, zorder=0)
+    if lines:
+        ax.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1))
     ax.set(ylim=(0, 1), xlim=(0, end))
     return figure

@@ -24,11 +24,37 @@ from .. import show
 from ..data.clips import TestClips
 from ..data.manifest import Manifest, open_data, read, torn_copies
 from ..measure import classify as classification, protocols, retrieval
-from ..measure.classify import ATTENTIVE_PROBES, PROBES, VideoClassifier, VideoTokens, export_classifier
-from ..measure.features import Features, encoder_protocol, encoder_views, extract, restrict, trusted
-from ..measure.gaussian import VideoGaussians, gaussian_pairs, match_neighbours, mean_neighbours
+from vssl_nb.measure.classify import (
+    ATTENTIVE_PROBES,
+    PROBES,
+    VideoClassifier,
+    VideoTokens,
+    export_classifier,
+)
+from vssl_nb.measure.features import (
+    Features,
+    encoder_protocol,
+    encoder_views,
+    extract,
+    restrict,
+    trusted,
+)
+from vssl_nb.measure.gaussian import (
+    VideoGaussians,
+    gaussian_pairs,
+    match_neighbours,
+    mean_neighbours,
+)
 from ..measure.protocols import Protocol, counted
-from ..measure.retrieval import KS, Neighbours, chance, compare_features, histogram, join, recall
+from vssl_nb.measure.retrieval import (
+    KS,
+    Neighbours,
+    chance,
+    compare_features,
+    histogram,
+    join,
+    recall,
+)
 from ..measure.retrieval import within
 from ..methods.recipes import Recipe, from_dict, to_dict
 from ..names import load_object, of_hub
@@ -42,70 +68,101 @@ from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/evaluation.ipynb #19fc5ce4
-BASELINES = ('chance', 'histogram', 'random') # methods of rows that need no training
+BASELINES = ("chance", "histogram", "random")  # methods of rows that need no training
 # rows that agree in these are one measurement
-IDENTITY = ('task', 'protocol', 'split', 'manifest_sha256', 'view', 'selection', 'share', 'name', 'seed')
+IDENTITY = (
+    "task",
+    "protocol",
+    "split",
+    "manifest_sha256",
+    "view",
+    "selection",
+    "share",
+    "name",
+    "seed",
+)
+
 
 def result_row(
     name: str,
     method: str,
     view: str,
     manifest: Manifest,
-    split: int|str,
-    seconds: float|None = None,  # of training
-    run: str = '',  # folder of the training
+    split: int | str,
+    seconds: float | None = None,  # of training
+    run: str = "",  # folder of the training
     **more,  # R@k as r1, r5, …; shares, not percent
-) -> dict[str,Any]:  # a line of results.json
+) -> dict[str, Any]:  # a line of results.json
     "One result as plain data."
-    return {'name': name, 'method': method, 'view': view,
-        'seconds': None if seconds is None else round(seconds, 1), 'run': run, 'manifest': str(manifest.path),
-        'manifest_sha256': manifest.sha256, 'split': split, **more}
+    return {
+        "name": name,
+        "method": method,
+        "view": view,
+        "seconds": None if seconds is None else round(seconds, 1),
+        "run": run,
+        "manifest": str(manifest.path),
+        "manifest_sha256": manifest.sha256,
+        "split": split,
+        **more,
+    }
 
-def recall_columns(recalls:Mapping[int,float])->dict[str,float]:
+
+def recall_columns(recalls: Mapping[int, float]) -> dict[str, float]:
     "r1, r5, ... of R@k, to six digits."
-    return {f'r{k}': round(v, 6) for k,v in recalls.items()}
+    return {f"r{k}": round(v, 6) for k, v in recalls.items()}
+
 
 def keep_results(
     folder: Path,  # of a run
-    rows: Sequence[dict[str,Any]],
+    rows: Sequence[dict[str, Any]],
 ) -> None:
     "Add new rows to results.json, in the place of those that measured the same."
-    def identity(r): return tuple(str(r.get(k)) for k in IDENTITY)
-    file,new = folder/'results.json',{identity(r) for r in rows}
-    try: old = json.loads(file.read_text(encoding='utf-8')) if file.exists() else []
-    except ValueError: old = None
+
+    def identity(r):
+        return tuple(str(r.get(k)) for k in IDENTITY)
+
+    file, new = folder / "results.json", {identity(r) for r in rows}
+    try:
+        old = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    except ValueError:
+        old = None
     if not isinstance(old, list) or not all(isinstance(r, dict) for r in old):
-        kept,old = file.replace(folder/'results.json.damaged'),[]
-        print(f'{file}: was no list of results; it is kept as {kept}, and a new one begins', file=sys.stderr)
+        kept, old = file.replace(folder / "results.json.damaged"), []
+        print(
+            f"{file}: was no list of results; it is kept as {kept}, and a new one begins",
+            file=sys.stderr,
+        )
     write_json(file, [*(r for r in old if identity(r) not in new), *rows])
 
 # %% ../../nbs/library/evaluation.ipynb #1b95ab8e
 @dataclass(frozen=True)
 class EvaluatedEncoder:
     "An encoder, or features of videos, and what is needed to measure them."
-    manifest:Manifest # to measure on
-    # nn.Module: clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
-    encoder:Any
-    name:str # what tables call it
-    method:str='encoder' # what tables call its kind
-    view:str='rgb' # 'rgb', 'flow' or 'residual'
-    folder:Any=None # Path, for results.json and the features; None: nothing is kept
-    # further arguments of `Views`: mean, std, ...
-    views:Mapping[str,Any] = field(default_factory=dict)
-    features:Features|None=None # of all videos, instead of an encoder
-    split:int=1 # where none is named
-    seed:int|None=None
-    # metadata of the encoder's file; empty: of no run
-    about:dict[str,Any] = field(default_factory=dict)
-    # that the method of a run exported
-    heads:Mapping[str,nn.Module] = field(default_factory=dict)
-    recipe:Any=None # of a run
-    run:Any=None # its folder, as a Path
-    card:Mapping[str,Any] = field(default_factory=dict) # of a run
 
-    def protocol(self, name:str|Protocol='clean', **fields)->Protocol:
+    manifest: Manifest  # to measure on
+    # nn.Module: clips (B, 3, T, H, W) of `view` -> (B, D); None: there are `features`
+    encoder: Any
+    name: str  # what tables call it
+    method: str = "encoder"  # what tables call its kind
+    view: str = "rgb"  # 'rgb', 'flow' or 'residual'
+    folder: Any = None  # Path, for results.json and the features; None: nothing is kept
+    # further arguments of `Views`: mean, std, ...
+    views: Mapping[str, Any] = field(default_factory=dict)
+    features: Features | None = None  # of all videos, instead of an encoder
+    split: int = 1  # where none is named
+    seed: int | None = None
+    # metadata of the encoder's file; empty: of no run
+    about: dict[str, Any] = field(default_factory=dict)
+    # that the method of a run exported
+    heads: Mapping[str, nn.Module] = field(default_factory=dict)
+    recipe: Any = None  # of a run
+    run: Any = None  # its folder, as a Path
+    card: Mapping[str, Any] = field(default_factory=dict)  # of a run
+
+    def protocol(self, name: str | Protocol = "clean", **fields) -> Protocol:
         "A protocol by name, with the clip that a run was trained on."
-        if not self.about: return protocols.protocol(name, **fields)
+        if not self.about:
+            return protocols.protocol(name, **fields)
         return encoder_protocol(self.about, name, **fields)
 
     def pairs(
@@ -114,17 +171,32 @@ class EvaluatedEncoder:
         splits: Sequence[int],
         batch: int = 64,
         machine: Machine = Machine(),
-    ) -> dict[int,tuple[Features,Features]]:  # split -> query, gallery
+    ) -> dict[int, tuple[Features, Features]]:  # split -> query, gallery
         "Features of every split, each video encoded once and kept in the folder; ManifestError."
         if self.features is not None:
             every = replace(self.features, protocol=p)
-            return {s: (restrict(every, self.manifest, 'test', s), restrict(every, self.manifest, 'train', s))
-                for s in splits}
+            return {
+                s: (
+                    restrict(every, self.manifest, "test", s),
+                    restrict(every, self.manifest, "train", s),
+                )
+                for s in splits
+            }
         # refuses flow that would take too long
-        if self.recipe: training_device(self.recipe, machine.device)
+        if self.recipe:
+            training_device(self.recipe, machine.device)
         refuse_large_clips(self.encoder, p, self.about, batch, machine.place())
-        pairs = retrieval.query_and_gallery(self.encoder, self.manifest, splits, self.view, p, batch=batch,
-            machine=machine, store=self.folder and self.folder/'features', **self.views)
+        pairs = retrieval.query_and_gallery(
+            self.encoder,
+            self.manifest,
+            splits,
+            self.view,
+            p,
+            batch=batch,
+            machine=machine,
+            store=self.folder and self.folder / "features",
+            **self.views,
+        )
         name_lost(self.manifest, *(f.dropped for two in pairs.values() for f in two))
         return pairs
 
@@ -133,51 +205,76 @@ class EvaluatedEncoder:
         task: str,
         split: int,
         **more,
-    ) -> dict[str,Any]:  # the beginning of a line of results.json
+    ) -> dict[str, Any]:  # the beginning of a line of results.json
         "What was measured."
-        p = more.get('protocol')
+        p = more.get("protocol")
         # their clips and pictures are not known
         if self.features is not None and isinstance(p, dict):
-            more['protocol'] = {k: p[k] for k in ('name', 'centre', 'metric', 'short', 'batch_of')}
-        run = {'step': self.about['step'], 'finished': self.card['finished']} if self.card else {}
-        seconds,place = self.card.get('seconds'),self.run or self.folder
-        return result_row(self.name, self.method, self.view, self.manifest, split, seconds,
-            place.name if place else '', seed=self.seed, task=task, **run, **more)
+            more["protocol"] = {k: p[k] for k in ("name", "centre", "metric", "short", "batch_of")}
+        run = {"step": self.about["step"], "finished": self.card["finished"]} if self.card else {}
+        seconds, place = self.card.get("seconds"), self.run or self.folder
+        return result_row(
+            self.name,
+            self.method,
+            self.view,
+            self.manifest,
+            split,
+            seconds,
+            place.name if place else "",
+            seed=self.seed,
+            task=task,
+            **run,
+            **more,
+        )
 
     def seen_in_training(
         self,
         split: int,
     ) -> list[str]:  # names of test videos of this split
         "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
-        m,place,trained = self.manifest,self.card.get('manifest', {}),set[int]()
-        test = m.select('test', split) if self.card and self.about['step'] else []
-        if m.sha256==self.about.get('manifest_sha256'): trained = set(m.select('train', self.split))
+        m, place, trained = self.manifest, self.card.get("manifest", {}), set[int]()
+        test = m.select("test", split) if self.card and self.about["step"] else []
+        if m.sha256 == self.about.get("manifest_sha256"):
+            trained = set(m.select("train", self.split))
         # it was trained on all videos of this folder, and a split was cut afterwards
-        elif place and not place['split_filled'] and place['path']==os.path.abspath(m.path): trained = {*test}
+        elif place and not place["split_filled"] and place["path"] == os.path.abspath(m.path):
+            trained = {*test}
         return [m.rows[i].video for i in test if i in trained]
+
 
 def name_lost(
     manifest: Manifest,
-    *parts: Mapping[int,str],  # row of the manifest -> why it is left out
+    *parts: Mapping[int, str],  # row of the manifest -> why it is left out
 ) -> None:
     "Warn of videos that a measurement does without; five are named."
-    lost, warn = {i: why for part in parts for i,why in part.items()}, logging.getLogger(__name__).warning
-    for i in sorted(lost)[:5]: warn('left out: %s: %s', manifest.rows[i].video, lost[i])
-    if len(lost) > 5: warn('left out: %d more; results.json names all', len(lost) - 5)
+    lost, warn = (
+        {i: why for part in parts for i, why in part.items()},
+        logging.getLogger(__name__).warning,
+    )
+    for i in sorted(lost)[:5]:
+        warn("left out: %s: %s", manifest.rows[i].video, lost[i])
+    if len(lost) > 5:
+        warn("left out: %d more; results.json names all", len(lost) - 5)
+
 
 def run_manifest(
     run: Path,  # a run folder
-    place: Mapping[str,Any],  # where the manifest is, as the card of the run has it
+    place: Mapping[str, Any],  # where the manifest is, as the card of the run has it
 ) -> Manifest:  # the one with the checksum of the card, where there is one
     "The manifest a run was trained on, from any working directory, also when both were moved together."
-    near = dict.fromkeys((Path(place['path']), run.resolve()/place.get('relative', '')))
+    near = dict.fromkeys((Path(place["path"]), run.resolve() / place.get("relative", "")))
     there = [p for p in near if p.is_file()]
     # of Python
-    if not there and ':' in place['path'] and '/' not in place['path']: return read(place['path'])
-    if not there: raise TrainError(f"{run}: was trained on {place['path']}, which is not there any more; say "
-        'where that manifest is now, or which to use instead, with --data')
-    same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest()==place['sha256'])
+    if not there and ":" in place["path"] and "/" not in place["path"]:
+        return read(place["path"])
+    if not there:
+        raise TrainError(
+            f"{run}: was trained on {place['path']}, which is not there any more; say "
+            "where that manifest is now, or which to use instead, with --data"
+        )
+    same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest() == place["sha256"])
     return read(next(same, there[0]))
+
 
 def open_hub(
     name: str,  # hf:NAME, timm:NAME or torchvision:NAME; a folder for NAME of the first two
@@ -185,11 +282,20 @@ def open_hub(
     out=None,  # folder for results and features; None: nothing is kept
 ) -> EvaluatedEncoder:
     "An encoder of another library, with the clips that its processor makes. `CheckpointError`."
-    if data is None: raise TrainError(f'{name}: knows no data; name a manifest with --data')
-    manifest,encoder = data if isinstance(data, Manifest) else open_data(data),load_hub(name)
-    if out: Path(out).mkdir(parents=True, exist_ok=True)
-    return EvaluatedEncoder(manifest, encoder, name, folder=out and Path(out),
-        views=encoder_views(about := encoder.about()), about=about)
+    if data is None:
+        raise TrainError(f"{name}: knows no data; name a manifest with --data")
+    manifest, encoder = data if isinstance(data, Manifest) else open_data(data), load_hub(name)
+    if out:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    return EvaluatedEncoder(
+        manifest,
+        encoder,
+        name,
+        folder=out and Path(out),
+        views=encoder_views(about := encoder.about()),
+        about=about,
+    )
+
 
 def open_trained(
     # a run folder; a name as of `open_hub`; or an EvaluatedEncoder, which stays as it is
@@ -198,21 +304,46 @@ def open_trained(
     out=None,  # folder for results and features; None: the run folder
 ) -> EvaluatedEncoder:
     "The encoder of a run, and where to measure it. `ValueError`."
-    if isinstance(run, EvaluatedEncoder): return run
-    if of_hub(run): return open_hub(str(run), data, out)
+    if isinstance(run, EvaluatedEncoder):
+        return run
+    if of_hub(run):
+        return open_hub(str(run), data, out)
     run = Path(run)
-    recipe = from_dict(read_json(run/'recipe.json', 'a run'), str(run/'recipe.json'))
-    card,file,outside = read_json(run/'card.json', 'a run'),run/'encoder.safetensors',trusted(run)
-    manifest = open_data(data) if data is not None else run_manifest(run, card['manifest'])
-    if data is None and manifest.sha256 != card['manifest']['sha256']: raise TrainError(f'{manifest.path}: '
-        f'has changed since {run} was trained on it; say which manifest to measure on with --data')
-    encoder,about = read_encoder(file, outside)
-    if about['view'] != (view := encoder_about(recipe)['view']):
-        raise TrainError(f"{file}: is an encoder of {about['view']}, and {run/'recipe.json'} speaks of "
-            f'{view}; do not mix run folders')
-    return EvaluatedEncoder(manifest, encoder, about['recipe'], about['method'], view,
-        Path(out or run), encoder_views(about), split=about['split'], seed=about['seed'], about=about,
-        heads=read_heads(file, outside), recipe=recipe, card=card, run=run)
+    recipe = from_dict(read_json(run / "recipe.json", "a run"), str(run / "recipe.json"))
+    card, file, outside = (
+        read_json(run / "card.json", "a run"),
+        run / "encoder.safetensors",
+        trusted(run),
+    )
+    manifest = open_data(data) if data is not None else run_manifest(run, card["manifest"])
+    if data is None and manifest.sha256 != card["manifest"]["sha256"]:
+        raise TrainError(
+            f"{manifest.path}: "
+            f"has changed since {run} was trained on it; say which manifest to measure on with --data"
+        )
+    encoder, about = read_encoder(file, outside)
+    if about["view"] != (view := encoder_about(recipe)["view"]):
+        raise TrainError(
+            f"{file}: is an encoder of {about['view']}, and {run / 'recipe.json'} speaks of "
+            f"{view}; do not mix run folders"
+        )
+    return EvaluatedEncoder(
+        manifest,
+        encoder,
+        about["recipe"],
+        about["method"],
+        view,
+        Path(out or run),
+        encoder_views(about),
+        split=about["split"],
+        seed=about["seed"],
+        about=about,
+        heads=read_heads(file, outside),
+        recipe=recipe,
+        card=card,
+        run=run,
+    )
+
 
 def run_features(
     encoder: nn.Module,
@@ -222,10 +353,18 @@ def run_features(
     machine: Machine = Machine(),  # where to compute
 ) -> Features:
     "Features of videos under the clean protocol of a recipe."
-    training_device(recipe, machine.device) # refuses flow that would take too long
+    training_device(recipe, machine.device)  # refuses flow that would take too long
     about = encoder_about(recipe)
-    return extract(encoder, manifest, part, about['split'], about['view'], encoder_protocol(about),
-        machine=machine, **encoder_views(about))
+    return extract(
+        encoder,
+        manifest,
+        part,
+        about["split"],
+        about["view"],
+        encoder_protocol(about),
+        machine=machine,
+        **encoder_views(about),
+    )
 
 # %% ../../nbs/library/evaluation.ipynb #b01a575a
 def refuse_leak(
@@ -234,188 +373,333 @@ def refuse_leak(
     name: str,  # of a protocol or preset
 ) -> None:
     "In a clean protocol no test video may have been trained on. `TrainError`."
-    if not name.startswith('clean') or not (seen := t.seen_in_training(split)): return
-    cut = f'split {t.split}' if t.card['manifest']['split_filled'] else 'all videos, before a split was cut'
-    raise TrainError(f'{t.run}: was trained on {cut}, and {len(seen)} test videos of split {split} were '
-        f'among its training videos, such as {seen[0]}; train on split {split} (--split {split}), or choose '
-        f'another protocol than {name}')
+    if not name.startswith("clean") or not (seen := t.seen_in_training(split)):
+        return
+    cut = (
+        f"split {t.split}"
+        if t.card["manifest"]["split_filled"]
+        else "all videos, before a split was cut"
+    )
+    raise TrainError(
+        f"{t.run}: was trained on {cut}, and {len(seen)} test videos of split {split} were "
+        f"among its training videos, such as {seen[0]}; train on split {split} (--split {split}), or choose "
+        f"another protocol than {name}"
+    )
 
-def refuse_classes(manifest:Manifest, splits:Sequence[int], p:Protocol)->None:
+
+def refuse_classes(manifest: Manifest, splits: Sequence[int], p: Protocol) -> None:
     "ValueError for videos by which nothing can be measured, before the first is encoded."
     for s in splits:
-        parts = [counted(manifest, part, s, p)[0] for part in ('test', 'train')]
-        test,train = ([manifest.rows[r].label for r in rows] for rows in parts)
-        bare,why = [manifest.rows[r].video for rows in parts for r in rows if not manifest.rows[r].label],''
-        if bare: why = (f'{len(bare)} of {len(test) + len(train)} videos are unlabelled, such as {bare[0]}; '
-            'fill the column label: without the class of every video nothing can be counted as right')
-        elif not set(test) & set(train): why = ('test and training videos have no class in common, so that '
-            'no neighbour could be right; use a split in which they have')
-        elif len(set(train)) < 2: why = (f'all training videos are of the class {train[0]!r}, so that every '
-            'neighbour is; use a split with two classes or more')
-        if why: raise ValueError(f'{manifest.path}: split {s}: {why}')
+        parts = [counted(manifest, part, s, p)[0] for part in ("test", "train")]
+        test, train = ([manifest.rows[r].label for r in rows] for rows in parts)
+        bare, why = (
+            [manifest.rows[r].video for rows in parts for r in rows if not manifest.rows[r].label],
+            "",
+        )
+        if bare:
+            why = (
+                f"{len(bare)} of {len(test) + len(train)} videos are unlabelled, such as {bare[0]}; "
+                "fill the column label: without the class of every video nothing can be counted as right"
+            )
+        elif not set(test) & set(train):
+            why = (
+                "test and training videos have no class in common, so that "
+                "no neighbour could be right; use a split in which they have"
+            )
+        elif len(set(train)) < 2:
+            why = (
+                f"all training videos are of the class {train[0]!r}, so that every "
+                "neighbour is; use a split with two classes or more"
+            )
+        if why:
+            raise ValueError(f"{manifest.path}: split {s}: {why}")
 
-def warn_of_copies(manifest:Manifest, splits:Sequence[int])->None:
+
+def warn_of_copies(manifest: Manifest, splits: Sequence[int]) -> None:
     "Name files with the same bytes on both sides of a split, which somebody filled by hand."
     for torn in torn_copies(manifest.rows, manifest.root, splits):
-        logging.getLogger(__name__).warning('%s: %s', manifest.path, torn)
+        logging.getLogger(__name__).warning("%s: %s", manifest.path, torn)
 
-def _usable_splits(t:EvaluatedEncoder, splits:Sequence[int], name:str, p:Protocol)->tuple[int,...]:
+
+def _usable_splits(
+    t: EvaluatedEncoder, splits: Sequence[int], name: str, p: Protocol
+) -> tuple[int, ...]:
     "The splits to measure on, none of them leaking, each with something to tell apart."
     splits = tuple(splits) or (t.split,)
-    for s in splits: refuse_leak(t, s, name)
+    for s in splits:
+        refuse_leak(t, s, name)
     refuse_classes(t.manifest, splits, p)
     warn_of_copies(t.manifest, splits)
     return splits
 
+
 def neighbour_wall(
-    query: Features|VideoGaussians,
-    gallery: Features|VideoGaussians,
+    query: Features | VideoGaussians,
+    gallery: Features | VideoGaussians,
     manifest: Manifest,
     n: int = 8,  # queries, spread evenly over the test part
     k: int = 5,  # neighbours of each query
     # (Q, k) positions in the gallery; None: by cosine, of `Features`
-    near: Tensor|None = None,
-    protocol: Protocol|None = None,  # the clip to show; None: that of the features
+    near: Tensor | None = None,
+    protocol: Protocol | None = None,  # the clip to show; None: that of the features
 ) -> Figure:
     "Queries and their nearest training videos: what the encoder holds to be alike."
-    at = torch.linspace(0, len(query)-1, min(n, len(query)), dtype=torch.double).round().long()
-    if near is None: near = compare_features(cast(Any, query), cast(Any, gallery), min(k, len(gallery))).near
-    near,rows,p = near[at, :k],query.row[at],protocol or cast(Any, query).protocol
-    def clip(i:int): return TestClips(manifest, [i], 1, p.length, p.stride, max(96, p.size))[0]['clips'][0]
-    right = gallery.label[near]==query.label[at][:, None]
-    return show.neighbours([clip(i) for i in rows.tolist()], [[clip(j) for j in gallery.row[js].tolist()]
-        for js in near], right.tolist(), [manifest.rows[i].label for i in rows.tolist()])
+    at = torch.linspace(0, len(query) - 1, min(n, len(query)), dtype=torch.double).round().long()
+    if near is None:
+        near = compare_features(cast(Any, query), cast(Any, gallery), min(k, len(gallery))).near
+    near, rows, p = near[at, :k], query.row[at], protocol or cast(Any, query).protocol
 
-def _with_mean(rows:list[dict[str,Any]], numbers:Sequence[str])->list[dict[str,Any]]:
+    def clip(i: int):
+        return TestClips(manifest, [i], 1, p.length, p.stride, max(96, p.size))[0]["clips"][0]
+
+    right = gallery.label[near] == query.label[at][:, None]
+    return show.neighbours(
+        [clip(i) for i in rows.tolist()],
+        [[clip(j) for j in gallery.row[js].tolist()] for js in near],
+        right.tolist(),
+        [manifest.rows[i].label for i in rows.tolist()],
+    )
+
+
+def _with_mean(rows: list[dict[str, Any]], numbers: Sequence[str]) -> list[dict[str, Any]]:
     "One row per split, and one for their mean."
-    if len(rows) < 2: return rows
-    mean = {k: round(sum(r[k] for r in rows)/len(rows), 6) for k in numbers if all(k in r for r in rows)}
-    row = {k: v for k,v in rows[0].items() if k not in ('by_class', 'confusion', 'dropped')} | mean
-    row['split'] = 'mean of splits ' + ', '.join(str(r['split']) for r in rows)
-    if 'seen_in_training' in row: row['seen_in_training'] = sum(r['seen_in_training'] for r in rows)
+    if len(rows) < 2:
+        return rows
+    mean = {
+        k: round(sum(r[k] for r in rows) / len(rows), 6)
+        for k in numbers
+        if all(k in r for r in rows)
+    }
+    row = {k: v for k, v in rows[0].items() if k not in ("by_class", "confusion", "dropped")} | mean
+    row["split"] = "mean of splits " + ", ".join(str(r["split"]) for r in rows)
+    if "seen_in_training" in row:
+        row["seen_in_training"] = sum(r["seen_in_training"] for r in rows)
     return [*rows, row]
+
 
 def _retrieval_rows(
     t: EvaluatedEncoder,
     p: Protocol,
     # split -> query, gallery: `Features` or `VideoGaussians`
-    pairs: Mapping[int,tuple[Any,Any]],
-    neighbours: Callable[[Any,Any,int],Neighbours],  # of query, gallery and k
+    pairs: Mapping[int, tuple[Any, Any]],
+    neighbours: Callable[[Any, Any, int], Neighbours],  # of query, gallery and k
     walls: int = 0,  # queries in the picture of neighbours; 0 draws none
-) -> list[dict[str,Any]]:  # a row for each split, and one for their mean
+) -> list[dict[str, Any]]:  # a row for each split, and one for their mean
     "R@k on every split; a picture of the first one is kept in the folder."
-    ks,rows = within(KS, min(len(g) for _,g in pairs.values())),list[dict[str,Any]]()
-    for s,(query,gallery) in pairs.items():
-        near = neighbours(query, gallery, max(ks)) # searched for once, measured in two ways
+    ks, rows = within(KS, min(len(g) for _, g in pairs.values())), list[dict[str, Any]]()
+    for s, (query, gallery) in pairs.items():
+        near = neighbours(query, gallery, max(ks))  # searched for once, measured in two ways
         if t.folder and walls and not rows:
-            words = '' if p.name=='clean' else ''.join(c if c.isalnum() else '-' for c in p.name) + '-'
+            words = (
+                ""
+                if p.name == "clean"
+                else "".join(c if c.isalnum() else "-" for c in p.name) + "-"
+            )
             wall = neighbour_wall(query, gallery, t.manifest, walls, near=near.near, protocol=p)
-            show.save_picture(wall, t.folder/'figures'/f'neighbours-{words}{t.manifest.sha256[:8]}.png')
-        lost = {t.manifest.rows[i].video: why for i,why in {**query.dropped, **gallery.dropped}.items()}
-        seen = {'seen_in_training': len(t.seen_in_training(s))} if t.card else {}
-        rows.append(t.row('retrieval', s, protocol=asdict(p), selection='none', queries=len(query),
-            gallery=len(gallery), dropped=lost, by_class={t.manifest.labels[c]: round(v, 6)
-            for c,v in near.by_class().items()}) | seen | recall_columns(near.recall(ks)))
-    return _with_mean(rows, [f'r{k}' for k in ks])
+            show.save_picture(
+                wall, t.folder / "figures" / f"neighbours-{words}{t.manifest.sha256[:8]}.png"
+            )
+        lost = {
+            t.manifest.rows[i].video: why for i, why in {**query.dropped, **gallery.dropped}.items()
+        }
+        seen = {"seen_in_training": len(t.seen_in_training(s))} if t.card else {}
+        rows.append(
+            t.row(
+                "retrieval",
+                s,
+                protocol=asdict(p),
+                selection="none",
+                queries=len(query),
+                gallery=len(gallery),
+                dropped=lost,
+                by_class={t.manifest.labels[c]: round(v, 6) for c, v in near.by_class().items()},
+            )
+            | seen
+            | recall_columns(near.recall(ks))
+        )
+    return _with_mean(rows, [f"r{k}" for k in ks])
 
-def _gaussian_rows(t:EvaluatedEncoder, head:Any, p:Protocol, splits:Sequence[int], walls:int, batch:int,
-    machine:Machine)->list[dict[str,Any]]:
+
+def _gaussian_rows(
+    t: EvaluatedEncoder,
+    head: Any,
+    p: Protocol,
+    splits: Sequence[int],
+    walls: int,
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:
     "Rows of the distributions: the cosine of their means, and their match probability."
     # else: all clips of a video
-    of = 2 if p.windows in ('even', 'linspace') and p.clips % 2==0 else 0
-    pairs = gaussian_pairs(t.encoder, head, t.manifest, splits, t.view, p, of=of, batch=batch,
-        machine=machine, **t.views)
-    by_mean,by_match = (replace(p, metric=metric, name=f'{p.name}, {words}') for metric,words in
-        (('cosine', 'cosine of means'), ('match', 'match probability')))
-    def match(query, gallery, k): return match_neighbours(query, gallery, head.a, head.b, k, machine=machine)
-    return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + \
-        _retrieval_rows(t, p if p.metric=='match' else by_match, pairs, match, walls)
+    of = 2 if p.windows in ("even", "linspace") and p.clips % 2 == 0 else 0
+    pairs = gaussian_pairs(
+        t.encoder,
+        head,
+        t.manifest,
+        splits,
+        t.view,
+        p,
+        of=of,
+        batch=batch,
+        machine=machine,
+        **t.views,
+    )
+    by_mean, by_match = (
+        replace(p, metric=metric, name=f"{p.name}, {words}")
+        for metric, words in (("cosine", "cosine of means"), ("match", "match probability"))
+    )
+
+    def match(query, gallery, k):
+        return match_neighbours(query, gallery, head.a, head.b, k, machine=machine)
+
+    return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + _retrieval_rows(
+        t, p if p.metric == "match" else by_match, pairs, match, walls
+    )
+
 
 def retrieve(
     source,  # a run folder, or an EvaluatedEncoder
-    protocol: str|Protocol = 'clean',  # of `protocols.PROTOCOLS`, or 'package.module:name'
+    protocol: str | Protocol = "clean",  # of `protocols.PROTOCOLS`, or 'package.module:name'
     splits: Sequence[int] = (),  # none: that of the recipe
-    fields: Mapping[str,Any]|None = None,  # what to change in the protocol
+    fields: Mapping[str, Any] | None = None,  # what to change in the protocol
     data=None,  # a manifest or its folder; None: the one the run was trained on
     walls: int = 8,  # queries in the picture of neighbours; 0 draws none
     batch: int = 64,  # clips at once, at most: see `features.clips_together`
     machine: Machine = Machine(),
-) -> list[dict[str,Any]]:  # the rows that results.json got
+) -> list[dict[str, Any]]:  # the rows that results.json got
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = open_trained(source, data)
-    p,head = t.protocol(protocol, **fields or {}),t.heads.get('gaussian')
-    if p.metric=='match' and head is None: raise TrainError(f'{t.folder or t.name}: has no Gaussian head, '
-        f'and protocol {p.name} compares distributions; choose another one, such as clean')
-    splits,rows = _usable_splits(t, splits, p.name, p),list[dict[str,Any]]()
-    if p.metric=='cosine':
+    p, head = t.protocol(protocol, **fields or {}), t.heads.get("gaussian")
+    if p.metric == "match" and head is None:
+        raise TrainError(
+            f"{t.folder or t.name}: has no Gaussian head, "
+            f"and protocol {p.name} compares distributions; choose another one, such as clean"
+        )
+    splits, rows = _usable_splits(t, splits, p.name, p), list[dict[str, Any]]()
+    if p.metric == "cosine":
         rows += _retrieval_rows(t, p, t.pairs(p, splits, batch, machine), compare_features, walls)
     # a head acts on pooled features
-    if head is not None and (p.feature=='pooled' or p.metric=='match'):
+    if head is not None and (p.feature == "pooled" or p.metric == "match"):
         rows += _gaussian_rows(t, head, p, splits, walls, batch, machine)
-    if t.folder: keep_results(t.folder, rows)
+    if t.folder:
+        keep_results(t.folder, rows)
     return rows
+
 
 def retrieve_two_streams(
     first,  # a run folder, or an EvaluatedEncoder
     second,  # a run folder, or an EvaluatedEncoder, on the same manifest as `first`
-    protocol: str|Protocol = 'clean',  # as in `retrieve`
+    protocol: str | Protocol = "clean",  # as in `retrieve`
     splits: Sequence[int] = (),  # as in `retrieve`
-    joined: str = 'sum',  # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
+    joined: str = "sum",  # of the cosines (CoCLR, b10), or 'concat' (IIC, b11)
     batch: int = 64,  # as in `retrieve`
     machine: Machine = Machine(),  # as in `retrieve`
-) -> list[dict[str,Any]]:  # the rows that the first run's results.json got
+) -> list[dict[str, Any]]:  # the rows that the first run's results.json got
     "Retrieval with two encoders together."
-    a,b = (open_trained(t) for t in (first, second))
-    if a.manifest.sha256 != b.manifest.sha256: raise TrainError(f'{a.run} and {b.run} are measured on '
-        'different manifests; name one for both with --data')
-    ps,splits = [t.protocol(protocol) for t in (a, b)],tuple(splits) or (a.split,)
-    for t,p in zip((a, b), ps): _usable_splits(t, splits, p.name, p)
-    if a.run and b.run and a.run.resolve()==b.run.resolve():
-        raise TrainError(f'{a.run}: is named twice; the second stream is another run, of another view')
-    both,rows = [t.pairs(p, splits, batch, machine) for t,p in zip((a, b), ps)],[]
+    a, b = (open_trained(t) for t in (first, second))
+    if a.manifest.sha256 != b.manifest.sha256:
+        raise TrainError(
+            f"{a.run} and {b.run} are measured on "
+            "different manifests; name one for both with --data"
+        )
+    ps, splits = [t.protocol(protocol) for t in (a, b)], tuple(splits) or (a.split,)
+    for t, p in zip((a, b), ps):
+        _usable_splits(t, splits, p.name, p)
+    if a.run and b.run and a.run.resolve() == b.run.resolve():
+        raise TrainError(
+            f"{a.run}: is named twice; the second stream is another run, of another view"
+        )
+    both, rows = [t.pairs(p, splits, batch, machine) for t, p in zip((a, b), ps)], []
     for s in splits:
-        query,gallery,label,labels = join(*(pairs[s] for pairs in both), joined=joined)
-        row = a.row('retrieval', s, protocol=f'{ps[0].name}, {joined} of two streams', selection='none',
-            queries=len(query), gallery=len(gallery), second=b.run.name if b.run else '')
-        rows.append(row | {'view': f'{a.view}+{b.view}'}
-            | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery)))))
-    rows = _with_mean(rows, [f'r{k}' for k in KS])
-    if a.folder: keep_results(a.folder, rows)
+        query, gallery, label, labels = join(*(pairs[s] for pairs in both), joined=joined)
+        row = a.row(
+            "retrieval",
+            s,
+            protocol=f"{ps[0].name}, {joined} of two streams",
+            selection="none",
+            queries=len(query),
+            gallery=len(gallery),
+            second=b.run.name if b.run else "",
+        )
+        rows.append(
+            row
+            | {"view": f"{a.view}+{b.view}"}
+            | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery))))
+        )
+    rows = _with_mean(rows, [f"r{k}" for k in KS])
+    if a.folder:
+        keep_results(a.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #d7f2f2ef
-def _baseline_rows(t:EvaluatedEncoder, p:Protocol, splits:Sequence[int], which:Sequence[str], batch:int,
-    machine:Machine)->list[dict[str,Any]]:
+def _baseline_rows(
+    t: EvaluatedEncoder,
+    p: Protocol,
+    splits: Sequence[int],
+    which: Sequence[str],
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:
     "Rows of the baselines; `t` holds the untrained encoder."
-    rows,m = list[dict[str,Any]](),t.manifest
-    names = {'chance': ('chance', ''), 'histogram': ('colour histogram', 'rgb'), 'random': (t.name, t.view)}
+    rows, m = list[dict[str, Any]](), t.manifest
+    names = {
+        "chance": ("chance", ""),
+        "histogram": ("colour histogram", "rgb"),
+        "random": (t.name, t.view),
+    }
     for method in which:
-        if method not in names: raise ValueError(f"{method!r} is no baseline; there are {', '.join(names)}")
-        began,(name,view) = time.monotonic(),names[method]
+        if method not in names:
+            raise ValueError(f"{method!r} is no baseline; there are {', '.join(names)}")
+        began, (name, view) = time.monotonic(), names[method]
         b = replace(t, name=name, method=method, view=view)
-        if method=='chance':
-            labels = {s: [torch.tensor([m.label_id(r) for r in counted(m, part, s)[0]]) for part in ('test',
-                'train')] for s in splits}
-            some = [b.row('retrieval', s, protocol='', selection='none', queries=len(q), gallery=len(g))
-                | recall_columns(chance(q, g, within(KS, len(g)))) for s,(q,g) in labels.items()]
-            rows += _with_mean(some, [f'r{k}' for k in KS])
+        if method == "chance":
+            labels = {
+                s: [
+                    torch.tensor([m.label_id(r) for r in counted(m, part, s)[0]])
+                    for part in ("test", "train")
+                ]
+                for s in splits
+            }
+            some = [
+                b.row("retrieval", s, protocol="", selection="none", queries=len(q), gallery=len(g))
+                | recall_columns(chance(q, g, within(KS, len(g))))
+                for s, (q, g) in labels.items()
+            ]
+            rows += _with_mean(some, [f"r{k}" for k in KS])
             continue
-        if method=='random': pairs,q = t.pairs(p, splits, batch, machine),p
+        if method == "random":
+            pairs, q = t.pairs(p, splits, batch, machine), p
         else:
-            colours = histogram(m, 'all', machine=machine)
-            pairs,q = replace(b, features=colours).pairs(colours.protocol, splits),colours.protocol
-        rows += [r | {'seconds': round(time.monotonic() - began, 1)}
-            for r in _retrieval_rows(b, q, pairs, compare_features)]
+            colours = histogram(m, "all", machine=machine)
+            pairs, q = (
+                replace(b, features=colours).pairs(colours.protocol, splits),
+                colours.protocol,
+            )
+        rows += [
+            r | {"seconds": round(time.monotonic() - began, 1)}
+            for r in _retrieval_rows(b, q, pairs, compare_features)
+        ]
     return rows
+
 
 def untrained_encoder(
     recipe: Recipe,
     data,  # a manifest, its file or its folder
 ) -> EvaluatedEncoder:
     "The encoder of a recipe before any training; the recipe decides view, clips and backbone."
-    a,manifest = encoder_about(recipe),data if isinstance(data, Manifest) else open_data(data)
-    return EvaluatedEncoder(manifest, create(a['backbone'], seed=a['seed']), f"random {a['backbone']}, "
-        f"{a['view']}", 'random', a['view'], views=encoder_views(a), split=a['split'], about=a, recipe=recipe)
+    a, manifest = encoder_about(recipe), data if isinstance(data, Manifest) else open_data(data)
+    return EvaluatedEncoder(
+        manifest,
+        create(a["backbone"], seed=a["seed"]),
+        f"random {a['backbone']}, {a['view']}",
+        "random",
+        a["view"],
+        views=encoder_views(a),
+        split=a["split"],
+        about=a,
+        recipe=recipe,
+    )
+
 
 def baselines(
     recipe: Recipe,  # decides view, clips and the backbone whose untrained weights are tried
@@ -425,16 +709,16 @@ def baselines(
     which: Sequence[str] = BASELINES,  # some of them
     batch: int = 64,  # as in `retrieve`
     machine: Machine = Machine(),  # as in `retrieve`
-) -> list[dict[str,Any]]:  # a row for each and split
+) -> list[dict[str, Any]]:  # a row for each and split
     "What needs no training: the numbers to stand beside."
     folder = None if out is None else Path(out)
     t = replace(untrained_encoder(recipe, data), folder=folder)
-    p,splits = t.protocol(),tuple(splits) or (t.split,)
+    p, splits = t.protocol(), tuple(splits) or (t.split,)
     refuse_classes(t.manifest, splits, p)
     rows = _baseline_rows(t, p, splits, which, batch, machine)
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder/'recipe.json', to_dict(recipe))
+        write_json(folder / "recipe.json", to_dict(recipe))
         keep_results(folder, rows)
     return rows
 
@@ -446,74 +730,133 @@ def _probe_row(
     settings: Any,
     p: Protocol,
     began: float,
-    lost: Mapping[int,str],  # training videos without features -> why
+    lost: Mapping[int, str],  # training videos without features -> why
     **more,  # gallery, chosen
-) -> dict[str,Any]:
-    row = t.row('probe', s, confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
-        classes=list(t.manifest.labels), probe_seconds=round(time.monotonic()-began, 1), **more)
-    dropped = {t.manifest.rows[i].video: why for i,why in {**lost, **pred.dropped}.items()}
-    row = classification.classification_row(pred, settings, **row) | {'seed': t.seed, 'dropped': dropped}
-    return row | ({'protocol': f'{row["protocol"]}, {p.dtype}'} if p.dtype!='float32' else {})
+) -> dict[str, Any]:
+    row = t.row(
+        "probe",
+        s,
+        confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
+        classes=list(t.manifest.labels),
+        probe_seconds=round(time.monotonic() - began, 1),
+        **more,
+    )
+    dropped = {t.manifest.rows[i].video: why for i, why in {**lost, **pred.dropped}.items()}
+    row = classification.classification_row(pred, settings, **row) | {
+        "seed": t.seed,
+        "dropped": dropped,
+    }
+    return row | ({"protocol": f"{row['protocol']}, {p.dtype}"} if p.dtype != "float32" else {})
 
-def _attentive_rows(t:EvaluatedEncoder, p:Protocol, settings:Any, splits:Sequence[int], seed:int, batch:int,
-    machine:Machine)->list[dict[str,Any]]:
+
+def _attentive_rows(
+    t: EvaluatedEncoder,
+    p: Protocol,
+    settings: Any,
+    splits: Sequence[int],
+    seed: int,
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:
     "Rows of an attentive probe."
-    if t.encoder is None: raise TrainError(f'{t.name}: a file of features has no tokens; take clean_probe')
+    if t.encoder is None:
+        raise TrainError(f"{t.name}: a file of features has no tokens; take clean_probe")
     refuse_large_clips(t.encoder, p, t.about, batch, machine.place())
-    tokens,rows = VideoTokens(t.encoder, t.manifest, t.view, p, free_memory(torch.device('cpu'))/2,
-        batch=batch, machine=machine, **t.views),list[dict[str,Any]]()
+    tokens, rows = (
+        VideoTokens(
+            t.encoder,
+            t.manifest,
+            t.view,
+            p,
+            free_memory(torch.device("cpu")) / 2,
+            batch=batch,
+            machine=machine,
+            **t.views,
+        ),
+        list[dict[str, Any]](),
+    )
     for s in splits:
         began = time.monotonic()
-        pred,rate,_ = classification.attentive_probe(tokens, s, settings, seed, machine.place())
-        trained = [r for r in t.manifest.select('train', s) if r not in tokens.bad]
+        pred, rate, _ = classification.attentive_probe(tokens, s, settings, seed, machine.place())
+        trained = [r for r in t.manifest.select("train", s) if r not in tokens.bad]
         name_lost(t.manifest, tokens.bad)
-        rows.append(_probe_row(t, s, pred, settings, p, began, tokens.bad, gallery=len(trained), chosen=rate))
-    rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
-    if t.folder: keep_results(t.folder, rows)
+        rows.append(
+            _probe_row(
+                t, s, pred, settings, p, began, tokens.bad, gallery=len(trained), chosen=rate
+            )
+        )
+    rows = _with_mean(rows, ("top1", "top5", "mean_class"))
+    if t.folder:
+        keep_results(t.folder, rows)
     return rows
+
 
 def measure_probe(
     source,  # a run folder, or an EvaluatedEncoder
-    preset: str = 'clean_probe',  # of `classify.PROBES` or `classify.ATTENTIVE_PROBES`
+    preset: str = "clean_probe",  # of `classify.PROBES` or `classify.ATTENTIVE_PROBES`
     splits: Sequence[int] = (),  # none: that of the recipe
     # 'test' is the official mode of the released code; None: as the preset has it
-    selection: str|None = None,
+    selection: str | None = None,
     seed: int = 0,  # of the held-out sources, and of SGD
     # how features are made: those that `retrieve` kept serve again
-    protocol: str|Protocol = 'clean',
-    fields: Mapping[str,Any]|None = None,  # as in `retrieve`
+    protocol: str | Protocol = "clean",
+    fields: Mapping[str, Any] | None = None,  # as in `retrieve`
     batch: int = 64,  # as in `retrieve`
     machine: Machine = Machine(),  # as in `retrieve`
-) -> list[dict[str,Any]]:  # the rows that results.json got
+) -> list[dict[str, Any]]:  # the rows that results.json got
     "A classifier on frozen features; a run folder keeps a linear one as classifier.safetensors."
-    presets:dict[str,Any] = PROBES | ATTENTIVE_PROBES
+    presets: dict[str, Any] = PROBES | ATTENTIVE_PROBES
     if preset not in presets:
         raise TrainError(f"there is no probe {preset!r}; there are {', '.join(presets)}")
-    settings,t,rows = presets[preset],open_trained(source),[]
-    if selection is not None: settings = replace(settings, selection=selection)
+    settings, t, rows = presets[preset], open_trained(source), []
+    if selection is not None:
+        settings = replace(settings, selection=selection)
     p = t.protocol(protocol, **fields or {})
     splits = _usable_splits(t, splits, preset, p)
-    if preset in ATTENTIVE_PROBES: return _attentive_rows(t, p, settings, splits, seed, batch, machine)
-    for s,(query,gallery) in t.pairs(p, splits, batch, machine).items():
-        began,on_test = time.monotonic(),query if settings.selection=='test' else None
+    if preset in ATTENTIVE_PROBES:
+        return _attentive_rows(t, p, settings, splits, seed, batch, machine)
+    for s, (query, gallery) in t.pairs(p, splits, batch, machine).items():
+        began, on_test = time.monotonic(), query if settings.selection == "test" else None
         linear = classification.linear_probe(gallery, settings, on_test, seed, machine.place())
         pred = classification.classify(linear, query, t.manifest.labels)
-        row = _probe_row(t, s, pred, settings, p, began, gallery.dropped, gallery=len(gallery),
-            chosen=linear.chosen)
+        row = _probe_row(
+            t,
+            s,
+            pred,
+            settings,
+            p,
+            began,
+            gallery.dropped,
+            gallery=len(gallery),
+            chosen=linear.chosen,
+        )
         # one of them is kept
-        if t.card and t.folder and s==(t.split if t.split in splits else splits[0]):
-            classification.save_predictions(pred, t.folder/'predictions.safetensors')
-            classifier = VideoClassifier(t.encoder, linear, t.manifest.labels, p, t.about,
-                name=settings.name, run=t.run.name, split=s, selection=settings.selection)
-            row['classifier'] = export_classifier(t.folder/'classifier.safetensors', classifier).name
+        if t.card and t.folder and s == (t.split if t.split in splits else splits[0]):
+            classification.save_predictions(pred, t.folder / "predictions.safetensors")
+            classifier = VideoClassifier(
+                t.encoder,
+                linear,
+                t.manifest.labels,
+                p,
+                t.about,
+                name=settings.name,
+                run=t.run.name,
+                split=s,
+                selection=settings.selection,
+            )
+            row["classifier"] = export_classifier(
+                t.folder / "classifier.safetensors", classifier
+            ).name
         rows.append(row)
-    rows = _with_mean(rows, ('top1', 'top5', 'mean_class'))
-    if t.folder: keep_results(t.folder, rows)
+    rows = _with_mean(rows, ("top1", "top5", "mean_class"))
+    if t.folder:
+        keep_results(t.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #a9e1d0e1
 class PerFrame(nn.Module):
     "An image model as an encoder of clips: the mean of its features over the frames."
+
     def __init__(
         self,
         model: nn.Module,  # pictures (N, 3, H, W) -> (N, D)
@@ -526,119 +869,193 @@ class PerFrame(nn.Module):
         x: Tensor,  # (B, 3, T, H, W)
     ) -> Tensor:  # (B, D)
         y = self.model(x.transpose(1, 2).flatten(0, 1))
-        if y.ndim != 2: raise ValueError(f'the image model made {tuple(y.shape)} of {x.shape[0]*x.shape[2]} '
-            'frames; features must be (frames, D): pool and flatten them')
+        if y.ndim != 2:
+            raise ValueError(
+                f"the image model made {tuple(y.shape)} of {x.shape[0] * x.shape[2]} "
+                "frames; features must be (frames, D): pool and flatten them"
+            )
         return y.unflatten(0, (x.shape[0], x.shape[2])).mean(1)
+
 
 def load_encoder(
     name: str,  # 'package.module:name'
 ) -> nn.Module:
     "An encoder, or what makes one without arguments, by its name; ValueError. This runs somebody's code."
-    encoder = load_object(name, 'an encoder')
-    if not isinstance(encoder, nn.Module) and callable(encoder): encoder = encoder()
-    if isinstance(encoder, nn.Module): return encoder
-    raise ValueError(f'{name}: is {type(encoder).__name__}, neither an nn.Module nor what makes one')
+    encoder = load_object(name, "an encoder")
+    if not isinstance(encoder, nn.Module) and callable(encoder):
+        encoder = encoder()
+    if isinstance(encoder, nn.Module):
+        return encoder
+    raise ValueError(
+        f"{name}: is {type(encoder).__name__}, neither an nn.Module nor what makes one"
+    )
+
 
 def _from_npz(
     path: Path,
-) -> tuple[list[str],Any]:  # names, (N, D)
-    with np.load(path, allow_pickle=False) as f: return [str(v) for v in f['video'].reshape(-1)],f['x']
+) -> tuple[list[str], Any]:  # names, (N, D)
+    with np.load(path, allow_pickle=False) as f:
+        return [str(v) for v in f["video"].reshape(-1)], f["x"]
 
-def _from_csv(path:Path)->tuple[list[str],Any]:
-    with path.open(newline='', encoding='utf-8') as f: head,*rows = list(csv.reader(f))
-    if head[:1] != ['video']: raise ValueError("its first line must begin with 'video'")
-    wrong = next((i for i,r in enumerate(rows) if len(r) != len(rows[0])), None)
+
+def _from_csv(path: Path) -> tuple[list[str], Any]:
+    with path.open(newline="", encoding="utf-8") as f:
+        head, *rows = list(csv.reader(f))
+    if head[:1] != ["video"]:
+        raise ValueError("its first line must begin with 'video'")
+    wrong = next((i for i, r in enumerate(rows) if len(r) != len(rows[0])), None)
     if wrong is not None:
-        raise ValueError(f'line {wrong + 2} has {len(rows[wrong])} columns, line 2 {len(rows[0])}')
-    return [r[0] for r in rows],np.array([[float(v) for v in r[1:]] for r in rows])
+        raise ValueError(f"line {wrong + 2} has {len(rows[wrong])} columns, line 2 {len(rows[0])}")
+    return [r[0] for r in rows], np.array([[float(v) for v in r[1:]] for r in rows])
 
-FEATURE_FILES = {'.npz': _from_npz, '.csv': _from_csv}
+
+FEATURE_FILES = {".npz": _from_npz, ".csv": _from_csv}
+
 
 def read_video_features(
     path,  # .npz or .csv
     manifest: Manifest,
     splits: Sequence[int] = (1,),  # whose videos must be there
-    view: str = 'rgb',  # what the features were made of
+    view: str = "rgb",  # what the features were made of
 ) -> Features:  # of the videos of these splits, in the order of the manifest
     "Features that were made elsewhere, by the names of their videos; ValueError in one sentence."
     path = Path(path)
     if path.suffix not in FEATURE_FILES:
         raise ValueError(f"{path}: is no file of features; give one of {', '.join(FEATURE_FILES)}")
-    if not path.is_file(): raise ValueError(f'{path}: there is no such file')
-    try: names,x = FEATURE_FILES[path.suffix](path)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    try:
+        names, x = FEATURE_FILES[path.suffix](path)
     except KeyError as e:
-        raise ValueError(f"{path}: has no {e}; give the names as 'video' and the numbers as 'x'") from e
+        raise ValueError(
+            f"{path}: has no {e}; give the names as 'video' and the numbers as 'x'"
+        ) from e
     except (ValueError, TypeError, OSError, EOFError) as e:
-        raise ValueError(f'{path}: cannot be read as features ({str(e).splitlines()[0][:160]})') from e
-    def refuse(why): raise ValueError(f'{path}: {why}')
-    x,known = np.asarray(x),{r.video: i for i,r in enumerate(manifest.rows)}
-    if x.ndim != 2 or not x.size: refuse(f'x must be (N, D) with a row for each video, not {x.shape}')
+        raise ValueError(
+            f"{path}: cannot be read as features ({str(e).splitlines()[0][:160]})"
+        ) from e
+
+    def refuse(why):
+        raise ValueError(f"{path}: {why}")
+
+    x, known = np.asarray(x), {r.video: i for i, r in enumerate(manifest.rows)}
+    if x.ndim != 2 or not x.size:
+        refuse(f"x must be (N, D) with a row for each video, not {x.shape}")
     if len(names) != len(x):
-        refuse(f'has {len(names)} names and {len(x)} rows of numbers; give one row for each video')
+        refuse(f"has {len(names)} names and {len(x)} rows of numbers; give one row for each video")
     if twice := len(names) - len(set(names)):
-        refuse(f'{twice} videos stand in it more than once; give each one row')
-    if extra := [n for n in names if n not in known]: refuse(f'{len(extra)} of its {len(names)} videos are '
-        f'not in {manifest.path}, such as {extra[0]}; name videos as the manifest does')
-    at = {known[n]: i for i,n in enumerate(names)}
-    rows = sorted({r for s in splits for part in ('train', 'test') for r in manifest.select(part, s)})
-    if missing := [manifest.rows[r].video for r in rows if r not in at]: refuse(f'lacks {len(missing)} of '
-        f'{len(rows)} videos, such as {missing[0]}; give features of every video of the split')
+        refuse(f"{twice} videos stand in it more than once; give each one row")
+    if extra := [n for n in names if n not in known]:
+        refuse(
+            f"{len(extra)} of its {len(names)} videos are "
+            f"not in {manifest.path}, such as {extra[0]}; name videos as the manifest does"
+        )
+    at = {known[n]: i for i, n in enumerate(names)}
+    rows = sorted(
+        {r for s in splits for part in ("train", "test") for r in manifest.select(part, s)}
+    )
+    if missing := [manifest.rows[r].video for r in rows if r not in at]:
+        refuse(
+            f"lacks {len(missing)} of "
+            f"{len(rows)} videos, such as {missing[0]}; give features of every video of the split"
+        )
     x = x[[at[r] for r in rows]].astype(np.float32)
     if bad := int((~np.isfinite(x)).any(1).sum()):
-        refuse(f'{bad} of {len(x)} rows hold NaN or infinity; look at what made them')
-    key = {'encoder': hashlib.sha256(path.read_bytes()).hexdigest(), 'manifest': manifest.sha256,
-        'part': 'all', 'split': '1', 'view': view}
-    label,source = (torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id))
+        refuse(f"{bad} of {len(x)} rows hold NaN or infinity; look at what made them")
+    key = {
+        "encoder": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "manifest": manifest.sha256,
+        "part": "all",
+        "split": "1",
+        "view": view,
+    }
+    label, source = (
+        torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id)
+    )
     return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
+
 
 def measure_encoder(
     # nn.Module, 'package.module:name', 'hf:NAME', or a file: features, released
     encoder: Any,
     data,  # a manifest, its file or its folder
-    name: str = '',  # what tables call it; '': its class or its file
-    protocol: str|Protocol = 'clean',  # of `protocols.PROTOCOLS`, or 'package.module:name'
+    name: str = "",  # what tables call it; '': its class or its file
+    protocol: str | Protocol = "clean",  # of `protocols.PROTOCOLS`, or 'package.module:name'
     # what the encoder sees: 'rgb', 'flow' or 'residual'; '': as a released file says, else rgb
-    view: str = '',
+    view: str = "",
     splits: Sequence[int] = (1,),  # several: each, and their mean; none: split 1
     # what to change in the protocol: size, length, stride, ...
-    fields: Mapping[str,Any]|None = None,
+    fields: Mapping[str, Any] | None = None,
     # folder for results.json, features and the picture of neighbours; None: nothing is kept
     out=None,
-    probe_with: str = '',  # a preset of `classify.PROBES`: a linear classifier, too
+    probe_with: str = "",  # a preset of `classify.PROBES`: a linear classifier, too
     # rows for chance, colour histogram and, beside a module, our random `tiny`
     with_baselines: bool = True,
     walls: int = 8,  # as in `retrieve`
     batch: int = 64,  # as in `retrieve`
     machine: Machine = Machine(),  # as in `retrieve`
     **views,  # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
-) -> list[dict[str,Any]]:  # the baselines first
+) -> list[dict[str, Any]]:  # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest,splits = data if isinstance(data, Manifest) else open_data(data),tuple(splits) or (1,)
+    manifest, splits = (
+        data if isinstance(data, Manifest) else open_data(data),
+        tuple(splits) or (1,),
+    )
     if not isinstance(encoder, nn.Module) and Path(encoder).suffix in RELEASED_FILES:
         r = load_released(encoder, view or None)
-        if protocol=='clean': fields = r.clip() | dict(fields or {})
-        name,view,views = name or r.path.name.split('.')[0],r.ask_view(),r.view_options() | views
+        if protocol == "clean":
+            fields = r.clip() | dict(fields or {})
+        name, view, views = (
+            name or r.path.name.split(".")[0],
+            r.ask_view(),
+            r.view_options() | views,
+        )
         encoder = r.encoder
-    p,view = protocols.protocol(protocol, **fields or {}),view or 'rgb'
-    folder,hub = None if out is None else Path(out),not isinstance(encoder, nn.Module) and of_hub(encoder)
-    named = not isinstance(encoder, nn.Module) and ':' in str(encoder) and not hub
+    p, view = protocols.protocol(protocol, **fields or {}), view or "rgb"
+    folder, hub = (
+        None if out is None else Path(out),
+        not isinstance(encoder, nn.Module) and of_hub(encoder),
+    )
+    named = not isinstance(encoder, nn.Module) and ":" in str(encoder) and not hub
     if named and Path(encoder).suffix not in FEATURE_FILES:
-        name,encoder = name or str(encoder),load_encoder(str(encoder))
+        name, encoder = name or str(encoder), load_encoder(str(encoder))
     if hub:
         t = open_hub(str(encoder), manifest, out)
-        t,p = replace(t, name=name or t.name),t.protocol(protocol, **fields or {})
-    elif isinstance(encoder, nn.Module): t = EvaluatedEncoder(manifest, encoder,
-        name or type(encoder).__name__, 'encoder', view, folder, views)
-    else: t = EvaluatedEncoder(manifest, None, name or Path(encoder).stem, 'features file', view, folder,
-        features=read_video_features(encoder, manifest, splits, view))
-    if folder: folder.mkdir(parents=True, exist_ok=True)
+        t, p = replace(t, name=name or t.name), t.protocol(protocol, **fields or {})
+    elif isinstance(encoder, nn.Module):
+        t = EvaluatedEncoder(
+            manifest, encoder, name or type(encoder).__name__, "encoder", view, folder, views
+        )
+    else:
+        t = EvaluatedEncoder(
+            manifest,
+            None,
+            name or Path(encoder).stem,
+            "features file",
+            view,
+            folder,
+            features=read_video_features(encoder, manifest, splits, view),
+        )
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     rows = retrieve(t, p, splits, walls=walls, batch=batch, machine=machine)
-    if probe_with: rows += measure_probe(t, probe_with, splits, protocol=p, batch=batch, machine=machine)
-    if not with_baselines: return rows
-    small = t.encoder is None or p.length < 4 or p.size < 16 # less than `tiny` can read
-    floor = EvaluatedEncoder(manifest, create('tiny', seed=0), f'random tiny, {view}', 'random', view, folder,
-        {k: v for k,v in views.items() if k not in ('mean', 'std')})
-    if p.crops=='processor': p = replace(p, crops='centre') # of a network without one
+    if probe_with:
+        rows += measure_probe(t, probe_with, splits, protocol=p, batch=batch, machine=machine)
+    if not with_baselines:
+        return rows
+    small = t.encoder is None or p.length < 4 or p.size < 16  # less than `tiny` can read
+    floor = EvaluatedEncoder(
+        manifest,
+        create("tiny", seed=0),
+        f"random tiny, {view}",
+        "random",
+        view,
+        folder,
+        {k: v for k, v in views.items() if k not in ("mean", "std")},
+    )
+    if p.crops == "processor":
+        p = replace(p, crops="centre")  # of a network without one
     beside = _baseline_rows(floor, p, splits, BASELINES[:2] if small else BASELINES, batch, machine)
-    if folder: keep_results(folder, beside)
+    if folder:
+        keep_results(folder, beside)
     return beside + rows

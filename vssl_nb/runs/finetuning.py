@@ -21,23 +21,61 @@ from torch.utils.data import DataLoader
 import vssl_nb
 from ..data.clips import stream
 from ..data.manifest import Manifest
-from ..measure.classify import SELECTIONS, Linear, Predictions, VideoClassifier, accuracy, folded
-from ..measure.classify import classification_row, collect_predictions, confusion_matrix, predict_rows
-from ..measure.classify import export_classifier, hold_out_rows, labelled_rows, save_predictions
+from vssl_nb.measure.classify import (
+    SELECTIONS,
+    Linear,
+    Predictions,
+    VideoClassifier,
+    accuracy,
+    folded,
+)
+from vssl_nb.measure.classify import (
+    classification_row,
+    collect_predictions,
+    confusion_matrix,
+    predict_rows,
+)
+from vssl_nb.measure.classify import (
+    export_classifier,
+    hold_out_rows,
+    labelled_rows,
+    save_predictions,
+)
 from ..measure.features import fingerprint
 from ..measure.protocols import Protocol
-from ..methods.recipes import RECIPES, Augment, Learning, Recipe, RecipeError, Sampling, Settings
+from vssl_nb.methods.recipes import (
+    RECIPES,
+    Augment,
+    Learning,
+    Recipe,
+    RecipeError,
+    Sampling,
+    Settings,
+)
 from ..methods.recipes import Count, SupervisedSettings, find, flat_fields, override
 from ..methods.supervised import Classifier
 from ..names import did_you_mean, resolve
-from .evaluation import EvaluatedEncoder, keep_results, open_trained, refuse_leak, result_row
+from vssl_nb.runs.evaluation import (
+    EvaluatedEncoder,
+    keep_results,
+    open_trained,
+    refuse_leak,
+    result_row,
+)
 from .evaluation import untrained_encoder, warn_of_copies
 from .budget import refuse_too_large
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
 from ..training.config import read_fields, read_lines
 from ..training.distributed import is_main, on_main, start, world_size
-from ..training.loop import StepResult, TrainError, TrainingState, batch_order, drive, machine_card
+from vssl_nb.training.loop import (
+    StepResult,
+    TrainError,
+    TrainingState,
+    batch_order,
+    drive,
+    machine_card,
+)
 from ..training.loop import run_folder
 from ..training.machine import Machine
 
@@ -45,99 +83,164 @@ from ..training.machine import Machine
 @dataclass(frozen=True, kw_only=True)
 class FineTuning(Settings):
     "A classifier trained end to end on the videos of a run: a recipe without backbone."
-    name:str # of the protocol, for tables; changes nothing
-    view:str='' # that it learns from; '': that of the encoder
-    # which residual; '': that of the encoder
-    residual:Literal['','plain','rescaled','wrapped','rolled']=''
-    # length, stride, size and pad: those named here, or those that the encoder was trained on
-    clip:Literal['preset','encoder']='preset'
-    size:Count=112 # px that the encoder sees
-    sampling:Sampling=Sampling(clips=1, length=16, stride=1, pad='first', last='all', same=0.)
-    augment:Augment=Augment(area=(.2, 1.), aspect=(3/4, 4/3), crop='torchvision', flip=.5, jitter=0.,
-        brightness=.4, contrast=.4, saturation=.4, hue=.1, grey=0., blur=0.)
-    method:SupervisedSettings=SupervisedSettings()
-    learning:Learning=Learning(optimizer='adam', lr=1e-3, weight_decay=1e-3, batch=32, epochs=100,
-        schedule='steps', drops=(60., 80.))
-    # which epoch is kept: `SELECTIONS`
-    selection:Literal['validation','last','test']='validation'
-    by:Literal['top1','loss']='top1' # what the best epoch has: highest top-1, or lowest loss
-    # of the training videos (for 'test': of the test videos) that choose the epoch
-    share:Annotated[float, '(0, 1]']=.2
-    every:Count=1 # epochs between two looks at these
-    testing:Protocol=Protocol('test clips', average='softmax') # with the clip of the training
-    whole:ClassVar[tuple[str,...]] = ('testing',) # parts that are exchanged as a whole
 
-    def __post_init__(self)->None:
-        clip = {k: getattr(self.sampling, k) for k in ('length', 'stride', 'pad')} | {'size': self.size}
-        object.__setattr__(self, 'testing', replace(self.testing, **clip))
+    name: str  # of the protocol, for tables; changes nothing
+    view: str = ""  # that it learns from; '': that of the encoder
+    # which residual; '': that of the encoder
+    residual: Literal["", "plain", "rescaled", "wrapped", "rolled"] = ""
+    # length, stride, size and pad: those named here, or those that the encoder was trained on
+    clip: Literal["preset", "encoder"] = "preset"
+    size: Count = 112  # px that the encoder sees
+    sampling: Sampling = Sampling(clips=1, length=16, stride=1, pad="first", last="all", same=0.0)
+    augment: Augment = Augment(
+        area=(0.2, 1.0),
+        aspect=(3 / 4, 4 / 3),
+        crop="torchvision",
+        flip=0.5,
+        jitter=0.0,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.4,
+        hue=0.1,
+        grey=0.0,
+        blur=0.0,
+    )
+    method: SupervisedSettings = SupervisedSettings()
+    learning: Learning = Learning(
+        optimizer="adam",
+        lr=1e-3,
+        weight_decay=1e-3,
+        batch=32,
+        epochs=100,
+        schedule="steps",
+        drops=(60.0, 80.0),
+    )
+    # which epoch is kept: `SELECTIONS`
+    selection: Literal["validation", "last", "test"] = "validation"
+    by: Literal["top1", "loss"] = "top1"  # what the best epoch has: highest top-1, or lowest loss
+    # of the training videos (for 'test': of the test videos) that choose the epoch
+    share: Annotated[float, "(0, 1]"] = 0.2
+    every: Count = 1  # epochs between two looks at these
+    testing: Protocol = Protocol("test clips", average="softmax")  # with the clip of the training
+    whole: ClassVar[tuple[str, ...]] = ("testing",)  # parts that are exchanged as a whole
+
+    def __post_init__(self) -> None:
+        clip = {k: getattr(self.sampling, k) for k in ("length", "stride", "pad")} | {
+            "size": self.size
+        }
+        object.__setattr__(self, "testing", replace(self.testing, **clip))
         super().__post_init__()
-        if self.learning.schedule=='plateau' and self.selection=='last':
-            raise RecipeError("schedule='plateau' waits for a loss that selection='last' never measures; "
-                "use selection='validation', or another schedule")
+        if self.learning.schedule == "plateau" and self.selection == "last":
+            raise RecipeError(
+                "schedule='plateau' waits for a loss that selection='last' never measures; "
+                "use selection='validation', or another schedule"
+            )
         test, mixture = self.testing, self.method.mixture
-        if mixture and (test.windows!='even' or test.clips % mixture or test.average!='softmax'):
-            raise RecipeError(f'testing: mixture={mixture} makes a distribution of so many windows, '
-                f'and averages probabilities; use clips={5*mixture}, or mixture=0')
+        if mixture and (
+            test.windows != "even" or test.clips % mixture or test.average != "softmax"
+        ):
+            raise RecipeError(
+                f"testing: mixture={mixture} makes a distribution of so many windows, "
+                f"and averages probabilities; use clips={5 * mixture}, or mixture=0"
+            )
 
     # fields of a recipe; none where the view is that of the encoder
-    def named_view(self)->dict[str,Any]:
+    def named_view(self) -> dict[str, Any]:
         "The view that it learns from."
-        return {k: name for k in ('view', 'residual') if (name := getattr(self, k))}
+        return {k: name for k in ("view", "residual") if (name := getattr(self, k))}
 
     def recipe(
         self,
         pretrained: Recipe,  # of the encoder
     ) -> Recipe:
         "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
-        return replace(pretrained, **self.named_view(), size=self.size, augment=self.augment,
-            method=self.method, learning=self.learning,
-            sampling=replace(self.sampling, clips=max(1, self.method.mixture)))
+        return replace(
+            pretrained,
+            **self.named_view(),
+            size=self.size,
+            augment=self.augment,
+            method=self.method,
+            learning=self.learning,
+            sampling=replace(self.sampling, clips=max(1, self.method.mixture)),
+        )
 
     def learned(
         self,
         videos: int,  # of the training part
     ) -> int:
         "How many videos it learns from; the others choose the epoch."
-        return videos - (round(videos*self.share) if self.selection=='validation' else 0)
+        return videos - (round(videos * self.share) if self.selection == "validation" else 0)
 
-    def __str__(self)->str: # a line for each part
+    def __str__(self) -> str:  # a line for each part
         # whose clip, and which
-        clip = ('clip', 'length', 'stride', 'size', 'area', 'flip', 'jitter')
-        parts = {'clip': ('view', 'residual')*bool(self.view) + clip,
-            'classifier': ('learns', 'normalise', 'batchnorm', 'head_init', 'dropout', 'mixture'),
-            'learning': ('optimizer', 'lr', 'lr_encoder', 'weight_decay', 'batch', 'epochs', 'schedule',
-                'warmup', 'drops')}
-        flat, chosen = flat_fields(self), f' ({self.share:.0%} of them, best {self.by})'
-        lines = [f'  {part:10} ' + ', '.join(f'{k}={flat[k]}' for k in names) for part,names in parts.items()]
-        return '\n'.join([f'training {self.name}', *lines,
-            f'  selection  {SELECTIONS[self.selection]}{chosen*(self.selection!="last")}', str(self.testing)])
+        clip = ("clip", "length", "stride", "size", "area", "flip", "jitter")
+        parts = {
+            "clip": ("view", "residual") * bool(self.view) + clip,
+            "classifier": ("learns", "normalise", "batchnorm", "head_init", "dropout", "mixture"),
+            "learning": (
+                "optimizer",
+                "lr",
+                "lr_encoder",
+                "weight_decay",
+                "batch",
+                "epochs",
+                "schedule",
+                "warmup",
+                "drops",
+            ),
+        }
+        flat, chosen = flat_fields(self), f" ({self.share:.0%} of them, best {self.by})"
+        lines = [
+            f"  {part:10} " + ", ".join(f"{k}={flat[k]}" for k in names)
+            for part, names in parts.items()
+        ]
+        return "\n".join(
+            [
+                f"training {self.name}",
+                *lines,
+                f"  selection  {SELECTIONS[self.selection]}{chosen * (self.selection != 'last')}",
+                str(self.testing),
+            ]
+        )
 
-TRAININGS:dict[str,FineTuning] = {}
-for _line in read_lines('runs/trainings.csv'): # which has the source of each number
-    _fields = read_fields(_line['fields']) | {'name': _line['name']}
-    _name,_,_tested = _line['testing'].partition(': ')
-    if _name: _fields['testing'] = Protocol(_name, **read_fields(_tested))
-    TRAININGS[_line['name']] = override(TRAININGS.get(_line['like'], FineTuning(name='')), **_fields)
+
+TRAININGS: dict[str, FineTuning] = {}
+for _line in read_lines("runs/trainings.csv"):  # which has the source of each number
+    _fields = read_fields(_line["fields"]) | {"name": _line["name"]}
+    _name, _, _tested = _line["testing"].partition(": ")
+    if _name:
+        _fields["testing"] = Protocol(_name, **read_fields(_tested))
+    TRAININGS[_line["name"]] = override(
+        TRAININGS.get(_line["like"], FineTuning(name="")), **_fields
+    )
 # ours: 80 % of the videos are trained on, the others choose the epoch
-TRAININGS |= {f'{n}_held_out': replace(t, name=f'{n}_held_out', selection='validation')
-    for n,t in TRAININGS.items() if t.selection=='last'}
+TRAININGS |= {
+    f"{n}_held_out": replace(t, name=f"{n}_held_out", selection="validation")
+    for n, t in TRAININGS.items()
+    if t.selection == "last"
+}
 
 # fields that an encoder's file, a training and its protocol share
-CLIP = ('length', 'stride', 'size', 'pad')
+CLIP = ("length", "stride", "size", "pad")
+
 
 def preset(
     name: str,  # of TRAININGS, or a FineTuning of one's own as 'package.module:name'
-    encoder: Mapping[str,Any]|None = None,  # its `CLIP`, for a preset with clip='encoder'
+    encoder: Mapping[str, Any] | None = None,  # its `CLIP`, for a preset with clip='encoder'
     **fields,  # what to change: epochs, selection, size, ...
 ) -> FineTuning:
     "A training by name, with some of its fields changed; ValueError names the nearest."
-    known = resolve(name, TRAININGS, 'a training')
-    if not isinstance(known, FineTuning): raise ValueError(f'{name!r} is a {type(known).__name__}, not a '
-        'finetuning.FineTuning; make one with FineTuning(name=…)')
+    known = resolve(name, TRAININGS, "a training")
+    if not isinstance(known, FineTuning):
+        raise ValueError(
+            f"{name!r} is a {type(known).__name__}, not a "
+            "finetuning.FineTuning; make one with FineTuning(name=…)"
+        )
     names = flat_fields(known)
     for f in fields:
-        if f not in names: raise ValueError(f'{f!r} is not a field of {name}; {did_you_mean(f, names)}')
-    fits = encoder if fields.get('clip', known.clip)=='encoder' else None
+        if f not in names:
+            raise ValueError(f"{f!r} is not a field of {name}; {did_you_mean(f, names)}")
+    fits = encoder if fields.get("clip", known.clip) == "encoder" else None
     return override(known, **({k: fits[k] for k in CLIP} if fits else {}) | fields)
 
 # %% ../../nbs/library/finetuning.ipynb #270e211c
@@ -146,37 +249,56 @@ def predict(
     manifest: Manifest,
     training: FineTuning,  # its clip, and how it is tested
     split: int = 1,  # 1, 2 or 3
-    rows: Sequence[int]|None = None,  # of the manifest; None: the test part
+    rows: Sequence[int] | None = None,  # of the manifest; None: the test part
     batch: int = 64,  # clips at a time on a GPU
-    machine: Machine = Machine('cpu'),  # device, decoding processes, bar
+    machine: Machine = Machine("cpu"),  # device, decoding processes, bar
     seed: int = 0,  # of the official colour jitter, and of embeddings
     shared: bool = False,  # all processes call this together, and share the work
     **views,  # further arguments of `Views`, as in pretraining
 ) -> Predictions:  # in the order of the rows
     "Class probabilities of videos, averaged over windows and crops as the training's `testing` is."
-    videos = labelled_rows(manifest, 'test', split) if rows is None else list(rows)
+    videos = labelled_rows(manifest, "test", split) if rows is None else list(rows)
     c = as_video_classifier(classifier, training, manifest.labels, seed)
-    p, bad = predict_rows(c, manifest, videos, batch=batch, machine=machine, shared=shared, views=views)
-    key = dict(classifier=fingerprint(classifier), manifest=manifest.sha256, view=classifier.view,
-        rows=' '.join(map(str, videos)), training=json.dumps(asdict(training)), seed=str(seed),
-        views=json.dumps(views, sort_keys=True, default=lambda x: getattr(x, '__qualname__', str(x))),
-        vssl_nb=vssl_nb.__version__)
+    p, bad = predict_rows(
+        c, manifest, videos, batch=batch, machine=machine, shared=shared, views=views
+    )
+    key = dict(
+        classifier=fingerprint(classifier),
+        manifest=manifest.sha256,
+        view=classifier.view,
+        rows=" ".join(map(str, videos)),
+        training=json.dumps(asdict(training)),
+        seed=str(seed),
+        views=json.dumps(
+            views, sort_keys=True, default=lambda x: getattr(x, "__qualname__", str(x))
+        ),
+        vssl_nb=vssl_nb.__version__,
+    )
     return collect_predictions(manifest, videos, p, bad, manifest.labels, key)
+
 
 def as_video_classifier(
     classifier: Classifier,
     training: FineTuning,
     classes: Sequence[str],
     seed: int = 0,  # of the official colour jitter, and of embeddings
-    about: Mapping[str,Any]|None = None,  # of the encoder, for its file
+    about: Mapping[str, Any] | None = None,  # of the encoder, for its file
     **facts,  # of the training, likewise
 ) -> VideoClassifier:  # with the same encoder
     "A classifier as it is measured and exported: everything behind the encoder is one layer."
     method = training.method
-    if method.mixture: facts |= {'mixture': method.mixture, 'samples': method.samples}
-    return VideoClassifier(classifier.encoder, head_of(classifier).to('cpu'), classes,
-        replace(training.testing, seed=seed), about or {'view': classifier.view}, classifier.gaussian,
-        **facts)
+    if method.mixture:
+        facts |= {"mixture": method.mixture, "samples": method.samples}
+    return VideoClassifier(
+        classifier.encoder,
+        head_of(classifier).to("cpu"),
+        classes,
+        replace(training.testing, seed=seed),
+        about or {"view": classifier.view},
+        classifier.gaussian,
+        **facts,
+    )
+
 
 def head_of(
     classifier: Classifier,
@@ -192,141 +314,203 @@ def head_of(
 def networks_of(
     t: EvaluatedEncoder,
     training: FineTuning,  # what it begins with
-) -> dict[str,nn.Module]:  # argument of the classifier -> network
+) -> dict[str, nn.Module]:  # argument of the classifier -> network
     "The networks that a training begins with; TrainError where it draws from a head that there is not."
-    if training.method.mixture and 'gaussian' not in t.heads:
-        raise TrainError(f"{t.folder or t.about['recipe']}: has no Gaussian head, and {training.name} draws "
-            'from one; name a finished run of ProViCo, or take another preset, such as clean_finetune')
-    return {'encoder': t.encoder} | ({'gaussian': t.heads['gaussian']} if training.method.mixture else {})
+    if training.method.mixture and "gaussian" not in t.heads:
+        raise TrainError(
+            f"{t.folder or t.about['recipe']}: has no Gaussian head, and {training.name} draws "
+            "from one; name a finished run of ProViCo, or take another preset, such as clean_finetune"
+        )
+    return {"encoder": t.encoder} | (
+        {"gaussian": t.heads["gaussian"]} if training.method.mixture else {}
+    )
 
-def training_and_validation_rows(manifest:Manifest, training:FineTuning, split:int, seed:int
-    )->tuple[list[int],list[int]]:
+
+def training_and_validation_rows(
+    manifest: Manifest, training: FineTuning, split: int, seed: int
+) -> tuple[list[int], list[int]]:
     "Rows to train on, and rows on which the epoch is chosen."
-    tested = any(getattr(r, f'split{split}', '')=='test' and r.status=='ok' for r in manifest.rows)
+    tested = any(
+        getattr(r, f"split{split}", "") == "test" and r.status == "ok" for r in manifest.rows
+    )
     # what cannot be tested is not trained
-    test = labelled_rows(manifest, 'test', split) if tested else []
-    train = labelled_rows(manifest, 'train', split)
+    test = labelled_rows(manifest, "test", split) if tested else []
+    train = labelled_rows(manifest, "train", split)
     if len(classes := {manifest.rows[r].label for r in train}) < 2:
-        raise ValueError(f'{manifest.path}: all {len(train)} training videos of split {split} are of the '
-            f'class {min(classes)!r}, so that there is nothing to tell apart; use two classes or more')
-    if training.selection=='validation': return hold_out_rows(manifest, split, training.share, seed)
-    if training.selection=='last': return train, []
-    logging.getLogger(__name__).warning('%s: %s', training.name, SELECTIONS['test'])
+        raise ValueError(
+            f"{manifest.path}: all {len(train)} training videos of split {split} are of the "
+            f"class {min(classes)!r}, so that there is nothing to tell apart; use two classes or more"
+        )
+    if training.selection == "validation":
+        return hold_out_rows(manifest, split, training.share, seed)
+    if training.selection == "last":
+        return train, []
+    logging.getLogger(__name__).warning("%s: %s", training.name, SELECTIONS["test"])
     # released: pandas' sample(frac=.3, random_state=666) (b7)
-    order = stream('validation', seed).permutation(len(test))
-    return train, sorted(test[i] for i in order[:max(1, round(training.share*len(test)))])
+    order = stream("validation", seed).permutation(len(test))
+    return train, sorted(test[i] for i in order[: max(1, round(training.share * len(test)))])
+
 
 @dataclass
 class Session:
     "A training in progress: its objects, and what happens at the end of an epoch."
-    training:FineTuning
-    start:EvaluatedEncoder # what it begins with
-    parts:Parts
-    run:TrainingState
-    rows:list[int] # videos on which the epoch is chosen; none for 'last'
-    seed:int
-    machine:Machine
+
+    training: FineTuning
+    start: EvaluatedEncoder  # what it begins with
+    parts: Parts
+    run: TrainingState
+    rows: list[int]  # videos on which the epoch is chosen; none for 'last'
+    seed: int
+    machine: Machine
     # epoch, top1, loss and weights of the best epoch so far
-    best:dict[str,Any] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=dict)
     # epoch, top1 and loss of every validation
-    history:list[dict[str,float]] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
 
     @property
-    def classifier(self)->Classifier: return cast(Classifier, self.parts.method)
+    def classifier(self) -> Classifier:
+        return cast(Classifier, self.parts.method)
 
     def predict(
         self,
         training: FineTuning,  # how it is tested
         machine: Machine,  # where it is tested
-        rows: Sequence[int]|None = None,  # as of `predict`
+        rows: Sequence[int] | None = None,  # as of `predict`
         seed: int = 0,  # as of `predict`
     ) -> Predictions:
         "Class probabilities by the classifier as it is now; all processes call it together."
-        return predict(self.classifier, self.start.manifest, training, self.start.split, rows, seed=seed,
-            machine=machine, shared=world_size()>1, **view_options(self.start.recipe))
+        return predict(
+            self.classifier,
+            self.start.manifest,
+            training,
+            self.start.split,
+            rows,
+            seed=seed,
+            machine=machine,
+            shared=world_size() > 1,
+            **view_options(self.start.recipe),
+        )
 
     def held_out(
         self,
-        device: Any = 'cpu',
-    ) -> dict[str,float]:  # top1 and loss
+        device: Any = "cpu",
+    ) -> dict[str, float]:  # top1 and loss
         "How well the classifier does on the held-out videos now; all processes call it together."
         t = self.training
-        once = Protocol('held out', clips=max(1, t.method.mixture), crop=t.testing.crop, average='softmax')
+        once = Protocol(
+            "held out", clips=max(1, t.method.mixture), crop=t.testing.crop, average="softmax"
+        )
         machine = Machine(device, workers=self.machine.workers, progress=False)
         pred = self.predict(replace(t, testing=once), machine, self.rows)
-        loss = -pred.p.gather(1, pred.label[:,None]).clamp_min(1e-300).log().mean().item()
-        return {'top1': accuracy(pred)['top1'], 'loss': loss}
+        loss = -pred.p.gather(1, pred.label[:, None]).clamp_min(1e-300).log().mean().item()
+        return {"top1": accuracy(pred)["top1"], "loss": loss}
 
     def validate(
         self,
         result: StepResult,
-        device: Any = 'cpu',
-    ) -> dict[str,float]|None:  # None: not yet
+        device: Any = "cpu",
+    ) -> dict[str, float] | None:  # None: not yet
         "Call it after every step: at the end of an epoch it measures and remembers."
         epochs, t, schedule = result.epoch + 1, self.training, self.parts.schedule
-        if not result.last or not self.rows or (epochs % t.every and epochs!=t.learning.epochs): return None
-        result.read() # refuses a loss that was not finite
-        numbers = self.held_out(device) | {'epoch': float(epochs)}
+        if not result.last or not self.rows or (epochs % t.every and epochs != t.learning.epochs):
+            return None
+        result.read()  # refuses a loss that was not finite
+        numbers = self.held_out(device) | {"epoch": float(epochs)}
         self.history.append(numbers)
-        if isinstance(schedule, Plateau): schedule.step(numbers['loss'])
-        def worth(s): return s['top1'] if t.by=='top1' else -s['loss']
+        if isinstance(schedule, Plateau):
+            schedule.step(numbers["loss"])
+
+        def worth(s):
+            return s["top1"] if t.by == "top1" else -s["loss"]
+
         if not self.best or worth(numbers) > worth(self.best):
-            weights = {k: v.detach().cpu().clone() for k,v in self.classifier.state_dict().items()}
-            self.best = numbers | {'weights': weights}
+            weights = {k: v.detach().cpu().clone() for k, v in self.classifier.state_dict().items()}
+            self.best = numbers | {"weights": weights}
         return numbers
 
     def train(
         self,
         out,  # the run folder
         device: torch.device,  # from `machine.place`
-        card: dict[str,Any]|None = None,  # what card.json gets; None: the machine alone
-        max_steps: int|None = None,  # stop after so many steps in all
+        card: dict[str, Any] | None = None,  # what card.json gets; None: the machine alone
+        max_steps: int | None = None,  # stop after so many steps in all
     ) -> bool:  # was the last step taken?
         "Train in a run folder: steps, validation, checkpoints."
         parts, machine = self.parts, self.machine
+
         def each(result):
             numbers = self.validate(result, device)
             return numbers and f"held out: top-1 {numbers['top1']:.3f}, loss {numbers['loss']:.3f}"
-        return drive(self.run, cast(DataLoader, parts.batches), parts.views, parts.schedule, out,
-            machine_card(machine, device) if card is None else card, device, machine, self.training.name,
-            state=self.state, each=each, max_steps=max_steps, clip_norm=parts.clip_norm)
 
-    def keep_best(self)->Classifier:
+        return drive(
+            self.run,
+            cast(DataLoader, parts.batches),
+            parts.views,
+            parts.schedule,
+            out,
+            machine_card(machine, device) if card is None else card,
+            device,
+            machine,
+            self.training.name,
+            state=self.state,
+            each=each,
+            max_steps=max_steps,
+            clip_norm=parts.clip_norm,
+        )
+
+    def keep_best(self) -> Classifier:
         "The classifier with the weights of the best epoch, if one was chosen."
-        if self.best: self.classifier.load_state_dict(self.best['weights'])
+        if self.best:
+            self.classifier.load_state_dict(self.best["weights"])
         return self.classifier
 
-    def identity(self)->dict[str,str]:
+    def identity(self) -> dict[str, str]:
         "What must be the same on resuming."
-        return {k: repr(v) for k,v in flat_fields(self.training).items()} | {
-            'view': self.classifier.view, 'backbone': encoder_about(self.start.recipe)['backbone'],
-            'manifest': self.start.manifest.sha256, 'split': str(self.start.split), 'seed': str(self.seed)}
+        return {k: repr(v) for k, v in flat_fields(self.training).items()} | {
+            "view": self.classifier.view,
+            "backbone": encoder_about(self.start.recipe)["backbone"],
+            "manifest": self.start.manifest.sha256,
+            "split": str(self.start.split),
+            "seed": str(self.seed),
+        }
 
-    def state(self)->dict[str,Any]:
+    def state(self) -> dict[str, Any]:
         "What `checkpoints.save` keeps; refused once a loss was not finite."
-        schedule = vars(self.parts.schedule).copy() if isinstance(self.parts.schedule, Plateau) else {}
-        return {'run': self.run.state(), 'best': self.best, 'history': self.history,
-            'identity': self.identity(), 'schedule': schedule}
+        schedule = (
+            vars(self.parts.schedule).copy() if isinstance(self.parts.schedule, Plateau) else {}
+        )
+        return {
+            "run": self.run.state(),
+            "best": self.best,
+            "history": self.history,
+            "identity": self.identity(),
+            "schedule": schedule,
+        }
 
     def load(
         self,
-        state: dict[str,Any],  # from `state`
-    ) -> 'Session':
+        state: dict[str, Any],  # from `state`
+    ) -> "Session":
         "Go on where the state was taken; ValueError if that was another training."
-        for k,v in self.identity().items():
-            if (old := state.get('identity', {}).get(k))!=v: raise ValueError(f'last.pt: was saved with '
-                f'{k}={old}, not {v}; resume with the same, or choose another --out')
-        self.run.load(state['run'])
-        self.best, self.history = state['best'], state['history']
-        if isinstance(self.parts.schedule, Plateau): vars(self.parts.schedule).update(state['schedule'])
+        for k, v in self.identity().items():
+            if (old := state.get("identity", {}).get(k)) != v:
+                raise ValueError(
+                    f"last.pt: was saved with "
+                    f"{k}={old}, not {v}; resume with the same, or choose another --out"
+                )
+        self.run.load(state["run"])
+        self.best, self.history = state["best"], state["history"]
+        if isinstance(self.parts.schedule, Plateau):
+            vars(self.parts.schedule).update(state["schedule"])
         return self
+
 
 def open_session(
     t: EvaluatedEncoder,  # of a run, or untrained; its networks are trained in place
     training: FineTuning,
     seed: int = 0,  # of the held-out sources, the order, and everything drawn per clip
     machine: Machine = Machine(),  # workers, cache and activation_checkpointing are read here
-    device: torch.device = torch.device('cpu'),  # that it will be trained on
+    device: torch.device = torch.device("cpu"),  # that it will be trained on
 ) -> Session:
     "Everything that a training needs; ValueErrors say what does not fit."
     rows, held_out = training_and_validation_rows(t.manifest, training, t.split, seed)
@@ -344,99 +528,156 @@ def fitted(
 ) -> FineTuning:
     "A preset of ours for few videos, or other epochs: eight steps an epoch where it can be, drops in step."
     # the source has numbers
-    if training.clip!='encoder' or training.name not in TRAININGS: return training
+    if training.clip != "encoder" or training.name not in TRAININGS:
+        return training
     n, now, usual = training.learned(videos), training.learning, TRAININGS[training.name].learning
-    fits = {'batch': min(now.batch, max(8, n//64*8), max(2, n//4*2)),
-        'drops': tuple(d*now.epochs/usual.epochs for d in now.drops)}
-    return override(training, **{k: v for k,v in fits.items() if k not in given})
+    fits = {
+        "batch": min(now.batch, max(8, n // 64 * 8), max(2, n // 4 * 2)),
+        "drops": tuple(d * now.epochs / usual.epochs for d in now.drops),
+    }
+    return override(training, **{k: v for k, v in fits.items() if k not in given})
+
 
 def starting_point(
     source,  # a run folder, or the name of a recipe: its backbone from scratch
     name: str,  # of the preset
     data=None,  # a manifest or its folder; None: that of the run
     split: int = 0,  # 0: that of the recipe
-    fields: Mapping[str,Any]|None = None,  # what to change in the preset
-) -> tuple[EvaluatedEncoder,FineTuning]:
+    fields: Mapping[str, Any] | None = None,  # what to change in the preset
+) -> tuple[EvaluatedEncoder, FineTuning]:
     "Encoder and data of a fine-tuning, and the preset as it fits the encoder. `ValueError`."
     if not Path(source).is_dir():
         recipe = find(str(source))
-        if data is None: raise TrainError(f'{source}: from scratch there is no run that knows its data; name '
-            'a manifest with --data')
+        if data is None:
+            raise TrainError(
+                f"{source}: from scratch there is no run that knows its data; name "
+                "a manifest with --data"
+            )
         t = untrained_encoder(recipe, data)
-    elif 'scratch' in name:
-        raise TrainError(f'{source}: is a run, and {name} begins with random weights; name a recipe instead, '
-            f'such as {next(iter(RECIPES))}, or take a preset for fine-tuning')
+    elif "scratch" in name:
+        raise TrainError(
+            f"{source}: is a run, and {name} begins with random weights; name a recipe instead, "
+            f"such as {next(iter(RECIPES))}, or take a preset for fine-tuning"
+        )
     else:
         t = open_trained(source, data)
         refuse_leak(t, split or t.split, name)
     t, given = replace(t, split=split or t.split), fields or {}
     warn_of_copies(t.manifest, (t.split,))
-    return t, fitted(preset(name, t.about, **given), given, len(t.manifest.select('train', t.split)))
+    return t, fitted(
+        preset(name, t.about, **given), given, len(t.manifest.select("train", t.split))
+    )
+
 
 def measure_finetuned(
     session: Session,
     out: Path,
-    card: dict[str,Any],
+    card: dict[str, Any],
     device: torch.device,
-) -> dict[str,Any]:  # the row of results.json
+) -> dict[str, Any]:  # the row of results.json
     "Test the epoch that is kept, all processes together; keeps classifier, predictions and row."
-    s, t, about, m = session, session.training, encoder_about(session.start.recipe), session.start.manifest
+    s, t, about, m = (
+        session,
+        session.training,
+        encoder_about(session.start.recipe),
+        session.start.manifest,
+    )
     scratch, split = not s.start.card, s.start.split
     s.keep_best()
     pred = s.predict(t, replace(s.machine, device=cast(Any, device)), seed=s.seed)
+
     def keep():
-        save_predictions(pred, out/'predictions.safetensors')
-        row = result_row(f"scratch {about['backbone']}" if scratch else about['recipe'],
-            'supervised' if scratch else about['method'], about['view'], m, split,
-            card['seconds'], out.name, seed=s.seed, task='finetune' if t.method.learns=='all' else 'linear',
-            gallery=card['manifest']['train'], finished=True, given=card['given'],
-            classes=list(m.labels), confusion=confusion_matrix(pred.p, pred.label).tolist())
-        clip = {k: getattr(t.testing, k) for k in (*CLIP, 'clips')}
-        classifier = as_video_classifier(s.classifier, t, m.labels, s.seed, about | clip, name=t.name,
-            run=out.name, given=card['given'], split=split, selection=t.selection,
-            epoch=s.best.get('epoch', t.learning.epochs), manifest_sha256=m.sha256)
+        save_predictions(pred, out / "predictions.safetensors")
+        row = result_row(
+            f"scratch {about['backbone']}" if scratch else about["recipe"],
+            "supervised" if scratch else about["method"],
+            about["view"],
+            m,
+            split,
+            card["seconds"],
+            out.name,
+            seed=s.seed,
+            task="finetune" if t.method.learns == "all" else "linear",
+            gallery=card["manifest"]["train"],
+            finished=True,
+            given=card["given"],
+            classes=list(m.labels),
+            confusion=confusion_matrix(pred.p, pred.label).tolist(),
+        )
+        clip = {k: getattr(t.testing, k) for k in (*CLIP, "clips")}
+        classifier = as_video_classifier(
+            s.classifier,
+            t,
+            m.labels,
+            s.seed,
+            about | clip,
+            name=t.name,
+            run=out.name,
+            given=card["given"],
+            split=split,
+            selection=t.selection,
+            epoch=s.best.get("epoch", t.learning.epochs),
+            manifest_sha256=m.sha256,
+        )
         row = classification_row(pred, t, **row) | {
-            'dropped': {m.rows[i].video: why for i,why in pred.dropped.items()},
-            'classifier': export_classifier(out/'classifier.safetensors', classifier).name}
+            "dropped": {m.rows[i].video: why for i, why in pred.dropped.items()},
+            "classifier": export_classifier(out / "classifier.safetensors", classifier).name,
+        }
         keep_results(out, [row])
         return row
+
     return on_main(keep)
+
 
 def finetune(
     source,  # a run folder, or the name of a recipe: its backbone from scratch
-    preset: str = 'clean_finetune',  # of TRAININGS
+    preset: str = "clean_finetune",  # of TRAININGS
     data=None,  # a manifest or its folder; None: that of the run
     out=None,  # folder; None: beside the run, named after the preset
     split: int = 0,  # 0: that of the recipe
     seed: int = 0,  # of head, held-out sources, order and clips
-    fields: Mapping[str,Any]|None = None,  # what to change in the preset
+    fields: Mapping[str, Any] | None = None,  # what to change in the preset
     resume: bool = False,  # go on with what is in the folder
     machine: Machine = Machine(),
-    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
+    max_steps: int | None = None,  # stop after so many steps in all, as a signal would
     # returns: the row of results.json, in all processes; None where it was stopped before the end
-) -> dict[str,Any]|None:
+) -> dict[str, Any] | None:
     "Train a classifier end to end, in all processes that were started, and measure it on the test videos."
     with start() as place:
         t, training = starting_point(source, preset, data, split, fields)
-        m, split, run, name = t.manifest, t.split, Path(source), t.about['recipe']
+        m, split, run, name = t.manifest, t.split, Path(source), t.about["recipe"]
         device = training_device(training.recipe(t.recipe), machine.device, place.local)
-        home, first = (run.parent, run.name) if t.card else (Path('runs'), name)
-        out = Path(out) if out else home/f'{first}-{preset}-split{split}-seed{seed}'
+        home, first = (run.parent, run.name) if t.card else (Path("runs"), name)
+        out = Path(out) if out else home / f"{first}-{preset}-split{split}-seed{seed}"
         s = open_session(t, training, seed, machine, device)
-        card = machine_card(machine, device) | {'training': asdict(training),
-            'given': str(source) if t.card else 'scratch', 'recipe': name, 'split': split, 'seed': seed,
-            'manifest': manifest_place(m, out) | {'sha256': m.sha256, 'videos': len(m.rows),
-                'train': len(m.select('train', split))}}
+        card = machine_card(machine, device) | {
+            "training": asdict(training),
+            "given": str(source) if t.card else "scratch",
+            "recipe": name,
+            "split": split,
+            "seed": seed,
+            "manifest": manifest_place(m, out)
+            | {"sha256": m.sha256, "videos": len(m.rows), "train": len(m.select("train", split))},
+        }
         with run_folder(out):
             # only the first process sees the folder
             old, state = on_main(lambda: earlier_run(out, resume))
-            if state: s.load(state)
+            if state:
+                s.load(state)
             order = batch_order(cast(DataLoader, s.parts.batches))
-            card |= {'seconds': old['seconds'] if state else 0., 'step': s.run.step,
-                'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch},
-                'finished': s.run.step==order.total}
+            card |= {
+                "seconds": old["seconds"] if state else 0.0,
+                "step": s.run.step,
+                "schedule": {"epochs": order.epochs, "steps_per_epoch": order.per_epoch},
+                "finished": s.run.step == order.total,
+            }
             open_folder(out, s.start.recipe, card)
-            if is_main() and machine.progress: print(f'{preset}: {order.rows} videos to learn from, '
-                f'batch={order.batch}, {order.total} steps in {order.epochs} epochs', file=sys.stderr)
-            if not s.train(out, device, card, max_steps): return None
+            if is_main() and machine.progress:
+                print(
+                    f"{preset}: {order.rows} videos to learn from, "
+                    f"batch={order.batch}, {order.total} steps in {order.epochs} epochs",
+                    file=sys.stderr,
+                )
+            if not s.train(out, device, card, max_steps):
+                return None
             return measure_finetuned(s, out, card, device)

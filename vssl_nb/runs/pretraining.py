@@ -43,97 +43,139 @@ def short_videos(
     clips, span = cast(Any, parts.clips), parts.recipe.sampling.span
     return [r for r in (clips.manifest.rows[i] for i in clips.rows) if r.frames < span]
 
-def training_notes(parts:Parts)->list[str]:
+
+def training_notes(parts: Parts) -> list[str]:
     "Sentences about the training videos that a run prints before it begins."
     clips, sampling, notes = cast(Any, parts.clips), parts.recipe.sampling, list[str]()
     if not has_split(clips.manifest):
         root = shlex.quote(str(clips.manifest.root))
-        notes.append(f'{clips.manifest.path}: no split is filled, so all {len(clips)} readable videos are '
-            f'trained on (`vssl-nb manifest {root} --split 0.2` would keep a fifth for testing)')
+        notes.append(
+            f"{clips.manifest.path}: no split is filled, so all {len(clips)} readable videos are "
+            f"trained on (`vssl-nb manifest {root} --split 0.2` would keep a fifth for testing)"
+        )
     if short := short_videos(parts):
-        filled = {'loop': 'played again from the beginning', 'first': 'filled with their first frame'}
-        notes.append(f'{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} frames), '
-            f'such as {short[0].video} ({short[0].frames}); they are trained on, {filled[sampling.pad]}')
+        filled = {
+            "loop": "played again from the beginning",
+            "first": "filled with their first frame",
+        }
+        notes.append(
+            f"{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} frames), "
+            f"such as {short[0].video} ({short[0].frames}); they are trained on, {filled[sampling.pad]}"
+        )
     return notes
+
 
 def manifest_place(
     manifest: Manifest,
     out,  # the run folder
     # returns: `path`, and `relative` to the run folder; a name of Python stays as it is
-) -> dict[str,str]:
+) -> dict[str, str]:
     "The place of a manifest, from any working directory, and when it is moved together with the run."
-    if not manifest.path.is_file(): return {'path': str(manifest.path)}
+    if not manifest.path.is_file():
+        return {"path": str(manifest.path)}
     path = os.path.abspath(manifest.path)
-    return {'path': path, 'relative': os.path.relpath(path, os.path.abspath(out))}
+    return {"path": path, "relative": os.path.relpath(path, os.path.abspath(out))}
+
 
 def run_card(
     parts: Parts,
     machine: Machine,
     device: torch.device,  # where it computes
     out,  # the run folder
-) -> dict[str,Any]:  # plain data for card.json
+) -> dict[str, Any]:  # plain data for card.json
     "The run card: versions, device, manifest and effective schedule."
     manifest, about = cast(Any, parts.clips).manifest, encoder_about(parts.recipe)
     cut, order = has_split(manifest), batch_order(cast(DataLoader, parts.batches))
-    part = [r for r in manifest.rows if not cut or getattr(r, f"split{about['split']}")=='train']
+    part = [r for r in manifest.rows if not cut or getattr(r, f"split{about['split']}") == "train"]
     return machine_card(machine, device) | {
-        'seed': about['seed'], 'manifest': manifest_place(manifest, out) | {'sha256': manifest.sha256,
-            'videos': len(manifest.rows), 'train': len(part), 'split_filled': cut,
-            'dropped': {r.video: r.status for r in part if r.status!='ok'},
-            'shorter_than_a_clip': len(short_videos(parts))},
-        'schedule': {'epochs': order.epochs, 'steps_per_epoch': order.per_epoch,
-            'lr': [parts.recipe.learning.lr*parts.schedule(e) for e in range(order.epochs + 1)]}}
+        "seed": about["seed"],
+        "manifest": manifest_place(manifest, out)
+        | {
+            "sha256": manifest.sha256,
+            "videos": len(manifest.rows),
+            "train": len(part),
+            "split_filled": cut,
+            "dropped": {r.video: r.status for r in part if r.status != "ok"},
+            "shorter_than_a_clip": len(short_videos(parts)),
+        },
+        "schedule": {
+            "epochs": order.epochs,
+            "steps_per_epoch": order.per_epoch,
+            "lr": [parts.recipe.learning.lr * parts.schedule(e) for e in range(order.epochs + 1)],
+        },
+    }
+
 
 def earlier_run(
     out: Path,  # the run folder
     resume: bool,  # go on with the run that is there
-    recipe: Recipe|None = None,  # that its checkpoint must be of; None: of any
+    recipe: Recipe | None = None,  # that its checkpoint must be of; None: of any
     # returns: its card and its checkpoint; {} and None for a new run
-) -> tuple[dict[str,Any],dict[str,Any]|None]:
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     "What a run goes on from. PathError where something would be lost, TrainError where it cannot be resumed."
     if not resume:
         expect_run_folder(out)
         return {}, None
-    kept = (out/'last.pt').exists()
-    card = read_card(out) or read_json(out/'card.json', 'a run that could be resumed')
-    if card.get('step') and not kept: raise TrainError(f"{out}: was trained for {card['step']} steps, and "
-        'its checkpoint last.pt is gone; bring it back, or choose another --out and begin anew')
-    if not kept: return card, None
-    state, file = load(out/'last.pt'), str(out/'last.pt')
+    kept = (out / "last.pt").exists()
+    card = read_card(out) or read_json(out / "card.json", "a run that could be resumed")
+    if card.get("step") and not kept:
+        raise TrainError(
+            f"{out}: was trained for {card['step']} steps, and "
+            "its checkpoint last.pt is gone; bring it back, or choose another --out and begin anew"
+        )
+    if not kept:
+        return card, None
+    state, file = load(out / "last.pt"), str(out / "last.pt")
     # older checkpoints carry no recipe
-    other = difference(from_dict(state['recipe'], file), recipe) if recipe and 'recipe' in state else {}
+    other = (
+        difference(from_dict(state["recipe"], file), recipe) if recipe and "recipe" in state else {}
+    )
     # a kill may have come between the new epochs and their checkpoint
-    for field,(old,new) in other.items():
-        if field not in ('name', 'epochs'): raise TrainError(f'{file}: was saved by a run with '
-            f'{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt of this run, '
-            'or choose another --out')
+    for field, (old, new) in other.items():
+        if field not in ("name", "epochs"):
+            raise TrainError(
+                f"{file}: was saved by a run with "
+                f"{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt of this run, "
+                "or choose another --out"
+            )
     return card, state
+
 
 def open_run(
     recipe: Recipe,
     manifest: Manifest,
     out: Path,  # as of `earlier_run`
     resume: bool,  # as of `earlier_run`
-) -> tuple[dict[str,Any],dict[str,Any]|None]:  # likewise
+) -> tuple[dict[str, Any], dict[str, Any] | None]:  # likewise
     "What a run goes on from; refused where the recipe, but for more epochs, or the manifest is another one."
-    if not resume: return earlier_run(out, False)
-    kept = from_dict(read_json(out/'recipe.json', 'a run that could be resumed'), str(out/'recipe.json'))
+    if not resume:
+        return earlier_run(out, False)
+    kept = from_dict(
+        read_json(out / "recipe.json", "a run that could be resumed"), str(out / "recipe.json")
+    )
     card, state = earlier_run(out, True, kept)
-    changed, place = difference(kept, recipe), card['manifest']
-    was, now = changed.get('epochs', (0, 0))
-    longer = changed.keys()=={'epochs'} and now > was and card['finished']
-    for field,(old,new) in changed.items() if not longer else ():
-        raise RecipeError(f'{out}: was started with {field}={old!r}, not {new!r}; '
-            'resume it with the same recipe, or choose another --out')
-    if place['sha256']!=manifest.sha256:
-        raise TrainError(f'{manifest.path}: is not the manifest that {out} was started with '
-            f'({place["path"]}, or its content has changed); resume with the same manifest, or choose '
-            'another --out')
+    changed, place = difference(kept, recipe), card["manifest"]
+    was, now = changed.get("epochs", (0, 0))
+    longer = changed.keys() == {"epochs"} and now > was and card["finished"]
+    for field, (old, new) in changed.items() if not longer else ():
+        raise RecipeError(
+            f"{out}: was started with {field}={old!r}, not {new!r}; "
+            "resume it with the same recipe, or choose another --out"
+        )
+    if place["sha256"] != manifest.sha256:
+        raise TrainError(
+            f"{manifest.path}: is not the manifest that {out} was started with "
+            f"({place['path']}, or its content has changed); resume with the same manifest, or choose "
+            "another --out"
+        )
     if longer and state:
-        before, after = (flat_fields(r)['lr']*lr_schedule(r)(was) for r in (kept, recipe))
-        print(f'{out}: is finished after {was} epochs and goes on to {now}; the learning rate, which was '
-            f'{before:.2g} at the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls '
-            'again from here', file=sys.stderr)
+        before, after = (flat_fields(r)["lr"] * lr_schedule(r)(was) for r in (kept, recipe))
+        print(
+            f"{out}: is finished after {was} epochs and goes on to {now}; the learning rate, which was "
+            f"{before:.2g} at the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls "
+            "again from here",
+            file=sys.stderr,
+        )
     return card, state
 
 # %% ../../nbs/library/pretraining.ipynb #4bed9e2a
@@ -141,89 +183,128 @@ def read_weights(
     folder,  # of a run; or a released file
     recipe: Recipe,  # that wants to begin with them
     network: str,  # which of its networks: 'encoder', 'sampler', …
-) -> dict[str,Tensor]:  # names below `encoder.` and `projection.`
+) -> dict[str, Tensor]:  # names below `encoder.` and `projection.`
     "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
-    folder, needs = Path(folder), flat_fields(recipe) | {'view': recipe.networks[network]}
-    if folder.is_file(): return released_weights(folder, needs)
+    folder, needs = Path(folder), flat_fields(recipe) | {"view": recipe.networks[network]}
+    if folder.is_file():
+        return released_weights(folder, needs)
     expect_run(folder)
-    option = '--init-from' if network=='encoder' else f'--{network}'
-    kept = flat_fields(from_dict(read_json(folder/'recipe.json', 'a run'), str(folder/'recipe.json')))
-    for name in ('view', 'backbone', 'size', 'length', 'stride', 'dim', 'dim_hidden'):
-        if name in kept and name in needs and kept[name]!=needs[name]:
-            raise TrainError(f"{option} {folder}: was trained with {name}={kept[name]!r}, and "
+    option = "--init-from" if network == "encoder" else f"--{network}"
+    kept = flat_fields(
+        from_dict(read_json(folder / "recipe.json", "a run"), str(folder / "recipe.json"))
+    )
+    for name in ("view", "backbone", "size", "length", "stride", "dim", "dim_hidden"):
+        if name in kept and name in needs and kept[name] != needs[name]:
+            raise TrainError(
+                f"{option} {folder}: was trained with {name}={kept[name]!r}, and "
                 f"{needs['name']} needs {needs[name]!r}; give the run of {needs['view']} that fits, or "
-                'change the recipe')
-    if not (folder/'last.pt').exists():
-        raise TrainError(f'{option} {folder}: has no checkpoint yet; train it first')
-    state = {k.removeprefix('pair.'): v for k,v in load(folder/'last.pt')['method'].items()}
-    return {k: v for k,v in state.items() if k.startswith(('encoder.', 'projection.'))}
+                "change the recipe"
+            )
+    if not (folder / "last.pt").exists():
+        raise TrainError(f"{option} {folder}: has no checkpoint yet; train it first")
+    state = {k.removeprefix("pair."): v for k, v in load(folder / "last.pt")["method"].items()}
+    return {k: v for k, v in state.items() if k.startswith(("encoder.", "projection."))}
+
 
 def initialise_from(
     recipe: Recipe,
     method: Any,  # changed in place
     # network -> run folder or released file whose weights it begins with; 'encoder' may be left out
-    runs: Mapping[str,Any],
-) -> dict[str,dict[str,str]]:  # for the run card: network -> folder and sha256 of its weights
+    runs: Mapping[str, Any],
+) -> dict[str, dict[str, str]]:  # for the run card: network -> folder and sha256 of its weights
     "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
-    known, given, title = recipe.networks, dict[str,dict[str,str]](), flat_fields(recipe)['name']
-    for name,view in known.items():
-        if name!='encoder' and not runs.get(name): raise TrainError(f'{title} needs --{name}, a run folder '
-            f'or released file on {view}; `vssl-nb cotrain` makes both')
-    for name,folder in runs.items():
-        if not folder: continue
+    known, given, title = recipe.networks, dict[str, dict[str, str]](), flat_fields(recipe)["name"]
+    for name, view in known.items():
+        if name != "encoder" and not runs.get(name):
+            raise TrainError(
+                f"{title} needs --{name}, a run folder "
+                f"or released file on {view}; `vssl-nb cotrain` makes both"
+            )
+    for name, folder in runs.items():
+        if not folder:
+            continue
         if name not in known:
-            raise TrainError(f'{title} has no network {name!r}, so it has no use for --{name}; leave it out')
+            raise TrainError(
+                f"{title} has no network {name!r}, so it has no use for --{name}; leave it out"
+            )
         # encoders, each with its projection
         state, places = read_weights(folder, recipe, name), list[Any]()
-        if name=='encoder':
-            projection, slow = (getattr(method, k, None) for k in ('projection', 'momentum_encoder'))
-            places += [[method.encoder] + [projection]*(projection is not None)] + [slow]*(slow is not None)
-        else: places += [getattr(method, name)]
+        if name == "encoder":
+            projection, slow = (
+                getattr(method, k, None) for k in ("projection", "momentum_encoder")
+            )
+            places += [[method.encoder] + [projection] * (projection is not None)] + [slow] * (
+                slow is not None
+            )
+        else:
+            places += [getattr(method, name)]
         for place in places:
-            for net,part in zip(place if isinstance(place, (list, nn.Sequential)) else [place],
-                    ('encoder.', 'projection.')):
-                weights = {k.removeprefix(part): v for k,v in state.items() if k.startswith(part)}
-                if weights: net.load_state_dict(weights)
-        given['init_from' if name=='encoder' else name] = {'run': str(folder), 'sha256': digest(state)}
+            for net, part in zip(
+                place if isinstance(place, (list, nn.Sequential)) else [place],
+                ("encoder.", "projection."),
+            ):
+                weights = {k.removeprefix(part): v for k, v in state.items() if k.startswith(part)}
+                if weights:
+                    net.load_state_dict(weights)
+        given["init_from" if name == "encoder" else name] = {
+            "run": str(folder),
+            "sha256": digest(state),
+        }
     return given
 
-def views_ready(recipe:Recipe, manifest:Manifest, device:str)->None:
+
+def views_ready(recipe: Recipe, manifest: Manifest, device: str) -> None:
     "Refuse a recipe whose views cannot be had: flow is stored, or there is a GPU to solve for it."
     training_device(recipe, device)
     training_clips(recipe, manifest)
 
-def try_out(parts:Parts)->None:
+
+def try_out(parts: Parts) -> None:
     "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
     settings, clips, method = parts.recipe.method, cast(Any, parts.clips), cast(Any, parts.method)
+
     def no_motion(
         a,
         b,
     ):  # no need to solve for flow here
         return torch.zeros(len(a), 2, *a.shape[2:])
-    views = training_views(parts.recipe, live=no_motion) if flow_is_live(parts.recipe) else parts.views
-    name, rows = settings.method, batch_order(cast(DataLoader, parts.batches)).batch//world_size()
+
+    views = (
+        training_views(parts.recipe, live=no_motion) if flow_is_live(parts.recipe) else parts.views
+    )
+    name, rows = settings.method, batch_order(cast(DataLoader, parts.batches)).batch // world_size()
+
     def samples(
         n,
     ):  # not in inference mode, where a view that changes its input stays unnoticed
-        with torch.no_grad(), blame(f'making clips of {" and ".join(views.names)}'):
-            raw = collate([clips[0, (rank()*n + i) % len(clips)] for i in range(n)])
-            return views({k: v for k,v in raw.items() if k!='bad'})
+        with torch.no_grad(), blame(f"making clips of {' and '.join(views.names)}"):
+            raw = collate([clips[0, (rank() * n + i) % len(clips)] for i in range(n)])
+            return views({k: v for k, v in raw.items() if k != "bad"})
+
     # a row for each BatchNorm group
-    few = min(rows, max(2, getattr(settings, 'groups', None) or 1))
+    few = min(rows, max(2, getattr(settings, "groups", None) or 1))
     batch = samples(few)
-    with torch.no_grad(), blame(f'the encoder of {name}'):
-        feature = method.encoder.eval()(batch[parts.recipe.view][:1,0])
-    if not isinstance(feature, Tensor) or feature.shape!=(1, method.encoder.dim):
-        given = tuple(feature.shape) if isinstance(feature, Tensor) else f'a {type(feature).__name__}'
-        raise TrainError(f'the encoder of {name} gave {given} for one clip, and not the feature (1, '
-            f'{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim')
+    with torch.no_grad(), blame(f"the encoder of {name}"):
+        feature = method.encoder.eval()(batch[parts.recipe.view][:1, 0])
+    if not isinstance(feature, Tensor) or feature.shape != (1, method.encoder.dim):
+        given = (
+            tuple(feature.shape) if isinstance(feature, Tensor) else f"a {type(feature).__name__}"
+        )
+        raise TrainError(
+            f"the encoder of {name} gave {given} for one clip, and not the feature (1, "
+            f"{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim"
+        )
     lacks = check_method(method, batch)
     # perhaps it needs more rows
-    if lacks and few < rows: lacks = check_method(method, samples(rows))
-    if GLOBAL_RNG in lacks: # dropout does; a run can do without its last bit
-        if is_main(): print(f'{name}: {GLOBAL_RNG}', file=sys.stderr)
+    if lacks and few < rows:
+        lacks = check_method(method, samples(rows))
+    if GLOBAL_RNG in lacks:  # dropout does; a run can do without its last bit
+        if is_main():
+            print(f"{name}: {GLOBAL_RNG}", file=sys.stderr)
         lacks.remove(GLOBAL_RNG)
-    if lacks: raise TrainError(f'{name} cannot take a step: {"; ".join(lacks)}')
+    if lacks:
+        raise TrainError(f"{name} cannot take a step: {'; '.join(lacks)}")
+
 
 def untrained(
     parts: Parts,
@@ -233,9 +314,13 @@ def untrained(
     try_out(parts)
     checkpoint_activations(cast(nn.Module, parts.method.encoder), machine.activation_checkpointing)
     manifest = cast(Any, parts.clips).manifest
-    if len(set(gather_objects(manifest.sha256))) > 1: raise TrainError(f'{manifest.path}: is not the same '
-        'file for all processes; give every machine the same manifest')
+    if len(set(gather_objects(manifest.sha256))) > 1:
+        raise TrainError(
+            f"{manifest.path}: is not the same "
+            "file for all processes; give every machine the same manifest"
+        )
     return TrainingState(parts.method, parts.optimizer)
+
 
 def begin(
     recipe: Recipe,
@@ -244,28 +329,37 @@ def begin(
     resume: bool,
     device: torch.device,
     machine: Machine,
-    runs: Mapping[str,Any],  # network -> run folder whose weights a new run begins with
-) -> tuple[Parts, TrainingState, dict[str,Any]]:  # the run card
+    runs: Mapping[str, Any],  # network -> run folder whose weights a new run begins with
+) -> tuple[Parts, TrainingState, dict[str, Any]]:  # the run card
     "Refuse what can be refused before the first file is written; all processes agree on where to go on."
-    videos = manifest.select('train', encoder_about(recipe)['split'])
+    videos = manifest.select("train", encoder_about(recipe)["split"])
     refuse_too_large(recipe, len(videos), device, machine)
     parts = build(recipe, manifest, device, machine)
-    if isinstance(parts.schedule, Plateau): raise RecipeError("schedule='plateau' waits for a validation "
-        "loss, and pretraining measures none; use schedule='cosine' or 'steps'")
+    if isinstance(parts.schedule, Plateau):
+        raise RecipeError(
+            "schedule='plateau' waits for a validation "
+            "loss, and pretraining measures none; use schedule='cosine' or 'steps'"
+        )
     run = untrained(parts, machine)
     # the folder is the first process's: the others may be on a machine that does not see it
     old, state = on_main(lambda: open_run(recipe, manifest, out, resume))
-    if state: run.load(state)
+    if state:
+        run.load(state)
     card = run_card(parts, machine, device, out)
     # a run that was killed before its first checkpoint begins with these weights again
     given = {} if state else initialise_from(recipe, parts.method, runs)
-    if given or 'given' in old: card['given'] = given or old['given']
+    if given or "given" in old:
+        card["given"] = given or old["given"]
     if old:
-        before = old['schedule']['epochs']
-        longer = run.step and before < card['schedule']['epochs']
-        card |= {'seconds': old['seconds'], 'extended': old.get('extended', [])
-            + ([{'epochs': before, 'step': run.step}] if longer else [])}
+        before = old["schedule"]["epochs"]
+        longer = run.step and before < card["schedule"]["epochs"]
+        card |= {
+            "seconds": old["seconds"],
+            "extended": old.get("extended", [])
+            + ([{"epochs": before, "step": run.step}] if longer else []),
+        }
     return parts, run, card
+
 
 def pretrain(
     recipe: Recipe,
@@ -274,40 +368,80 @@ def pretrain(
     resume: bool = False,  # go on with the run that is there
     # where and how to compute: device, dtype, workers, cache, compile, …
     machine: Machine = Machine(),
-    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
-    until: float = float('inf'),  # time.monotonic() at which to stop, likewise
+    max_steps: int | None = None,  # stop after so many steps in all, as a signal would
+    until: float = float("inf"),  # time.monotonic() at which to stop, likewise
     # run folder or released file of the view whose weights to begin with; None: random ones
     init_from=None,
     sampler=None,  # CoCLR: likewise, of the view that mines
     # look at the features every so many epochs (`health.csv`); 0: never
     health_every: int = 0,
     # called before the first file of a new run: with the recipe and the number of videos
-    accepted: Callable[[Recipe,int],Any] = lambda recipe, videos: None,
+    accepted: Callable[[Recipe, int], Any] = lambda recipe, videos: None,
     **fields,  # of `machine` to change, such as device='cpu' or progress=False
 ) -> Path:  # the run folder
     "Train a recipe on a manifest, in all processes of the run; ValueErrors say what to change."
     out, machine, about = Path(out), replace(machine, **fields), encoder_about(recipe)
-    if health_every < 0: raise TrainError(f'health_every={health_every} is below 0; use 0 for never')
+    if health_every < 0:
+        raise TrainError(f"health_every={health_every} is below 0; use 0 for never")
     with start() as place, run_folder(out):
         manifest = open_data(data, machine.progress)
         device = training_device(recipe, machine.device, place.local)
-        parts, run, card = begin(recipe, manifest, out, resume, device, machine,
-            {'encoder': init_from, 'sampler': sampler})
+        parts, run, card = begin(
+            recipe,
+            manifest,
+            out,
+            resume,
+            device,
+            machine,
+            {"encoder": init_from, "sampler": sampler},
+        )
         batches = cast(DataLoader, parts.batches)
         # finished: nothing to train, and nothing to write
-        if run.step==batch_order(batches).total: return out
-        if not resume: accepted(recipe, len(cast(Any, parts.clips)))
-        for line in training_notes(parts) if is_main() else (): print(line, file=sys.stderr)
+        if run.step == batch_order(batches).total:
+            return out
+        if not resume:
+            accepted(recipe, len(cast(Any, parts.clips)))
+        for line in training_notes(parts) if is_main() else ():
+            print(line, file=sys.stderr)
         open_folder(out, recipe, card)
-        monitor = HealthMonitor(manifest, about['split'], about['view'], **recipe.clip, every=health_every,
-            workers=machine.workers, **view_options(recipe)) if health_every else None
-        with (health_log(out, run.step, monitor, cast(nn.Module, run.method.encoder), device) as health,
-                class_log(out, run.step, run.method, manifest.labels) as write_classes):
-            drive(run, batches, parts.views, parts.schedule, out, card, device, machine, about['recipe'],
-                each=lambda step: write_classes(step) or health(step), max_steps=max_steps, until=until,
-                clip_norm=parts.clip_norm, export=lambda: export_run(out, about, run, manifest),
-                state=lambda: run.state() | {'recipe': to_dict(recipe)})
+        monitor = (
+            HealthMonitor(
+                manifest,
+                about["split"],
+                about["view"],
+                **recipe.clip,
+                every=health_every,
+                workers=machine.workers,
+                **view_options(recipe),
+            )
+            if health_every
+            else None
+        )
+        with (
+            health_log(
+                out, run.step, monitor, cast(nn.Module, run.method.encoder), device
+            ) as health,
+            class_log(out, run.step, run.method, manifest.labels) as write_classes,
+        ):
+            drive(
+                run,
+                batches,
+                parts.views,
+                parts.schedule,
+                out,
+                card,
+                device,
+                machine,
+                about["recipe"],
+                each=lambda step: write_classes(step) or health(step),
+                max_steps=max_steps,
+                until=until,
+                clip_norm=parts.clip_norm,
+                export=lambda: export_run(out, about, run, manifest),
+                state=lambda: run.state() | {"recipe": to_dict(recipe)},
+            )
     return out
+
 
 @contextmanager
 def class_log(
@@ -315,43 +449,71 @@ def class_log(
     step: int,  # the run goes on from here; later lines are cut
     method: nn.Module,  # with `class_logs()`, or nothing is written
     labels: list[str],  # class names, in the order of their ids
-) -> Iterator[Callable[[StepResult],None]]:  # to be called after every step
+) -> Iterator[Callable[[StepResult], None]]:  # to be called after every step
     "`mining.csv` of a run: the logs of a method for each class at the end of an epoch."
-    values: Callable[[],Mapping[str,Tensor]] = getattr(method, 'class_logs', dict)
+    values: Callable[[], Mapping[str, Tensor]] = getattr(method, "class_logs", dict)
     kept = labels and values() and is_main()
-    with StepLog(out, step, 'mining.csv', 'mining/') if kept else nullcontext() as log:
-        def write(result:StepResult)->None:
-            if log and result.last: log.write({'step': result.step, 'epoch': result.epoch} | {f'{k}/{name}': x
-                for k,v in values().items() for name,x in zip(labels, v.tolist())})
+    with StepLog(out, step, "mining.csv", "mining/") if kept else nullcontext() as log:
+
+        def write(result: StepResult) -> None:
+            if log and result.last:
+                log.write(
+                    {"step": result.step, "epoch": result.epoch}
+                    | {
+                        f"{k}/{name}": x
+                        for k, v in values().items()
+                        for name, x in zip(labels, v.tolist())
+                    }
+                )
+
         yield write
 
-def open_folder(out:Path, recipe:Recipe, card:dict[str,Any])->None:
+
+def open_folder(out: Path, recipe: Recipe, card: dict[str, Any]) -> None:
     "Write recipe and card into the folder of a run that is about to be trained; the first process alone."
-    if not is_main(): return
-    for name in ('recipe.json', 'card.json', 'steps.csv', 'times.csv', 'health.csv', 'mining.csv', 'last.pt',
-            'encoder.safetensors', 'predictions.safetensors', 'classifier.safetensors'):
+    if not is_main():
+        return
+    for name in (
+        "recipe.json",
+        "card.json",
+        "steps.csv",
+        "times.csv",
+        "health.csv",
+        "mining.csv",
+        "last.pt",
+        "encoder.safetensors",
+        "predictions.safetensors",
+        "classifier.safetensors",
+    ):
         # what a kill left of a file half written
-        for stray in out.glob(f'.{name}.*'): stray.unlink()
-    write_json(out/'recipe.json', to_dict(recipe))
-    write_json(out/'card.json', card)
+        for stray in out.glob(f".{name}.*"):
+            stray.unlink()
+    write_json(out / "recipe.json", to_dict(recipe))
+    write_json(out / "card.json", card)
+
 
 def export_run(
     out: Path,  # the run folder
-    about: dict[str,Any],  # of the encoder: `parts.encoder_about`
+    about: dict[str, Any],  # of the encoder: `parts.encoder_about`
     run: TrainingState,
     manifest: Manifest,
 ) -> Path:
     "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
     method = cast(Any, run.method)
-    return export_encoder(out/'encoder.safetensors', method.encoder, about | {'step': run.step,
-        'manifest_sha256': manifest.sha256}, method.heads() if hasattr(method, 'heads') else None)
+    return export_encoder(
+        out / "encoder.safetensors",
+        method.encoder,
+        about | {"step": run.step, "manifest_sha256": manifest.sha256},
+        method.heads() if hasattr(method, "heads") else None,
+    )
+
 
 def import_released(
     path,  # a released file, or one that `save_released` made of a run
     data,  # a manifest, or the folder that holds it
     out,  # the run folder to make
-    recipe: Recipe|None = None,  # None: the one that the file carries
-    view: str|None = None,  # None: by the file's name or options
+    recipe: Recipe | None = None,  # None: the one that the file carries
+    view: str | None = None,  # None: by the file's name or options
     machine: Machine = Machine(),
 ) -> Path:  # the run folder; `--resume` goes on with it
     "Make a run of a released file: networks, queue, optimizer and step. `ValueError`."
@@ -361,18 +523,25 @@ def import_released(
     with start() as place, run_folder(out):
         manifest = open_data(data, machine.progress)
         device = training_device(recipe, machine.device, place.local)
-        parts, run, card = begin(recipe, manifest, out, False, device, machine,
-            dict.fromkeys(recipe.networks, path))
+        parts, run, card = begin(
+            recipe, manifest, out, False, device, machine, dict.fromkeys(recipe.networks, path)
+        )
         order = batch_order(cast(DataLoader, parts.batches))
         run.load(continued_state(r, run, recipe, order.per_epoch))
         # the momentum encoder moves at the start of a step there, at the end of one here (released
         # code b2)
-        if r.momentum is not None and not r.run: cast(Any, run.method).pair.after_step({})
-        if run.step > order.total: raise TrainError(f'{path}: has taken {run.step} steps, and '
-            f'{about["recipe"]} ends after {order.total}; give it more (--set epochs=…)')
+        if r.momentum is not None and not r.run:
+            cast(Any, run.method).pair.after_step({})
+        if run.step > order.total:
+            raise TrainError(
+                f"{path}: has taken {run.step} steps, and "
+                f"{about['recipe']} ends after {order.total}; give it more (--set epochs=…)"
+            )
         open_folder(out, recipe, card)
         if is_main():
-            save(out/'last.pt', run.state() | {'recipe': to_dict(recipe)})
+            save(out / "last.pt", run.state() | {"recipe": to_dict(recipe)})
             export_run(out, about, run, manifest)
-            write_json(out/'card.json', card | {'step': run.step, 'finished': run.step==order.total})
+            write_json(
+                out / "card.json", card | {"step": run.step, "finished": run.step == order.total}
+            )
     return out

@@ -16,14 +16,16 @@ def _logits(
     temperature: float,  # above 0
 ) -> Tensor:  # (B, N) float32, or float64 if `sim` is
     "Similarities over temperature, after the checks that both losses share."
-    if sim.ndim!=2 or sim.shape!=match.shape:
-        raise ValueError(f'sim {tuple(sim.shape)} and match {tuple(match.shape)} must both be (B, N): '
-            'one row per query, one column per candidate')
-    if match.dtype!=torch.bool:
-        raise ValueError(f'match must be bool, not {match.dtype}: compare ids, or call .bool()')
+    if sim.ndim != 2 or sim.shape != match.shape:
+        raise ValueError(
+            f"sim {tuple(sim.shape)} and match {tuple(match.shape)} must both be (B, N): "
+            "one row per query, one column per candidate"
+        )
+    if match.dtype != torch.bool:
+        raise ValueError(f"match must be bool, not {match.dtype}: compare ids, or call .bool()")
     if not 0 < temperature < torch.inf:
-        raise ValueError(f'temperature={temperature} must be above 0, and finite')
-    return (sim if sim.dtype==torch.float64 else sim.float()) / temperature
+        raise ValueError(f"temperature={temperature} must be above 0, and finite")
+    return (sim if sim.dtype == torch.float64 else sim.float()) / temperature
 
 # %% ../../nbs/lessons/04_losses.ipynb #a5fb9025
 def mil_nce(
@@ -50,16 +52,18 @@ def supcon(
     share = _logits(sim, match, temperature).log_softmax(1)
     many = match.sum(1)
     each = -share.masked_fill(~match, 0).sum(1) / many
-    return each.masked_fill(many==0, torch.inf).mean() # 0/0 would be nan
+    return each.masked_fill(many == 0, torch.inf).mean()  # 0/0 would be nan
 
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
 def check_match(
     match: Tensor,  # (B, N) bool, `True` where the candidate is a match
 ) -> None:
     "ValueError for rows without a match. It waits for the device: do not call it at every step on a GPU."
-    if none := (~match.any(1)).nonzero()[:,0].tolist():
-        raise ValueError(f'{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, '
-            'and their loss is inf: give each query a match, or leave these rows out')
+    if none := (~match.any(1)).nonzero()[:, 0].tolist():
+        raise ValueError(
+            f"{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, "
+            "and their loss is inf: give each query a match, or leave these rows out"
+        )
 
 # %% ../../nbs/lessons/04_losses.ipynb #8571b74d
 def topk_accuracy(
@@ -70,7 +74,8 @@ def topk_accuracy(
     # the device)
 ) -> Tensor:
     "How often a match is among the `k` most similar candidates; a tie counts against it."
-    if k < 1: raise ValueError(f'k={k} is no number of guesses; use 1 or more')
+    if k < 1:
+        raise ValueError(f"k={k} is no number of guesses; use 1 or more")
     best = sim.masked_fill(~match, -torch.inf).amax(1, keepdim=True)
-    ahead = ((sim>=best) & ~match).sum(1)
-    return (ahead<k).float().mean().masked_fill(sim.isnan().any(), torch.nan)
+    ahead = ((sim >= best) & ~match).sum(1)
+    return (ahead < k).float().mean().masked_fill(sim.isnan().any(), torch.nan)

@@ -23,25 +23,31 @@ from ..data.clips import one_of, stream
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
 def named_clips(
-    batch: Mapping[str,Any],  # from `Views`
+    batch: Mapping[str, Any],  # from `Views`
     view: str,  # which entry, (B, V, 3, T, H, W)
     # what the V clips of a video are called, in their order
-    names: tuple[str,...] = ('q', 'k'),
-) -> tuple[Tensor,...]:  # V times (B, 3, T, H, W)
+    names: tuple[str, ...] = ("q", "k"),
+) -> tuple[Tensor, ...]:  # V times (B, 3, T, H, W)
     "The clips of a view, one for each name; raises ValueError where there are more or fewer."
     if view not in batch:
-        raise ValueError(f'the batch has no view {view!r}, only {", ".join(batch)}: name it in Views')
+        raise ValueError(
+            f"the batch has no view {view!r}, only {', '.join(batch)}: name it in Views"
+        )
     x = batch[view]
-    if x.ndim!=6 or x.shape[1]!=len(names):
-        raise ValueError(f'{len(names)} clips of each video are needed ({", ".join(names)}), {view} '
-            f'(B, {len(names)}, 3, T, H, W), not {tuple(x.shape)}: sample clips={len(names)}')
+    if x.ndim != 6 or x.shape[1] != len(names):
+        raise ValueError(
+            f"{len(names)} clips of each video are needed ({', '.join(names)}), {view} "
+            f"(B, {len(names)}, 3, T, H, W), not {tuple(x.shape)}: sample clips={len(names)}"
+        )
     return x.unbind(1)
+
 
 def l2_normalize(
     z: Tensor,  # (B, D) what a projection returns, any float type
 ) -> Tensor:  # float32
     "L2-normalise each row, in float32."
     return F.normalize(z.float())
+
 
 def momentum_copy(
     *parts: nn.Module,  # encoder and projection
@@ -57,40 +63,53 @@ def ema_update(
     m: float,  # 1 leaves the momentum encoder as it is, 0 copies the encoder
 ) -> None:
     "Move the parameters `1-m` of the way to the encoder's; buffers stay (released code, b2)."
-    slow:list[Tensor] = list(momentum_encoder.parameters())
-    fast:list[Tensor] = list(encoder.parameters())
-    if [p.shape for p in slow] != [p.shape for p in fast]: raise ValueError('the momentum encoder and the '
-        'encoder have different parameters: make the one with `momentum_copy` of the other')
+    slow: list[Tensor] = list(momentum_encoder.parameters())
+    fast: list[Tensor] = list(encoder.parameters())
+    if [p.shape for p in slow] != [p.shape for p in fast]:
+        raise ValueError(
+            "the momentum encoder and the "
+            "encoder have different parameters: make the one with `momentum_copy` of the other"
+        )
     # all tensors at once: one kernel instead of hundreds
-    torch._foreach_lerp_(slow, fast, 1-m)
+    torch._foreach_lerp_(slow, fast, 1 - m)
 
 # %% ../../nbs/lessons/07_memory.ipynb #d052e274
-COLUMNS_OF_A_KEY = ('label', 'source', 'row')
-BANK_STARTS = ('sphere', 'uniform')
+COLUMNS_OF_A_KEY = ("label", "source", "row")
+BANK_STARTS = ("sphere", "uniform")
+
 
 class Memory(nn.Module):
     "Keys of one or more views with their label, source and row: the common part of a queue and a bank."
-    keys:Tensor; label:Tensor; source:Tensor; row:Tensor
+
+    keys: Tensor
+    label: Tensor
+    source: Tensor
+    row: Tensor
+
     def __init__(
         self,
         dim: int,  # D of a key
         size: int,  # K, rows
         seed: int = 0,  # of the random keys it starts with
         # each row keeps a key of the same video in every one of these views
-        views: tuple[str,...] = ('keys',),
+        views: tuple[str, ...] = ("keys",),
     ):
         super().__init__()
-        if size<1: raise ValueError(f'a memory of {size} keys is empty: give it at least the size of a batch')
+        if size < 1:
+            raise ValueError(
+                f"a memory of {size} keys is empty: give it at least the size of a batch"
+            )
         self.size, self.views = size, views
-        self.waiting:list[dict[str,Any]] = [] # what `wait` was given since the last step
+        self.waiting: list[dict[str, Any]] = []  # what `wait` was given since the last step
         g = torch.Generator().manual_seed(seed)
         for name in self.buffers_of_views():
             self.register_buffer(name, F.normalize(torch.randn(size, dim, generator=g)))
-        for column in COLUMNS_OF_A_KEY: self.register_buffer(column, torch.full((size,), -1))
+        for column in COLUMNS_OF_A_KEY:
+            self.register_buffer(column, torch.full((size,), -1))
 
     # a name of a view may hold dots, that of a buffer may not
-    def buffers_of_views(self)->list[str]:
-        return ['keys', *(f'keys_{i}' for i in range(1, len(self.views)))]
+    def buffers_of_views(self) -> list[str]:
+        return ["keys", *(f"keys_{i}" for i in range(1, len(self.views)))]
 
     def __getitem__(
         self,
@@ -99,95 +118,118 @@ class Memory(nn.Module):
         "The keys of one view."
         return getattr(self, self.buffers_of_views()[self.views.index(view)])
 
-    def push(self, keys:Tensor|Mapping[str,Tensor], **columns:Tensor)->None: raise NotImplementedError
+    def push(self, keys: Tensor | Mapping[str, Tensor], **columns: Tensor) -> None:
+        raise NotImplementedError
 
     def wait(
         self,
-        keys: Tensor|Mapping[str,Tensor],  # (B, D) here
-        batch: Mapping[str,Any],  # whose keys they are
+        keys: Tensor | Mapping[str, Tensor],  # (B, D) here
+        batch: Mapping[str, Any],  # whose keys they are
     ) -> None:
         "Remember keys until `push_waiting`: all passes of an optimizer step look into the same memory."
-        columns = {c: batch[c] for c in (*COLUMNS_OF_A_KEY, 'index') if batch.get(c) is not None}
-        self.waiting.append({'keys': keys, **columns})
+        columns = {c: batch[c] for c in (*COLUMNS_OF_A_KEY, "index") if batch.get(c) is not None}
+        self.waiting.append({"keys": keys, **columns})
 
-    def push_waiting(self)->None:
+    def push_waiting(self) -> None:
         "Push what waits, of all processes, in the order it came."
         for new in self.waiting:
-            keys = new.pop('keys')
-            keys = {v: gather(k) for v,k in keys.items()} if isinstance(keys, Mapping) else gather(keys)
-            self.push(keys, **{name: gather(x) for name,x in new.items()})
+            keys = new.pop("keys")
+            keys = (
+                {v: gather(k) for v, k in keys.items()}
+                if isinstance(keys, Mapping)
+                else gather(keys)
+            )
+            self.push(keys, **{name: gather(x) for name, x in new.items()})
         self.waiting.clear()
 
 # %% ../../nbs/lessons/07_memory.ipynb #a9ed5fde
-def _new_rows(memory:Memory, keys:Tensor|Mapping[str,Tensor], columns:Mapping[str,Tensor])->dict[str,Tensor]:
+def _new_rows(
+    memory: Memory, keys: Tensor | Mapping[str, Tensor], columns: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     "Buffer -> (B, D) or (B,) rows for it; ValueError, before anything is written, where they do not fit."
-    if unknown := columns.keys() - {*COLUMNS_OF_A_KEY, 'index'}:
-        raise ValueError(f'a key has no {min(unknown)}: give {", ".join(COLUMNS_OF_A_KEY)}')
+    if unknown := columns.keys() - {*COLUMNS_OF_A_KEY, "index"}:
+        raise ValueError(f"a key has no {min(unknown)}: give {', '.join(COLUMNS_OF_A_KEY)}")
     views, D = memory.views, memory.keys.shape[1]
     named = keys if isinstance(keys, Mapping) else {views[0]: keys}
-    if set(named)!=set(views): raise ValueError(f'this memory keeps {len(views)} keys in a row '
-        f'({", ".join(views)}), not {", ".join(named)}: push one of each')
+    if set(named) != set(views):
+        raise ValueError(
+            f"this memory keeps {len(views)} keys in a row "
+            f"({', '.join(views)}), not {', '.join(named)}: push one of each"
+        )
     x = [named[v] for v in views]
     B = len(x[0])
     for k in x:
-        if k.ndim!=2 or k.shape[1]!=D:
-            raise ValueError(f'keys have shape {tuple(k.shape)}: this memory takes (B, {D})')
-        if len(k)!=B: raise ValueError(f'{B} and {len(k)} keys: give as many of each view')
-    if B > memory.size: raise ValueError(f'{B} keys do not fit into a memory of {memory.size}: make it at '
-        'least as large as the batch')
+        if k.ndim != 2 or k.shape[1] != D:
+            raise ValueError(f"keys have shape {tuple(k.shape)}: this memory takes (B, {D})")
+        if len(k) != B:
+            raise ValueError(f"{B} and {len(k)} keys: give as many of each view")
+    if B > memory.size:
+        raise ValueError(
+            f"{B} keys do not fit into a memory of {memory.size}: make it at "
+            "least as large as the batch"
+        )
     rest = {name: columns.get(name, x[0].new_full((B,), -1)) for name in COLUMNS_OF_A_KEY}
-    for name,c in rest.items():
-        if c.shape!=(B,):
-            raise ValueError(f'{name} of shape {tuple(c.shape)} for {B} keys: pass one number per key')
+    for name, c in rest.items():
+        if c.shape != (B,):
+            raise ValueError(
+                f"{name} of shape {tuple(c.shape)} for {B} keys: pass one number per key"
+            )
     return {**rest, **dict(zip(memory.buffers_of_views(), x))}
 
 # %% ../../nbs/lessons/07_memory.ipynb #956ed9f1
 class Queue(Memory):
     "The last `size` keys with their label, source and row; random keys until enough have come."
-    pointer:Tensor; filled:Tensor
+
+    pointer: Tensor
+    filled: Tensor
+
     def __init__(
         self,
         dim: int,  # as `Memory`
         size: int,  # as `Memory`
         seed: int = 0,  # as `Memory`
-        views: tuple[str,...] = ('keys',),  # as `Memory`
+        views: tuple[str, ...] = ("keys",),  # as `Memory`
     ):
         super().__init__(dim, size, seed, views)
-        for number in ('pointer', 'filled'): self.register_buffer(number, torch.tensor(0))
+        for number in ("pointer", "filled"):
+            self.register_buffer(number, torch.tensor(0))
         # `filled`, counted on the CPU; None after loading: read from the device once
-        self.came:int|None = 0
+        self.came: int | None = 0
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
         self.came = None
 
     @property
-    def valid(self)->Tensor: # (K,) bool
+    def valid(self) -> Tensor:  # (K,) bool
         "Which rows hold a key that came; the others are random."
         # the pointer starts at 0
         return torch.arange(self.size, device=self.keys.device) < self.filled
 
     @property
-    def full(self)->bool:
+    def full(self) -> bool:
         "Has every random key been overwritten? The CPU counts along, so a GPU need not wait."
-        if self.came is None: self.came = int(self.filled)
+        if self.came is None:
+            self.came = int(self.filled)
         return self.came >= self.size
 
     @torch.no_grad()
     def push(
         self,
         # (B, D) the newest keys, L2-normalised; of several views by name
-        keys: Tensor|Mapping[str,Tensor],
+        keys: Tensor | Mapping[str, Tensor],
         # label, source, row of the manifest, each (B,) and -1 if not given; no index
         **columns: Tensor,
     ) -> None:
         "Overwrite the oldest keys; B need not divide the size."
         new = _new_rows(self, keys, columns)
-        at = (self.pointer + torch.arange(len(new['label']), device=self.keys.device)) % self.size
-        for name,x in new.items(): getattr(self, name)[at] = x.to(getattr(self, name))
+        at = (self.pointer + torch.arange(len(new["label"]), device=self.keys.device)) % self.size
+        for name, x in new.items():
+            getattr(self, name)[at] = x.to(getattr(self, name))
         self.pointer.add_(len(at)).remainder_(self.size)
         self.filled.add_(len(at)).clamp_(max=self.size)
-        if self.came is not None: self.came += len(at)
+        if self.came is not None:
+            self.came += len(at)
 
 # %% ../../nbs/lessons/07_memory.ipynb #695df2f4
 def key_order(
@@ -197,7 +239,8 @@ def key_order(
     part: int = 0,  # number of the batch within the step, the same in all processes
 ) -> Tensor:  # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
-    return torch.from_numpy(stream('groups', seed, step, part).permutation(n))
+    return torch.from_numpy(stream("groups", seed, step, part).permutation(n))
+
 
 @torch.no_grad()
 def encode_shuffled(
@@ -208,11 +251,12 @@ def encode_shuffled(
     "Encode clips among other neighbours than their own (MoCo, section 3.3; released code b2)."
     return permute_across_ranks(encoder(permute_across_ranks(x, order)), order.argsort())
 
+
 @torch.no_grad()
 def momentum_keys(
     net: nn.Module,  # momentum encoder and projection
     x: Tensor,  # (B, 3, T, H, W) this process's clips
-    order: Tensor|None = None,  # (world*B,) from `key_order`; None: they stay where they are
+    order: Tensor | None = None,  # (world*B,) from `key_order`; None: they stay where they are
 ) -> Tensor:  # (B, D) float32, unit length
     "The keys of some clips, without gradient."
     return l2_normalize(net(x) if order is None else encode_shuffled(net, x, order))
@@ -222,39 +266,44 @@ def momentum_at(
     m: float,  # at the start of training, 0 .. 1
     progress: float,  # 0 at the first step, 1 after the last
     # 'fixed' (released CoCLR: 0.999) or 'cosine' (BYOL from 0.996, MoCo v3 from 0.99)
-    schedule: str = 'fixed',
+    schedule: str = "fixed",
 ) -> float:  # m to use now
     "The momentum at this point of training."
-    if schedule=='fixed': return m
-    if schedule=='cosine': return 1 - (1-m)*(math.cos(math.pi*progress)+1)/2
+    if schedule == "fixed":
+        return m
+    if schedule == "cosine":
+        return 1 - (1 - m) * (math.cos(math.pi * progress) + 1) / 2
     raise ValueError(f"momentum schedule {schedule!r} is unknown: choose 'fixed' or 'cosine'")
 
 # %% ../../nbs/lessons/07_memory.ipynb #f03e0b95
 class Bank(Memory):
     "A key of every training video with its label, source and row; used like a `Queue`."
-    valid:Tensor
+
+    valid: Tensor
+
     def __init__(
         self,
         dim: int,  # as `Memory`
         size: int,  # as `Memory`: training videos
         seed: int = 0,  # as `Memory`
-        views: tuple[str,...] = ('keys',),  # as `Memory`
+        views: tuple[str, ...] = ("keys",),  # as `Memory`
         # of a row, 0 .. 1: 0 replaces it by the new key (Wu et al. 2018: 0.5)
-        momentum: float = .5,
+        momentum: float = 0.5,
         # of BANK_STARTS: random unit vectors, or 'uniform' in a cube (IIC, b11)
-        start: str = 'sphere',
+        start: str = "sphere",
     ):
         super().__init__(dim, size, seed, views)
         one_of(BANK_STARTS, start=start)
         if not 0 <= momentum < 1:
-            raise ValueError(f'momentum={momentum} of the bank: use 0 (replace) to below 1')
-        self.momentum, g, edge = momentum, torch.Generator().manual_seed(seed), math.sqrt(3/dim)
-        for view in views if start=='uniform' else (): self[view].uniform_(-edge, edge, generator=g)
+            raise ValueError(f"momentum={momentum} of the bank: use 0 (replace) to below 1")
+        self.momentum, g, edge = momentum, torch.Generator().manual_seed(seed), math.sqrt(3 / dim)
+        for view in views if start == "uniform" else ():
+            self[view].uniform_(-edge, edge, generator=g)
         # which rows hold a key that came
-        self.register_buffer('valid', torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))
 
     @property
-    def full(self)->bool: # waits for the device
+    def full(self) -> bool:  # waits for the device
         "Has a key of every video come?"
         return bool(self.valid.all())
 
@@ -262,26 +311,28 @@ class Bank(Memory):
     def push(
         self,
         # (B, D) new keys, of any length; of several views by name
-        keys: Tensor|Mapping[str,Tensor],
+        keys: Tensor | Mapping[str, Tensor],
         # (B,) position of the video among the training videos: `index` of a batch
-        index: Tensor|None = None,
+        index: Tensor | None = None,
         # label, source, row of the manifest, each (B,) and -1 if not given
         **columns: Tensor,
     ) -> None:
         "Move the rows of these videos; of a video that comes twice the last key counts."
         if index is None:
-            raise ValueError('a bank needs to know whose keys these are: pass `index` of the batch')
+            raise ValueError("a bank needs to know whose keys these are: pass `index` of the batch")
         new, names = _new_rows(self, keys, columns), self.buffers_of_views()
-        for name,x in new.items():
+        for name, x in new.items():
             column = getattr(self, name)
             x = x.to(column)
-            if name in names: x = F.normalize(self.momentum*column[index] + (1-self.momentum)*x)
+            if name in names:
+                x = F.normalize(self.momentum * column[index] + (1 - self.momentum) * x)
             column[index] = x
         self.valid[index] = True
 
 # %% ../../nbs/lessons/07_memory.ipynb #eda6bbc5
 class EncoderPair(nn.Module):
     "Query encoder and projection of a method, and the momentum copy of both that makes its keys."
+
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), D as `.dim`; BatchNorm is replaced as `bn` says
@@ -291,13 +342,17 @@ class EncoderPair(nn.Module):
         seed: int = 0,  # of the projection and of the order of the keys
     ):
         super().__init__()
-        if settings.bn=='shuffle' and settings.momentum is None: raise ValueError("bn='shuffle' deals the "
-            "keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'")
+        if settings.bn == "shuffle" and settings.momentum is None:
+            raise ValueError(
+                "bn='shuffle' deals the "
+                "keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'"
+            )
         self.settings, self.seed = settings, seed
-        dim_in:int = getattr(encoder, 'dim')
-        projection = make_head(settings.head, dim_in, settings.dim_hidden, settings.dim, seed+1)
-        self.encoder, self.projection = (group_batchnorm(net, settings.bn, settings.groups)
-            for net in (encoder, projection))
+        dim_in: int = getattr(encoder, "dim")
+        projection = make_head(settings.head, dim_in, settings.dim_hidden, settings.dim, seed + 1)
+        self.encoder, self.projection = (
+            group_batchnorm(net, settings.bn, settings.groups) for net in (encoder, projection)
+        )
         follows = settings.momentum is not None
         self.momentum_encoder = momentum_copy(self.encoder, self.projection) if follows else None
 
@@ -311,32 +366,42 @@ class EncoderPair(nn.Module):
     def keys(
         self,
         x: Tensor,  # (B, 3, T, H, W)
-        batch: Mapping[str,Any],  # a batch
+        batch: Mapping[str, Any],  # a batch
     ) -> Tensor:  # (B, dim)
         "Encode the clips that are compared with; without gradient where there is a momentum encoder."
-        if self.momentum_encoder is None: return self.queries(x)
+        if self.momentum_encoder is None:
+            return self.queries(x)
         order = None
-        if self.settings.bn=='shuffle' and self.training:
-            order = key_order(len(x)*world_size(), self.seed, batch.get('step', 0), batch.get('part', 0))
+        if self.settings.bn == "shuffle" and self.training:
+            order = key_order(
+                len(x) * world_size(), self.seed, batch.get("step", 0), batch.get("part", 0)
+            )
         return momentum_keys(self.momentum_encoder, x, order)
 
     def after_step(
         self,
-        batch: Mapping[str,Any],  # its `progress`, 0 .. 1
+        batch: Mapping[str, Any],  # its `progress`, 0 .. 1
     ) -> None:
         "Move the momentum encoder."
         if self.momentum_encoder is not None:
-            m = self.settings.momentum or 0. # 0, a copy of the network itself, does not rise
-            m = momentum_at(m, batch.get('progress', 0.), self.settings.momentum_schedule if m else 'fixed')
+            m = self.settings.momentum or 0.0  # 0, a copy of the network itself, does not rise
+            m = momentum_at(
+                m, batch.get("progress", 0.0), self.settings.momentum_schedule if m else "fixed"
+            )
             ema_update(self.momentum_encoder, nn.Sequential(self.encoder, self.projection), m)
 
-PAIR_NETWORKS = ('encoder', 'projection', 'momentum_encoder')
+
+PAIR_NETWORKS = ("encoder", "projection", "momentum_encoder")
+
 
 class PairMethod(nn.Module):
     "A method around a pair: `encoder`, `projection` and `momentum_encoder` are those of `self.pair`."
+
     def __getattr__(self, name):
         return getattr(self.pair, name) if name in PAIR_NETWORKS else super().__getattr__(name)
 
     def __setattr__(self, name, value):
-        if name in PAIR_NETWORKS: setattr(self.pair, name, value)
-        else: super().__setattr__(name, value)
+        if name in PAIR_NETWORKS:
+            setattr(self.pair, name, value)
+        else:
+            super().__setattr__(name, value)

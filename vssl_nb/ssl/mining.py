@@ -21,25 +21,30 @@ from ..names import resolve
 from ..data.clips import one_of
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
-SAME_SOURCE = ('positive', 'negative', 'ignored')
+SAME_SOURCE = ("positive", "negative", "ignored")
+
 
 def is_same_source(
     source: Tensor,  # (B,) ids, -1 unknown
     sources: Tensor,  # (N,) ids, -1 unknown
 ) -> Tensor:  # (B, N) bool
     "Which candidates were cut from the recording of the query, itself included."
-    return (source[:,None] == sources) & (source[:,None] >= 0)
+    return (source[:, None] == sources) & (source[:, None] >= 0)
 
 # %% ../../nbs/lessons/11_mining.ipynb #4273cc0a
 def topk_mask(
     sim: Tensor,  # (B, N) similarity in the other view
     k: int,  # how many to take
-    excluded: Tensor|None = None,  # (B, N) bool: never taken
+    excluded: Tensor | None = None,  # (B, N) bool: never taken
 ) -> Tensor:  # (B, N) bool
     "The `k` most similar candidates of each query; fewer where fewer are left. `ValueError`."
-    if not 1 <= k <= sim.shape[1]: raise ValueError(f'topk={k} of {sim.shape[1]} candidates: take at least '
-        '1, and no more than the memory holds')
-    if excluded is not None: sim = sim.masked_fill(excluded, -torch.inf)
+    if not 1 <= k <= sim.shape[1]:
+        raise ValueError(
+            f"topk={k} of {sim.shape[1]} candidates: take at least "
+            "1, and no more than the memory holds"
+        )
+    if excluded is not None:
+        sim = sim.masked_fill(excluded, -torch.inf)
     topk = torch.zeros_like(sim, dtype=torch.bool).scatter_(1, sim.topk(k, 1).indices, True)
     return topk if excluded is None else topk & ~excluded
 
@@ -47,25 +52,28 @@ def topk_mask(
 @dataclass(frozen=True)
 class TopK:
     "The k candidates most alike in the mining view (CoCLR, section 3.2; released code, b4)."
-    k:int=5 # positives that are mined (CoCLR: 5)
+
+    k: int = 5  # positives that are mined (CoCLR: 5)
     # which similarities to look at; None: the first, which is the mining view
-    view:str|None=None
+    view: str | None = None
 
     def __post_init__(self):
-        if self.k < 1: raise ValueError(f'topk={self.k} mines nothing: take at least 1')
+        if self.k < 1:
+            raise ValueError(f"topk={self.k} mines nothing: take at least 1")
 
     def __call__(
         self,
         # view -> (B, N) similarity of each query with each candidate
-        sims: Mapping[str,Tensor],
+        sims: Mapping[str, Tensor],
         excluded: Tensor,  # (B, N) bool: may not be taken
     ) -> Tensor:  # (B, N) bool
         "Search once for every query."
         return topk_mask(sims[self.view or next(iter(sims))], self.k, excluded)
 
 # %% ../../nbs/lessons/11_mining.ipynb #89bf7cfc
-CASCADE_ORDERS = ('released', 'paper')
-CASCADE_SIBLINGS = ('first', 'every', 'none')
+CASCADE_ORDERS = ("released", "paper")
+CASCADE_SIBLINGS = ("first", "every", "none")
+
 
 def stage_sizes(
     size: int,  # N, candidates in the memory
@@ -73,16 +81,20 @@ def stage_sizes(
     ratio: float,  # r, share that a stage keeps, between 0 and 1
     k: int,  # what the last stage takes
     # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
-    of: str = 'memory',
-) -> tuple[int,...]:  # candidates that are left after each stage; the last is k
+    of: str = "memory",
+) -> tuple[int, ...]:  # candidates that are left after each stage; the last is k
     "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
     sizes = [size]
-    for i in range(1, stages): sizes.append(int(size*ratio**i) if of=='memory' else int(sizes[-1]*ratio))
+    for i in range(1, stages):
+        sizes.append(int(size * ratio**i) if of == "memory" else int(sizes[-1] * ratio))
     if sizes[-1] < k:
         most = sum(n >= k for n in sizes)
-        raise ValueError(f'stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for '
-            f'the last stage, which takes {k}: ' + (f'use at most {most} stages, ' if most else 'use ') +
-            'a larger memory or fewer positives')
+        raise ValueError(
+            f"stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for "
+            f"the last stage, which takes {k}: "
+            + (f"use at most {most} stages, " if most else "use ")
+            + "a larger memory or fewer positives"
+        )
     return (*sizes[1:], k)
 
 # %% ../../nbs/lessons/11_mining.ipynb #fa906cd2
@@ -92,143 +104,185 @@ def largest(
 ) -> Tensor:  # (B, n) long, in no order
     "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
     # a pretended one has no numbers
-    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type=='cpu'
+    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type == "cpu"
     if not plain or sim.dtype not in (torch.float32, torch.float64):
         return sim.topk(n, 1, sorted=False).indices
-    return torch.from_numpy(np.argpartition(sim.detach().numpy(), N-n, axis=1)[:,N-n:])
+    return torch.from_numpy(np.argpartition(sim.detach().numpy(), N - n, axis=1)[:, N - n :])
+
 
 def stage_views(
     order: str,  # of CASCADE_ORDERS, or names of views to go through in turns, 'flow+rgb'
     stages: int,  # at least 1
     # of the similarities there are, the mining view first, then the trained one
-    names: tuple[str,...],
-) -> tuple[str,...]:  # one for each stage
+    names: tuple[str, ...],
+) -> tuple[str, ...]:  # one for each stage
     "Which similarities each stage looks at; raises ValueError where a view is missing."
     if order in CASCADE_ORDERS:
-        if stages > 1 and len(names) < 2: raise ValueError(f'a cascade of {stages} stages looks at two views '
-            f'in turns, and there is only {names[0]!r}: use stages=1')
-        trained = names[min(1, len(names)-1)]
-        if order=='released' and f'{trained} query' in names: trained = f'{trained} query'
-        turns:tuple[str,...] = (names[0], trained)
-    else: turns = tuple(order.split('+'))
-    if missing := [v for v in turns if v not in names]: raise ValueError(f"order={order!r} asks for a view "
-        f"{missing[0]!r}, and there are {', '.join(names)}; or write 'released' or 'paper'")
+        if stages > 1 and len(names) < 2:
+            raise ValueError(
+                f"a cascade of {stages} stages looks at two views "
+                f"in turns, and there is only {names[0]!r}: use stages=1"
+            )
+        trained = names[min(1, len(names) - 1)]
+        if order == "released" and f"{trained} query" in names:
+            trained = f"{trained} query"
+        turns: tuple[str, ...] = (names[0], trained)
+    else:
+        turns = tuple(order.split("+"))
+    if missing := [v for v in turns if v not in names]:
+        raise ValueError(
+            f"order={order!r} asks for a view "
+            f"{missing[0]!r}, and there are {', '.join(names)}; or write 'released' or 'paper'"
+        )
     looks = [turns[i % len(turns)] for i in range(stages)]
-    return (*looks[:-1], names[0] if order=='released' else looks[-1])
+    return (*looks[:-1], names[0] if order == "released" else looks[-1])
 
 # %% ../../nbs/lessons/11_mining.ipynb #8f8e419d
 @dataclass(frozen=True)
 class Cascade:
     "Several searches, each among what the one before kept (CPR, Algorithm 1; released code, b5)."
-    stages:int=7 # looks; 1 is `TopK` (CPR: 7)
-    ratio:float=.5 # share that every stage but the last keeps (CPR: 0.5)
-    k:int=5 # what the last stage takes (CPR: 5)
+
+    stages: int = 7  # looks; 1 is `TopK` (CPR: 7)
+    ratio: float = 0.5  # share that every stage but the last keeps (CPR: 0.5)
+    k: int = 5  # what the last stage takes (CPR: 5)
     # of the views: 'released', 'paper', or names to go through in turns, 'flow+rgb'
-    order:str='released'
+    order: str = "released"
     # masked in the 'first' stage (released), in 'every' one, or 'none' (paper)
-    siblings:str='first'
+    siblings: str = "first"
+
     def __post_init__(self):
         one_of(CASCADE_SIBLINGS, siblings=self.siblings)
-        if self.k < 1: raise ValueError(f'topk={self.k} mines nothing: take at least 1')
-        if self.stages < 1: raise ValueError(f'stages={self.stages} never looks: use 1 (one search) or more')
+        if self.k < 1:
+            raise ValueError(f"topk={self.k} mines nothing: take at least 1")
+        if self.stages < 1:
+            raise ValueError(f"stages={self.stages} never looks: use 1 (one search) or more")
         if not 0 < self.ratio < 1:
-            raise ValueError(f'ratio={self.ratio:g} of a cascade: a stage keeps a share between 0 and 1')
+            raise ValueError(
+                f"ratio={self.ratio:g} of a cascade: a stage keeps a share between 0 and 1"
+            )
 
     @property
-    def searches_same_source(self)->bool: # `mine` reads it
+    def searches_same_source(self) -> bool:  # `mine` reads it
         "Are siblings and older keys of the video among the candidates?"
-        return self.siblings=='none'
+        return self.siblings == "none"
 
     def survivors(
         self,
-        sims: Mapping[str,Tensor],  # view -> (B, N) similarities, the mining view first
+        sims: Mapping[str, Tensor],  # view -> (B, N) similarities, the mining view first
         excluded: Tensor,  # (B, N) bool
     ) -> Iterator[Tensor]:  # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
         views, left = stage_views(self.order, self.stages, tuple(sims)), None
-        sizes = stage_sizes(excluded.shape[1], self.stages, self.ratio, self.k,
-            'previous' if self.order=='paper' else 'memory')
-        for i,(view,n) in enumerate(zip(views, sizes)):
+        sizes = stage_sizes(
+            excluded.shape[1],
+            self.stages,
+            self.ratio,
+            self.k,
+            "previous" if self.order == "paper" else "memory",
+        )
+        for i, (view, n) in enumerate(zip(views, sizes)):
             sim = sims[view] if left is None else sims[view].gather(1, left)
-            if i==0 or self.siblings!='first':
-                sim = sim.masked_fill(excluded if left is None else excluded.gather(1, left), -torch.inf)
+            if i == 0 or self.siblings != "first":
+                sim = sim.masked_fill(
+                    excluded if left is None else excluded.gather(1, left), -torch.inf
+                )
             best = largest(sim, n)
             left = best if left is None else left.gather(1, best)
             yield left
 
     def __call__(
         self,
-        sims: Mapping[str,Tensor],
+        sims: Mapping[str, Tensor],
         excluded: Tensor,  # (B, N) bool
     ) -> Tensor:  # (B, N) bool
         "The candidates that the last stage leaves, without excluded ones."
-        for left in self.survivors(sims, excluded): pass
+        for left in self.survivors(sims, excluded):
+            pass
         return torch.zeros_like(excluded).scatter_(1, left, True) & ~excluded
 
 # %% ../../nbs/lessons/11_mining.ipynb #521267ed
-MINERS:dict[str,Callable] = {'topk': TopK, 'cascade': Cascade}
+MINERS: dict[str, Callable] = {"topk": TopK, "cascade": Cascade}
+
 
 def make_miner(
     name: str,  # a key of MINERS, or 'package.module:name' of one's own
     k: int = 5,  # positives to mine for each query
-    options: tuple[str,...] = (),  # further arguments, as words: 'view=flow', 'stages=7'
+    options: tuple[str, ...] = (),  # further arguments, as words: 'view=flow', 'stages=7'
 ) -> Callable:  # (sims, excluded) -> (B, N) bool
     "A miner by its name; raises ValueError for an option that it does not have."
-    named = dict(o.split('=', 1) for o in options if '=' in o)
-    if len(named)!=len(options):
-        raise ValueError(f'miner_options={options!r}: write each as name=value, such as view=flow')
-    try: miner = resolve(name, MINERS, 'a miner')(k=k, **{o: _number(v) for o,v in named.items()})
-    except TypeError as e: raise ValueError(f'miner {name!r} does not take these options ({e}); it is called '
-        'with k and miner_options') from e
-    if not callable(miner): raise ValueError(f'miner {name!r} made a {type(miner).__name__}, which cannot be '
-        'called; give it __call__(sims, excluded) -> (B, N) bool')
+    named = dict(o.split("=", 1) for o in options if "=" in o)
+    if len(named) != len(options):
+        raise ValueError(f"miner_options={options!r}: write each as name=value, such as view=flow")
+    try:
+        miner = resolve(name, MINERS, "a miner")(k=k, **{o: _number(v) for o, v in named.items()})
+    except TypeError as e:
+        raise ValueError(
+            f"miner {name!r} does not take these options ({e}); it is called "
+            "with k and miner_options"
+        ) from e
+    if not callable(miner):
+        raise ValueError(
+            f"miner {name!r} made a {type(miner).__name__}, which cannot be "
+            "called; give it __call__(sims, excluded) -> (B, N) bool"
+        )
     return miner
+
 
 def _number(
     word: str,
 ):  # 7, 0.5 or the word itself
     for kind in (int, float):
-        try: return kind(word)
-        except ValueError: pass
+        try:
+            return kind(word)
+        except ValueError:
+            pass
     return word
 
 # %% ../../nbs/lessons/11_mining.ipynb #9753cfc9
 @dataclass(frozen=True)
 class Mined:
     "Masks over the memory, each (B, N) bool."
-    positive:Tensor # counts as a match
-    topk:Tensor # what the miner took
+
+    positive: Tensor  # counts as a match
+    topk: Tensor  # what the miner took
     # needs no mining: the same source, older keys of the video, slots not filled yet
-    excluded:Tensor
-    ignored:Tensor|None=None # neither positive nor negative; None: there are none
+    excluded: Tensor
+    ignored: Tensor | None = None  # neither positive nor negative; None: there are none
 
     @property
-    def others(self)->Tensor: # (B, N) bool
+    def others(self) -> Tensor:  # (B, N) bool
         "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
         return self.topk & ~self.excluded
+
 
 def _checked_mask(
     miner: Callable,
     topk: object,
     excluded: Tensor,
 ) -> Tensor:  # what it took, none of it excluded
-    if not isinstance(topk, Tensor) or topk.dtype!=torch.bool or topk.shape!=excluded.shape:
-        kind = f'{topk.dtype} {tuple(topk.shape)}' if isinstance(topk, Tensor) else f'a {type(topk).__name__}'
-        name = getattr(miner, '__name__', type(miner).__name__)
-        raise ValueError(f'the miner {name} must give a boolean tensor '
-            f'{tuple(excluded.shape)} (queries, candidates), not {kind}')
-    return topk & ~excluded # no answer of a miner brings an excluded candidate back
+    if not isinstance(topk, Tensor) or topk.dtype != torch.bool or topk.shape != excluded.shape:
+        kind = (
+            f"{topk.dtype} {tuple(topk.shape)}"
+            if isinstance(topk, Tensor)
+            else f"a {type(topk).__name__}"
+        )
+        name = getattr(miner, "__name__", type(miner).__name__)
+        raise ValueError(
+            f"the miner {name} must give a boolean tensor "
+            f"{tuple(excluded.shape)} (queries, candidates), not {kind}"
+        )
+    return topk & ~excluded  # no answer of a miner brings an excluded candidate back
 
 # %% ../../nbs/lessons/11_mining.ipynb #9753cfca
 def mine(
     miner: Callable,  # (sims, excluded) -> (B, N) bool, such as `TopK`
-    sims: Mapping[str,Tensor],  # view -> (B, N) similarity, the mining view first
+    sims: Mapping[str, Tensor],  # view -> (B, N) similarity, the mining view first
     source: Tensor,  # (B,) source of each query; -1 is unknown
     sources: Tensor,  # (N,) of each candidate
     # (N,) or (B, N) bool: slots that hold a key and may be found; None: all of them
-    valid: Tensor|None = None,
+    valid: Tensor | None = None,
     # clips of one recording: 'positive' (released), 'negative', 'ignored'
-    same_source: str = 'positive',
+    same_source: str = "positive",
 ) -> Mined:
     "Exclude candidates that need no mining, let the miner search, and mark the positives."
     one_of(SAME_SOURCE, same_source=same_source)
@@ -236,20 +290,21 @@ def mine(
     empty = torch.zeros_like(same) if valid is None else ~valid.expand_as(same)
     same = same & ~empty
     # it may take siblings (the paper's cascade)
-    searched = getattr(miner, 'searches_same_source', False)
+    searched = getattr(miner, "searches_same_source", False)
     closed = empty if searched else same | empty
     topk = _checked_mask(miner, miner(sims, closed), closed)
-    positive = {'positive': topk | same, 'negative': topk, 'ignored': topk & ~same}[same_source]
-    return Mined(positive, topk, same | empty, same if same_source=='ignored' else None)
+    positive = {"positive": topk | same, "negative": topk, "ignored": topk & ~same}[same_source]
+    return Mined(positive, topk, same | empty, same if same_source == "ignored" else None)
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7
 def _labelled(
     topk: Tensor,
     label: Tensor,
     labels: Tensor,
-) -> tuple[Tensor,Tensor]:  # (B, N) bool: known, right
-    known = topk & (label[:,None] >= 0) & (labels >= 0)
-    return known, known & (label[:,None]==labels)
+) -> tuple[Tensor, Tensor]:  # (B, N) bool: known, right
+    known = topk & (label[:, None] >= 0) & (labels >= 0)
+    return known, known & (label[:, None] == labels)
+
 
 def mining_precision(
     topk: Tensor,  # (B, N) bool, from mining: `Mined.others`
@@ -260,6 +315,7 @@ def mining_precision(
     known, right = _labelled(topk, label, labels)
     return right.sum() / known.sum()
 
+
 def mining_hits(
     topk: Tensor,  # as `mining_precision`
     label: Tensor,  # as `mining_precision`
@@ -268,6 +324,7 @@ def mining_hits(
     "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
     known, right = _labelled(topk, label, labels)
     return right.any(1).sum() / known.any(1).sum()
+
 
 def mining_recall(
     sim: Tensor,  # (B, N) similarity in the other view
@@ -278,7 +335,7 @@ def mining_recall(
     "How often the nearest candidate has the class of the query (R@1 of the search). For monitoring only."
     first = sim.masked_fill(excluded, -torch.inf).argmax(1)
     known = (label >= 0) & (labels[first] >= 0) & ~excluded.all(1)
-    return (known & (labels[first]==label)).sum() / known.sum()
+    return (known & (labels[first] == label)).sum() / known.sum()
 
 # %% ../../nbs/lessons/11_mining.ipynb #29ab180d
 def _share_per_class(
@@ -287,32 +344,42 @@ def _share_per_class(
     hit: Tensor,  # (N,) bool
 ) -> Tensor:
     "Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no video has."
-    N = len(label) # also a place for what does not count, which is cut off again
+    N = len(label)  # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
-    of = label.new_full((N+1,), -1).scatter(0, group, label)[:-1] # instance -> class
+    of = label.new_full((N + 1,), -1).scatter(0, group, label)[:-1]  # instance -> class
     # instance -> was it mined?
-    took = label.new_zeros(N+1).index_add(0, group, hit.long())[:-1] > 0
-    of, none = torch.where(of < 0, N, of), hit.new_zeros(N+1, dtype=torch.float)
-    return (none.index_add(0, of, took.float())/none.index_add(0, of, torch.ones_like(none[:-1])))[:-1]
+    took = label.new_zeros(N + 1).index_add(0, group, hit.long())[:-1] > 0
+    of, none = torch.where(of < 0, N, of), hit.new_zeros(N + 1, dtype=torch.float)
+    return (
+        none.index_add(0, of, took.float()) / none.index_add(0, of, torch.ones_like(none[:-1]))
+    )[:-1]
+
 
 class ClassMiningRecall(nn.Module):
     "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
-    label:Tensor; source:Tensor; hit:Tensor; taken:Tensor; right:Tensor; epoch:Tensor
+
+    label: Tensor
+    source: Tensor
+    hit: Tensor
+    taken: Tensor
+    right: Tensor
+    epoch: Tensor
+
     def __init__(
         self,
         rows: int,  # of the manifest: what `row` of a batch and of a memory counts
     ):
         super().__init__()
-        for name in ('label', 'source'): # of each video; the last row stands for none
-            self.register_buffer(name, torch.full((rows+1,), -1))
+        for name in ("label", "source"):  # of each video; the last row stands for none
+            self.register_buffer(name, torch.full((rows + 1,), -1))
         # was it mined rightly?
-        self.register_buffer('hit', torch.zeros(rows+1, dtype=torch.bool))
+        self.register_buffer("hit", torch.zeros(rows + 1, dtype=torch.bool))
         # of each class id, by its queries; the last is that of no class
-        for name in ('taken', 'right'):
-            self.register_buffer(name, torch.zeros(rows+1, dtype=torch.long))
-        self.register_buffer('epoch', torch.tensor(-1))
+        for name in ("taken", "right"):
+            self.register_buffer(name, torch.zeros(rows + 1, dtype=torch.long))
+        self.register_buffer("epoch", torch.tensor(-1))
         # `epoch`, known to the CPU; None after loading: read from the device once
-        self.now:int|None = -1
+        self.now: int | None = -1
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
@@ -329,44 +396,49 @@ class ClassMiningRecall(nn.Module):
         epoch: int = 0,
     ) -> None:
         "Add what the queries of one step took, those of all processes."
-        if self.now is None: self.now = int(self.epoch)
-        if epoch!=self.now:
-            for counts in (self.hit, self.taken, self.right): counts.zero_()
+        if self.now is None:
+            self.now = int(self.epoch)
+        if epoch != self.now:
+            for counts in (self.hit, self.taken, self.right):
+                counts.zero_()
             self.epoch.fill_(epoch)
             self.now = epoch
         known, right = _labelled(mined, label, memory.label)
         label, *sums = gather(torch.stack([label, known.sum(1), right.sum(1)], 1)).unbind(1)
-        of = torch.where(label < 0, len(self.taken)-1, label)
-        for counts,n in zip((self.taken, self.right), sums): counts.index_add_(0, of, n)
-        at = torch.where(memory.row < 0, len(self.hit)-1, memory.row)
+        of = torch.where(label < 0, len(self.taken) - 1, label)
+        for counts, n in zip((self.taken, self.right), sums):
+            counts.index_add_(0, of, n)
+        at = torch.where(memory.row < 0, len(self.hit) - 1, memory.row)
         self.label[at], self.source[at] = memory.label, memory.source
         hit = gather(right.any(0)[None].int()).any(0)
-        self.hit[torch.where(hit, at, len(self.hit)-1)] = True
+        self.hit[torch.where(hit, at, len(self.hit) - 1)] = True
 
     # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
-    def precision(self)->Tensor:
+    def precision(self) -> Tensor:
         "The share of what the queries of a class took that is right: PMR class by class."
-        return self.right[:-1]/self.taken[:-1]
+        return self.right[:-1] / self.taken[:-1]
 
     def per_class(
         self,
-        unit: str = 'source',  # what is an instance: a recording (the paper) or a 'video'
+        unit: str = "source",  # what is an instance: a recording (the paper) or a 'video'
         # returns: (rows,) for each class id its recall, 0 to 1; NaN for ids that no video has
     ) -> Tensor:
         "The share of the instances of each class that were taken rightly."
-        one_of(('source', 'video'), unit=unit)
+        one_of(("source", "video"), unit=unit)
         label = self.label[:-1]
-        group = self.source[:-1] if unit=='source' else torch.arange(len(label), device=label.device)
+        group = (
+            self.source[:-1] if unit == "source" else torch.arange(len(label), device=label.device)
+        )
         return _share_per_class(label, group, self.hit[:-1])
 
     def median(
         self,
-        unit: str = 'source',
+        unit: str = "source",
     ) -> Tensor:  # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."
-        return self.per_class(unit).nanquantile(.5)
+        return self.per_class(unit).nanquantile(0.5)
 
     # name -> (rows,); NaN for a class without instances or queries
-    def class_logs(self)->dict[str,Tensor]:
+    def class_logs(self) -> dict[str, Tensor]:
         "Recall and precision of the epoch for `mining.csv`."
-        return {'cmr': self.per_class(), 'pmr': self.precision()}
+        return {"cmr": self.per_class(), "pmr": self.precision()}

@@ -26,9 +26,10 @@ from ..names import write_remedy
 class CheckpointError(ValueError):
     "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
 
+
 def write_whole(
     path,
-    write: Callable[[Any],Any],  # called with an open binary file
+    write: Callable[[Any], Any],  # called with an open binary file
 ) -> Path:  # the path
     "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
     path = Path(path)
@@ -36,152 +37,204 @@ def write_whole(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # named before it is made: an interruption in the moment between would leave it behind
-        temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
-        with open(temporary, 'xb') as f:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with open(temporary, "xb") as f:
             write(f)
             f.flush()
             os.fsync(f.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as e: # torch.save turns a full disk into a RuntimeError
+    except (OSError, RuntimeError) as e:  # torch.save turns a full disk into a RuntimeError
         cause = e if isinstance(e, OSError) else e.__context__ or e
-        raise CheckpointError(f'{path}: cannot be written ({_first_line(cause)}); what was there before is '
-            f'untouched. {write_remedy(cause)} or choose another folder') from e
+        raise CheckpointError(
+            f"{path}: cannot be written ({_first_line(cause)}); what was there before is "
+            f"untouched. {write_remedy(cause)} or choose another folder"
+        ) from e
     finally:
         if temporary:
-            with suppress(OSError): temporary.unlink()
+            with suppress(OSError):
+                temporary.unlink()
     return path
 
-def _first_line(e:BaseException)->str:
-    return (getattr(e, 'strerror', None) or str(e)).strip().split('\n')[0][:200]
+
+def _first_line(e: BaseException) -> str:
+    return (getattr(e, "strerror", None) or str(e)).strip().split("\n")[0][:200]
 
 # %% ../../nbs/library/checkpoints.ipynb #91c55d2f
 def save(
     path,
-    state: dict[str,Any],  # nested dicts and lists of tensors, numbers and strings
+    state: dict[str, Any],  # nested dicts and lists of tensors, numbers and strings
 ) -> Path:
     "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
     return write_whole(path, lambda f: torch.save(_on_cpu(state), f))
 
+
 def _on_cpu(
     x: Any,
 ) -> Any:  # a file names no GPU; a tensor on the CPU stays itself
-    if isinstance(x, Tensor): return x.cpu()
-    if isinstance(x, dict): return type(x)((k, _on_cpu(v)) for k,v in x.items())
+    if isinstance(x, Tensor):
+        return x.cpu()
+    if isinstance(x, dict):
+        return type(x)((k, _on_cpu(v)) for k, v in x.items())
     return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
+
 
 def load(
     path,  # written by `save`
-    device: str = 'cpu',  # where the tensors go
-) -> dict[str,Any]:  # the state
+    device: str = "cpu",  # where the tensors go
+) -> dict[str, Any]:  # the state
     "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
     path = Path(path)
-    if not path.is_file(): raise CheckpointError(f'{path}: there is no such checkpoint; give the path of a '
-        'last.pt, or start without --resume')
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: there is no such checkpoint; give the path of a "
+            "last.pt, or start without --resume"
+        )
     try:
-        with zipfile.ZipFile(path) as z: broken = z.testzip()
-    except (zipfile.BadZipFile, OSError) as e: raise CheckpointError(f'{path}: this is not a checkpoint '
-        f'written by vssl_nb ({_first_line(e)}), or its end is missing; take an earlier copy') from e
+        with zipfile.ZipFile(path) as z:
+            broken = z.testzip()
+    except (zipfile.BadZipFile, OSError) as e:
+        raise CheckpointError(
+            f"{path}: this is not a checkpoint "
+            f"written by vssl_nb ({_first_line(e)}), or its end is missing; take an earlier copy"
+        ) from e
     if broken:
-        raise CheckpointError(f'{path}: damaged (checksum of {broken} does not match); take an earlier copy')
-    try: state = torch.load(path, map_location=device, weights_only=True)
+        raise CheckpointError(
+            f"{path}: damaged (checksum of {broken} does not match); take an earlier copy"
+        )
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as e:
-        raise CheckpointError(f'{path}: holds something other than tensors and numbers, so it was not loaded '
-            '(it could run code); ask its author for a state_dict') from e
+        raise CheckpointError(
+            f"{path}: holds something other than tensors and numbers, so it was not loaded "
+            "(it could run code); ask its author for a state_dict"
+        ) from e
     if not isinstance(state, dict):
-        raise CheckpointError(f'{path}: holds a {type(state).__name__}, not the state of a run')
+        raise CheckpointError(f"{path}: holds a {type(state).__name__}, not the state of a run")
     return state
 
 # %% ../../nbs/library/checkpoints.ipynb #6ac4a70d
 def digest(
-    state: dict[str,Tensor],  # a state_dict
+    state: dict[str, Tensor],  # a state_dict
 ) -> str:  # 64 hexadecimal digits
     "SHA-256 over names, shapes, types and bytes of all tensors."
     h = hashlib.sha256()
-    for name,x in sorted(state.items()):
-        h.update(f'{name} {x.dtype} {tuple(x.shape)}'.encode())
+    for name, x in sorted(state.items()):
+        h.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
         h.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return h.hexdigest()
+
 
 def export_encoder(
     path,  # e.g. `runs/mine/encoder.safetensors`
     encoder: nn.Module,  # from `backbones.create`
-    about: dict[str,Any],  # at least `backbone`; plain values only
+    about: dict[str, Any],  # at least `backbone`; plain values only
     # of `heads.make_head`, by name: what evaluation needs besides
-    heads: Mapping[str,nn.Module]|None = None,
+    heads: Mapping[str, nn.Module] | None = None,
     # whatever else belongs to it, by name: `read_tensors`
-    tensors: Mapping[str,Tensor]|None = None,
+    tensors: Mapping[str, Tensor] | None = None,
 ) -> Path:  # the path
     "Write an encoder, and what belongs to it, as one file that can be loaded without this run."
-    parts = {'': encoder} | {f'heads.{name}.': head for name,head in (heads or {}).items()}
-    state = {f'{prefix}{k}': v.detach().cpu().contiguous() for prefix,x in parts.items()
-        for k,v in x.state_dict().items()}
-    state |= {f'tensors.{k}': v.detach().cpu().contiguous().clone() for k,v in (tensors or {}).items()}
-    for name,head in (heads or {}).items():
-        if not hasattr(head, 'made_by'): raise CheckpointError(
-            f'{path}: the head {name!r} cannot be made again; make it with `heads.make_head`')
-    made = {name: list(head.made_by) for name,head in (heads or {}).items()} # type: ignore[arg-type]
-    about = about | ({'heads': made} if made else {}) | {'sha256': digest(state)}
+    parts = {"": encoder} | {f"heads.{name}.": head for name, head in (heads or {}).items()}
+    state = {
+        f"{prefix}{k}": v.detach().cpu().contiguous()
+        for prefix, x in parts.items()
+        for k, v in x.state_dict().items()
+    }
+    state |= {
+        f"tensors.{k}": v.detach().cpu().contiguous().clone() for k, v in (tensors or {}).items()
+    }
+    for name, head in (heads or {}).items():
+        if not hasattr(head, "made_by"):
+            raise CheckpointError(
+                f"{path}: the head {name!r} cannot be made again; make it with `heads.make_head`"
+            )
+    made = {name: list(head.made_by) for name, head in (heads or {}).items()}  # type: ignore[arg-type]
+    about = about | ({"heads": made} if made else {}) | {"sha256": digest(state)}
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
-    return write_whole(path, lambda f: f.write(to_bytes(state, {'vssl_nb': json.dumps(about)})))
+    return write_whole(path, lambda f: f.write(to_bytes(state, {"vssl_nb": json.dumps(about)})))
 
-def _exported(path:Path, outside:bool)->tuple[dict[str,Tensor],dict[str,Any]]:
+
+def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
     "Weights and description of a file; CheckpointError where it is damaged, or names code of others."
     if not path.is_file():
-        raise CheckpointError(f'{path}: there is no such file; give an encoder.safetensors from a run folder')
+        raise CheckpointError(
+            f"{path}: there is no such file; give an encoder.safetensors from a run folder"
+        )
     try:
-        with safe_open(path, 'pt') as f:
-            about = json.loads((f.metadata() or {}).get('vssl_nb', 'null'))
+        with safe_open(path, "pt") as f:
+            about = json.loads((f.metadata() or {}).get("vssl_nb", "null"))
             state = {k: f.get_tensor(k) for k in f.keys()}
     except (SafetensorError, OSError, ValueError) as e:
-        raise CheckpointError(f'{path}: not a safetensors file, or damaged ({_first_line(e)})') from e
-    if not isinstance(about, dict) or 'backbone' not in about: raise CheckpointError(
-        f'{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)')
-    if about.get('sha256') != digest(state): raise CheckpointError(
-        f'{path}: damaged (its weights are not the ones that were written); take an earlier copy')
-    heads = [h[0] for h in about.get('heads', {}).values()]
-    foreign = [x for x in (about['backbone'], about.get('view', ''), *heads) if ':' in x]
-    if foreign and not outside: raise CheckpointError(f'{path}: names {foreign[0]!r}, code that is not of '
-        'this library; open its run folder, or pass outside=True if you trust whoever made the file')
+        raise CheckpointError(
+            f"{path}: not a safetensors file, or damaged ({_first_line(e)})"
+        ) from e
+    if not isinstance(about, dict) or "backbone" not in about:
+        raise CheckpointError(
+            f"{path}: not an encoder exported by vssl_nb (no `vssl_nb` entry in its metadata)"
+        )
+    if about.get("sha256") != digest(state):
+        raise CheckpointError(
+            f"{path}: damaged (its weights are not the ones that were written); take an earlier copy"
+        )
+    heads = [h[0] for h in about.get("heads", {}).values()]
+    foreign = [x for x in (about["backbone"], about.get("view", ""), *heads) if ":" in x]
+    if foreign and not outside:
+        raise CheckpointError(
+            f"{path}: names {foreign[0]!r}, code that is not of "
+            "this library; open its run folder, or pass outside=True if you trust whoever made the file"
+        )
     return state, about
+
 
 def _filled(
     net: nn.Module,
-    weights: dict[str,Tensor],
+    weights: dict[str, Tensor],
     path,
     name: str,
 ) -> nn.Module:  # in eval mode
-    try: net.load_state_dict(weights)
+    try:
+        net.load_state_dict(weights)
     except RuntimeError as e:
-        raise CheckpointError(f'{path}: its weights do not fit {name} of this version') from e
+        raise CheckpointError(f"{path}: its weights do not fit {name} of this version") from e
     return net.eval()
+
 
 def read_encoder(
     path,  # written by `export_encoder`
     # may it name a backbone or a head of somebody's own? that code is imported
     outside: bool = False,
     # returns: the encoder in eval mode, without gradient, and its description
-) -> tuple[nn.Module,dict[str,Any]]:
+) -> tuple[nn.Module, dict[str, Any]]:
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
     state, about = _exported(Path(path), outside)
-    encoder = create(about['backbone'], **about.get('backbone_args', {}))
-    weights = {k: v for k,v in state.items() if not k.startswith(('heads.', 'tensors.'))}
-    return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(False), about
+    encoder = create(about["backbone"], **about.get("backbone_args", {}))
+    weights = {k: v for k, v in state.items() if not k.startswith(("heads.", "tensors."))}
+    return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(
+        False
+    ), about
+
 
 def read_heads(
     path,  # as of `read_encoder`
     outside: bool = False,  # as of `read_encoder`
-) -> dict[str,nn.Module]:  # name -> head
+) -> dict[str, nn.Module]:  # name -> head
     "Read the heads that were exported with an encoder, in eval mode; raises `CheckpointError`."
     state, about = _exported(Path(path), outside)
-    def weights(prefix): return {k.removeprefix(prefix): v for k,v in state.items() if k.startswith(prefix)}
-    return {name: _filled(make_head(*made), weights(f'heads.{name}.'), path, f'the head {name!r}')
-        for name,made in about.get('heads', {}).items()}
+
+    def weights(prefix):
+        return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+    return {
+        name: _filled(make_head(*made), weights(f"heads.{name}."), path, f"the head {name!r}")
+        for name, made in about.get("heads", {}).items()
+    }
+
 
 def read_tensors(
     path,  # as of `read_encoder`
     outside: bool = False,  # as of `read_encoder`
-) -> dict[str,Tensor]:  # name -> tensor
+) -> dict[str, Tensor]:  # name -> tensor
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."
     state, _ = _exported(Path(path), outside)
-    return {k.removeprefix('tensors.'): v for k,v in state.items() if k.startswith('tensors.')}
+    return {k.removeprefix("tensors."): v for k, v in state.items() if k.startswith("tensors.")}

@@ -25,50 +25,69 @@ from torch import Tensor, nn
 from ..data.clips import send_to
 
 # %% ../../nbs/library/distributed.ipynb #ac79bb5e
-_apart:contextvars.ContextVar[bool] = contextvars.ContextVar('apart', default=False)
+_apart: contextvars.ContextVar[bool] = contextvars.ContextVar("apart", default=False)
+
 
 @contextmanager
-def apart()->Iterator[None]:
+def apart() -> Iterator[None]:
     "Inside, this process computes as if there were no others, and exchanges nothing with them."
     before = _apart.set(True)
-    try: yield
-    finally: _apart.reset(before)
+    try:
+        yield
+    finally:
+        _apart.reset(before)
+
 
 # has this process joined a group? False in an ordinary script or notebook
-def _started()->bool:
+def _started() -> bool:
     return dist.is_available() and dist.is_initialized() and not _apart.get()
 
-def rank()->int: # 0 .. world_size()-1
+
+def rank() -> int:  # 0 .. world_size()-1
     "Which process this is."
     return dist.get_rank() if _started() else 0
 
-def world_size()->int: # 1 or more
+
+def world_size() -> int:  # 1 or more
     "How many processes there are."
     return dist.get_world_size() if _started() else 1
 
-def is_main()->bool: # True in exactly one process
+
+def is_main() -> bool:  # True in exactly one process
     "Is this the process that prints and writes?"
-    return rank()==0
+    return rank() == 0
 
 # %% ../../nbs/library/distributed.ipynb #96d6f14f
-class _Sent: # a function that a fresh process cannot import, such as one of a notebook
-    def __init__(self, f:Callable): self.f = f
-    def __reduce__(self): return cloudpickle.loads, (cloudpickle.dumps(self.f),)
+class _Sent:  # a function that a fresh process cannot import, such as one of a notebook
+    def __init__(self, f: Callable):
+        self.f = f
+
+    def __reduce__(self):
+        return cloudpickle.loads, (cloudpickle.dumps(self.f),)
+
 
 def _enter(i, f, n, folder):
-    torch.set_num_threads(1) # a forked child would wait forever for the parent's threads
+    torch.set_num_threads(1)  # a forked child would wait forever for the parent's threads
     try:
-        dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=i, world_size=n,
-            timeout=datetime.timedelta(seconds=60))
-        dist.barrier() # everyone is connected before anyone may fail
-        torch.save(f(), f'{folder}/{i}.pt')
-        dist.barrier() # all wait until the last has its answer
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{folder}/store",
+            rank=i,
+            world_size=n,
+            timeout=datetime.timedelta(seconds=60),
+        )
+        dist.barrier()  # everyone is connected before anyone may fail
+        torch.save(f(), f"{folder}/{i}.pt")
+        dist.barrier()  # all wait until the last has its answer
     except Exception:
-        Path(f'{folder}/{time.monotonic():015.4f}.failed').write_text(
-            f'process {i} of {n}:\n{traceback.format_exc()}')
+        Path(f"{folder}/{time.monotonic():015.4f}.failed").write_text(
+            f"process {i} of {n}:\n{traceback.format_exc()}"
+        )
         raise
     finally:
-        if _started(): dist.destroy_process_group()
+        if _started():
+            dist.destroy_process_group()
+
 
 def run_distributed(
     f: Callable,  # runs once in each process
@@ -78,17 +97,21 @@ def run_distributed(
     "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
     # here once; else in each process, where an optimizer or `sync` needs it: two seconds
     import torch._dynamo
+
     enter, work = cast(Any, (_enter, functools.partial(f, *args)))
     # with a GPU, autograd has threads after its first backward pass, and a forked process cannot go
     # backward
-    if torch.cuda.is_available(): enter, work, method = _Sent(enter), _Sent(work), 'spawn'
-    else: method = 'fork'
+    if torch.cuda.is_available():
+        enter, work, method = _Sent(enter), _Sent(work), "spawn"
+    else:
+        method = "fork"
     with tempfile.TemporaryDirectory() as folder:
-        try: mp.start_processes(enter, (work, n, folder), nprocs=n, start_method=method)
+        try:
+            mp.start_processes(enter, (work, n, folder), nprocs=n, start_method=method)
         # often not the first to fail, but one that lost its connection to the first
         except mp.ProcessRaisedException as e:
-            raise RuntimeError(min(Path(folder).glob('*.failed')).read_text()) from e
-        return [torch.load(f'{folder}/{i}.pt', weights_only=True) for i in range(n)]
+            raise RuntimeError(min(Path(folder).glob("*.failed")).read_text()) from e
+        return [torch.load(f"{folder}/{i}.pt", weights_only=True) for i in range(n)]
 
 # %% ../../nbs/library/distributed.ipynb #448661ea
 # torch's own is deprecated, and the plain collective has no gradient
@@ -111,77 +134,100 @@ class _Gather(torch.autograd.Function):
         dist.all_reduce(grad)
         return grad.chunk(world_size())[rank()]
 
+
 def gather(
     x: Tensor,  # (B, ...) rows here, B the same in all processes
 ) -> Tensor:  # (world_size*B, ...)
     "Concatenate rows in rank order; the gradient of a row is the sum of its gradients in all processes."
-    return _Gather.apply(x.contiguous()) if world_size()>1 else x
+    return _Gather.apply(x.contiguous()) if world_size() > 1 else x
+
 
 def all_pairs(
     anchors: Tensor,  # (B, A, D) A clips of each of the B videos of this process; unit length
     # (B, V, D) clips of the same videos to compare with; None: the anchors
-    candidates: Tensor|None = None,
+    candidates: Tensor | None = None,
     # returns: sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
 ) -> tuple[Tensor, Tensor]:
     "Compare clips of this process with the clips of all processes; the gradient goes into both (SimCLR)."
     keys = gather(anchors if candidates is None else candidates)
     sim = anchors.flatten(0, 1) @ keys.flatten(0, 1).T
-    place = torch.arange(len(anchors), device=sim.device) + rank()*len(anchors)
-    same_video = place[:,None] == torch.arange(len(keys), device=sim.device)
-    return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:,None,:,None]
+    place = torch.arange(len(anchors), device=sim.device) + rank() * len(anchors)
+    same_video = place[:, None] == torch.arange(len(keys), device=sim.device)
+    return sim.view(*anchors.shape[:2], *keys.shape[:2]), same_video[:, None, :, None]
 
 # %% ../../nbs/library/distributed.ipynb #8dea6c3e
 def groups_here(
-    groups: int|None,  # over all processes; None: one in each
+    groups: int | None,  # over all processes; None: one in each
 ) -> float:  # groups in this process: 1 or more, or 1/n where n processes share one
     "How many BatchNorm groups this process has; raises ValueError where they do not divide."
-    if groups is None: return 1
-    if groups<1 or groups%world_size() and world_size()%groups: raise ValueError(f'groups={groups} BatchNorm '
-        f'groups do not divide over {world_size()} processes: use a multiple or a divisor of {world_size()}')
-    return groups/world_size()
+    if groups is None:
+        return 1
+    if groups < 1 or groups % world_size() and world_size() % groups:
+        raise ValueError(
+            f"groups={groups} BatchNorm "
+            f"groups do not divide over {world_size()} processes: use a multiple or a divisor of {world_size()}"
+        )
+    return groups / world_size()
 
 # %% ../../nbs/library/distributed.ipynb #95fa0ef5
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
     "BatchNorm over (B, C, ...) with the statistics of all processes or of each group; state as before."
-    running_mean:Any; running_var:Any; num_batches_tracked:Any
+
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
     def __init__(
         self,
         # to replace; its parameters and buffers are taken over
         layer: nn.modules.batchnorm._BatchNorm,
-        bn: str = 'sync',  # 'sync': of all processes; 'split': of each group
-        groups: int|None = None,  # 'split': over all processes; None: one in each process
+        bn: str = "sync",  # 'sync': of all processes; 'split': of each group
+        groups: int | None = None,  # 'split': over all processes; None: one in each process
     ):
-        super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine,
-            layer.track_running_stats)
-        for k,v in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
+        super().__init__(
+            layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
+        )
+        for k, v in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
             setattr(self, k, v)
         self.train(layer.training)
         self.bn, self.groups = bn, groups
-        if world_size() > 1: hide_from_compiler()
+        if world_size() > 1:
+            hide_from_compiler()
 
-    def extra_repr(self): return f'{super().extra_repr()}, bn={self.bn!r}, groups={self.groups}'
-    def _check_input_dim(self, x): pass
+    def extra_repr(self):
+        return f"{super().extra_repr()}, bn={self.bn!r}, groups={self.groups}"
+
+    def _check_input_dim(self, x):
+        pass
 
     def forward(
         self,
         x: Tensor,  # (B, C, ...)
     ) -> Tensor:  # same shape
         "Normalise; in evaluation by the running statistics, as torch does."
-        groups = groups_here(self.groups if self.bn=='split' else 1) if self.training else 1
-        if groups==1: return super().forward(x)
-        if groups > 1 and len(x)%groups: raise ValueError(f'a batch of {len(x)} clips does not divide into '
-            f'{groups:.0f} BatchNorm groups; change batch or groups')
+        groups = groups_here(self.groups if self.bn == "split" else 1) if self.training else 1
+        if groups == 1:
+            return super().forward(x)
+        if groups > 1 and len(x) % groups:
+            raise ValueError(
+                f"a batch of {len(x)} clips does not divide into "
+                f"{groups:.0f} BatchNorm groups; change batch or groups"
+            )
         zero = x.new_zeros(x.shape[1], dtype=torch.float32)
         scale, shift = (self.weight, self.bias) if self.affine else (zero + 1, zero)
-        y, mean, var = _by_group(x, self.weight, self.bias, self.eps, int(groups)) if groups > 1 \
-            else _synchronised(x, scale, shift, self.eps, round(1/groups))
+        y, mean, var = (
+            _by_group(x, self.weight, self.bias, self.eps, int(groups))
+            if groups > 1
+            else _synchronised(x, scale, shift, self.eps, round(1 / groups))
+        )
         if self.track_running_stats:
             self.num_batches_tracked.add_(1)
             # None: torch's cumulative average
-            share = 1/self.num_batches_tracked if self.momentum is None else self.momentum
+            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
             self.running_mean.lerp_(mean.detach(), share)
             self.running_var.lerp_(var.detach(), share)
         return y
+
 
 # running statistics follow the mean over groups: what processes with one group each agree on
 def _by_group(
@@ -190,19 +236,24 @@ def _by_group(
     bias,
     eps: float,
     groups: int,
-) -> tuple[Tensor,Tensor,Tensor]:  # y, mean, variance
+) -> tuple[Tensor, Tensor, Tensor]:  # y, mean, variance
     zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
     stats = [(zeros.clone(), zeros.clone()) for _ in range(groups)]
     # momentum 1 leaves the group's own mean and unbiased variance in the buffers
-    y = [F.batch_norm(part, *s, weight, bias, True, 1., eps) for part,s in zip(x.chunk(groups), stats)]
+    y = [
+        F.batch_norm(part, *s, weight, bias, True, 1.0, eps)
+        for part, s in zip(x.chunk(groups), stats)
+    ]
     mean, var = (torch.stack(s).mean(0) for s in zip(*stats))
     return torch.cat(y), mean, var
+
 
 def _per_channel(
     v: Tensor,  # (C,)
     x: Tensor,
 ) -> Tensor:  # (1, C, 1, ...)
-    return v.view(1, -1, *[1]*(x.ndim-2))
+    return v.view(1, -1, *[1] * (x.ndim - 2))
+
 
 class _Sync(torch.autograd.Function):
     @staticmethod
@@ -214,7 +265,11 @@ class _Sync(torch.autograd.Function):
         eps,
         peers,  # how many processes share the statistics
     ):
-        dims, n, full = [d for d in range(x.ndim) if d!=1], x.numel()//x.shape[1]*peers, x.to(weight.dtype)
+        dims, n, full = (
+            [d for d in range(x.ndim) if d != 1],
+            x.numel() // x.shape[1] * peers,
+            x.to(weight.dtype),
+        )
         mean = full.mean(dims)
         # torch.var_mean takes several times as long on a CPU
         moments = torch.stack([(full - _per_channel(mean, x)).square_().mean(dims), mean])
@@ -225,54 +280,68 @@ class _Sync(torch.autograd.Function):
         var = vars.mean(0) + (means - mean).square().mean(0)
         ctx.save_for_backward(x, weight, mean, var)
         ctx.eps, ctx.n, ctx.peers = eps, n, peers
-        unbiased = var*n/max(n-1, 1)
+        unbiased = var * n / max(n - 1, 1)
         ctx.mark_non_differentiable(mean, unbiased)
-        return F.batch_norm(x, mean, var, weight, bias, False, 0., eps), mean, unbiased
+        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps), mean, unbiased
 
     @staticmethod
     def backward(ctx, grad, _mean, _var):
         x, weight, mean, var = ctx.saved_tensors
-        local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None,
-            None, False, ctx.eps, [True]*3)
+        local, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            grad, x, weight, mean, var, None, None, False, ctx.eps, [True] * 3
+        )
         sums = torch.stack([dbias, dweight])
         dist.all_reduce(sums, group=_peers(ctx.peers, dist.group.WORLD))
-        scale = weight*(var + ctx.eps).rsqrt()/ctx.n
-        slope = scale*(var + ctx.eps).rsqrt()*sums[1]
-        shift = torch.addcmul(_per_channel(scale*sums[0] - slope*mean, x), _per_channel(slope, x), x)
+        scale = weight * (var + ctx.eps).rsqrt() / ctx.n
+        slope = scale * (var + ctx.eps).rsqrt() * sums[1]
+        shift = torch.addcmul(
+            _per_channel(scale * sums[0] - slope * mean, x), _per_channel(slope, x), x
+        )
         return local - shift.to(local), dweight, dbias, None, None
 
-def _synchronised(*args): return _Sync.apply(*args)
 
-@functools.cache # all processes come here at the same moment
+def _synchronised(*args):
+    return _Sync.apply(*args)
+
+
+@functools.cache  # all processes come here at the same moment
 def _peers(
     n,
     group,
 ):  # the n neighbours that share statistics with this process
-    return group if n==world_size() else dist.new_subgroups(n)[0]
+    return group if n == world_size() else dist.new_subgroups(n)[0]
 
-def hide_from_compiler()->None:
+
+def hide_from_compiler() -> None:
     "Keep `torch.compile` out of the exchange between processes: it takes that call as it is."
     global _synchronised
     # not as a decorator: that imports the compiler, a second that every command would wait for
-    if not hasattr(_synchronised, '__wrapped__'): _synchronised = torch.compiler.disable(_synchronised)
+    if not hasattr(_synchronised, "__wrapped__"):
+        _synchronised = torch.compiler.disable(_synchronised)
 
 # %% ../../nbs/library/distributed.ipynb #a895e6d9
-BN = ('shuffle', 'sync', 'split')
+BN = ("shuffle", "sync", "split")
+
 
 def group_batchnorm(
     module: nn.Module,  # changed in place
     # of BN; 'shuffle' is 'split' here: the keys are dealt by `memory.encode_shuffled`
-    bn: str = 'sync',
-    groups: int|None = None,  # over all processes; None: one in each process
+    bn: str = "sync",
+    groups: int | None = None,  # over all processes; None: one in each process
 ) -> nn.Module:  # the same module; a new one if it is a BatchNorm layer itself
     "Let every BatchNorm layer of a network take its statistics as `bn` says; raises ValueError."
-    if bn not in BN: raise ValueError(f'bn={bn!r} is unknown: choose {", ".join(BN[:-1])} or {BN[-1]}')
-    if bn=='sync' and groups not in (None, 1): raise ValueError(f"groups={groups} with bn='sync': "
-        "synchronised BatchNorm is one group; leave groups out, or use bn='split'")
+    if bn not in BN:
+        raise ValueError(f"bn={bn!r} is unknown: choose {', '.join(BN[:-1])} or {BN[-1]}")
+    if bn == "sync" and groups not in (None, 1):
+        raise ValueError(
+            f"groups={groups} with bn='sync': "
+            "synchronised BatchNorm is one group; leave groups out, or use bn='split'"
+        )
     groups_here(groups)
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return GroupBatchNorm(module, 'sync' if bn=='sync' else 'split', groups)
-    for name,layer in list(module.named_children()): setattr(module, name, group_batchnorm(layer, bn, groups))
+        return GroupBatchNorm(module, "sync" if bn == "sync" else "split", groups)
+    for name, layer in list(module.named_children()):
+        setattr(module, name, group_batchnorm(layer, bn, groups))
     return module
 
 # %% ../../nbs/library/distributed.ipynb #f6581760
@@ -280,14 +349,21 @@ def average_running(
     module: nn.Module,  # its split BatchNorm layers are changed in place
 ) -> None:
     "Set the running statistics of split BatchNorm to their mean over processes; nothing to do alone."
-    if world_size()==1: return
-    layers: list[Any] = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
-        and getattr(m, 'bn', 'split')=='split' and m.track_running_stats]
-    if not layers: return
+    if world_size() == 1:
+        return
+    layers: list[Any] = [
+        m
+        for m in module.modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        and getattr(m, "bn", "split") == "split"
+        and m.track_running_stats
+    ]
+    if not layers:
+        return
     buffers = [b for m in layers for b in (m.running_mean, m.running_var)]
     flat = torch.cat(buffers)
     dist.all_reduce(flat)
-    torch._foreach_copy_(buffers, list((flat/world_size()).split([len(b) for b in buffers])))
+    torch._foreach_copy_(buffers, list((flat / world_size()).split([len(b) for b in buffers])))
 
 # %% ../../nbs/library/distributed.ipynb #d4724bc3
 def permute_across_ranks(
@@ -296,99 +372,136 @@ def permute_across_ranks(
     order: Tensor,
 ) -> Tensor:  # (B, ...) the rows for this process's places; no gradient
     "Reorder the rows of the whole batch, over all processes; `order.argsort()` takes it back."
-    if len(order)!=len(x)*world_size(): raise ValueError(f'an order of {len(order)} places for '
-        f'{world_size()} x {len(x)} rows: give one place per row of the whole batch')
-    if world_size()==1: return x.detach()[send_to(order, x.device)]
-    rows = order.view(world_size(), len(x)) # for each process
-    holder = rows//len(x)
-    send = torch.cat([(r - rank()*len(x))[h==rank()] for r,h in zip(rows, holder)])
+    if len(order) != len(x) * world_size():
+        raise ValueError(
+            f"an order of {len(order)} places for "
+            f"{world_size()} x {len(x)} rows: give one place per row of the whole batch"
+        )
+    if world_size() == 1:
+        return x.detach()[send_to(order, x.device)]
+    rows = order.view(world_size(), len(x))  # for each process
+    holder = rows // len(x)
+    send = torch.cat([(r - rank() * len(x))[h == rank()] for r, h in zip(rows, holder)])
     received = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    arrival = holder[rank()].argsort(stable=True).argsort() # they come sorted by holder
+    arrival = holder[rank()].argsort(stable=True).argsort()  # they come sorted by holder
     with torch.no_grad():
-        dist.all_to_all_single(received, x[send_to(send, x.device)].contiguous(),
-            holder[rank()].bincount(minlength=world_size()).tolist(), (holder==rank()).sum(1).tolist())
+        dist.all_to_all_single(
+            received,
+            x[send_to(send, x.device)].contiguous(),
+            holder[rank()].bincount(minlength=world_size()).tolist(),
+            (holder == rank()).sum(1).tolist(),
+        )
         return received[send_to(arrival, x.device)]
 
 # %% ../../nbs/library/distributed.ipynb #ea8c9d7f
 class DistributedError(ValueError):
     "Another process of this run failed or vanished."
 
+
 class FirstFailed(DistributedError):
     "The first process failed at work for all; it prints the reason itself."
+
 
 def gather_objects(
     value: Any,  # plain data of this process
 ) -> list[Any]:  # that of all processes, in rank order
     "Collect plain data."
-    values = [value]*world_size()
-    if world_size()>1: dist.all_gather_object(values, value)
+    values = [value] * world_size()
+    if world_size() > 1:
+        dist.all_gather_object(values, value)
     return values
+
 
 def on_main(
     f: Callable[[], Any],  # called in the main process only
 ) -> Any:  # what it returned, in all processes
     "Let the main process do it for all; if it raises there, the others raise FirstFailed."
-    if world_size()==1: return f()
-    error, shared = None, [None, None] # the result, and why there is none
+    if world_size() == 1:
+        return f()
+    error, shared = None, [None, None]  # the result, and why there is none
     if is_main():
-        try: shared[0] = f()
-        except Exception as e: error, shared[1] = e, str(e) # type: ignore[call-overload]
-    dist.broadcast_object_list(shared, 0, device=torch.device('cpu'))
-    if error is not None: raise error
-    if shared[1] is not None: raise FirstFailed(f'the first process stopped: {shared[1]}')
+        try:
+            shared[0] = f()
+        except Exception as e:
+            error, shared[1] = e, str(e)  # type: ignore[call-overload]
+    dist.broadcast_object_list(shared, 0, device=torch.device("cpu"))
+    if error is not None:
+        raise error
+    if shared[1] is not None:
+        raise FirstFailed(f"the first process stopped: {shared[1]}")
     return shared[0]
 
 # %% ../../nbs/library/distributed.ipynb #3d893803
 @dataclass(frozen=True)
 class Place:
     "Where a process stands among the processes of its run."
-    rank:int=0 # 0 .. world_size-1
-    world_size:int=1 # processes in all
-    local:int=0 # number among the processes of this machine, which is the number of its GPU
-    address:str='' # the machine where all meet
-    port:int=0
+
+    rank: int = 0  # 0 .. world_size-1
+    world_size: int = 1  # processes in all
+    local: int = 0  # number among the processes of this machine, which is the number of its GPU
+    address: str = ""  # the machine where all meet
+    port: int = 0
+
 
 def first_host(
     nodes: str,  # SLURM's list of machines, e.g. 'gpu[07-09,12],big1'
 ) -> str:  # e.g. 'gpu07'
     "The first machine of a list in SLURM's short form."
-    return re.sub(r'\[(\w+)[^\]]*\]', r'\1', re.split(r',(?![^\[]*\])', nodes)[0])
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
+
 
 def process_place(
-    environ: Mapping[str,str],  # `os.environ`
+    environ: Mapping[str, str],  # `os.environ`
 ) -> Place:
     "The place of this process as torchrun or srun set it; alone without them. Raises DistributedError."
     at = environ.get
     try:
-        if 'RANK' in environ:
-            rank, n = int(environ['RANK']), int(environ['WORLD_SIZE'])
-            if not 0 <= rank < n: raise ValueError(f'RANK={rank} is not below WORLD_SIZE={n}')
-            return Place(rank, n, int(at('LOCAL_RANK', 0)), environ['MASTER_ADDR'],
-                int(environ['MASTER_PORT']))
+        if "RANK" in environ:
+            rank, n = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+            if not 0 <= rank < n:
+                raise ValueError(f"RANK={rank} is not below WORLD_SIZE={n}")
+            return Place(
+                rank,
+                n,
+                int(at("LOCAL_RANK", 0)),
+                environ["MASTER_ADDR"],
+                int(environ["MASTER_PORT"]),
+            )
         # of the step, which `srun` starts; the batch script is one process, and has the variables
         # of the job
-        if int(at('SLURM_STEP_NUM_TASKS', 1)) > 1:
-            return Place(int(environ['SLURM_PROCID']), int(environ['SLURM_STEP_NUM_TASKS']),
-                int(environ['SLURM_LOCALID']),
-                at('MASTER_ADDR') or first_host(environ['SLURM_STEP_NODELIST']),
-                int(at('MASTER_PORT') or 20000 + int(environ['SLURM_JOB_ID'])%20000))
-    except (KeyError, ValueError) as e: raise DistributedError('the environment of this process is '
-        f'wrong or incomplete ({e}): start it with torchrun or srun, or unset RANK') from e
+        if int(at("SLURM_STEP_NUM_TASKS", 1)) > 1:
+            return Place(
+                int(environ["SLURM_PROCID"]),
+                int(environ["SLURM_STEP_NUM_TASKS"]),
+                int(environ["SLURM_LOCALID"]),
+                at("MASTER_ADDR") or first_host(environ["SLURM_STEP_NODELIST"]),
+                int(at("MASTER_PORT") or 20000 + int(environ["SLURM_JOB_ID"]) % 20000),
+            )
+    except (KeyError, ValueError) as e:
+        raise DistributedError(
+            "the environment of this process is "
+            f"wrong or incomplete ({e}): start it with torchrun or srun, or unset RANK"
+        ) from e
     return Place()
 
 # %% ../../nbs/library/distributed.ipynb #e1796e9e
 class Heartbeat(threading.Thread):
     "Signs of life of all processes; ends this one when another failed or fell silent."
+
     def __init__(
         self,
         store: dist.Store,  # shared by all processes
         rank: int,  # of this process
         world_size: int,  # processes in all
-        patience: float = 30.,  # seconds of silence after which a process is taken for dead
+        patience: float = 30.0,  # seconds of silence after which a process is taken for dead
     ):
         super().__init__(daemon=True)
         self.store, self.rank, self.world_size, self.patience = store, rank, world_size, patience
-        self.every, self.over, self.checked = min(2., patience/10), threading.Event(), time.monotonic()
+        self.every, self.over, self.checked = (
+            min(2.0, patience / 10),
+            threading.Event(),
+            time.monotonic(),
+        )
         # rank -> its latest sign, and when it came
         self.signs: dict[int, tuple[bytes, float]] = {}
 
@@ -397,51 +510,71 @@ class Heartbeat(threading.Thread):
         why: str,
     ) -> bool:  # False if another process was first
         "Leave the reason for the others."
-        return self.store.compare_set('failed', '', mine := f'rank {self.rank}: {why}').decode()==mine
+        return (
+            self.store.compare_set("failed", "", mine := f"rank {self.rank}: {why}").decode()
+            == mine
+        )
 
-    def look(self)->str|None: # why to end; '' if another has the reason; None: all is well
+    def look(self) -> str | None:  # why to end; '' if another has the reason; None: all is well
         "Give a sign, and look for those of the others."
-        self.store.set(f'sign{self.rank}', repr(time.monotonic()))
-        if self.store.check(['failed']): return ''
+        self.store.set(f"sign{self.rank}", repr(time.monotonic()))
+        if self.store.check(["failed"]):
+            return ""
         now = time.monotonic()
         # this process slept, and perhaps all did
-        if now - self.checked > self.patience/2: self.signs.clear()
+        if now - self.checked > self.patience / 2:
+            self.signs.clear()
         self.checked = now
         for r in range(self.world_size):
-            sign = self.store.get(f'sign{r}') if self.store.check([f'sign{r}']) else b''
-            if r not in self.signs or self.signs[r][0]!=sign: self.signs[r] = sign, now
-        silent = [r for r,(_,when) in self.signs.items() if now - when > self.patience]
-        if not silent: return None
-        why = f'rank {silent[0]} has given no sign of life for {self.patience:.0f} s'
+            sign = self.store.get(f"sign{r}") if self.store.check([f"sign{r}"]) else b""
+            if r not in self.signs or self.signs[r][0] != sign:
+                self.signs[r] = sign, now
+        silent = [r for r, (_, when) in self.signs.items() if now - when > self.patience]
+        if not silent:
+            return None
+        why = f"rank {silent[0]} has given no sign of life for {self.patience:.0f} s"
         # printed even if this process is ending already: no other will
-        if self.fail(why): self.end(why)
-        return ''
+        if self.fail(why):
+            self.end(why)
+        return ""
 
-    def run(self)->None:
+    def run(self) -> None:
         while not self.over.is_set():
-            try: why = self.look()
-            except RuntimeError: why = STORE_GONE
-            if why is not None and not self.over.is_set(): self.end(why)
+            try:
+                why = self.look()
+            except RuntimeError:
+                why = STORE_GONE
+            if why is not None and not self.over.is_set():
+                self.end(why)
             self.over.wait(self.every)
 
-    def linger(self)->None:
+    def linger(self) -> None:
         "The first process may be the one that keeps the store: it leaves last."
-        if self.rank: return self.store.set(f'left{self.rank}', '1')
-        until, others = time.monotonic() + 6, [f'left{r}' for r in range(1, self.world_size)]
-        while time.monotonic() < until and not self.store.check(others): time.sleep(.05)
+        if self.rank:
+            return self.store.set(f"left{self.rank}", "1")
+        until, others = time.monotonic() + 6, [f"left{r}" for r in range(1, self.world_size)]
+        while time.monotonic() < until and not self.store.check(others):
+            time.sleep(0.05)
 
-    def end(self, why:str='')->NoReturn:
+    def end(self, why: str = "") -> NoReturn:
         "End this process with code 2. Nothing is cleaned up: that may wait for a process that is gone."
-        if why: _report(f'{why}; go on from the last checkpoint with --resume')
-        with suppress(RuntimeError): self.linger()
+        if why:
+            _report(f"{why}; go on from the last checkpoint with --resume")
+        with suppress(RuntimeError):
+            self.linger()
         os._exit(2)
 
-STORE_GONE = 'the process that keeps the others together is gone'
 
-def _report(why:str)->None: print(f'vssl-nb: {why}', file=sys.stderr, flush=True)
+STORE_GONE = "the process that keeps the others together is gone"
+
+
+def _report(why: str) -> None:
+    print(f"vssl-nb: {why}", file=sys.stderr, flush=True)
+
 
 class Stopped(KeyboardInterrupt):
     "A signal ended a training after everything was saved, in all processes alike; `.signal` is its number."
+
     def __init__(
         self,
         signal: int = 2,  # 2: SIGINT
@@ -449,88 +582,122 @@ class Stopped(KeyboardInterrupt):
         super().__init__(signal)
         self.signal = int(signal)
 
+
 def _reason(
     e: BaseException,
     place: Place,
-) -> tuple[bool,str]:  # was another process lost? why this one ends
+) -> tuple[bool, str]:  # was another process lost? why this one ends
     # gloo and NCCL raise RuntimeErrors without a class of their own
-    lost = re.search('gloo|nccl|connection (closed|reset)|broken pipe|socket', str(e), re.I)
+    lost = re.search("gloo|nccl|connection (closed|reset)|broken pipe|socket", str(e), re.I)
     if isinstance(e, dist.DistError) or isinstance(e, RuntimeError) and lost:
-        return True, (f'rank {place.rank} lost the connection to another process '
-            f'({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume')
-    return False, 'interrupted' if isinstance(e, KeyboardInterrupt) else str(e)
+        return True, (
+            f"rank {place.rank} lost the connection to another process "
+            f"({str(e).splitlines()[0][:100]}); go on from the last checkpoint with --resume"
+        )
+    return False, "interrupted" if isinstance(e, KeyboardInterrupt) else str(e)
+
 
 def _join(
     place: Place,
-    environ: Mapping[str,str],  # as of `start`
+    environ: Mapping[str, str],  # as of `start`
     patience: float,  # as of `start`
 ) -> dist.Store:
     "The store of a run, once all its processes are there; sentences while it waits. DistributedError."
-    store:Any = None
-    at, keys = f'{place.address}:{place.port}', [f'here{r}' for r in range(place.world_size)]
+    store: Any = None
+    at, keys = f"{place.address}:{place.port}", [f"here{r}" for r in range(place.world_size)]
     # else torchrun does
-    keeps = not place.rank and environ.get('TORCHELASTIC_USE_AGENT_STORE')!='True'
-    launched = not environ.keys().isdisjoint(('TORCHELASTIC_RUN_ID', 'SLURM_STEP_NUM_TASKS'))
+    keeps = not place.rank and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    launched = not environ.keys().isdisjoint(("TORCHELASTIC_RUN_ID", "SLURM_STEP_NUM_TASKS"))
     began = time.monotonic()
     # s; a healthy start takes less
-    due = began + (patience if launched else min(2., patience))
-    while True: # not `store.wait`, which Ctrl-C cannot end
-        lacking:int|None = 0
+    due = began + (patience if launched else min(2.0, patience))
+    while True:  # not `store.wait`, which Ctrl-C cannot end
+        lacking: int | None = 0
         try:
             if store is None:
-                if not keeps: socket.create_connection((place.address, place.port), 2).close()
-                store = dist.TCPStore(place.address, place.port, place.world_size, keeps,
-                    datetime.timedelta(minutes=30), wait_for_workers=False, multi_tenant=True)
-            store.set(keys[place.rank], '1')
-            lacking = next((r for r,key in enumerate(keys) if not store.check([key])), None)
-            if lacking is None: return store
-        except OSError: pass # the first process is not there yet
+                if not keeps:
+                    socket.create_connection((place.address, place.port), 2).close()
+                store = dist.TCPStore(
+                    place.address,
+                    place.port,
+                    place.world_size,
+                    keeps,
+                    datetime.timedelta(minutes=30),
+                    wait_for_workers=False,
+                    multi_tenant=True,
+                )
+            store.set(keys[place.rank], "1")
+            lacking = next((r for r, key in enumerate(keys) if not store.check([key])), None)
+            if lacking is None:
+                return store
+        except OSError:
+            pass  # the first process is not there yet
         except (RuntimeError, ValueError) as e:
-            raise DistributedError(f'rank {place.rank} does not reach {at} ({str(e).splitlines()[0][:100]}); '
-                'is the first process running there, and alone at this port?') from e
-        waits = (f'rank {place.rank} of {place.world_size} waits for rank {lacking} at {at}; start that, or '
-            'unset RANK and WORLD_SIZE where this process is to run alone')
-        if (now := time.monotonic()) - began > 20*patience:
-            raise DistributedError(f'{waits}; it has waited for {20*patience:.0f} s and ends')
+            raise DistributedError(
+                f"rank {place.rank} does not reach {at} ({str(e).splitlines()[0][:100]}); "
+                "is the first process running there, and alone at this port?"
+            ) from e
+        waits = (
+            f"rank {place.rank} of {place.world_size} waits for rank {lacking} at {at}; start that, or "
+            "unset RANK and WORLD_SIZE where this process is to run alone"
+        )
+        if (now := time.monotonic()) - began > 20 * patience:
+            raise DistributedError(f"{waits}; it has waited for {20 * patience:.0f} s and ends")
         if now >= due:
             _report(waits)
             due = now + patience
-        time.sleep(min(.05, patience))
+        time.sleep(min(0.05, patience))
+
 
 @contextmanager
 def start(
-    environ: Mapping[str,str] = os.environ,  # of the launcher
+    environ: Mapping[str, str] = os.environ,  # of the launcher
     # seconds of silence after which another process is taken for dead; at the start 20 times as
     # many
-    patience: float = 30.,
+    patience: float = 30.0,
 ) -> Iterator[Place]:
     "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."
     place = process_place(environ)
-    if place.world_size==1 or _started():
+    if place.world_size == 1 or _started():
         yield Place(rank(), world_size(), place.local)
         return
     store = _join(place, environ, patience)
-    if torch.cuda.is_available(): torch.cuda.set_device(place.local%torch.cuda.device_count())
-    dist.init_process_group(store=dist.PrefixStore('group', store), rank=place.rank,
-        world_size=place.world_size, timeout=datetime.timedelta(minutes=30))
-    watch = Heartbeat(dist.PrefixStore('watch', store.clone()), place.rank, place.world_size, patience)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.local % torch.cuda.device_count())
+    dist.init_process_group(
+        store=dist.PrefixStore("group", store),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=datetime.timedelta(minutes=30),
+    )
+    watch = Heartbeat(
+        dist.PrefixStore("watch", store.clone()), place.rank, place.world_size, patience
+    )
     watch.start()
-    stopped: Stopped|None = None
+    stopped: Stopped | None = None
     try:
-        try: yield place
-        except Stopped as e: stopped = e # all of them, and there is nothing to report
-        dist.barrier() # all wait until the last has its answer
+        try:
+            yield place
+        except Stopped as e:
+            stopped = e  # all of them, and there is nothing to report
+        dist.barrier()  # all wait until the last has its answer
     except BaseException as e:
         watch.over.set()
-        if isinstance(e, FirstFailed): watch.end()
+        if isinstance(e, FirstFailed):
+            watch.end()
         lost, why = _reason(e, place)
-        try: first = watch.fail(why)
-        except RuntimeError: watch.end(STORE_GONE)
+        try:
+            first = watch.fail(why)
+        except RuntimeError:
+            watch.end(STORE_GONE)
         if first and (lost or isinstance(e, (ValueError, OSError, KeyboardInterrupt))):
             _report(why)
-        elif first: traceback.print_exc() # not the user's mistake but ours
+        elif first:
+            traceback.print_exc()  # not the user's mistake but ours
         watch.end()
     watch.over.set()
-    with suppress(RuntimeError): watch.linger()
+    with suppress(RuntimeError):
+        watch.linger()
     dist.destroy_process_group()
-    if stopped: raise stopped
+    if stopped:
+        raise stopped

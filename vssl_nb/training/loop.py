@@ -28,48 +28,60 @@ from .machine import Loader, compile_parts, keep_memory, pick_device
 class TrainError(ValueError):
     "A training that cannot start or go on; the message has the remedy."
 
+
 @dataclass
 class TrainingState:
     "Everything that changes while training, hence everything a checkpoint holds."
-    method:nn.Module # `forward(batch) -> (loss, logs)` and `after_step(batch)`
-    opt:torch.optim.Optimizer # over the parameters of `method` that learn
-    step:int=0 # optimizer steps taken so far
-    # were all losses numbers? on the device
-    finite:Tensor=field(default_factory=lambda: torch.tensor(True))
-    # by names of VOTES: of this process, for all of them
-    votes:dict[str,bool]=field(default_factory=dict)
 
-    def state(self)->dict[str,Any]: # nested dict for `checkpoints.save`
+    method: nn.Module  # `forward(batch) -> (loss, logs)` and `after_step(batch)`
+    opt: torch.optim.Optimizer  # over the parameters of `method` that learn
+    step: int = 0  # optimizer steps taken so far
+    # were all losses numbers? on the device
+    finite: Tensor = field(default_factory=lambda: torch.tensor(True))
+    # by names of VOTES: of this process, for all of them
+    votes: dict[str, bool] = field(default_factory=dict)
+
+    def state(self) -> dict[str, Any]:  # nested dict for `checkpoints.save`
         "The state for `load`; TrainError where a loss that is no number has spoiled the weights."
-        if not self.finite: raise _not_finite(self.step)
-        return {'method': self.method.state_dict(), 'opt': self.opt.state_dict(), 'step': self.step}
+        if not self.finite:
+            raise _not_finite(self.step)
+        return {"method": self.method.state_dict(), "opt": self.opt.state_dict(), "step": self.step}
 
     def load(
         self,
-        state: dict[str,Any],  # from `state`
-    ) -> 'TrainingState':  # itself
+        state: dict[str, Any],  # from `state`
+    ) -> "TrainingState":  # itself
         "Go on where `state` was taken; raises CheckpointError if it belongs to another method."
         try:
-            self.method.load_state_dict(state['method'])
-            self.opt.load_state_dict(state['opt'])
-            self.step = int(state['step'])
+            self.method.load_state_dict(state["method"])
+            self.opt.load_state_dict(state["opt"])
+            self.step = int(state["step"])
         except (KeyError, RuntimeError, ValueError, TypeError) as e:
-            raise CheckpointError('this checkpoint was made by another method or recipe '
-                f'({textwrap.shorten(str(e), 160)}); resume it with the recipe that made it') from e
+            raise CheckpointError(
+                "this checkpoint was made by another method or recipe "
+                f"({textwrap.shorten(str(e), 160)}); resume it with the recipe that made it"
+            ) from e
         return self
 
-def never_learned(run:TrainingState)->TrainError:
-    "The error of a training in which no step gave a loss."
-    return TrainError(f'{type(run.method).__name__} gave no loss in any of the {run.step} steps, so nothing '
-        'was learned; where a queue has to fill first, train longer or make it smaller')
 
-def _not_finite(step:int)->TrainError:
-    return TrainError(f'the loss stopped being a number at or before step {step}; no checkpoint was made '
-        'after that. Lower the learning rate, raise the temperature, or train in float32')
+def never_learned(run: TrainingState) -> TrainError:
+    "The error of a training in which no step gave a loss."
+    return TrainError(
+        f"{type(run.method).__name__} gave no loss in any of the {run.step} steps, so nothing "
+        "was learned; where a queue has to fill first, train longer or make it smaller"
+    )
+
+
+def _not_finite(step: int) -> TrainError:
+    return TrainError(
+        f"the loss stopped being a number at or before step {step}; no checkpoint was made "
+        "after that. Lower the learning rate, raise the temperature, or train in float32"
+    )
 
 # %% ../../nbs/library/loop.ipynb #77fae0a1
-class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
+class ResumableBatchSampler(Sampler[list[tuple[int, int]]]):
     "This process's batches of (epoch, position) for a whole training, from optimizer step `start` on."
+
     def __init__(
         self,
         rows: int,  # how many rows there are to train on
@@ -78,42 +90,58 @@ class ResumableBatchSampler(Sampler[list[tuple[int,int]]]):
         seed: int = 0,  # the order of epoch e depends only on (seed, e)
         accumulate: int = 1,  # batches of one optimizer step
     ):
-        if batch < 1 or accumulate < 1 or epochs < 1: raise TrainError(f'batch={batch}, '
-            f'accumulate={accumulate} and epochs={epochs} must all be at least 1')
-        if batch*accumulate > rows:
-            raise TrainError(f'a step of {batch*accumulate} videos (batch={batch}, accumulate={accumulate}) '
-                f'is larger than the {rows} videos there are to train on; lower the batch')
+        if batch < 1 or accumulate < 1 or epochs < 1:
+            raise TrainError(
+                f"batch={batch}, accumulate={accumulate} and epochs={epochs} must all be at least 1"
+            )
+        if batch * accumulate > rows:
+            raise TrainError(
+                f"a step of {batch * accumulate} videos (batch={batch}, accumulate={accumulate}) "
+                f"is larger than the {rows} videos there are to train on; lower the batch"
+            )
         if batch % (n := world_size()):
-            raise TrainError(f'batch={batch} does not divide over {n} processes; use a multiple of {n}')
-        self.rows, self.batch, self.epochs, self.seed, self.accumulate = rows, batch, epochs, seed, accumulate
-        self.per_epoch = rows//(batch*accumulate) # optimizer steps
-        self.total = epochs*self.per_epoch # optimizer steps
+            raise TrainError(
+                f"batch={batch} does not divide over {n} processes; use a multiple of {n}"
+            )
+        self.rows, self.batch, self.epochs, self.seed, self.accumulate = (
+            rows,
+            batch,
+            epochs,
+            seed,
+            accumulate,
+        )
+        self.per_epoch = rows // (batch * accumulate)  # optimizer steps
+        self.total = epochs * self.per_epoch  # optimizer steps
         self.start = 0
 
-    def __len__(self): return (self.total - self.start)*self.accumulate
+    def __len__(self):
+        return (self.total - self.start) * self.accumulate
 
-    def __iter__(self)->Iterator[list[tuple[int,int]]]:
-        drawn, size = -1, self.batch//world_size()
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        drawn, size = -1, self.batch // world_size()
         for step in range(self.start, self.total):
             epoch, place = divmod(step, self.per_epoch)
-            if epoch!=drawn:
-                order, drawn = stream('order', self.seed, epoch).permutation(self.rows), epoch
-            for i in range(place*self.accumulate, (place+1)*self.accumulate):
-                first = i*self.batch + rank()*size
-                yield [(epoch, int(p)) for p in order[first:first+size]]
+            if epoch != drawn:
+                order, drawn = stream("order", self.seed, epoch).permutation(self.rows), epoch
+            for i in range(place * self.accumulate, (place + 1) * self.accumulate):
+                first = i * self.batch + rank() * size
+                yield [(epoch, int(p)) for p in order[first : first + size]]
 
 # %% ../../nbs/library/loop.ipynb #0a1ae939
-SHARED_BYTES = 4*2**30 # of shared memory that the batches of one process may take
+SHARED_BYTES = 4 * 2**30  # of shared memory that the batches of one process may take
+
 
 def shared_memory(
     batch_bytes: int,  # of a batch of this process, all of its streams
     workers: int,  # processes that decode
     bound: int = SHARED_BYTES,  # bytes; one batch per worker may exceed it
-) -> tuple[int,int]:  # batches per worker, 1 to 4, or 0 without workers; bytes in all
+) -> tuple[int, int]:  # batches per worker, 1 to 4, or 0 without workers; bytes in all
     "How many batches workers may have ready, and their bytes, with one in use and one on its way."
-    if not workers: return 0, 0
-    ahead = next((n for n in (4, 3, 2) if batch_bytes*(workers*n + 2) <= bound), 1)
-    return ahead, batch_bytes*(workers*ahead + 2)
+    if not workers:
+        return 0, 0
+    ahead = next((n for n in (4, 3, 2) if batch_bytes * (workers * n + 2) <= bound), 1)
+    return ahead, batch_bytes * (workers * ahead + 2)
+
 
 def loader(
     data: TrainClips,  # the training clips
@@ -128,33 +156,48 @@ def loader(
 ) -> DataLoader:  # one pass over it is a whole training
     "Shuffled batches of a whole training; neither workers nor memory change them. Raises TrainError."
     order = ResumableBatchSampler(len(data), batch, epochs, seed, accumulate)
-    if os.path.isdir('/dev/shm'): # half of it, for all processes of this machine
-        processes = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
-        shared = min(shared, shutil.disk_usage('/dev/shm').total//2//processes)
-    item = getattr(data, 'item_bytes', lambda: 0)() if workers else 0
-    ahead, _ = shared_memory(batch//world_size()*item, workers, shared)
-    return Loader(data, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin,
+    if os.path.isdir("/dev/shm"):  # half of it, for all processes of this machine
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        shared = min(shared, shutil.disk_usage("/dev/shm").total // 2 // processes)
+    item = getattr(data, "item_bytes", lambda: 0)() if workers else 0
+    ahead, _ = shared_memory(batch // world_size() * item, workers, shared)
+    return Loader(
+        data,
+        batch_sampler=order,
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin,
         # not the global
-        prefetch_factor=ahead or None, generator=torch.Generator().manual_seed(seed))
+        prefetch_factor=ahead or None,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 # %% ../../nbs/library/loop.ipynb #48ac51a7
-VOTES = ('stop', 'save')
+VOTES = ("stop", "save")
 # columns that the loop fills
-RESERVED_LOGS = ('step', 'epoch', 'lr', 'loss', 'grad_norm', 'finite', *VOTES)
-STEP_PARTS = ('data', 'views', 'forward', 'backward', 'update')
+RESERVED_LOGS = ("step", "epoch", "lr", "loss", "grad_norm", "finite", *VOTES)
+STEP_PARTS = ("data", "views", "forward", "backward", "update")
+
 
 class Metrics:
     "The numbers of one step on their way to the CPU."
+
     def __init__(
         self,
-        named: Mapping[str,Tensor|float],  # scalars; the last is a tensor on the device
+        named: Mapping[str, Tensor | float],  # scalars; the last is a tensor on the device
     ):
         self.names, self.arrived = list(named), None
-        device = getattr([*named.values()][-1], 'device')
+        device = getattr([*named.values()][-1], "device")
         # a Python number is written on the device; a copy would make the CPU wait
-        packed = torch.stack([v.to(device, torch.float32) if isinstance(v, Tensor) else
-            torch.full((), v, device=device) for v in named.values()])
-        if world_size()>1:
+        packed = torch.stack(
+            [
+                v.to(device, torch.float32)
+                if isinstance(v, Tensor)
+                else torch.full((), v, device=device)
+                for v in named.values()
+            ]
+        )
+        if world_size() > 1:
             dist.all_reduce(packed)
             packed /= world_size()
         self.device = dict(zip(self.names, packed))
@@ -164,19 +207,22 @@ class Metrics:
             self.arrived = torch.cuda.Event()
             self.arrived.record()
 
-    def read(self)->dict[str,float]:
+    def read(self) -> dict[str, float]:
         "Wait for this step, not for later ones."
-        if self.arrived: self.arrived.synchronize()
+        if self.arrived:
+            self.arrived.synchronize()
         return dict(zip(self.names, self.host.tolist()))
+
 
 class Clock:
     "Adds up how long the parts of a step take, on the device."
+
     def __init__(
         self,
         device: torch.device,  # whose time
     ):
-        self.cuda, self.marks = device.type=='cuda', list[tuple[str,Any]]()
-        self.mark('')
+        self.cuda, self.marks = device.type == "cuda", list[tuple[str, Any]]()
+        self.mark("")
 
     def mark(
         self,
@@ -184,68 +230,82 @@ class Clock:
     ) -> None:
         "The time since the last mark belongs to `part`."
         now: Any = torch.cuda.Event(enable_timing=True) if self.cuda else time.perf_counter()
-        if self.cuda: now.record()
+        if self.cuda:
+            now.record()
         self.marks.append((part, now))
 
-    def read(self)->dict[str,float]: # seconds
+    def read(self) -> dict[str, float]:  # seconds
         "Time of each part; waits for the end of this step."
-        if self.cuda: self.marks[-1][1].synchronize()
-        total = dict.fromkeys(STEP_PARTS, 0.)
-        for (_,a),(part,b) in zip(self.marks, self.marks[1:]):
-            total[part] += a.elapsed_time(b)/1000 if self.cuda else b - a
+        if self.cuda:
+            self.marks[-1][1].synchronize()
+        total = dict.fromkeys(STEP_PARTS, 0.0)
+        for (_, a), (part, b) in zip(self.marks, self.marks[1:]):
+            total[part] += a.elapsed_time(b) / 1000 if self.cuda else b - a
         return total
+
 
 @dataclass(frozen=True)
 class StepResult:
     "One optimizer step, for the body of the caller's loop."
-    step:int # optimizer steps taken so far, from 1
-    epoch:int # the epoch this step belonged to, from 0
-    last:bool # was it the last step of its epoch?
-    lr:float # learning rate of this step
-    clips:int # videos in this step, over all processes
-    # loss, grad_norm, what the method reported, and whether every loss so far was finite
-    numbers:Metrics
-    clock:Clock # where the time went
 
-    @property # scalar on the device; None when no step was taken (a queue still filling)
-    def loss(self)->Tensor|None: return self.numbers.device.get('loss')
-    @property # L2 norm over all gradients before clipping, on the device
-    def grad_norm(self)->Tensor|None: return self.numbers.device.get('grad_norm')
-    @property # numbers of the method, on the device
-    def logs(self)->dict[str,Tensor]:
-        return {k: v for k,v in self.numbers.device.items() if k not in RESERVED_LOGS}
+    step: int  # optimizer steps taken so far, from 1
+    epoch: int  # the epoch this step belonged to, from 0
+    last: bool  # was it the last step of its epoch?
+    lr: float  # learning rate of this step
+    clips: int  # videos in this step, over all processes
+    # loss, grad_norm, what the method reported, and whether every loss so far was finite
+    numbers: Metrics
+    clock: Clock  # where the time went
+
+    @property  # scalar on the device; None when no step was taken (a queue still filling)
+    def loss(self) -> Tensor | None:
+        return self.numbers.device.get("loss")
+
+    @property  # L2 norm over all gradients before clipping, on the device
+    def grad_norm(self) -> Tensor | None:
+        return self.numbers.device.get("grad_norm")
+
+    @property  # numbers of the method, on the device
+    def logs(self) -> dict[str, Tensor]:
+        return {k: v for k, v in self.numbers.device.items() if k not in RESERVED_LOGS}
 
     # step, epoch, lr, loss, grad_norm, logs; the same in all processes
-    def read(self)->dict[str,float]:
+    def read(self) -> dict[str, float]:
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
         numbers = self.numbers.read()
-        if numbers.pop('finite')!=1: raise _not_finite(self.step)
-        return {'step': self.step, 'epoch': self.epoch, 'lr': self.lr} | {
-            k: v for k,v in numbers.items() if k not in VOTES}
+        if numbers.pop("finite") != 1:
+            raise _not_finite(self.step)
+        return {"step": self.step, "epoch": self.epoch, "lr": self.lr} | {
+            k: v for k, v in numbers.items() if k not in VOTES
+        }
 
-    def votes(self)->set[str]: # of VOTES; the same in all processes
+    def votes(self) -> set[str]:  # of VOTES; the same in all processes
         "The votes of all processes when this step began; they came with its numbers, without an exchange."
-        return {k for k,v in self.numbers.read().items() if k in VOTES and v > 0}
+        return {k for k, v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
 def prefetch(
-    batches: Iterable[dict[str,Any]],  # raw, of a loader
+    batches: Iterable[dict[str, Any]],  # raw, of a loader
     device: torch.device,
-) -> Iterator[dict[str,Any]]:  # the same batches there
+) -> Iterator[dict[str, Any]]:  # the same batches there
     "Batches on the device; on a GPU the next one is already on its way."
-    if device.type!='cuda':
+    if device.type != "cuda":
         yield from (to_device(b, device) for b in batches)
         return
     source, side = iter(batches), torch.cuda.Stream(device)
+
     def send():
         raw = next(source, None)
-        with torch.cuda.stream(side): return raw and to_device(raw, device)
+        with torch.cuda.stream(side):
+            return raw and to_device(raw, device)
+
     ahead = send()
     while ahead is not None:
         here, use = ahead, torch.cuda.current_stream(device)
         use.wait_stream(side)
         for v in here.values():
-            if isinstance(v, Tensor) and v.is_cuda: v.record_stream(use)
+            if isinstance(v, Tensor) and v.is_cuda:
+                v.record_stream(use)
         ahead = send()
         yield here
 
@@ -253,36 +313,42 @@ def prefetch(
 def steps(
     drops: Sequence[float],  # epochs at which the rate is multiplied by `gamma`
     gamma: float = 0.1,
-) -> Callable[[float],float]:  # epoch -> factor of the base rate
+) -> Callable[[float], float]:  # epoch -> factor of the base rate
     "Piecewise constant: the released CoCLR schedule."
-    return lambda epoch: gamma**sum(epoch >= d for d in drops)
+    return lambda epoch: gamma ** sum(epoch >= d for d in drops)
+
 
 def warmup_cosine(
     epochs: float,  # E, the length of the training
     warmup: float = 0,  # w, epochs of linear climb
-) -> Callable[[float],float]:  # epoch -> factor of the base rate
+) -> Callable[[float], float]:  # epoch -> factor of the base rate
     "Linear warm-up, then half a cosine: MoQuad (LARS), ProViCo (20 of 200 epochs)."
     if warmup >= epochs:
-        raise ValueError(f'warmup={warmup} must be shorter than the training, epochs={epochs}')
-    def cosine(epoch:float)->float: return (1 + math.cos(math.pi*min(1, (epoch-warmup)/(epochs-warmup))))/2
-    return lambda epoch: epoch/warmup if epoch < warmup else cosine(epoch)
+        raise ValueError(f"warmup={warmup} must be shorter than the training, epochs={epochs}")
+
+    def cosine(epoch: float) -> float:
+        return (1 + math.cos(math.pi * min(1, (epoch - warmup) / (epochs - warmup)))) / 2
+
+    return lambda epoch: epoch / warmup if epoch < warmup else cosine(epoch)
 
 # %% ../../nbs/library/loop.ipynb #34cc4e6a
 class LARS(torch.optim.Optimizer):
     "SGD with momentum and a rate for each layer (You, Gitman and Ginsburg 2017); none for biases and norms."
+
     def __init__(
         self,
         # parameters, or groups; those of at most one axis are left out of `trust`
         params: Iterable[Any],
         lr: float,  # base learning rate (MoQuad: 3.2 at batch 256)
-        weight_decay: float = 0.,  # L2; not for parameters of at most one axis
-        momentum: float = .9,
-        trust: float = .001,  # a step at lr=1 goes this share of the length of the weights
+        weight_decay: float = 0.0,  # L2; not for parameters of at most one axis
+        momentum: float = 0.9,
+        trust: float = 0.001,  # a step at lr=1 goes this share of the length of the weights
         eps: float = 1e-8,  # added to the length of the gradient
     ):
         options = dict(lr=lr, weight_decay=weight_decay, momentum=momentum, trust=trust, eps=eps)
-        for name,value in options.items():
-            if not 0 <= value < math.inf: raise ValueError(f'LARS: {name}={value} must be 0 or more')
+        for name, value in options.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"LARS: {name}={value} must be 0 or more")
         super().__init__(params, options)
 
     @torch.no_grad()
@@ -292,25 +358,32 @@ class LARS(torch.optim.Optimizer):
     ) -> None:  # type: ignore[override]
         "One step of all layers; never waits for a GPU, and computes no loss again."
         for group in self.param_groups:
-            for p in (p for p in group['params'] if p.grad is not None):
+            for p in (p for p in group["params"] if p.grad is not None):
                 slope = p.grad
                 if p.ndim > 1:
-                    w, g, decay = p.norm(), p.grad.norm(), group['weight_decay']
-                    rate = group['trust']*w/(g + decay*w + group['eps'])
+                    w, g, decay = p.norm(), p.grad.norm(), group["weight_decay"]
+                    rate = group["trust"] * w / (g + decay * w + group["eps"])
                     # weights of length 0 take a plain step; without a gradient, decay alone would
                     # be one
-                    rate = torch.where(g > 0, torch.where(w > 0, rate, 1.), 0.)
-                    slope = rate*p.grad.add(p, alpha=decay)
-                if not self.state[p]: self.state[p]['momentum_buffer'] = torch.zeros_like(p)
-                v = self.state[p]['momentum_buffer'].mul_(group['momentum']).add_(slope)
-                p.add_(v, alpha=-group['lr'])
+                    rate = torch.where(g > 0, torch.where(w > 0, rate, 1.0), 0.0)
+                    slope = rate * p.grad.add(p, alpha=decay)
+                if not self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                v = self.state[p]["momentum_buffer"].mul_(group["momentum"]).add_(slope)
+                p.add_(v, alpha=-group["lr"])
 
 # %% ../../nbs/library/loop.ipynb #0b387e63
-OPTIMIZERS = {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW, 'sgd': torch.optim.SGD, 'lars': LARS}
+OPTIMIZERS = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "lars": LARS,
+}
+
 
 def make_optimizer(
     method: nn.Module,  # its parameters that require a gradient learn; see `parameter_groups`
-    name: str = 'adam',  # of OPTIMIZERS
+    name: str = "adam",  # of OPTIMIZERS
     lr: float = 1e-3,  # base learning rate; `fit` multiplies it by the schedule
     weight_decay: float = 1e-5,  # L2 for adam, sgd and lars, decoupled for adamw
     momentum: float = 0.9,  # of sgd and lars
@@ -320,16 +393,22 @@ def make_optimizer(
     "The optimizers of the papers by name, fused where torch has that; raises ValueError for another name."
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer={name!r} is unknown; use 'adam', 'adamw', 'sgd' or 'lars'")
-    options: dict[str,Any] = dict(lr=lr, weight_decay=weight_decay)
-    if name in ('sgd', 'lars'): options['momentum'] = momentum
-    if name!='lars': options['fused'] = True
+    options: dict[str, Any] = dict(lr=lr, weight_decay=weight_decay)
+    if name in ("sgd", "lars"):
+        options["momentum"] = momentum
+    if name != "lars":
+        options["fused"] = True
     groups = parameter_groups(method, lr, decay_bias)
-    if not groups: raise ValueError('there is no parameter to train: all of them are frozen')
+    if not groups:
+        raise ValueError("there is no parameter to train: all of them are frozen")
     opt = OPTIMIZERS[name](groups, **options)
-    if unknown := {k for g in groups for k in g} - {'params', 'initial_lr', *opt.defaults}:
-        raise ValueError(f'{type(method).__name__}.parameter_groups: {min(unknown)!r} is unknown to {name}; '
-            f'use params, lr_factor, {", ".join(opt.defaults)}')
+    if unknown := {k for g in groups for k in g} - {"params", "initial_lr", *opt.defaults}:
+        raise ValueError(
+            f"{type(method).__name__}.parameter_groups: {min(unknown)!r} is unknown to {name}; "
+            f"use params, lr_factor, {', '.join(opt.defaults)}"
+        )
     return opt
+
 
 def parameter_groups(
     # with `parameter_groups()` or without: dicts of params and, if they differ, lr or
@@ -339,31 +418,41 @@ def parameter_groups(
     lr: float,
     decay_bias: bool = True,  # as of `make_optimizer`
     # returns: without frozen parameters; first, the parameters that are in no named group
-) -> list[dict[str,Any]]:
+) -> list[dict[str, Any]]:
     "The parameter groups of an optimizer."
-    named: list[dict[str,Any]] = [group | {'params': list(group['params'])}
-        for group in getattr(method, 'parameter_groups', list)()]
+    named: list[dict[str, Any]] = [
+        group | {"params": list(group["params"])}
+        for group in getattr(method, "parameter_groups", list)()
+    ]
     for group in named:
-        if 'lr_factor' in group: group['lr'] = group.pop('lr_factor')*lr
-    taken = {id(p) for group in named for p in group['params']}
-    groups = [{'params': [p for p in method.parameters() if id(p) not in taken]}, *named]
+        if "lr_factor" in group:
+            group["lr"] = group.pop("lr_factor") * lr
+    taken = {id(p) for group in named for p in group["params"]}
+    groups = [{"params": [p for p in method.parameters() if id(p) not in taken]}, *named]
     if not decay_bias:
-        groups = [part for group in groups for part in (
-            group | {'params': [p for p in group['params'] if p.ndim > 1]},
-            group | {'params': [p for p in group['params'] if p.ndim <= 1], 'weight_decay': 0.})]
-    for group in groups: group['params'] = [p for p in group['params'] if p.requires_grad]
-    return [group for group in groups if group['params']]
+        groups = [
+            part
+            for group in groups
+            for part in (
+                group | {"params": [p for p in group["params"] if p.ndim > 1]},
+                group
+                | {"params": [p for p in group["params"] if p.ndim <= 1], "weight_decay": 0.0},
+            )
+        ]
+    for group in groups:
+        group["params"] = [p for p in group["params"] if p.requires_grad]
+    return [group for group in groups if group["params"]]
 
 # %% ../../nbs/library/loop.ipynb #8b9c60c8
 def fit(
     run: TrainingState,  # advanced in place
     batches: DataLoader,  # from `loader`
     views: Callable,  # raw batch on the device -> batch of float views, `views.Views`
-    lr_at: Callable[[float],float],  # time in epochs -> factor of each group's base rate
-    device: str|torch.device = 'cpu',  # 'cpu', 'cuda' or 'auto'
+    lr_at: Callable[[float], float],  # time in epochs -> factor of each group's base rate
+    device: str | torch.device = "cpu",  # 'cpu', 'cuda' or 'auto'
     dtype: torch.dtype = torch.float32,  # of the forward pass; bfloat16 runs under autocast
     compile: bool = False,  # torch.compile the networks of the method
-    clip_norm: float = 0.,  # longest gradient (L2 norm over all parameters); 0: any
+    clip_norm: float = 0.0,  # longest gradient (L2 norm over all parameters); 0: any
 ) -> Iterator[StepResult]:  # after every optimizer step
     "Train from `run.step` to the end of `batches`, handing back control after every optimizer step."
     order, dev = batch_order(batches), pick_device(device)
@@ -376,135 +465,188 @@ def fit(
             result = take_step(run, model, source, batches, views, lr_at, dev, dtype, clip_norm)
             learned = learned or result.loss is not None
             yield result
-        if not learned: raise never_learned(run)
+        if not learned:
+            raise never_learned(run)
     except StopIteration as e:
         # inside a generator Python would turn it into a RuntimeError without a name
-        raise TrainError(f'an iterator ended (StopIteration) inside {type(run.method).__name__} or its views '
-            f'at step {run.step + 1}; give `next` a default, or raise what is wrong') from e
+        raise TrainError(
+            f"an iterator ended (StopIteration) inside {type(run.method).__name__} or its views "
+            f"at step {run.step + 1}; give `next` a default, or raise what is wrong"
+        ) from e
     # workers do not listen to signals: a forgotten traceback would keep them, and them this process
-    finally: getattr(loaded, '_shutdown_workers', lambda: None)()
+    finally:
+        getattr(loaded, "_shutdown_workers", lambda: None)()
+
 
 def take_step(
     run: TrainingState,  # advanced in place
     model: nn.Module,  # from `prepare`: the method, or DDP around it
-    source: Iterator[dict[str,Any]],  # from `prefetch`
+    source: Iterator[dict[str, Any]],  # from `prefetch`
     batches: DataLoader,  # what `source` goes through
     views: Callable,  # as in `fit`
-    lr_at: Callable[[float],float],  # as in `fit`
+    lr_at: Callable[[float], float],  # as in `fit`
     device: torch.device,
     dtype: torch.dtype,
-    clip_norm: float = 0.,
+    clip_norm: float = 0.0,
 ) -> StepResult:
     "One optimizer step: as many batches as it accumulates, then the update."
     method: Any = run.method
-    no_sync = getattr(model, 'no_sync', nullcontext)
+    no_sync = getattr(model, "no_sync", nullcontext)
     order, clock = batch_order(batches), Clock(device)
     epoch, place = divmod(run.step, order.per_epoch)
-    factor = lr_at(run.step/order.per_epoch)
-    for group in run.opt.param_groups: group['lr'] = group.setdefault('initial_lr', group['lr'])*factor
-    lr = run.opt.param_groups[0]['lr']
+    factor = lr_at(run.step / order.per_epoch)
+    for group in run.opt.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+    lr = run.opt.param_groups[0]["lr"]
     # the caller may have evaluated in between; to set all of it again takes longer than to look
-    if not all(part.training for part in method.modules()): method.train()
+    if not all(part.training for part in method.modules()):
+        method.train()
     losses, reports, clips = list[Tensor](), [], 0
     for part in range(order.accumulate):
-        raw = _next_batch(source, batches.dataset, f'step {run.step + 1} of {order.total}')
-        clock.mark('data')
-        batch = Batch(views(raw) | {'step': run.step, 'part': part, 'epoch': epoch,
-            'progress': run.step/order.total})
-        clock.mark('views')
+        raw = _next_batch(source, batches.dataset, f"step {run.step + 1} of {order.total}")
+        clock.mark("data")
+        batch = Batch(
+            views(raw)
+            | {"step": run.step, "part": part, "epoch": epoch, "progress": run.step / order.total}
+        )
+        clock.mark("views")
         # DDP averages once a step
-        with no_sync() if part+1 < order.accumulate else nullcontext():
-            with torch.autocast(device.type, dtype, enabled=dtype!=torch.float32):
+        with no_sync() if part + 1 < order.accumulate else nullcontext():
+            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 loss, logs = _loss_and_logs(method, model(batch))
-            clock.mark('forward')
-            if loss is not None: (loss/order.accumulate).backward()
-        clock.mark('backward')
-        if loss is not None: losses.append(loss.detach())
+            clock.mark("forward")
+            if loss is not None:
+                (loss / order.accumulate).backward()
+        clock.mark("backward")
+        if loss is not None:
+            losses.append(loss.detach())
         reports.append(logs)
-        clips += len(batch['row'])*world_size()
-    numbers: dict[str,Any] = {}
+        clips += len(batch["row"]) * world_size()
+    numbers: dict[str, Any] = {}
     if losses:
-        if len(losses) < order.accumulate: raise TrainError('this method gave a loss for some batches of a '
-            'step and none for others; use accumulate=1')
+        if len(losses) < order.accumulate:
+            raise TrainError(
+                "this method gave a loss for some batches of a "
+                "step and none for others; use accumulate=1"
+            )
         loss = torch.stack(losses).mean()
         run.finite &= loss.isfinite()
-        numbers = {'loss': loss, 'grad_norm': step_optimizer(run.opt, clip_norm)}
+        numbers = {"loss": loss, "grad_norm": step_optimizer(run.opt, clip_norm)}
     method.after_step(batch)
     average_running(method)
     run.step += 1
-    metrics = Metrics(numbers | mean_logs(reports) | run.votes | {'finite': run.finite})
-    run.finite = metrics.device['finite']==1 # of all processes
-    clock.mark('update')
-    return StepResult(run.step, epoch, place+1==order.per_epoch, lr, clips, metrics, clock)
+    metrics = Metrics(numbers | mean_logs(reports) | run.votes | {"finite": run.finite})
+    run.finite = metrics.device["finite"] == 1  # of all processes
+    clock.mark("update")
+    return StepResult(run.step, epoch, place + 1 == order.per_epoch, lr, clips, metrics, clock)
+
 
 class Batch(dict):
     "A batch on the device; a missing entry is refused with the names of those there are."
-    def __missing__(self, key):
-        raise TrainError(f'the batch has no {key!r}, only {", ".join(map(repr, self))}; '
-            'name the view in Views, or let the dataset give it')
 
-def batch_order(batches:DataLoader)->ResumableBatchSampler:
+    def __missing__(self, key):
+        raise TrainError(
+            f"the batch has no {key!r}, only {', '.join(map(repr, self))}; "
+            "name the view in Views, or let the dataset give it"
+        )
+
+
+def batch_order(batches: DataLoader) -> ResumableBatchSampler:
     "The order of a loader's batches; raises TrainError for a loader that was not made here."
-    order = getattr(batches, 'batch_sampler', None)
-    if isinstance(order, ResumableBatchSampler): return order
-    raise TrainError(f'a {type(batches).__name__} of your own does not say in which epoch a clip is asked '
-        'for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)')
+    order = getattr(batches, "batch_sampler", None)
+    if isinstance(order, ResumableBatchSampler):
+        return order
+    raise TrainError(
+        f"a {type(batches).__name__} of your own does not say in which epoch a clip is asked "
+        "for, and cannot be resumed: make the batches with train.loader(clips, batch, epochs)"
+    )
+
 
 def _next_batch(
-    source: Iterator[dict[str,Any]],
+    source: Iterator[dict[str, Any]],
     data: Any,  # the dataset
     when: str,
-) -> dict[str,Any]:
+) -> dict[str, Any]:
     "The next batch on the device; raises TrainError where there is none, or where it is not one."
     name, raw = type(data).__name__, next(source, None)
-    if raw is None: # for a loader, StopIteration means its end
-        raise TrainError(f'the batches ended before {when}: {name} raised StopIteration; '
-            'give `next` a default there, or raise what is wrong')
-    if 'row' not in raw:
-        raise TrainError(f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item "
-            'one, as those of TrainClips have it')
-    if bad := raw.pop('bad', []): data.note(bad)
+    if raw is None:  # for a loader, StopIteration means its end
+        raise TrainError(
+            f"the batches ended before {when}: {name} raised StopIteration; "
+            "give `next` a default there, or raise what is wrong"
+        )
+    if "row" not in raw:
+        raise TrainError(
+            f"a batch of {name} has no 'row', only {', '.join(map(repr, raw))}; give every item "
+            "one, as those of TrainClips have it"
+        )
+    if bad := raw.pop("bad", []):
+        data.note(bad)
     return raw
+
 
 def _loss_and_logs(
     method: nn.Module,
     output: Any,  # of its forward
-) -> tuple[Tensor|None,Mapping[str,Any]]:
+) -> tuple[Tensor | None, Mapping[str, Any]]:
     "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
-    name = f'{type(method).__name__}.forward'
-    def kind(x): return f'of shape {tuple(x.shape)}' if isinstance(x, Tensor) else f'a {type(x).__name__}'
-    def scalar(x): return isinstance(x, Tensor) and x.numel()==1
-    if not isinstance(output, (tuple, list)) or len(output)!=2:
-        size = f' of {len(output)}' if isinstance(output, tuple) else ''
-        raise TrainError(f'{name} returned a {type(output).__name__}{size}; return (loss, logs): '
-            'a scalar or None, and a dict of numbers')
+    name = f"{type(method).__name__}.forward"
+
+    def kind(x):
+        return f"of shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+
+    def scalar(x):
+        return isinstance(x, Tensor) and x.numel() == 1
+
+    if not isinstance(output, (tuple, list)) or len(output) != 2:
+        size = f" of {len(output)}" if isinstance(output, tuple) else ""
+        raise TrainError(
+            f"{name} returned a {type(output).__name__}{size}; return (loss, logs): "
+            "a scalar or None, and a dict of numbers"
+        )
     loss, logs = output
-    if loss is not None and not scalar(loss): raise TrainError(
-        f'{name}: the loss is {kind(loss)}, not a scalar tensor; take its mean, or return None')
+    if loss is not None and not scalar(loss):
+        raise TrainError(
+            f"{name}: the loss is {kind(loss)}, not a scalar tensor; take its mean, or return None"
+        )
     if not isinstance(logs, Mapping):
-        raise TrainError(f'{name}: the logs are {kind(logs)}, not a dict of numbers; return {{}} for none')
-    for k,v in logs.items():
+        raise TrainError(
+            f"{name}: the logs are {kind(logs)}, not a dict of numbers; return {{}} for none"
+        )
+    for k, v in logs.items():
         if k in RESERVED_LOGS:
-            raise TrainError(f'{name}: a log is called {k!r}, as a column of the loop; rename it')
-        if not isinstance(v, (int, float, np.number)) and not scalar(v): raise TrainError(
-            f'{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out')
+            raise TrainError(f"{name}: a log is called {k!r}, as a column of the loop; rename it")
+        if not isinstance(v, (int, float, np.number)) and not scalar(v):
+            raise TrainError(
+                f"{name}: the log {k!r} is {kind(v)}, not a number; take its mean, or leave it out"
+            )
     return loss, logs
 
+
 def mean_logs(
-    reports: Sequence[Mapping[str,Any]],  # scalars of each batch
-) -> dict[str,Tensor|float]:
+    reports: Sequence[Mapping[str, Any]],  # scalars of each batch
+) -> dict[str, Tensor | float]:
     "The mean of each number over the batches of a step; raises TrainError where a batch lacks one."
     for k in {k for r in reports for k in r}:
-        if any(k not in r for r in reports): raise TrainError(f'the log {k!r} is there for some batches of a '
-            'step and not for others; report it for all, or use accumulate=1')
+        if any(k not in r for r in reports):
+            raise TrainError(
+                f"the log {k!r} is there for some batches of a "
+                "step and not for others; report it for all, or use accumulate=1"
+            )
+
     def mean(values):
-        if not any(isinstance(v, Tensor) for v in values): return sum(values)/len(values)
+        if not any(isinstance(v, Tensor) for v in values):
+            return sum(values) / len(values)
         return torch.stack([torch.as_tensor(v).reshape(()) for v in values]).float().mean()
+
     return {k: mean([r[k] for r in reports]) for k in reports[0]}
 
-def to_device(batch:dict[str,Any], device:torch.device)->dict[str,Any]:
+
+def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
     "Move the tensors of a batch; `augment`, a dict, stays on the CPU, where it is read."
-    return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k,v in batch.items()}
+    return {
+        k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
+    }
+
 
 def prepare(
     run: TrainingState,  # method, optimizer state and `finite` are moved in place
@@ -513,33 +655,45 @@ def prepare(
 ) -> nn.Module:  # what to call with a batch: the method itself, or DDP around it
     "Put a run where it is to train; 3-D convolutions in another memory layout: faster, same mathematics."
     # events and streams belong to the current one
-    if device.type=='cuda' and device.index is not None: torch.cuda.set_device(device)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     run.method.to(device)
     # `to(memory_format=)` would stumble over weights of 2-D layers
     for p in run.method.parameters():
-        if p.ndim==5: p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
+        if p.ndim == 5:
+            p.data = p.data.contiguous(memory_format=torch.channels_last_3d)
     move_state(run.opt, device)
     run.finite = run.finite.to(device)
-    if compile: compile_parts(run.method, device)
-    if device.type=='cpu': keep_memory()
-    if world_size()==1: return run.method
+    if compile:
+        compile_parts(run.method, device)
+    if device.type == "cpu":
+        keep_memory()
+    if world_size() == 1:
+        return run.method
     # newer torch deprecates the argument, but its successor is not the same at the start
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', FutureWarning)
-        return DistributedDataParallel(run.method, device_ids=[device.index] if device.type=='cuda' else None,
-            broadcast_buffers=False, gradient_as_bucket_view=True)
+        warnings.simplefilter("ignore", FutureWarning)
+        return DistributedDataParallel(
+            run.method,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+
 
 def step_optimizer(
     opt: torch.optim.Optimizer,
-    clip_norm: float = 0.,  # longest gradient; 0: any
+    clip_norm: float = 0.0,  # longest gradient; 0: any
 ) -> Tensor:
     "Step, clear the gradients, and report how large they were: their L2 norm, before clipping."
-    learn = [p for group in opt.param_groups for p in group['params'] if p.grad is not None]
+    learn = [p for group in opt.param_groups for p in group["params"] if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in learn])
-    if clip_norm: torch.nn.utils.clip_grads_with_norm_(learn, clip_norm, norm)
+    if clip_norm:
+        torch.nn.utils.clip_grads_with_norm_(learn, clip_norm, norm)
     opt.step()
     opt.zero_grad()
     return norm
+
 
 def move_state(
     opt: torch.optim.Optimizer,  # changed in place
@@ -547,15 +701,17 @@ def move_state(
 ) -> None:
     "Optimizer state to where the parameters are, in their memory layout."
     for group in opt.param_groups:
-        for p in group['params']:
-            for k,v in opt.state.get(p, {}).items():
-                if not isinstance(v, Tensor): continue
+        for p in group["params"]:
+            for k, v in opt.state.get(p, {}).items():
+                if not isinstance(v, Tensor):
+                    continue
                 # fused optimizers walk through the memory of parameter and state side by side:
                 # another layout
                 # would pair the wrong numbers, silently
-                if v.shape==p.shape and v.ndim:
+                if v.shape == p.shape and v.ndim:
                     opt.state[p][k] = torch.empty_like(p, dtype=v.dtype, device=device).copy_(v)
-                elif k!='step' or group.get('fused'): opt.state[p][k] = v.to(device)
+                elif k != "step" or group.get("fused"):
+                    opt.state[p][k] = v.to(device)
 
 # %% ../../nbs/library/run_folder.ipynb #6df803dc
 import csv, fcntl, io, json, platform, sys, tempfile, threading
@@ -573,82 +729,103 @@ from ..progress import progress_bar
 # %% ../../nbs/library/run_folder.ipynb #cd97866d
 class StepLog:
     "A table of numbers per step, as a CSV file and for TensorBoard; a context manager."
+
     def __init__(
         self,
         folder,  # the run folder
         # the step of the checkpoint that the run goes on from; later lines are cut
         step: int = 0,
-        name: str = 'steps.csv',  # of the file
-        prefix: str = '',  # of the names in TensorBoard
+        name: str = "steps.csv",  # of the file
+        prefix: str = "",  # of the names in TensorBoard
     ):
-        self.path, self.prefix = Path(folder)/name, prefix
-        self.rows: list[dict[str,str]] = []
+        self.path, self.prefix = Path(folder) / name, prefix
+        self.rows: list[dict[str, str]] = []
         if step and self.path.exists():
-            with self.path.open(newline='') as f: # the last line may have been cut off
+            with self.path.open(newline="") as f:  # the last line may have been cut off
                 whole = [r for r in csv.DictReader(f) if None not in (*r, *r.values())]
-            self.rows = [r for r in whole if int(r['step']) <= step]
+            self.rows = [r for r in whole if int(r["step"]) <= step]
         self.columns = list(self.rows[0]) if self.rows else []
         self._rewrite()
-        from torch.utils.tensorboard import SummaryWriter # takes a second to import
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
         from tensorboard.compat.proto.summary_pb2 import Summary
+
         # a folder for each: a resumed log hides later steps of all logs in its folder
-        self.board = SummaryWriter(str(Path(folder)/'tb'/self.path.stem), purge_step=step+1)
+        self.board = SummaryWriter(str(Path(folder) / "tb" / self.path.stem), purge_step=step + 1)
         self.summary = Summary
         self.hook = threading.excepthook
         threading.excepthook = self._unless_full
 
-    def _rewrite(self)->None:
+    def _rewrite(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator='\n')
-        if self.columns: writer.writeheader()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        if self.columns:
+            writer.writeheader()
         writer.writerows(self.rows)
         write_whole(self.path, lambda f: f.write(text.getvalue().encode()))
 
     def write(
         self,
-        numbers: dict[str,float],  # with `step`
+        numbers: dict[str, float],  # with `step`
     ) -> None:
         "Append one line, or a new column for a new number; raises CheckpointError if the disk refuses."
-        self.rows.append({k: repr(v) for k,v in numbers.items()})
+        self.rows.append({k: repr(v) for k, v in numbers.items()})
         new = [k for k in numbers if k not in self.columns]
         self.columns += new
         try:
-            if new: self._rewrite()
+            if new:
+                self._rewrite()
             else:
-                with self.path.open('a', newline='') as f:
-                    csv.DictWriter(f, self.columns, lineterminator='\n').writerow(self.rows[-1])
+                with self.path.open("a", newline="") as f:
+                    csv.DictWriter(f, self.columns, lineterminator="\n").writerow(self.rows[-1])
             # one event for all numbers: `add_scalar` would write and check one for each
-            values = [self.summary.Value(tag=self.prefix + k, simple_value=v)
-                for k,v in numbers.items() if k!='step']
-            self.board._get_file_writer().add_summary(self.summary(value=values), int(numbers['step']))
-        except OSError as e: raise CheckpointError(f'{self.path}: cannot be written ({e.strerror or e}); the '
-            f'last checkpoint is untouched. {write_remedy(e)} and go on with --resume') from e
+            values = [
+                self.summary.Value(tag=self.prefix + k, simple_value=v)
+                for k, v in numbers.items()
+                if k != "step"
+            ]
+            self.board._get_file_writer().add_summary(
+                self.summary(value=values), int(numbers["step"])
+            )
+        except OSError as e:
+            raise CheckpointError(
+                f"{self.path}: cannot be written ({e.strerror or e}); the "
+                f"last checkpoint is untouched. {write_remedy(e)} and go on with --resume"
+            ) from e
 
     def _unless_full(
         self,
         e,
     ):  # TensorBoard writes in a thread, and raises the same error again in ours
-        if not (isinstance(e.exc_value, OSError) and type(e.thread).__module__.startswith('tensorboard.')):
+        if not (
+            isinstance(e.exc_value, OSError)
+            and type(e.thread).__module__.startswith("tensorboard.")
+        ):
             self.hook(e)
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
+
     def __exit__(self, *error):
         # a full disk: the error that ended the run is on its way
-        with suppress(OSError): self.board.close()
+        with suppress(OSError):
+            self.board.close()
         threading.excepthook = self.hook
 
 # %% ../../nbs/library/run_folder.ipynb #122ad952
 class RunLog:
     "`steps.csv` and `times.csv` of a run, one step behind; a context manager."
+
     def __init__(
         self,
         out: Path,  # the run folder
         step: int,  # the run goes on from here; what was logged later is cut
     ):
-        self.logs = [StepLog(out, step), StepLog(out, step, 'times.csv', 'seconds/')] if is_main() else []
-        self.waiting: StepResult|None = None
-        self.loss, self.speed, self.since = '', 0., time.monotonic()
-        self.votes = set[str]() # of all processes, in the step that was read last
+        self.logs = (
+            [StepLog(out, step), StepLog(out, step, "times.csv", "seconds/")] if is_main() else []
+        )
+        self.waiting: StepResult | None = None
+        self.loss, self.speed, self.since = "", 0.0, time.monotonic()
+        self.votes = set[str]()  # of all processes, in the step that was read last
 
     def note(
         self,
@@ -656,49 +833,70 @@ class RunLog:
     ) -> str:  # the latest numbers, for people
         "Log the step before this one; raises TrainError if its loss was not finite."
         now = time.monotonic()
-        speed = result.clips/max(now - self.since, 1e-9)
-        self.speed, self.since = (0.9*self.speed + 0.1*speed if self.speed else speed), now
+        speed = result.clips / max(now - self.since, 1e-9)
+        self.speed, self.since = (0.9 * self.speed + 0.1 * speed if self.speed else speed), now
         self.flush()
         self.waiting = result
-        return f'{self.loss}{self.speed:.0f} videos/s'
+        return f"{self.loss}{self.speed:.0f} videos/s"
 
-    def flush(self)->None:
+    def flush(self) -> None:
         "Log the step that waits."
-        if self.waiting is None: return
+        if self.waiting is None:
+            return
         result, self.waiting = self.waiting, None
         numbers, self.votes = result.read(), result.votes()
-        self.loss = f"loss {numbers['loss']:.3f}, " if 'loss' in numbers else ''
-        seconds = {k: round(v, 6) for k,v in result.clock.read().items()}
-        for log,row in zip(self.logs, (numbers, {'step': result.step} | seconds)): log.write(row)
+        self.loss = f"loss {numbers['loss']:.3f}, " if "loss" in numbers else ""
+        seconds = {k: round(v, 6) for k, v in result.clock.read().items()}
+        for log, row in zip(self.logs, (numbers, {"step": result.step} | seconds)):
+            log.write(row)
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
+
     def __exit__(self, *error):
-        for log in reversed(self.logs): log.__exit__(*error)
+        for log in reversed(self.logs):
+            log.__exit__(*error)
 
 # %% ../../nbs/library/run_folder.ipynb #f7d282c2
 def machine_card(
     machine: Machine,
     device: torch.device,  # that it came to
-) -> dict[str,Any]:  # for card.json
+) -> dict[str, Any]:  # for card.json
     "Versions, device and command of a run that has not begun, as plain data."
-    gpu = device.type=='cuda'
+    gpu = device.type == "cuda"
     return {
-        'versions': {'vssl_nb': vssl_nb.__version__, 'python': platform.python_version(),
-            'torch': torch.__version__, **{k: version(k) for k in ('torchvision', 'av', 'numpy')},
-            'platform': platform.platform()},
-        'device': torch.cuda.get_device_name(device) if gpu else f'cpu, {torch.get_num_threads()} threads',
-        'processes': world_size(), 'dtype': machine.dtype, 'workers': machine.workers,
-        'cudnn_benchmark': machine.cudnn_benchmark and not machine.deterministic,
-        'matmul_precision': machine.matmul_precision, 'deterministic': machine.deterministic,
-        'command': ' '.join(sys.argv), 'step': 0, 'seconds': 0., 'finished': False, 'unreadable': {}}
+        "versions": {
+            "vssl_nb": vssl_nb.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            **{k: version(k) for k in ("torchvision", "av", "numpy")},
+            "platform": platform.platform(),
+        },
+        "device": torch.cuda.get_device_name(device)
+        if gpu
+        else f"cpu, {torch.get_num_threads()} threads",
+        "processes": world_size(),
+        "dtype": machine.dtype,
+        "workers": machine.workers,
+        "cudnn_benchmark": machine.cudnn_benchmark and not machine.deterministic,
+        "matmul_precision": machine.matmul_precision,
+        "deterministic": machine.deterministic,
+        "command": " ".join(sys.argv),
+        "step": 0,
+        "seconds": 0.0,
+        "finished": False,
+        "unreadable": {},
+    }
+
 
 def write_json(
     path,  # of the file
     data: Any,
 ) -> Path:  # the same
     "Write plain data as JSON, whole or not at all."
-    text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + '\n'
+    text = json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n"
     return write_whole(path, lambda f: f.write(text.encode()))
+
 
 def read_json(
     path,  # of a file
@@ -706,56 +904,75 @@ def read_json(
 ) -> Any:
     "Read JSON; raises TrainError in one sentence if it is not there or not JSON."
     path = Path(path)
-    try: return json.loads(path.read_text(encoding='utf-8'))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as e:
-        raise TrainError(f'{path}: there is no such file, so {path.parent} is not {folder}') from e
-    except (OSError, ValueError) as e: raise TrainError(f'{path}: not readable as JSON ({e}); the folder is '
-        'damaged, take an earlier copy') from e
+        raise TrainError(f"{path}: there is no such file, so {path.parent} is not {folder}") from e
+    except (OSError, ValueError) as e:
+        raise TrainError(
+            f"{path}: not readable as JSON ({e}); the folder is damaged, take an earlier copy"
+        ) from e
 
 # %% ../../nbs/library/run_folder.ipynb #756bb458
 @dataclass
 class Checkpointer:
     "Writes `last.pt` and `card.json` of a run, in an order that is safe at every moment."
-    run:TrainingState
-    out:Path # the run folder
-    card:dict[str,Any] # brought up to date: step, seconds, finished, unreadable
-    batches:DataLoader # has the number of steps, and the videos that could not be read
-    log:RunLog # brought up to date before a checkpoint
-    minutes:float # between two checkpoints
+
+    run: TrainingState
+    out: Path  # the run folder
+    card: dict[str, Any]  # brought up to date: step, seconds, finished, unreadable
+    batches: DataLoader  # has the number of steps, and the videos that could not be read
+    log: RunLog  # brought up to date before a checkpoint
+    minutes: float  # between two checkpoints
     # what `last.pt` holds; None: the state of the run
-    state:Callable[[],dict[str,Any]]|None=None
+    state: Callable[[], dict[str, Any]] | None = None
     # what else is written, in the first process, before the card
-    export:Callable[[],Any]|None=None
+    export: Callable[[], Any] | None = None
 
     def __post_init__(self):
-        self.began, self.saved, self.before = time.monotonic(), time.monotonic(), self.card.get('seconds', 0.)
+        self.began, self.saved, self.before = (
+            time.monotonic(),
+            time.monotonic(),
+            self.card.get("seconds", 0.0),
+        )
 
-    def due(self)->bool: return time.monotonic() - self.saved > 60*self.minutes
+    def due(self) -> bool:
+        return time.monotonic() - self.saved > 60 * self.minutes
 
     def agreed(
         self,
         **votes: bool,  # of this process, now
     ) -> set[str]:  # of VOTES, the same in all processes
         "Votes to act on: alone those of this process, else those of all, from two steps ago."
-        if world_size()==1: return {k for k,v in votes.items() if v}
+        if world_size() == 1:
+            return {k for k, v in votes.items() if v}
         # and waits
-        self.run.votes = {k: v and not self.run.votes.get(k) for k,v in votes.items()}
+        self.run.votes = {k: v and not self.run.votes.get(k) for k, v in votes.items()}
         return self.log.votes
 
-    def save(self)->None:
+    def save(self) -> None:
         "Write everything; nothing is written if a loss was not finite. All processes call it together."
         self.log.flush()
         clips: Any = self.batches.dataset
         state = (self.state or self.run.state)()
-        unreadable = {i: why for bad in gather_objects(getattr(clips, 'bad', {})) for i,why in bad.items()}
+        unreadable = {
+            i: why for bad in gather_objects(getattr(clips, "bad", {})) for i, why in bad.items()
+        }
         self.saved = time.monotonic()
-        if not is_main(): return
-        save(self.out/'last.pt', state)
-        if self.export: self.export()
-        self.card |= {'step': self.run.step, 'seconds': self.before + time.monotonic() - self.began,
-            'finished': self.run.step==batch_order(self.batches).total,
-            'unreadable': {clips.manifest.rows[i].video: why for i,why in sorted(unreadable.items())}}
-        write_json(self.out/'card.json', self.card)
+        if not is_main():
+            return
+        save(self.out / "last.pt", state)
+        if self.export:
+            self.export()
+        self.card |= {
+            "step": self.run.step,
+            "seconds": self.before + time.monotonic() - self.began,
+            "finished": self.run.step == batch_order(self.batches).total,
+            "unreadable": {
+                clips.manifest.rows[i].video: why for i, why in sorted(unreadable.items())
+            },
+        }
+        write_json(self.out / "card.json", self.card)
 
 # %% ../../nbs/library/run_folder.ipynb #1daea8d2
 @contextmanager
@@ -764,15 +981,22 @@ def explain_failures(
     run: TrainingState,
 ) -> Iterator[None]:
     "One sentence for what can go wrong in the middle of a step; nothing is saved then."
-    try: yield
-    except torch.OutOfMemoryError as e: raise TrainError(f'{out}: the GPU has too little memory at step '
-        f'{run.step}; lower the batch (in pretraining --accumulate keeps the step), use --dtype bfloat16, or '
-        '--activation-checkpointing') from e
+    try:
+        yield
+    except torch.OutOfMemoryError as e:
+        raise TrainError(
+            f"{out}: the GPU has too little memory at step "
+            f"{run.step}; lower the batch (in pretraining --accumulate keeps the step), use --dtype bfloat16, or "
+            "--activation-checkpointing"
+        ) from e
     except RuntimeError as e:
-        if 'DataLoader worker' not in str(e): raise
-        raise TrainError(f'{out}: a process that decodes videos died at step {run.step} '
-            f'({str(e).splitlines()[0][:120]}); go on from the last checkpoint with --resume, '
-            'perhaps with fewer --workers') from e
+        if "DataLoader worker" not in str(e):
+            raise
+        raise TrainError(
+            f"{out}: a process that decodes videos died at step {run.step} "
+            f"({str(e).splitlines()[0][:120]}); go on from the last checkpoint with --resume, "
+            "perhaps with fewer --workers"
+        ) from e
 
 # %% ../../nbs/library/run_folder.ipynb #74d23a3d
 @contextmanager
@@ -784,34 +1008,44 @@ def run_folder(
         on_main(lambda: _lock(Path(out), held))
         yield
 
-_locks = set[int]() # a process that decodes must not keep the lock of one that was killed
+
+_locks = set[int]()  # a process that decodes must not keep the lock of one that was killed
 os.register_at_fork(after_in_child=lambda: list(map(os.close, _locks)))
+
 
 def _remove_empty(
     folders: list[Path],  # the innermost first; one with something in it stays
 ) -> None:
     for folder in folders:
-        with suppress(OSError): folder.rmdir()
+        with suppress(OSError):
+            folder.rmdir()
 
-def _lock(out:Path, held:ExitStack)->None:
+
+def _lock(out: Path, held: ExitStack) -> None:
     "Make and lock a folder until `held` ends; what was refused leaves nothing behind."
-    if out.exists() and not out.is_dir(): raise TrainError(f'{out}: is a file; choose another --out')
+    if out.exists() and not out.is_dir():
+        raise TrainError(f"{out}: is a file; choose another --out")
     made = [p for p in (out, *out.parents) if not p.exists()]
     held.callback(_remove_empty, made)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out): pass
+        with tempfile.TemporaryFile(dir=out):
+            pass
         # the folder itself is what is locked: no file of its own
         lock = os.open(out, os.O_RDONLY)
     except OSError as e:
-        raise TrainError(f'{out}: cannot be written ({e.strerror}); choose another --out') from e
+        raise TrainError(f"{out}: cannot be written ({e.strerror}); choose another --out") from e
     held.callback(os.close, lock)
-    try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
         made.clear()
-        raise TrainError(f'{out}: another command is training in this folder; wait until it has ended, '
-            'or choose another --out') from e
-    except OSError: pass # a file system without locks
+        raise TrainError(
+            f"{out}: another command is training in this folder; wait until it has ended, "
+            "or choose another --out"
+        ) from e
+    except OSError:
+        pass  # a file system without locks
     _locks.add(lock)
     held.callback(_locks.discard, lock)
 
@@ -820,44 +1054,69 @@ def drive(
     run: TrainingState,  # trained in place
     batches: DataLoader,  # from `loader`
     views: Callable,  # raw batch on the device -> batch of float views
-    lr_at: Callable[[float],float],  # time in epochs -> factor of each group's base rate
+    lr_at: Callable[[float], float],  # time in epochs -> factor of each group's base rate
     out,  # the run folder
-    card: dict[str,Any],  # for card.json, brought up to date with every checkpoint
+    card: dict[str, Any],  # for card.json, brought up to date with every checkpoint
     device: torch.device,  # from `machine.place`
     machine: Machine = Machine(),  # dtype, compile, save_minutes and progress are read here
-    title: str = 'training',  # of the bar
+    title: str = "training",  # of the bar
     *,
     # what `last.pt` holds; None: the state of the run
-    state: Callable[[],dict[str,Any]]|None = None,
+    state: Callable[[], dict[str, Any]] | None = None,
     # what else a checkpoint writes; the first process calls it
-    export: Callable[[],Any]|None = None,
+    export: Callable[[], Any] | None = None,
     # called after every step, by all; words go to the bar
-    each: Callable[[StepResult],Any]|None = None,
-    max_steps: int|None = None,  # stop after so many steps in all, as a signal would
-    until: float = float('inf'),  # time.monotonic() at which to stop, likewise
-    clip_norm: float = 0.,  # longest gradient; 0: any
+    each: Callable[[StepResult], Any] | None = None,
+    max_steps: int | None = None,  # stop after so many steps in all, as a signal would
+    until: float = float("inf"),  # time.monotonic() at which to stop, likewise
+    clip_norm: float = 0.0,  # longest gradient; 0: any
 ) -> bool:  # was the last step taken? False after `max_steps`, and when the time was over
     "Train to the end, or until a signal (Ctrl-C, SIGTERM: raises Stopped), and save; it can go on."
-    out, total, words, stopped = Path(out), batch_order(batches).total, '', False
-    if run.step==total: return True
-    with (stop_signals() as signals, backend_settings(machine), RunLog(out, run.step) as log,
-            explain_failures(out, run),
-            progress_bar(total=total, initial=run.step, desc=title, unit='step',
-                disable=not (machine.progress and is_main())) as bar):
+    out, total, words, stopped = Path(out), batch_order(batches).total, "", False
+    if run.step == total:
+        return True
+    with (
+        stop_signals() as signals,
+        backend_settings(machine),
+        RunLog(out, run.step) as log,
+        explain_failures(out, run),
+        progress_bar(
+            total=total,
+            initial=run.step,
+            desc=title,
+            unit="step",
+            disable=not (machine.progress and is_main()),
+        ) as bar,
+    ):
         keeper = Checkpointer(run, out, card, batches, log, machine.save_minutes, state, export)
-        results = fit(run, batches, views, lr_at, device, DTYPES[machine.dtype], compile=machine.compile,
-            clip_norm=clip_norm)
+        results = fit(
+            run,
+            batches,
+            views,
+            lr_at,
+            device,
+            DTYPES[machine.dtype],
+            compile=machine.compile,
+            clip_norm=clip_norm,
+        )
         for result in results if max_steps is None or run.step < max_steps else ():
             bar.set_postfix_str(log.note(result) + words, refresh=False)
             bar.update()
-            if each and isinstance(text := each(result), str): words = f', {text}'
-            todo = keeper.agreed(stop=signals.is_set() or time.monotonic() > until,
-                save=is_main() and keeper.due())
-            stopped = 'stop' in todo
+            if each and isinstance(text := each(result), str):
+                words = f", {text}"
+            todo = keeper.agreed(
+                stop=signals.is_set() or time.monotonic() > until, save=is_main() and keeper.due()
+            )
+            stopped = "stop" in todo
             last = stopped or result.step in (max_steps, total)
-            if last or 'save' in todo: keeper.save()
-            if last: break
+            if last or "save" in todo:
+                keeper.save()
+            if last:
+                break
     if run.step < total and is_main():
-        print(f'{out}: stopped after step {run.step} of {total}; go on with --resume', file=sys.stderr)
-    if stopped and (signals.is_set() or time.monotonic() <= until): raise Stopped(signals.signal)
-    return run.step==total
+        print(
+            f"{out}: stopped after step {run.step} of {total}; go on with --resume", file=sys.stderr
+        )
+    if stopped and (signals.is_set() or time.monotonic() <= until):
+        raise Stopped(signals.signal)
+    return run.step == total
