@@ -4,7 +4,9 @@ dependencies = ["torch", "torchvision", "safetensors", "numpy"]
 
 
 def encoder(name, outside=False):
-    "An encoder that somebody shares, by its folder or its name on the Hub: clips (B, 3, T, H, W) -> (B, D)."
+    """An encoder that somebody shares, by its folder or its name on the Hub: clips (B, 3, T, H, W)
+    -> (B, D).
+    """
     from vssl_nb.runs.released import from_pretrained
 
     return from_pretrained(name, outside)

@@ -152,7 +152,8 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
         )
         found["rows"].append(row)
         print(
-            f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR {row['cmr']:.1%}",
+            f"seed {seed}, {name}: R@1 {row['r1']:.1%}, PMR {row['mined']:.1%}, CMR "
+            f"{row['cmr']:.1%}",
             flush=True,
         )
     return found
@@ -185,7 +186,8 @@ def main():
     for name in RUNS | AGAIN:
         r1 = [r["r1"] for s in told["seeds"] for r in s["rows"] if r["run"] == name]
         print(
-            f"{name}: mean R@1 {statistics.mean(r1):.1%} ({', '.join(f'{100 * x:.1f}' for x in r1)})"
+            f"{name}: mean R@1 {statistics.mean(r1):.1%} "
+            f"({', '.join(f'{100 * x:.1f}' for x in r1)})"
         )
 
 

@@ -85,7 +85,8 @@ WHY: dict[tuple[int, str], str] = {
         11,
         "open",
     ): "At equal clips all rungs end near chance, 14 to 18 %, at this budget. Own negatives take "
-    "the nearest video of the scene from 95 to 78 % of the conflicts in the mean, and seeds disagree.",
+    "the nearest video of the scene from 95 to 78 % of the conflicts in the mean, and seeds "
+    "disagree.",
     (
         12,
         "open",
@@ -560,7 +561,9 @@ def of_distances(*found: dict) -> dict[int, dict]:
 
 
 def of_conflict(found: dict) -> dict[int, dict]:
-    "Claims 1, 2, 3 and 11, at equal clips; the premise of 11 is what SimCLR, the lowest rung, goes by."
+    """Claims 1, 2, 3 and 11, at equal clips; the premise of 11 is what SimCLR, the lowest rung,
+    goes by.
+    """
     rows = [{(r["run"], r["view"]): r for r in seed["rows"]} for seed in found["seeds"]]
 
     def each(name, view="rgb", get=lambda r: r["r1"]):
@@ -621,7 +624,9 @@ def of_conflict(found: dict) -> dict[int, dict]:
 
 
 def of_world(*found: dict) -> dict[int, dict]:
-    "The claims of an experiment of `benchmarks/worlds.py`; further files are the same at other doses."
+    """The claims of an experiment of `benchmarks/worlds.py`; further files are the same at other
+    doses.
+    """
     one, *others = found
     rows = by_name(one, "run")
 
@@ -800,7 +805,10 @@ def as_others(claim: Claim, row: dict) -> list:
 
 
 def write_ledger(folder: Path) -> dict[int, dict]:
-    "Write `claims.json` of the results in a folder. ValueError where numbers do not fit their claim."
+    """Write `claims.json` of the results in a folder.
+
+    ValueError where numbers do not fit their claim.
+    """
     rows = {}
     for numbers_of, names in SOURCES:
         files = [folder / f"{name}.json" for name in names]

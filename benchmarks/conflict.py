@@ -140,7 +140,9 @@ def recipe_of(name: str, seed: int, epochs: int, changes: dict) -> Recipe:
 
 
 def measured(encoder, view: str, about, videos, tests: list[int], cache) -> dict:
-    "R@1 on the ordinary test videos, and what the nearest training video of a conflict shares with it."
+    """R@1 on the ordinary test videos, and what the nearest training video of a conflict shares
+    with it.
+    """
     if encoder is None:
         every = histogram(videos, "all", machine=Machine(progress=False))
     else:
@@ -251,7 +253,9 @@ STREAMS = ("CoCLR, frames", "CoCLR, differences")
 
 
 def two_streams(home: Path) -> dict[str, float]:
-    "R@1 of each stream of CoCLR and of the sum, and the share of test videos that exactly one of them finds."
+    """R@1 of each stream of CoCLR and of the sum, and the share of test videos that exactly one of
+    them finds.
+    """
     machine = Machine("cpu", cache=2048, progress=False)
     # nothing is written
     runs = [replace(open_trained(home / folder_of(name)), folder=None) for name in STREAMS]
@@ -290,7 +294,9 @@ def lines_of(seeds: list[dict]) -> list[dict]:
 def playing(
     seed: int,
 ) -> list[np.ndarray]:  # 3 times (22, 32, 32, 3) uint8
-    "A training video, the conflict that has its scene, and a training video with the motion of the conflict."
+    """A training video, the conflict that has its scene, and a training video with the motion of
+    the conflict.
+    """
     settings = dict(size="demo", shape=vars(toy.SIZES["demo"]), seed=seed) | toy.DEFAULTS
     queries = {row.video: arguments for row, arguments in toy.plan_conflict(settings)}
     videos = {row.video: arguments for row, arguments in toy.plan_toy(settings)}

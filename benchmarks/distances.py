@@ -229,7 +229,8 @@ def measure(a, folder: Path):
                 for k in ("precision", "recall", "mined")
             ]
             print(
-                f"epoch {epoch:4}  {name:22} precision {shown[0]}  recall {shown[1]}  mined {shown[2]}",
+                f"epoch {epoch:4}  {name:22} precision {shown[0]}  recall {shown[1]}  mined "
+                f"{shown[2]}",
                 flush=True,
             )
     chance = (per_class - 1) / (len(batches[0]) - 1)

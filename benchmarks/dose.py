@@ -148,7 +148,9 @@ def panels(results: Path) -> list[Panel]:
 
 
 def train(results: Path) -> None:
-    "Run the scripts of all results that a folder lacks, two at a time; each goes on where it was stopped."
+    """Run the scripts of all results that a folder lacks, two at a time; each goes on where it was
+    stopped.
+    """
     results.mkdir(parents=True, exist_ok=True)
 
     def run(name: str) -> bool:

@@ -100,7 +100,8 @@ def main() -> None:
         "rows": rows,
     }
     print(
-        f"{len(rows)} errors: median {out['median_s']:.2f} s of a processor, from {min(seconds):.2f} to "
+        f"{len(rows)} errors: median {out['median_s']:.2f} s of a processor, from "
+        f"{min(seconds):.2f} to "
         f"{max(seconds):.2f}, {out['above_1_s']} of them above 1 s"
     )
     if a.out:

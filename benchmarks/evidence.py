@@ -149,7 +149,9 @@ def beside(name: str) -> str:
 
 
 class MotionEnergy(nn.Module):
-    "Where and how much frames change: differences (B, 3, T, H, W) -> (B, 128), 4 x 4 places, 8 times."
+    """Where and how much frames change: differences (B, 3, T, H, W) -> (B, 128), 4 x 4 places, 8
+    times.
+    """
 
     dim = 128
 
@@ -261,7 +263,8 @@ def planned(
     if epochs < 2 * LEAST:
         raise ValueError(
             f"--minutes: {minutes:.3g} are left after timing, too little "
-            f"for {2 * LEAST} epochs of each method with {len(seeds)} seeds and {train} training videos; give "
+            f"for {2 * LEAST} epochs of each method with {len(seeds)} seeds and {train} training "
+            "videos; give "
             f"{least} or more, or fewer --seeds"
         )
     return {
@@ -335,7 +338,9 @@ def label_subset(label: list, share: float, seed: int) -> list:
 
 
 def measured(query: Features, gallery: Features, manifest, seed: int) -> dict:
-    "Right or wrong for each test video: nearest neighbour, probe, probe with a tenth of the labels."
+    """Right or wrong for each test video: nearest neighbour, probe, probe with a tenth of the
+    labels.
+    """
     q, g = centre_and_normalise(query, gallery)
     near = nearest_neighbours(q, g, 1)[0][:, 0]
     few = label_subset(gallery.label.tolist(), 0.1, seed)
@@ -406,7 +411,9 @@ def floor(
 
 
 def intervals(found: dict[str, list[dict]], draws: int = 2000) -> list[dict]:
-    "Mean over seeds with 95 % intervals; differences to InfoNCE as long, on the same drawn recordings."
+    """Mean over seeds with 95 % intervals; differences to InfoNCE as long, on the same drawn
+    recordings.
+    """
     first = next(iter(found.values()))[0]
     source = np.array(first["source"])
     ids, which = np.unique(source, return_inverse=True)
@@ -461,7 +468,8 @@ def verdict(row: dict) -> str:
 
 def as_markdown(rows: list[dict], at_random: float) -> str:
     lines = [
-        "| encoder | R@1 % | against InfoNCE as long | probe % | 10 % of the labels | clips seen | s |",
+        "| encoder | R@1 % | against InfoNCE as long | probe % | 10 % of the labels | clips seen "
+        "| s |",
         "| :-- | --: | :-- | --: | --: | --: | --: |",
         f"| chance | {100 * at_random:.1f} | – | | | | |",
     ]

@@ -284,7 +284,8 @@ def main():
                 f"{floats:.0f} to make floats, {encode:.0f} to encode it"
             )
             print(
-                f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'over earlier':>20}{'apart':>10}  R@1, R@5"
+                f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'over earlier':>20}{'apart':>10}  "
+                "R@1, R@5"
             )
             for r in found:
                 over, k = (

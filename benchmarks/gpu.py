@@ -291,7 +291,8 @@ def demand(
     takes = max(r["clips_per_s"] for r in rows if "clips_per_s" in r)
     gives = json.loads(supply.read_text())["samples_per_s"]["worker, original"]
     return (
-        f"the fastest step takes {takes:.0f} samples of two clips a second, a core makes {gives:.0f}: "
+        f"the fastest step takes {takes:.0f} samples of two clips a second, a core makes "
+        f"{gives:.0f}: "
         f"{takes / gives:.1f} cores feed this GPU"
     )
 

@@ -91,7 +91,9 @@ def measured(encoder, manifest, recipe, cache) -> dict:
 
 
 def probed(a, n) -> float:
-    "How often least squares on one half of the videos tells whole (a) from broken (n) in the other half."
+    """How often least squares on one half of the videos tells whole (a) from broken (n) in the
+    other half.
+    """
     half = len(a) // 2
     learn, test = (torch.cat(p).double() for p in ((a[:half], n[:half]), (a[half:], n[half:])))
     middle, scale = learn.mean(0), learn.std(0) + 1e-8
@@ -232,7 +234,10 @@ def summary(seeds: list[dict]) -> list[dict]:
 
 
 def agree(old: dict, new: dict) -> bool:
-    "Do two recipes say the same? Fields that the older one lacks came later; their defaults change nothing."
+    """Do two recipes say the same?
+
+    Fields that the older one lacks came later; their defaults change nothing.
+    """
     return all(
         k in new and (agree(v, new[k]) if isinstance(v, dict) else v == new[k])
         for k, v in old.items()
@@ -293,7 +298,8 @@ def main():
         keep()
     for r in summary(seeds):
         print(
-            f"{r['name']:>16} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to {r['highest']:.1%})"
+            f"{r['name']:>16} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to "
+            f"{r['highest']:.1%})"
         )
 
 

@@ -257,7 +257,8 @@ def main():
         keep()  # the summary too, where no row was missing
     for r in summary(seeds):
         print(
-            f"{r['name']:>14} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to {r['highest']:.1%})"
+            f"{r['name']:>14} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to "
+            f"{r['highest']:.1%})"
         )
 
 

@@ -49,7 +49,9 @@ T, SIZE, BASELINE = 32, 128, "PIL per frame (baseline)"
 
 
 def pil_recipe(frames: list[bytes], rng: random.Random):
-    "One clip the released way (b8, `base`), (3, T, 128, 128) float: drawn once, every frame treated alone."
+    """One clip the released way (b8, `base`), (3, T, 128, 128) float: drawn once, every frame
+    treated alone.
+    """
     import torch
     from PIL import Image, ImageFilter
     from torchvision.transforms.v2 import functional as F
@@ -223,7 +225,9 @@ def forth_and_back(frames, n: int):
 
 
 def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict:
-    "Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the whole worker."
+    """Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the
+    whole worker.
+    """
     import numpy as np
     from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, read, write, write_keyframes
     from vssl_nb.data.video import decode, encode, transcode
@@ -319,7 +323,9 @@ def walk(rows, pipe) -> None:
 
 
 def in_a_worker(rows) -> float | None:
-    "MB that a forked process makes its own when it looks at every row; None where that cannot be said."
+    """MB that a forked process makes its own when it looks at every row; None where that cannot be
+    said.
+    """
     if not Path("/proc/self/smaps_rollup").exists():
         return None
     fork = multiprocessing.get_context("fork")
@@ -332,7 +338,9 @@ def in_a_worker(rows) -> float | None:
 
 
 def many_rows(n: int, folder: Path, rounds: int) -> dict:
-    "A manifest of n rows like those of Kinetics: seconds to read it, MB of a worker, against the plain way."
+    """A manifest of n rows like those of Kinetics: seconds to read it, MB of a worker, against the
+    plain way.
+    """
     from vssl_nb.data import manifest
 
     path = folder / "many.csv"
@@ -410,7 +418,9 @@ class Blocks:
 
 
 def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict:
-    "Shared memory that loaders take when nobody takes their batches: computed, and measured in small."
+    """Shared memory that loaders take when nobody takes their batches: computed, and measured in
+    small.
+    """
     from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
 
     ahead, held = shared_memory(batch * Blocks(1, SIZE).item_bytes(), workers)
@@ -576,7 +586,8 @@ def main():
         where = machine("cpu") | {"threads": 1}
         print(
             f"{where['cpu']}, one core; {len(files)} videos, "
-            f"mean {sum(r.frames for r in rows['original']) / len(files):.0f} frames; torch {where['torch']}"
+            f"mean {sum(r.frames for r in rows['original']) / len(files):.0f} frames; torch "
+            f"{where['torch']}"
         )
         print(
             f"transcoded to short side {a.short_side}: {1000 * took / len(files):.0f} ms a video, "
@@ -616,15 +627,18 @@ def main():
         jumps = keyframes(files[:6], place / "long", a.short_side, max(a.rounds, 9))
         print(
             f"\ntwo clips of {jumps['videos']} transcoded videos of 300 frames: "
-            f"{jumps['frames_decoded']['without']:.0f} frames decoded without the table of keyframes, "
-            f"{jumps['frames_decoded']['with']:.0f} with it; decoding {jumps['ratio']['decode']:.2f} times "
+            f"{jumps['frames_decoded']['without']:.0f} frames decoded without the table of "
+            "keyframes, "
+            f"{jumps['frames_decoded']['with']:.0f} with it; decoding "
+            f"{jumps['ratio']['decode']:.2f} times "
             f"as fast, the worker {jumps['ratio']['worker']:.2f} times"
         )
         many = many_rows(a.rows, place, a.rounds) if a.rows else None
         if many:
             print(
                 f"{many['rows']} rows: read in {many['seconds']['columns']:.2f} s "
-                f"({many['seconds']['lines']:.2f} s line by line); MB of a worker: {many['worker_MB']}"
+                f"({many['seconds']['lines']:.2f} s line by line); MB of a worker: "
+                f"{many['worker_MB']}"
             )
         ahead = shared(a.workers)
         print(f"shared memory: {json.dumps(ahead)}")

@@ -67,7 +67,9 @@ def gains(before: dict[str, float], after: dict[str, float], groups: dict[str, s
 
 
 def one_seed(root: Path, names: dict[str, str], how: Machine) -> dict:
-    "The runs of a seed; `names`: SimCLR, MoQuad, reference -> name of a run of `benchmarks/moquad.py`."
+    """The runs of a seed; `names`: SimCLR, MoQuad, reference -> name of a run of
+    `benchmarks/moquad.py`.
+    """
     runs = {k: open_trained(root / folder(name), root / "toy") for k, name in names.items()}
     told = {
         k: json.loads((t.folder / "results.json").read_text())[0]["by_class"]
@@ -135,7 +137,8 @@ def main():
     for group in {g for s in told["seeds"] for g in s["gain"]}:
         gains = [100 * s["gain"][group] for s in told["seeds"] if group in s["gain"]]
         print(
-            f"{group} classes: {statistics.mean(gains):+.1f} ({len(gains)} of {len(told['seeds'])} seeds)"
+            f"{group} classes: {statistics.mean(gains):+.1f} ({len(gains)} of "
+            f"{len(told['seeds'])} seeds)"
         )
     if a.out:
         Path(a.out).write_text(json.dumps(told, indent=1) + "\n")

@@ -162,7 +162,8 @@ def main():
         rows.append(r := measure(*map(int, size.split("x")), a))
         mib = "; ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in r["peak_bytes"].items())
         print(
-            f"{size}: ours {r['seconds']['ours']:.2f} s ({r['pairs_per_second']:,.0f} pairs/s), at once "
+            f"{size}: ours {r['seconds']['ours']:.2f} s ({r['pairs_per_second']:,.0f} pairs/s), "
+            "at once "
             f"{r['seconds']['at once']:.2f} s, cosine {r['seconds']['cosine']:.4f} s; memory: "
             f"{mib or 'not measured'}, computed for ours {r['computed_bytes'] / 2**20:.0f} MiB",
             flush=True,
@@ -176,7 +177,8 @@ def main():
         "gaussian_bytes": 8 * a.mixtures * a.dim * (Q + N),
     }
     print(
-        f"UCF101, computed: {full['seconds'] / 60:.1f} minutes, {full['bytes'] / 2**20:,.0f} MiB on top of "
+        f"UCF101, computed: {full['seconds'] / 60:.1f} minutes, {full['bytes'] / 2**20:,.0f} MiB "
+        "on top of "
         f"{full['gaussian_bytes'] / 2**20:,.0f} MiB of Gaussians"
     )
     if a.out:

@@ -179,7 +179,8 @@ def compare(
         rows.append(found)
         print(
             f"{found['case']:22} computed {found['computed'] / 1e6:8.1f} MB, "
-            f"measured {found['measured'] / 1e6:8.1f} MB ({found['computed'] / found['measured'] - 1:+.1%})",
+            f"measured {found['measured'] / 1e6:8.1f} MB "
+            f"({found['computed'] / found['measured'] - 1:+.1%})",
             flush=True,
         )
         keep(rows)
@@ -187,7 +188,9 @@ def compare(
 
 
 def table(recipes: list) -> list[dict]:
-    "The plan of each (recipe, videos); those that differ in name, data or views of one size share traces."
+    """The plan of each (recipe, videos); those that differ in name, data or views of one size share
+    traces.
+    """
     from vssl_nb.runs.budget import plan
 
     rows = []

@@ -62,7 +62,9 @@ def query_by_query(miner, x, excluded):
 
 
 def timed(f, *args, device, least: float = 0.2):
-    "Seconds of one call (of the processor, where one thread works), in a row that takes `least` or more."
+    """Seconds of one call (of the processor, where one thread works), in a row that takes `least`
+    or more.
+    """
 
     def wait():
         if device.type == "cuda":
@@ -169,7 +171,8 @@ def main():
         mib = "; ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in r["peak_bytes"].items())
         print(
             f"{K} keys: ours {ms['ours']}, query by query {ms['query by query']} "
-            f"({r['ratio']:.1f} times as long), one look {ms['one look']}; memory: {mib or 'not measured'}",
+            f"({r['ratio']:.1f} times as long), one look {ms['one look']}; memory: "
+            f"{mib or 'not measured'}",
             flush=True,
         )
         if a.out:

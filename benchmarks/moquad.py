@@ -89,7 +89,9 @@ def train(recipe, data: Path, out: Path, how: Machine) -> dict:
 
 
 def ranks(out: Path, candidates: int) -> dict:
-    "Mean ranks of each epoch as shares of the candidates (0: the nearest), and how many steps there were."
+    """Mean ranks of each epoch as shares of the candidates (0: the nearest), and how many steps
+    there were.
+    """
     with (out / "steps.csv").open(newline="") as f:
         rows = list(csv.DictReader(f))
     epochs: dict[str, list[dict]] = {}
@@ -209,7 +211,8 @@ def main():
         if not r1:
             continue
         print(
-            f"{name}: mean R@1 {statistics.mean(r1):.1%} ({', '.join(f'{100 * x:.1f}' for x in r1)})"
+            f"{name}: mean R@1 {statistics.mean(r1):.1%} "
+            f"({', '.join(f'{100 * x:.1f}' for x in r1)})"
         )
 
 

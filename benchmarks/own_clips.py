@@ -82,7 +82,9 @@ MEASURES = ("r1", "probe")
 
 
 class FlowDirections(nn.Module):
-    "Directions of DIS flow between neighbouring frames: clips in [0, 1] (B, 3, T, H, W) -> (B, 162)."
+    """Directions of DIS flow between neighbouring frames: clips in [0, 1] (B, 3, T, H, W) -> (B,
+    162).
+    """
 
     dim = 162
 
@@ -253,7 +255,9 @@ def trained(
 
 
 def intervals(rows: dict[str, list[dict]], draws: int = 4000) -> list[dict]:
-    "Mean over the seeds of each name, and differences to what is by hand, on the same drawn recordings."
+    """Mean over the seeds of each name, and differences to what is by hand, on the same drawn
+    recordings.
+    """
     source = np.array(rows[HISTOGRAM][0]["source"])
     ids, which = np.unique(source, return_inverse=True)
     drawn = np.random.default_rng(0).multinomial(len(ids), np.full(len(ids), 1 / len(ids)), draws)
@@ -292,7 +296,9 @@ def intervals(rows: dict[str, list[dict]], draws: int = 4000) -> list[dict]:
 
 
 def advice(table: list[dict], what: str = "r1") -> list[str]:
-    "Names that are above both of what is by hand, best first; where none is, the better of the two."
+    """Names that are above both of what is by hand, best first; where none is, the better of the
+    two.
+    """
     known = sorted(table, key=lambda r: -r[what])
     sure = [
         r["name"]
@@ -449,7 +455,8 @@ def run(a: argparse.Namespace) -> None:
             rows[n].setdefault(name, []).append(row)
             r1, probe = (f"{np.mean(row[k]):.1%}" for k in MEASURES)
             print(
-                f"{time.strftime('%H:%M')} {many[n]} clips, {name}, seed {seed}: R@1 {r1}, probe {probe}, "
+                f"{time.strftime('%H:%M')} {many[n]} clips, {name}, seed {seed}: R@1 {r1}, probe "
+                f"{probe}, "
                 f"{row['seconds']:.0f} s",
                 flush=True,
             )

@@ -90,7 +90,8 @@ def main():
             rows.append(one(Path(folder), float(minutes), Path(place) / "run", more))
         r = rows[-1]
         print(
-            f"{r['folder']}: {r['videos']} videos, {r['seconds']:.0f} s of {60 * r['minutes']:.0f}, "
+            f"{r['folder']}: {r['videos']} videos, {r['seconds']:.0f} s of "
+            f"{60 * r['minutes']:.0f}, "
             f"{r['steps']} steps, {r['verdict']['sentences'][0]}"
         )
     args.out.write_text(

@@ -179,7 +179,8 @@ def one_seed(
         row = rows[-1]
         print(
             f"seed {seed}, {name}: R@1 {row['r1']:.1%}, cosine of means {row['cosine']:.1%}, match "
-            f"{row['match']:.1%}, log uncertainty {row['log_uncertainty']:.2f}, mined {row['mined']} "
+            f"{row['match']:.1%}, log uncertainty {row['log_uncertainty']:.2f}, mined "
+            f"{row['mined']} "
             f"({row['precision'] or 0:.0%} right), {time.perf_counter() - began:.0f} s",
             flush=True,
         )

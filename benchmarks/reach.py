@@ -43,7 +43,9 @@ CHANGES = {"videos": (0.25, 0.5), "epochs": (0.25, 0.5), "pixels": (0.5, 0.75)}
 
 
 def compared(plan: dict) -> list:
-    "The trainings that are repeated: CoCLR on frames, and what it begins with and is compared with."
+    """The trainings that are repeated: CoCLR on frames, and what it begins with and is compared
+    with.
+    """
     every = {e.name: e for e in encoders(plan["asked"].get("second", "residual"))}
     coclr = every["coclr"]
     return [every[name] for name in (coclr.start, coclr.sampler, "infonce", "coclr")]
@@ -54,7 +56,9 @@ def names_of(plan: dict) -> list[str]:
 
 
 def part_of(manifest: Manifest, share: float, split: int) -> set[int]:
-    "Rows of a share of the recordings of each class: the first of an order that is always the same."
+    """Rows of a share of the recordings of each class: the first of an order that is always the
+    same.
+    """
     taken = {}
     for i in manifest.select("train", split):
         taken.setdefault(manifest.rows[i].label, {}).setdefault(manifest.rows[i].source, []).append(
@@ -172,12 +176,16 @@ def answer(what: str, line: dict, ours: float, goal: float) -> str:
         return f"{gain}: not told apart from nothing, so no distance can be given"
     if high < 0:
         return f"{gain}: more of it does not help here"
-    return f"{gain}; the histogram is {(goal - ours) / line['doubling']:.1f} doublings away, if it goes on so"
+    return (
+        f"{gain}; the histogram is {(goal - ours) / line['doubling']:.1f} doublings away, if "
+        "it goes on so"
+    )
 
 
 def as_markdown(rows: list[dict], said: list[str]) -> str:
     out = [
-        "| changed | to | differences, R@1 % | mined right % | InfoNCE as long | CoCLR | whole CoCLR |",
+        "| changed | to | differences, R@1 % | mined right % | InfoNCE as long | CoCLR | whole "
+        "CoCLR |",
         "| :-- | --: | --: | --: | --: | --: | --: |",
     ]
     for r in rows:

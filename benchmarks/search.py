@@ -85,7 +85,9 @@ def cpu():
 
 
 def timed(command, version=None):
-    "Seconds on the clock and of the processor, and what was printed; `version`: the checkout that runs."
+    """Seconds on the clock and of the processor, and what was printed; `version`: the checkout that
+    runs.
+    """
     here = {"cwd": version, "env": os.environ | {"PYTHONPATH": str(version)}} if version else {}
     begin, before = time.perf_counter(), cpu()
     done = subprocess.run(command, text=True, capture_output=True, **here)

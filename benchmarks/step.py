@@ -190,7 +190,9 @@ def measure(o: dict) -> dict:
 
 
 def quadruples(o: dict) -> dict:
-    "MoQuad in this process: seconds of a step, of drawing quadruples, of disturbing their appearance."
+    """MoQuad in this process: seconds of a step, of drawing quadruples, of disturbing their
+    appearance.
+    """
     from dataclasses import asdict
 
     import numpy as np
@@ -269,7 +271,9 @@ VIDEOS, CLIPS, SAMPLES, DIM = 96, 2, 10, 512  # ProViCo: section 4.2; D is open
 
 
 def distributions(o: dict) -> dict:
-    "ProViCo in this process: seconds of a step, of all that comes after the encoder, and its memory."
+    """ProViCo in this process: seconds of a step, of all that comes after the encoder, and its
+    memory.
+    """
     import torch
     from torch import nn
     from vssl_nb.runs.parts import build_method
@@ -570,7 +574,8 @@ def main():
     def moquad(choice: str) -> list[dict]:
         "The fourth table."
         print(
-            f"\nMoQuad, {choice}\n{'batch':>6}{'step ms':>10}{'sampling ms':>13}{'RAD ms':>9}{'both':>8}"
+            "\nMoQuad, "
+            f"{choice}\n{'batch':>6}{'step ms':>10}{'sampling ms':>13}{'RAD ms':>9}{'both':>8}"
             f"{'views ms':>10}",
             flush=True,
         )
@@ -590,7 +595,8 @@ def main():
     def provico(choice: str) -> list[dict]:
         "The fifth table."
         print(
-            f"\nProViCo, {choice}\n{'batch':>6}{'step ms':>10}{'of 96 ms':>11}{'loss ms':>9}{'share':>8}"
+            "\nProViCo, "
+            f"{choice}\n{'batch':>6}{'step ms':>10}{'of 96 ms':>11}{'loss ms':>9}{'share':>8}"
             f"{'saved MB':>10}",
             flush=True,
         )
@@ -657,7 +663,8 @@ def main():
         f"{a.backbone} at {' x '.join(map(str, a.clip))}"
     )
     print(
-        f"products {speed['float32'] / 1e12:.2f} TFLOP/s float32, {speed['bfloat16'] / 1e12:.2f} bfloat16; "
+        f"products {speed['float32'] / 1e12:.2f} TFLOP/s float32, {speed['bfloat16'] / 1e12:.2f} "
+        "bfloat16; "
         f"copy {speed['bytes'] / 1e9:.1f} GB/s\n\n{HEAD}",
         flush=True,
     )
@@ -693,7 +700,8 @@ def main():
         if "failed" in scaling[-1]:
             break
     print(
-        f"\nCoCLR, {choice}, batch {batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}"
+        f"\nCoCLR, {choice}, batch "
+        f"{batch}\n{'queue':>6}{'InfoNCE ms':>12}{'CoCLR ms':>10}{'ratio':>7}"
         f"{'sampler ms':>12}{'share':>8}{'mining ms':>11}{'share':>8}",
         flush=True,
     )

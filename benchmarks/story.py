@@ -105,7 +105,9 @@ def effective(query: Tensor, gallery: Tensor) -> float:
 
 
 def spread(folder: Path) -> dict:
-    "In how many dimensions CoCLR's cosines are decided, and R@1 of each and of both streams whitened."
+    """In how many dimensions CoCLR's cosines are decided, and R@1 of each and of both streams
+    whitened.
+    """
     streams, found = [], {}
     for name, run in (
         ("frames", "coclr-toy-rgb-cycle1"),

@@ -33,7 +33,9 @@ RUNS = {
 
 @torch.inference_mode()
 def pairs(home: Path, manifest, videos: int) -> dict[str, torch.Tensor]:
-    "Projections (N, 128) of two clips each, as training draws them, in every network; and whose they are."
+    """Projections (N, 128) of two clips each, as training draws them, in every network; and whose
+    they are.
+    """
     recipe = find(RUNS["coclr"])
     clips = training_clips(recipe, manifest)
     batch = next(iter(loader(clips, videos, 1, seed=0)))

@@ -65,7 +65,9 @@ def prepare(home: Path, size: str, names: list[str]) -> dict[str, int]:
 
 
 def serve(home: Path) -> None:
-    "Answer questions, one a line: seconds of a start, of a step, of the features of a video; and weights."
+    """Answer questions, one a line: seconds of a start, of a step, of the features of a video; and
+    weights.
+    """
     options = Machine(
         "cpu", "bfloat16", cache=VideoCache(read(home / "toy"), 2**31), progress=False
     )
@@ -198,7 +200,8 @@ def main():
         old, new = r["baseline"], r["now"]
         print(
             f"{r['recipe']:30}{1000 * old['step']:>9.1f}{1000 * new['step']:>8.1f}{old['in_an_hour']:>12.1f}"
-            f"{new['in_an_hour']:>8.1f}{r['ratio']:>8.2f}  {r['ratios'][0]:.2f} to {r['ratios'][-1]:.2f}"
+            f"{new['in_an_hour']:>8.1f}{r['ratio']:>8.2f}  {r['ratios'][0]:.2f} to "
+            f"{r['ratios'][-1]:.2f}"
             f"{'' if r['same_weights'] else '  other weights'}"
         )
     a.out.write_text(

@@ -87,7 +87,9 @@ def sample(folder: Path) -> None:
 
 
 def watch(folder: Path) -> None:
-    "A thread that looks; once a second it writes the stages so far, and the processor time of the process."
+    """A thread that looks; once a second it writes the stages so far, and the processor time of the
+    process.
+    """
     main, file = threading.main_thread().ident, folder / f"{os.getpid()}.json"
     ended, seconds = threading.Event(), collections.Counter()
 

@@ -130,7 +130,9 @@ def late(
 
 
 def mining(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
-    "What a run mined, late in its training, and what its networks would mine of five positives at its end."
+    """What a run mined, late in its training, and what its networks would mine of five positives at
+    its end.
+    """
     rows = steps_of(t.run)
     if not any(r.get("mined") for r in rows):
         return {}
@@ -145,7 +147,9 @@ def mining(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
 
 
 def ranks(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
-    "Mean ranks of the own video's clips, late in the training, as shares of the candidates (0: nearest)."
+    """Mean ranks of the own video's clips, late in the training, as shares of the candidates (0:
+    nearest).
+    """
     candidates = t.recipe.sampling.clips * t.recipe.learning.batch - 1
     rows = steps_of(t.run)
     return {
@@ -219,7 +223,9 @@ def of_world(name: str, value: float) -> Callable[..., dict[str, float]]:
 
 
 def colours_of_positives(home, manifest, seed, rows) -> dict[str, float]:
-    "How often the anchor nearest to a positive by colours is that of its own video; no other augmentation."
+    """How often the anchor nearest to a positive by colours is that of its own video; no other
+    augmentation.
+    """
     from vssl_nb.data import views
 
     shares = {}
@@ -352,7 +358,8 @@ EXPERIMENTS = {
             21: "N=1 < beta 1e-4; small batch < beta 1e-4",
             22: f"without mining < {QUANTILE}",
         },
-        "19: beta D reaches 1; 20: all K x K pairs count; 22: at least one pair is mined for a video",
+        "19: beta D reaches 1; 20: all K x K pairs count; 22: at least one pair is mined for a "
+        "video",
         {},
         {
             "beta 1e-4": letter(),

@@ -1,4 +1,6 @@
-"What owners hand out packed (zip, tar, rar, archives in archives): every file in its place, or none."
+"""What owners hand out packed (zip, tar, rar, archives in archives): every file in its place, or
+none.
+"""
 
 import bz2
 import gzip
@@ -178,7 +180,8 @@ def _extract(archive: str, path: Path, folder: Path):
         else:
             raise PrepareError(
                 f"{archive}: is no zip, rar or tar "
-                f"({f'it starts with {start[:12]!r}' if start else 'it is empty'}); download it again, "
+                f"({f'it starts with {start[:12]!r}' if start else 'it is empty'}); download it "
+                "again, "
                 "and look into it if it is small: servers send pages of text for errors"
             )
     except (

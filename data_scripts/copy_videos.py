@@ -93,7 +93,10 @@ def make_copies(
             )
         rows.append(row)
     copy, original = map(sum, zip(*sizes)) if sizes else (0, 0)
-    line = f"{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of {original:,.1f} MB"
+    line = (
+        f"{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of "
+        f"{original:,.1f} MB"
+    )
     return write(target, rows, further_columns(table.path)), line
 
 

@@ -86,7 +86,10 @@ def fold(app, doctree, page):
         def html(text):
             return nodes.raw("", text, format="html")
 
-        note = f'<span class="fold-note">{len(inside)} parts are folded: click to open</span></summary>'
+        note = (
+            f'<span class="fold-note">{len(inside)} parts are folded: click to '
+            "open</span></summary>"
+        )
         section[:] = [
             html('<details class="fold"><summary>'),
             title,

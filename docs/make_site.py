@@ -99,7 +99,9 @@ def public(module: str) -> dict[str, ast.stmt]:
 
 
 def label(module: str, name: str, node: ast.stmt) -> str:
-    "The anchor of a definition in the site; labels know no capitals, and there are `Plan` and `plan`."
+    """The anchor of a definition in the site; labels know no capitals, and there are `Plan` and
+    `plan`.
+    """
     kind = {ast.FunctionDef: "def", ast.ClassDef: "class"}.get(type(node), "value")
     return f"{kind}-{module}.{name}".lower()
 
@@ -192,7 +194,9 @@ def escaped(text: str) -> str:
 
 
 def api(module: str, pages: list[Path]) -> str:
-    "The API page of a module: what autodoc is to write, and links to the pages whose cells it is made of."
+    """The API page of a module: what autodoc is to write, and links to the pages whose cells it is
+    made of.
+    """
     name = f"vssl_nb.{module}"
     parts = [
         f"{module}\n{'=' * len(module)}",
@@ -275,7 +279,9 @@ def sources(chosen: list[Path], folder: Path) -> None:
 
 
 def make(paths: list[Path], site: Path = SITE) -> None:
-    "The site in a folder of its own, which is replaced only when all of it was made without a warning."
+    """The site in a folder of its own, which is replaced only when all of it was made without a
+    warning.
+    """
     from sphinx.cmd.build import build_main
 
     os.environ |= {"JUPYTER_PLATFORM_DIRS": "1"}

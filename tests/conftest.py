@@ -74,7 +74,9 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def threads():
-    "The next test of this process may compare weights to the bit: it gets as many threads as this one had."
+    """The next test of this process may compare weights to the bit: it gets as many threads as this
+    one had.
+    """
     torch = sys.modules.get("torch")
     before = torch and torch.get_num_threads()
     yield

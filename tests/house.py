@@ -41,7 +41,9 @@ def notebooks() -> list[Path]:
 
 
 def sections() -> dict[str, list[Path]]:
-    "The pages that sidebar.yml lists, by the name of their section; those above all sections under ''."
+    """The pages that sidebar.yml lists, by the name of their section; those above all sections
+    under ''.
+    """
     import yaml
 
     listed = yaml.safe_load((NBS / "sidebar.yml").read_text(encoding="utf-8"))
@@ -113,7 +115,9 @@ def folds(cell: dict) -> bool:
 
 
 def closes(cell: dict) -> bool:
-    "Is this code that only those open who want it: imports, checks, plumbing, what only makes a picture?"
+    """Is this code that only those open who want it: imports, checks, plumbing, what only makes a
+    picture?
+    """
     return cell["cell_type"] == "code" and bool(HIDDEN.match("".join(cell["source"])))
 
 
@@ -314,7 +318,8 @@ def remember(path: Path, seconds: float) -> None:
         "code": code_of(path),
         "seconds": round(seconds, 1),
         "date": time.strftime("%Y-%m-%d"),
-        "where": f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}",
+        "where": f"{os.cpu_count()} cores, Python {platform.python_version()}, torch "
+        f"{torch.__version__}",
     }
     there = {name_of(p) for p in notebooks()}
     pages = {k: v for k, v in stored().items() if k in there} | {name_of(path): now}

@@ -49,7 +49,9 @@ ALLOWED: dict[str, str] = {}
 
 
 def made(folder: str, names: list[str]) -> set[str]:
-    "What was made, not written: no part of what a reader opens. vssl_nb/runs and vssl_nb/data/toy.py are."
+    """What was made, not written: no part of what a reader opens. vssl_nb/runs and
+    vssl_nb/data/toy.py are.
+    """
     everywhere = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__")(folder, names)
     if not (Path(folder) / "nbs").is_dir():
         return everywhere

@@ -104,7 +104,9 @@ def dashed(name):
 
 
 def options_of(command, of_recipe=False):
-    "Name, type without its range, range, and name in help where it stands without one, of every option."
+    """Name, type without its range, range, and name in help where it stands without one, of every
+    option.
+    """
     parts = [cli.COMMANDS[command]]
     if of_recipe and command == "pretrain":
         recipe = find("infonce-toy-rgb")
@@ -196,7 +198,9 @@ def generated(command):
 
 
 def advised_values(text):
-    "The values that a sentence about one names: each choice, the ends of a range, or a number inside."
+    """The values that a sentence about one names: each choice, the ends of a range, or a number
+    inside.
+    """
     if choices := re.search(r"is not one of ([^;]+)", text):
         return choices[1].split(", ")
     if ends := re.findall(r"(\S+) or (?:more|less)", text):

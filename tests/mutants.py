@@ -44,7 +44,8 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
         "lessons/07_memory",
         "@torch.no_grad()",
         "(deleted)",
-        "of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves memory",
+        "of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves "
+        "memory",
     ),
     (
         "library/loop",
@@ -72,14 +73,17 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
     ),
     (
         "library/loop",
-        "return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...",
+        "return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in "
+        "bat...",
         "return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}",
         "a matter of speed on a GPU",
     ),
     (
         "library/loop",
-        "return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in bat...",
-        "return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in ba...",
+        "return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in "
+        "bat...",
+        "return {k: v.to(device, non_blocking=False) if isinstance(v, Tensor) else v for k, v in "
+        "ba...",
         "a matter of speed on a GPU",
     ),
     (
@@ -236,7 +240,9 @@ SAYS = ("print", "_log.warning", "_log.info", "warnings.warn")
 
 
 def left_alone(tree):
-    "Nodes that are not code to break: docstrings, type hints, text of errors and messages, formatted text."
+    """Nodes that are not code to break: docstrings, type hints, text of errors and messages,
+    formatted text.
+    """
     out = set()
     hide = lambda node: out.update(id(x) for x in ast.walk(node)) if node is not None else None
     for n in ast.walk(tree):
@@ -448,7 +454,9 @@ def child(
 
 
 def run_all(jobs: list, folder: Path, width: int, limit: float, tell):
-    "Run (mutant, room) pairs, `width` at a time; yields (mutant, 'killed' | 'survived' | 'timeout', log)."
+    """Run (mutant, room) pairs, `width` at a time; yields (mutant, 'killed' | 'survived' |
+    'timeout', log).
+    """
     waiting, alive = list(enumerate(jobs)), {}
     while waiting or alive:
         while waiting and len(alive) < width:
@@ -494,7 +502,9 @@ def module_of(room: str) -> Path:
 
 
 def pytest_fails(mutant: Mutant | None, tests: list[str], folder: Path, limit: float) -> str:
-    "What pytest says if a test file fails on a copy of the library, with a mutant in it or without."
+    """What pytest says if a test file fails on a copy of the library, with a mutant in it or
+    without.
+    """
     shutil.copytree(
         ROOT / "vssl_nb",
         folder / "vssl_nb",

@@ -1,4 +1,6 @@
-"Run a page as `nbdev_test` does, its figures with a quarter of a reader's pixels: `tests/test_pages.py`."
+"""Run a page as `nbdev_test` does, its figures with a quarter of a reader's pixels:
+`tests/test_pages.py`.
+"""
 
 import sys
 from functools import partial

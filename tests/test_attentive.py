@@ -82,7 +82,9 @@ def test_an_attentive_probe_finds_what_a_mean_buries():
 
 
 def test_an_attentive_probe_never_looks_at_test_videos():
-    "Other labels and pixels of the test part change not one bit; the rate is chosen on held-out videos."
+    """Other labels and pixels of the test part change not one bit; the rate is chosen on held-out
+    videos.
+    """
     two = dataclasses.replace(RARE, epochs=2, lrs=(1e-2, 1e-4), selection="validation")
     (a, rate, tried), (b, *same) = (
         classify.attentive_probe(see_tokens(rare_tokens(spoiled=x)), settings=two)
@@ -132,7 +134,9 @@ def test_padding_changes_nothing():
 
 
 def test_the_network_is_that_of_transformers():
-    "V-JEPA 2's pooler, which has no projection behind the attention: here one that changes nothing."
+    """V-JEPA 2's pooler, which has no projection behind the attention: here one that changes
+    nothing.
+    """
     tf = pytest.importorskip("transformers", reason="not installed: pip install 'vssl_nb[hf]'")
     from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2AttentivePooler
 
@@ -180,7 +184,9 @@ def test_what_an_attentive_probe_refuses():
 
 
 def test_rows_of_an_attentive_probe(tmp_path, monkeypatch):
-    "From an encoder with tokens, and from a network of ours, whose tokens are the positions of its maps."
+    """From an encoder with tokens, and from a network of ours, whose tokens are the positions of
+    its maps.
+    """
     monkeypatch.setitem(
         classify.ATTENTIVE_PROBES, "attentive_probe", dataclasses.replace(RARE, epochs=1)
     )

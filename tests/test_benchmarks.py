@@ -37,7 +37,9 @@ def script(name, *args, cwd):
 
 
 def on_few(name, *args, cwd, more=""):
-    "A script that makes its own toy videos, with `FEW` as tiny ones, and with more lines before it begins."
+    """A script that makes its own toy videos, with `FEW` as tiny ones, and with more lines before
+    it begins.
+    """
     home = str(ROOT / "benchmarks")
     # what it does by itself
     assert (ROOT / "benchmarks" / f"{name}.py").read_text().endswith(": main()\n")
@@ -1133,7 +1135,9 @@ def test_worlds(tmp_path):
 
 
 def test_premises_and_measures_of_worlds(tmp_path, monkeypatch):
-    "What only some experiments call: colours of positives, an untrained encoder, conflicts of a run."
+    """What only some experiments call: colours of positives, an untrained encoder, conflicts of a
+    run.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     worlds = importlib.import_module("worlds")
     manifest = read(toy.make(tmp_path / "toy", "tiny", 1, progress=False))
@@ -1521,7 +1525,9 @@ def test_evidence(tmp_path, monkeypatch, capsys):
 
 
 def test_intervals_of_the_evidence(monkeypatch):
-    "A bootstrap of independent videos has the spread of the binomial; alike rows differ by nothing."
+    """A bootstrap of independent videos has the spread of the binomial; alike rows differ by
+    nothing.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     evidence = importlib.import_module("evidence")
     right = torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.4
@@ -1546,7 +1552,9 @@ def test_intervals_of_the_evidence(monkeypatch):
 
 
 def test_reach(monkeypatch):
-    "A line through what doubles has the slope of what was put in; smaller parts lie within larger ones."
+    """A line through what doubles has the slope of what was put in; smaller parts lie within larger
+    ones.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     reach = importlib.import_module("reach")
     gen = torch.Generator().manual_seed(0)
@@ -1585,7 +1593,9 @@ def test_parts_of_the_videos(tmp_path, monkeypatch):
 
 
 def test_motion_by_hand(monkeypatch):
-    "Flow to the right votes for the first direction, flow down for the third; what stands still has its own."
+    """Flow to the right votes for the first direction, flow down for the third; what stands still
+    has its own.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     evidence = importlib.import_module("evidence")
     flow = torch.zeros(3, 2, 4, 6, 6)  # (clip, u and v, T, H, W) px
@@ -1604,7 +1614,9 @@ def test_motion_by_hand(monkeypatch):
 
 
 def test_flow_directions(monkeypatch):
-    "A square that moves to the right votes for the right where it is; what stands still votes for that."
+    """A square that moves to the right votes for the right where it is; what stands still votes for
+    that.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     own_clips = importlib.import_module("own_clips")
     x = torch.zeros(2, 3, 8, 96, 96)
@@ -1618,7 +1630,9 @@ def test_flow_directions(monkeypatch):
 
 
 def test_own_clips(tmp_path, monkeypatch, capsys):
-    "Killed between two trainings, the same command goes on; parts are nested, whole recordings, all classes."
+    """Killed between two trainings, the same command goes on; parts are nested, whole recordings,
+    all classes.
+    """
     monkeypatch.setitem(toy.SIZES, "tiny", FEW)
     data = toy.make(tmp_path / "toy", "tiny", progress=False)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")

@@ -1,4 +1,6 @@
-"Runs that move between houses: a file in the released layout in the middle, and the command line around it."
+"""Runs that move between houses: a file in the released layout in the middle, and the command line
+around it.
+"""
 
 import io
 import json
@@ -112,7 +114,9 @@ def test_without_optimizer_it_goes_elsewhere(home, tmp_path):
 
 
 def test_the_momentum_of_a_released_file_moves_at_the_start_of_the_step(home, tmp_path):
-    "There (b2) before the keys are made, here after the step before: the first step here has the same keys."
+    """There (b2) before the keys are made, here after the step before: the first step here has the
+    same keys.
+    """
     r = load_released(save_released(home / "rgb", tmp_path / "ours.tar"))
     r.run.clear()
     file = save_released(r, tmp_path / "theirs.tar")

@@ -167,7 +167,9 @@ def test_the_kept_table_has_every_fine_tuning():
 
 
 def different():
-    "Recipes that differ in what they do in a step, not only in name, data, backbone, batch, length or rate."
+    """Recipes that differ in what they do in a step, not only in name, data, backbone, batch,
+    length or rate.
+    """
     seen = {}
     for r in RECIPES.values():
         calm = replace(

@@ -260,7 +260,9 @@ def test_mistakes(words, args, workshop, monkeypatch):
 
 
 def test_a_correction_is_not_blocked(workshop, tmp_path, monkeypatch):
-    "A training that could not learn leaves a folder without a checkpoint; the corrected command takes it."
+    """A training that could not learn leaves a folder without a checkpoint; the corrected command
+    takes it.
+    """
     monkeypatch.chdir(workshop)
     out = ["--out", str(tmp_path / "mine"), "--quiet", "--workers", "0", "--device", "cpu"]
     assert "stopped being a number" in said_by([*TRAIN, "--lr", "1e30", "--epochs", "4", *out])
@@ -272,7 +274,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def before_imports(commands, place: Path) -> tuple[list[int], list[list[str]], str]:
-    "Exit codes of commands in a process of its own, what is imported after each of them, and stderr."
+    """Exit codes of commands in a process of its own, what is imported after each of them, and
+    stderr.
+    """
     program = f"""
 import json, sys
 from vssl_nb.cli import main
@@ -337,7 +341,9 @@ def contents(folder: Path):
 
 @pytest.fixture
 def shelf(workshop, tmp_path, monkeypatch):
-    "Files of somebody: a manifest with labels by hand, videos, notes, a run, results of other commands."
+    """Files of somebody: a manifest with labels by hand, videos, notes, a run, results of other
+    commands.
+    """
     for part in ("videos", "run"):
         shutil.copytree(workshop / part, tmp_path / part)
     shutil.copy(workshop / "a.mp4", tmp_path / "a.mp4")
@@ -366,7 +372,9 @@ def shelf(workshop, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command, end", NAMED)
 def test_nothing_of_theirs_is_written_over(command, end, shelf):
-    "A manifest, a video, a file of notes, of a run or of another command, whatever its name ends in."
+    """A manifest, a video, a file of notes, of a run or of another command, whatever its name ends
+    in.
+    """
     before, film = contents(shelf), next((shelf / "videos").rglob("*.mp4"))
     never = [
         "videos/manifest.csv",
@@ -615,7 +623,9 @@ def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
 
 
 def test_no_command_waits_for_the_compiler():
-    "torch._dynamo, torchvision and sympy are a second or two each; only who compiles waits for them."
+    """torch._dynamo, torchvision and sympy are a second or two each; only who compiles waits for
+    them.
+    """
     program = """
 import importlib, pkgutil, sys, vssl_nb
 for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
@@ -844,7 +854,9 @@ BUSY = {
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("name", BUSY)
 def test_an_interruption_ends_everything(name, number, workshop, tmp_path, unbroken):
-    "130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears SIGTERM."
+    """130 and 143, no traceback, no process left; all processes of a command hear Ctrl-C, one hears
+    SIGTERM.
+    """
     for part in ("videos", "run"):
         shutil.copytree(workshop / part, tmp_path / part)
     if name == "manifest":
@@ -998,7 +1010,9 @@ def test_a_terminal_that_is_closed_ends_a_command_unless_with_nohup(monkeypatch,
 
 @pytest.mark.parametrize("name", EARLY)
 def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
-    "While modules are read: one sentence and the exit code, never a traceback, whatever is being imported."
+    """While modules are read: one sentence and the exit code, never a traceback, whatever is being
+    imported.
+    """
     for part in ("videos", "run", "a.mp4"):
         (shutil.copytree if (workshop / part).is_dir() else shutil.copy)(
             workshop / part, tmp_path / part
@@ -1160,7 +1174,8 @@ def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path
     with pytest.raises(
         ValueError,
         match=f"run/last.pt: was saved by a run with {field}={value!r}, and the "
-        f"run in this folder has {mine!r}; bring back the last.pt of this run, or choose another --out",
+        f"run in this folder has {mine!r}; bring back the last.pt of this run, or choose another "
+        "--out",
     ):
         open_run(recipe, data, run, True)
 
@@ -1231,7 +1246,9 @@ UNREADABLE = [
 
 @pytest.fixture(scope="module")
 def theirs(workshop):
-    "What commands of somebody else say in a workshop that belongs to root; what changed there, as well."
+    """What commands of somebody else say in a workshop that belongs to root; what changed there, as
+    well.
+    """
     if os.getuid():
         pytest.skip("to run as another user needs root; run the tests as root to try permissions")
     # where everybody may pass, unlike in pytest's own
@@ -1271,7 +1288,9 @@ def theirs(workshop):
 
 @pytest.mark.parametrize("place, args", FORBIDDEN, ids=[" ".join(a) for _, a in FORBIDDEN])
 def test_what_belongs_to_somebody_else(place, args, theirs):
-    "Refused before the work, in one sentence that names the place and speaks of rights, not of space."
+    """Refused before the work, in one sentence that names the place and speaks of rights, not of
+    space.
+    """
     code, out, said, seconds = theirs[0][tuple(args)]
     assert code == 2 and len(said.splitlines()) == 1 and place in said and not out, (
         code,
@@ -1283,7 +1302,9 @@ def test_what_belongs_to_somebody_else(place, args, theirs):
 
 
 def test_a_video_that_somebody_else_may_not_read(theirs):
-    "It is counted, the others are searched; and that index is all that all these commands have left behind."
+    """It is counted, the others are searched; and that index is all that all these commands have
+    left behind.
+    """
     code, out, said, _ = theirs[0][tuple(UNREADABLE)]
     assert code == 0 and "SearchIndex(3 videos" in out and "1 unreadable" in out, (code, out, said)
     assert all(name.startswith("few/.vssl-search") for name in theirs[1]) and theirs[1], theirs[1]

@@ -1,4 +1,6 @@
-"""What a page cannot carry about classification: spoiled test sets, real frames, processes, scikit-learn."""
+"""What a page cannot carry about classification: spoiled test sets, real frames, processes,
+scikit-learn.
+"""
 
 import dataclasses
 import inspect
@@ -247,7 +249,9 @@ def test_one_class_is_refused(clips):
 
 
 def test_few_videos_get_a_batch_that_fits_them(clips):
-    "Of 65 clips a batch of 32 made one step an epoch; papers' presets and what is given stay as they are."
+    """Of 65 clips a batch of 32 made one step an epoch; papers' presets and what is given stay as
+    they are.
+    """
 
     def of(videos, name="clean_finetune", **given):
         return fitted(preset(name, **given), given, videos).learning
@@ -376,7 +380,9 @@ def test_dropout_of_two_processes_is_that_of_one():
 
 
 def test_the_first_weights_of_the_layer_are_those_of_the_source():
-    "N(0, 0.01) and no bias in CoCLR (b10); PyTorch's default in IIC, whose code fills none by hand (b11)."
+    """N(0, 0.01) and no bias in CoCLR (b10); PyTorch's default in IIC, whose code fills none by
+    hand (b11).
+    """
     encoder = torch.nn.Identity()
     encoder.dim = 512
     with torch.random.fork_rng():
@@ -655,7 +661,9 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place):
 
 
 def test_half_precision_and_less_memory(place):
-    "bfloat16 trains near float32; activations computed twice change nothing; what cannot be done is refused."
+    """bfloat16 trains near float32; activations computed twice change nothing; what cannot be done
+    is refused.
+    """
     for name, more in (
         ("half", ["--dtype", "bfloat16"]),
         ("twice", ["--activation-checkpointing"]),
@@ -674,7 +682,9 @@ def test_half_precision_and_less_memory(place):
 
 
 def test_iic_is_tested_on_the_windows_of_the_released_code():
-    "ft_classify.py: 10 clips by linspace over all frames but the last, 112 of 128 px, the mean of logits."
+    """ft_classify.py: 10 clips by linspace over all frames but the last, 112 of 128 px, the mean of
+    logits.
+    """
     how = preset("iic_finetune").testing
     for frames in (29, 187):
         # datasets/ucf101.py:118, 167
@@ -695,7 +705,9 @@ def test_iic_is_tested_on_the_windows_of_the_released_code():
     ids=lambda r: r.name,
 )
 def test_iic_never_draws_the_last_start(recipe):
-    "datasets/ucf101.py:126: randint(0, length - 16), where length is the number of frames less one."
+    """datasets/ucf101.py:126: randint(0, length - 16), where length is the number of frames less
+    one.
+    """
     one = manifest.Manifest(Path("made-up.csv"), [manifest.Row("a.mp4", frames=20)], "none")
     small_one = dataclasses.replace(find("iic-toy"), sampling=recipe.sampling)
     sample = training_clips(small_one, one, rows=[0]).sample
@@ -784,7 +796,9 @@ def test_the_released_probe_is_a_loop_over_features_as_they_are(n):
 
 @real
 def test_ten_crop_of_a_real_frame_is_ten_pictures_cut_by_hand(tmp_path):
-    "320 x 240, squares of 224 scaled to 128, in the released order: centre, corners, and the same mirrored."
+    """320 x 240, squares of 224 scaled to 128, in the released order: centre, corners, and the same
+    mirrored.
+    """
     file = sorted((VIDEOS / "ucf101").glob("*/*.avi"))[0]
     frames = decode(file, range(8))
     assert frames.shape[1:3] == (240, 320)
@@ -811,7 +825,9 @@ def pixels_of(training):
 
 
 def test_training_clips_are_those_of_the_preset(clips):
-    "IIC crops 210 px squares from 320 x 240 and never mirrors; CoCLR changes colours with probability .3."
+    """IIC crops 210 px squares from 320 x 240 and never mirrors; CoCLR changes colours with
+    probability .3.
+    """
     g = np.random.default_rng(0)
     how = preset("iic_finetune")
     drawn = augment.draw(g, 50, 16, 240, 320, size=112, **pixels_of(how))

@@ -1,4 +1,6 @@
-"The command line as a whole: what it lists, how words become an object, and what it costs to start."
+"""The command line as a whole: what it lists, how words become an object, and what it costs to
+start.
+"""
 
 import os
 import resource
@@ -48,7 +50,10 @@ def test_the_face_of_the_library():
 def test_help_comes_at_once():
     "Overview and options need no PyTorch, and the overview 0.3 s of a processor."
     for args in (["--help"], ["pretrain", "--help"], ["recipes", "infonce-toy-rgb"]):
-        program = f"import sys; from vssl_nb.cli import main; main({args!r}); print('torch' in sys.modules)"
+        program = (
+            f"import sys; from vssl_nb.cli import main; main({args!r}); print('torch' in "
+            "sys.modules)"
+        )
         assert python(program).endswith("False")
 
     def spent():

@@ -213,7 +213,10 @@ def test_differences_between_recipes():
         rgb, flow = (find(f"infonce-{dataset}-{view}") for view in ("rgb", "flow"))
         eq(set(difference(rgb, flow)), {"name", "view"} | more)
     # plain data: nothing heavy is imported
-    heavy = "import sys, vssl_nb.training.config; print(any(m in sys.modules for m in ('torch', 'numpy')))"
+    heavy = (
+        "import sys, vssl_nb.training.config; print(any(m in sys.modules for m in ('torch', "
+        "'numpy')))"
+    )
     eq(
         subprocess.run(
             [sys.executable, "-c", heavy], capture_output=True, text=True

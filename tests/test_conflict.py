@@ -1,4 +1,6 @@
-"Queries with the scene of a training video and the motion of another class, and what is counted of them."
+"""Queries with the scene of a training video and the motion of another class, and what is counted
+of them.
+"""
 
 import contextlib
 import importlib
@@ -76,7 +78,9 @@ def motion_of(
 
 
 def test_a_conflict_has_the_scene_of_one_video_and_the_motion_of_another_class():
-    "By pixels: the middle of all frames is that of its scene, what turns is what turns in its other class."
+    """By pixels: the middle of all frames is that of its scene, what turns is what turns in its
+    other class.
+    """
     plan = [
         (row, arguments) for row, arguments in toy.plan_toy(settings()) if row.split1 == "train"
     ]
@@ -124,7 +128,9 @@ def test_conflicts_are_planned_evenly():
 
 
 def test_conflicts_lie_beside_the_dataset(place):
-    "Which stays as it is; written once, completed after a kill, and hidden from whoever lists its videos."
+    """Which stays as it is; written once, completed after a kill, and hidden from whoever lists its
+    videos.
+    """
     whole = read(place / "toy" / "conflict.csv")
     assert len(whole.select("train")) == 48 and len(whole.select("test")) == 24
 

@@ -188,7 +188,9 @@ def test_what_is_done_is_looked_at():
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_task_begins_when_what_it_waits_for_is_done_and_nothing_else(tmp_path, processes):
-    "'free' stands last, but only 'next' waits for 'long'; with two processes 'long' ends after 'free'."
+    """'free' stands last, but only 'next' waits for 'long'; with two processes 'long' ends after
+    'free'.
+    """
 
     def work(name, code):
         begin = f"import time, pathlib\nat = pathlib.Path({str(tmp_path)!r})"
@@ -198,7 +200,8 @@ def test_a_task_begins_when_what_it_waits_for_is_done_and_nothing_else(tmp_path,
     if processes == 2:
         until = (
             "end = time.monotonic() + 120\n"
-            'while not (at/"free").exists():\n    assert time.monotonic() < end\n    time.sleep(.01)'
+            'while not (at/"free").exists():\n    assert time.monotonic() < end\n    '
+            "time.sleep(.01)"
         )
     tasks = {
         "long": Task(*work("long", until)),

@@ -79,7 +79,9 @@ def compare(pairs):
 
 @pytest.mark.parametrize("short,every", [(128, 2), (240, 6)])
 def test_real_pairs(clips, short, every):
-    "Must hold: 0.05 px on average, 99 % of the pixels within one stored level; small motion and large."
+    """Must hold: 0.05 px on average, 99 % of the pixels within one stored level; small motion and
+    large.
+    """
     found = compare([pair(c, short, 1 + i % 2) for i, c in enumerate(clips[::every])])
     print(short, len(found), found.mean(0), found.max(0), found.min(0))
     assert found[:, 0].mean() <= 0.05 and found[:, 1].mean() >= 0.99
@@ -88,7 +90,9 @@ def test_real_pairs(clips, short, every):
 
 
 def test_large_motion_is_as_unsure_as_opencv_itself(clips):
-    "Six frames apart: as far from OpenCV as OpenCV from itself, after one pixel changed by one grey level."
+    """Six frames apart: as far from OpenCV as OpenCV from itself, after one pixel changed by one
+    grey level.
+    """
     ours, self_ = [], []
     for c in clips[::5]:
         a, b = pair(c, 96, 6)
@@ -138,7 +142,9 @@ def test_known_flow(H, W, size):
     ],
 )
 def test_every_setting_means_what_opencv_means(settings, theirs):
-    "With few iterations: with many, the last bits decide when they end (a grey level is worth 0.003 pixels)."
+    """With few iterations: with many, the last bits decide when they end (a grey level is worth
+    0.003 pixels).
+    """
     from vssl_nb.data.views import TVL1
 
     a, b, _ = known(6, 96, 128, 0.5)

@@ -148,7 +148,9 @@ def whole(source, tmp_path_factory):
 
 
 def test_what_is_stored_is_the_flow(whole):
-    "F-1 frames of the size of the video; to the byte what the method gives; as pixels within half a level."
+    """F-1 frames of the size of the video; to the byte what the method gives; as pixels within half
+    a level.
+    """
     table, dis = manifest.read(whole), flow.flow_method("dis")
     assert json.loads((whole / "flow" / "flow.json").read_text())["method"] == "dis"
     assert not list((whole / "flow").rglob(".*"))
@@ -179,7 +181,9 @@ def test_the_small_codec_keeps_its_word(place, whole):
 
 
 def test_killed_at_random_moments(place, whole):
-    "SIGKILL eight times, at least twice inside a file; the end is that of the unbroken run, byte for byte."
+    """SIGKILL eight times, at least twice inside a file; the end is that of the unbroken run, byte
+    for byte.
+    """
     rng, caught, finished = random.Random(1), 0, []
     for kill in range(8):
         life = Life(place, "--method", "dis", "--workers", 1 + kill % 2)
@@ -239,7 +243,9 @@ def test_a_damaged_file_is_made_again(place, whole):
 
 
 def test_two_processes_share_the_work(place, whole):
-    "Each video once; the files and the manifest are those of one process, however they are started."
+    """Each video once; the files and the manifest are those of one process, however they are
+    started.
+    """
     table = manifest.read(place)
     for method in ("two", "torchrun"):
         shutil.rmtree(place / "flow", ignore_errors=True)
@@ -360,7 +366,9 @@ def test_a_file_in_the_way(place):
 
 
 def test_videos_that_have_no_flow(place):
-    "Unreadable, one frame, a change of size, two pixels: each gets its reason or its flow; the rest goes on."
+    """Unreadable, one frame, a change of size, two pixels: each gets its reason or its flow; the
+    rest goes on.
+    """
     table = manifest.read(place)
     first = table.rows[0]
     (place / first.video).write_bytes(b"this was a video")

@@ -87,7 +87,9 @@ def outcome(path: Path) -> dict:
 
 
 def child(folder: Path, first: int) -> None:
-    "Every second case; each is written down before it begins, so that the parent knows what killed us."
+    """Every second case; each is written down before it begins, so that the parent knows what
+    killed us.
+    """
     import faulthandler
     import torch
 

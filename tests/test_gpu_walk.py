@@ -475,7 +475,9 @@ def test_every_page_with_cuda_cells_has_a_job(tmp_path):
 
 @pytest.mark.parametrize("page", pages_with_cuda_cells(), ids=lambda page: page.stem)
 def test_cuda_cells(page, monkeypatch):
-    "The cells before run as they are; those of the GPU on the pretended one, without their comparisons."
+    """The cells before run as they are; those of the GPU on the pretended one, without their
+    comparisons.
+    """
     monkeypatch.chdir(ROOT / "nbs")
     monkeypatch.setenv("IN_TEST", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -1,4 +1,6 @@
-"The rules of pages and files that no single page can check; those of the code are in test_layout.py."
+"""The rules of pages and files that no single page can check; those of the code are in
+test_layout.py.
+"""
 
 import ast
 import json
@@ -181,7 +183,9 @@ CHECK = re.compile(r"\s*(test_\w+\(|assert\b|with expect_fail|expect_fail\()")
 
 
 def test_checks_do_not_stand_between_idea_and_result():
-    "What a reader sees without opening anything, exported code aside: short cells, few checks in one."
+    """What a reader sees without opening anything, exported code aside: short cells, few checks in
+    one.
+    """
     wrong = []
     for path in notebooks():
         for c in unfolded(cells(path)):
@@ -224,7 +228,9 @@ def test_how_long_a_page_is(tmp_path):
 
 
 def lost_pictures(source):
-    "Calls of `show.…` as a statement of their own that is not the last: Jupyter shows only the last."
+    """Calls of `show.…` as a statement of their own that is not the last: Jupyter shows only the
+    last.
+    """
     body = ast.parse(re.sub(r"^[%!].*$", "", source, flags=re.M)).body
     lines = [
         n.value for n in body[:-1] if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)
@@ -350,7 +356,9 @@ def test_readme_counts_the_claims():
 
 
 def test_fold_folds_what_it_should(tmp_path, copy):
-    "JupyterLab's metadata is set where it belongs and nowhere else, and nbdev_clean leaves it alone."
+    """JupyterLab's metadata is set where it belongs and nowhere else, and nbdev_clean leaves it
+    alone.
+    """
     heading = {
         "# Checks": False,
         "## Checks": True,
@@ -405,7 +413,9 @@ def test_fold_folds_what_it_should(tmp_path, copy):
 
 
 def test_pictures_that_move_stay_as_they_are():
-    "Storing a page makes other pictures small; `show.Loop` has done it, and re-encoded it would stand still."
+    """Storing a page makes other pictures small; `show.Loop` has done it, and re-encoded it would
+    stand still.
+    """
     import numpy as np
     from vssl_nb.show import Loop
 
@@ -517,7 +527,9 @@ def test_settings_name_what_the_library_imports():
 
 
 def test_pages_write_modules_of_their_own():
-    "Several pages run in one process, and a module that one of them has imported stays for the others."
+    """Several pages run in one process, and a module that one of them has imported stays for the
+    others.
+    """
     ways, written = (r"%%writefile \S*?/(\w+)\.py", r"/'(\w+)\.py'\)\.write_text"), {}
     for page in notebooks():
         text = "".join("".join(c["source"]) for c in cells(page) if c["cell_type"] == "code")

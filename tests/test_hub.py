@@ -276,7 +276,9 @@ def test_workers_make_the_same(place):
 
 
 def test_tokens(place):
-    "The mean of the tokens is the feature of a video model; an image model has those of every frame."
+    """The mean of the tokens is the feature of a video model; an image model has those of every
+    frame.
+    """
     for name, n in (
         ("vjepa2", 4 * 4),
         ("videomae", 4 * 4),
@@ -566,7 +568,9 @@ def test_without_transformers(place, monkeypatch):
 
 
 def test_a_name_on_the_hub(place, monkeypatch):
-    "Small files first, and no weights of a model that is refused; here a folder stands for the Hub."
+    """Small files first, and no weights of a model that is refused; here a folder stands for the
+    Hub.
+    """
     fetched = []
 
     def snapshot(name, allow_patterns):
@@ -621,7 +625,8 @@ def test_names_of_timm(place, monkeypatch):
         ("has no config.json; name a folder", lambda f: (f / "config.json").unlink()),
         ("has no model.safetensors; name a folder", lambda f: (f / "model.safetensors").unlink()),
         (
-            "cannot be loaded by timm .*Missing key.*attn.proj.bias.*; take a folder that timm wrote",
+            "cannot be loaded by timm .*Missing key.*attn.proj.bias.*; take a folder that timm "
+            "wrote",
             lose,
         ),
         (
@@ -651,7 +656,9 @@ def test_a_folder_of_timm_under_the_other_name(place):
 
 @torch.no_grad()
 def test_torchvision(tmp_path, monkeypatch):
-    "A video model and an image model by name, from files where torchvision keeps those it has fetched."
+    """A video model and an image model by name, from files where torchvision keeps those it has
+    fetched.
+    """
     monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
     video = torch.randint(

@@ -50,11 +50,13 @@ BAD = [
     "display(Image.new('RGB', (30, 30), 'red'))",
     "display(Javascript(\"console.error('a stray message')\"))",
     "display(HTML('<div style=\"width: 5000px\">wide</div>'))",
-    "import time\ndef slow(x=1):\n    time.sleep(3.2*(x == 3))\n    print(x)\n\ninteract(slow, x=(1, 3));",
+    "import time\ndef slow(x=1):\n    time.sleep(3.2*(x == 3))\n    print(x)\n\ninteract(slow, "
+    "x=(1, 3));",
     "from ipywidgets import IntSlider\nIntSlider(description='alone')",
     "def fails(at=0):\n    if at == 2: raise KeyError('two')\n    picture()",
     "interact(fails, at=[0, 1, 2]);",
-    "Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here), [all](.).\n\n"
+    "Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here), "
+    "[all](.).\n\n"
     "![lost](lost.png) and $\\unheard{x}$.",
 ]
 DEFECTS = [
@@ -117,7 +119,8 @@ def test_three_pages(tmp_path):
 
     assert (
         re.match(
-            r"ok +nbs/good\.ipynb: 3 cells  [\d.]+ s  3 widgets, slowest move 0\.\d\d s  4 links  0 ",
+            r"ok +nbs/good\.ipynb: 3 cells  [\d.]+ s  3 widgets, slowest move 0\.\d\d s  4 links  "
+            r"0 ",
             page["good"][0],
         )
         and not problems["good"]

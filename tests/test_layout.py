@@ -137,7 +137,9 @@ def test_modules_have_names_that_say_something():
 
 
 def recipe_reads(tree):
-    "What code reads from a recipe: `recipe.x`, `run.recipe.x`, `r.x` where `r: Recipe` is a parameter."
+    """What code reads from a recipe: `recipe.x`, `run.recipe.x`, `r.x` where `r: Recipe` is a
+    parameter.
+    """
 
     def is_recipe(node, names):
         return (
@@ -182,12 +184,18 @@ def test_recipes_become_objects_in_one_place():
 
 
 def test_reads_of_a_recipe_are_found():
-    code = 'def f(r: Recipe, s):\n    r.a + s.b\n    recipe.x = run.recipe.data.s\n    getattr(recipe, "y")'
+    code = (
+        "def f(r: Recipe, s):\n    r.a + s.b\n    recipe.x = run.recipe.data.s\n    "
+        'getattr(recipe, "y")'
+    )
     assert recipe_reads(ast.parse(code)) == ["r.a", "run.recipe.data", "getattr(recipe, 'y')"]
 
 
 def methods_named(code):
-    "Identifiers and strings that name a method. Sentences for people and names of recipes (`-`) may."
+    """Identifiers and strings that name a method.
+
+    Sentences for people and names of recipes (`-`) may.
+    """
     names = set()
     for node in ast.walk(without_docstrings(ast.parse(code))):
         parts = [
@@ -217,7 +225,10 @@ def test_only_methods_name_methods():
 
 
 def test_names_of_methods_are_found():
-    code = '"CoCLR."\ndef coclr(x):\n    "IIC."\n    if x.n == "iic": raise E("no IIC")\n    find("iic-toy")'
+    code = (
+        '"CoCLR."\ndef coclr(x):\n    "IIC."\n    if x.n == "iic": raise E("no IIC")\n    '
+        'find("iic-toy")'
+    )
     assert methods_named(code) == ["coclr", "iic"] and not methods_named("topic = dic.cprint")
 
 

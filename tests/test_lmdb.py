@@ -1,4 +1,6 @@
-"The released LMDBs as a dataset: written in their format, imported by the script, read by its manifest."
+"""The released LMDBs as a dataset: written in their format, imported by the script, read by its
+manifest.
+"""
 
 import importlib.util
 import io
@@ -46,7 +48,9 @@ FRAMES = {  # the lists know five of these, and one more that is not here
 
 
 def film(number, frames, height=24, width=32):
-    "Frames that tell which they are: brighter by 7 with every frame, with a slope that is the video's own."
+    """Frames that tell which they are: brighter by 7 with every frame, with a slope that is the
+    video's own.
+    """
     y, x = np.mgrid[:height, :width]
     return np.stack(
         [
@@ -64,7 +68,9 @@ def jpeg(frame):
 
 def released(folder, videos, old, seed, lengths=(), spoilt=()):
     # old: as msgpack 0.6 packed, where text and bytes are one
-    "An LMDB as the released code writes it: ids in a shuffled order, lengths in that of the folders."
+    """An LMDB as the released code writes it: ids in a shuffled order, lengths in that of the
+    folders.
+    """
     pack = partial(msgpack.packb, use_bin_type=not old)
     names, order = list(videos), list(videos)
     random.Random(seed).shuffle(order)
@@ -301,7 +307,9 @@ def test_batches_do_not_depend_on_the_workers(imported):
 
 
 def test_an_lmdb_is_one_whatever_it_is_called_and_whoever_asks(imported):
-    "py-lmdb opens a file once in a process: a link, a relative path and eight threads share one opening."
+    """py-lmdb opens a file once in a process: a link, a relative path and eight threads share one
+    opening.
+    """
     root, videos, _, _ = imported
     spellings = [
         root / "disk/ucf101_rgb_lmdb",
@@ -355,7 +363,8 @@ def test_entries_that_cannot_be_used_are_named_and_lengths_that_lie_corrected(tm
     for line in (
         "no video is in a split, because no lists were given",
         "another number of frames than "
-        "__vlen__ says, the real one is taken: 1, such as Archery/v_Archery_g04_c01 (8 instead of 99)",
+        "__vlen__ says, the real one is taken: 1, such as Archery/v_Archery_g04_c01 (8 instead of "
+        "99)",
     ):
         assert line in text
     assert "split 1 " not in text and "not in the lists" not in text

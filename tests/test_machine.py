@@ -246,7 +246,9 @@ def test_a_signal_sets_the_event(first):
 
 
 def test_a_terminal_that_is_gone():
-    "With SIGHUP nothing can be printed any more, and what is printed does not stop a save; nohup ignores it."
+    """With SIGHUP nothing can be printed any more, and what is printed does not stop a save; nohup
+    ignores it.
+    """
     kept, (terminal, here) = os.dup(2), os.openpty()
     try:
         os.dup2(here, 2)

@@ -42,7 +42,9 @@ def test_every_method_is_tried_here():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_settings_reach_the_method(name):
-    "A class makes its settings from the fields it is given; the others have the default of the settings."
+    """A class makes its settings from the fields it is given; the others have the default of the
+    settings.
+    """
     recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
     method = build_method(recipe, 16, 16, 4)
     assert method.settings == recipe.method != METHODS[name]()
@@ -93,7 +95,10 @@ def test_a_temperature_that_is_none_is_refused(loss, temperature):
 
 
 def test_no_accuracy_of_similarities_that_are_none():
-    "Not 100 %: a collapsed training would look perfect. It is no error, which would hide that of the loss."
+    """Not 100 %: a collapsed training would look perfect.
+
+    It is no error, which would hide that of the loss.
+    """
     sim, match = torch.eye(3), torch.eye(3) > 0
     assert topk_accuracy(sim, match, 1) == 1
     for i, j in ((0, 0), (0, 1)):  # the match, another candidate

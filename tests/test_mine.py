@@ -222,7 +222,9 @@ def test_a_run_of_coclr_knows_who_mined_for_it(place):
 
 
 def test_each_class_over_the_epochs(place):
-    "`mining.csv` says of each class what `steps.csv` says of all; a stopped run ends with the same file."
+    """`mining.csv` says of each class what `steps.csv` says of all; a stopped run ends with the
+    same file.
+    """
     recipe = override(
         find("coclr-cpr-toy-rgb-cycle1"), epochs=3, batch=8, queue=16, topk=2, **SMALL
     )

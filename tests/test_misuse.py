@@ -22,7 +22,8 @@ from vssl_nb.runs import pretraining
 # how a sentence helps: what to write instead, or where that stands
 REMEDY = re.compile(
     r"\b(see vssl-nb \S+ --help|did you mean|there are|must be|end in|name|use|choose|give|"
-    r"take|add|leave|correct|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is this)\b"
+    r"take|add|leave|correct|make|write|save|say|bring|run|fill|train|measure|begin|as in|\. is "
+    r"this)\b"
 )
 
 
@@ -33,7 +34,9 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def refusal(place, monkeypatch):
-    "Gives the one sentence of a command that is refused in that place; at the end nothing was written."
+    """Gives the one sentence of a command that is refused in that place; at the end nothing was
+    written.
+    """
 
     def tree():
         return {p: p.stat().st_mtime_ns for p in place.rglob("*")}

@@ -1,4 +1,6 @@
-"MoQuad from the command line, and the options that its page gives for the rows of the paper's tables."
+"""MoQuad from the command line, and the options that its page gives for the rows of the paper's
+tables.
+"""
 
 import csv
 import json
@@ -273,7 +275,9 @@ def test_own_negatives_come_in_one_order():
 
 
 def test_activations_computed_again_change_nothing_but_memory():
-    "Synchronised BatchNorm counts a step once; loss, gradients and statistics are the same to the bit."
+    """Synchronised BatchNorm counts a step once; loss, gradients and statistics are the same to the
+    bit.
+    """
     clips = torch.randn(2, 4, 3, 8, 32, 32, generator=torch.Generator().manual_seed(0))
 
     def two_steps(again):
@@ -308,7 +312,9 @@ def test_activations_computed_again_change_nothing_but_memory():
 
 
 def test_a_batch_of_256_on_one_gpu():
-    "The paper's batch in the table of page 43: S3D-G fits on a large GPU if computed again, R3D-18 on none."
+    """The paper's batch in the table of page 43: S3D-G fits on a large GPU if computed again,
+    R3D-18 on none.
+    """
     table = {
         r["name"]: r
         for r in json.loads((NBS.parent / "results" / "budget.json").read_text())["rows"]

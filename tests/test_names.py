@@ -86,7 +86,8 @@ def test_a_name_without_a_module(name, words, folder):
     [
         (
             "import nothing_of_that_name",
-            "fails: ModuleNotFoundError: No module named 'nothing_of_that_name' (my_broken.py, line 1); mend it",
+            "fails: ModuleNotFoundError: No module named 'nothing_of_that_name' (my_broken.py, "
+            "line 1); mend it",
         ),
         ("x = 1\ndef view(:", "fails: invalid syntax (my_broken.py, line 2); mend it there"),
         (

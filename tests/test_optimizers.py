@@ -58,7 +58,9 @@ def stepped(name, gradient, **options):
 
 
 def test_one_step_by_hand():
-    "Adam goes by lr whatever the gradient; L2 decay is a gradient like any other, decoupled decay is not."
+    """Adam goes by lr whatever the gradient; L2 decay is a gradient like any other, decoupled decay
+    is not.
+    """
     assert stepped("adam", 6.0, lr=0.1, weight_decay=0) == pytest.approx(2.9, abs=1e-4)
     assert stepped("sgd", 6.0, lr=0.1, weight_decay=0) == pytest.approx(2.4)
     assert stepped("adam", 0.0, lr=0.1, weight_decay=0.01) == pytest.approx(2.9, abs=1e-4)
@@ -134,7 +136,9 @@ def lightly(ws):
 
 
 def walk(ws, opt, times=range(8)):
-    "Steps at two changing rates; gradients of many sizes, one always zero, one that comes now and then."
+    """Steps at two changing rates; gradients of many sizes, one always zero, one that comes now and
+    then.
+    """
     factor = warmup_cosine(8, 2)
     for t in times:
         g = torch.Generator().manual_seed(100 + t)
@@ -204,7 +208,9 @@ def test_what_lars_refuses():
 
 
 class Transformer(nn.Module):
-    "An encoder that goes slowly, a token without decay, a head at a rate of its own, a frozen copy."
+    """An encoder that goes slowly, a token without decay, a head at a rate of its own, a frozen
+    copy.
+    """
 
     def __init__(self, **more):
         super().__init__()

@@ -1,4 +1,6 @@
-"""Somebody else's package: their own method, miner, view, backbone and recipe; none of our files changes."""
+"""Somebody else's package: their own method, miner, view, backbone and recipe; none of our files
+changes.
+"""
 
 import os
 import signal
@@ -100,7 +102,9 @@ mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.s
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    "A folder with their package and toy videos; commands start here, and nothing else says where it is."
+    """A folder with their package and toy videos; commands start here, and nothing else says where
+    it is.
+    """
     there = tmp_path_factory.mktemp("outside")
     (there / "lab").mkdir()
     for name, text in PACKAGE.items():
@@ -134,7 +138,9 @@ def equal(a, b):
 
 
 def test_their_method_is_killed_resumed_measured_and_reported(lab):
-    "Mirror on edges with torchvision's mc3_18: run folder, card, resume, retrieval and report like ours."
+    """Mirror on edges with torchvision's mc3_18: run folder, card, resume, retrieval and report
+    like ours.
+    """
     train = [
         "pretrain",
         "lab.recipes:mirror",
@@ -176,7 +182,9 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
 
 
 def test_files_on_both_sides_of_a_split_are_named(tmp_path, caplog):
-    "Features of somebody's own; no split is named, and one test video is a copy of a training video."
+    """Features of somebody's own; no split is named, and one test video is a copy of a training
+    video.
+    """
     rows = [
         Row(
             f"{i}.mp4",

@@ -1,4 +1,6 @@
-"A recipe fitted to a folder, and the verdict: every number and every word from cases whose answer is known."
+"""A recipe fitted to a folder, and the verdict: every number and every word from cases whose answer
+is known.
+"""
 
 import math
 import re
@@ -225,7 +227,9 @@ def test_the_time_of_a_step_is_measured_whatever_the_epochs(data):
 
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
-    "A run after one step, and the rows of the 20 toy videos that it was trained on, without labels."
+    """A run after one step, and the rows of the 20 toy videos that it was trained on, without
+    labels.
+    """
     place = tmp_path_factory.mktemp("a run")
     (place / "videos").symlink_to(data.root)
     rows = [
@@ -499,7 +503,9 @@ def test_words(changed, words, learned):
 
 
 def test_copies_are_no_collapse(trained):
-    "The same picture has the same feature: nothing can be told, and nothing is wrong with the learning rate."
+    """The same picture has the same feature: nothing can be told, and nothing is wrong with the
+    learning rate.
+    """
     copied = own.judge(NUMBERS | dict(distinct=2, std=0.001, rankme=1.0, gain=-0.1), "rgb")
     assert not copied.collapsed and copied.learned == "unclear"
     assert "of 60 videos only 2 differ, and the others are copies" in str(copied)

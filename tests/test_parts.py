@@ -1,4 +1,6 @@
-"A recipe becomes objects once: fields meet the functions that take them, also in a method from outside."
+"""A recipe becomes objects once: fields meet the functions that take them, also in a method from
+outside.
+"""
 
 import inspect
 from dataclasses import fields

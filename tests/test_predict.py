@@ -1,4 +1,6 @@
-"What a run leaves to be used: an encoder and a classifier, from the library and from the command line."
+"""What a run leaves to be used: an encoder and a classifier, from the library and from the command
+line.
+"""
 
 import contextlib
 import csv
@@ -338,7 +340,9 @@ def test_a_run_is_found_from_anywhere(place, tmp_path):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    "An encoder of frame differences and a probe on it, in files; the toy, and three videos in no table."
+    """An encoder of frame differences and a probe on it, in files; the toy, and three videos in no
+    table.
+    """
     there = tmp_path_factory.mktemp("kept")
     m = manifest.read(toy.make(there / "toy", "tiny", progress=False))
     mine = [

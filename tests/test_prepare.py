@@ -1,4 +1,6 @@
-"Datasets from what their owners hand out, and folders of videos: archives, lists, copies, splits, kills."
+"""Datasets from what their owners hand out, and folders of videos: archives, lists, copies, splits,
+kills.
+"""
 
 import csv
 import io
@@ -465,7 +467,8 @@ def test_ucf101_from_the_official_lists(official):
     for line in (
         "split 1: 189 train, 81 test, 0 in neither",
         "split 3: 207 train, 63 test",
-        "not the official UCF101: 270 videos instead of 13,320; 9 classes instead of 101; split 1 189/81 "
+        "not the official UCF101: 270 videos instead of 13,320; 9 classes instead of 101; split 1 "
+        "189/81 "
         "instead of 9,537/3,783",
     ):
         assert line in text, text
@@ -773,7 +776,9 @@ def test_flow_is_kept_and_a_manifest_of_somebody_else_is_not_overwritten(tmp_pat
 
 
 def test_a_table_with_labels_by_hand_is_kept_as_a_dated_copy(tmp_path, clip):
-    "Prepared twice: what a person typed is in a copy, which is named; without a change there is no copy."
+    """Prepared twice: what a person typed is in a copy, which is named; without a change there is
+    no copy.
+    """
     for name in "ab":
         put(tmp_path / f"{name}.mp4", clip())
     m = prepare_dataset("folder", tmp_path, progress=False).manifest

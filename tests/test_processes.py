@@ -606,7 +606,9 @@ print(sorted({{m.split('.')[0] for m in sys.modules}} & tools))
 
 
 def talk(hide):
-    "What the compiler takes of a network whose BatchNorm talks to another process; is the result the same?"
+    """What the compiler takes of a network whose BatchNorm talks to another process; is the result
+    the same?
+    """
     from torch import nn
 
     if not hide:
@@ -644,7 +646,9 @@ def test_the_compiler_stays_out_of_the_conversation_of_processes(monkeypatch):
 
 
 def test_beside_a_gpu_processes_start_fresh(monkeypatch):
-    "There a forked process cannot go backward; a function of a test, which nobody can import, is sent."
+    """There a forked process cannot go backward; a function of a test, which nobody can import, is
+    sent.
+    """
 
     def child(height):
         x = torch.full((2, 3), distributed.rank() + 1.0, requires_grad=True)

@@ -1,4 +1,6 @@
-"The evaluation protocols: what they look at, what they never look at, and the same numbers in any way."
+"""The evaluation protocols: what they look at, what they never look at, and the same numbers in any
+way.
+"""
 
 import importlib
 import signal
@@ -308,7 +310,9 @@ def test_a_field_without_a_meaning_is_refused(fields, words):
 
 @pytest.mark.parametrize("height,width", [(239, 323), (243, 331), (240, 320)])
 def test_squares_are_those_of_the_released_code(height, width):
-    "Odd offsets are rounded (C augmentation.py:56, 75-88); ten crops mirror the frame before they cut it."
+    """Odd offsets are rounded (C augmentation.py:56, 75-88); ten crops mirror the frame before they
+    cut it.
+    """
     whole = np.arange(height * width).reshape(height, width)
     y, x = int(round((height - 224) / 2)), int(round((width - 224) / 2))
     corners = [(y, x), (0, 0), (0, width - 224), (height - 224, 0), (height - 224, width - 224)]
@@ -461,7 +465,9 @@ def test_whoever_is_in_the_pass_moves_no_bit(name):
 
 
 def test_a_broken_video_does_not_move_its_neighbours(few, encoder, tmp_path):
-    "Whether its first or a later part cannot be read; the places of all others in the passes change."
+    """Whether its first or a later part cannot be read; the places of all others in the passes
+    change.
+    """
     rows = few.select("test")
     whole = look(encoder, few)
     for broken in (rows[0], rows[2], rows[-1]):
@@ -624,7 +630,9 @@ def test_memory_does_not_grow_with_the_gallery(tmp_path):
 def test_a_killed_extraction_goes_on_where_it_was(
     data, encoder, tmp_path, tmp_path_factory, monkeypatch
 ):
-    "The process dies by SIGKILL in its 22nd pass, with 20 videos read; nothing finished is decoded again."
+    """The process dies by SIGKILL in its 22nd pass, with 20 videos read; nothing finished is
+    decoded again.
+    """
     code = f"""
 import os, signal, torch
 from vssl_nb.nets import backbones
@@ -790,7 +798,9 @@ def made(folder, name, forward="x.mean((2, 3, 4))", helper="", base="Base"):
 
 
 def test_a_changed_forward_is_another_encoder(data, tmp_path):
-    "Same name, weights and printed structure: only the code of a base class differs, or a helper beside it."
+    """Same name, weights and printed structure: only the code of a base class differs, or a helper
+    beside it.
+    """
     half = "def half(x): return x/{}"
     every = [
         made(tmp_path, "first"),

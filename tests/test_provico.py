@@ -175,7 +175,9 @@ def test_the_papers_numbers():
 
 @pytest.mark.parametrize("threshold", [0.15, None])
 def test_a_video_with_itself(threshold):
-    "Far apart samples of a video: as printed its loss ends at log K, without the pairs k = k' it does not."
+    """Far apart samples of a video: as printed its loss ends at log K, without the pairs k = k' it
+    does not.
+    """
 
     def of_itself(**how):
         method = ProViCo(Still(), samples=4, dim=8, variance=1e4, threshold=threshold, **how)

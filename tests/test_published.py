@@ -1,4 +1,6 @@
-"The papers' numbers: nothing lost or typed twice, what the texts derive, what a recipe stands against."
+"""The papers' numbers: nothing lost or typed twice, what the texts derive, what a recipe stands
+against.
+"""
 
 import contextlib
 import importlib
@@ -144,7 +146,9 @@ def test_the_gains_of_claims_are_printed():
 
 
 def made_up(random, means, seeds, spread, collapses=0.0):
-    "Numbers for each name: seeds that differ by five points, a spread of their own, runs that collapse."
+    """Numbers for each name: seeds that differ by five points, a spread of their own, runs that
+    collapse.
+    """
     of_seed = random.normal(0, 5, seeds)
     return {
         name: (
@@ -188,7 +192,9 @@ def test_ledgers_in_which_nothing_is_true_support_little(seeds, collapses):
 
 @pytest.mark.parametrize("pilot", [3, 8])
 def test_ledgers_in_which_the_papers_are_right_find_what_was_planned(pilot, monkeypatch):
-    "200 claims, spreads of half a point to eight: of the links that a pilot plans, 80 % are supported."
+    """200 claims, spreads of half a point to eight: of the links that a pilot plans, 80 % are
+    supported.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     planned = importlib.import_module("claims").planned
     random, planned_links, supported, dropped = np.random.default_rng(pilot), 0, 0, 0
@@ -225,7 +231,8 @@ def test_claims_on_the_command_line(capsys):
         "\n    budget: videos from 4,320 to 8,640, equal clips (17,280)",
         "\n    dose: ",
         "\n    premise: ",
-        "+AD-Pos < +Intra-Neg: +3.8 (-3.14 to +10.7), open; the paper: +1.5, which takes more than 64 seeds",
+        "+AD-Pos < +Intra-Neg: +3.8 (-3.14 to +10.7), open; the paper: +1.5, which takes more "
+        "than 64 seeds",
         "\n    elsewhere: moquad-toy, 3 seeds: +AD-Pos < +Intra-Neg: +34.6 (-8.61 to +77.8), open",
         "\n    elsewhere: equal clips: +AD-Pos < +Intra-Neg: +24.4",
     ):
@@ -233,7 +240,9 @@ def test_claims_on_the_command_line(capsys):
 
 
 def test_a_ledger_that_cannot_be_judged_is_refused(tmp_path):
-    "A row without its runs, and an interval from fewer than three seeds: one sentence, exit code 2."
+    """A row without its runs, and an interval from fewer than three seeds: one sentence, exit code
+    2.
+    """
     whole = json.loads(LEDGER.read_text(encoding="utf-8"))
     for run in LEDGER.parent.glob("*.json"):
         (tmp_path / run.name).touch()

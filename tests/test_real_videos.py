@@ -1,4 +1,6 @@
-"""Real files through video and manifest: nobody may pass the clips on, so that no notebook carries them."""
+"""Real files through video and manifest: nobody may pass the clips on, so that no notebook carries
+them.
+"""
 
 import csv
 import ctypes
@@ -104,7 +106,9 @@ DAMAGED = ["bitflips_400.avi", "decord_corrupted.mp4", "hole_30k_zeros.avi", "tr
 
 @real
 def test_the_damaged_files_are_named_and_no_other(probes):
-    "UCF101 and HMDB51 hold healthy files that declare up to 46 frames more than decode: those are no damage."
+    """UCF101 and HMDB51 hold healthy files that declare up to 46 frames more than decode: those are
+    no damage.
+    """
     readable = {path: p for path, p in probes.items() if isinstance(p, Probe)}
     assert sorted(path.rsplit("/")[-1] for path, p in readable.items() if p.damage) == DAMAGED
     assert sum(p.declared > p.frames and not p.damage for p in readable.values()) >= 12
@@ -251,7 +255,9 @@ KR_KB = {1: (0.2126, 0.0722), 6: (0.299, 0.114)}  # BT.709, BT.601
 
 
 def planes(bits, full, matrix, down):
-    "Eight patches of known colours as Y, U, V, by the formula; `down`: pixels that share a chroma sample."
+    """Eight patches of known colours as Y, U, V, by the formula; `down`: pixels that share a chroma
+    sample.
+    """
     kr, kb = KR_KB[matrix]
     r, g, b = np.kron(BOARD.reshape(2, 4, 3).transpose(2, 0, 1) / 255, np.ones((1, 16, 16)))
     y = kr * r + (1 - kr - kb) * g + kb * b
@@ -269,7 +275,9 @@ def planes(bits, full, matrix, down):
 
 
 def board(path, form, full, matrix, tag=None):
-    "A lossless film of the eight patches; `tag`: what the file says instead of the truth (full, matrix)."
+    """A lossless film of the eight patches; `tag`: what the file says instead of the truth (full,
+    matrix).
+    """
     bits = 10 if "10" in form else 8
     down = (1, 1) if "444" in form else (1, 2) if "422" in form else (2, 2)
     with av.open(str(path), "w") as container:
@@ -452,7 +460,8 @@ def test_frame_i_of_the_copy_is_frame_i_of_the_original(name, probes, tmp_path):
     error = (fine[:, None] - old[None]).square().mean((2, 3))
     nearest = error.argmin(1)
     print(
-        f"{name}: PSNR {psnr.mean():.1f} dB on average, {psnr.min():.1f} at least; at crf 1 its own is "
+        f"{name}: PSNR {psnr.mean():.1f} dB on average, {psnr.min():.1f} at least; at crf 1 its "
+        "own is "
         f"nearest for {(nearest == torch.arange(len(old))).float().mean():.0%}"
     )
     assert (
@@ -476,8 +485,10 @@ def test_a_pipe_is_refused(tmp_path):
 def test_ffmpeg_says_nothing_on_stderr(tmp_path):
     "Damaged files make FFmpeg talkative; its messages would drown a progress bar."
     code = (
-        "import sys\nfrom pathlib import Path\nfrom vssl_nb.data.video import VideoError, decode, probe\n"
-        'for f in sorted(Path(sys.argv[1]).rglob("*.*")):\n    try: probe(f)\n    except VideoError: pass\n'
+        "import sys\nfrom pathlib import Path\nfrom vssl_nb.data.video import VideoError, decode, "
+        "probe\n"
+        'for f in sorted(Path(sys.argv[1]).rglob("*.*")):\n    try: probe(f)\n    except '
+        "VideoError: pass\n"
     )
     (tmp_path / "look.py").write_text(code)
     done = warm.run([VIDEOS / "odd" / "derived"], script=tmp_path / "look.py")
@@ -547,7 +558,9 @@ M_PERTURB = -6  # of glibc's malloc.h
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs the malloc of glibc")
 def test_the_bytes_of_a_film_do_not_depend_on_what_was_in_memory_before(tmp_path):
-    "glibc fills fresh memory with a chosen byte; an encoder that read such memory would write other films."
+    """glibc fills fresh memory with a chosen byte; an encoder that read such memory would write
+    other films.
+    """
     t, y, x = np.mgrid[:48, :48, :64]
     frames = np.stack(
         [60 + 40 * ((x - 2 * t) % 24 < 9), 90 + 3 * t + 0 * x, 130 + 100 * ((y + t) % 16 < 5)], -1

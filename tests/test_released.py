@@ -1,4 +1,6 @@
-"Released files, built here from the facts of b1 by classes of this test alone: read, written, read again."
+"""Released files, built here from the facts of b1 by classes of this test alone: read, written,
+read again.
+"""
 
 import copy
 import functools
@@ -303,7 +305,9 @@ def rewritten(path, state, change, **how):
 
 
 def test_older_files(infonce, tmp_path):
-    "Before zip, in DistributedDataParallel, on a GPU, with single names: all are read; the view is asked."
+    """Before zip, in DistributedDataParallel, on a GPU, with single names: all are read; the view
+    is asked.
+    """
     _, state = infonce
     want = load_released(infonce[0]).encoder(CLIPS)
 
@@ -623,7 +627,9 @@ def test_pickles_written_by_hand(tmp_path, program, words):
 
 
 def test_files_larger_than_they_are(tmp_path, monkeypatch):
-    "A view of 10**13 numbers, a zip bomb, a pickle without end; a memo of four billion entries is harmless."
+    """A view of 10**13 numbers, a zip bomb, a pickle without end; a memo of four billion entries is
+    harmless.
+    """
     stride_0 = tensor(TEN, MANY + b"\x85", b"K\x00\x85")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes
     assert "reaches beyond its numbers" in refused(tmp_path / "x.pth", archive(stride_0))

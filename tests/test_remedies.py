@@ -22,7 +22,8 @@ from vssl_nb import cli
 
 ROOT = Path(__file__).parent
 SMALL = (
-    "--size 32 --length 4 --stride 1 --epochs 1 --warmup 0 --test-clips 1 --backbone tiny --batch 4 "
+    "--size 32 --length 4 --stride 1 --epochs 1 --warmup 0 --test-clips 1 --backbone tiny --batch "
+    "4 "
     "--workers 0 --device cpu --quiet".split()
 )
 QUEUE = ["--queue", "8"]
@@ -780,7 +781,9 @@ def messages():
 
 
 def test_every_message_has_a_remedy_that_is_followed():
-    "Each message that names a command or an option stands above, and nothing above has lost its message."
+    """Each message that names a command or an option stands above, and nothing above has lost its
+    message.
+    """
     texts, parts = messages(), [c[0] for c in CASES] + [*ELSEWHERE]
     assert len(texts) > 100
     assert not (new := [t for t in texts if not any(p in t for p in parts)]), new

@@ -43,7 +43,9 @@ def run_folder(folder, rows, recipe=None, train=9537, seed=0, **card):
 
 @pytest.fixture
 def runs(tmp_path):
-    "Three seeds of InfoNCE (official protocol), one under ours, runs on flow and toy, probe, fine-tuning."
+    """Three seeds of InfoNCE (official protocol), one under ours, runs on flow and toy, probe,
+    fine-tuning.
+    """
     there, rgb, flow = tmp_path / "runs", find("infonce-ucf101-rgb"), find("infonce-ucf101-flow")
     for seed, r1 in enumerate((0.3215, 0.3341, 0.3478)):
         row = {
@@ -167,7 +169,9 @@ class Cells(HTMLParser):
 
 
 def latex_faults(text):
-    "What would keep a table from compiling, as far as counting can tell; nothing where all is well."
+    """What would keep a table from compiling, as far as counting can tell; nothing where all is
+    well.
+    """
     # \\ ends a line
     bare = re.sub(r"\\[\\&%$#_{}]", lambda m: "\0" if m[0] == "\\\\" else "", text)
     faults, deep, open_ = [f"{c} is not escaped" for c in '%#~^_<>|"' if c in bare], 0, [""]
@@ -511,7 +515,9 @@ def test_broken_neighbours(tmp_path, file, content):
 
 
 def test_foreign_json(tmp_path):
-    "Files of another program: unknown keys, a recipe that is none of ours, a card without a manifest."
+    """Files of another program: unknown keys, a recipe that is none of ours, a card without a
+    manifest.
+    """
     run_folder(
         tmp_path / "r",
         [
@@ -611,7 +617,9 @@ def test_captions_are_words_and_the_curve_of_a_fine_tuning_is_called_that(tmp_pa
 
 
 def test_no_name_is_cut(tmp_path):
-    "In a confusion matrix and beside clips: nothing touches the border, and the names take their place."
+    """In a confusion matrix and beside clips: nothing touches the border, and the names take their
+    place.
+    """
     clip, letters = np.zeros((2, 8, 8, 3), np.uint8), "W" * 60
     square = confusion_figure(
         np.eye(12), [f"{c} is a class of a long name, {c * 70}" for c in "ABCDEFGHIJKL"]
@@ -692,7 +700,8 @@ def test_few_test_videos_chance_and_leaks_are_named():
     assert notes([ours[0] | {"queries": 3783}]) == []
     assert notes(beside(13, chance=0.3, histogram=0.9, random=0.93)) == [
         "an untrained network finds 93 %: are "
-        "siblings, cut from one film, on both sides of the split? Name the films in the column source"
+        "siblings, cut from one film, on both sides of the split? Name the films in the column "
+        "source"
     ]
     assert notes(beside(5, chance=0.52, random=0.8)) == []  # four of five: as by guessing
     tuned = row | {

@@ -1,4 +1,6 @@
-"`vssl-nb reproduce` as a reader meets it: a table through the command line, killed twice; what it refuses."
+"""`vssl-nb reproduce` as a reader meets it: a table through the command line, killed twice; what it
+refuses.
+"""
 
 import json
 import statistics
@@ -187,7 +189,9 @@ def test_a_missing_protocol_is_an_error(place, monkeypatch, protocol):
 
 
 def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
-    "Match probability and not the cosine; two views where the paper has two; the log of the last epoch."
+    """Match probability and not the cosine; two views where the paper has two; the log of the last
+    epoch.
+    """
     asked = []
 
     def retrieve(folder, protocol, **more):
@@ -330,7 +334,8 @@ def test_a_table_beside_the_paper():
     }
     spread = statistics.stdev([10, 11])
     assert beside_paper(table, rows, values).splitlines() == [
-        "| row | retrieval r1 | paper, UCF101: retrieval r1 | linear top1 | paper, UCF101: linear top1 |",
+        "| row | retrieval r1 | paper, UCF101: retrieval r1 | linear top1 | paper, UCF101: linear "
+        "top1 |",
         "| :-- | --: | --: | --: | --: |",
         f"| mining | 20.5 ± {spread:.1f} | 64.7 | 50.0 ± 0.0 | – |",
         f"| no-mining | 10.5 ± {spread:.1f} | 61.2 | 50.0 ± 0.0 | – |",

@@ -86,7 +86,9 @@ def test_weights_memory_precision_and_layout(name):
 
 @pytest.mark.parametrize("name", ["r3d18_iic", "r2plus1d_iic", "c3d"])
 def test_first_weights_of_iic_are_pytorchs_own(name):
-    "Released code b11: no layer of models/*.py is filled by hand, so they are those of the constructors."
+    """Released code b11: no layer of models/*.py is filled by hand, so they are those of the
+    constructors.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(3)
         theirs = BACKBONES[name].build().state_dict()
@@ -114,7 +116,9 @@ def test_an_encoder_comes_back_from_its_file(name, args, tmp_path):
 
 @pytest.mark.parametrize("name", ["r3d18_iic", "r2plus1d_iic", "c3d"])
 def test_the_features_of_iic(name):
-    "Released code b11: 10 clips of 16 x 112 x 112, maxima of 2 x 2 pixels of the last maps: 9216 numbers."
+    """Released code b11: 10 clips of 16 x 112 x 112, maxima of 2 x 2 pixels of the last maps: 9216
+    numbers.
+    """
     see = protocol("iic_official")
     assert (see.length, see.size, see.feature) == (16, 112, "maps")
     net = create(name).eval()
@@ -138,7 +142,9 @@ def test_the_features_of_iic(name):
 @pytest.mark.parametrize("name", ["r2plus1d_iic", "r3d18_slow"])
 @pytest.mark.parametrize("again", [False, True])
 def test_groups_of_batchnorm_reach_every_block(name, again):
-    "Layers are looked up by name, so those that `group_batchnorm` puts in their place are the ones that run."
+    """Layers are looked up by name, so those that `group_batchnorm` puts in their place are the
+    ones that run.
+    """
     plain = create(name, seed=1).train()
     parts = group_batchnorm(copy.deepcopy(plain), "split", 2)
     assert all(

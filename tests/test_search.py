@@ -1,4 +1,6 @@
-"Searching one's own videos as whole commands: what is printed and written, what is refused, what is kept."
+"""Searching one's own videos as whole commands: what is printed and written, what is refused, what
+is kept.
+"""
 
 import csv
 import html

@@ -1,4 +1,6 @@
-"Pictures: pixels, colours and titles that can be worked out by hand, and files that Pillow reads back."
+"""Pictures: pixels, colours and titles that can be worked out by hand, and files that Pillow reads
+back.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"The course site: what is made from the notebooks, and what a browser makes of it, without any network."
+"""The course site: what is made from the notebooks, and what a browser makes of it, without any
+network.
+"""
 
 import http.server
 import json

@@ -209,7 +209,9 @@ def known():
 
 
 def test_the_table_agrees_with_the_library(rows, known):
-    "Every field of everything that names a source stands in it once; no difference is without a reason."
+    """Every field of everything that names a source stands in it once; no difference is without a
+    reason.
+    """
     assert faults(rows, known) == []
 
 

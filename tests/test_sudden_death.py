@@ -88,7 +88,9 @@ RECIPE = recipes.override(
 
 
 def leg(place, out, slow):
-    "One life of a run, in a process of its own; on a slow disk a checkpoint takes a while to reach it."
+    """One life of a run, in a process of its own; on a slow disk a checkpoint takes a while to
+    reach it.
+    """
     if slow:
         fsync = os.fsync
         checkpoints.os.fsync = lambda f: (time.sleep(0.03), fsync(f))
@@ -106,7 +108,9 @@ def leg(place, out, slow):
 
 
 def test_twenty_kills_at_random_moments(place):
-    "SIGKILL at 20 random moments, some during a checkpoint; the end is that of an unbroken run, to the bit."
+    """SIGKILL at 20 random moments, some during a checkpoint; the end is that of an unbroken run,
+    to the bit.
+    """
     import torch._dynamo  # noqa: F401  here; else every life does, for two seconds
 
     fork, rng = get_context("fork"), random.Random(0)
@@ -171,7 +175,8 @@ def disk(place):
     mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", there]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip(
-            "mounting a small disk needs root; run the tests as root to try full and read-only disks"
+            "mounting a small disk needs root; run the tests as root to try full and read-only "
+            "disks"
         )
     yield there
     subprocess.run(["umount", there], check=True)
@@ -200,7 +205,9 @@ def whole(place):
 
 
 def test_a_disk_that_is_full(place, whole, disk):
-    "The second checkpoint does not fit: one sentence, the first is intact; with room, the usual end."
+    """The second checkpoint does not fit: one sentence, the first is intact; with room, the usual
+    end.
+    """
     size = (whole / "last.pt").stat().st_size
     remount(disk, f"size={int(1.7 * size)}")
     sentence(
@@ -332,7 +339,9 @@ def ranks(process):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the processes of a run in /proc")
 def test_one_process_dies_and_the_others_end(place):
-    "SIGKILL of rank 1: within a minute all are gone, with one sentence; two processes go on where they were."
+    """SIGKILL of rank 1: within a minute all are gone, with one sentence; two processes go on where
+    they were.
+    """
     process = torchrun(2, "--epochs", 40, "--out", "lost", "--save-minutes", 0, cwd=place)
     assert wait_for(lambda: steps(place / "lost") >= 4, process)
     who = ranks(process)
@@ -357,7 +366,9 @@ def test_one_process_dies_and_the_others_end(place):
 
 
 def test_two_processes_write_one_run(place, whole):
-    "Only the first process writes; both halves of a batch count; the end is near that of one process."
+    """Only the first process writes; both halves of a batch count; the end is near that of one
+    process.
+    """
     codes, out, said = together("--epochs", 2, "--out", "two", cwd=place)
     assert codes == [0, 0], said
     assert out.splitlines() == ["two"] and not ours(said)
@@ -421,7 +432,9 @@ def test_a_mistake_of_many_processes_is_said_once(place, whole):
 
 
 def test_the_first_process_says_it_though_it_comes_late(place):
-    "torchrun ends all processes when one has ended; the others must not end before the first has spoken."
+    """torchrun ends all processes when one has ended; the others must not end before the first has
+    spoken.
+    """
     late = place / "late.py"
     late.write_text(
         "import os, sys, time\nif os.environ['RANK']=='0': time.sleep(3)\n"

@@ -1,4 +1,6 @@
-"A run with a Gaussian head from the command line: match probability beside cosine, and doubtful videos."
+"""A run with a Gaussian head from the command line: match probability beside cosine, and doubtful
+videos.
+"""
 
 import csv
 import json
@@ -209,7 +211,9 @@ def test_what_has_no_distributions(here):
 
 
 def test_ranks_any_folder(here, capsys):
-    "A folder without a manifest, with a file that is no video; the variance of each by loops over clips."
+    """A folder without a manifest, with a file that is no video; the variance of each by loops over
+    clips.
+    """
     own = here / "my own vidéos"
     own.mkdir()
     m = read(here / "videos")
@@ -298,7 +302,9 @@ def test_refusals(here, capsys, monkeypatch):
 
 
 def test_spoiled_videos_of_a_run(here):
-    "Mixing at level 2 is, pixel by pixel, half of each of two videos; by one clip through the network."
+    """Mixing at level 2 is, pixel by pixel, half of each of two videos; by one clip through the
+    network.
+    """
     t = open_trained("run")
     head = read_heads(here / "run" / "encoder.safetensors")["gaussian"]
     m, rows = t.manifest, t.manifest.select("test")[:6]

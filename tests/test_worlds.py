@@ -1,4 +1,6 @@
-"Each world of the toy has the premise that it is for: the number is measured, from pixels or the plan."
+"""Each world of the toy has the premise that it is for: the number is measured, from pixels or the
+plan.
+"""
 
 import importlib
 import json
@@ -162,7 +164,9 @@ PIXELS = [[121, 131, 90], [126, 136, 94], [142, 152, 111], [146, 157, 115]] + [
 
 @pytest.mark.parametrize("looks", [0.0, 0.5, 1.0])
 def test_looks_tell_the_share_that_they_should(looks):
-    "By the plan: the nearest sprite of another source is that of the own class in looks + (1 - looks)/8."
+    """By the plan: the nearest sprite of another source is that of the own class in looks + (1 -
+    looks)/8.
+    """
     jobs = [j for j in plan(2, looks=looks or 1e-9) if not j[1]["take"]]
     for part in "train", "test":
         some = [(row.label, a["look"]) for row, a in jobs if row.split1 == part]
@@ -171,7 +175,9 @@ def test_looks_tell_the_share_that_they_should(looks):
 
 
 def test_looks_survive_the_augmentation():
-    "Levels and edges of what moves, in grey, after crop and colour jitter; without looks they are worthless."
+    """Levels and edges of what moves, in grey, after crop and colour jitter; without looks they are
+    worthless.
+    """
     told = []
     for looks in (1e-9, 1.0):
         jobs = first_takes(plan(looks=looks), 20)
@@ -194,7 +200,9 @@ def test_a_grey_source_is_known_by_its_texture():
 
 
 def test_what_disturbs_a_grey_clip_leaves_no_colour():
-    "MoQuad's three disturbances: the undisturbed clip among 128, by its colours in grey and in colour."
+    """MoQuad's three disturbances: the undisturbed clip among 128, by its colours in grey and in
+    colour.
+    """
     by = {}
     for grey in 0.0, 1.0:
         jobs = first_takes(plan(grey=grey), 16)
@@ -227,7 +235,9 @@ def untrained(
 
 
 def test_directions_are_not_coarse_motion():
-    "An untrained encoder on frame differences is at most at twice chance; on the plain toy it is far above."
+    """An untrained encoder on frame differences is at most at twice chance; on the plain toy it is
+    far above.
+    """
     assert untrained(first_takes(plan(classes="directions"), 50)) <= 2 / 4
     assert untrained(first_takes(plan(), 15)) > 2 / 8
 
@@ -275,7 +285,9 @@ def test_periods_differ_in_speed_alone():
 
 
 def test_scenes_are_told_by_backgrounds_and_motions_are_not():
-    "By colours or orientations, leave one out: the scenes are told, also augmented; the motions are not."
+    """By colours or orientations, leave one out: the scenes are told, also augmented; the motions
+    are not.
+    """
     jobs = first_takes(plan(classes="scenes"), 20)
     videos = draw(jobs, range(0, 64, 7))
     scene = np.array([row.label.startswith("scene") for row, _ in jobs])
@@ -340,7 +352,9 @@ def test_a_spoiled_video_is_what_it_is_called():
 
 
 def test_a_frame_of_another_side_has_the_same_picture():
-    "Everything is drawn in sides of the frame: a frame of 128 px that is shrunk is the frame of 32."
+    """Everything is drawn in sides of the frame: a frame of 128 px that is shrunk is the frame of
+    32.
+    """
     row, a = plan()[300]
     row2, b = plan(side=128)[300]
     assert (row2.width, row2.height) == (128, 128) and row.video != row2.video
@@ -350,7 +364,9 @@ def test_a_frame_of_another_side_has_the_same_picture():
 
 
 def test_worlds_are_written(tmp_path):
-    "The manifest, the settings, what is spoiled, and conflicts where scene and motion can be parted."
+    """The manifest, the settings, what is spoiled, and conflicts where scene and motion can be
+    parted.
+    """
     options = dict(
         classes="directions", looks=0.5, grey=0.5, spoiled=0.5, spoiled_test=0.25, side=16
     )
@@ -430,7 +446,8 @@ def test_results_that_a_dose_lacks_are_made(tmp_path, monkeypatch, capsys):
     dose = importlib.import_module("dose")
     (tmp_path / "iic.py").write_text(
         "import sys; from pathlib import Path\n"
-        'if "fail" in sys.argv: sys.exit(1)\nPath(sys.argv[-1]).write_text(" ".join(sys.argv[1:-1]))'
+        'if "fail" in sys.argv: sys.exit(1)\nPath(sys.argv[-1]).write_text(" '
+        '".join(sys.argv[1:-1]))'
     )
     monkeypatch.setattr(dose, "HERE", tmp_path)
     monkeypatch.setattr(

@@ -115,7 +115,9 @@ def spare(wanted):
 
 
 def warm_forkserver():
-    "The forkserver of `multiprocessing` will be a process that is forked now, and not a fresh Python."
+    """The forkserver of `multiprocessing` will be a process that is forked now, and not a fresh
+    Python.
+    """
     from multiprocessing import util
 
     here, there = socket.socketpair(type=socket.SOCK_SEQPACKET)

@@ -1,4 +1,6 @@
-"`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them the help."
+"""`vssl-nb …`: a command is a dataclass, its fields are the options, and the comments beside them
+the help.
+"""
 
 if __name__ == "__main__":  # above the imports, for Ctrl-C
     from vssl_nb import main as begin
@@ -102,7 +104,9 @@ class Toy(Command):
 
 
 class MakeManifest(Command):
-    "Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the classes."
+    """Write the manifest.csv of a folder of videos, or bring it up to date; sub-folders are the
+    classes.
+    """
 
     folder: Path = word("FOLDER")  # folder of class folders, or of unlabelled videos
     # share of the videos to keep for testing (split 1), cut by source; none: no split
@@ -166,7 +170,10 @@ class Flow(Command):
         self,
         manifest: Path,  # that of DATA; it need not exist
     ) -> None:
-        "Refuse to write into a run, or over a manifest with something that this one lacks. PathError."
+        """Refuse to write into a run, or over a manifest with something that this one lacks.
+
+        PathError.
+        """
         flow, other = manifest.parent / self.out, manifest.parent / (self.manifest or "")
         # where all is done already, nothing needs to be written
         if not (flow / "flow.json").exists():
@@ -268,7 +275,9 @@ def is_first(
 
 
 def check_paths(data=None, run=None, folder=None, results=None, together: bool = False) -> None:
-    "A manifest, a run, a folder to be written, one for results, by processes `together`; PathError, Mistake."
+    """A manifest, a run, a folder to be written, one for results, by processes `together`;
+    PathError, Mistake.
+    """
     if (
         together
         and "RANK" in os.environ
@@ -276,7 +285,8 @@ def check_paths(data=None, run=None, folder=None, results=None, together: bool =
     ):
         raise Mistake(
             f"the environment has RANK={os.environ['RANK']} and no {lacks[0]}: something that has "
-            "ended left it there (unset RANK), or a launcher other than torchrun and srun is at work"
+            "ended left it there (unset RANK), or a launcher other than torchrun and srun is at "
+            "work"
         )
     if run is not None:
         expect_run(run)
@@ -445,7 +455,10 @@ BEGAN = time.monotonic()  # nearly when this process began: PyTorch is not there
 
 
 class Pretrain(MachineOptions):
-    "Train a recipe on a manifest, into a run folder. Any field of the recipe can be given as an option."
+    """Train a recipe on a manifest, into a run folder.
+
+    Any field of the recipe can be given as an option.
+    """
 
     # a name that `vssl-nb recipes` lists, or package.module:name
     recipe_name: str = word("RECIPE")
@@ -597,7 +610,8 @@ class Retrieve(EncodingOptions):
             )
             raise Mistake(
                 f"{path}: is no run folder, no recipe, no file of features and no package.module:"
-                f"name of an encoder, seen from {Path.cwd()}{'; ' + near if near.startswith('did') else ''}"
+                "name of an encoder, seen from "
+                f"{Path.cwd()}{'; ' + near if near.startswith('did') else ''}"
             )
         kind, ignored = (
             ("a conflict", "view name out second splits")
@@ -729,7 +743,9 @@ class Retrieve(EncodingOptions):
 
 
 class Extract(EncoderOptions, WritingOptions):
-    "Compute and keep the features of a run's encoder; under torchrun, all processes share the work."
+    """Compute and keep the features of a run's encoder; under torchrun, all processes share the
+    work.
+    """
 
     protocol: str = "clean"  # clean, coclr_official, iic_official, rspnet or moquad
     # also write them with the names of the videos, .npz or .csv; or another folder to keep them in
@@ -786,7 +802,9 @@ class Extract(EncoderOptions, WritingOptions):
 
 
 class Search(ReadingOptions, WritingOptions):
-    "Find the videos of a folder that are most like a video; the first time, and for new files, encode them."
+    """Find the videos of a folder that are most like a video; the first time, and for new files,
+    encode them.
+    """
 
     # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
     queries: tuple[str, ...] = word("[QUERY ...]", ())
@@ -832,11 +850,16 @@ def how_to_predict(
     folder: Path,  # of a run
 ) -> str:
     "The file of a classifier, and the command that uses it."
-    return f"{folder / 'classifier.safetensors'}\nuse it: vssl-nb predict {shlex.quote(str(folder))} VIDEO"
+    return (
+        f"{folder / 'classifier.safetensors'}\nuse it: vssl-nb predict "
+        f"{shlex.quote(str(folder))} VIDEO"
+    )
 
 
 class ProbeCommand(EncoderOptions):
-    "A linear classifier on the frozen features of a run, or one that attends to the tokens of its encoder."
+    """A linear classifier on the frozen features of a run, or one that attends to the tokens of its
+    encoder.
+    """
 
     preset: Literal["clean_probe", "coclr_probe", "attentive_probe", "vjepa_probe"] = "clean_probe"
     # none: that of the recipe; several: each, and their mean
@@ -868,7 +891,9 @@ class ProbeCommand(EncoderOptions):
 
 
 class Finetune(MachineOptions):
-    "Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from scratch."
+    """Train a classifier end to end: fine-tune a run's encoder, train a head on it, or start from
+    scratch.
+    """
 
     # run folder; or the name of a recipe, whose backbone starts from scratch
     source: str = word("RUN")
@@ -995,7 +1020,9 @@ class Predict(ReadingOptions, WritingOptions):
 
 
 class Cotrain(MachineOptions):
-    "InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at the end."
+    """InfoNCE on two views, then CoCLR in turns: every phase a run folder, resumable, one report at
+    the end.
+    """
 
     name: str = field(metadata={"word": "NAME", "about": f"one of {', '.join(COTRAININGS)}"})
     data: Path  # manifest.csv, or the folder that holds it
@@ -1090,7 +1117,9 @@ class Mine(RunOptions, WritingOptions):
 
 
 class Convert(WritingOptions):
-    "Turn a run into a released file, a released file into a run, or either into an encoder to share."
+    """Turn a run into a released file, a released file into a run, or either into an encoder to
+    share.
+    """
 
     source: Path = word("IN")  # run folder or released file
     # .tar, .pth: released; .safetensors: encoder; else folder; new or written by this
@@ -1148,7 +1177,9 @@ class Convert(WritingOptions):
 
 
 class VerdictCommand(RunOptions):
-    "Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no labels."
+    """Say in plain words whether a run has learned, has collapsed, and looks at motion; needs no
+    labels.
+    """
 
     # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
     folder: Path = word("RUN")
@@ -1281,7 +1312,9 @@ class Reproduce(MachineOptions):
 
 
 class Report(WritingOptions):
-    "Collect the results of runs into a table beside the published numbers, and a self-contained page."
+    """Collect the results of runs into a table beside the published numbers, and a self-contained
+    page.
+    """
 
     folder: Path = word("FOLDER")  # a run folder, or a folder of run folders
     form: Literal["text", "markdown", "html", "csv", "latex"] = "text"  # of the printed table
@@ -1612,7 +1645,9 @@ def all_parts(
 def default_recipe(
     args: Sequence[str],  # of `pretrain`
 ) -> Recipe:  # the numbers of the recipe are the defaults
-    "The recipe that the arguments name, wherever it stands among them, with the method that they name."
+    """The recipe that the arguments name, wherever it stands among them, with the method that they
+    name.
+    """
     values, rest = split_words("pretrain", all_parts("pretrain"), args)
     words = [w for w in rest if not w.startswith("-")]
     recipe = find(
@@ -1666,7 +1701,9 @@ def overview() -> str:
 
 @contextlib.contextmanager
 def heed_signals() -> Iterator[list[int]]:  # the signals that have come
-    "Ctrl-C, and SIGTERM and SIGHUP of no launcher, end this process and those that it has made, tidily."
+    """Ctrl-C, and SIGTERM and SIGHUP of no launcher, end this process and those that it has made,
+    tidily.
+    """
 
     def end(number, frame):
         if os.getpid() != here:
@@ -1753,7 +1790,8 @@ def run_command(args: list[str]) -> None:
             recipe = default_recipe([a for a in args[1:] if a not in ("-h", "--help")])
             parts |= recipe_parts(recipe)
             print(
-                f"The defaults are those of {recipe.name}; name another recipe to see those of it.\n"
+                f"The defaults are those of {recipe.name}; name another recipe to see those of "
+                "it.\n"
             )
         print(make_parser(args[0], parts).format_help().rstrip())
     else:
@@ -1821,7 +1859,10 @@ def main(
             raise
         text = str(e)
         if isinstance(e, OSError) and not e.filename and (reason := output_error()):
-            text = f"standard output cannot be written ({reason}); send it elsewhere; written files are kept"
+            text = (
+                f"standard output cannot be written ({reason}); send it elsewhere; written "
+                "files are kept"
+            )
         # what is wrong with the arguments is wrong in all processes; of what goes wrong later,
         # `distributed.start` lets one process tell
         # nobody launched this

@@ -1,4 +1,6 @@
-"Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong with one."
+"""Names that a user gives: a part of ours or `package.module:name`, a file or folder; what is wrong
+with one.
+"""
 
 import csv, errno, hashlib, importlib, importlib.util, json, mmap, os, re, shlex, stat, sys, traceback
 from collections import Counter, defaultdict
@@ -42,7 +44,9 @@ def did_you_mean(
     known: Iterable,  # names that do exist
     least: float = 0.4,
 ) -> str:
-    "A part of a sentence: the nearest of the known names, or all of them, of many the first twenty."
+    """A part of a sentence: the nearest of the known names, or all of them, of many the first
+    twenty.
+    """
     names = [str(k) for k in known]
     near = get_close_matches(str(name), names, 1, least)
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
@@ -77,7 +81,10 @@ def load_object(
     name: str,  # 'package.module:name' of something importable, also from the current folder
     kind: str = "a part",  # what it has to be, for messages
 ) -> Any:
-    "The object of that name; raises PluginError. This runs its module: name only code that you trust."
+    """The object of that name; raises PluginError.
+
+    This runs its module: name only code that you trust.
+    """
     module, _, attributes = name.partition(":")
     if not module or not attributes:
         raise PluginError(f"{name!r} does not name {kind}: write 'package.module:name'")
@@ -155,7 +162,8 @@ def full_name(
     if module == "__main__" or not name or "<" in name:
         raise PluginError(
             f"{name or part!r} was made in a "
-            "notebook or inside a function, where no other process finds it; move it to the top of a .py file"
+            "notebook or inside a function, where no other process finds it; move it to the top "
+            "of a .py file"
         )
     return f"{module}:{name}"
 
@@ -316,7 +324,8 @@ def expect_run(
         name = shlex.quote(str(path))
         raise PathError(
             f"{path}: is a fine-tuned run, made from {card.get('given')}; `vssl-nb predict "
-            f"{name} VIDEO` and `vssl-nb convert {name} FILE.tar` take it; name a pretrained run here"
+            f"{name} VIDEO` and `vssl-nb convert {name} FILE.tar` take it; name a pretrained run "
+            "here"
         )
     runs = sorted(p.parent for p in path.glob("*/recipe.json"))
     raise PathError(
@@ -381,7 +390,9 @@ def expect_replaceable(
     # write over a file of no command; None: the command has no --force
     force: bool | None = None,
 ) -> None:
-    "Raise PathError, before the work, where a file would be lost that this kind of command did not write."
+    """Raise PathError, before the work, where a file would be lost that this kind of command did
+    not write.
+    """
     expect_writable(path)
     path, ends = Path(path), output_endings(command)
     if path.suffix not in ends:
@@ -420,7 +431,9 @@ def expect_run_folder(
     resume: bool = False,  # go on with the run that is there
     tuned: bool = False,  # by fine-tuning
 ) -> None:
-    "Raise PathError where a training may not write: another run, or files of somebody, would be lost."
+    """Raise PathError where a training may not write: another run, or files of somebody, would be
+    lost.
+    """
     own = resume and Path(folder).is_dir()
     expect_writable(
         folder, folder=True, remedy="--resume goes on in this folder, so make it writable" * own
@@ -450,27 +463,34 @@ def expect_no_run(
     folder: str | Path,  # to be written; it need not exist
     option: str = "--out",  # that names it
 ) -> None:
-    "Raise PathError where it could not be written, or where it is a run, which other files do not belong to."
+    """Raise PathError where it could not be written, or where it is a run, which other files do not
+    belong to.
+    """
     expect_writable(folder, option, folder=True)
     if (Path(folder) / "recipe.json").exists():
         raise PathError(f"{folder}: is a run; choose another {option}")
 
 
 def leave_terminal() -> None:  # after SIGHUP
-    "Print nothing from now on where a terminal was: it is gone, and an error of `print` would stop a save."
+    """Print nothing from now on where a terminal was: it is gone, and an error of `print` would
+    stop a save.
+    """
     for fd in (1, 2):
         if stat.S_ISCHR(os.fstat(fd).st_mode):
             os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
 def refuse_strangers() -> None:
-    "PathError for a file such as torch.py, in this folder or on the path, that is taken for a package."
+    """PathError for a file such as torch.py, in this folder or on the path, that is taken for a
+    package.
+    """
     for name in ("torch", "numpy", "av", "tqdm", "safetensors", "matplotlib"):
         spec = importlib.util.find_spec(name)
         if spec and spec.origin and not spec.submodule_search_locations:
             raise PathError(
                 f"{spec.origin}: "
-                f"would be imported in place of the package {name}; rename it, or start in another folder"
+                f"would be imported in place of the package {name}; rename it, or start in "
+                "another folder"
             )
 
 
@@ -502,7 +522,9 @@ def _digest(
 def equal_files(
     files: Mapping[str, Path],  # name -> file
 ) -> list[list[str]]:  # names of files with the same bytes
-    "Groups of two and more, in the order of the names: files are read only where their sizes are equal."
+    """Groups of two and more, in the order of the names: files are read only where their sizes are
+    equal.
+    """
     sizes, groups = defaultdict(list), defaultdict(list)
     for name, path in files.items():
         with suppress(OSError):  # what cannot be read equals nothing

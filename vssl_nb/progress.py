@@ -1,4 +1,6 @@
-"How far a long job is: a bar on a terminal and in a notebook, a line every half minute in a log file."
+"""How far a long job is: a bar on a terminal and in a notebook, a line every half minute in a log
+file.
+"""
 
 import sys
 from collections.abc import Iterable
@@ -35,7 +37,9 @@ def progress_bar(
     items: Iterable[Any] | None = None,
     **options: Any,  # those of tqdm: `total`, `initial`, `desc`, `unit`, `disable`
 ) -> Any:  # a bar of tqdm
-    "A bar of tqdm that suits where stderr goes; the time that is left follows the last minute or so."
+    """A bar of tqdm that suits where stderr goes; the time that is left follows the last minute or
+    so.
+    """
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         return screen_bar(items, **dict(smoothing=0.02) | options)
     return text_bar(

@@ -1,4 +1,6 @@
-"Search by example: the videos of a folder that are most like a video, by an index of their features."
+"""Search by example: the videos of a folder that are most like a video, by an index of their
+features.
+"""
 
 import hashlib, html, itertools, json, os, re, shlex, tempfile, time
 from base64 import b64encode
@@ -369,7 +371,8 @@ def update_index(
     if old and len(old) > 1 and not known.keys() & files.keys():
         raise SearchError(
             f"{folder}: is an index "
-            f"of other videos: none of its {len(old)} is in {root}; name another folder with --index"
+            f"of other videos: none of its {len(old)} is in {root}; name another folder with "
+            "--index"
         )
     todo = [n for n, s in files.items() if known.get(n) != s]
     gone = len(known.keys() - files.keys())
@@ -447,7 +450,8 @@ def choose_index(
     if not indexes:
         raise SearchError(
             f"{root}: has no index yet, and to make one takes an encoder: name a "
-            f"run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest {name}` and "
+            "run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb "
+            f"manifest {name}` and "
             f"`vssl-nb pretrain infonce-laptop-rgb --data {name}`"
         )
     if len(indexes) > 1:

@@ -1,4 +1,6 @@
-"Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames and queues."
+"""Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames
+and queues.
+"""
 
 import io, json, math, os
 from base64 import b64encode
@@ -212,7 +214,9 @@ def _pixels(
 
 
 class Loop:
-    "Pictures that play again and again: an animated PNG that displays itself; the first is its still."
+    """Pictures that play again and again: an animated PNG that displays itself; the first is its
+    still.
+    """
 
     def __init__(
         self,
@@ -327,7 +331,8 @@ class Slider:
         script = _MOVE % tuple(json.dumps(x).replace("<", r"\u003c") for x in (names, pictures))
         return (
             f"<div>{''.join(rows)}<small>run the cell to move it</small><br>"
-            f'<img alt="what the sliders show" style="max-width: 100%" src="data:image/png;base64,{first}">'
+            '<img alt="what the sliders show" style="max-width: 100%" '
+            f'src="data:image/png;base64,{first}">'
             f"<script>{script}</script></div>"
         )
 
@@ -663,7 +668,9 @@ def wall(
     marks: list[list[str]] | None = None,
     heads: Iterable[str] = (),  # words above the queries and above each answer
 ) -> Loop:  # a row per query
-    "Queries and what was found for them, playing; green: same class, red: another; above each its class."
+    """Queries and what was found for them, playing; green: same class, red: another; above each its
+    class.
+    """
     _check_wall("wall", query_clips, neighbour_clips, neighbour_labels)
     if len(query_labels) != len(query_clips):
         raise ValueError("wall: give one label per query")

@@ -175,7 +175,9 @@ def centre(
     # (height, width) of the clip after the worker's crop and scale, px
     size: int | tuple[int, int],
 ) -> dict[str, Tensor]:  # as `draw`
-    "A test clip: the largest central box (rounded as CoCLR's augmentation.py:56), and nothing else changed."
+    """A test clip: the largest central box (rounded as CoCLR's augmentation.py:56), and nothing
+    else changed.
+    """
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
     one, zero = np.ones(clips), np.zeros(clips)
@@ -481,7 +483,10 @@ def disturb_appearance(
     # of `draw_appearance`, (B, V), donor and frame also (B, V, k*k), on the CPU
     params: Mapping[str, Tensor],
 ) -> Tensor:  # x
-    "Mix a still image into all frames of some clips (MoQuad, section 3.1). ValueError for a batch of one."
+    """Mix a still image into all frames of some clips (MoQuad, section 3.1).
+
+    ValueError for a batch of one.
+    """
     mix = params["mix"]
     B, V, _, T, _, _ = x.shape
     b, v = (mix > 0).nonzero(as_tuple=True)
@@ -534,7 +539,10 @@ AUGMENTATIONS: dict[str, Any] = {"standard": Augmentation(draw, apply)}
 def find_augmentation(
     name: str,  # of AUGMENTATIONS, or 'package.module:name' with `draw` and `apply`
 ) -> Any:
-    "An augmentation by its name. PluginError where there is none, ValueError where it lacks a function."
+    """An augmentation by its name.
+
+    PluginError where there is none, ValueError where it lacks a function.
+    """
     augmentation = resolve(name, AUGMENTATIONS, "an augmentation")
     for part in ("draw", "apply"):
         if not callable(getattr(augmentation, part, None)):
@@ -646,7 +654,8 @@ def check_streams(
     if lacking:
         raise ManifestError(
             f"{manifest.path}: {len(lacking)} of {len(rows)} videos have no stored flow, "
-            f"such as {lacking[0]}; store it with `vssl-nb flow`, or ask for live flow (--flow live)"
+            f"such as {lacking[0]}; store it with `vssl-nb flow`, or ask for live flow (--flow "
+            "live)"
         )
     return load
 
@@ -750,7 +759,10 @@ class VideoCache:
         load: Sequence[str] = ("clips",),  # of STREAMS
         # returns: stream -> (V, T, size, size, 3) uint8; `pair` (V, 2, T, size, size)
     ) -> dict[str, Tensor]:
-        "The streams of a row, from memory if they are there; only what is asked for is decoded. VideoError."
+        """The streams of a row, from memory if they are there; only what is asked for is decoded.
+
+        VideoError.
+        """
         r, out = self.manifest.rows[row], {}
         first = _starts(numbers, r.frames)
         if "flow" in load:
@@ -859,7 +871,8 @@ class TrainClips(Dataset):
         if not isinstance(key, tuple) or len(key) != 2:
             raise TypeError(
                 f"an item of TrainClips is asked for as (epoch, position), not {key!r}: "
-                "take the batches of `train.loader(data, batch, epochs)` instead of a plain DataLoader."
+                "take the batches of `train.loader(data, batch, epochs)` instead of a plain "
+                "DataLoader."
             )
         index, bad = key[1], list[tuple[int, str]]()
         rng = stream("clips", self.seed, key[0], self.rows[index])
@@ -926,7 +939,8 @@ class TrainClips(Dataset):
             raise VideoError(
                 self.manifest.path,
                 f"{len(self.bad)} of {len(self.rows)} training videos "
-                f"cannot be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb manifest` "
+                f"cannot be read (more than {self.max_bad:.0%}), among them {names}; run `vssl-nb "
+                "manifest` "
                 "again to mark them",
             )
 

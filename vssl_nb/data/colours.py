@@ -1,4 +1,6 @@
-"The changes of a clip on a CPU, in machine code: all of them are made to a frame while it is in the cache."
+"""The changes of a clip on a CPU, in machine code: all of them are made to a frame while it is in
+the cache.
+"""
 
 # Loops run over whole slices and not over sums of indices, which numba checks one by one: so they
 # vectorise.

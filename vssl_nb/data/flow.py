@@ -47,7 +47,10 @@ class FlowMethod:
 def _opencv(
     name: str,
 ) -> Callable[[Tensor, Tensor], Tensor]:  # as `FlowMethod.compute`
-    "A solver of OpenCV. DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px."
+    """A solver of OpenCV.
+
+    DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px.
+    """
 
     def compute(a: Tensor, b: Tensor) -> Tensor:
         before = [max(16 - n, 0) // 2 for n in a.shape[1:]]
@@ -275,7 +278,8 @@ class ExtractionResult:
 
     def __str__(self):
         rate = (
-            f"{self.pairs:,} pairs in {self.seconds:.0f} s, {self.pairs / max(self.seconds, 1e-9):,.0f} "
+            f"{self.pairs:,} pairs in {self.seconds:.0f} s, "
+            f"{self.pairs / max(self.seconds, 1e-9):,.0f} "
             "a second"
             if self.pairs
             else "nothing was left to do here"
@@ -283,12 +287,14 @@ class ExtractionResult:
         state = (
             f"{self.manifest} names the flow of {self.done:,} videos"
             if self.written
-            else f"{self.missing:,} videos are left to other processes; the last one writes {self.manifest}, "
+            else f"{self.missing:,} videos are left to other processes; the last one writes "
+            f"{self.manifest}, "
             "or run this again alone"
         )
         lines = [f"no flow: {video}: {reason}" for video, reason in self.failed.items()]
         more = [
-            f"... and {len(lines) - 20:,} more, each with its reason in a .txt file in the place of "
+            f"... and {len(lines) - 20:,} more, each with its reason in a .txt file in the place "
+            "of "
             "its flow"
         ] * (len(lines) > 20)
         skipped = [
@@ -323,7 +329,9 @@ class ExtractionJob:
     device: threading.Lock = field(default_factory=threading.Lock)
 
     def share(self) -> list[int]:  # positions in the manifest
-        "The videos of this process, the largest first, so that no worker is left alone with one at the end."
+        """The videos of this process, the largest first, so that no worker is left alone with one
+        at the end.
+        """
         rows = self.manifest.rows
         order = sorted(
             (i for i, r in enumerate(rows) if r.status == "ok"),
@@ -560,5 +568,8 @@ def extract_flow(
     name: str = "tvl1",  # of the method
     **options,  # of `plan_extraction`
 ) -> ExtractionResult:  # its text is the summary
-    "Store the flow of all videos, named in the manifest; again: what is missing. FlowError, ManifestError."
+    """Store the flow of all videos, named in the manifest; again: what is missing.
+
+    FlowError, ManifestError.
+    """
     return plan_extraction(data, name, **options).run()

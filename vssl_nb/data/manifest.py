@@ -263,7 +263,10 @@ def claim_folder(
     error: type[ValueError],
     remedy: str,  # part of the sentence
 ):
-    "Make a folder the program's own, or see that it is. OSError, `ManifestError` where it cannot be written."
+    """Make a folder the program's own, or see that it is.
+
+    OSError, `ManifestError` where it cannot be written.
+    """
     folder = file.parent
     # looked for first: other processes write only after the settings are there
     names = (
@@ -303,7 +306,9 @@ def claim_folder(
 
 # %% ../../nbs/library/manifest.ipynb #395d59cb
 class _Texts(Sequence[str]):
-    "A column of texts: the different ones, sorted, as an array of bytes, and which of them each row has."
+    """A column of texts: the different ones, sorted, as an array of bytes, and which of them each
+    row has.
+    """
 
     def __init__(self, texts: Sequence[str]):
         as_bytes = np.array([text.encode(errors="surrogatepass") for text in texts], "S")
@@ -439,7 +444,10 @@ class Manifest:
         part: str = "all",  # train, test or all
         split: int = 1,  # 1, 2 or 3; says nothing for all
     ) -> list[int]:  # positions in `rows`
-        "The usable videos of a part of a split; where no split is filled, all are `train`. `ManifestError`."
+        """The usable videos of a part of a split; where no split is filled, all are `train`.
+
+        `ManifestError`.
+        """
         if part not in ("train", "test", "all"):
             raise ManifestError(f"'{part}' is no part of a split; take train, test or all")
         if split not in (1, 2, 3):
@@ -1014,7 +1022,8 @@ def torn_copies(
         torn = [f"{s['test']} = {s['train']}" for s in sides if {"train", "test"} <= {*s}]
         if torn:
             yield (
-                f"split {n}: test videos are copies of training videos, byte by byte: {_some(torn)}; "
+                f"split {n}: test videos are copies of training videos, byte by byte: "
+                f"{_some(torn)}; "
                 f"their answers are known, so empty split{n} on one side"
             )
 
@@ -1128,7 +1137,9 @@ def _check_share(share: float, seed: int = 0):
 def _deal(
     sizes: dict[str, int], known: dict[str, str], share: float, rng: np.random.Generator
 ) -> dict[str, str]:
-    "Deal the sources of a class, of so many usable videos, to parts; of two and more, one to either part."
+    """Deal the sources of a class, of so many usable videos, to parts; of two and more, one to
+    either part.
+    """
     free = sorted(s for s in sizes if s not in known)
     free = [free[i] for i in rng.permutation(len(free))]
     parts, want = dict(known) | dict.fromkeys(free, "train"), share * sum(sizes.values())
@@ -1186,8 +1197,10 @@ def cut_split(
     if len(count) < 2:
         raise ManifestError(
             f"all {len(rows)} usable videos are of one source for each class, such as "
-            f"{rows[0].source!r}, and a source is never on both sides of a split; if they are different "
-            "recordings, name them in the column source, or by a --source-pattern that tells them apart"
+            f"{rows[0].source!r}, and a source is never on both sides of a split; if they are "
+            "different "
+            "recordings, name them in the column source, or by a --source-pattern that tells them "
+            "apart"
         )
     n, ok = count["test"], sum(count.values())
     return made, [
@@ -1197,7 +1210,9 @@ def cut_split(
 
 
 def test_videos() -> Path | None:  # None where there are none
-    "The folder of real clips for tests: `VSSL_TEST_VIDEOS`, else `../shared/videos` beside the repository."
+    """The folder of real clips for tests: `VSSL_TEST_VIDEOS`, else `../shared/videos` beside the
+    repository.
+    """
     beside = Path(vssl_nb.__file__ or ".").resolve().parents[2] / "shared" / "videos"
     folder = Path(os.environ.get("VSSL_TEST_VIDEOS") or beside)
     return folder if folder.is_dir() else None

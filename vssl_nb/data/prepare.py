@@ -105,7 +105,9 @@ def _part(
     file: Path,
     name: str,
 ) -> str:  # train, test (the official val) or empty (the official test)
-    "The part that the owners call `name`; where that is empty, the last that the name of the file says."
+    """The part that the owners call `name`; where that is empty, the last that the name of the file
+    says.
+    """
     name = name or (re.findall("train|val|test", file.stem) or [file.stem])[-1]
     parts = {"train": "train", "val": "test", "test": ""}
     if (part := "val" if name.startswith("val") else name) in parts:
@@ -330,7 +332,10 @@ def read_lists(
 def own_state(
     home: Path,  # the folder of the dataset, made where it is missing
 ) -> Path:  # the folder of what is kept
-    "Where the state of a dataset is kept. `PrepareError` beside a manifest that somebody else wrote."
+    """Where the state of a dataset is kept.
+
+    `PrepareError` beside a manifest that somebody else wrote.
+    """
     expect_no_run(home)
     if (home / "manifest.csv").exists() and not (home / PREPARE_STATE).exists():
         raise PrepareError(
@@ -420,7 +425,8 @@ def _write_manifest(
     if kind.read and not used:
         raise PrepareError(
             f"{folder}: holds none of the {len(missing):,} videos of "
-            f"the lists{f', such as {missing[0]}' if missing else ''}; is it the right folder, and are these "
+            f"the lists{f', such as {missing[0]}' if missing else ''}; is it the right folder, "
+            "and are these "
             "its lists?"
         )
     probes = probe_videos(

@@ -188,7 +188,9 @@ def scenery(
     # 0-1: how much of the colour is taken; at 1 all have the same levels equally often
     grey: float = 0.0,
 ) -> np.ndarray:  # (size, size, 3) float, levels 0-255, periodic in both directions
-    "A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is high."
+    """A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is
+    high.
+    """
     level, hue, way = rng.uniform(70, 150), rng.random(), rng.random() / 2
     if kind is not None:
         hue, way = kind, kind / 2
@@ -596,7 +598,8 @@ def configure(
         if o[name] and o["classes"] == classes:
             raise ToyError(
                 f"{name}={o[name]:g} with the classes "
-                f"{classes}: there the class itself is seen in one frame; leave {name} out, or take the classes "
+                f"{classes}: there the class itself is seen in one frame; leave {name} out, or "
+                "take the classes "
                 "motions"
             )
     shape = SIZES[size]
@@ -678,7 +681,8 @@ def _drawn(
     except (OSError, ValueError, LookupError, TypeError):
         raise ToyError(
             f"{folder}: has no toy.json of toy "
-            "videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, or a run that "
+            "videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, "
+            "or a run that "
             "was trained on them"
         ) from None
 
@@ -686,7 +690,10 @@ def _drawn(
 def spoiled_videos(
     folder: str | Path,
 ) -> dict[str, str]:  # video, as the manifest names it -> one of SPOILS
-    "Which videos of a dataset are spoiled, training and test videos alike, and by what. `ToyError`."
+    """Which videos of a dataset are spoiled, training and test videos alike, and by what.
+
+    `ToyError`.
+    """
     jobs = _drawn(Path(folder))[1]
     return {row.video: arguments["spoiled"] for row, arguments in jobs if "spoiled" in arguments}
 
@@ -709,7 +716,9 @@ def plan_conflict(
     settings: dict,  # as `make` stores them in toy.json
     # returns: row: source of the scene, label of the motion; arguments of `video`
 ) -> list[tuple[Row, dict]]:
-    "For each source a query: its sprite and background in a new take, with the motion of another class."
+    """For each source a query: its sprite and background in a new take, with the motion of another
+    class.
+    """
     jobs, table = [], settings.get("classes", "motions")
     if table in ("shapes", "scenes"):
         raise ToyError(

@@ -68,7 +68,9 @@ def _writable(path: Path, fps: float, crf: int, gop: int | None):
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    "A temporary name beside `path`, which becomes `path` if the block ends well and disappears if not."
+    """A temporary name beside `path`, which becomes `path` if the block ends well and disappears if
+    not.
+    """
     part = path.with_name(f".{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
         yield part

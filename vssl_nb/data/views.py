@@ -115,7 +115,9 @@ def _linear(
     I0: Tensor,
     u: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # g (N,2,H,W), r, 1/|g|²
-    "The data term around the flow `u` (N,2,H,W); `stack` (N,3,H,W) is the second frame and its gradient."
+    """The data term around the flow `u` (N,2,H,W); `stack` (N,3,H,W) is the second frame and its
+    gradient.
+    """
     w = warp(stack, u)
     # always laid out alike: it is compiled once
     g = w[:, 1:].clone(memory_format=torch.contiguous_format)
@@ -138,7 +140,9 @@ def _step(
     theta: float,
     taut: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    "One iteration: data, total variation, dual; and the mean squared change of each pair's flow, px²."
+    """One iteration: data, total variation, dual; and the mean squared change of each pair's flow,
+    px².
+    """
     d = ((r + (g * u).sum(1, keepdim=True)) * inverse).clamp(
         -reach, reach
     )  # reach = λθ, taut = τ/θ
@@ -232,7 +236,9 @@ def _resize(
     w: int,
     scale: float | None = None,
 ) -> Tensor:  # (..., h, w)
-    "As OpenCV's INTER_LINEAR; `scale`: old pixels per new one, where that is not the ratio of the sizes."
+    """As OpenCV's INTER_LINEAR; `scale`: old pixels per new one, where that is not the ratio of the
+    sizes.
+    """
     i, j, f = _lines(x.shape[-2], h, scale or x.shape[-2] / h, x.device)
     x = torch.lerp(x[..., i, :], x[..., j, :], f[:, None])
     i, j, f = _lines(x.shape[-1], w, scale or x.shape[-1] / w, x.device)
@@ -289,7 +295,8 @@ def _checked(
         if x.ndim != 4 or x.shape[1] != 1 or 0 in x.shape[2:]:
             raise ValueError(
                 f"the {name} frames must be grey and (N,1,H,W), not {tuple(x.shape)}; "
-                "`clips.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them the axis "
+                "`clips.grey` makes grey frames, and `x[:,None]` gives a batch (N,H,W) of them "
+                "the axis "
                 "for the channel."
             )
         if not (x.dtype == torch.uint8 or x.is_floating_point()):
@@ -320,7 +327,9 @@ def in_chunks(
     b: Tensor,  # (N, ...)
     n: int,  # rows at a time
 ) -> Tensor:  # (N, ...)
-    "`f` of a few rows at a time; where the memory of the GPU is too small, of half as many (said once)."
+    """`f` of a few rows at a time; where the memory of the GPU is too small, of half as many (said
+    once).
+    """
     i, out = 0, []
     while i < len(a):
         try:
@@ -591,7 +600,10 @@ class View:
 def find_view(
     name: str,  # a key of VIEWS, or 'package.module:name'
 ) -> View:
-    "A view by its name. PluginError (a ValueError) where there is none; ValueError where it is not one."
+    """A view by its name.
+
+    PluginError (a ValueError) where there is none; ValueError where it is not one.
+    """
     make = resolve(name, VIEWS, "a view")
     if not callable(make) or isinstance(make, type):
         kind = "class" if isinstance(make, type) else type(make).__name__
@@ -703,7 +715,10 @@ class Views:
         self,
         clips: Tensor,  # (B, V, 3, T, H, W) float in [0,1], as `clips.apply` gives them
     ) -> dict[str, Tensor]:  # each name -> (B, V, C, T, H, W)
-        "The views of clips that are floats already. ValueError for a view that is made of more than clips."
+        """The views of clips that are floats already.
+
+        ValueError for a view that is made of more than clips.
+        """
         views = _views(self.names)
         for v in views:
             if set(v.streams) != {"clips"}:
@@ -774,7 +789,8 @@ class Views:
                 + (
                     "it has 'pair': give Views a solver with live=."
                     if "pair" in batch
-                    else f"load 'flow' from a manifest with stored flow, or leave {name!r} out of names."
+                    else f"load 'flow' from a manifest with stored flow, or leave {name!r} out of "
+                    "names."
                 )
             )
         if "pair" in need and "pair" not in batch or live and name and "box" not in params:

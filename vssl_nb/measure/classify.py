@@ -93,7 +93,9 @@ def hold_out_rows(
     share: float = 0.2,  # of `hold_out`
     seed: int = 0,  # of `hold_out`
 ) -> tuple[list[int], list[int]]:  # rows to train and to validate on
-    "Cut the training part by source; classes with one source stay in training, and a warning names them."
+    """Cut the training part by source; classes with one source stay in training, and a warning
+    names them.
+    """
     rows = labelled_rows(manifest, "train", split)
     cut = hold_out(
         [manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed
@@ -118,7 +120,9 @@ def hold_out_rows(
 
 
 def labelled_rows(manifest: Manifest, part: str, split: int) -> list[int]:
-    "The rows of a part; ValueError where a label is missing, or a test class has no training video."
+    """The rows of a part; ValueError where a label is missing, or a test class has no training
+    video.
+    """
     rows = manifest.select(part, split)
     if bare := [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]:
         raise ValueError(
@@ -132,7 +136,8 @@ def labelled_rows(manifest: Manifest, part: str, split: int) -> list[int]:
     if lacking := sorted({manifest.rows[r].label for r in rows} - trained):
         raise ValueError(
             f"{manifest.path}: {len(lacking)} classes of the test part have no training video "
-            f"in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on some"
+            f"in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on "
+            "some"
         )
     return rows
 
@@ -184,9 +189,11 @@ def softmax_regression(
 
 # %% ../../nbs/library/classify.ipynb #9ca43b2f
 SELECTIONS = {
-    "validation": "chosen on videos held out of the training part by source; no test video is looked at",
+    "validation": "chosen on videos held out of the training part by source; no test video is "
+    "looked at",
     "last": "nothing is chosen: one strength, or the last epoch; no test video is looked at",
-    "test": "!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is too good, do "
+    "test": "!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is "
+    "too good, do "
     "not compare it with clean ones !!!",
 }
 
@@ -243,10 +250,10 @@ class LinearProbe:
         if self.solver == "sgd":
             training = (
                 f"SGD, rate {self.lr:g} falling to a tenth at "
-                f"{', '.join(f'{d:g}' for d in self.drops)}, weight decay {self.weight_decay:g}, momentum "
-                f"{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every {self.every}"
-                + f" from epoch {self.first} on"
-                * bool(self.first)
+                f"{', '.join(f'{d:g}' for d in self.drops)}, weight decay {self.weight_decay:g}, "
+                "momentum "
+                f"{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every "
+                f"{self.every}" + f" from epoch {self.first} on" * bool(self.first)
             )
         again = f" ({self.share:.0%} held out, then trained again on all)" * (
             self.selection == "validation"
@@ -438,7 +445,8 @@ def _refuse_unusable(f: Features, part: str) -> None:
     if bare := int((f.label < 0).sum()):
         raise ValueError(
             f"label: {bare} of {len(f)} {part} features are "
-            "unlabelled (-1); leave those videos out of the split, or fill the column label of the manifest"
+            "unlabelled (-1); leave those videos out of the split, or fill the column label of "
+            "the manifest"
         )
     if bad := int((~f.x.isfinite().all(1)).sum()):
         raise ValueError(
@@ -458,7 +466,9 @@ def linear_probe(
     seed: int = 0,  # of the held-out sources, and of SGD
     device: str | torch.device = "cpu",
 ) -> Linear:  # on the CPU; `chosen`, and `tried`: accuracy of each candidate
-    "Train a linear classifier on features, chosen by `settings.selection`; ValueError where it cannot."
+    """Train a linear classifier on features, chosen by `settings.selection`; ValueError where it
+    cannot.
+    """
     s = settings
     _refuse_unusable(train, "training")
     if (test is not None) != (s.selection == "test"):
@@ -526,7 +536,10 @@ def label_ranks(
     p: Tensor,  # (N, C) scores
     label: Tensor,  # (N,) class ids, no -1
 ) -> Tensor:  # (N,) long
-    "How many classes come before the right one; among equals the smaller id comes first. ValueError."
+    """How many classes come before the right one; among equals the smaller id comes first.
+
+    ValueError.
+    """
     if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]:
         raise ValueError(
             "p must be (N, C) and label "
@@ -585,7 +598,8 @@ def two_stream(
         if apart or not torch.equal(other.label, first.label):
             raise ValueError(
                 f"row: {len(apart)} videos "
-                f"are in one stream only, such as {min(apart, default=-1)}, or their labels differ; predict both "
+                f"are in one stream only, such as {min(apart, default=-1)}, or their labels "
+                "differ; predict both "
                 "streams for the same part and split"
             )
     key = {f"stream {i + 1} {k}": v for i, s in enumerate(parts) for k, v in s.key.items()}
@@ -604,7 +618,9 @@ def classify(
     test: Features,
     classes: Sequence[str],  # names: `manifest.labels`
 ) -> Predictions:
-    "Probabilities of a probe for test videos; ValueError where features or classes do not belong together."
+    """Probabilities of a probe for test videos; ValueError where features or classes do not belong
+    together.
+    """
     _refuse_unusable(test, "test")
     for k in ("encoder", "manifest", "view", "views"):
         was, now = (str(f.key.get(k))[:16] for f in (probe, test))
@@ -616,7 +632,8 @@ def classify(
     if both := set(probe.rows) & set(test.row.tolist()):
         raise ValueError(
             f"row: {len(both)} test videos "
-            f"were trained on, such as row {min(both)} of the manifest; give features of the test part"
+            f"were trained on, such as row {min(both)} of the manifest; give features of the test "
+            "part"
         )
     if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())):
         raise ValueError(
@@ -747,7 +764,10 @@ def collect_predictions(
     classes: Sequence[str],
     key: dict[str, str],  # everything that decided `p`
 ) -> Predictions:
-    "The answers for the videos that could be read; label -1 where the class is none of these. ValueError."
+    """The answers for the videos that could be read; label -1 where the class is none of these.
+
+    ValueError.
+    """
     good, ids = [r for r in rows if r in p], {name: i for i, name in enumerate(classes)}
     if not good:
         raise ValueError(
@@ -964,9 +984,11 @@ class AttentiveProbe:
         return "\n".join(
             [
                 f"probe {self.name}: a learned query attends to all tokens of a video",
-                f"  network   {self.heads} heads at most, MLP of {self.width:g} times the width, linear "
+                f"  network   {self.heads} heads at most, MLP of {self.width:g} times the width, "
+                "linear "
                 "classifier",
-                f"  training  AdamW, rate {rates} falling as half a cosine, weight decay {self.weight_decay:g}, "
+                f"  training  AdamW, rate {rates} falling as half a cosine, weight decay "
+                f"{self.weight_decay:g}, "
                 f"batch {self.batch}, {self.epochs} epochs",
                 f"  selection {SELECTIONS[self.selection]}{again}",
             ]
@@ -1049,7 +1071,8 @@ class _Flat(nn.Module):
         super().__init__()
         if not (hasattr(encoder, "tokens") or hasattr(encoder, "maps")):
             raise ValueError(
-                f"{type(encoder).__name__} has no `tokens` and no `maps`, which an attentive probe looks at; "
+                f"{type(encoder).__name__} has no `tokens` and no `maps`, which an attentive "
+                "probe looks at; "
                 "give it one of these methods, or take a linear probe"
             )
         self.encoder, self.prepare, self.dim = encoder, getattr(encoder, "prepare", None), 0

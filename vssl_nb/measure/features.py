@@ -229,7 +229,9 @@ SAVE_SECONDS = 30.0  # between two parts of a file of features
 
 
 class ProtocolClips(Dataset):
-    "The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ` clips an item."
+    """The frames that clips of a protocol are made of, each square cut once; up to `CLIPS_READ`
+    clips an item.
+    """
 
     def __init__(
         self,
@@ -262,7 +264,9 @@ class ProtocolClips(Dataset):
         return len(self.items)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        "`row`, `last`, and `bad`; or streams (F, ...), `at` (n, T) which of them a clip takes, `augment`."
+        """`row`, `last`, and `bad`; or streams (F, ...), `at` (n, T) which of them a clip takes,
+        `augment`.
+        """
         row, first, end = self.items[i]
         p, r, numbers = self.protocol, self.manifest.rows[row], self.numbers[row][first:end]
         item: dict[str, Any] = {"row": row, "last": end >= len(self.numbers[row])}
@@ -323,7 +327,9 @@ def _pass(
     view: str,
     p: Protocol,
 ) -> Tensor:  # (B, D)
-    "One pass in the precision of the protocol; what goes wrong in the encoder becomes one sentence."
+    """One pass in the precision of the protocol; what goes wrong in the encoder becomes one
+    sentence.
+    """
     try:
         with torch.autocast(x.device.type, DTYPES[p.dtype], enabled=p.dtype != "float32"):
             y = _clip_feature(encoder, x, p.feature)
@@ -405,7 +411,9 @@ def _place(
 def read_items(
     data: ProtocolClips, workers: int = 0, pin: bool = False, order: Any = None
 ) -> Iterable[dict]:
-    "Items read by workers, into pinned memory for a GPU, in any order; global random state stays as it is."
+    """Items read by workers, into pinned memory for a GPU, in any order; global random state stays
+    as it is.
+    """
     return Loader(
         data, None, sampler=order, num_workers=workers, pin_memory=pin, generator=torch.Generator()
     )
@@ -428,7 +436,9 @@ Clip = tuple[dict[str, Any], int | None]
 
 
 def _passes(items: Iterable[dict], size: int) -> Iterator[list[Clip]]:
-    "The clips of all items, `size` at a time, whichever video they are of; of an unreadable one None."
+    """The clips of all items, `size` at a time, whichever video they are of; of an unreadable one
+    None.
+    """
     clips = (
         (item, i) for item in items for i in ([None] if "bad" in item else range(len(item["at"])))
     )
@@ -467,7 +477,9 @@ def all_clips(*items: dict[str, Any]) -> list[Clip]:
 
 
 def on_device(item: dict, device: torch.device, live: Callable | None = None) -> dict:
-    "An item with its frames on a device, and its flow, where `live` solves for it, once for each pair."
+    """An item with its frames on a device, and its flow, where `live` solves for it, once for each
+    pair.
+    """
     moved = {k: send_to(v, device) if k in (*STREAMS, "at") else v for k, v in item.items()}
     if live is not None and "pair" in moved:
         pair = moved["pair"].transpose(0, 1)[None, None]
@@ -558,7 +570,9 @@ def mean_of_clips(
     clips: Tensor,  # (n, D) float32
     clip_norm: bool = False,
 ) -> Tensor:  # (D,) float32
-    "Mean over the clips of a video, in double precision and in their order; each of length 1 by `clip_norm`."
+    """Mean over the clips of a video, in double precision and in their order; each of length 1 by
+    `clip_norm`.
+    """
     x = clips.double()
     return torch.stack([F.normalize(c, dim=0) for c in x] if clip_norm else list(x)).mean(0).float()
 
@@ -604,7 +618,9 @@ def _extract_missing(
     kept: "FeatureStore|None",
     shared: bool,
 ) -> tuple[dict[int, Tensor], dict[int, str]]:
-    "Row -> feature (D,), row -> why not: what is not kept yet is made by this process, or by all together."
+    """Row -> feature (D,), row -> why not: what is not kept yet is made by this process, or by all
+    together.
+    """
     mean, bad = kept.done() if kept else {}, dict[int, str]()
     fresh, error, since = dict[int, Tensor](), None, time.monotonic()
     if shared:
@@ -659,7 +675,10 @@ def extract(
     # further arguments of `Views`, as in pretraining: mean, std, residual, live, ...
     **views,
 ) -> Features:
-    "One feature per video, in their order, from a frozen encoder, which stays as it was. ValueError."
+    """One feature per video, in their order, from a frozen encoder, which stays as it was.
+
+    ValueError.
+    """
     if protocol.average != "features":
         raise ValueError(
             f"protocol {protocol.name} averages "
@@ -882,7 +901,9 @@ def _probed(
 def as_manifest(
     videos: Sequence[Any],  # paths, or frames (F, H, W, 3) uint8
 ) -> Manifest:  # a row for each
-    "A list of videos as a table; `status` says why one cannot be read. ValueError where there is none."
+    """A list of videos as a table; `status` says why one cannot be read. ValueError where there is
+    none.
+    """
     if isinstance(videos, (str, Path)) or not len(videos):
         raise ValueError("videos: none was named; give a list of files, or a folder of videos")
     with ThreadPoolExecutor() as pool:
@@ -917,7 +938,9 @@ def encoder_views(
     about: Mapping[str, Any],  # metadata of an encoder's file, see `checkpoints.read_encoder`
     flow: str = "",  # 'stored' or 'live'; '': as in training
 ) -> dict[str, Any]:
-    "How the view of an encoder is made: arguments of `Views`, with `live` where flow is to be solved for."
+    """How the view of an encoder is made: arguments of `Views`, with `live` where flow is to be
+    solved for.
+    """
     flow = flow or about.get("flow", "stored")
     one_of(("stored", "live"), flow=flow)
     live = {"live": tvl1_live} if flow == "live" and "flow" in streams(about["view"]) else {}
@@ -977,7 +1000,10 @@ class Preprocess:
 def trusted(
     path: Path,  # a run folder, or a file
 ) -> bool:
-    "Does the recipe of this run folder itself name code of somebody's own? Then the file may import it."
+    """Does the recipe of this run folder itself name code of somebody's own?
+
+    Then the file may import it.
+    """
     try:
         recipe = json.loads((path / "recipe.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -50,7 +50,9 @@ def mixed_clips(
     clips: Tensor,  # (G, V, T, H, W, 3): V clips of each of G videos
     level: int,  # 1 leaves them alone; level l joins 2**(l-1) videos
 ) -> Tensor:
-    "Equal runs of consecutive frames of several videos (appendix E.3): of i, i+1, … in their own places."
+    """Equal runs of consecutive frames of several videos (appendix E.3): of i, i+1, … in their own
+    places.
+    """
     T, n = clips.shape[2], 2 ** (level - 1) if level > 0 else 0
     if n < 1 or T % n:
         raise ValueError(
@@ -83,7 +85,9 @@ def masked_clips(
 def video_uncertainty(
     g: "VideoGaussians",
 ) -> Tensor:  # float32, above 0: one for each video
-    "The geometric mean of the variance of each video (appendix A), over dimensions and distributions."
+    """The geometric mean of the variance of each video (appendix A), over dimensions and
+    distributions.
+    """
     return log_uncertainty(g.s).mean(1).exp()
 
 # %% ../../nbs/lessons/18_uncertainty.ipynb #0fc69493
@@ -187,7 +191,9 @@ def _clip_groups(
     machine: Machine,
     # returns: rows, clips (G, V, T, H, W, 3), `augment`
 ) -> Iterator[tuple[list[int], Tensor, dict[str, Tensor]]]:
-    "The clips of `size` videos at a time, in one random order; in the place of an unreadable one, another."
+    """The clips of `size` videos at a time, in one random order; in the place of an unreadable one,
+    another.
+    """
     if protocol.windows not in ("even", "middle"):
         raise ValueError(
             f"protocol {protocol.name} takes "
@@ -289,7 +295,9 @@ def between_share(
 
 
 def rank_videos(g: "VideoGaussians", manifest: Manifest) -> list[dict[str, Any]]:
-    "rank, video, label, uncertainty, between of each, the least sure first, of equals the earlier row."
+    """rank, video, label, uncertainty, between of each, the least sure first, of equals the earlier
+    row.
+    """
     u, between, row = video_uncertainty(g), between_share(g), g.row.tolist()
     order = u.argsort(descending=True, stable=True).tolist()
     return [
@@ -311,7 +319,8 @@ def ranking_text(
     "A line for each video, and a line of dots for those that are left out."
     wide = max(len(r["video"]) for r in ranked)
     lines = [
-        f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100 * r['between']:7.1f} %  {r['video']:{wide}}  "
+        f"{r['rank']:>6}  {r['uncertainty']:.3e}  {100 * r['between']:7.1f} %  "
+        f"{r['video']:{wide}}  "
         f"{r['label']}".rstrip()
         for r in ranked
     ]
@@ -388,7 +397,10 @@ def group_clips(
     s: Tensor,  # (n, D) log-variances
     of: int = 2,  # consecutive clips of one distribution: N of Eq. 3; 0: all of them
 ) -> tuple[Tensor, Tensor]:  # (n/of, D) mean and log-variance of each distribution
-    "Distributions of a video: the moments of the mixtures of consecutive clips (appendix C.2). ValueError."
+    """Distributions of a video: the moments of the mixtures of consecutive clips (appendix C.2).
+
+    ValueError.
+    """
     of = of or len(mu)
     refuse_grouping(len(mu), of)
     return mixture_moments(mu.unflatten(0, (-1, of)), s.unflatten(0, (-1, of)))
@@ -441,7 +453,10 @@ def video_gaussians(
     machine: Machine = Machine(),  # of `features.extract`
     **views,  # of `features.extract`
 ) -> VideoGaussians:
-    "The distributions of the videos that can be read, by a frozen encoder and its Gaussian head. ValueError."
+    """The distributions of the videos that can be read, by a frozen encoder and its Gaussian head.
+
+    ValueError.
+    """
     place, good, bad = (
         next(head.parameters()).device,
         dict[int, tuple[Tensor, Tensor]](),
@@ -480,7 +495,10 @@ def gaussian_pairs(
     protocol: Protocol = PROTOCOLS["clean"],  # of `video_gaussians`
     **options,  # of `video_gaussians`
 ) -> dict[int, tuple[VideoGaussians, VideoGaussians]]:  # split -> query, gallery
-    "Distributions of the test and training videos of every split, each video encoded once. ValueError."
+    """Distributions of the test and training videos of every split, each video encoded once.
+
+    ValueError.
+    """
     rows = {
         (s, part): counted(manifest, part, s, protocol, "flow" in streams(view))[0]
         for s in splits
@@ -530,7 +548,9 @@ def video_probabilities(
     k: int = 10,  # K embeddings of each distribution
     seed: int = 0,  # of the embeddings
 ) -> Tensor:  # (C,) float64
-    "The mean softmax of all embeddings of a video (appendix C.2); crops have their own distributions."
+    """The mean softmax of all embeddings of a video (appendix C.2); crops have their own
+    distributions.
+    """
     groups = [group_clips(crop[:, 0], crop[:, 1], of) for crop in g.unbind(1)]
     mu, s = (torch.stack([x[i] for x in groups]) for i in (0, 1))  # (crops, n/of, D)
     rng = torch.Generator().manual_seed(seed)

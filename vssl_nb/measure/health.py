@@ -34,7 +34,9 @@ from ..training.machine import Machine
 def _rows(
     x: Tensor,  # (N, D)
 ) -> Tensor:  # (N, D) float64 on the CPU
-    "Features in the precision that entropies and distances of nearly equal vectors need; ValueError."
+    """Features in the precision that entropies and distances of nearly equal vectors need;
+    ValueError.
+    """
     if x.ndim != 2 or len(x) < 2:
         raise ValueError(
             "features must be (N, D) with at least two rows, not "
@@ -85,7 +87,9 @@ def uniformity(
     x: Tensor,  # (N, D) features, of any length
     chunk: int = 2048,  # rows at a time, on either side: memory is 16 bytes times chunk²
 ) -> float:  # 0 (collapsed) down to about -4 (spread evenly in many dimensions)
-    "Log of the mean Gaussian potential exp(-2 d^2) over all pairs, on the sphere (Wang & Isola 2020)."
+    """Log of the mean Gaussian potential exp(-2 d^2) over all pairs, on the sphere (Wang & Isola
+    2020).
+    """
     z = F.normalize(_rows(x), dim=1)
     parts, total = z.split(chunk), 0.0
     for i, some in enumerate(parts):  # d^2 = 2 - 2ab; every pair of parts once
@@ -129,7 +133,9 @@ def knn_r1(
     source: Tensor,  # (N,) ids of the recordings
     chunk: int = 1024,  # rows at a time: memory is 13 bytes times chunk times N
 ) -> float:  # share of the videos whose class has another source, 0 to 1
-    "R@1 within one set of videos, where siblings cannot be found; of equally near videos the first counts."
+    """R@1 within one set of videos, where siblings cannot be found; of equally near videos the
+    first counts.
+    """
     queries = _counts(label, source)[1] > 0
     z = _rows(x)
     z, nearest = F.normalize(z - z.mean(0), dim=1), []
@@ -180,7 +186,9 @@ def choose_videos(
     split: int = 1,  # 1, 2 or 3
     videos: int = 256,  # at most so many
 ) -> list[int]:  # rows of the manifest, ascending
-    "Two sources of each class first, then more sources, then more of each; labelled ones if there are any."
+    """Two sources of each class first, then more sources, then more of each; labelled ones if there
+    are any.
+    """
     if videos < 2:
         raise ValueError(
             f"videos={videos!r} is too few to compare; take at least 2, better 2 for each class"
@@ -244,7 +252,8 @@ class FixedClips:
         if len(videos) < 2:
             raise ValueError(
                 f"{self.manifest.path}: fewer than two of {len(self.rows)} videos can be read "
-                f"({next(iter(self.dropped.values()), '')}); run `vssl-nb manifest` again to mark the others"
+                f"({next(iter(self.dropped.values()), '')}); run `vssl-nb manifest` again to mark "
+                "the others"
             )
         for i in range(0, len(videos), self._step):
             rows, clips = zip(*videos[i : i + self._step])
@@ -259,7 +268,9 @@ class FixedClips:
         self,
         encoder: nn.Module,
     ) -> tuple[Tensor, list[int]]:  # (N, V, D) float32 on the CPU; rows
-        "Features of all clips, in evaluation mode and float32; the encoder gets back the modes it had."
+        """Features of all clips, in evaluation mode and float32; the encoder gets back the modes it
+        had.
+        """
         device, parts = self.decoded(encoder), []
         with evaluating(encoder):
             for b in self.kept:
@@ -495,7 +506,9 @@ def class_activation(
     # (D,) that the classifier subtracts from features; None: nothing
     mean: Tensor | None = None,
 ) -> Tensor:  # (B, t, h, w) float32, any sign; its average is weight . (feature - mean)
-    "How much each place and time of a clip counts for a class (CAM, Zhou et al. 2016, Eq. 2); ValueError."
+    """How much each place and time of a clip counts for a class (CAM, Zhou et al. 2016, Eq. 2);
+    ValueError.
+    """
     maps_of = getattr(encoder, "maps", None)
     if maps_of is None:
         raise ValueError(
@@ -519,7 +532,9 @@ def upsampled(
     maps: Tensor,  # (B, t, h, w)
     size: Sequence[int],  # (T, H, W)
 ) -> Tensor:  # (B, T, H, W)
-    "Maps as large and as long as the clips they are of (trilinear; whole factors keep the average)."
+    """Maps as large and as long as the clips they are of (trilinear; whole factors keep the
+    average).
+    """
     return F.interpolate(maps[:, None], size, mode="trilinear", align_corners=False)[:, 0]
 
 # %% ../../nbs/lessons/20_looking.ipynb #15e7dd74
@@ -527,7 +542,9 @@ def moving_pixels(
     frames: Tensor,  # (..., T, H, W, 3) uint8
     least: int = 16,
 ) -> Tensor:  # (..., T, H, W) bool
-    "Where a clip differs from its median over time by `least` levels: what moves, as long as it moves away."
+    """Where a clip differs from its median over time by `least` levels: what moves, as long as it
+    moves away.
+    """
     still = frames.median(-4, keepdim=True).values
     return (frames.short() - still.short()).abs().amax(-1) > least
 
@@ -545,7 +562,9 @@ def auc_on(
     maps: Tensor,  # (B, T, H, W) float
     mask: Tensor,  # (B, T, H, W) bool
 ) -> Tensor:  # (B,) float64; NaN: no such pair
-    "How often a place on a mask has more of a map than one off it (area under the ROC curve; ties half)."
+    """How often a place on a mask has more of a map than one off it (area under the ROC curve; ties
+    half).
+    """
 
     def one(m, on):
         n = on.sum().double()
@@ -558,7 +577,9 @@ def best_share(
     mask: Tensor,  # (B, T, H, W)
     size: Sequence[int],  # (t, h, w)
 ) -> Tensor:  # (B,) float64
-    "What `share_on` of maps of a size could be at most, upsampled: all mass in the best of the places."
+    """What `share_on` of maps of a size could be at most, upsampled: all mass in the best of the
+    places.
+    """
     mask = mask.double()
     with torch.enable_grad():
         maps = mask.new_zeros(len(mask), *size).requires_grad_()
@@ -579,7 +600,10 @@ def motion_focus(
     # returns: on_motion, of_area (its chance), at_most: shares; auc (chance .5); clips: how many
     # count
 ) -> dict[str, float]:
-    "Does an encoder look at what moves? (MoQuad, Figure 5); clips without motion do not count. ValueError."
+    """Does an encoder look at what moves? (MoQuad, Figure 5); clips without motion do not count.
+
+    ValueError.
+    """
     if clips.view == "flow":
         raise ValueError(
             "motion_focus: what moves is read from frames; use the view 'rgb' or 'residual'"
@@ -672,7 +696,10 @@ def conflict(
     machine: Machine = Machine(),
     **options,  # of `extract`
 ) -> dict[str, tuple[float, float, float, float]]:  # as of `conflict_shares`
-    "What an encoder goes by where scene and motion disagree; writes the queries. `ToyError`, ValueError."
+    """What an encoder goes by where scene and motion disagree; writes the queries.
+
+    `ToyError`, ValueError.
+    """
     if "flow" in streams(view):
         raise ValueError(
             "conflict: the queries have no stored flow; measure an encoder of 'rgb' or 'residual'"
@@ -710,7 +737,9 @@ def frozen_by_class(
 def need_of_motion(
     recalls: Mapping[str, tuple[float, float, float]],  # of `frozen_by_class`
 ) -> dict[str, str]:
-    "Class -> 'appearance' if a frozen frame keeps half of what is above chance, else 'motion' or 'neither'."
+    """Class -> 'appearance' if a frozen frame keeps half of what is above chance, else 'motion' or
+    'neither'.
+    """
 
     def group(whole, still, guess):
         return (

@@ -32,7 +32,9 @@ SQUARES = {"centre": 1, "processor": 1, "three": 3, "five": 5, "ten": 10}
 
 @dataclass(frozen=True)
 class Protocol:
-    "How a video becomes one feature, or one answer of a classifier, and how two features are compared."
+    """How a video becomes one feature, or one answer of a classifier, and how two features are
+    compared.
+    """
 
     name: str = "clean"  # what tables call it; changes nothing
     clips: int = 10  # windows per video; used by windows 'even' and 'linspace'
@@ -122,7 +124,8 @@ class Protocol:
             "no change of colour"
             if not p.jitter
             else "colours changed with probability "
-            f"{p.jitter:g} (drawn from seed {p.seed}, row and square; alike in all clips of a video)"
+            f"{p.jitter:g} (drawn from seed {p.seed}, row and square; alike in all clips of a "
+            "video)"
         )
         one = (
             "its one clip"
@@ -130,7 +133,8 @@ class Protocol:
             else words["average"].replace("clips", "one clip")
         )
         lines = [
-            f"protocol {p.name}: gallery and query are {'not ' * (p.gallery != 'alike')}treated alike",
+            f"protocol {p.name}: gallery and query are {'not ' * (p.gallery != 'alike')}treated "
+            "alike",
             "  clips     "
             + (many + words["windows"] if several else CHOICES["windows"]["middle"])
             + f"; {words['gallery']}, seed {p.seed}" * (p.gallery != "alike"),
@@ -233,7 +237,9 @@ def crop_boxes(
     width: int,  # of the video, pixels
     # returns: (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
 ) -> tuple[Tensor, Tensor]:
-    "The squares that every window is cut into, in the released order; ValueError where they do not fit."
+    """The squares that every window is cut into, in the released order; ValueError where they do
+    not fit.
+    """
     if protocol.crops == "processor":
         return torch.tensor([(0, 0, height, width)]), torch.tensor([False])
     p, short, share = protocol, min(height, width), protocol.side
@@ -269,7 +275,9 @@ def colour_change(
     height: int,  # pixels
     width: int,  # pixels
 ) -> dict[str, Tensor]:  # for `clips.apply`, with a leading axis of 1
-    "The change of colours of a video: brightness, contrast, saturation .2, hue .1 (b10), in random order."
+    """The change of colours of a video: brightness, contrast, saturation .2, hue .1 (b10), in
+    random order.
+    """
     p, rng = protocol, np.random.default_rng((protocol.seed, row, 1, square))
     drawn = draw(
         rng,
@@ -297,7 +305,9 @@ def counted(
     protocol: Protocol = PROTOCOLS["clean"],
     flow: bool = False,  # are the videos seen as flow?
 ) -> tuple[list[int], dict[int, str]]:  # rows; row -> why it is not counted
-    "The videos of a part of a split that a protocol looks at; ManifestError where the split has none."
+    """The videos of a part of a split that a protocol looks at; ManifestError where the split has
+    none.
+    """
     rows, p, left = manifest.select(part, split), protocol, dict[int, str]()
     if p.short == "drop":  # b7
         least = p.length // 2 * p.stride + 1

@@ -57,11 +57,15 @@ def nearest_neighbours(
     chunk: int = 2048,
     # returns: (Q, k) long positions in the gallery, nearest first; (Q, k) float32 cosines
 ) -> tuple[Tensor, Tensor]:
-    "The k most similar gallery rows of each query; the earlier of equals first. A zero vector has cosine 0."
+    """The k most similar gallery rows of each query; the earlier of equals first.
+
+    A zero vector has cosine 0.
+    """
     if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
         raise ValueError(
             "features "
-            f"must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and {tuple(gallery.shape)}"
+            f"must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and "
+            f"{tuple(gallery.shape)}"
         )
     for name, x in (("query", query), ("gallery", gallery)):
         if not len(x):
@@ -196,7 +200,8 @@ def _check_comparable(query: Features, gallery: Features) -> None:
     if gallery.protocol.metric != "cosine":
         raise ValueError(
             f"protocol {gallery.protocol.name} compares "
-            "distributions, and these are features; take metric='cosine', or `gaussian.match_neighbours`"
+            "distributions, and these are features; take metric='cosine', or "
+            "`gaussian.match_neighbours`"
         )
     for k in ("encoder", "manifest", "view", "views", "split"):
         q, g = (str(f.key.get(k))[:16] for f in (query, gallery))
@@ -311,7 +316,9 @@ def query_and_gallery(
     protocol: Protocol = protocol(),  # of `features.extract`
     **options,  # of `features.extract`
 ) -> dict[int, tuple[Features, Features]]:  # split -> query, gallery
-    "Features of the test and training videos of every split, each video encoded once; ManifestError."
+    """Features of the test and training videos of every split, each video encoded once;
+    ManifestError.
+    """
     for s in splits:
         # before the first file is decoded
         for part in ("test", "train"):
@@ -337,7 +344,10 @@ def join(
     joined: str = "sum",
     # returns: query (Q, D), gallery (N, D), their labels: what `recall` takes
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    "Several streams as one, without the videos that one could not read. ValueError where they do not fit."
+    """Several streams as one, without the videos that one could not read.
+
+    ValueError where they do not fit.
+    """
     one_of(JOINS, joined=joined)
     if len(streams) < 2:
         raise ValueError(

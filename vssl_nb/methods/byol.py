@@ -26,7 +26,9 @@ def regression_loss(
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000e
 class BYOL(PairMethod):
-    "Predict, from one clip, what the momentum encoder makes of the other, both ways round (BYOL, ρBYOL)."
+    """Predict, from one clip, what the momentum encoder makes of the other, both ways round (BYOL,
+    ρBYOL).
+    """
 
     def __init__(
         self,

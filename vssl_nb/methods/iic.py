@@ -263,7 +263,9 @@ class IIC(nn.Module):
         batch: dict[str, Any],
         # returns: scalar float32 loss; the mean of what `one_direction` logs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        "Each view against its own row of the other, rows of other videos, and rows of broken clips."
+        """Each view against its own row of the other, rows of other videos, and rows of broken
+        clips.
+        """
         s, chance = self.settings, (self.seed, batch.get("step", 0), batch.get("part", 0))
         now = self.encode(batch, chance)
         ids = sampled_ids(batch["index"], self.bank.size, s.negatives, *chance)

@@ -57,7 +57,9 @@ def compare(
 
 # %% ../../nbs/lessons/05_infonce.ipynb #d38e3107
 class InfoNCE(PairMethod):
-    "Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past keys (MoCo)."
+    """Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past
+    keys (MoCo).
+    """
 
     def __init__(
         self,

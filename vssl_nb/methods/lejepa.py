@@ -39,7 +39,9 @@ def sigreg(
     t_max: float = 5.0,  # the integral goes from -t_max to t_max
     knots: int = 9,  # of its right half, 0 included
 ) -> Tensor:  # scalar, 0 or more
-    "How far each clip's embeddings are from N(0, I): Epps and Pulley's T, the mean over lines and clips."
+    """How far each clip's embeddings are from N(0, I): Epps and Pulley's T, the mean over lines and
+    clips.
+    """
     t = torch.linspace(0, t_max, knots, dtype=z.dtype, device=z.device)
     gauss = (-t * t / 2).exp()  # what is aimed at, and the weight of t
     angle = (z @ a)[..., None] * t  # (V, B, M, knots)

@@ -43,7 +43,8 @@ def refuse_batches(recipe: Recipe) -> None:
     if recipe.learning.accumulate > 1:
         raise RecipeError(
             f"accumulate={recipe.learning.accumulate} would compare, and normalise, each part "
-            "of a batch by itself; use accumulate=1, and --activation-checkpointing where memory is short"
+            "of a batch by itself; use accumulate=1, and --activation-checkpointing where memory "
+            "is short"
         )
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e70001
@@ -121,14 +122,16 @@ _toy_residual = override(
     name="infonce-toy-residual",
     view="residual",
     epochs=8,
-    about="InfoNCE in the batch on the frame differences of the toy videos; less than a minute on one core",
+    about="InfoNCE in the batch on the frame differences of the toy videos; less than a minute on "
+    "one core",
 )
 _toy_flow = override(
     _toy_rgb,
     name="infonce-toy-flow",
     view="flow",
     epochs=4,
-    about="InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on one core",
+    about="InfoNCE in the batch on the stored optical flow of the toy videos; half a minute on "
+    "one core",
 )
 _toy_longer = override(
     _toy_rgb,
@@ -164,7 +167,8 @@ _laptop_residual = replace(
     _laptop_rgb,
     name="infonce-laptop-residual",
     view="residual",
-    about="InfoNCE with a queue on the frame differences of real videos, for a machine without a GPU",
+    about="InfoNCE with a queue on the frame differences of real videos, for a machine without a "
+    "GPU",
 )
 OWN_VIDEOS = "own-videos"
 # view, backbone, size, clip, batch, queue, momentum, warmup and epochs are chosen by
@@ -174,13 +178,15 @@ _own_videos = replace(
     _laptop_rgb,
     name=OWN_VIDEOS,
     test_clips=5,
-    about="InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; then a verdict",
+    about="InfoNCE on a folder of your own, fitted to its videos, this machine and --minutes; "
+    "then a verdict",
 )
 
 # %% ../../nbs/lessons/05_infonce.ipynb #05e7a003
 _ucf101_rgb = Recipe(
     name="infonce-ucf101-rgb",
-    about="InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach 33.1 % R@1",
+    about="InfoNCE of CoCLR on the frames of UCF101 (released code); the released weights reach "
+    "33.1 % R@1",
     dataset="UCF101",
     split=1,
     seed=0,
@@ -357,7 +363,8 @@ publish(
         find("infonce-ucf101-rgb"),
         name="byol-ucf101-r3d18",
         about="BYOL on UCF101: R3D-18, pixels and "
-        "optimizer of rhoBYOL, clips and epochs of SimCLR's baseline; no paper gives a number for it",
+        "optimizer of rhoBYOL, clips and epochs of SimCLR's baseline; no paper gives a number for "
+        "it",
         # those of SimCLR's baseline
         backbone="r3d18",
         size=224,
@@ -393,7 +400,9 @@ publish(
 # %% ../../nbs/lessons/09_simclr.ipynb #09e70001
 @dataclass(frozen=True, kw_only=True)
 class SimCLRSettings(Settings):
-    "All clips of the batch against each other: one encoder, no queue, BatchNorm over all processes."
+    """All clips of the batch against each other: one encoder, no queue, BatchNorm over all
+    processes.
+    """
 
     temperature: Positive = 0.1  # of the softmax (CVRL: 0.1)
     # is each clip an anchor (NT-Xent)? no: the first alone, as in Eq. 1 of MoQuad
@@ -480,7 +489,8 @@ publish(
         _ucf101_simclr,
         name="simclr-ucf101-r3d18-one-sided",
         symmetric=False,
-        about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its ladder",
+        about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its "
+        "ladder",
     ),
     _k400_simclr,
 )
@@ -708,7 +718,8 @@ _CPR = [
     coclr_recipe(
         find(f"infonce-ucf101-{view}"),
         f"coclr-cpr-ucf101-{view}-cycle{cycle}",
-        f"CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released code)",
+        f"CPR on CoCLR, cycle {cycle}: {view} learns, {miner} and it mine in 7 stages (released "
+        "code)",
         miner,
         cascade_options(7),
         **_CPR_README,
@@ -817,7 +828,8 @@ class IICSettings(Settings):
 IIC_CROP = 112 * 112 / (128 * 171)  # b11: a random square of 112 px from frames of 128 x 171
 _ucf101_iic = Recipe(
     name="iic-ucf101-residual",
-    about="IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 % R@1",
+    about="IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 "
+    "% R@1",
     dataset="UCF101",
     test_clips=10,  # README: 10 clips of a video
     view="rgb",
@@ -892,7 +904,8 @@ _toy_iic = override(
     find("infonce-toy-rgb"),
     name="iic-toy",
     clips=1,
-    about="IIC on the frames and the frame differences of the toy videos; about a minute on one core",
+    about="IIC on the frames and the frame differences of the toy videos; about a minute on one "
+    "core",
     method=IICSettings(
         negatives=256, temperature=0.1, normalise=True, intra_gradient=True, mask_own=True
     ),
@@ -926,7 +939,9 @@ publish(IICSettings, *_IIC)
 # %% ../../nbs/lessons/15_moquad.ipynb #15e70001
 @dataclass(frozen=True, kw_only=True)
 class MoQuadSettings(Settings):
-    "Clips of the same video, disturbed, are positives and negatives; so are all clips of all others."
+    """Clips of the same video, disturbed, are positives and negatives; so are all clips of all
+    others.
+    """
 
     # own negatives: 'n' has another motion, 'nn' another motion and another appearance (Table 4)
     intra_negatives: tuple[Literal["n", "nn"], ...] = ("n", "nn")
@@ -968,19 +983,22 @@ def refuse_disturbances(settings: "MoQuadSettings", recipe: Recipe) -> None:
     if sampling.motion_clips != wanted or (sampling.motion == "none") != (not own):
         raise RecipeError(
             f"intra_negatives={own} with motion={sampling.motion!r}, motion_clips="
-            f"{sampling.motion_clips}: the own negatives, and no other clips, have another motion; use "
+            f"{sampling.motion_clips}: the own negatives, and no other clips, have another "
+            "motion; use "
             f"motion={'speed' if own else 'none'!r} and motion_clips={wanted}"
         )
     if pixels.appearance_clips not in (looks, (1, *looks)):
         raise RecipeError(
             f"appearance_clips={pixels.appearance_clips} with clips "
-            f"{', '.join(settings.clips)}: nn always has another appearance, p may have, a and n never; "
+            f"{', '.join(settings.clips)}: nn always has another appearance, p may have, a and n "
+            "never; "
             f"use {(1, *looks)} or {looks}"
         )
     if (pixels.appearance == "none") != (not pixels.appearance_clips):
         raise RecipeError(
             f"appearance={pixels.appearance!r} with appearance_clips="
-            f"{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both out"
+            f"{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both "
+            "out"
         )
     if pixels.appearance_clips and recipe.view == "flow":
         raise RecipeError(
@@ -995,7 +1013,8 @@ def refuse_disturbances(settings: "MoQuadSettings", recipe: Recipe) -> None:
     if settings.appearance_task and (sampling.motion != "speed" or "n" not in own):
         raise RecipeError(
             f"appearance_task={settings.appearance_task} needs clips at two speeds, and here "
-            f"motion={sampling.motion!r} with clips {', '.join(settings.clips)}; use appearance_task=0, or "
+            f"motion={sampling.motion!r} with clips {', '.join(settings.clips)}; use "
+            "appearance_task=0, or "
             "motion='speed' and n"
         )
 
@@ -1339,7 +1358,8 @@ publish(
         _lejepa_ucf101,
         name="lejepa-k400-vit",
         dataset="Kinetics-400",
-        about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper gives a "
+        about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper "
+        "gives a "
         "number for it",
         # LeVJEPA: 7.5 frames a second
         backbone="vit_small",

@@ -22,7 +22,9 @@ def nt_xent_pairs(
     z: Tensor,  # (B, 2, D) both clips of the videos of this process, unit length
     # returns: similarities (-inf for the clip itself) and matches, both (2B, 2*world*B)
 ) -> tuple[Tensor, Tensor]:
-    "Every clip looks at all clips of all processes but itself; its match is the other clip of its video."
+    """Every clip looks at all clips of all processes but itself; its match is the other clip of its
+    video.
+    """
     sim, own = all_pairs(z)
     # row's clip, 1, candidate's
     same_clip = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)[:, None]
@@ -32,7 +34,9 @@ def nt_xent_pairs(
 
 # %% ../../nbs/lessons/09_simclr.ipynb #92cc7429
 class SimCLR(nn.Module):
-    "Two clips of each video among all other clips of the batch: one encoder, no queue (SimCLR, CVRL)."
+    """Two clips of each video among all other clips of the batch: one encoder, no queue (SimCLR,
+    CVRL).
+    """
 
     def __init__(
         self,

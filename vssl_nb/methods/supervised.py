@@ -23,7 +23,9 @@ from ..training.distributed import group_batchnorm, rank, world_size
 
 # %% ../../nbs/library/supervised.ipynb #5a000007
 class Classifier(nn.Module):
-    "Encoder and linear head, on features or on embeddings drawn from a Gaussian (ProViCo, appendix C.2)."
+    """Encoder and linear head, on features or on embeddings drawn from a Gaussian (ProViCo,
+    appendix C.2).
+    """
 
     def __init__(
         self,
@@ -70,7 +72,9 @@ class Classifier(nn.Module):
             group_batchnorm(self, "sync")
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        "The encoder learns at a rate of its own, the head at the base rate of `loop.make_optimizer`."
+        """The encoder learns at a rate of its own, the head at the base rate of
+        `loop.make_optimizer`.
+        """
         if self.frozen:
             return []
         slow = [*self.encoder.parameters(), *(self.gaussian.parameters() if self.gaussian else ())]
@@ -131,7 +135,9 @@ class Classifier(nn.Module):
         x: Tensor,  # (B, N, 3, T, H, W) clips of a video
         batch: dict[str, Any],  # `step` and `part` of the loop
     ) -> Tensor:  # (B, C) log of the mean of K softmaxes
-        "Log-probabilities of videos by K embeddings of the Gaussian of N clips (ProViCo, appendix C.2)."
+        """Log-probabilities of videos by K embeddings of the Gaussian of N clips (ProViCo, appendix
+        C.2).
+        """
         (B, N), K, D = x.shape[:2], self.settings.samples, self.fc.in_features
         mu, s = mixture_moments(*self.encode(x.flatten(0, 1)).unflatten(0, (B, N)).unbind(2))
         rng = stream("samples", self.seed, batch.get("step", 0), batch.get("part", 0))

@@ -34,7 +34,9 @@ def with_labels(
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #6a857acf
 class UberNCE(PairMethod):
-    "InfoNCE with a queue, in which all keys of the query's class are positives (CoCLR, section 3.1)."
+    """InfoNCE with a queue, in which all keys of the query's class are positives (CoCLR, section
+    3.1).
+    """
 
     def __init__(
         self,

@@ -351,7 +351,9 @@ def spacetime(
 
 
 class Gate(nn.Module):
-    "Each channel times a number between 0 and 1 that all channels decide together (S3D-G, Xie et al. 2018)."
+    """Each channel times a number between 0 and 1 that all channels decide together (S3D-G, Xie et
+    al. 2018).
+    """
 
     def __init__(
         self,
@@ -415,7 +417,9 @@ INCEPTION_WIDTHS: dict[str, tuple[int, ...]] = dict(
 
 # %% ../../nbs/library/backbones.ipynb #30ecf753
 class S3D(BlockNet):
-    "Separable 3-D inception network (Xie et al. 2018), named and numbered as in the released code (b1)."
+    """Separable 3-D inception network (Xie et al. 2018), named and numbered as in the released code
+    (b1).
+    """
 
     def __init__(
         self,
@@ -513,7 +517,8 @@ def call_factory(
     if type(getattr(net, "dim", None)) is not int or net.dim < 1:  # type: ignore[operator]
         raise ValueError(
             f"{kind} {name!r} made a {type(net).__name__} without a whole number `.dim`, the "
-            "length of its output: take out a layer of class scores (torchvision's r3d_18: net.fc = "
+            "length of its output: take out a layer of class scores (torchvision's r3d_18: net.fc "
+            "= "
             "nn.Identity()) and set it (net.dim = 512)"
         )
     return net
@@ -525,7 +530,10 @@ def create(
     init: str | None = None,  # rule of `initialise`; that of the row if None
     **kw,  # settings of that backbone
 ) -> nn.Module:  # clip (B, 3, T, H, W) -> feature (B, D), with D as `.dim`
-    "A backbone whose weights depend on the arguments alone. PluginError or ValueError where there is none."
+    """A backbone whose weights depend on the arguments alone.
+
+    PluginError or ValueError where there is none.
+    """
     row = resolve(name, BACKBONES, "a backbone")
     if not isinstance(row, Backbone):
         if init is not None:
@@ -564,7 +572,9 @@ def channels_between(
     t: int,  # frames of the kernel
     k: int,  # side of the kernel
 ) -> int:  # M
-    "With how many channels in between two steps have as many weights as one (Tran et al. 2018, section 3.5)."
+    """With how many channels in between two steps have as many weights as one (Tran et al. 2018,
+    section 3.5).
+    """
     return t * k * k * dim_in * dim_out // (k * k * dim_in + t * dim_out)
 
 
@@ -664,7 +674,9 @@ r2plus1d_iic = partial(_one_block_a_stage, factored_conv)
 
 # %% ../../nbs/library/resnets.ipynb #f0c06a9b
 def c3d() -> BlockNet:  # clip (B, 3, T, H, W) -> (B, 512)
-    "C3D (Tran et al. 2015) with BatchNorm, its fully connected layers replaced by the average (b11)."
+    """C3D (Tran et al. 2015) with BatchNorm, its fully connected layers replaced by the average
+    (b11).
+    """
     layers, blocks, dim, pools = OrderedDict[str, nn.Module](), [], 3, 0
     for name, width in (
         ("1", 64),
@@ -691,7 +703,9 @@ def c3d() -> BlockNet:  # clip (B, 3, T, H, W) -> (B, 512)
 
 # %% ../../nbs/library/resnets.ipynb #d5f4c47e
 class SlowBlock(nn.Module):
-    "A block of ResNet-18 or -50 of which the first kernel may see time (SlowFast, Feichtenhofer et al.)."
+    """A block of ResNet-18 or -50 of which the first kernel may see time (SlowFast, Feichtenhofer
+    et al.).
+    """
 
     def __init__(
         self,
@@ -736,7 +750,9 @@ class SlowBlock(nn.Module):
 def _slow(
     repeats: tuple[int, ...], bottleneck: bool, stem: tuple[int, int], eps: float = 1e-5
 ) -> BlockNet:
-    "(B, 2048) with `bottleneck`, else (B, 512); stem: frames of its kernel, and its stride in time."
+    """(B, 2048) with `bottleneck`, else (B, 512); stem: frames of its kernel, and its stride in
+    time.
+    """
     norm = partial(nn.BatchNorm3d, eps=eps)  # TensorFlow: 1e-3
     t, time = stem
     layers = OrderedDict[str, nn.Module](

@@ -16,7 +16,9 @@ from .backbones import in_memory, initialise
 
 # %% ../../nbs/lessons/16_gaussians.ipynb #d2c502f9
 class GaussianHead(nn.Module):
-    "A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are compared (Eq. 9)."
+    """A normal distribution for each feature (Eq. 2 of ProViCo), and how samples of two are
+    compared (Eq. 9).
+    """
 
     def __init__(
         self,
@@ -69,7 +71,9 @@ def mixture_moments(
     mu: Tensor,  # (..., N, D) of N clips
     s: Tensor,  # (..., N, D) of N clips
 ) -> tuple[Tensor, Tensor]:  # (..., D) each
-    "Mean and log-variance of one Gaussian with the moments of the mixture (ProViCo, Eq. 3 and appendix A)."
+    """Mean and log-variance of one Gaussian with the moments of the mixture (ProViCo, Eq. 3 and
+    appendix A).
+    """
     return mu.mean(-2), (s.exp().mean(-2) + mu.var(-2, correction=0)).log()
 
 
@@ -155,7 +159,9 @@ def jensen_shannon(
     s2: Tensor,  # as `kl`
     constant: float = -1.0,  # as `kl`
 ) -> Tensor:  # (B, M)
-    "What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys divergence."
+    """What the appendix calls so (Eq. 7): the mean of both KL, which is half the Jeffreys
+    divergence.
+    """
     return (kl(squared, s1, s2, constant) + kl(squared.T, s2, s1, constant).T) / 2
 
 
@@ -189,7 +195,9 @@ def _log_mean(
     x: Tensor,  # (B, K, M, K') logits
     without: Tensor | None = None,  # (B, K, M, K') bool
 ) -> Tensor:  # (B, M)
-    "Log of the mean of sigmoid(x) over the pairs of samples of two videos; pairs in `without` are left out."
+    """Log of the mean of sigmoid(x) over the pairs of samples of two videos; pairs in `without` are
+    left out.
+    """
     x, pairs = F.logsigmoid(x), x.new_full((), x.shape[1] * x.shape[3])
     if without is not None:
         x, pairs = x.masked_fill(without, -torch.inf), pairs - without.sum((1, 3))
@@ -223,7 +231,9 @@ def match_log_probability(
     a: Tensor | float,
     b: Tensor | float,
 ) -> Tensor:  # (B, M) log p
-    "How likely two sets of samples match: the first of `match_log_probabilities`, at half the price."
+    """How likely two sets of samples match: the first of `match_log_probabilities`, at half the
+    price.
+    """
     return _log_mean(b - a * _sample_distances(z1, z2))
 
 # %% ../../nbs/library/backbones.ipynb #def80c78

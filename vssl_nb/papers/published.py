@@ -219,7 +219,9 @@ CLAIMS = {c.number: c for c in map(_claim, read_lines("papers/claims.csv"))}
 
 @dataclass(frozen=True)
 class Link:
-    "a < b over seeds: the mean of b - a with its 95 % interval (Student's t, differences paired by seed)."
+    """a < b over seeds: the mean of b - a with its 95 % interval (Student's t, differences paired
+    by seed).
+    """
 
     a: str
     b: str
@@ -229,7 +231,10 @@ class Link:
     outcome: str  # 'supported' above zero, 'contradicted' below, else 'open'
 
     def __str__(self):
-        return f"{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), {self.outcome}"
+        return (
+            f"{self.a} < {self.b}: {self.mean:+.3g} ({self.low:+.3g} to {self.high:+.3g}), "
+            f"{self.outcome}"
+        )
 
 
 def judge_links(
@@ -331,7 +336,9 @@ def verdict(
     claim: Claim,
     row: Mapping[str, Any] | None,
 ) -> tuple[str, str]:  # (outcome, why it is open)
-    "Supported where all links are, contradicted where one is; open, too, where the data lack the premise."
+    """Supported where all links are, contradicted where one is; open, too, where the data lack the
+    premise.
+    """
     if row is None:
         return "open", f"not run; it takes {claim.world}"
     if not claim.meets(row["premise"]):
@@ -466,6 +473,7 @@ def ledger_count(path: str | Path = LEDGER) -> str:
         Counter(x[1].split(";")[0] for x in verdicts if x[1:]),
     )
     return (
-        f"Of {len(CLAIMS)} claims {of['supported']} are supported, {of['contradicted']} contradicted and "
+        f"Of {len(CLAIMS)} claims {of['supported']} are supported, {of['contradicted']} "
+        "contradicted and "
         f"{of['open']} open ({', '.join(f'{reason}: {n}' for reason, n in why.most_common())})."
     )

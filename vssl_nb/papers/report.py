@@ -216,7 +216,9 @@ def _block(
 
 
 def _best(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> set[tuple[int, str]]:
-    "(row, column) of the highest shares of each block, ties included; nothing where a row is alone."
+    """(row, column) of the highest shares of each block, ties included; nothing where a row is
+    alone.
+    """
     best: set[tuple[int, str]] = set()
     # name their protocol: the others cannot compete
     some = any(not _missing(r.get("protocol")) for r in rows)
@@ -239,7 +241,10 @@ def table(
     columns: Mapping[str, str] | None = None,
     best: bool = False,  # mark the highest of each R@k: bold, or * in text
 ) -> str:
-    "A line per result, with its standard deviation if any. `ValueError` for no result, or an unknown form."
+    """A line per result, with its standard deviation if any.
+
+    `ValueError` for no result, or an unknown form.
+    """
     if form not in TABLE_FORMS:
         raise ValueError(f"form must be {', '.join(TABLE_FORMS)}, not {form!r}")
     if not rows:
@@ -345,7 +350,9 @@ def read_verdicts(
 def read_runs(
     folder: str | Path,  # a run folder, or a folder of run folders
 ) -> list[dict[str, Any]]:  # results, shares from 0 to 1
-    "The results of a run, or of every run in a folder, by name; ValueError where there is nothing to read."
+    """The results of a run, or of every run in a folder, by name; ValueError where there is nothing
+    to read.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder; give a run folder, such as runs/demo")
@@ -503,7 +510,8 @@ def against(
             why = f"backbone {line.get('backbone')}; published with {near}"
         else:
             why = (
-                f"nothing is published: {named['work']}, {view or 'any view'}, {dataset}, {task} on "
+                f"nothing is published: {named['work']}, {view or 'any view'}, {dataset}, {task} "
+                "on "
                 f"{test}, {metric}"
             )
     return None, [why]
@@ -630,13 +638,17 @@ def _doubts(
     if method == "random" and share >= 0.8 and (not n or low > guess):
         return [
             "an untrained network finds "
-            f"{100 * share:.0f} %: are siblings, cut from one film, on both sides of the split? Name the films in "
+            f"{100 * share:.0f} %: are siblings, cut from one film, on both sides of the split? "
+            "Name the films in "
             "the column source"
         ]
     if _missing(line.get(metric)) or not n or method in BASELINES or line["seeds"] > 1:
         return []
     name = TABLE_COLUMNS[metric].removesuffix(" %")
-    few = f"{n} test videos are few: {name} is from {100 * low:.0f} to {100 * high:.0f} %, with 95 % confidence"
+    few = (
+        f"{n} test videos are few: {name} is from {100 * low:.0f} to {100 * high:.0f} %, with "
+        "95 % confidence"
+    )
     by_chance = f"{name} cannot be told from guessing ({100 * guess:.0f} %)"
     return [few] * (n < FEW) + [by_chance] * (0 < guess >= low)
 
@@ -652,7 +664,8 @@ def _lacking(
     there = {where(line) for line in lines if line.get("method") in BASELINES}
     return next(
         (
-            "Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve "
+            "Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb "
+            "retrieve "
             f"{r.get('recipe') or r.get('name')} --data {r.get('manifest') or 'DATA'} "
             "measures them; report the folder that holds both."
             for r in lines
@@ -816,13 +829,15 @@ def html(
     if rows or not verdicts:
         parts += [
             f'<div class="wide">{sheet(rows, "html", best=True)}</div>',
-            '<p class="small">R@k: share of test videos with a video of their class among their k nearest '
+            '<p class="small">R@k: share of test videos with a video of their class among their k '
+            "nearest "
             "training videos. – : not measured.</p>",
         ]
     if figures:
         parts.append("<h2>Figures</h2>")
     parts += [
-        f'<figure><img src="{_image(Path(f))}" alt="{escape(caption)}"><figcaption>{escape(caption)}'
+        f'<figure><img src="{_image(Path(f))}" '
+        f'alt="{escape(caption)}"><figcaption>{escape(caption)}'
         "</figcaption></figure>"
         for caption, f in (figures or {}).items()
     ]
@@ -908,7 +923,8 @@ def page(
         for r in rows:
             if r.get("confusion"):
                 keep(
-                    f"{r.get('run') or r['name']}, {_protocol(r.get('protocol') or task_of(r))}: which "
+                    f"{r.get('run') or r['name']}, {_protocol(r.get('protocol') or task_of(r))}: "
+                    "which "
                     "class its test videos are taken for",
                     confusion_figure(r["confusion"], r.get("classes")),
                 )

@@ -86,7 +86,9 @@ def at_once(
     # called every second with the results so far
     look: Callable[[dict[str, Any]], None] = lambda done: None,
 ) -> dict[str, Any]:  # the result of each
-    "Several tasks at a time; raises what the first of them raised, or ValueError where one cannot begin."
+    """Several tasks at a time; raises what the first of them raised, or ValueError where one cannot
+    begin.
+    """
     names, done = list(tasks), dict[str, Any]()
     for i, (name, t) in enumerate(tasks.items()):
         if late := [a for a in t.after if a not in names[:i]]:
@@ -310,7 +312,10 @@ def measured_numbers(
     paper_table: Table,  # of `PAPER_TABLES`
     row: TableRow,  # of that table of `PAPER_TABLES`
 ) -> list[Published]:  # each with the protocol or preset that will measure it
-    "A row's numbers on the data that it is trained on. RecipeError where there is none, or no protocol."
+    """A row's numbers on the data that it is trained on.
+
+    RecipeError where there is none, or no protocol.
+    """
     name, printed, data = (
         f"{paper_table.name}:{row.name}",
         paper_table.printed(row),
@@ -320,14 +325,16 @@ def measured_numbers(
     if not here:
         raise RecipeError(
             f"{name}: the row is trained on {data} and measured on "
-            f"{printed[0].test}; train {row.full.recipe} with vssl-nb pretrain, and measure it with vssl-nb "
+            f"{printed[0].test}; train {row.full.recipe} with vssl-nb pretrain, and measure it "
+            "with vssl-nb "
             "retrieve or finetune --data"
         )
     for r in here:
         if r.protocol not in MEASURED_BY.get(r.task, ()):
             raise RecipeError(
                 f"{name}: nothing "
-                f"measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name another "
+                f"measures its {r.task} {r.metric}: there is no protocol {r.protocol!r}; name "
+                "another "
                 "in the column protocol of papers/published.csv"
             )
     return here
@@ -336,7 +343,9 @@ def measured_numbers(
 def list_rows(
     name: str = "",  # as of `find_rows`; '': all tables
 ) -> list[str]:  # a line for each
-    "The rows of the tables, each with the protocols of its numbers, or the reason why it is refused."
+    """The rows of the tables, each with the protocols of its numbers, or the reason why it is
+    refused.
+    """
     lines = []
     for t, rows in [find_rows(name)] if name else [(t, t.rows) for t in PAPER_TABLES.values()]:
         for row in rows:
@@ -363,7 +372,8 @@ def list_tables(
         )
         return (
             f"{t.name:18} {len(runs):>2} training{'s' * (len(runs) != 1)} on {data}; toy: "
-            f"{sum(bool(r.small) for r in t.rows)} of {len(t.rows)} rows; here: {', '.join(done) or '–'}"
+            f"{sum(bool(r.small) for r in t.rows)} of {len(t.rows)} rows; here: "
+            f"{', '.join(done) or '–'}"
             f"\n    {t.about}: " + " ".join(r.name for r in t.rows)
         )
 
@@ -405,7 +415,10 @@ def plan_table(
     machine: Machine = Machine(),
     changes: Mapping[str, Any] | None = None,  # fields, for every recipe that has them
 ) -> list[Planned]:  # in the order of training, each once
-    "The trainings of these rows, with their time. RecipeError where a recipe does not fit this data."
+    """The trainings of these rows, with their time.
+
+    RecipeError where a recipe does not fit this data.
+    """
     runs = dict.fromkeys(r for row in rows for r in row.needs(small))
     made = [(seed, run, run.made(seed, changes)) for seed in data for run in runs]
     for seed, _, recipe in made:  # before any is timed
@@ -415,8 +428,10 @@ def plan_table(
         if there != recipe.dataset:
             raise RecipeError(
                 f"{manifest.path}: has {n['train']:,} training and "
-                f"{n['test']:,} test videos in split {split}, like {there or 'no published dataset'}; "
-                f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data toy"
+                f"{n['test']:,} test videos in split {split}, like "
+                f"{there or 'no published dataset'}; "
+                f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data "
+                "toy"
             )
         views_ready(recipe, data[seed], machine.device)
         refuse_unfit(recipe, training_videos(recipe, data[seed]))
@@ -843,7 +858,8 @@ def _demo_page(
         ("top1", "Pretext accuracy: how often a query finds its own key first.", curves("top1")),
         (
             "phases",
-            "R@1 after each phase, and the share of positives mined for it that were right. (In the "
+            "R@1 after each phase, and the share of positives mined for it that were right. (In "
+            "the "
             "table: of those that the finished network mines.)",
             curve(out, [r.name for r in phases]),
         ),
@@ -894,8 +910,10 @@ def story(
         [
             *sentences,
             "Frames that learn from what frame differences find alike (CoCLR) reach "
-            f"{coclr['rgb']:.1%}, where InfoNCE comes to {by(name='infonce-toy-rgb-longer'):.1%} in as many "
-            f"steps, and labels in the place of the other view (UberNCE) to {by(name='ubernce-toy-rgb'):.1%}.",
+            f"{coclr['rgb']:.1%}, where InfoNCE comes to {by(name='infonce-toy-rgb-longer'):.1%} "
+            "in as many "
+            "steps, and labels in the place of the other view (UberNCE) to "
+            f"{by(name='ubernce-toy-rgb'):.1%}.",
             f"Both streams of CoCLR together: {coclr['rgb+residual']:.1%} "
             f"(frame differences alone {coclr['residual']:.1%}).",
         ]

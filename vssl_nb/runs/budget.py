@@ -333,7 +333,10 @@ def dry_run(
     activation_checkpointing: bool = False,
     videos: int = 9537,  # to train on: the size of a memory bank (UCF101, split 1)
 ) -> DryRun:
-    "The first two steps of a recipe at its full size on a pretended GPU. WrongDevice names the line."
+    """The first two steps of a recipe at its full size on a pretended GPU.
+
+    WrongDevice names the line.
+    """
     parts = _parts(recipe, videos, 2, activation_checkpointing)
     learned, waits = list[bool](), dict[str, None]()
     with PretendedGPU(strict=False) as gpu:
@@ -393,7 +396,9 @@ class Trace:
         self,
         ahead: bool = True,
     ) -> dict[str, int]:  # for each of HELD, bytes
-        "What is alive at the worst moment; with the next batch, which is there all the time on a GPU."
+        """What is alive at the worst moment; with the next batch, which is there all the time on a
+        GPU.
+        """
         worst = {k: int(v[self.total.argmax()]) for k, v in self.alive.items()}
         return worst | {"inputs": worst["inputs"] - (not ahead) * self.raw}
 
@@ -401,7 +406,9 @@ class Trace:
         self,
         dtype: str,  # of the products
     ) -> float:  # seconds
-        "What an A100 takes at least: of every operation, the slower of computing and moving (roofline)."
+        """What an A100 takes at least: of every operation, the slower of computing and moving
+        (roofline).
+        """
         return float(np.maximum(self.flops / A100[dtype], self.traffic / A100["bandwidth"]).sum())
 
 
@@ -470,7 +477,9 @@ class MemoryWatch(TorchDispatchMode):
         begin: int = 0,  # the first operation of the step
         raw: int = 0,  # as of `Trace`
     ) -> Trace:
-        "What was recorded, by what it is for: as it was named, or as it outlived the part that made it."
+        """What was recorded, by what it is for: as it was named, or as it outlived the part that
+        made it.
+        """
         n, outlive = len(self.operations), {"inputs": "inputs", "forward": "activations"}
         change = {held: np.zeros(n + 1, dtype=np.int64) for held in HELD}
         for s in self.storages:
@@ -610,7 +619,9 @@ def largest_batch(
     activation_checkpointing: bool = False,  # as of `trace_step`
     videos: int = 9537,  # as of `trace_step`
 ) -> int:  # 0: not even the smallest fits
-    "The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and the videos."
+    """The largest batch of one device: a multiple of the BatchNorm groups, at most the queue and
+    the videos.
+    """
     method, learning = recipe.method, recipe.learning
     groups = getattr(method, "groups", None) or 1
     most = min(getattr(method, "queue", 0) or videos, videos // learning.accumulate)
@@ -675,7 +686,9 @@ def plan(
 def seconds_per_step(
     recipe: Recipe, manifest: Manifest, machine: Machine = Machine(), limit: float = 8.0
 ) -> float:
-    "Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the first two."
+    """Seconds of an optimizer step, decoding included; steps are taken for `limit` s, after the
+    first two.
+    """
     # 40 steps
     device, epochs = training_device(recipe, machine.device), flat_fields(recipe)["epochs"] + 40
     refuse_too_large(recipe, len(manifest), device, machine)
@@ -735,13 +748,15 @@ def forecast(
         for group in recipe.groups.values()
     )
     lines = [
-        f"{recipe.name}: {learning.epochs} epochs of {steps}, {learning.batch * learning.accumulate} to a "
+        f"{recipe.name}: {learning.epochs} epochs of {steps}, "
+        f"{learning.batch * learning.accumulate} to a "
         f"step; {clips}, {' and '.join(recipe.views)}; {recipe.backbone}, {recipe.method.name}; "
         f"{learning.optimizer}, learning rate {learning.lr:g}",
         f"first steps: {first}",
         f"memory of a step in {dtype}: {p['memory']:.2f} GB, {p['recomputed']:.2f} with "
         f"--activation-checkpointing; largest batch: {fits}",
-        f"time on an A100: {seconds(p['seconds'])} (computed: {p['step']:,.0f} GFLOP, at {FRACTION:.0%} of "
+        f"time on an A100: {seconds(p['seconds'])} (computed: {p['step']:,.0f} GFLOP, at "
+        f"{FRACTION:.0%} of "
         "what its data sheet allows)",
     ]
     # a step of 500 GFLOP takes some ten seconds on two cores
@@ -775,7 +790,10 @@ def refuse_too_large(
     device: torch.device,
     machine: Machine,  # precision and recomputation are read here
 ) -> None:
-    "Refuse, before anything of it is allocated, a step that cannot fit into the memory. `MachineError`."
+    """Refuse, before anything of it is allocated, a step that cannot fit into the memory.
+
+    `MachineError`.
+    """
     room, processes = free_memory(device), world_size()
 
     def clips(r):
@@ -847,7 +865,10 @@ def _refuse(
     usual: Mapping[str, Any],  # fields
     room: float,  # bytes
 ) -> None:
-    "Name the field that is the furthest above its usual value, and a value of it that fits. `MachineError`."
+    """Name the field that is the furthest above its usual value, and a value of it that fits.
+
+    `MachineError`.
+    """
     try:
         most = need()
     except Exception:

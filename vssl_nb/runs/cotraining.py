@@ -51,7 +51,9 @@ def contrastive_network(
     data=None,  # a manifest or its folder; None: the one it was trained on
     # returns: clips (B, 3, T, H, W) -> (B, dim): encoder and projection, in evaluation mode
 ) -> nn.Module:
-    "The network whose outputs the loss of a run compared, and which mines where the run is the sampler."
+    """The network whose outputs the loss of a run compared, and which mines where the run is the
+    sampler.
+    """
     t = open_trained(run, data)
     method: Any = build_method(t.recipe, len(t.manifest.select("train", t.split)), len(t.manifest))
     networks = nn.ModuleDict({k: getattr(method, k) for k in ("encoder", "projection")})
@@ -91,7 +93,10 @@ def mining_networks(
     machine: Machine = Machine(),  # as of `mining_candidates`
     # returns: view -> features of the same videos, mining view first; class names
 ) -> tuple[dict[str, Features], list[str]]:
-    "The features that the networks of finished runs compare; kept in the run folders. `ValueError`."
+    """The features that the networks of finished runs compare; kept in the run folders.
+
+    `ValueError`.
+    """
     t = open_trained(run, data)
     if mining is None and "sampler" in t.card.get("given", {}):
         mining = Path(t.card["given"]["sampler"]["run"])
@@ -201,7 +206,8 @@ def compare_miners(
     if not any((f.label >= 0).any() for f in networks.values()):
         raise ValueError(
             "no training video has a "
-            "label, so nobody can say what was mined rightly; fill in the column label of the manifest"
+            "label, so nobody can say what was mined rightly; fill in the column label of the "
+            "manifest"
         )
     return [
         measure_mining(networks, miner, labels, name, **settings)
@@ -256,7 +262,9 @@ def cotraining_phases(
     name: str,  # of `recipes.COTRAININGS`, such as 'coclr-toy'
     changes: Mapping[str, Any] | None = None,  # fields to override in every phase that has them
 ) -> list[tuple[Phase, Recipe]]:  # in the order they run
-    "The phases of a co-training with their recipes; RecipeError for a name or a field that does not exist."
+    """The phases of a co-training with their recipes; RecipeError for a name or a field that does
+    not exist.
+    """
     if name not in COTRAININGS:
         raise RecipeError(f"there is no co-training {name!r}; {did_you_mean(name, COTRAININGS)}")
     phases = [(p, find(p.recipe)) for p in COTRAININGS[name]]

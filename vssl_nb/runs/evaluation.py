@@ -231,7 +231,9 @@ class EvaluatedEncoder:
         self,
         split: int,
     ) -> list[str]:  # names of test videos of this split
-        "Test videos that the encoder was trained on, without their labels; of one of no run none is known."
+        """Test videos that the encoder was trained on, without their labels; of one of no run none
+        is known.
+        """
         m, place, trained = self.manifest, self.card.get("manifest", {}), set[int]()
         test = m.select("test", split) if self.card and self.about["step"] else []
         if m.sha256 == self.about.get("manifest_sha256"):
@@ -261,7 +263,9 @@ def run_manifest(
     run: Path,  # a run folder
     place: Mapping[str, Any],  # where the manifest is, as the card of the run has it
 ) -> Manifest:  # the one with the checksum of the card, where there is one
-    "The manifest a run was trained on, from any working directory, also when both were moved together."
+    """The manifest a run was trained on, from any working directory, also when both were moved
+    together.
+    """
     near = dict.fromkeys((Path(place["path"]), run.resolve() / place.get("relative", "")))
     there = [p for p in near if p.is_file()]
     # of Python
@@ -319,7 +323,8 @@ def open_trained(
     if data is None and manifest.sha256 != card["manifest"]["sha256"]:
         raise TrainError(
             f"{manifest.path}: "
-            f"has changed since {run} was trained on it; say which manifest to measure on with --data"
+            f"has changed since {run} was trained on it; say which manifest to measure on with "
+            "--data"
         )
     encoder, about = read_encoder(file, outside)
     if about["view"] != (view := encoder_about(recipe)["view"]):
@@ -382,7 +387,8 @@ def refuse_leak(
     )
     raise TrainError(
         f"{t.run}: was trained on {cut}, and {len(seen)} test videos of split {split} were "
-        f"among its training videos, such as {seen[0]}; train on split {split} (--split {split}), or choose "
+        f"among its training videos, such as {seen[0]}; train on split {split} (--split {split}), "
+        "or choose "
         f"another protocol than {name}"
     )
 
@@ -398,8 +404,10 @@ def refuse_classes(manifest: Manifest, splits: Sequence[int], p: Protocol) -> No
         )
         if bare:
             why = (
-                f"{len(bare)} of {len(test) + len(train)} videos are unlabelled, such as {bare[0]}; "
-                "fill the column label: without the class of every video nothing can be counted as right"
+                f"{len(bare)} of {len(test) + len(train)} videos are unlabelled, such as "
+                f"{bare[0]}; "
+                "fill the column label: without the class of every video nothing can be counted "
+                "as right"
             )
         elif not set(test) & set(train):
             why = (
@@ -880,7 +888,9 @@ class PerFrame(nn.Module):
 def load_encoder(
     name: str,  # 'package.module:name'
 ) -> nn.Module:
-    "An encoder, or what makes one without arguments, by its name; ValueError. This runs somebody's code."
+    """An encoder, or what makes one without arguments, by its name; ValueError. This runs
+    somebody's code.
+    """
     encoder = load_object(name, "an encoder")
     if not isinstance(encoder, nn.Module) and callable(encoder):
         encoder = encoder()

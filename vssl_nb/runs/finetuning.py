@@ -153,7 +153,9 @@ class FineTuning(Settings):
         self,
         pretrained: Recipe,  # of the encoder
     ) -> Recipe:
-        "The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none is named."
+        """The recipe of this fine-tuning: the backbone is that of the encoder, and the view if none
+        is named.
+        """
         return replace(
             pretrained,
             **self.named_view(),
@@ -315,11 +317,14 @@ def networks_of(
     t: EvaluatedEncoder,
     training: FineTuning,  # what it begins with
 ) -> dict[str, nn.Module]:  # argument of the classifier -> network
-    "The networks that a training begins with; TrainError where it draws from a head that there is not."
+    """The networks that a training begins with; TrainError where it draws from a head that there is
+    not.
+    """
     if training.method.mixture and "gaussian" not in t.heads:
         raise TrainError(
             f"{t.folder or t.about['recipe']}: has no Gaussian head, and {training.name} draws "
-            "from one; name a finished run of ProViCo, or take another preset, such as clean_finetune"
+            "from one; name a finished run of ProViCo, or take another preset, such as "
+            "clean_finetune"
         )
     return {"encoder": t.encoder} | (
         {"gaussian": t.heads["gaussian"]} if training.method.mixture else {}
@@ -339,7 +344,8 @@ def training_and_validation_rows(
     if len(classes := {manifest.rows[r].label for r in train}) < 2:
         raise ValueError(
             f"{manifest.path}: all {len(train)} training videos of split {split} are of the "
-            f"class {min(classes)!r}, so that there is nothing to tell apart; use two classes or more"
+            f"class {min(classes)!r}, so that there is nothing to tell apart; use two classes or "
+            "more"
         )
     if training.selection == "validation":
         return hold_out_rows(manifest, split, training.share, seed)
@@ -526,7 +532,9 @@ def fitted(
     given: Collection[str],  # names of the fields that stay as they are
     videos: int,  # of the training part
 ) -> FineTuning:
-    "A preset of ours for few videos, or other epochs: eight steps an epoch where it can be, drops in step."
+    """A preset of ours for few videos, or other epochs: eight steps an epoch where it can be, drops
+    in step.
+    """
     # the source has numbers
     if training.clip != "encoder" or training.name not in TRAININGS:
         return training
@@ -642,7 +650,9 @@ def finetune(
     max_steps: int | None = None,  # stop after so many steps in all, as a signal would
     # returns: the row of results.json, in all processes; None where it was stopped before the end
 ) -> dict[str, Any] | None:
-    "Train a classifier end to end, in all processes that were started, and measure it on the test videos."
+    """Train a classifier end to end, in all processes that were started, and measure it on the test
+    videos.
+    """
     with start() as place:
         t, training = starting_point(source, preset, data, split, fields)
         m, split, run, name = t.manifest, t.split, Path(source), t.about["recipe"]

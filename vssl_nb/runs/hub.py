@@ -1,4 +1,6 @@
-"Encoders of other libraries by name: `hf:NAME` (transformers), `timm:NAME`, `torchvision:NAME`; or a folder."
+"""Encoders of other libraries by name: `hf:NAME` (transformers), `timm:NAME`, `torchvision:NAME`;
+or a folder.
+"""
 
 import contextlib, importlib, inspect, warnings
 from collections.abc import Callable, Iterator
@@ -112,7 +114,9 @@ class HubEncoder(nn.Module):
         self,
         x: Tensor,  # (B, 3, T, H, W) as `prepare` makes frames
     ) -> Tensor:  # (B, D)
-        "The model's pooled output, else the mean of its tokens; of an image model, the mean over frames."
+        """The model's pooled output, else the mean of its tokens; of an image model, the mean over
+        frames.
+        """
         return self._read(x)[0]
 
     def tokens(
@@ -207,7 +211,8 @@ def _hugging_face(
         except Exception as e:
             raise CheckpointError(
                 f"{name}: has no config.json of a model that "
-                f"transformers {tf.__version__} knows ({_first(e)}); name what save_pretrained wrote"
+                f"transformers {tf.__version__} knows ({_first(e)}); name what save_pretrained "
+                "wrote"
             ) from e
         if config.model_type == "timm_wrapper":
             raise CheckpointError(f"{name}: is of timm; name it as timm:{source}")
@@ -216,7 +221,8 @@ def _hugging_face(
         if not takes.startswith("pixel_values"):
             raise CheckpointError(
                 f"{name}: {config.model_type} is no "
-                f"model of videos or images (it takes {takes}); use one such as V-JEPA 2, VideoMAE or DINOv2"
+                f"model of videos or images (it takes {takes}); use one such as V-JEPA 2, "
+                "VideoMAE or DINOv2"
             )
         frames = getattr(config, "frames_per_clip", None) or getattr(config, "num_frames", None)
         for k in ["video", "image"] if frames else ["image"]:
@@ -257,7 +263,8 @@ def _hugging_face(
     if lost:
         raise CheckpointError(
             f"{name}: lacks {len(lost)} of {len(model.state_dict())} weights of "
-            f"{type(model).__name__}, such as {lost[0]}, which would be random; take a file that has all of them"
+            f"{type(model).__name__}, such as {lost[0]}, which would be random; take a file that "
+            "has all of them"
         )
     for m in model.modules():  # no part of a fingerprint, either
         if hasattr(m, "name_or_path"):
@@ -277,7 +284,8 @@ def _hugging_face(
     if frames and side and (made := encoder.about()["size"]) != side:
         raise CheckpointError(
             f"{name}: its "
-            f"processor makes {made} px, and the model takes {side}; correct crop_size in its processor"
+            f"processor makes {made} px, and the model takes {side}; correct crop_size in its "
+            "processor"
         )
     return encoder
 

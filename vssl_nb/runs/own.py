@@ -1,4 +1,6 @@
-"Training on your own videos: a recipe fitted to them, machine and time, and a verdict without labels."
+"""Training on your own videos: a recipe fitted to them, machine and time, and a verdict without
+labels.
+"""
 
 import math, os, shlex, statistics, sys, time
 from collections.abc import Collection, Sequence, Set
@@ -148,12 +150,14 @@ def _fit_clip(c: _Choices, facts: VideoFacts):
     elif facts.similarity > 0.6:
         c.choose(
             "frames of different videos look nearly as alike as frames of one "
-            "video (a fixed camera?), so what differs is the motion: the encoder sees differences of frames",
+            "video (a fixed camera?), so what differs is the motion: the encoder sees differences "
+            "of frames",
             view="residual",
         )
     else:
         c.choose(
-            "the videos look different from one another, and frames hold all of that; train another "
+            "the videos look different from one another, and frames hold all of that; train "
+            "another "
             "run with --view residual to learn from motion alone",
             view="rgb",
         )
@@ -165,7 +169,8 @@ def _fit_clip(c: _Choices, facts: VideoFacts):
     stride, length = (strides[0], 16) if strides else (1, max(least, min(16, facts.frames)))
     span = (length - 1) * stride + 1
     c.choose(
-        f"a clip of {span} frames, {span / fps:.1f} s at {fps:g} frames a second; nine of ten videos "
+        f"a clip of {span} frames, {span / fps:.1f} s at {fps:g} frames a second; nine of ten "
+        "videos "
         f"have {facts.frames} frames or more"
         + f", and {name} takes no clip below {least}: shorter videos "
         "are filled up" * (facts.frames < span),
@@ -200,7 +205,8 @@ def _fit_batch(c: _Choices, n: int, gpu: bool):
     elif queue:
         c.choose(
             f"keys of earlier steps, of no more than half of the {n} videos: a longer queue "
-            f"would hold a video's own older keys as its negatives (now {100 * queue**2 / (2 * n * n):.0f} % of the "
+            "would hold a video's own older keys as its negatives (now "
+            f"{100 * queue**2 / (2 * n * n):.0f} % of the "
             "time)",
             queue=queue,
         )
@@ -342,7 +348,9 @@ def instance_recall(
     q: Tensor,  # (N, D) of one clip of each video
     k: Tensor,  # (N, D) of another clip of each video
 ) -> Tensor:  # (N,)
-    "Is the nearest clip one of the same video? 1 where no clip of another is as near; a tie is lost."
+    """Is the nearest clip one of the same video? 1 where no clip of another is as near; a tie is
+    lost.
+    """
     sim = _cosines(q, k)
     return ((sim >= sim.diagonal()[:, None]).sum(1) == 1).double()
 
@@ -351,7 +359,9 @@ def explained_by_colours(
     x: Tensor,  # (N, D)
     frames: Tensor,  # (N, H, W, 3) uint8
 ) -> float:  # R², 0 to 1
-    "The share of the variance of the similarities of pairs of videos that colour histograms explain."
+    """The share of the variance of the similarities of pairs of videos that colour histograms
+    explain.
+    """
     # (N, H*W), four levels a channel
     bins = (frames.long() // 64 @ torch.tensor([16, 4, 1])).flatten(1)
     pairs = torch.triu_indices(len(x), len(x), 1).unbind()
@@ -405,7 +415,9 @@ def _encode_videos(
     seconds: float,
     # returns: the rows that can be read, and by name what follows; N: networks
 ) -> tuple[list[int], dict[str, Tensor]]:
-    "Features of videos by the trained network and random ones, until the time is over, of 32 at least."
+    """Features of videos by the trained network and random ones, until the time is over, of 32 at
+    least.
+    """
     # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last
     # clip;
     # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8;
@@ -496,7 +508,9 @@ class _Beside(nn.Module):
 def _encode_foreign(
     t: EvaluatedEncoder, most: int, machine: Machine, seconds: float
 ) -> tuple[list[int], dict[str, Tensor]]:
-    "As `_encode_videos`, of an encoder of another library: nobody knows the clips that it was trained on."
+    """As `_encode_videos`, of an encoder of another library: nobody knows the clips that it was
+    trained on.
+    """
     began, m, kept = time.monotonic(), t.manifest, dict[int, Tensor]()
     p, both = t.protocol(clips=2), _Beside(t.encoder, t.encoder.untrained(0))
     order = np.random.default_rng(0).permutation(m.select("train", t.split)).tolist()
@@ -523,14 +537,17 @@ def _refuse_few(t: EvaluatedEncoder, kept: Collection[int], chosen: Collection[i
     if len(kept) < 4:
         raise ValueError(
             f"{t.manifest.path}: {len(kept)} of {len(chosen)} training videos can "
-            "be read, and a verdict takes four; bring the files back, or run `vssl-nb manifest` to mark them"
+            "be read, and a verdict takes four; bring the files back, or run `vssl-nb manifest` "
+            "to mark them"
         )
 
 
 def measure_videos(
     t: EvaluatedEncoder, rows: Sequence[int], x: dict[str, Tensor]
 ) -> dict[str, Any]:
-    "Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random weights."
+    """Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random
+    weights.
+    """
     n, plain = len(rows), x["plain"][:, 0]
 
     def paired(

@@ -1,4 +1,6 @@
-"A recipe becomes objects, only here: all trainings take clips, views, method and optimizer from `build`."
+"""A recipe becomes objects, only here: all trainings take clips, views, method and optimizer from
+`build`.
+"""
 
 import copy, inspect, math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +33,9 @@ from ..training.machine import Machine, pick_device
 
 
 class BlankBatches:
-    "Batches of blank clips, of the size and with the augmentations of a training; `fit` goes through them."
+    """Batches of blank clips, of the size and with the augmentations of a training; `fit` goes
+    through them.
+    """
 
     def __init__(
         self,
@@ -130,7 +134,10 @@ def build(
     # gives a context for making a method of videos that need not exist
     within: Callable[[], Any] = nullcontext,
 ) -> Parts:
-    "All objects of a training. RecipeError, ManifestError or TrainError where recipe and videos do not fit."
+    """All objects of a training.
+
+    RecipeError, ManifestError or TrainError where recipe and videos do not fit.
+    """
     clips, learning = None, recipe.learning
     if isinstance(videos, int):
         batches: Any = BlankBatches(recipe, videos, classes or 101)
@@ -216,7 +223,9 @@ def training_clips(
 def training_draw(
     recipe: Recipe,
 ) -> Callable[..., dict[str, Tensor]]:  # (rng, V, T, height, width) -> parameters
-    "The augmentation parameters of a sample; an augmentation of one's own need not know of still images."
+    """The augmentation parameters of a sample; an augmentation of one's own need not know of still
+    images.
+    """
     pixels = asdict(recipe.augment)
     if recipe.augment.appearance == "none":
         for name in ("appearance", "appearance_clips", "windows", "window_frames", "strength"):
@@ -271,7 +280,9 @@ def training_device(
     device: str,  # 'auto', 'cpu' or 'cuda'
     local: int = 0,  # number of this process on this machine
 ) -> torch.device:
-    "Where to compute; TrainError for live flow without a GPU, which would take minutes for each step."
+    """Where to compute; TrainError for live flow without a GPU, which would take minutes for each
+    step.
+    """
     place = pick_device(device, local)
     if flow_is_live(recipe) and place.type == "cpu":
         raise TrainError(
@@ -370,7 +381,9 @@ def build_method(
     # argument -> network; None: new ones from the seed
     networks: Mapping[str, nn.Module] | None = None,
 ) -> nn.Module:
-    "The method of a recipe, with new weights unless networks are given; TrainError where the two do not fit."
+    """The method of a recipe, with new weights unless networks are given; TrainError where the two
+    do not fit.
+    """
     settings = recipe.method
     cls = load_object(settings.method, f"the method {settings.name}")
     with blame(f"the backbone {recipe.backbone}"):

@@ -59,8 +59,10 @@ def training_notes(parts: Parts) -> list[str]:
             "first": "filled with their first frame",
         }
         notes.append(
-            f"{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} frames), "
-            f"such as {short[0].video} ({short[0].frames}); they are trained on, {filled[sampling.pad]}"
+            f"{len(short)} of {len(clips)} videos are shorter than a clip ({sampling.span} "
+            "frames), "
+            f"such as {short[0].video} ({short[0].frames}); they are trained on, "
+            f"{filled[sampling.pad]}"
         )
     return notes
 
@@ -70,7 +72,9 @@ def manifest_place(
     out,  # the run folder
     # returns: `path`, and `relative` to the run folder; a name of Python stays as it is
 ) -> dict[str, str]:
-    "The place of a manifest, from any working directory, and when it is moved together with the run."
+    """The place of a manifest, from any working directory, and when it is moved together with the
+    run.
+    """
     if not manifest.path.is_file():
         return {"path": str(manifest.path)}
     path = os.path.abspath(manifest.path)
@@ -112,7 +116,10 @@ def earlier_run(
     recipe: Recipe | None = None,  # that its checkpoint must be of; None: of any
     # returns: its card and its checkpoint; {} and None for a new run
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    "What a run goes on from. PathError where something would be lost, TrainError where it cannot be resumed."
+    """What a run goes on from.
+
+    PathError where something would be lost, TrainError where it cannot be resumed.
+    """
     if not resume:
         expect_run_folder(out)
         return {}, None
@@ -135,7 +142,8 @@ def earlier_run(
         if field not in ("name", "epochs"):
             raise TrainError(
                 f"{file}: was saved by a run with "
-                f"{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt of this run, "
+                f"{field}={old!r}, and the run in this folder has {new!r}; bring back the last.pt "
+                "of this run, "
                 "or choose another --out"
             )
     return card, state
@@ -147,7 +155,9 @@ def open_run(
     out: Path,  # as of `earlier_run`
     resume: bool,  # as of `earlier_run`
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:  # likewise
-    "What a run goes on from; refused where the recipe, but for more epochs, or the manifest is another one."
+    """What a run goes on from; refused where the recipe, but for more epochs, or the manifest is
+    another one.
+    """
     if not resume:
         return earlier_run(out, False)
     kept = from_dict(
@@ -165,14 +175,17 @@ def open_run(
     if place["sha256"] != manifest.sha256:
         raise TrainError(
             f"{manifest.path}: is not the manifest that {out} was started with "
-            f"({place['path']}, or its content has changed); resume with the same manifest, or choose "
+            f"({place['path']}, or its content has changed); resume with the same manifest, or "
+            "choose "
             "another --out"
         )
     if longer and state:
         before, after = (flat_fields(r)["lr"] * lr_schedule(r)(was) for r in (kept, recipe))
         print(
-            f"{out}: is finished after {was} epochs and goes on to {now}; the learning rate, which was "
-            f"{before:.2g} at the end, is {after:.2g} now, as a run of {now} epochs has it there, and falls "
+            f"{out}: is finished after {was} epochs and goes on to {now}; the learning rate, "
+            "which was "
+            f"{before:.2g} at the end, is {after:.2g} now, as a run of {now} epochs has it there, "
+            "and falls "
             "again from here",
             file=sys.stderr,
         )
@@ -184,7 +197,9 @@ def read_weights(
     recipe: Recipe,  # that wants to begin with them
     network: str,  # which of its networks: 'encoder', 'sampler', …
 ) -> dict[str, Tensor]:  # names below `encoder.` and `projection.`
-    "Encoder and projection of a run; raises TrainError where they are of another view, backbone or size."
+    """Encoder and projection of a run; raises TrainError where they are of another view, backbone
+    or size.
+    """
     folder, needs = Path(folder), flat_fields(recipe) | {"view": recipe.networks[network]}
     if folder.is_file():
         return released_weights(folder, needs)
@@ -197,7 +212,8 @@ def read_weights(
         if name in kept and name in needs and kept[name] != needs[name]:
             raise TrainError(
                 f"{option} {folder}: was trained with {name}={kept[name]!r}, and "
-                f"{needs['name']} needs {needs[name]!r}; give the run of {needs['view']} that fits, or "
+                f"{needs['name']} needs {needs[name]!r}; give the run of {needs['view']} that "
+                "fits, or "
                 "change the recipe"
             )
     if not (folder / "last.pt").exists():
@@ -212,7 +228,9 @@ def initialise_from(
     # network -> run folder or released file whose weights it begins with; 'encoder' may be left out
     runs: Mapping[str, Any],
 ) -> dict[str, dict[str, str]]:  # for the run card: network -> folder and sha256 of its weights
-    "Give the networks of a method their first weights, the momentum copy of the encoder with it (b4)."
+    """Give the networks of a method their first weights, the momentum copy of the encoder with it
+    (b4).
+    """
     known, given, title = recipe.networks, dict[str, dict[str, str]](), flat_fields(recipe)["name"]
     for name, view in known.items():
         if name != "encoder" and not runs.get(name):
@@ -260,7 +278,10 @@ def views_ready(recipe: Recipe, manifest: Manifest, device: str) -> None:
 
 
 def try_out(parts: Parts) -> None:
-    "Encode a clip and try one step of a copy: what does not fit is refused before a run. `TrainError`."
+    """Encode a clip and try one step of a copy: what does not fit is refused before a run.
+
+    `TrainError`.
+    """
     settings, clips, method = parts.recipe.method, cast(Any, parts.clips), cast(Any, parts.method)
 
     def no_motion(
@@ -292,7 +313,8 @@ def try_out(parts: Parts) -> None:
         )
         raise TrainError(
             f"the encoder of {name} gave {given} for one clip, and not the feature (1, "
-            f"{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or set .dim"
+            f"{method.encoder.dim}) that its .dim speaks of; pool and flatten what it returns, or "
+            "set .dim"
         )
     lacks = check_method(method, batch)
     # perhaps it needs more rows
@@ -331,7 +353,9 @@ def begin(
     machine: Machine,
     runs: Mapping[str, Any],  # network -> run folder whose weights a new run begins with
 ) -> tuple[Parts, TrainingState, dict[str, Any]]:  # the run card
-    "Refuse what can be refused before the first file is written; all processes agree on where to go on."
+    """Refuse what can be refused before the first file is written; all processes agree on where to
+    go on.
+    """
     videos = manifest.select("train", encoder_about(recipe)["split"])
     refuse_too_large(recipe, len(videos), device, machine)
     parts = build(recipe, manifest, device, machine)
@@ -470,7 +494,9 @@ def class_log(
 
 
 def open_folder(out: Path, recipe: Recipe, card: dict[str, Any]) -> None:
-    "Write recipe and card into the folder of a run that is about to be trained; the first process alone."
+    """Write recipe and card into the folder of a run that is about to be trained; the first process
+    alone.
+    """
     if not is_main():
         return
     for name in (
@@ -498,7 +524,9 @@ def export_run(
     run: TrainingState,
     manifest: Manifest,
 ) -> Path:
-    "Write the encoder of a run, and the heads that its method names, with all that it takes to measure them."
+    """Write the encoder of a run, and the heads that its method names, with all that it takes to
+    measure them.
+    """
     method = cast(Any, run.method)
     return export_encoder(
         out / "encoder.safetensors",

@@ -1,4 +1,6 @@
-"Files of CoCLR, CPR and IIC: read without running them, checked key by key, written, and shared as encoders."
+"""Files of CoCLR, CPR and IIC: read without running them, checked key by key, written, and shared
+as encoders.
+"""
 
 import argparse, codecs, importlib, json, pickle, re, warnings, zipfile
 from collections import OrderedDict
@@ -47,7 +49,10 @@ def read_torch_file(
     path,  # written by `torch.save`, of any version since 0.4
     # returns: nested containers of tensors (on the CPU), numbers and words; were there checksums?
 ) -> tuple[Any, bool]:
-    "Read a file of weights without running anything in it, in memory of its size. `CheckpointError`."
+    """Read a file of weights without running anything in it, in memory of its size.
+
+    `CheckpointError`.
+    """
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such file")
@@ -218,7 +223,9 @@ def _first_names(
 def _parameters(
     state: Mapping[str, Any],
 ) -> list[str]:  # first names, in the order of the optimizer
-    "The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no bank."
+    """The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no
+    bank.
+    """
     buffers = "running_mean", "running_var", "num_batches_tracked"
     # a linear probe has no optimizer for it (b10)
     frozen = ("backbone.",) * ("final_bn.weight" in state)
@@ -249,7 +256,9 @@ PROBLEMS = LACKS, SHAPE, NOT_FINITE, DIFFERING = (
 
 @dataclass
 class KeyReport:
-    "The tensors of a released file, taken out by name, and what became of every key, as it stands there."
+    """The tensors of a released file, taken out by name, and what became of every key, as it stands
+    there.
+    """
 
     left: dict[str, Any] = field(repr=False, compare=False)  # tensors that nobody took yet
     unused: list[str]  # unknown here
@@ -266,7 +275,10 @@ class KeyReport:
         return [f"{kind} {some(names)}" for kind, names in self.wrong.items() if names]
 
     def __str__(self):
-        counts = f"{len(self.used)} keys used, {len(self.duplicated)} second names, {len(self.unused)} unused"
+        counts = (
+            f"{len(self.used)} keys used, {len(self.duplicated)} second names, "
+            f"{len(self.unused)} unused"
+        )
         unused = [f"unused: {', '.join(self.unused[:10])}"] if self.unused else []
         return "; ".join([counts, *unused, *self.problems()])
 
@@ -319,7 +331,9 @@ class KeyReport:
         )
 
     def projection(self, dim_in: int, prefix: str) -> nn.Module:
-        "The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers here."
+        """The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers
+        here.
+        """
         widths = [self.left.get(f"{prefix}{i}.weight") for i in (2, 4)]
         hidden, dim = (
             n if w is None or w.ndim != 5 else len(w) for w, n in zip(widths, (dim_in, 128))
@@ -333,7 +347,9 @@ class KeyReport:
         encoder: nn.Module,
         method: str,
     ) -> Classifier | None:  # None: no layer of classes
-        "Encoder and layer of a fine-tuned file; a linear probe has length 1 and BatchNorm between (b10)."
+        """Encoder and layer of a fine-tuned file; a linear probe has length 1 and BatchNorm between
+        (b10).
+        """
         layer = next((n for n in CLASSES.get(method, ()) if f"{n}.weight" in self.left), "")
         if not layer:
             return None
@@ -347,7 +363,9 @@ class KeyReport:
         return c.eval().requires_grad_(False)
 
     def buffers(self, names: tuple[str, ...]) -> dict[str, Tensor]:
-        "Queues, whose K and dimension are those of the first; or banks, with a row for every training video."
+        """Queues, whose K and dimension are those of the first; or banks, with a row for every
+        training video.
+        """
         q = self.left.get("queue")
         dim, K = q.shape if q is not None and q.ndim == 2 else (128, 2048)
         shapes: dict[str, Any] = (
@@ -379,7 +397,10 @@ def view_of(
 
 @dataclass
 class Released:
-    "What a released file holds. Networks are in eval mode and give features (B, D); `None`: not in the file."
+    """What a released file holds.
+
+    Networks are in eval mode and give features (B, D); `None`: not in the file.
+    """
 
     path: Path
     method: str  # a key of LAYOUTS
@@ -412,7 +433,8 @@ class Released:
         )
         return (
             f"{self.method}, {self.view or 'view unknown'}, {self.backbone}, epoch {self.epoch}"
-            f"{', with optimizer' if self.optimizer else ''}; {queue or 'no queues'}; {self.report}{unsure}"
+            f"{', with optimizer' if self.optimizer else ''}; {queue or 'no queues'}; "
+            f"{self.report}{unsure}"
         )
 
     def ask_view(self) -> str:  # 'rgb', 'flow' or 'residual'
@@ -425,7 +447,9 @@ class Released:
         )
 
     def view_options(self) -> dict[str, Any]:  # arguments of `Views`, besides its names
-        "What its network was shown: frames between 0 and 1, IIC's differences (b11); or the defaults (b8)."
+        """What its network was shown: frames between 0 and 1, IIC's differences (b11); or the
+        defaults (b8).
+        """
         if self.method != "iic":
             return {}
         return {
@@ -595,7 +619,9 @@ def method_state(
 def _optimizer_by_name(
     opt: Mapping[str, Any], names: list[str], path
 ) -> dict[str, tuple[dict, dict]]:
-    "Of each parameter, by its name: settings of its group, its state in the `state_dict` of an optimizer."
+    """Of each parameter, by its name: settings of its group, its state in the `state_dict` of an
+    optimizer.
+    """
     try:
         flat = [
             (i, {k: v for k, v in g.items() if k != "params"})
@@ -615,7 +641,9 @@ def _optimizer_by_name(
 
 
 def _shaped(state: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
-    "The optimizer's state of one parameter for a parameter of that shape: kernels of 1 as matrices, or back."
+    """The optimizer's state of one parameter for a parameter of that shape: kernels of 1 as
+    matrices, or back.
+    """
     n = torch.Size(shape).numel()
     return {
         k: v.reshape(shape).clone()
@@ -630,7 +658,9 @@ def _shaped(state: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
 def recipe_within(
     r: Released,  # of a file that `save_released` made of a run
 ) -> Recipe:
-    "The recipe that a file carries; RecipeError where there is none, or one that names code of others."
+    """The recipe that a file carries; RecipeError where there is none, or one that names code of
+    others.
+    """
     text = r.run.get("recipe")
     if not isinstance(text, str):
         raise RecipeError(f"{r.path}: carries no recipe; say which one with --recipe")
@@ -654,7 +684,10 @@ def continued_state(
     recipe: Recipe,
     per_epoch: int,  # optimizer steps of the recipe
 ) -> dict[str, Any]:  # for `TrainingState.load`
-    "Where the training of a file stands, in our names. `CheckpointError`; TrainError for another recipe."
+    """Where the training of a file stands, in our names.
+
+    `CheckpointError`; TrainError for another recipe.
+    """
     data = to_dict(recipe)
     queue = r.queues["queue"].shape[1] if "queue" in r.queues else None
     # but the miner
@@ -700,7 +733,10 @@ def released_weights(
     # fields of the recipe that wants to begin with them; `view` of the network
     needs: Mapping[str, Any],
 ) -> dict[str, Tensor]:  # names below `encoder.` and `projection.`
-    "Encoder and projection of a released file: of its sampler where that one has the view. `TrainError`."
+    """Encoder and projection of a released file: of its sampler where that one has the view.
+
+    `TrainError`.
+    """
     r, view = load_released(path), needs["view"]
     # a file that does not say which view it is of is taken to be of the one it is used for
     part = "encoder" if r.view in (None, view) or r.method == "iic" else "sampler"

@@ -58,7 +58,10 @@ def supcon(
 def check_match(
     match: Tensor,  # (B, N) bool, `True` where the candidate is a match
 ) -> None:
-    "ValueError for rows without a match. It waits for the device: do not call it at every step on a GPU."
+    """ValueError for rows without a match.
+
+    It waits for the device: do not call it at every step on a GPU.
+    """
     if none := (~match.any(1)).nonzero()[:, 0].tolist():
         raise ValueError(
             f"{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, "

@@ -79,7 +79,9 @@ BANK_STARTS = ("sphere", "uniform")
 
 
 class Memory(nn.Module):
-    "Keys of one or more views with their label, source and row: the common part of a queue and a bank."
+    """Keys of one or more views with their label, source and row: the common part of a queue and a
+    bank.
+    """
 
     keys: Tensor
     label: Tensor
@@ -126,7 +128,9 @@ class Memory(nn.Module):
         keys: Tensor | Mapping[str, Tensor],  # (B, D) here
         batch: Mapping[str, Any],  # whose keys they are
     ) -> None:
-        "Remember keys until `push_waiting`: all passes of an optimizer step look into the same memory."
+        """Remember keys until `push_waiting`: all passes of an optimizer step look into the same
+        memory.
+        """
         columns = {c: batch[c] for c in (*COLUMNS_OF_A_KEY, "index") if batch.get(c) is not None}
         self.waiting.append({"keys": keys, **columns})
 
@@ -146,7 +150,9 @@ class Memory(nn.Module):
 def _new_rows(
     memory: Memory, keys: Tensor | Mapping[str, Tensor], columns: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    "Buffer -> (B, D) or (B,) rows for it; ValueError, before anything is written, where they do not fit."
+    """Buffer -> (B, D) or (B,) rows for it; ValueError, before anything is written, where they do
+    not fit.
+    """
     if unknown := columns.keys() - {*COLUMNS_OF_A_KEY, "index"}:
         raise ValueError(f"a key has no {min(unknown)}: give {', '.join(COLUMNS_OF_A_KEY)}")
     views, D = memory.views, memory.keys.shape[1]
@@ -345,7 +351,8 @@ class EncoderPair(nn.Module):
         if settings.bn == "shuffle" and settings.momentum is None:
             raise ValueError(
                 "bn='shuffle' deals the "
-                "keys of a momentum encoder to other groups: give momentum a number, or use bn='sync'"
+                "keys of a momentum encoder to other groups: give momentum a number, or use "
+                "bn='sync'"
             )
         self.settings, self.seed = settings, seed
         dim_in: int = getattr(encoder, "dim")
@@ -368,7 +375,9 @@ class EncoderPair(nn.Module):
         x: Tensor,  # (B, 3, T, H, W)
         batch: Mapping[str, Any],  # a batch
     ) -> Tensor:  # (B, dim)
-        "Encode the clips that are compared with; without gradient where there is a momentum encoder."
+        """Encode the clips that are compared with; without gradient where there is a momentum
+        encoder.
+        """
         if self.momentum_encoder is None:
             return self.queries(x)
         order = None
@@ -395,7 +404,9 @@ PAIR_NETWORKS = ("encoder", "projection", "momentum_encoder")
 
 
 class PairMethod(nn.Module):
-    "A method around a pair: `encoder`, `projection` and `momentum_encoder` are those of `self.pair`."
+    """A method around a pair: `encoder`, `projection` and `momentum_encoder` are those of
+    `self.pair`.
+    """
 
     def __getattr__(self, name):
         return getattr(self.pair, name) if name in PAIR_NETWORKS else super().__getattr__(name)

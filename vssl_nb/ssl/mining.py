@@ -83,7 +83,9 @@ def stage_sizes(
     # floor(N r^i) of the 'memory' (released, b5), or floor(r n) of the 'previous' stage
     of: str = "memory",
 ) -> tuple[int, ...]:  # candidates that are left after each stage; the last is k
-    "How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than `k`."
+    """How many candidates each stage of a cascade keeps; ValueError where one would keep fewer than
+    `k`.
+    """
     sizes = [size]
     for i in range(1, stages):
         sizes.append(int(size * ratio**i) if of == "memory" else int(sizes[-1] * ratio))
@@ -102,7 +104,10 @@ def largest(
     sim: Tensor,  # (B, N) any floats
     n: int,  # 1 to N
 ) -> Tensor:  # (B, n) long, in no order
-    "Where the `n` largest of each row are. On a CPU, numpy's partition is four times as fast as `topk`."
+    """Where the `n` largest of each row are.
+
+    On a CPU, numpy's partition is four times as fast as `topk`.
+    """
     # a pretended one has no numbers
     N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type == "cpu"
     if not plain or sim.dtype not in (torch.float32, torch.float64):
@@ -251,7 +256,10 @@ class Mined:
 
     @property
     def others(self) -> Tensor:  # (B, N) bool
-        "Mined candidates of other recordings: siblings are known anyway. Quality is measured on them."
+        """Mined candidates of other recordings: siblings are known anyway.
+
+        Quality is measured on them.
+        """
         return self.topk & ~self.excluded
 
 
@@ -311,7 +319,10 @@ def mining_precision(
     label: Tensor,  # (B,) class ids, -1 unlabelled
     labels: Tensor,  # (N,) of the candidates
 ) -> Tensor:  # scalar, 0 to 1; NaN where nothing with a label was taken
-    "The share of mined candidates that have the class of their query (CPR's PMR, b5). For monitoring only."
+    """The share of mined candidates that have the class of their query (CPR's PMR, b5).
+
+    For monitoring only.
+    """
     known, right = _labelled(topk, label, labels)
     return right.sum() / known.sum()
 
@@ -321,7 +332,10 @@ def mining_hits(
     label: Tensor,  # as `mining_precision`
     labels: Tensor,  # as `mining_precision`
 ) -> Tensor:  # scalar, 0 to 1; NaN where nothing with a label was taken
-    "How often one of the k taken has the class of the query (R@k of the mining). For monitoring only."
+    """How often one of the k taken has the class of the query (R@k of the mining).
+
+    For monitoring only.
+    """
     known, right = _labelled(topk, label, labels)
     return right.any(1).sum() / known.any(1).sum()
 
@@ -332,7 +346,10 @@ def mining_recall(
     label: Tensor,  # (B,) class ids, -1 unlabelled
     labels: Tensor,  # (N,) of the candidates
 ) -> Tensor:  # scalar, 0 to 1; NaN where no query can tell
-    "How often the nearest candidate has the class of the query (R@1 of the search). For monitoring only."
+    """How often the nearest candidate has the class of the query (R@1 of the search).
+
+    For monitoring only.
+    """
     first = sim.masked_fill(excluded, -torch.inf).argmax(1)
     known = (label >= 0) & (labels[first] >= 0) & ~excluded.all(1)
     return (known & (labels[first] == label)).sum() / known.sum()
@@ -343,7 +360,9 @@ def _share_per_class(
     group: Tensor,  # (N,) ids below N, -1 unknown
     hit: Tensor,  # (N,) bool
 ) -> Tensor:
-    "Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no video has."
+    """Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no
+    video has.
+    """
     N = len(label)  # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
     of = label.new_full((N + 1,), -1).scatter(0, group, label)[:-1]  # instance -> class
@@ -356,7 +375,10 @@ def _share_per_class(
 
 
 class ClassMiningRecall(nn.Module):
-    "How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5). For monitoring only."
+    """How much of each class was mined rightly since the epoch began (CPR's CMR, Eq. 5).
+
+    For monitoring only.
+    """
 
     label: Tensor
     source: Tensor

@@ -24,14 +24,19 @@ from ..names import write_remedy
 
 # %% ../../nbs/library/checkpoints.ipynb #ecdc4b0c
 class CheckpointError(ValueError):
-    "A checkpoint that cannot be written, read or trusted; the message names the file and the remedy."
+    """A checkpoint that cannot be written, read or trusted; the message names the file and the
+    remedy.
+    """
 
 
 def write_whole(
     path,
     write: Callable[[Any], Any],  # called with an open binary file
 ) -> Path:  # the path
-    "Let `write` fill a temporary file, then rename it to `path`. `CheckpointError` if the disk refuses."
+    """Let `write` fill a temporary file, then rename it to `path`.
+
+    `CheckpointError` if the disk refuses.
+    """
     path = Path(path)
     temporary = None
     try:
@@ -65,7 +70,9 @@ def save(
     path,
     state: dict[str, Any],  # nested dicts and lists of tensors, numbers and strings
 ) -> Path:
-    "Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk refuses."
+    """Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk
+    refuses.
+    """
     return write_whole(path, lambda f: torch.save(_on_cpu(state), f))
 
 
@@ -83,7 +90,9 @@ def load(
     path,  # written by `save`
     device: str = "cpu",  # where the tensors go
 ) -> dict[str, Any]:  # the state
-    "Read a state, checked byte for byte and without running anything in it; raises `CheckpointError`."
+    """Read a state, checked byte for byte and without running anything in it; raises
+    `CheckpointError`.
+    """
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(
@@ -156,7 +165,9 @@ def export_encoder(
 
 
 def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    "Weights and description of a file; CheckpointError where it is damaged, or names code of others."
+    """Weights and description of a file; CheckpointError where it is damaged, or names code of
+    others.
+    """
     if not path.is_file():
         raise CheckpointError(
             f"{path}: there is no such file; give an encoder.safetensors from a run folder"
@@ -175,14 +186,16 @@ def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, A
         )
     if about.get("sha256") != digest(state):
         raise CheckpointError(
-            f"{path}: damaged (its weights are not the ones that were written); take an earlier copy"
+            f"{path}: damaged (its weights are not the ones that were written); take an earlier "
+            "copy"
         )
     heads = [h[0] for h in about.get("heads", {}).values()]
     foreign = [x for x in (about["backbone"], about.get("view", ""), *heads) if ":" in x]
     if foreign and not outside:
         raise CheckpointError(
             f"{path}: names {foreign[0]!r}, code that is not of "
-            "this library; open its run folder, or pass outside=True if you trust whoever made the file"
+            "this library; open its run folder, or pass outside=True if you trust whoever made "
+            "the file"
         )
     return state, about
 

@@ -95,7 +95,10 @@ def out_of_range(
     value: Any,
     limits: str,  # '[0, 1)'
 ) -> str:  # 'must be 0 or more and below 1'
-    "The range that a number misses, in words; '' if it is inside, or no number. Without limits: any finite."
+    """The range that a number misses, in words; '' if it is inside, or no number.
+
+    Without limits: any finite.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
     finite = math.isfinite(value)
@@ -140,7 +143,9 @@ def checked(
 
 
 class Settings:
-    "What settings and recipes derive from: frozen dataclasses that check their values when they are made."
+    """What settings and recipes derive from: frozen dataclasses that check their values when they
+    are made.
+    """
 
     def __post_init__(self) -> None:
         checked(self)
@@ -231,7 +236,9 @@ class Learning(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ClipGroup(Settings):
-    "Further clips of each video, of a size of their own; otherwise sampled and augmented as the recipe says."
+    """Further clips of each video, of a size of their own; otherwise sampled and augmented as the
+    recipe says.
+    """
 
     clips: Count  # V of this group
     length: Count  # T, frames per clip
@@ -373,12 +380,14 @@ def refuse_unfit(
         )
     if recipe.augment.appearance != "none" and recipe.augment.windows > recipe.size:
         raise RecipeError(
-            f"windows={recipe.augment.windows} do not fit side by side into {recipe.size} pixels; use windows=5"
+            f"windows={recipe.augment.windows} do not fit side by side into {recipe.size} pixels; "
+            "use windows=5"
         )
     if getattr(method, "needs_labels", False) and unlabelled:
         raise RecipeError(
             f"{videos.manifest}: "
-            f"{len(unlabelled)} of {len(videos.video)} training videos have no label, such as {unlabelled[0]}; "
+            f"{len(unlabelled)} of {len(videos.video)} training videos have no label, such as "
+            f"{unlabelled[0]}; "
             f"{method.name} needs them all: fill in the column label, or use another method"
         )
     if hasattr(method, "refuse"):
@@ -444,13 +453,15 @@ def settings_class(
             refuse(f"does not say itself {meaning} (what it inherits would train another method)")
     if METHODS.get(cls.name, cls) is not cls:
         refuse(
-            f"calls itself {cls.name!r}, as a method of this library does; give it a name of its own"
+            f"calls itself {cls.name!r}, as a method of this library does; give it a name of its "
+            "own"
         )
     taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(cls):
         if f.name in ("name", "method"):
             refuse(
-                f"{f.name} is a field, and every run could change it; write {f.name}:ClassVar[str] = …"
+                f"{f.name} is a field, and every run could change it; write "
+                f"{f.name}:ClassVar[str] = …"
             )
         if f.name in taken:
             refuse(f"its field {f.name!r} is called like one of a recipe; call it otherwise")
@@ -578,7 +589,9 @@ def override_known(
 def to_dict(
     recipe: Recipe,
 ) -> dict[str, Any]:  # plain data for recipe.json
-    "A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the settings."
+    """A recipe as plain data, with its method by name: ours, or 'package.module:Class' of the
+    settings.
+    """
     cls = type(recipe.method)
     name = cls.name if METHODS.get(cls.name) is cls else full_name(cls)
     return asdict(recipe) | {"method": {"name": name} | asdict(recipe.method)}  # type: ignore[call-overload]
@@ -594,7 +607,10 @@ def _part_from_dict(
     name: str,  # of the part, for messages
     where: str,  # of the file, for messages
 ) -> Any:
-    "A part of a recipe from plain data; a field that the file lacks takes its default. `RecipeError`."
+    """A part of a recipe from plain data; a field that the file lacks takes its default.
+
+    `RecipeError`.
+    """
     if not isinstance(data, dict):
         raise RecipeError(f"{where}: {name} is not a set of fields; take a whole copy")
     if cls is None:  # the settings of a method, which the data name

@@ -94,7 +94,10 @@ def run_distributed(
     n: int = 2,  # processes
     *args,  # of `f`
 ) -> list[Any]:  # what each process returned, in rank order: tensors and plain data
-    "Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons. RuntimeError."
+    """Run `f(*args)` in `n` CPU processes that can talk to each other, for tests and lessons.
+
+    RuntimeError.
+    """
     # here once; else in each process, where an optimizer or `sync` needs it: two seconds
     import torch._dynamo
 
@@ -138,7 +141,9 @@ class _Gather(torch.autograd.Function):
 def gather(
     x: Tensor,  # (B, ...) rows here, B the same in all processes
 ) -> Tensor:  # (world_size*B, ...)
-    "Concatenate rows in rank order; the gradient of a row is the sum of its gradients in all processes."
+    """Concatenate rows in rank order; the gradient of a row is the sum of its gradients in all
+    processes.
+    """
     return _Gather.apply(x.contiguous()) if world_size() > 1 else x
 
 
@@ -148,7 +153,9 @@ def all_pairs(
     candidates: Tensor | None = None,
     # returns: sim (B, A, world*B, V); bool (B, 1, world*B, 1), the same video?
 ) -> tuple[Tensor, Tensor]:
-    "Compare clips of this process with the clips of all processes; the gradient goes into both (SimCLR)."
+    """Compare clips of this process with the clips of all processes; the gradient goes into both
+    (SimCLR).
+    """
     keys = gather(anchors if candidates is None else candidates)
     sim = anchors.flatten(0, 1) @ keys.flatten(0, 1).T
     place = torch.arange(len(anchors), device=sim.device) + rank() * len(anchors)
@@ -165,13 +172,16 @@ def groups_here(
     if groups < 1 or groups % world_size() and world_size() % groups:
         raise ValueError(
             f"groups={groups} BatchNorm "
-            f"groups do not divide over {world_size()} processes: use a multiple or a divisor of {world_size()}"
+            f"groups do not divide over {world_size()} processes: use a multiple or a divisor of "
+            f"{world_size()}"
         )
     return groups / world_size()
 
 # %% ../../nbs/library/distributed.ipynb #95fa0ef5
 class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
-    "BatchNorm over (B, C, ...) with the statistics of all processes or of each group; state as before."
+    """BatchNorm over (B, C, ...) with the statistics of all processes or of each group; state as
+    before.
+    """
 
     running_mean: Any
     running_var: Any
@@ -348,7 +358,9 @@ def group_batchnorm(
 def average_running(
     module: nn.Module,  # its split BatchNorm layers are changed in place
 ) -> None:
-    "Set the running statistics of split BatchNorm to their mean over processes; nothing to do alone."
+    """Set the running statistics of split BatchNorm to their mean over processes; nothing to do
+    alone.
+    """
     if world_size() == 1:
         return
     layers: list[Any] = [
@@ -453,7 +465,10 @@ def first_host(
 def process_place(
     environ: Mapping[str, str],  # `os.environ`
 ) -> Place:
-    "The place of this process as torchrun or srun set it; alone without them. Raises DistributedError."
+    """The place of this process as torchrun or srun set it; alone without them.
+
+    Raises DistributedError.
+    """
     at = environ.get
     try:
         if "RANK" in environ:
@@ -557,7 +572,10 @@ class Heartbeat(threading.Thread):
             time.sleep(0.05)
 
     def end(self, why: str = "") -> NoReturn:
-        "End this process with code 2. Nothing is cleaned up: that may wait for a process that is gone."
+        """End this process with code 2.
+
+        Nothing is cleaned up: that may wait for a process that is gone.
+        """
         if why:
             _report(f"{why}; go on from the last checkpoint with --resume")
         with suppress(RuntimeError):
@@ -573,7 +591,9 @@ def _report(why: str) -> None:
 
 
 class Stopped(KeyboardInterrupt):
-    "A signal ended a training after everything was saved, in all processes alike; `.signal` is its number."
+    """A signal ended a training after everything was saved, in all processes alike; `.signal` is
+    its number.
+    """
 
     def __init__(
         self,
@@ -602,7 +622,10 @@ def _join(
     environ: Mapping[str, str],  # as of `start`
     patience: float,  # as of `start`
 ) -> dist.Store:
-    "The store of a run, once all its processes are there; sentences while it waits. DistributedError."
+    """The store of a run, once all its processes are there; sentences while it waits.
+
+    DistributedError.
+    """
     store: Any = None
     at, keys = f"{place.address}:{place.port}", [f"here{r}" for r in range(place.world_size)]
     # else torchrun does
@@ -638,7 +661,8 @@ def _join(
                 "is the first process running there, and alone at this port?"
             ) from e
         waits = (
-            f"rank {place.rank} of {place.world_size} waits for rank {lacking} at {at}; start that, or "
+            f"rank {place.rank} of {place.world_size} waits for rank {lacking} at {at}; start "
+            "that, or "
             "unset RANK and WORLD_SIZE where this process is to run alone"
         )
         if (now := time.monotonic()) - began > 20 * patience:
@@ -656,7 +680,9 @@ def start(
     # many
     patience: float = 30.0,
 ) -> Iterator[Place]:
-    "Join the processes of this run, and end with all of them; alone or in a group already, do nothing."
+    """Join the processes of this run, and end with all of them; alone or in a group already, do
+    nothing.
+    """
     place = process_place(environ)
     if place.world_size == 1 or _started():
         yield Place(rank(), world_size(), place.local)

@@ -80,7 +80,9 @@ def _not_finite(step: int) -> TrainError:
 
 # %% ../../nbs/library/loop.ipynb #77fae0a1
 class ResumableBatchSampler(Sampler[list[tuple[int, int]]]):
-    "This process's batches of (epoch, position) for a whole training, from optimizer step `start` on."
+    """This process's batches of (epoch, position) for a whole training, from optimizer step `start`
+    on.
+    """
 
     def __init__(
         self,
@@ -154,7 +156,10 @@ def loader(
     # bytes of shared memory for batches, of data that has `item_bytes()`
     shared: int = SHARED_BYTES,
 ) -> DataLoader:  # one pass over it is a whole training
-    "Shuffled batches of a whole training; neither workers nor memory change them. Raises TrainError."
+    """Shuffled batches of a whole training; neither workers nor memory change them.
+
+    Raises TrainError.
+    """
     order = ResumableBatchSampler(len(data), batch, epochs, seed, accumulate)
     if os.path.isdir("/dev/shm"):  # half of it, for all processes of this machine
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -280,7 +285,9 @@ class StepResult:
         }
 
     def votes(self) -> set[str]:  # of VOTES; the same in all processes
-        "The votes of all processes when this step began; they came with its numbers, without an exchange."
+        """The votes of all processes when this step began; they came with its numbers, without an
+        exchange.
+        """
         return {k for k, v in self.numbers.read().items() if k in VOTES and v > 0}
 
 # %% ../../nbs/library/loop.ipynb #73432d9e
@@ -333,7 +340,9 @@ def warmup_cosine(
 
 # %% ../../nbs/library/loop.ipynb #34cc4e6a
 class LARS(torch.optim.Optimizer):
-    "SGD with momentum and a rate for each layer (You, Gitman and Ginsburg 2017); none for biases and norms."
+    """SGD with momentum and a rate for each layer (You, Gitman and Ginsburg 2017); none for biases
+    and norms.
+    """
 
     def __init__(
         self,
@@ -390,7 +399,9 @@ def make_optimizer(
     # False: none for parameters of at most one axis (biases, BatchNorm, LayerNorm)
     decay_bias: bool = True,
 ) -> torch.optim.Optimizer:  # over the parameters that learn
-    "The optimizers of the papers by name, fused where torch has that; raises ValueError for another name."
+    """The optimizers of the papers by name, fused where torch has that; raises ValueError for
+    another name.
+    """
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer={name!r} is unknown; use 'adam', 'adamw', 'sgd' or 'lars'")
     options: dict[str, Any] = dict(lr=lr, weight_decay=weight_decay)
@@ -454,7 +465,9 @@ def fit(
     compile: bool = False,  # torch.compile the networks of the method
     clip_norm: float = 0.0,  # longest gradient (L2 norm over all parameters); 0: any
 ) -> Iterator[StepResult]:  # after every optimizer step
-    "Train from `run.step` to the end of `batches`, handing back control after every optimizer step."
+    """Train from `run.step` to the end of `batches`, handing back control after every optimizer
+    step.
+    """
     order, dev = batch_order(batches), pick_device(device)
     model = prepare(run, dev, compile=compile)
     order.start, learned = run.step, run.step > 0
@@ -588,7 +601,9 @@ def _loss_and_logs(
     method: nn.Module,
     output: Any,  # of its forward
 ) -> tuple[Tensor | None, Mapping[str, Any]]:
-    "Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of numbers."
+    """Loss and logs of a method; raises TrainError unless they are a scalar or None, and a dict of
+    numbers.
+    """
     name = f"{type(method).__name__}.forward"
 
     def kind(x):
@@ -653,7 +668,9 @@ def prepare(
     device: torch.device,  # where to train
     compile: bool = False,  # torch.compile the networks
 ) -> nn.Module:  # what to call with a batch: the method itself, or DDP around it
-    "Put a run where it is to train; 3-D convolutions in another memory layout: faster, same mathematics."
+    """Put a run where it is to train; 3-D convolutions in another memory layout: faster, same
+    mathematics.
+    """
     # events and streams belong to the current one
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
@@ -767,7 +784,9 @@ class StepLog:
         self,
         numbers: dict[str, float],  # with `step`
     ) -> None:
-        "Append one line, or a new column for a new number; raises CheckpointError if the disk refuses."
+        """Append one line, or a new column for a new number; raises CheckpointError if the disk
+        refuses.
+        """
         self.rows.append({k: repr(v) for k, v in numbers.items()})
         new = [k for k in numbers if k not in self.columns]
         self.columns += new
@@ -951,7 +970,10 @@ class Checkpointer:
         return self.log.votes
 
     def save(self) -> None:
-        "Write everything; nothing is written if a loss was not finite. All processes call it together."
+        """Write everything; nothing is written if a loss was not finite.
+
+        All processes call it together.
+        """
         self.log.flush()
         clips: Any = self.batches.dataset
         state = (self.state or self.run.state)()
@@ -986,7 +1008,8 @@ def explain_failures(
     except torch.OutOfMemoryError as e:
         raise TrainError(
             f"{out}: the GPU has too little memory at step "
-            f"{run.step}; lower the batch (in pretraining --accumulate keeps the step), use --dtype bfloat16, or "
+            f"{run.step}; lower the batch (in pretraining --accumulate keeps the step), use "
+            "--dtype bfloat16, or "
             "--activation-checkpointing"
         ) from e
     except RuntimeError as e:
@@ -1003,7 +1026,9 @@ def explain_failures(
 def run_folder(
     out,  # the run folder; it need not exist
 ) -> Iterator[None]:
-    "Keep a run folder to oneself, in all processes together; TrainError if another command trains in it."
+    """Keep a run folder to oneself, in all processes together; TrainError if another command trains
+    in it.
+    """
     with ExitStack() as held:
         on_main(lambda: _lock(Path(out), held))
         yield

@@ -1,4 +1,6 @@
-"The machine of a run: device, precision, processes that decode, memory, compiler, and how it is stopped."
+"""The machine of a run: device, precision, processes that decode, memory, compiler, and how it is
+stopped.
+"""
 
 import ctypes, math, os, re, signal, sys, threading, time
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True)
 class Machine(Settings):
-    "Where and how a run is computed; changes no result beyond the rounding of `device` and `dtype`."
+    """Where and how a run is computed; changes no result beyond the rounding of `device` and
+    `dtype`.
+    """
 
     device: Any = "auto"  # 'auto', 'cpu', 'cuda' or 'cuda:1'; or a torch.device
     # of the forward pass in training; 'bfloat16': autocast
@@ -208,7 +212,9 @@ def unless_deserted(
     error: BaseException,
     trace: Any,
 ) -> None:  # a `sys.excepthook`
-    "Report an error, unless the main process left while a batch was on its way (from `resource_sharer`)."
+    """Report an error, unless the main process left while a batch was on its way (from
+    `resource_sharer`).
+    """
     if not issubclass(kind, (ConnectionError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 
@@ -250,13 +256,16 @@ def checkpoint_activations(
     encoder: Any,
     on: bool = True,  # False: keep the activations
 ) -> None:
-    "Compute activations twice instead of keeping them; raises MachineError for an encoder that cannot."
+    """Compute activations twice instead of keeping them; raises MachineError for an encoder that
+    cannot.
+    """
     if hasattr(encoder, "activation_checkpointing"):
         encoder.activation_checkpointing = on
     elif on:
         raise MachineError(
             f"activation checkpointing: {type(encoder).__name__} has no attribute "
-            "activation_checkpointing, so it would keep everything; leave --activation-checkpointing out"
+            "activation_checkpointing, so it would keep everything; leave "
+            "--activation-checkpointing out"
         )
 
 
@@ -268,7 +277,9 @@ class StopSignal(threading.Event):
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignal]:
-    "An event that STOPS set, those that are not ignored; a second Ctrl-C, two seconds later, ends all."
+    """An event that STOPS set, those that are not ignored; a second Ctrl-C, two seconds later, ends
+    all.
+    """
     event, since = StopSignal(), time.monotonic()
 
     def handle(number, frame):
