@@ -23,7 +23,7 @@ from infonce import row  # noqa: E402
 from step import machine  # noqa: E402
 
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.clips import VideoCache  # noqa: E402
+from vssl_nb.data.dataset import VideoCache  # noqa: E402
 from vssl_nb.training.machine import keep_memory  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.methods.recipes import find, override  # noqa: E402

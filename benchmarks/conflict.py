@@ -49,7 +49,7 @@ from scipy import stats  # noqa: E402
 import vssl_nb  # noqa: E402
 from vssl_nb import show  # noqa: E402
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.clips import VideoCache  # noqa: E402
+from vssl_nb.data.dataset import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.features import extract, restrict  # noqa: E402
 from vssl_nb.measure.health import conflict_shares  # noqa: E402
@@ -60,7 +60,8 @@ from vssl_nb.measure.retrieval import (
     recall,  # noqa: E402
     retrieval_recall,
 )
-from vssl_nb.methods.recipes import Recipe, find, override, to_dict  # noqa: E402
+from vssl_nb.config import Recipe  # noqa: E402
+from vssl_nb.methods.recipes import find, override, to_dict  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained, untrained_encoder  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from misuses import BY_HAND, fill, generated  # noqa: E402
 
-from vssl_nb.cli import COMMANDS  # noqa: E402
+from vssl_nb.app.cli import COMMANDS  # noqa: E402
 
 BY_HAND_SHARE = 0.7
 

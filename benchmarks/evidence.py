@@ -50,17 +50,19 @@ from torch.nn import functional
 
 from vssl_nb.nets.backbones import create
 from vssl_nb.measure.classify import PROBES, classify, linear_probe
-from vssl_nb.data.clips import TestClips
+from vssl_nb.data.dataset import TestClips
 from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.parts import encoder_about, view_options
 from vssl_nb.measure.features import Features, encoder_protocol, extract
-from vssl_nb.runs.own import seconds_per_step
+from vssl_nb.app.own import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import ManifestError, open_data
-from vssl_nb.methods.recipes import Recipe, SupervisedSettings, find, flat_fields, override
+from vssl_nb.config import Recipe
+from vssl_nb.methods.recipes.supervised import SupervisedSettings
+from vssl_nb.methods.recipes import find, flat_fields, override
 from vssl_nb.measure.retrieval import centre_and_normalise, chance, histogram, nearest_neighbours
 from vssl_nb.training.loop import TrainError
 from vssl_nb.data.views import Views, dequantise_flow

@@ -44,7 +44,7 @@ class OneByOne:
     "Ten clips of one video at a time, each cut on its own."
 
     def __init__(self, manifest, rows, p):
-        from vssl_nb.data.clips import VideoCache
+        from vssl_nb.data.dataset import VideoCache
 
         self.manifest, self.rows, self.p, self.videos = manifest, rows, p, VideoCache(manifest)
 
@@ -52,7 +52,7 @@ class OneByOne:
         return len(self.rows)
 
     def __getitem__(self, i):
-        from vssl_nb.data.clips import centre
+        from vssl_nb.data.augmentation import centre
         from vssl_nb.measure.protocols import clip_frames, crop_boxes
 
         r, p = self.manifest.rows[self.rows[i]], self.p

@@ -32,7 +32,7 @@ BYTES = 64
 def pairs_of(files, short):
     "Grey pairs (N, H, W), first and second frames, of the most frequent size."
     import torch
-    from vssl_nb.data.clips import grey
+    from vssl_nb.data.dataset import grey
     from vssl_nb.data.video import VideoError, crop_resize, decode, probe
 
     by_size = {}

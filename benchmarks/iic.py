@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 import vssl_nb
 from vssl_nb.data import toy
-from vssl_nb.data.clips import VideoCache
+from vssl_nb.data.dataset import VideoCache
 from vssl_nb.runs.parts import (
     build_method,
     encoder_about,

@@ -29,10 +29,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import vssl_nb
-from vssl_nb.data import toy, clips as augment
+from vssl_nb.data import augmentation as augment, toy
 from vssl_nb.nets.backbones import create
 from vssl_nb.nets.heads import Projection
-from vssl_nb.data.clips import TrainClips, VideoCache, random_clips
+from vssl_nb.data.dataset import TrainClips, VideoCache
+from vssl_nb.data.sampling import random_clips
 from vssl_nb.runs.evaluation import run_features
 from vssl_nb.runs.parts import build_method, lr_schedule, training_clips, view_options
 from vssl_nb.measure.health import std

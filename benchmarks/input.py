@@ -112,7 +112,7 @@ def once(o: dict) -> dict[str, float]:
     "Processor seconds of each way for all videos of a folder with manifests, one time."
     import cv2
     import torch
-    from vssl_nb.data.clips import collate
+    from vssl_nb.data.dataset import collate
     from vssl_nb.data.manifest import read
     from vssl_nb.data.views import Views
     from vssl_nb.methods.recipes import find, override
@@ -506,7 +506,7 @@ def main():
         return
     import cv2
     import torch
-    from vssl_nb.data.clips import collate
+    from vssl_nb.data.dataset import collate
     from vssl_nb.data.manifest import Row, file_stamp, read, write, write_keyframes
     from vssl_nb.methods.recipes import find, override
     from vssl_nb.data.toy import make

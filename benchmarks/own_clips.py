@@ -62,7 +62,9 @@ from vssl_nb.measure.retrieval import (
     histogram,  # noqa: E402
     nearest_neighbours,
 )
-from vssl_nb.methods.recipes import LeJEPASettings, Recipe, find, flat_fields, override  # noqa: E402
+from vssl_nb.methods.recipes.lejepa import LeJEPASettings  # noqa: E402
+from vssl_nb.config import Recipe  # noqa: E402
+from vssl_nb.methods.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.nets.backbones import create  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained  # noqa: E402
 from vssl_nb.runs.parts import encoder_about  # noqa: E402

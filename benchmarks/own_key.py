@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from vssl_nb.data.clips import VideoCache
+from vssl_nb.data.dataset import VideoCache
 from vssl_nb.runs.evaluation import retrieve
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine, keep_memory

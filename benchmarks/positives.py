@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import machine  # noqa: E402
 
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.clips import VideoCache  # noqa: E402
+from vssl_nb.data.dataset import VideoCache  # noqa: E402
 from vssl_nb.papers.reproduce import Task, at_once  # noqa: E402
 from vssl_nb.runs.evaluation import retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
@@ -41,7 +41,8 @@ from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.methods import ubernce  # noqa: E402
 from vssl_nb.methods.coclr import coin, without_own_key  # noqa: E402
-from vssl_nb.methods.recipes import Recipe, find, override  # noqa: E402
+from vssl_nb.config import Recipe  # noqa: E402
+from vssl_nb.methods.recipes import find, override  # noqa: E402
 
 LIKE = "coclr-toy-rgb-cycle1"
 STARTS = ("infonce-toy-rgb", "infonce-toy-residual")

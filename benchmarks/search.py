@@ -36,7 +36,7 @@ LIMITS = {1_000: 2.0, 100_000: 10.0}  # seconds that were asked for
 def made_up(root, n, dim, encoder):
     "A folder of n files and an index of it, all under folders of 1,000."
     import numpy as np
-    from vssl_nb.search import SearchIndex, choose_index, index_key, video_files, write_index
+    from vssl_nb.app.search import SearchIndex, choose_index, index_key, video_files, write_index
 
     for i in range(n):
         if i % 1000 == 0:
@@ -63,7 +63,7 @@ def alone(index, rounds):
     "Seconds of the search in a running process, and of scikit-learn's."
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
-    from vssl_nb.search import centred_cosines, nearest
+    from vssl_nb.app.search import centred_cosines, nearest
 
     q, ours, theirs = index.x[:1], [], []
     centred = index.x - index.mean.astype(np.float32)

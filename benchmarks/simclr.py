@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from vssl_nb.data import toy
-from vssl_nb.data.clips import VideoCache
+from vssl_nb.data.dataset import VideoCache
 from vssl_nb.training.machine import keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.methods.recipes import find, override

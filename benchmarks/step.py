@@ -198,12 +198,12 @@ def quadruples(o: dict) -> dict:
     import numpy as np
     import torch
     from torch.utils.data import default_collate
-    from vssl_nb.data.clips import disturb_appearance
+    from vssl_nb.data.augmentation import disturb_appearance
     from vssl_nb.runs.parts import build_method, training_draw, training_views
     from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
-    from vssl_nb.data.clips import random_clips
+    from vssl_nb.data.sampling import random_clips
     from vssl_nb.training.loop import step_optimizer
 
     device, (T, S, _) = torch.device(o["device"]), o["clip"]

@@ -28,7 +28,7 @@ from conflict import recipe_of  # noqa: E402
 from step import machine  # noqa: E402
 
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.clips import VideoCache  # noqa: E402
+from vssl_nb.data.dataset import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained  # noqa: E402

@@ -37,7 +37,7 @@ import torch  # noqa: E402
 
 import vssl_nb  # noqa: E402
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.clips import VideoCache  # noqa: E402
+from vssl_nb.data.dataset import VideoCache  # noqa: E402
 from vssl_nb.data.manifest import read  # noqa: E402
 from vssl_nb.measure.gaussian import (
     accuracy_by_bin,
@@ -50,7 +50,9 @@ from vssl_nb.measure.gaussian import (
 from vssl_nb.measure.health import conflict  # noqa: E402
 from vssl_nb.measure.retrieval import compare_features, histogram, retrieval_recall  # noqa: E402
 from vssl_nb.methods import provico  # noqa: E402
-from vssl_nb.methods.recipes import Recipe, cascade_options, find, override, to_dict  # noqa: E402
+from vssl_nb.config import Recipe  # noqa: E402
+from vssl_nb.methods.recipes.cpr import cascade_options  # noqa: E402
+from vssl_nb.methods.recipes import find, override, to_dict  # noqa: E402
 from vssl_nb.runs.cotraining import compare_miners, mining_networks  # noqa: E402
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained, untrained_encoder  # noqa: E402
 from vssl_nb.runs.parts import training_clips  # noqa: E402

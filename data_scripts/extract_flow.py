@@ -10,7 +10,7 @@ The same as `vssl-nb flow`.
 
 import sys
 
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["flow", *sys.argv[1:]]))

@@ -27,7 +27,7 @@ from vssl_nb.data.prepare import (
 )
 from vssl_nb.data.prepare import read_lists, write_anew
 from vssl_nb.data.video import VideoError, lmdb_entries, probe
-from vssl_nb.names import VIDEO_SUFFIXES, expect_no_run
+from vssl_nb.paths import VIDEO_SUFFIXES, expect_no_run
 
 MARK = "coclr_lmdb"  # beside a manifest that this script wrote
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from house import ROOT
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import read, write
 from vssl_nb.runs.released import convert, from_pretrained, load_released, save_released

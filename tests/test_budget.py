@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.methods.recipes import RECIPES, find, override
 from vssl_nb.measure.protocols import Protocol

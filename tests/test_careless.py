@@ -25,12 +25,12 @@ from pathlib import Path
 import pytest
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.names import OUTPUTS, PathError, expect_replaceable, output_endings
-from vssl_nb.training import distributed
-from vssl_nb.training.config import interval
+from vssl_nb.paths import OUTPUTS, PathError, expect_replaceable, output_endings
+from vssl_nb import distributed
+from vssl_nb.config import interval
 
 START = {
     "toy": ["new"],
@@ -489,7 +489,7 @@ def own_files(place: Path):
     "A file of each command and ending, as its writer makes it."
     import numpy as np
     import torch
-    from vssl_nb import search
+    from vssl_nb.app import search
     from vssl_nb.measure import classify, gaussian
     from vssl_nb.papers import report
     from vssl_nb.runs.cotraining import MiningQuality

@@ -24,14 +24,14 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import interpolate, normalize
 
 import warm
-from vssl_nb import cli
-from vssl_nb.data import manifest, toy, clips as augment
+from vssl_nb.app import cli
+from vssl_nb.data import augmentation as augment, manifest, toy
 from vssl_nb.data.prepare import prepare_dataset
 from vssl_nb.nets import backbones, heads
 from vssl_nb.measure import features, protocols, retrieval
 from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
-from vssl_nb.training.distributed import run_distributed
+from vssl_nb.distributed import run_distributed
 from vssl_nb.measure.classify import (
     PROBES,
     Linear,

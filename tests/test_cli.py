@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vssl_nb import cli
-from vssl_nb.methods.recipes import METHODS, RecipeError
+from vssl_nb.app import cli
+from vssl_nb.methods.recipes import METHODS
+from vssl_nb.config import RecipeError
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,7 +6,7 @@ import sys
 
 SCRIPT = """
 import hashlib, numpy as np, torch
-from vssl_nb.data.clips import apply, draw
+from vssl_nb.data.augmentation import apply, draw
 rng = np.random.default_rng(0)
 clips = torch.from_numpy(rng.integers(0, 256, (2, 2, 4, 37, 53, 3), dtype=np.uint8))
 drawn = [draw(rng, 2, 4, 240, 320, size=37, jitter=1., grey=.5, permute=.5, blur=1.) for _ in range(2)]
@@ -41,7 +41,7 @@ def test_the_same_digits_on_every_processor(tmp_path):
 def test_a_batch_in_which_nothing_changes_needs_no_numba():
     script = """
 import sys, torch
-from vssl_nb.data.clips import apply, centre
+from vssl_nb.data.augmentation import apply, centre
 clips = torch.zeros(1, 2, 3, 8, 8, 3, dtype=torch.uint8)
 apply(clips, {k: v[None] for k, v in centre(2, 3, 8, 8, size=8).items()})
 assert 'numba' not in sys.modules

@@ -10,10 +10,11 @@ from dataclasses import fields, replace
 import pytest
 from fastcore.test import expect_fail, test_eq as eq
 
-from vssl_nb.methods.recipes import COTRAININGS, RECIPES, Phase, RecipeError, TrainingVideos
+from vssl_nb.methods.recipes import COTRAININGS, RECIPES
+from vssl_nb.config import Phase, RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import checked, difference, find, flat_fields, from_dict, override
 from vssl_nb.methods.recipes import refuse_unfit, settings_class, to_dict
-from vssl_nb.training.config import Settings, in_words, out_of_range
+from vssl_nb.config import Settings, in_words, out_of_range
 
 recipe = find("infonce-toy-residual")
 short = override(recipe, epochs=3, temperature=0.2, area=[0.5, 1.0])
@@ -213,10 +214,7 @@ def test_differences_between_recipes():
         rgb, flow = (find(f"infonce-{dataset}-{view}") for view in ("rgb", "flow"))
         eq(set(difference(rgb, flow)), {"name", "view"} | more)
     # plain data: nothing heavy is imported
-    heavy = (
-        "import sys, vssl_nb.training.config; print(any(m in sys.modules for m in ('torch', "
-        "'numpy')))"
-    )
+    heavy = "import sys, vssl_nb.config; print(any(m in sys.modules for m in ('torch', 'numpy')))"
     eq(
         subprocess.run(
             [sys.executable, "-c", heavy], capture_output=True, text=True

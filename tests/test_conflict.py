@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import find_videos, read
 from vssl_nb.measure.features import Features

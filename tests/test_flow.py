@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vssl_nb.data import manifest
-from vssl_nb.data.clips import grey
+from vssl_nb.data.dataset import grey
 from vssl_nb.data.views import quantise_flow, tvl1, warp
 from vssl_nb.data.video import crop_resize, decode, probe
 

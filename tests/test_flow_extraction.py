@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import flow, manifest, toy, views
 from vssl_nb.data.video import decode, encode, probe
 

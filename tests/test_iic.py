@@ -7,14 +7,15 @@ import pytest
 import torch
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.budget import dry_run
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.measure.features import VIEW_OPTIONS, encoder_views, open_encoder
-from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos
+from vssl_nb.methods.recipes import RECIPES
+from vssl_nb.config import RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
 

@@ -21,7 +21,9 @@ from torch.utils.data import DataLoader
 
 import warm
 from vssl_nb.data import manifest
-from vssl_nb.data.clips import TrainClips, collate, draw, random_clips
+from vssl_nb.data.dataset import TrainClips, collate
+from vssl_nb.data.augmentation import draw
+from vssl_nb.data.sampling import random_clips
 from vssl_nb.data.prepare import prepare_dataset
 from vssl_nb.data.video import crop_resize, decode, encode, lmdb_entries
 

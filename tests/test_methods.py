@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from vssl_nb.methods.moquad import quadruple_loss
-from vssl_nb.methods.recipes import METHODS, RECIPES, RecipeError, find, override
+from vssl_nb.methods.recipes import METHODS, RECIPES, find, override
+from vssl_nb.config import RecipeError
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.parts import build_method
 from vssl_nb.ssl.losses import mil_nce, supcon, topk_accuracy

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import read
 from vssl_nb.measure.features import Features

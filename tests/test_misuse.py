@@ -13,10 +13,12 @@ import pytest
 from misuses import BROKEN, BY_HAND, CARD, TRAIN, TUNED, advised_values, dashed, fill
 from misuses import generated, options_of
 
-from vssl_nb import cli, names
+from vssl_nb import paths
+from vssl_nb.app import cli
 from vssl_nb.measure import protocols
 from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
-from vssl_nb.methods.recipes import RecipeError, find, override
+from vssl_nb.config import RecipeError
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.runs import pretraining
 
 # how a sentence helps: what to write instead, or where that stands
@@ -118,19 +120,19 @@ def test_a_card_that_is_none(i, field, refusal):
 
 def test_what_python_is_given_is_looked_at_as_well(place):
     "A fine-tuned run to begin with, and a card that is none, of a folder that no option names."
-    with pytest.raises(names.PathError, match="tuned: is a fine-tuned run, made from runs/mine"):
+    with pytest.raises(paths.PathError, match="tuned: is a fine-tuned run, made from runs/mine"):
         pretraining.read_weights(place / "tuned", find("infonce-toy-rgb"), "encoder")
     for i, field in enumerate(BROKEN.values()):
         for resume in (True, False):
             with pytest.raises(
-                names.PathError, match=f"is not the card of a run, because '{field}' is"
+                paths.PathError, match=f"is not the card of a run, because '{field}' is"
             ):
                 pretraining.earlier_run(place / f"co{i}" / "infonce-toy-rgb", resume)
 
 
 def test_a_card_that_is_one(place):
-    assert names.read_card(place / "run") == CARD and names.read_card(place / "tuned") == TUNED
-    assert names.read_card(place / "videos") == names.read_card(place / "nothing") == {}
+    assert paths.read_card(place / "run") == CARD and paths.read_card(place / "tuned") == TUNED
+    assert paths.read_card(place / "videos") == paths.read_card(place / "nothing") == {}
 
 
 @pytest.mark.parametrize("name", ["json:loads", "os:system", "sys:exit"])

@@ -13,9 +13,9 @@ import torch
 import warm
 from house import NBS, cells
 
-from vssl_nb.cli import parse
+from vssl_nb.app.cli import parse
 from vssl_nb.training.checkpoints import load
-from vssl_nb.training.distributed import run_distributed
+from vssl_nb.distributed import run_distributed
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.parts import build_method, training_clips
 from vssl_nb.runs.budget import dry_run, trace_step
@@ -24,7 +24,8 @@ from vssl_nb.methods import moquad
 from vssl_nb.methods.simclr import SimCLR
 from vssl_nb.nets.backbones import create
 from vssl_nb.papers.reproduce import find_rows
-from vssl_nb.methods.recipes import RECIPES, RecipeError, TrainingVideos, difference
+from vssl_nb.methods.recipes import RECIPES, difference
+from vssl_nb.config import RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 
@@ -227,7 +228,7 @@ def test_the_positive_is_disturbed_as_the_recipe_says(place):
 def test_an_augmentation_of_ones_own_need_not_know_of_still_images(place, monkeypatch, tmp_path):
     (tmp_path / "plain_pixels.py").write_text("""
 from types import SimpleNamespace
-from vssl_nb.data.clips import apply, centre
+from vssl_nb.data.augmentation import apply, centre
 def draw(rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter, brightness,
     contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False):
     return centre(clips, frames, height, width, size=size)

@@ -7,21 +7,16 @@ from unittest import mock
 
 import pytest
 
-from vssl_nb.names import (
+from vssl_nb.paths import (
     PathError,
-    PluginError,
-    did_you_mean,
-    error_in_words,
     expect_manifest,
     expect_run,
     expect_run_folder,
     expect_writable,
-    full_name,
-    load_object,
     path_missing,
-    resolve,
     write_remedy,
 )
+from vssl_nb.names import PluginError, did_you_mean, error_in_words, full_name, load_object, resolve
 
 
 @pytest.fixture

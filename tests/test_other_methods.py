@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from vssl_nb.data import toy
-from vssl_nb.data.clips import stream
+from vssl_nb.rng import generator
 from vssl_nb.data.manifest import read
-from vssl_nb.methods.recipes import RecipeError, find, from_dict, override, settings_class, to_dict
+from vssl_nb.config import RecipeError
+from vssl_nb.methods.recipes import find, from_dict, override, settings_class, to_dict
 from vssl_nb.nets.heads import Projection
 from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.runs.evaluation import open_trained, retrieve
@@ -24,7 +25,7 @@ from vssl_nb.runs.parts import build
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.ssl.memory import named_clips
 from vssl_nb.training.checkpoints import load
-from vssl_nb.training.config import ClipGroup
+from vssl_nb.config import ClipGroup
 from vssl_nb.training.loop import TrainError, TrainingState, fit
 from vssl_nb.training.machine import Machine
 
@@ -66,7 +67,7 @@ class LeJEPA(nn.Module):
         step,
     ):  # how far the B embeddings of each clip are from N(0, I)
         "Epps and Pulley's distance of characteristic functions, on random directions."
-        drawn = stream("noise", self.seed, step).standard_normal((z.shape[2], self.directions))
+        drawn = generator("noise", self.seed, step).standard_normal((z.shape[2], self.directions))
         t = torch.linspace(-5, 5, 17, device=z.device)
         directions = F.normalize(torch.from_numpy(drawn).float(), dim=0).to(
             z.device, non_blocking=True
@@ -152,7 +153,7 @@ class Masked(nn.Module):
         step,
     ):  # (B, N) bool: a tube hides one place in all frames
         t, h, w = self.encoder.grid
-        drawn = torch.from_numpy(stream("mask", self.seed, step).random((B, h * w)))
+        drawn = torch.from_numpy(generator("mask", self.seed, step).random((B, h * w)))
         return (drawn.argsort(1).argsort(1) < round(self.share * h * w)).repeat(1, t)
 
     def pixels(
@@ -274,7 +275,7 @@ def test_groups_that_are_none_are_refused():
 
 def test_what_lejepa_computes(manifest):
     method = build(lejepa, manifest).method
-    z = torch.from_numpy(stream("noise", 1).standard_normal((1, 512, 16))).float()
+    z = torch.from_numpy(generator("noise", 1).standard_normal((1, 512, 16))).float()
     samples = dict(gauss=z, narrow=z * 0.1, point=z * 0, line=z[..., :1] * torch.ones(16))
     far = {name: method.sigreg(x.float(), 0).item() for name, x in samples.items()}
     assert far["gauss"] < 3 < min(v for k, v in far.items() if k != "gauss"), far

@@ -13,15 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import Row, read, write
 from vssl_nb.data.video import encode
 from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
 from vssl_nb.measure.protocols import Protocol
-from vssl_nb.methods.recipes import RecipeError, find, override
+from vssl_nb.config import RecipeError
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
-from vssl_nb.runs import own
+from vssl_nb.app import own
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine, MachineError
 

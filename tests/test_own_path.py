@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
 from vssl_nb.methods.recipes import find, from_dict, override
-from vssl_nb.runs.own import give_verdict
+from vssl_nb.app.own import give_verdict
 from vssl_nb.data.video import encode, probe
 
 QUIET = Machine(device="cpu", progress=False)

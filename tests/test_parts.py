@@ -7,10 +7,12 @@ from dataclasses import fields
 
 import pytest
 
-from vssl_nb.data import toy, clips as augment
-from vssl_nb.data.clips import TrainClips, random_clips
+from vssl_nb.data import augmentation as augment, toy
+from vssl_nb.data.dataset import TrainClips
+from vssl_nb.data.sampling import random_clips
 from vssl_nb.data.manifest import read
-from vssl_nb.methods.recipes import Augment, RecipeError, Sampling, find, override
+from vssl_nb.config import Augment, RecipeError, Sampling
+from vssl_nb.methods.recipes import find, override
 from vssl_nb.runs.parts import build, build_method, training_draw
 from vssl_nb.training.loop import TrainError
 

@@ -32,7 +32,7 @@ from vssl_nb.measure.classify import (
     predict_videos,
     write_predictions,
 )
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.measure.features import (
     ProtocolClips,
     all_clips,

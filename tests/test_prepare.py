@@ -27,7 +27,7 @@ import torch
 from PIL import Image
 
 import warm
-from vssl_nb import cli, search
+from vssl_nb.app import cli, search
 from vssl_nb.data import manifest, prepare
 from vssl_nb.data.manifest import (
     COLUMNS,

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import warm
-from vssl_nb import cli
-from vssl_nb.training import distributed
+from vssl_nb.app import cli
+from vssl_nb import distributed
 from vssl_nb.data import manifest
 from vssl_nb.training.checkpoints import load
 

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
 
 import warm
-from vssl_nb.data import manifest, toy, clips as augment
+from vssl_nb.data import augmentation as augment, manifest, toy
 from vssl_nb.nets import backbones
 from vssl_nb.measure import features, gaussian, retrieval
-from vssl_nb.training.distributed import rank, run_distributed
+from vssl_nb.distributed import rank, run_distributed
 from vssl_nb.measure.features import FeatureStore, extract, feature_key, restrict
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row

@@ -12,19 +12,13 @@ from house import NBS, cells
 
 from vssl_nb.runs.budget import dry_run, trace_step
 from vssl_nb.training.checkpoints import load, read_encoder, read_heads
-from vssl_nb.cli import parse
+from vssl_nb.app.cli import parse
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.nets.backbones import create
 from vssl_nb.nets.heads import GaussianHead
 from vssl_nb.methods.provico import ProViCo
-from vssl_nb.methods.recipes import (
-    RECIPES,
-    TrainingVideos,
-    difference,
-    find,
-    override,
-    refuse_unfit,
-)
+from vssl_nb.methods.recipes import RECIPES, difference, find, override, refuse_unfit
+from vssl_nb.config import TrainingVideos
 
 SMALL = [
     "--epochs",

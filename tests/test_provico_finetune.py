@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.nets import backbones
 from vssl_nb.data import manifest, toy
 from vssl_nb.nets.heads import make_head
@@ -76,7 +76,7 @@ def test_loss_is_that_of_a_slow_loop(name):
     louder(c).eval()
     x, y = clips(), torch.tensor([0, 3, 3, 7])
     loss, logs = c({"rgb": x, "label": y, "step": 9})
-    rng = np.random.default_rng((0, 9, 0, 8))  # stream('samples', …)
+    rng = np.random.default_rng((0, 9, 0, 8))  # generator('samples', …)
     noise = torch.from_numpy(rng.standard_normal((4, 5, 16), dtype=np.float32))
     total, right = 0.0, 0
     for i in range(4):

@@ -14,7 +14,7 @@ import pytest
 from house import NBS, ROOT, cells
 from scipy import stats
 
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.papers.published import CLAIMS, LEDGER, ROWS, Claim, judge_links, ledger_rows
 from vssl_nb.papers.published import markdown, match, parts
 

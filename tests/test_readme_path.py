@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import manifest, video
 from vssl_nb.training import loop
 

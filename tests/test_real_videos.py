@@ -19,7 +19,7 @@ import warm
 from vssl_nb.data import manifest
 from vssl_nb.data.prepare import PREPARED_DATASETS, prepare_dataset, read_lists
 from vssl_nb.data.video import Probe, VideoError, crop_resize, decode, encode, probe, transcode
-from vssl_nb.names import VIDEO_SUFFIXES
+from vssl_nb.paths import VIDEO_SUFFIXES
 
 VIDEOS = manifest.test_videos()
 real = pytest.mark.skipif(
@@ -620,7 +620,7 @@ def test_a_file_without_permission_is_refused(tmp_path, monkeypatch):
 
 @real
 def test_cut_files_are_named(tmp_path, caplog):
-    from vssl_nb import cli
+    from vssl_nb.app import cli
 
     whole = sorted((VIDEOS / "ucf101").rglob("*.avi"))[:40:8]
     for i, file in enumerate(whole):

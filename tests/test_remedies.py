@@ -18,7 +18,7 @@ import pytest
 import torch
 from house import LIBRARY, modules
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 
 ROOT = Path(__file__).parent
 SMALL = (

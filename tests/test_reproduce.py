@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 import warm
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.data import toy
-from vssl_nb.methods.recipes import RecipeError, find
+from vssl_nb.config import RecipeError
+from vssl_nb.methods.recipes import find
 from vssl_nb.papers import reproduce as reproduction
 from vssl_nb.papers.reproduce import (
     PAPER_TABLES,

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import warm
-from vssl_nb import search
+from vssl_nb.app import search
 from vssl_nb.nets import backbones
 from vssl_nb.training import checkpoints
 from vssl_nb.runs import evaluation

@@ -11,7 +11,8 @@ import pytest
 
 from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
 from vssl_nb.measure.protocols import PROTOCOLS, Protocol
-from vssl_nb.methods.recipes import RECIPES, Recipe, flat_fields, override
+from vssl_nb.methods.recipes import RECIPES, flat_fields, override
+from vssl_nb.config import Recipe
 from vssl_nb.runs.finetuning import TRAININGS
 
 TABLE = Path(__file__).parents[1] / "results/sources.csv"

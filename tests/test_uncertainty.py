@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy.stats import gmean
 
-from vssl_nb import cli
+from vssl_nb.app import cli
 from vssl_nb.measure.gaussian import corrupted_uncertainty
 from vssl_nb.nets.heads import make_head
 from vssl_nb.training.checkpoints import export_encoder, read_encoder, read_heads

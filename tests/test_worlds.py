@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vssl_nb.data import clips, toy
+from vssl_nb.data import augmentation as augment, toy
 from vssl_nb.data.manifest import read
 from vssl_nb.data.views import frame_residual
 from vssl_nb.nets.backbones import create
@@ -94,7 +94,7 @@ def augmented(
 ):  # as the toy recipes do it: (N, 3, T, S, S) float
     rng, size = rng_of(seed), videos[0].shape[1]
     drawn = [
-        clips.draw(
+        augment.draw(
             rng, 1, len(v), size, size, size=size, area=(0.7, 1.0), flip=0.0, permute=0.5, blur=0.0
         )
         for v in videos
@@ -106,7 +106,7 @@ def augmented(
         part = torch.from_numpy(v)[:, y : y + h, x : x + w].movedim(-1, 1).float()
         small = F.interpolate(part, (size, size), mode="bilinear", antialias=True)
         cut.append(small.round().byte().movedim(1, -1))
-    return clips.apply(torch.stack(cut)[:, None], params)[:, 0]
+    return augment.apply(torch.stack(cut)[:, None], params)[:, 0]
 
 
 def orientations(
@@ -209,11 +209,11 @@ def test_what_disturbs_a_grey_clip_leaves_no_colour():
         x = torch.from_numpy(np.stack(draw(jobs, range(8)))).movedim(-1, 1)[:, None] / 255
         for kind in "be", "rad_intra", "rad_inter":
             drawn = [
-                clips.draw_appearance(rng_of(i), 2, kind, (1,), strength=(0.3, 0.7))
+                augment.draw_appearance(rng_of(i), 2, kind, (1,), strength=(0.3, 0.7))
                 for i in range(128)
             ]
             params = {k: torch.stack([d[k] for d in drawn]) for k in drawn[0]}
-            seen = clips.disturb_appearance(x.repeat(1, 2, 1, 1, 1, 1), params).mul(255).byte()
+            seen = augment.disturb_appearance(x.repeat(1, 2, 1, 1, 1, 1), params).mul(255).byte()
             still, other = ([colours(v) for v in seen[:, k].movedim(1, -1).numpy()] for k in (0, 1))
             by[kind, grey] = np.mean(nearest(other, still) == np.arange(128))
     assert (

@@ -43,7 +43,7 @@ def serve():
     import tqdm.auto  # noqa: F401
 
     import vssl_nb
-    from vssl_nb import cli
+    from vssl_nb.app import cli
     from vssl_nb.methods.recipes import find
     from vssl_nb.runs.budget import describe_budget
     from vssl_nb.training.machine import Machine

@@ -46,7 +46,7 @@ def main() -> int:  # exit code
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, end)
-    from . import cli
+    from .app import cli
 
     try:
         signal.signal(signal.SIGINT, usual)

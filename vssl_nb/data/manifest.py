@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vssl_nb
-from ..names import PluginError, count_kinds, equal_files, load_object, video_paths
+from ..names import PluginError, load_object
+from ..paths import count_kinds, equal_files, video_paths
 from ..progress import progress_bar
 
 # %% ../../nbs/library/manifest.ipynb #2378866d

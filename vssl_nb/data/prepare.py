@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..names import expect_no_run
+from ..paths import expect_no_run
 from .manifest import (
     PREPARE_STATE,
     Manifest,

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from vssl_nb.data.clips import (
+from vssl_nb.data.augmentation import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    STREAMS,
     apply,
     find_augmentation,
     normalise,
-    one_of,
     send_to,
 )
+from .dataset import STREAMS
+from ..arguments import one_of
 from ..names import did_you_mean, resolve
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.clips import one_of
+from ..arguments import one_of
 from ..data.manifest import Manifest
 from vssl_nb.measure.features import (
     Features,
@@ -45,7 +45,7 @@ from vssl_nb.training.checkpoints import (
     read_heads,
 )
 from ..training.checkpoints import read_tensors
-from ..training.distributed import gather_objects, rank, world_size
+from ..distributed import gather_objects, rank, world_size
 from ..training.machine import Machine
 from ..training.loop import steps, warmup_cosine
 

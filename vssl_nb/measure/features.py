@@ -32,16 +32,10 @@ from torch.utils.data import Dataset
 
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder, write_whole
-from vssl_nb.data.clips import (
-    STREAMS,
-    VideoCache,
-    centre,
-    check_streams,
-    one_of,
-    send_to,
-    video_cache,
-)
-from ..training.distributed import DistributedError, gather_objects, on_main, rank, world_size
+from ..data.dataset import STREAMS, VideoCache, check_streams, video_cache
+from ..data.augmentation import centre, send_to
+from ..arguments import one_of
+from ..distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Loader, Machine, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.clips import one_of, positive
+from ..arguments import one_of, positive
 from ..data.manifest import Manifest, read
 from ..data.toy import make_conflict
 from ..data.views import Views, streams
@@ -26,7 +26,7 @@ from .features import on_device, on_its_way, read_items
 from .gaussian import ranks
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, compare_features, retrieval_recall
-from ..training.distributed import is_main
+from ..distributed import is_main
 from ..training.loop import StepLog, StepResult
 from ..training.machine import Machine
 

@@ -7,19 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.clips import (
-    JITTER,
-    draw,
-    even_clips,
-    one_of,
-    positive,
-    random_clips,
-    sliding_clips,
-    windows,
-)
+from ..data.augmentation import JITTER, draw
+from ..data.sampling import even_clips, random_clips, sliding_clips, windows
+from ..arguments import one_of, positive
 from ..data.manifest import Manifest
 from ..names import did_you_mean, error_in_words, resolve
-from ..training.config import read_fields, read_lines
+from ..config import read_fields, read_lines
 from ..training.machine import DTYPES
 
 CHOICES: dict[str, dict[str, str]] = {}  # field of a protocol -> its answers, in words

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.clips import even_clips, one_of
+from ..data.sampling import even_clips
+from ..arguments import one_of
 from ..data.manifest import Manifest
 from ..data.video import VideoError, decode
 from .features import Features, collect_features, extract, feature_key, restrict

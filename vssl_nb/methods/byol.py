@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .recipes import BYOLSettings
+from .recipes.byol import BYOLSettings
 from ..nets.heads import make_head
 from ..ssl.memory import EncoderPair, PairMethod, l2_normalize, named_clips
-from ..training.distributed import group_batchnorm
+from ..distributed import group_batchnorm
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000a
 def regression_loss(

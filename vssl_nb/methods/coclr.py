@@ -25,8 +25,8 @@ from vssl_nb.ssl.mining import (
     mining_recall,
 )
 from ..ssl.memory import EncoderPair, PairMethod, Queue, momentum_keys, named_clips
-from ..data.clips import stream
-from .recipes import CoCLRSettings
+from ..rng import generator
+from .recipes.coclr import CoCLRSettings
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
 def with_mined(
@@ -59,7 +59,7 @@ def coin(
     step: int,  # the same in all processes
 ) -> bool:
     "One coin per step, for the whole global batch."
-    return bool(stream("coin", seed, step).random() < p)
+    return bool(generator("coin", seed, step).random() < p)
 
 # %% ../../nbs/lessons/12_coclr.ipynb #54db6851
 def learn_from(

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.clips import one_of, stream, send_to
+from ..arguments import one_of
+from ..rng import generator
+from ..data.augmentation import send_to
 from ..nets.heads import make_head
-from ..training.distributed import group_batchnorm, rank, world_size
+from ..distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from vssl_nb.ssl.mining import (
     ClassMiningRecall,
@@ -29,7 +31,7 @@ from vssl_nb.ssl.mining import (
     mining_recall,
 )
 from ..ssl.memory import Bank, l2_normalize, named_clips
-from .recipes import IICSettings
+from .recipes.iic import IICSettings
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000b
 def sampled_ids(
@@ -41,7 +43,7 @@ def sampled_ids(
     part: int = 0,  # as in `intra_order`
 ) -> Tensor:  # (B, 1+K) the own id first, then K of all V with replacement: it may come again
     "Which rows of the banks each clip is compared with (released code, b11)."
-    rng, n = stream("negatives", seed, step, part), len(index) * world_size()
+    rng, n = generator("negatives", seed, step, part), len(index) * world_size()
     drawn = own_share(rng.integers(videos, size=(n, negatives)))
     return torch.cat([index[:, None], send_to(drawn, index.device)], 1)
 
@@ -100,7 +102,7 @@ def intra_order(
 ) -> Tensor:
     "How each clip of a batch is broken (released code, b11: 'repeat', 'shuffle')."
     one_of(INTRA, intra=kind)
-    rng, n = stream("broken", seed, step, part), clips * world_size()
+    rng, n = generator("broken", seed, step, part), clips * world_size()
     if kind == "repeat":
         return own_share(rng.integers(frames, size=(n, 1)).repeat(frames, 1))
     if kind == "patches":  # any order but the one that changes nothing

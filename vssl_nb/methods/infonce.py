@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..training.distributed import gather, rank
+from ..distributed import gather, rank
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
-from .recipes import InfoNCESettings
+from .recipes.infonce import InfoNCESettings
 
 # %% ../../nbs/lessons/05_infonce.ipynb #89e3f8ea
 def in_batch(

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data.clips import send_to, stream
-from .recipes import LeJEPASettings
+from ..data.augmentation import send_to
+from ..rng import generator
+from .recipes.lejepa import LeJEPASettings
 from ..nets.backbones import frozen_buffers
 from ..nets.heads import make_head
 from ..ssl.memory import named_clips
-from ..training.distributed import gather, group_batchnorm, world_size
+from ..distributed import gather, group_batchnorm, world_size
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a000b
 def random_directions(
@@ -29,7 +30,7 @@ def random_directions(
     step: int,
 ) -> Tensor:  # (D, M) columns of length 1, on the CPU
     "Lines on which the embeddings of one step are looked at."
-    drawn = stream("noise", seed, step).standard_normal((D, M), np.float32)
+    drawn = generator("noise", seed, step).standard_normal((D, M), np.float32)
     return F.normalize(torch.from_numpy(drawn), dim=0)
 
 

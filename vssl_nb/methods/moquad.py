@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..nets.heads import make_head
-from ..training.distributed import all_pairs, group_batchnorm, world_size
+from ..distributed import all_pairs, group_batchnorm, world_size
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
-from .recipes import MoQuadSettings
+from .recipes.moquad import MoQuadSettings
 
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
 def against_all(

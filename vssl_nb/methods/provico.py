@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.clips import send_to, stream
-from ..training.distributed import gather, group_batchnorm, rank, world_size
+from ..data.augmentation import send_to
+from ..rng import generator
+from ..distributed import gather, group_batchnorm, rank, world_size
 from vssl_nb.nets.heads import (
     bhattacharyya,
     draw_gaussian,
@@ -30,7 +31,7 @@ from vssl_nb.nets.heads import (
     wasserstein,
 )
 from ..ssl.memory import named_clips
-from .recipes import ProViCoSettings
+from .recipes.provico import ProViCoSettings
 
 # %% ../../nbs/lessons/17_provico.ipynb #8e4fdc44
 def soft_contrast(
@@ -122,7 +123,7 @@ class ProViCo(nn.Module):
 
     def draw(self, mu: Tensor, s: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
         "Mean and log-variance (B, D) of each video, and its samples (B, K, D)."
-        (B, N, D), K, rng = mu.shape, self.settings.samples, stream("samples", self.seed, step)
+        (B, N, D), K, rng = mu.shape, self.settings.samples, generator("samples", self.seed, step)
         every = world_size() * B  # videos of all processes; this one takes those of its own
         drawn = (
             rng.standard_normal((every, K, D), dtype=np.float32),

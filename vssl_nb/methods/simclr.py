@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..nets.heads import make_head
-from ..training.distributed import all_pairs, group_batchnorm
+from ..distributed import all_pairs, group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
-from .recipes import SimCLRSettings
+from .recipes.simclr import SimCLRSettings
 
 # %% ../../nbs/lessons/09_simclr.ipynb #d697ebc8
 def nt_xent_pairs(

@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.clips import send_to, stream
-from .recipes import SupervisedSettings
+from ..data.augmentation import send_to
+from ..rng import generator
+from .recipes.supervised import SupervisedSettings
 from ..nets.backbones import in_memory, initialise
 from ..nets.heads import draw_gaussian, mixture_moments
 from ..ssl.losses import topk_accuracy
-from ..training.distributed import group_batchnorm, rank, world_size
+from ..distributed import group_batchnorm, rank, world_size
 
 # %% ../../nbs/library/supervised.ipynb #5a000007
 class Classifier(nn.Module):
@@ -124,7 +125,7 @@ class Classifier(nn.Module):
         rate, D = self.settings.dropout, self.fc.in_features
         if not (self.training and rate):
             return 1.0
-        rng = stream("dropout", self.seed, batch.get("step", 0), batch.get("part", 0))
+        rng = generator("dropout", self.seed, batch.get("step", 0), batch.get("part", 0))
         u = rng.random((rows * world_size(), D), dtype=np.float32)[
             rank() * rows : (rank() + 1) * rows
         ]
@@ -140,7 +141,7 @@ class Classifier(nn.Module):
         """
         (B, N), K, D = x.shape[:2], self.settings.samples, self.fc.in_features
         mu, s = mixture_moments(*self.encode(x.flatten(0, 1)).unflatten(0, (B, N)).unbind(2))
-        rng = stream("samples", self.seed, batch.get("step", 0), batch.get("part", 0))
+        rng = generator("samples", self.seed, batch.get("step", 0), batch.get("part", 0))
         noise = rng.standard_normal((B * world_size(), K, D), dtype=np.float32)[
             rank() * B : (rank() + 1) * B
         ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..ssl.losses import mil_nce, supcon, topk_accuracy
 from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
-from .recipes import UberNCESettings
+from .recipes.ubernce import UberNCESettings
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {"supcon": supcon, "mil_nce": mil_nce}

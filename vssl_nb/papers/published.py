@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..training.config import read_lines
+from ..config import read_lines
 
 
 @dataclass(frozen=True)

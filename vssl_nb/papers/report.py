@@ -19,12 +19,13 @@ import numpy as np
 
 from .. import show
 from ..measure.health import wilson
-from ..methods.recipes import RECIPES, RecipeError, difference, from_dict
+from ..methods.recipes import RECIPES, difference, from_dict
+from ..config import RecipeError
 from .published import TASKS, Published, match, parts
 from ..runs.cotraining import column
 from ..runs.evaluation import BASELINES
 from ..training.checkpoints import write_whole
-from ..training.config import read_lines
+from ..config import read_lines
 
 # %% ../../nbs/library/report.ipynb #593b2269
 _COLUMNS = read_lines("papers/columns.csv")

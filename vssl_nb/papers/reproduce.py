@@ -16,30 +16,22 @@ from tqdm.auto import tqdm
 
 from .. import show
 from ..data import toy
-from ..data.clips import TestClips, VideoCache
+from ..data.dataset import TestClips, VideoCache
 from ..data.flow import extract_flow
 from ..data.manifest import Manifest, open_data, read
 from ..data.views import image_to_flow
 from ..measure.protocols import PROTOCOLS
-from ..methods.recipes import (
-    COTRAININGS,
-    Recipe,
-    RecipeError,
-    find,
-    flat_fields,
-    override,
-    refuse_unfit,
-    to_dict,
-)
+from ..methods.recipes import COTRAININGS, find, flat_fields, override, refuse_unfit, to_dict
+from ..config import Recipe, RecipeError
 from ..names import did_you_mean
 from ..progress import progress_bar
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
 from ..runs.evaluation import baselines, measure_probe, open_trained, retrieve, retrieve_two_streams
 from ..runs.finetuning import TRAININGS, finetune
-from ..runs.own import seconds_per_step
+from ..app.own import seconds_per_step
 from ..runs.parts import training_videos, views_of_encoder
 from ..runs.pretraining import pretrain, views_ready
-from ..training.config import override_known, read_fields, read_lines
+from ..config import override_known, read_fields, read_lines
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine, fastest_dtype
 from .published import ROWS, Published

@@ -26,10 +26,11 @@ from torch.utils.flop_counter import flop_registry
 from ..data.manifest import Manifest
 from ..measure.features import clips_together
 from ..measure.protocols import Protocol
-from ..methods.recipes import RECIPES, Recipe, flat_fields, override
+from ..methods.recipes import RECIPES, flat_fields, override
+from ..config import Recipe
 from ..ssl.memory import Memory, Queue
 from ..training.loop import TrainingState, fit, never_learned, prepare, shared_memory, take_step
-from ..training.distributed import apart, world_size
+from ..distributed import apart, world_size
 from ..training.machine import (
     DTYPES,
     Machine,

@@ -20,10 +20,11 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from .. import show
-from ..data.clips import video_cache
+from ..data.dataset import video_cache
 from ..data.manifest import Manifest, open_data
 from ..measure.features import Features, extract
-from ..methods.recipes import COTRAININGS, Phase, Recipe, RecipeError, difference, find
+from ..methods.recipes import COTRAININGS, difference, find
+from ..config import Phase, Recipe, RecipeError
 from ..methods.recipes import flat_fields, from_dict, refuse_unfit
 from ..names import did_you_mean
 from .budget import refuse_too_large
@@ -40,8 +41,8 @@ from .pretraining import pretrain, read_weights, views_ready
 from .released import view_of
 from ..ssl.memory import l2_normalize
 from ..ssl.mining import ClassMiningRecall, TopK, make_miner, mine
-from ..training.config import override_known
-from ..training.distributed import is_main, on_main, start
+from ..config import override_known
+from ..distributed import is_main, on_main, start
 from ..training.loop import TrainError, read_json
 from ..training.machine import Machine
 

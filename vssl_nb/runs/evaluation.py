@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from .. import show
-from ..data.clips import TestClips
+from ..data.dataset import TestClips
 from ..data.manifest import Manifest, open_data, read, torn_copies
 from ..measure import classify as classification, protocols, retrieval
 from vssl_nb.measure.classify import (
@@ -56,11 +56,12 @@ from vssl_nb.measure.retrieval import (
     recall,
 )
 from ..measure.retrieval import within
-from ..methods.recipes import Recipe, from_dict, to_dict
+from ..config import Recipe
+from ..methods.recipes import from_dict, to_dict
 from ..names import load_object, of_hub
 from ..nets.backbones import create
 from .budget import free_memory, refuse_large_clips
-from .hub import load_hub
+from ..nets.hub import load_hub
 from .parts import encoder_about, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import vssl_nb
-from ..data.clips import stream
+from ..rng import generator
 from ..data.manifest import Manifest
 from vssl_nb.measure.classify import (
     SELECTIONS,
@@ -43,16 +43,11 @@ from vssl_nb.measure.classify import (
 )
 from ..measure.features import fingerprint
 from ..measure.protocols import Protocol
-from vssl_nb.methods.recipes import (
-    RECIPES,
-    Augment,
-    Learning,
-    Recipe,
-    RecipeError,
-    Sampling,
-    Settings,
-)
-from ..methods.recipes import Count, SupervisedSettings, find, flat_fields, override
+from ..methods.recipes import RECIPES
+from ..config import Augment, Learning, Recipe, RecipeError, Sampling, Settings
+from ..config import Count
+from ..methods.recipes.supervised import SupervisedSettings
+from ..methods.recipes import find, flat_fields, override
 from ..methods.supervised import Classifier
 from ..names import did_you_mean, resolve
 from vssl_nb.runs.evaluation import (
@@ -66,8 +61,8 @@ from .evaluation import untrained_encoder, warn_of_copies
 from .budget import refuse_too_large
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
-from ..training.config import read_fields, read_lines
-from ..training.distributed import is_main, on_main, start, world_size
+from ..config import read_fields, read_lines
+from ..distributed import is_main, on_main, start, world_size
 from vssl_nb.training.loop import (
     StepResult,
     TrainError,
@@ -353,7 +348,7 @@ def training_and_validation_rows(
         return train, []
     logging.getLogger(__name__).warning("%s: %s", training.name, SELECTIONS["test"])
     # released: pandas' sample(frac=.3, random_state=666) (b7)
-    order = stream("validation", seed).permutation(len(test))
+    order = generator("validation", seed).permutation(len(test))
     return train, sorted(test[i] for i in order[: max(1, round(training.share * len(test)))])
 
 

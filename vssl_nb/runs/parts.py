@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from ..data.clips import TrainClips, VideoCache, find_augmentation, random_clips
+from ..data.dataset import TrainClips, VideoCache
+from ..data.augmentation import find_augmentation
+from ..data.sampling import random_clips
 from ..data.manifest import Manifest
 from ..data.views import Views, streams, tvl1_live
-from ..methods.recipes import Recipe, TrainingVideos, refuse_unfit
+from ..config import Recipe, TrainingVideos
+from ..methods.recipes import refuse_unfit
 from ..names import error_in_words, load_object
 from ..nets.backbones import create
 from ..nets.heads import GaussianHead

@@ -19,18 +19,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data.clips import collate
+from ..data.dataset import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
 from ..measure.health import HealthMonitor, health_log
-from ..methods.recipes import Recipe, RecipeError, difference, flat_fields, from_dict, to_dict
-from ..names import expect_run, expect_run_folder, read_card
+from ..config import Recipe, RecipeError
+from ..methods.recipes import difference, flat_fields, from_dict, to_dict
+from ..paths import expect_run, expect_run_folder, read_card
 from .released import continued_state, load_released, recipe_within, released_weights
 from .budget import refuse_too_large
 from .parts import GLOBAL_RNG, Parts, Plateau, blame, build, check_method, encoder_about
 from .parts import flow_is_live, lr_schedule, training_clips, training_device
 from .parts import training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load, save
-from ..training.distributed import gather_objects, is_main, on_main, rank, start, world_size
+from ..distributed import gather_objects, is_main, on_main, rank, start, world_size
 from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.machine import Machine, checkpoint_activations

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..methods.recipes import Recipe, RecipeError, difference, from_dict, to_dict
+from ..config import Recipe, RecipeError
+from ..methods.recipes import difference, from_dict, to_dict
 from ..methods.supervised import Classifier
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head

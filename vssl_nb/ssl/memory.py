@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..nets.heads import make_head
-from ..training.config import PairSettings
-from ..training.distributed import gather, group_batchnorm, permute_across_ranks, world_size
-from ..data.clips import one_of, stream
+from ..config import PairSettings
+from ..distributed import gather, group_batchnorm, permute_across_ranks, world_size
+from ..arguments import one_of
+from ..rng import generator
 
 # %% ../../nbs/lessons/07_memory.ipynb #92eb4f0b
 def named_clips(
@@ -245,7 +246,7 @@ def key_order(
     part: int = 0,  # number of the batch within the step, the same in all processes
 ) -> Tensor:  # (n,) a permutation, on the CPU
     "In which order the keys of a batch are dealt to the BatchNorm groups."
-    return torch.from_numpy(stream("groups", seed, step, part).permutation(n))
+    return torch.from_numpy(generator("groups", seed, step, part).permutation(n))
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..nets.backbones import create
 from ..nets.heads import make_head
-from ..names import write_remedy
+from ..paths import write_remedy
 
 # %% ../../nbs/library/checkpoints.ipynb #ecdc4b0c
 class CheckpointError(ValueError):

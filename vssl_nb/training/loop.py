@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Sampler
 
-from ..data.clips import TrainClips, collate, stream
+from ..data.dataset import TrainClips, collate
+from ..rng import generator
 from .checkpoints import CheckpointError
-from .distributed import average_running, rank, world_size
+from ..distributed import average_running, rank, world_size
 from .machine import Loader, compile_parts, keep_memory, pick_device
 
 # %% ../../nbs/library/loop.ipynb #0ed8898b
@@ -124,7 +125,7 @@ class ResumableBatchSampler(Sampler[list[tuple[int, int]]]):
         for step in range(self.start, self.total):
             epoch, place = divmod(step, self.per_epoch)
             if epoch != drawn:
-                order, drawn = stream("order", self.seed, epoch).permutation(self.rows), epoch
+                order, drawn = generator("order", self.seed, epoch).permutation(self.rows), epoch
             for i in range(place * self.accumulate, (place + 1) * self.accumulate):
                 first = i * self.batch + rank() * size
                 yield [(epoch, int(p)) for p in order[first : first + size]]
@@ -737,9 +738,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import vssl_nb
-from ..names import write_remedy
+from ..paths import write_remedy
 from .checkpoints import save, write_whole
-from .distributed import Stopped, gather_objects, is_main, on_main
+from ..distributed import Stopped, gather_objects, is_main, on_main
 from .machine import DTYPES, Machine, backend_settings, stop_signals
 from ..progress import progress_bar
 

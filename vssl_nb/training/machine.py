@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..data.clips import VideoCache
-from ..names import leave_terminal
-from .config import Index, NonNegative, Settings
-from .distributed import hide_from_compiler, world_size
+from ..data.dataset import VideoCache
+from ..paths import leave_terminal
+from ..config import Index, NonNegative, Settings
+from ..distributed import hide_from_compiler, world_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 
 from .. import show
-from ..data.clips import collate
+from ..data.dataset import collate
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
 from ..measure.features import extract_clips
@@ -30,18 +30,19 @@ from ..measure.health import (
     reorder,
     std,
 )
-from ..methods.recipes import Recipe, RecipeError, flat_fields, from_dict, override
+from ..config import Recipe, RecipeError
+from ..methods.recipes import flat_fields, from_dict, override
 from ..nets.backbones import create
 from ..training.checkpoints import write_whole
-from ..training.config import read_lines
-from ..training.distributed import is_main
+from ..config import read_lines
+from ..distributed import is_main
 from ..training.loop import read_json, write_json
 from ..training.machine import Machine, init_worker
-from .budget import seconds_per_step
-from .evaluation import EvaluatedEncoder, open_trained
-from .hub import HubEncoder
-from .parts import blame, training_clips, training_device, training_views
-from .pretraining import earlier_run, pretrain
+from ..runs.budget import seconds_per_step
+from ..runs.evaluation import EvaluatedEncoder, open_trained
+from ..nets.hub import HubEncoder
+from ..runs.parts import blame, training_clips, training_device, training_views
+from ..runs.pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
 
@@ -640,7 +641,7 @@ class Verdict:
         )
 
 
-TEXTS = read_lines("runs/verdict.csv")
+TEXTS = read_lines("app/verdict.csv")
 
 
 def judge(

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..names import PluginError, did_you_mean, full_name, resolve
+from .names import PluginError, did_you_mean, full_name, resolve
 
 
 class RecipeError(ValueError):
@@ -22,7 +22,7 @@ def read_lines(
     name: str,  # 'papers/published.csv'
 ) -> list[dict[str, str]]:  # column -> text
     "The lines of a table of this library; those that begin with # are comments."
-    with (Path(__file__).parents[1] / name).open(newline="", encoding="utf-8") as f:
+    with (Path(__file__).parent / name).open(newline="", encoding="utf-8") as f:
         return [*csv.DictReader(text for text in f if not text.startswith("#"))]
 
 
@@ -153,7 +153,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Settings):
-    "Which frames of a video a training sample is made of: `data.clips.random_clips`."
+    "Which frames of a video a training sample is made of: `data.sampling.random_clips`."
 
     clips: Count  # V, clips per video
     length: Count  # T, frames per clip
@@ -161,7 +161,7 @@ class Sampling(Settings):
     pad: Literal["first", "loop"]  # how a video shorter than a clip is filled
     # may the last legal start be drawn? the released code never does
     last: Literal["all", "released"]
-    # probability that all clips of a sample are one window: `data.clips.TrainClips`
+    # probability that all clips of a sample are one window: `data.dataset.TrainClips`
     same: Share
     # how the motion of some clips is disturbed, and of which, counted from 0
     motion: Literal["none", "speed", "reverse", "shuffle"] = "none"
@@ -178,9 +178,9 @@ class Sampling(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Augment(Settings):
-    "What happens to the pixels of a clip: `data.clips.draw`."
+    "What happens to the pixels of a clip: `data.augmentation.draw`."
 
-    # of `data.clips.AUGMENTATIONS`, or 'package.module:name'; the rest: options
+    # of `data.augmentation.AUGMENTATIONS`, or 'package.module:name'; the rest: options
     augmentation: str = "standard"
     # which clips change it: each, or as the released controller does
     colour: Literal["all", "released"] = "all"
@@ -259,7 +259,7 @@ class PairSettings(Settings):
     momentum: Share | None = 0.999  # of the key encoder (CoCLR: 0.999); none: one network for both
     # 'cosine': up to 1, `ssl.memory.momentum_at`
     momentum_schedule: Literal["fixed", "cosine"] = "fixed"
-    # whose statistics: `training.distributed.group_batchnorm`
+    # whose statistics: `distributed.group_batchnorm`
     bn: Literal["shuffle", "sync", "split"] = "sync"
     groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
 

@@ -14,8 +14,9 @@ from urllib.parse import quote
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from . import __version__
-from .names import equal_files, expect_run, expect_writable, of_hub, output_endings, video_paths
+from .. import __version__
+from ..paths import equal_files, expect_run, expect_writable, output_endings, video_paths
+from ..names import of_hub
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without
 # it
@@ -93,8 +94,8 @@ class EncoderFile:
     @cached_property
     def network(self) -> tuple[Any, str]:  # in eval mode; fingerprint of its weights and code
         "The network, read once, where something is encoded."
-        from .measure.features import fingerprint, trusted
-        from .training.checkpoints import read_encoder
+        from ..measure.features import fingerprint, trusted
+        from ..training.checkpoints import read_encoder
 
         if of_hub(self.path):
             return hub_network(str(self.path)), self.sha256
@@ -107,7 +108,7 @@ def hub_network(
     name: str,
 ) -> Any:  # see `runs.hub`
     "An encoder of another library, read once."
-    from .runs.hub import load_hub
+    from ..nets.hub import load_hub
 
     return load_hub(name)
 
@@ -118,7 +119,7 @@ def describe_encoder(
     "The header of an encoder's file, read without PyTorch. `SearchError`."
     given = Path(path)
     if of_hub(path):  # which takes PyTorch: only its weights tell whether it is the same
-        from .measure.features import fingerprint
+        from ..measure.features import fingerprint
 
         network, (library, _, folder) = hub_network(str(path)), str(path).partition(":")
         if library != "torchvision" and Path(folder).is_dir():
@@ -275,7 +276,7 @@ def _write(
     content: str | Callable,  # text, or what writes into an open binary file
 ) -> Path:
     "Write a file whole or not at all. `CheckpointError`."
-    from .training.checkpoints import write_whole
+    from ..training.checkpoints import write_whole
 
     return write_whole(
         path, (lambda f: f.write(content.encode())) if isinstance(content, str) else content
@@ -298,7 +299,7 @@ def _features(
     machine: Any,
 ) -> Iterator[tuple[int, np.ndarray | str]]:  # row, and (D,) float32 or why there is none
     "Features of the videos of a manifest, as the key of an index has them."
-    from .measure.features import encoder_protocol, encoder_views, extract_clips, mean_of_clips
+    from ..measure.features import encoder_protocol, encoder_views, extract_clips, mean_of_clips
 
     yield from ((i, r.status) for i, r in enumerate(manifest.rows) if r.status != "ok")
     rows = [i for i, r in enumerate(manifest.rows) if r.status == "ok"]
@@ -326,9 +327,9 @@ def _encode_files(
     # returns: name, (D,) or why there is none, is it time to save?
 ) -> Iterator[tuple[str, np.ndarray | str, bool]]:
     "Features of files, in groups."
-    from .measure.features import SAVE_SECONDS, as_manifest
-    from .progress import progress_bar
-    from .training.machine import Machine
+    from ..measure.features import SAVE_SECONDS, as_manifest
+    from ..progress import progress_bar
+    from ..training.machine import Machine
 
     machine, saved = Machine(**options), time.monotonic()
     quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
@@ -544,9 +545,9 @@ def query_features(
     new = [q for q, old in zip(queries, known) if not old]
     if not new:
         return np.stack([index.x[at[q.name]] for q in queries])
-    from .data.manifest import Manifest
-    from .measure.features import as_manifest
-    from .training.machine import Machine
+    from ..data.manifest import Manifest
+    from ..measure.features import as_manifest
+    from ..training.machine import Machine
 
     table = as_manifest([q.path for q in new])
 
@@ -659,7 +660,7 @@ def write_answers(
     hits: Sequence[Sequence[Hit]],
 ) -> Path:
     "The answers as a file of that kind."
-    from .measure.features import write_csv
+    from ..measure.features import write_csv
 
     if path.suffix not in output_endings("search"):
         raise SearchError(f"{path}: is no .csv, .json or .html")
@@ -684,7 +685,7 @@ def write_video_features(
     x: np.ndarray,  # (N, D) float32
 ) -> Path:
     "Features with the names of their videos. `SearchError`."
-    from .measure.features import write_csv
+    from ..measure.features import write_csv
 
     if path.suffix not in output_endings("extract"):
         raise SearchError(f"{path}: must end in .npz, .csv")
@@ -710,7 +711,7 @@ def preview(
 ) -> bytes:  # an H.264 .mp4, that every browser plays
     "A small copy for a page. `VideoError`."
     import torch
-    from .data.video import crop_resize, encode, iter_frames, probe
+    from ..data.video import crop_resize, encode, iter_frames, probe
 
     p = probe(query.path)
     first, n = span_frames(query, p.frames, p.fps)
@@ -730,7 +731,7 @@ def _tile(
     title: str,
 ) -> str:  # HTML
     "One video of the wall."
-    from .data.video import VideoError
+    from ..data.video import VideoError
 
     link = quote(
         os.path.relpath(query.path.absolute(), page.absolute().parent).replace(os.sep, "/")

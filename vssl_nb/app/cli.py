@@ -26,11 +26,14 @@ from typing import (
     get_type_hints,
 )
 
-from . import __version__
-from .methods.recipes import COTRAININGS, METHODS, OWN_VIDEOS, RECIPES, Recipe, RecipeError, find
-from .methods.recipes import from_dict, override, refuse_unfit, to_dict
-from .names import PathError, did_you_mean, expect_manifest, expect_no_run, expect_replaceable
-from .names import (
+from .. import __version__
+from ..methods.recipes import COTRAININGS, METHODS, RECIPES, find
+from ..methods.recipes.infonce import OWN_VIDEOS
+from ..config import Recipe, RecipeError
+from ..methods.recipes import from_dict, override, refuse_unfit, to_dict
+from ..paths import PathError, expect_manifest, expect_no_run, expect_replaceable
+from ..names import did_you_mean
+from ..paths import (
     expect_run,
     expect_run_folder,
     expect_writable,
@@ -38,18 +41,10 @@ from .names import (
     path_missing,
     read_card,
 )
-from .names import of_hub, refuse_strangers, resolve
-from .training.config import (
-    Count,
-    Index,
-    NonNegative,
-    Positive,
-    Seed,
-    Share,
-    interval,
-    out_of_range,
-)
-from .training.config import read_lines
+from ..names import of_hub, resolve
+from ..paths import refuse_strangers
+from ..config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
+from ..config import read_lines
 
 
 class Mistake(ValueError):
@@ -98,7 +93,7 @@ class Toy(Command):
 
     def run(self):
         expect_no_run(self.out)
-        from .data import toy
+        from ..data import toy
 
         print(toy.make(**{"folder" if k == "out" else k: v for k, v in vars(self).items()}))
 
@@ -119,7 +114,7 @@ class MakeManifest(Command):
     def run(self):
         if not self.folder.exists():
             raise path_missing(self.folder, "name the folder that holds the videos")
-        from .data.manifest import GONE, update_manifest
+        from ..data.manifest import GONE, update_manifest
 
         done = update_manifest(
             self.folder, self.source_pattern, self.workers, share=self.split, seed=self.seed
@@ -150,7 +145,7 @@ class Flow(Command):
         if ":" not in str(self.data):
             self.check_outputs(self.data / "manifest.csv" if self.data.is_dir() else self.data)
         check_paths(self.data)
-        from .data import flow
+        from ..data import flow
 
         job = flow.plan_extraction(
             self.data,
@@ -232,8 +227,8 @@ class DryRunCommand(Command):
     def run(self):
         recipe, fields, videos = find(self.recipe_name), changes(self.set), None
         if self.finetune:
-            from .runs.budget import VIDEOS
-            from .runs.finetuning import preset
+            from ..runs.budget import VIDEOS
+            from ..runs.finetuning import preset
 
             training = preset(self.finetune, recipe.clip, **fields)
             recipe = replace(training.recipe(recipe), name=training.name)
@@ -249,7 +244,7 @@ def print_forecast(
     **named,  # of `runs.budget.forecast`
 ) -> None:
     "Print what a training will do and take; `Mistake` names the line that would fail on a GPU."
-    from .runs.budget import WrongDevice, forecast
+    from ..runs.budget import WrongDevice, forecast
 
     try:
         print(forecast(recipe, *options, **named))
@@ -317,14 +312,14 @@ def check_paths(data=None, run=None, folder=None, results=None, together: bool =
     )
     # a longer one takes a second
     if table and table.is_file() and table.stat().st_size < 1 << 23:
-        from .data.manifest import read  # needs no PyTorch
+        from ..data.manifest import read  # needs no PyTorch
 
         read(table)
 
 
 def print_table(rows, *lines) -> None:
     "Results as a table, and further lines."
-    from .papers.report import sheet, summary
+    from ..papers.report import sheet, summary
 
     print(sheet(summary(rows), "text"), *lines, sep="\n")
 
@@ -374,7 +369,7 @@ class MachineOptions(Command):
 
     def machine(self):
         "As one object."
-        from .training.machine import Machine
+        from ..training.machine import Machine
 
         names = MachineOptions.__annotations__.keys() - {"quiet", "dry_run", "dtype"}
         return Machine(
@@ -387,8 +382,8 @@ class MachineOptions(Command):
         "Print what a step will take; nothing of it stops a training."
         if self.quiet or not is_first():
             return
-        from .runs.budget import describe_budget
-        from .training.distributed import apart, world_size
+        from ..runs.budget import describe_budget
+        from ..distributed import apart, world_size
 
         n = world_size()
         try:
@@ -407,7 +402,7 @@ class ReadingOptions(Command):
 
     def machine(self, **options):
         "As one object."
-        from .training.machine import Machine
+        from ..training.machine import Machine
 
         return Machine(self.device, workers=self.workers, **options)
 
@@ -497,7 +492,7 @@ class Pretrain(MachineOptions):
                 f"time; of {self.recipe_name} give --epochs"
             )
         if own and self.dtype is None:
-            from .training.machine import fastest_dtype, pick_device
+            from ..training.machine import fastest_dtype, pick_device
 
             # a run goes on as it began
             before = read_card(out).get("dtype") if self.resume else None
@@ -511,7 +506,7 @@ class Pretrain(MachineOptions):
             machine=self.machine(),
         )
         if not own:
-            from .runs.pretraining import pretrain
+            from ..runs.pretraining import pretrain
 
             run = pretrain(
                 self.recipe, self.data, out, self.resume, accepted=self.print_budget, **options
@@ -521,7 +516,7 @@ class Pretrain(MachineOptions):
             return
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise Mistake(f"{OWN_VIDEOS}: start it without torchrun")
-        from .runs.own import learn_own_videos
+        from .own import learn_own_videos
 
         verdict = learn_own_videos(
             self.recipe,
@@ -538,11 +533,11 @@ class Pretrain(MachineOptions):
 
     def forecast(self, out: Path) -> None:
         "Print what it will do and take."
-        from .data.manifest import read
+        from ..data.manifest import read
 
         recipe, manifest = self.recipe, read(self.data)  # makes none
         if not self.resume and self.recipe_name == OWN_VIDEOS:
-            from .runs.own import fit_recipe
+            from .own import fit_recipe
 
             recipe = fit_recipe(
                 recipe, manifest, self.machine(), self.minutes or 20, self.given, BEGAN
@@ -553,8 +548,8 @@ class Pretrain(MachineOptions):
 
 def try_recipe(options: MachineOptions, recipe: Recipe, manifest) -> None:
     "Print what training a recipe on a manifest will do and take."
-    from .runs.parts import training_videos
-    from .runs.pretraining import views_ready
+    from ..runs.parts import training_videos
+    from ..runs.pretraining import views_ready
 
     refuse_unfit(recipe, training_videos(recipe, manifest))
     views_ready(recipe, manifest, options.device)
@@ -646,7 +641,7 @@ class Retrieve(EncodingOptions):
         out: Path,
     ):  # rows of results.json
         "Measure a run, alone or with a second stream, beside its baselines."
-        from .runs import evaluation
+        from ..runs import evaluation
 
         t, machine = evaluation.open_trained(self.source, self.data, out), self.machine()
         p = t.protocol(self.protocol, **fields)
@@ -683,10 +678,10 @@ class Retrieve(EncodingOptions):
         "Print what an encoder goes by, and keep it as conflict.json."
         if not (Path(self.source).is_dir() or of_hub(self.source)):
             raise Mistake(f"{self.source}: --conflict measures a run folder or hf:NAME; name one")
-        from .measure.health import conflict
-        from .papers.report import table
-        from .runs.evaluation import open_trained
-        from .training.loop import write_json
+        from ..measure.health import conflict
+        from ..papers.report import table
+        from ..runs.evaluation import open_trained
+        from ..training.loop import write_json
 
         t = open_trained(self.source, self.data, out)
         p = t.protocol(self.protocol, **fields)
@@ -717,8 +712,8 @@ class Retrieve(EncodingOptions):
         out: Path,
     ):  # rows of results.json
         "Measure an encoder or features that are no run of ours."
-        from .runs import evaluation
-        from .runs.parts import blame
+        from ..runs import evaluation
+        from ..runs.parts import blame
 
         options: dict[str, Any] = dict(out=out, batch=self.batch, machine=self.machine())
         if self.source in RECIPES:
@@ -760,10 +755,10 @@ class Extract(EncoderOptions, WritingOptions):
         other = None if home == own else home
         check_paths(self.data, run, None if other else store, other, together=True)
         self.check_files(table)
-        from .measure.features import extract
-        from .runs.evaluation import open_trained, refuse_large_clips
+        from ..measure.features import extract
+        from ..runs.evaluation import open_trained, refuse_large_clips
         from .search import write_video_features
-        from .training.distributed import start
+        from ..distributed import start
 
         t = open_trained(self.folder, self.data)
         p, files = t.protocol(self.protocol, dtype=self.dtype), {"query": table}
@@ -825,7 +820,7 @@ class Search(ReadingOptions, WritingOptions):
         self.check_files(*self.out)
         if self.index:
             expect_no_run(self.index, "--index")
-        from . import search
+        from ..app import search
 
         options: dict[str, Any] = dict(batch=self.batch, device=self.device, workers=self.workers)
         folder, encoder, clips = search.choose_index(
@@ -872,7 +867,7 @@ class ProbeCommand(EncoderOptions):
     def run(self):
         run, out = None if of_hub(self.folder) else self.folder, self.out or home_of(self.folder)
         check_paths(self.data, run, *((None, out) if self.out else (out, None)))
-        from .runs import evaluation
+        from ..runs import evaluation
 
         t = evaluation.open_trained(self.folder, self.data, out)
         rows = evaluation.measure_probe(
@@ -918,7 +913,7 @@ class Finetune(MachineOptions):
         fields = changes(self.set)
         if self.dry_run:
             return self.forecast() if is_first() else None
-        from .runs.finetuning import finetune
+        from ..runs.finetuning import finetune
 
         row = finetune(
             self.source,
@@ -934,7 +929,7 @@ class Finetune(MachineOptions):
         if not row or not is_first():
             return
         home = path.parent if path.is_dir() else Path("runs")
-        from .papers.report import read_runs
+        from ..papers.report import read_runs
 
         probes = [
             r
@@ -946,8 +941,8 @@ class Finetune(MachineOptions):
 
     def forecast(self) -> None:
         "Print what it will do and take."
-        from .data.manifest import read
-        from .runs.finetuning import networks_of, starting_point
+        from ..data.manifest import read
+        from ..runs.finetuning import networks_of, starting_point
 
         if self.data:
             read(self.data)  # makes none
@@ -994,8 +989,8 @@ class Predict(ReadingOptions, WritingOptions):
         self.check_files(self.out)
         if not self.videos and self.data is None:
             raise Mistake(f"{self.source}: no video was named; give files, or a folder with --data")
-        from .measure import classify
-        from .measure.features import as_manifest, videos_of
+        from ..measure import classify
+        from ..measure.features import as_manifest, videos_of
 
         classifier = classify.load_classifier(self.source, self.outside)
         table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
@@ -1042,12 +1037,12 @@ class Cotrain(MachineOptions):
         check_paths(self.data, results=out, together=True)
         for card in out.glob("*/card.json"):
             read_card(card.parent)
-        from .runs.cotraining import cotrain, cotraining_phases, refuse_phases
+        from ..runs.cotraining import cotrain, cotraining_phases, refuse_phases
 
         if self.dry_run:
             if not is_first():
                 return
-            from .data.manifest import read
+            from ..data.manifest import read
 
             manifest, phases = read(self.data), cotraining_phases(self.name, fields)
             refuse_phases(out, phases, manifest, self.machine())
@@ -1055,7 +1050,7 @@ class Cotrain(MachineOptions):
                 print(f"phase {i} of {len(phases)}, {out / phase.recipe}")
                 try_recipe(self, recipe, manifest)
             return
-        from .papers.report import page
+        from ..papers.report import page
 
         rows = cotrain(
             self.name,
@@ -1094,9 +1089,9 @@ class Mine(RunOptions, WritingOptions):
         check_paths(self.data, self.folder)
         check_paths(run=self.mining)
         self.check_files(self.out)
-        from .papers.report import table
-        from .runs import cotraining
-        from .training.loop import write_json
+        from ..papers.report import table
+        from ..runs import cotraining
+        from ..training.loop import write_json
 
         networks, labels = cotraining.mining_networks(
             self.folder, self.mining, self.data, self.machine()
@@ -1156,13 +1151,13 @@ class Convert(WritingOptions):
         if self.data and self.source.is_dir():
             raise Mistake(f"{self.source}: is a run already; leave out --data")
         recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
-        from .runs.released import convert, load_released
+        from ..runs.released import convert, load_released
 
         if self.data is None:
             contents = convert(self.source, self.out, self.view, self.optimizer)
         else:
-            from .runs.pretraining import import_released
-            from .training.machine import Machine
+            from ..runs.pretraining import import_released
+            from ..training.machine import Machine
 
             import_released(
                 self.source,
@@ -1191,7 +1186,7 @@ class VerdictCommand(RunOptions):
     def run(self):
         run, out = None if of_hub(self.folder) else self.folder, self.out or home_of(self.folder)
         check_paths(self.data, run, *((None, out) if self.out else (out, None)))
-        from .runs.own import give_verdict
+        from .own import give_verdict
 
         print(
             give_verdict(
@@ -1225,8 +1220,8 @@ class UncertaintyCommand(ReadingOptions, WritingOptions):
     def run(self):
         check_paths(self.data, self.folder)
         self.check_files(self.out)
-        from .measure import gaussian
-        from .runs.evaluation import open_trained
+        from ..measure import gaussian
+        from ..runs.evaluation import open_trained
 
         data = open_trained(self.folder).manifest if self.data is None else self.data
         features, videos = gaussian.folder_gaussians(
@@ -1249,7 +1244,7 @@ class Claims(Command):
     form: Literal["text", "markdown"] = "text"  # of what is printed
 
     def run(self):
-        from .papers import published
+        from ..papers import published
 
         paper, papers = (
             (self.paper or "").lower(),
@@ -1282,7 +1277,7 @@ class Reproduce(MachineOptions):
         listed = self.list or not self.name
         if not listed:
             check_paths(None if self.data == "toy" else self.data, results=self.out, together=True)
-        from .papers.reproduce import find_rows, list_rows, list_tables, reproduce
+        from ..papers.reproduce import find_rows, list_rows, list_tables, reproduce
 
         if listed:
             print(*(list_rows(self.name) if self.list else list_tables(self.out)), sep="\n")
@@ -1329,7 +1324,7 @@ class Report(WritingOptions):
         self.check_files(
             self.out or (self.folder / "report.html" if self.folder.is_dir() else None)
         )
-        from .papers.report import page, read_runs, read_verdicts, sheet, summary
+        from ..papers.report import page, read_runs, read_verdicts, sheet, summary
 
         path, rows = page(self.folder, self.out), read_runs(self.folder)
         if self.form == "text":
@@ -1348,7 +1343,7 @@ class Demo(Command):
 
     def run(self):
         check_paths(results=self.out)
-        from .papers.reproduce import demo
+        from ..papers.reproduce import demo
 
         demo(self.out, seed=self.seed)
 

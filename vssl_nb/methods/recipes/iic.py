@@ -1,0 +1,193 @@
+"IIC: settings and recipes, those of CPR on IIC included."
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from ...config import (
+    Augment,
+    Count,
+    Index,
+    Learning,
+    Positive,
+    Recipe,
+    RecipeError,
+    Sampling,
+    Settings,
+    TrainingVideos,
+    publish,
+    find,
+    override,
+)
+from .cpr import cascade_options
+from .refusals import refuse_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class IICSettings(Settings):
+    "Two views through one network, memory banks, and broken clips as negatives."
+
+    second_view: str = "residual"  # beside the recipe's `view`, whose clips are broken
+    # how a clip is broken (b11); none: nowhere
+    intra: Literal["repeat", "shuffle", "patches"] | None = "shuffle"
+    negatives: Count = 1024  # rows of the banks drawn for each clip (b11)
+    temperature: Positive = 0.07  # of the softmax (b11)
+    bank_momentum: Annotated[float, "[0, 1)"] = 0.5  # of a row (b11)
+    bank_start: Literal["uniform", "sphere"] = "uniform"  # rows before their video came (b11)
+    normalise: bool = False  # are features compared at length 1? released: no (b11)
+    # do today's broken clips get a gradient? released: only old rows count (b11)
+    intra_gradient: bool = False
+    mask_own: bool = False  # where the own row is drawn again, is it left out? released: no (b11)
+    miner: str | None = None  # none: IIC; a name of `ssl.mining.MINERS`, or 'package.module:name'
+    miner_options: tuple[str, ...] = ()  # further arguments of the miner, such as 'stages=7'
+    # positives mined; several numbers: in equal parts of the training
+    topk: tuple[Index, ...] = (5,)
+    # clips of one recording, with a miner
+    same_source: Literal["negative", "positive", "ignored"] = "negative"
+    # a name of `nets.heads.HEADS`; none: the feature itself is compared (b11)
+    head: str | None = None
+    dim: Count = 128  # of the head
+    dim_hidden: Count | None = None  # of the head
+    # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    bn: Literal["sync", "split"] = "sync"
+    groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
+    clips: ClassVar[tuple[str, ...]] = ("x",)
+    name: ClassVar[str] = "iic"
+    method: ClassVar[str] = "vssl_nb.methods.iic:IIC"
+
+    def views(self, view: str) -> tuple[str, ...]:
+        return view, self.second_view
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
+        "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
+        length, N = recipe.sampling.length, len(videos.source)
+        if self.second_view == recipe.view:
+            raise RecipeError(
+                f"view and second_view are both {recipe.view!r}: IIC compares two views of a clip"
+            )
+        if self.intra == "shuffle" and length < 4:
+            raise RecipeError(
+                f"length={length} has no four parts to shuffle; "
+                "use intra='repeat', or length=4 or more"
+            )
+        refuse_groups(self.groups, recipe)
+        if not self.topk:
+            raise RecipeError("topk is empty; give a number for each part of the training")
+        kin = max(Counter(videos.source).values())
+        if self.miner is not None and max(self.topk) > N - kin:
+            raise RecipeError(
+                f"topk={self.topk} is too many: of {N} training videos up to {kin} share the "
+                "source of the query, and these are not searched; lower topk"
+            )
+
+
+IIC_CROP = 112 * 112 / (128 * 171)  # b11: a random square of 112 px from frames of 128 x 171
+_ucf101_iic = Recipe(
+    name="iic-ucf101-residual",
+    about="IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 "
+    "% R@1",
+    dataset="UCF101",
+    test_clips=10,  # README: 10 clips of a video
+    view="rgb",
+    residual="wrapped",
+    normalisation="none",  # b11
+    flow_flip="released",
+    flow_colour="none",  # b11: nothing is mirrored or coloured
+    backbone="r3d18_iic",
+    size=112,  # b11
+    # b11
+    sampling=Sampling(clips=1, length=16, stride=1, pad="first", last="released", same=0.0),
+    augment=Augment(
+        area=(IIC_CROP,) * 2,
+        aspect=(1.0, 1.0),
+        crop="torchvision",  # b11
+        # no colour
+        flip=0.0,
+        jitter=0.0,
+        brightness=0.0,
+        contrast=0.0,
+        saturation=0.0,
+        hue=0.0,
+        grey=0.0,
+        blur=0.0,
+    ),
+    method=IICSettings(),  # b11, as each of its fields
+    # b11
+    learning=Learning(
+        optimizer="sgd",
+        lr=1e-2,
+        weight_decay=1e-4,
+        sgd_momentum=0.9,
+        batch=16,
+        epochs=240,
+        schedule="steps",
+        drops=(45.0, 90.0, 125.0, 160.0),
+        gamma=0.2,
+    ),
+)  # b11
+
+
+def _iic(name: str, about: str, base: Recipe = _ucf101_iic, **fields) -> Recipe:
+    return override(base, name=name, about=about, **fields)
+
+
+_IIC = [
+    _ucf101_iic,
+    _iic(
+        "iic-ucf101-residual-repeat",
+        "IIC on UCF101: frames, their differences, frozen clips (released "
+        "code); the released weights",
+        intra="repeat",
+    ),
+    _iic(
+        "iic-ucf101-flow-u",
+        "IIC on UCF101: frames, horizontal flow, frozen clips (released code); README: 41.8 % R@1",
+        second_view="flow_u",
+        intra="repeat",
+    ),
+    _iic(
+        "iic-ucf101-flow",
+        "IIC on UCF101: frames, vertical flow, shuffled clips (released code); README: 42.4 % R@1",
+        second_view="flow_v",
+    ),
+]
+
+
+# table 3: 5 cycles; their length is ours: that of IIC's training
+_CYCLES: dict[str, Any] = dict(epochs=5 * 240, cycles=5)
+_CASCADE: dict[str, Any] = cascade_options(7, 0.5)  # section 4.2: 7 stages, ratio 0.5
+_toy_iic = override(
+    find("infonce-toy-rgb"),
+    name="iic-toy",
+    clips=1,
+    about="IIC on the frames and the frame differences of the toy videos; about a minute on one "
+    "core",
+    method=IICSettings(
+        negatives=256, temperature=0.1, normalise=True, intra_gradient=True, mask_own=True
+    ),
+)  # as released it learns nothing here
+_IIC += [
+    _iic(
+        "iic-cpr-ucf101-residual",
+        "CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; paper: 46.2 % R@1",
+        **_CYCLES,
+        topk=(1, 2, 3, 4, 5),
+        **_CASCADE,
+    ),
+    _iic(
+        "iic-cpr-ucf101-residual-fixed",
+        "CPR on IIC: as long, 5 positives throughout; paper: 36.2 % R@1",
+        **_CYCLES,
+        topk=(5,),
+        **_CASCADE,
+    ),
+    _toy_iic,
+    _iic(
+        "iic-cpr-toy",
+        "CPR on IIC on the toy videos: 1 to 5 positives",
+        _toy_iic,
+        topk=(1, 2, 3, 4, 5),
+        **cascade_options(3, 0.5),
+    ),
+]
+publish(IICSettings, *_IIC)
