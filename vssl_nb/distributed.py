@@ -22,7 +22,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .data.augmentation import send_to
+from .device import send_to
 
 # %% ../nbs/library/distributed.ipynb #ac79bb5e
 _apart: contextvars.ContextVar[bool] = contextvars.ContextVar("apart", default=False)

@@ -40,7 +40,7 @@ from ..training.loop import read_json, write_json
 from ..training.machine import Machine, init_worker
 from ..runs.budget import seconds_per_step
 from ..runs.evaluation import EvaluatedEncoder, open_trained
-from ..nets.hub import HubEncoder
+from ..runs.hub import HubEncoder
 from ..runs.parts import blame, training_clips, training_device, training_views
 from ..runs.pretraining import earlier_run, pretrain
 

@@ -108,7 +108,7 @@ def hub_network(
     name: str,
 ) -> Any:  # see `runs.hub`
     "An encoder of another library, read once."
-    from ..nets.hub import load_hub
+    from ..runs.hub import load_hub
 
     return load_hub(name)
 

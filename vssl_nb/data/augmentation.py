@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CROP_RULES', 'ATTEMPTS', 'IMAGENET_MEAN', 'IMAGENET_STD', 'GREY', 'JITTER', 'GREY_MODES', 'COLOURS',
-           'BASE_PROBABILITY', 'APPEARANCES', 'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'send_to',
-           'apply', 'draw_appearance', 'repeated', 'disturb_appearance', 'normalise', 'Augmentation',
-           'find_augmentation', 'check_drawn']
+           'BASE_PROBABILITY', 'APPEARANCES', 'AUGMENTATIONS', 'boxes', 'draw', 'centre', 'blur_matrix', 'apply',
+           'draw_appearance', 'repeated', 'disturb_appearance', 'normalise', 'Augmentation', 'find_augmentation',
+           'check_drawn']
 
 # %% ../../nbs/library/augmentation.ipynb #7d6bc000
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +21,7 @@ from numpy.random import Generator
 from torch import Tensor, nn
 
 from ..arguments import check_chosen, one_of, positive
+from ..device import send_to
 from ..names import resolve
 
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
@@ -289,14 +290,6 @@ def _blur(x, down, across):
     with torch.autocast(x.device.type, enabled=False):  # half precision would lose grey levels
         rows = torch.bmm(x.reshape(n, 3 * t * h, w), across.mT).view(n, 3 * t, h, w)
         x.copy_(torch.matmul(down[:, None], rows).view_as(x))
-
-
-def send_to(
-    a: Tensor,  # on the CPU
-    device: torch.device,  # where it is needed
-) -> Tensor:  # there
-    "Copy a small tensor to a device, to a GPU through pinned memory: the CPU does not wait."
-    return a.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else a.to(device)
 
 
 def _all_at_once(

@@ -24,8 +24,8 @@ from vssl_nb.data.augmentation import (
     apply,
     find_augmentation,
     normalise,
-    send_to,
 )
+from ..device import send_to
 from .dataset import STREAMS
 from ..arguments import one_of
 from ..names import did_you_mean, resolve

@@ -33,7 +33,8 @@ from torch.utils.data import Dataset
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder, write_whole
 from ..data.dataset import STREAMS, VideoCache, check_streams, video_cache
-from ..data.augmentation import centre, send_to
+from ..data.augmentation import centre
+from ..device import send_to
 from ..arguments import one_of
 from ..distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Loader, Machine, keep_memory

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..arguments import one_of
 from ..rng import generator
-from ..data.augmentation import send_to
+from ..device import send_to
 from ..nets.heads import make_head
 from ..distributed import group_batchnorm, rank, world_size
 from ..ssl.losses import mil_nce, topk_accuracy

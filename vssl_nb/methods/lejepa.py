@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data.augmentation import send_to
+from ..device import send_to
 from ..rng import generator
 from .recipes.lejepa import LeJEPASettings
 from ..nets.backbones import frozen_buffers

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.augmentation import send_to
+from ..device import send_to
 from ..rng import generator
 from ..distributed import gather, group_batchnorm, rank, world_size
 from vssl_nb.nets.heads import (

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.augmentation import send_to
+from ..device import send_to
 from ..rng import generator
 from .recipes.supervised import SupervisedSettings
 from ..nets.backbones import in_memory, initialise

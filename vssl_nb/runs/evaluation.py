@@ -61,7 +61,7 @@ from ..methods.recipes import from_dict, to_dict
 from ..names import load_object, of_hub
 from ..nets.backbones import create
 from .budget import free_memory, refuse_large_clips
-from ..nets.hub import load_hub
+from .hub import load_hub
 from .parts import encoder_about, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads

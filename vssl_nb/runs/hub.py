@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..names import did_you_mean
 from ..training.checkpoints import CheckpointError
-from ..runs.released import fetch_folder
+from .released import fetch_folder
 
 
 @dataclass
