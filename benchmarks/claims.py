@@ -31,7 +31,7 @@ from vssl_nb.papers.published import (
     ledger_text,
     verdict,
 )
-from vssl_nb.training.checkpoints import write_whole
+from vssl_nb.files import write_whole
 
 STAGES = (1, 3, 5, 7)
 BATCH, VIDEOS = 32, 720  # of the toy recipes; training videos of the toy

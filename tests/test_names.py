@@ -14,8 +14,8 @@ from vssl_nb.paths import (
     expect_run_folder,
     expect_writable,
     path_missing,
-    write_remedy,
 )
+from vssl_nb.files import write_remedy
 from vssl_nb.names import PluginError, did_you_mean, error_in_words, full_name, load_object, resolve
 
 

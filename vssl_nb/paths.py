@@ -361,18 +361,6 @@ def refuse_strangers() -> None:
             )
 
 
-def write_remedy(
-    e: BaseException,  # raised by a write
-) -> str:  # the beginning of a sentence
-    "The remedy where something could not be written."
-    number = getattr(e, "errno", None)
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "Get the right to write there"
-    if number in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
-        return "Take another name"
-    return "Free some space"
-
-
 @lru_cache(4096)  # a search asks for the same files again
 def _digest(
     path: Path,  # of the file

@@ -33,7 +33,7 @@ from ..measure.health import (
 from ..config import Recipe, RecipeError
 from ..methods.recipes import flat_fields, from_dict, override
 from ..nets.backbones import create
-from ..training.checkpoints import write_whole
+from ..files import write_whole
 from ..config import read_lines
 from ..distributed import is_main
 from ..training.loop import read_json, write_json

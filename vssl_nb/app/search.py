@@ -276,7 +276,7 @@ def _write(
     content: str | Callable,  # text, or what writes into an open binary file
 ) -> Path:
     "Write a file whole or not at all. `CheckpointError`."
-    from ..training.checkpoints import write_whole
+    from ..files import write_whole
 
     return write_whole(
         path, (lambda f: f.write(content.encode())) if isinstance(content, str) else content

@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import vssl_nb
-from ..training.checkpoints import digest, read_encoder, write_whole
+from ..training.checkpoints import digest, read_encoder
+from ..files import write_whole
 from ..data.dataset import STREAMS, VideoCache, check_streams, video_cache
 from ..data.augmentation import centre
 from ..device import send_to

@@ -24,7 +24,7 @@ from ..config import RecipeError
 from .published import TASKS, Published, match, parts
 from ..runs.cotraining import column
 from ..runs.evaluation import BASELINES
-from ..training.checkpoints import write_whole
+from ..files import write_whole
 from ..config import read_lines
 
 # %% ../../nbs/library/report.ipynb #593b2269

@@ -27,7 +27,7 @@ from ..training.checkpoints import (
     read_heads,
     save,
 )
-from ..training.checkpoints import write_whole
+from ..files import write_whole
 from ..training.loop import TrainError, TrainingState, read_json
 
 # --- a file of torch.save, from anybody

@@ -738,8 +738,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import vssl_nb
-from ..paths import write_remedy
-from .checkpoints import save, write_whole
+from ..files import write_remedy
+from .checkpoints import save
+from ..files import write_whole
 from ..distributed import Stopped, gather_objects, is_main, on_main
 from .machine import DTYPES, Machine, backend_settings, stop_signals
 from ..progress import progress_bar
