@@ -13,7 +13,7 @@ from pathlib import Path
 from vssl_nb.app import cli
 from vssl_nb.data.manifest import COLUMNS
 from vssl_nb.methods.recipes import find, to_dict
-from vssl_nb.config import interval
+from vssl_nb.fields import interval
 
 CARD = {
     "manifest": {"path": "videos/manifest.csv", "sha256": "0" * 64, "split_filled": True},

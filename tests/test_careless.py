@@ -30,7 +30,7 @@ from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.paths import OUTPUTS, PathError, expect_replaceable, output_endings
 from vssl_nb import distributed
-from vssl_nb.config import interval
+from vssl_nb.fields import interval
 
 START = {
     "toy": ["new"],

@@ -240,7 +240,9 @@ def test_clips_of_two_sizes_arrive(manifest):
         "a field of the method, hence of the command line"
     )
     kept = from_dict(to_dict(lejepa))
-    assert kept == lejepa and kept.groups["local"].size == 16 and "local" not in alone.recipe.groups
+    assert (
+        kept == lejepa and kept.groups["local"].size == 16 and "local" not in alone.recipe.clip_sets
+    )
 
 
 def test_blank_clips_of_two_sizes_arrive():

@@ -1,21 +1,32 @@
-"""Settings and recipes as plain data: typed fields with ranges, checked, overridden by name, kept as JSON.
+"""Settings and recipes as plain data: overridden by name, kept as JSON, published for others.
 
-A recipe is everything that decides a training, except the files. Only `runs.parts` turns one into objects.
-This module imports neither torch nor any method: `methods.recipes` publishes the settings and recipes.
+A recipe is everything that decides a training, except the files. Only `runs.experiment` turns one
+into objects. This module imports neither torch nor any method: `methods.recipes` publishes the
+settings and recipes.
 """
 
-import ast, csv, json, math, re, types
+import ast
+import csv
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+from .fields import (
+    Count,
+    Index,
+    NonNegative,
+    Part,
+    Positive,
+    RecipeError,
+    Seed,
+    Settings,
+    Share,
+    checked,
+)
 from .names import PluginError, did_you_mean, full_name, resolve
-
-
-class RecipeError(ValueError):
-    "A recipe or a field that does not exist, or a value of a wrong type or range."
 
 
 def read_lines(
@@ -30,125 +41,14 @@ def read_fields(
     text: str,  # 'epochs=5 by=loss'
 ) -> dict[str, Any]:  # name -> value
     "Fields as a table has them; what is no number, tuple, True, False or None is a word."
-
-    def value(word):
+    named = {}
+    for field in text.split():
+        name, _, value = field.partition("=")
         try:
-            return ast.literal_eval(word)
+            named[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            return word
-
-    return {k: value(v) for k, _, v in (word.partition("=") for word in text.split())}
-
-
-# Types of fields: a plain type and the interval of its values. '[0, 1)' is 0 or more, and below 1.
-Count = Annotated[int, "[1, inf)"]
-Index = Annotated[int, "[0, inf)"]
-Seed = Annotated[int, "[0, 9223372036854775808)"]  # of 63 bits
-Share = Annotated[float, "[0, 1]"]  # also a probability
-Positive = Annotated[float, "(0, inf)"]
-NonNegative = Annotated[float, "[0, inf)"]
-
-
-def in_words(kind: Any) -> str:
-    "A type annotation for people: 'one of 1, 2', 'a value of type int'."
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(kind)))
-    plain = isinstance(kind, type) and not get_args(kind)
-    return f"a value of type {kind.__name__ if plain else kind}"
-
-
-def fits(
-    value: Any,
-    kind: Any,  # a type annotation
-) -> bool:
-    "Is the value of that type? An int is a float, a bool is not a number."
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return True
-    if origin is Annotated:
-        return fits(value, inner[0])
-    if origin in (Union, types.UnionType):
-        return any(fits(value, k) for k in inner)
-    if origin is Literal:
-        return value in inner
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if inner[-1] is ...:
-            return all(fits(v, inner[0]) for v in value)
-        return len(value) == len(inner) and all(map(fits, value, inner))
-    if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def interval(
-    kind: Any,
-) -> str:  # '[0, 1)'; '' where the type has none
-    "The range that an annotation gives its numbers, those inside a union or tuple included."
-    if get_origin(kind) is Annotated:
-        return next((m for m in kind.__metadata__ if isinstance(m, str)), "")
-    return next((x for x in map(interval, get_args(kind)) if x), "")
-
-
-def out_of_range(
-    value: Any,
-    limits: str,  # '[0, 1)'
-) -> str:  # 'must be 0 or more and below 1'
-    """The range that a number misses, in words; '' if it is inside, or no number.
-
-    Without limits: any finite.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return ""
-    finite = math.isfinite(value)
-    if not limits:
-        return "" if finite else "is not a finite number"
-    low, high = (float(x) for x in limits[1:-1].split(","))
-    above = value > low or limits[0] == "[" and value == low
-    below = value < high or limits[-1] == "]" and value == high
-    words = [f"{low:g} or more" if limits[0] == "[" else f"above {low:g}"]
-    if high < math.inf:
-        words.append(f"{high:g} or less" if limits[-1] == "]" else f"below {high:g}")
-    if above and below and finite:
-        return ""
-    return f"{'' if finite else 'is not a finite number; it '}must be {' and '.join(words)}"
-
-
-@lru_cache(None)
-# field -> type without its range, and the range
-def _field_types(cls: type) -> dict[str, tuple[Any, str]]:
-    plain, ranged = get_type_hints(cls), get_type_hints(cls, include_extras=True)
-    return {name: (kind, interval(ranged[name])) for name, kind in plain.items()}
-
-
-Part = TypeVar("Part")
-
-
-def checked(
-    part: Part,  # a frozen dataclass: a recipe, or a part of one
-) -> Part:  # the same
-    "Refuse a value that is not of the type of its field, or outside its range. `RecipeError`."
-    types_ = _field_types(type(part))  # type: ignore[arg-type]
-    for f in fields(part):  # type: ignore[arg-type]
-        value, (kind, limits) = getattr(part, f.name), types_[f.name]
-        if not fits(value, kind):
-            raise RecipeError(f"{f.name}={value!r} is not {in_words(kind)}; give one")
-        for number in value if isinstance(value, tuple) else (value,):
-            if wrong := out_of_range(number, limits):
-                raise RecipeError(f"{f.name}={value!r} {wrong}")
-        if is_dataclass(value):
-            checked(value)
-    return part
-
-
-class Settings:
-    """What settings and recipes derive from: frozen dataclasses that check their values when they
-    are made.
-    """
-
-    def __post_init__(self) -> None:
-        checked(self)
+            named[name] = value
+    return named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +71,8 @@ class Sampling(Settings):
     @property
     def span(self) -> int:  # frames of the video
         "From the first frame of a clip to its last, of the fast clip where there are two speeds."
-        return (self.length - 1) * self.stride * (
-            max(self.speeds) if self.motion == "speed" else 1
-        ) + 1
+        fastest = max(self.speeds) if self.motion == "speed" else 1
+        return (self.length - 1) * self.stride * fastest + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +115,8 @@ class Learning(Settings):
     optimizer: Literal["adam", "adamw", "sgd", "lars"]
     lr: NonNegative  # base learning rate
     weight_decay: NonNegative  # L2 for adam, sgd and lars, decoupled for adamw
+    # what the weight decay becomes, along half a cosine; none: it stays as it is
+    weight_decay_end: NonNegative | None = None
     sgd_momentum: Annotated[float, "[0, 1)"] = 0.9  # used by sgd and lars
     clip_norm: NonNegative = 0.0  # longest gradient (L2 norm over all parameters); 0: any
     decay_bias: bool = True  # weight decay for biases and norms, too; lars never has it
@@ -228,10 +129,32 @@ class Learning(Settings):
     schedule: Literal["steps", "cosine", "plateau"]
     drops: tuple[NonNegative, ...] = ()  # 'steps': epochs at which the rate is multiplied by gamma
     gamma: Annotated[float, "(0, 1]"] = 0.1  # 'steps': the factor of each drop
-    warmup: NonNegative = 0.0  # 'cosine': epochs of linear climb
+    # 'cosine': epochs of linear climb; half of a cycle where it would fill the whole of it
+    warmup: NonNegative = 0.0
+    lr_floor: Share = 0.0  # 'cosine': the factor at its end
     # 'plateau': epochs without a lower loss before the rate falls to a tenth
     patience: Index = 50
     floor: Share = 0.01  # 'plateau': the factor never falls below this
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weight_decay_end and not self.weight_decay:
+            raise RecipeError(
+                f"weight_decay_end={self.weight_decay_end} is reached from weight_decay=0.0 by no "
+                "factor; give a weight_decay above 0, or leave weight_decay_end out"
+            )
+
+    @property
+    def cycle(self) -> float:
+        "Epochs of one cycle of the schedule."
+        return self.epochs / self.cycles
+
+    @property
+    def shortened_warmup(self) -> float:
+        """Epochs of linear climb as they are: a warm-up that would fill a cycle takes half of it,
+        so that a recipe whose epochs were cut down for a trial still learns.
+        """
+        return self.warmup if self.warmup < self.cycle else self.cycle / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,26 +227,24 @@ class Recipe(Settings):
 
     @property
     # '' -> itself; further ones by the names that the method gives them
-    def groups(self) -> dict[str, "Recipe"]:
-        "The recipe of each group of clips; `Views` makes `rgb_local` of the group 'local'."
+    def clip_sets(self) -> dict[str, "Recipe"]:
+        "The recipe of each set of clips; `Views` makes `rgb_local` of the set 'local'."
         further: Mapping[str, ClipGroup] = getattr(self.method, "clip_groups", {})
-        return {"": self} | {
-            name: replace(
-                self,
-                size=g.size,
-                sampling=replace(
-                    self.sampling,
-                    clips=g.clips,
-                    length=g.length,
-                    stride=g.stride,
-                    same=0.0,
-                    motion="none",
-                    motion_clips=(),
-                ),
-                augment=replace(self.augment, area=g.area, appearance="none", appearance_clips=()),
-            )
-            for name, g in further.items()
-        }
+        return {"": self} | {name: self._with_clips(group) for name, group in further.items()}
+
+    def _with_clips(self, group: ClipGroup) -> "Recipe":
+        "This recipe for further clips: of their own size, undisturbed."
+        sampling = replace(
+            self.sampling,
+            clips=group.clips,
+            length=group.length,
+            stride=group.stride,
+            same=0.0,
+            motion="none",
+            motion_clips=(),
+        )
+        augment = replace(self.augment, area=group.area, appearance="none", appearance_clips=())
+        return replace(self, size=group.size, sampling=sampling, augment=augment)
 
     @property
     # argument of the method -> view; 'encoder' is the one that learns
@@ -331,6 +252,7 @@ class Recipe(Settings):
         "The networks that the method is built from."
         if not hasattr(self.method, "networks"):
             return {"encoder": self.view}
+
         networks = self.method.networks(self.view)
         if not isinstance(networks, dict) or "encoder" not in networks:
             raise RecipeError(
@@ -344,13 +266,21 @@ class Recipe(Settings):
         "The views that a training needs."
         names = list(self.networks.values())
         if hasattr(self.method, "views"):
-            more = self.method.views(self.view)
-            if not isinstance(more, (tuple, list)) or not all(isinstance(v, str) for v in more):
+            further = self.method.views(self.view)
+            if not isinstance(further, (tuple, list)) or not all(
+                isinstance(name, str) for name in further
+            ):
                 raise RecipeError(
-                    f"{self.method.name}: views(view) gave {more!r}, not a tuple of names"
+                    f"{self.method.name}: views(view) gave {further!r}, not a tuple of names"
                 )
-            names += more
+            names += further
         return tuple(dict.fromkeys(names))
+
+    @property
+    def encoder_views(self) -> tuple[str, ...]:  # that of the recipe first
+        "The views that the encoder looks at: all that no further network has to itself."
+        others = {view for name, view in self.networks.items() if name != "encoder"}
+        return tuple(view for view in self.views if view == self.view or view not in others)
 
 
 @dataclass(frozen=True)
@@ -368,28 +298,28 @@ def refuse_unfit(
     videos: TrainingVideos,  # that the method would be trained on
 ) -> None:
     "Refuse, before anything is computed, what cannot work. `RecipeError`."
-    method, unlabelled = (
-        recipe.method,
-        [v for v, label in zip(videos.video, videos.label) if label < 0],
-    )
+    method = recipe.method
     clips = getattr(method, "clips", None)
     if clips and len(clips) != recipe.sampling.clips:
         raise RecipeError(
             f"{method.name} takes {len(clips)} clips of each video ({', '.join(clips)}), "
             f"and clips={recipe.sampling.clips} were asked for; use clips={len(clips)}"
         )
+
     if recipe.augment.appearance != "none" and recipe.augment.windows > recipe.size:
         raise RecipeError(
             f"windows={recipe.augment.windows} do not fit side by side into {recipe.size} pixels; "
             "use windows=5"
         )
+
+    unlabelled = [name for name, label in zip(videos.video, videos.label) if label < 0]
     if getattr(method, "needs_labels", False) and unlabelled:
         raise RecipeError(
-            f"{videos.manifest}: "
-            f"{len(unlabelled)} of {len(videos.video)} training videos have no label, such as "
-            f"{unlabelled[0]}; "
-            f"{method.name} needs them all: fill in the column label, or use another method"
+            f"{videos.manifest}: {len(unlabelled)} of {len(videos.video)} training videos have no "
+            f"label, such as {unlabelled[0]}; {method.name} needs them all: fill in the column "
+            "label, or use another method"
         )
+
     if hasattr(method, "refuse"):
         method.refuse(recipe, videos)
 
@@ -420,11 +350,12 @@ def publish(
     COTRAININGS.update(cotrainings)
 
 
-def _resolved(
-    name: str,  # as of `resolve`
-    known: Mapping[str, Any],  # as of `resolve`
-    kind: str,  # as of `resolve`
-) -> Any:  # as of `resolve`
+def _known(
+    name: str,  # a key of `known`, or 'package.module:name'
+    known: Mapping[str, Any],
+    kind: str,  # 'a method', for messages
+) -> Any:
+    "As `names.resolve`, with a RecipeError."
     try:
         return resolve(name, known, kind)
     except PluginError as e:
@@ -435,72 +366,101 @@ def settings_class(
     name: str,  # a key of METHODS, or 'package.module:Class'
 ) -> type:  # a frozen dataclass
     "The settings of a method by name; RecipeError if they lack what a run needs of them."
-    cls = _resolved(name, METHODS, "a method")
+    cls = _known(name, METHODS, "a method")
     if name in METHODS:
         return cls
 
-    # refused: what could not be told from others, overridden by name, or read back
-    def refuse(why: str) -> None:
-        raise RecipeError(f"{name}: {why}")
+    wrong = _unlike_settings(cls) or _unlike_fields(cls) or _unlike_clips(cls())
+    if wrong:
+        raise RecipeError(f"{name}: {wrong}")
 
-    if not (isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-        refuse("is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`")
+    if not _read_back_alike(cls, name):
+        raise RecipeError(
+            f"{name}: its defaults are not the same when they are read back from recipe.json; "
+            "use numbers, words, None and tuples of them"
+        )
+    return cls
+
+
+def _unlike_settings(
+    cls: Any,  # what another package names as its settings
+) -> str:  # '' for none
+    "Why a class cannot be the settings of a method."
+    frozen = (
+        isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    )
+    if not frozen:
+        return "is not a frozen dataclass; settings are plain data, `@dataclass(frozen=True)`"
+
     for word, meaning in (
         ("name", "what tables call it: name:ClassVar[str] = 'mine'"),
         ("method", "where its class is: method:ClassVar[str] = 'package.module:Class'"),
     ):
         if not isinstance(vars(cls).get(word), str):
-            refuse(f"does not say itself {meaning} (what it inherits would train another method)")
-    if METHODS.get(cls.name, cls) is not cls:
-        refuse(
-            f"calls itself {cls.name!r}, as a method of this library does; give it a name of its "
-            "own"
-        )
+            return f"does not say itself {meaning} (what it inherits would train another method)"
+
+    name = getattr(cls, "name")
+    if METHODS.get(name, cls) is not cls:
+        return f"calls itself {name!r}, as a method of this library does; give it a name of its own"
+    return ""
+
+
+def _unlike_fields(
+    cls: Any,  # a frozen dataclass
+) -> str:  # '' for none
+    "Why its fields cannot be told from those of a recipe, or overridden by name."
     taken = {f.name for part in (Recipe, Sampling, Augment, Learning) for f in fields(part)}
     for f in fields(cls):
         if f.name in ("name", "method"):
-            refuse(
+            return (
                 f"{f.name} is a field, and every run could change it; write "
                 f"{f.name}:ClassVar[str] = …"
             )
         if f.name in taken:
-            refuse(f"its field {f.name!r} is called like one of a recipe; call it otherwise")
+            return f"its field {f.name!r} is called like one of a recipe; call it otherwise"
         if f.default is MISSING and f.default_factory is MISSING:
-            refuse(f"its field {f.name!r} has no default; give it one")
-    groups = getattr(cls(), "clip_groups", {})
-    if not (
-        isinstance(groups, Mapping)
-        and all(str(k).isidentifier() and isinstance(g, ClipGroup) for k, g in groups.items())
-    ):
-        refuse(f"clip_groups={groups!r} is not a dict of name -> ClipGroup")
-    clips = getattr(cls(), "clips", None)  # of an object: they may follow from its fields
-    if clips is not None and not (
-        isinstance(clips, tuple) and all(isinstance(c, str) for c in clips)
-    ):
-        refuse(f"clips={clips!r} is not a tuple of names, such as clips:ClassVar = ('one', 'two')")
+            return f"its field {f.name!r} has no default; give it one"
+    return ""
+
+
+def _unlike_clips(
+    settings: Any,  # with default values: what they say of clips may follow from their fields
+) -> str:  # '' for none
+    "Why the clips that settings name are none."
+    groups = getattr(settings, "clip_groups", {})
+    named_groups = isinstance(groups, Mapping) and all(
+        str(name).isidentifier() and isinstance(group, ClipGroup) for name, group in groups.items()
+    )
+    if not named_groups:
+        return f"clip_groups={groups!r} is not a dict of name -> ClipGroup"
+
+    clips = getattr(settings, "clips", None)
+    named_clips = isinstance(clips, tuple) and all(isinstance(clip, str) for clip in clips)
+    if clips is not None and not named_clips:
+        return f"clips={clips!r} is not a tuple of names, such as clips:ClassVar = ('one', 'two')"
+    return ""
+
+
+def _read_back_alike(cls: Any, name: str) -> bool:
+    "Are the defaults of some settings the same when they come back from JSON?"
+    written = json.dumps(asdict(checked(cls())))
     try:
-        kept = _part_from_dict(cls, json.loads(json.dumps(asdict(checked(cls())))), "method", name)
+        return _part_from_dict(cls, json.loads(written), "method", name) == cls()
     except (TypeError, NameError):
-        kept = None
-    if kept != cls():
-        refuse(
-            "its defaults are not the same when they are read back from recipe.json; "
-            "use numbers, words, None and tuples of them"
-        )
-    return cls
+        return False
 
 
 def find(
     name: str,  # of a published experiment: 'infonce-toy-rgb'; or 'package.module:name'
 ) -> Recipe:
     "The recipe of that name; RecipeError naming the nearest."
-    recipe = _resolved(name, RECIPES, "a recipe")
+    recipe = _known(name, RECIPES, "a recipe")
     if not isinstance(recipe, Recipe):
         raise RecipeError(f"{name}: is a {type(recipe).__name__}, not a Recipe")
     if not re.fullmatch(r"\w[\w.+-]*", recipe.name):
         raise RecipeError(
-            f"{name}: calls itself "
-            f"{recipe.name!r}, which is no name for a folder; use letters, digits, - and _"
+            f"{name}: calls itself {recipe.name!r}, which is no name for a folder; use letters, "
+            "digits, - and _"
         )
     if RECIPES.get(recipe.name, recipe) != recipe:
         raise RecipeError(
@@ -517,10 +477,19 @@ def flat_fields(
     flat: dict[str, Any] = {}
     for f in fields(part):
         value = getattr(part, f.name)
-        # those are exchanged whole
-        parts = is_dataclass(value) and f.name not in getattr(part, "whole", ())
-        flat |= vars(value) if parts else {f.name: value}
+        if _opened(part, f.name):
+            flat |= vars(value)
+        else:
+            flat[f.name] = value
     return flat
+
+
+def _opened(
+    part: Any,  # a dataclass of dataclasses
+    name: str,  # of a field
+) -> bool:
+    "Is the field a part whose own fields count? Those that a class lists in `whole` do not."
+    return is_dataclass(getattr(part, name)) and name not in getattr(part, "whole", ())
 
 
 def difference(
@@ -529,11 +498,11 @@ def difference(
 ) -> dict[str, tuple[Any, Any]]:  # field -> (value in a, value in b)
     "The fields in which two recipes differ; `about` and `reasons`, for people, are none of them."
     x, y = ({"method": r.method.name} | flat_fields(r) for r in (a, b))
-    return {
-        k: (x.get(k), y.get(k))
-        for k in {**x, **y}
-        if x.get(k) != y.get(k) and k not in ("about", "reasons")
-    }
+    differing = {}
+    for name in {**x, **y}:
+        if x.get(name) != y.get(name) and name not in ("about", "reasons"):
+            differing[name] = (x.get(name), y.get(name))
+    return differing
 
 
 def override(
@@ -544,37 +513,42 @@ def override(
     "The recipe with some fields changed; RecipeError for an unknown field or a wrong value."
     new: Any = recipe
     changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
-    # with the old values of what both have from one base
-    if isinstance(name := changes.get("method"), str):
-        cls, old = settings_class(name), new.method
-        shared = {
-            f.name
-            for base in cls.__mro__
-            if is_dataclass(base) and isinstance(old, base)
-            for f in fields(base)
-        }
-        changes["method"] = cls(**{name: getattr(old, name) for name in shared})
+    if isinstance(changes.get("method"), str):
+        changes["method"] = _exchanged(new.method, changes["method"])
     if "method" in changes:
         new = replace(new, method=changes.pop("method"))
+
     known = flat_fields(new)
     for name in changes:
         if name not in known:
             raise RecipeError(f"a recipe has no field {name!r}; {did_you_mean(name, known)}")
+    return checked(_with_fields(new, changes))
 
-    def changed(part):
-        inside, whole = (
-            {f.name: getattr(part, f.name) for f in fields(part)},
-            getattr(part, "whole", ()),
-        )
-        return replace(
-            part,
-            **{
-                k: changed(v) if is_dataclass(v) and k not in whole else changes.get(k, v)
-                for k, v in inside.items()
-            },
-        )
 
-    return checked(changed(new))
+def _exchanged(
+    settings: Any,  # of a method
+    name: str,  # of other settings
+) -> Any:
+    "Other settings, with the values of the fields that both have from one base."
+    cls = settings_class(name)
+    bases = [b for b in cls.__mro__ if is_dataclass(b) and isinstance(settings, b)]
+    shared = {f.name for base in bases for f in fields(base)}
+    return cls(**{name: getattr(settings, name) for name in shared})
+
+
+def _with_fields(
+    part: Any,  # a recipe, or a part of one
+    changes: Mapping[str, Any],  # field -> value, of this part or of others
+) -> Any:
+    "The part with those of the changes that are its own, or of its parts."
+    values = {}
+    for f in fields(part):
+        value = getattr(part, f.name)
+        if _opened(part, f.name):
+            values[f.name] = _with_fields(value, changes)
+        else:
+            values[f.name] = changes.get(f.name, value)
+    return replace(part, **values)
 
 
 def override_known(
@@ -597,12 +571,8 @@ def to_dict(
     return asdict(recipe) | {"method": {"name": name} | asdict(recipe.method)}  # type: ignore[call-overload]
 
 
-# of UberNCE, in runs that were stored before
-FORMER_FORMS = dict(mean_log="supcon", log_sum="mil_nce")
-
-
 def _part_from_dict(
-    cls: Any,
+    cls: Any,  # of the part; None: the settings of a method, which the data name
     data: Any,
     name: str,  # of the part, for messages
     where: str,  # of the file, for messages
@@ -613,11 +583,14 @@ def _part_from_dict(
     """
     if not isinstance(data, dict):
         raise RecipeError(f"{where}: {name} is not a set of fields; take a whole copy")
-    if cls is None:  # the settings of a method, which the data name
+    if cls is None:
         if "name" not in data:
             raise RecipeError(f'{where}: {name} lacks the field "name"; take a whole copy')
-        cls, data = settings_class(data["name"]), {k: v for k, v in data.items() if k != "name"}
-    kinds, known = get_type_hints(cls), {f.name: f for f in fields(cls)}
+        cls = settings_class(data["name"])
+        data = {k: v for k, v in data.items() if k != "name"}
+
+    kinds = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls)}
     for k in data:
         if k not in known:
             raise RecipeError(f"{where}: {name} has no field {k!r}; {did_you_mean(k, known)}")
@@ -625,16 +598,16 @@ def _part_from_dict(
         if k not in data and f.default is MISSING and f.default_factory is MISSING:
             raise RecipeError(f"{where}: {name} lacks the field {k!r}; take a whole copy")
 
-    def value(k, v):
+    values = {}
+    for k, v in data.items():
         if is_dataclass(kinds[k]):
-            return _part_from_dict(kinds[k], v, k, where)
-        if k == "method" and "learning" in known:
-            return _part_from_dict(None, v, k, where)
-        if k == "form":
-            return FORMER_FORMS.get(v, v)
-        return tuple(v) if isinstance(v, list) else v
-
-    return cls(**{k: value(k, v) for k, v in data.items()})
+            v = _part_from_dict(kinds[k], v, k, where)
+        elif k == "method" and "learning" in known:
+            v = _part_from_dict(None, v, k, where)
+        elif isinstance(v, list):
+            v = tuple(v)
+        values[k] = v
+    return cls(**values)
 
 
 def from_dict(

@@ -30,7 +30,7 @@ from .. import __version__
 from ..methods.recipes import COTRAININGS, METHODS, RECIPES, find
 from ..methods.recipes.infonce import OWN_VIDEOS
 from ..config import Recipe, RecipeError
-from ..methods.recipes import from_dict, override, refuse_unfit, to_dict
+from ..methods.recipes import from_dict, override, to_dict
 from ..paths import PathError, expect_manifest, expect_no_run, expect_replaceable
 from ..names import did_you_mean
 from ..paths import (
@@ -43,7 +43,7 @@ from ..paths import (
 )
 from ..names import of_hub, resolve
 from ..paths import refuse_strangers
-from ..config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
+from ..fields import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from ..config import read_lines
 
 
@@ -225,31 +225,32 @@ class DryRunCommand(Command):
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them
 
     def run(self):
-        recipe, fields, videos = find(self.recipe_name), changes(self.set), None
+        from ..runs.experiment import BlankVideos, resolve
+
+        recipe, fields, videos = find(self.recipe_name), changes(self.set), BlankVideos()
         if self.finetune:
-            from ..runs.budget import VIDEOS
             from ..runs.finetuning import preset
 
             training = preset(self.finetune, recipe.clip, **fields)
             recipe = replace(training.recipe(recipe), name=training.name)
-            videos = training.learned(VIDEOS["UCF101"])
+            videos = BlankVideos(training.learned(len(videos)))
         else:
             recipe = override(recipe, **fields)
-        print_forecast(recipe, self.dtype, self.activation_checkpointing, videos)
+        print_forecast(resolve(recipe, videos), self.dtype, self.activation_checkpointing)
 
 
 def print_forecast(
-    recipe: Recipe,
+    experiment,
     *options,  # of `runs.budget.forecast`
-    **named,  # of `runs.budget.forecast`
 ) -> None:
     "Print what a training will do and take; `Mistake` names the line that would fail on a GPU."
-    from ..runs.budget import WrongDevice, forecast
+    from ..runs.budget import forecast
+    from ..runs.pretended import WrongDevice
 
     try:
-        print(forecast(recipe, *options, **named))
+        print(forecast(experiment, *options))
     except WrongDevice as e:
-        raise Mistake(f"{recipe.name}: {e}") from None
+        raise Mistake(f"{experiment.recipe.name}: {e}") from None
 
 
 RELEASED = (".tar", ".pth", ".pt")  # endings of files as CoCLR, CPR and IIC give them out
@@ -378,7 +379,7 @@ class MachineOptions(Command):
             **{name: getattr(self, name) for name in names},
         )
 
-    def print_budget(self, recipe, videos: int) -> None:
+    def print_budget(self, experiment) -> None:
         "Print what a step will take; nothing of it stops a training."
         if self.quiet or not is_first():
             return
@@ -388,7 +389,7 @@ class MachineOptions(Command):
         n = world_size()
         try:
             with apart():
-                text = describe_budget(recipe, self.machine(), n, videos)
+                text = describe_budget(experiment, n)
         except Exception as e:
             text = f"the memory of a step could not be computed ({type(e).__name__}: {e})"
         print(text, file=sys.stderr)
@@ -500,8 +501,7 @@ class Pretrain(MachineOptions):
         if self.dry_run:
             return self.forecast(out) if is_first() else None
         options = dict(
-            init_from=self.init_from,
-            sampler=self.sampler,
+            networks={"encoder": self.init_from, "sampler": self.sampler},
             health_every=self.health_every,
             machine=self.machine(),
         )
@@ -548,19 +548,11 @@ class Pretrain(MachineOptions):
 
 def try_recipe(options: MachineOptions, recipe: Recipe, manifest) -> None:
     "Print what training a recipe on a manifest will do and take."
-    from ..runs.parts import training_videos
-    from ..runs.pretraining import views_ready
+    from ..runs.experiment import resolve
 
-    refuse_unfit(recipe, training_videos(recipe, manifest))
-    views_ready(recipe, manifest, options.device)
-    print_forecast(
-        recipe,
-        options.dtype or "float32",
-        options.activation_checkpointing,
-        len(manifest.select("train", recipe.split)),
-        manifest,
-        options.machine(),
-    )
+    experiment = resolve(recipe, manifest, options.machine())
+    experiment.refuse()
+    print_forecast(experiment, options.dtype or "float32", options.activation_checkpointing)
 
 
 class Retrieve(EncodingOptions):
@@ -713,14 +705,14 @@ class Retrieve(EncodingOptions):
     ):  # rows of results.json
         "Measure an encoder or features that are no run of ours."
         from ..runs import evaluation
-        from ..runs.parts import blame
+        from ..runs.checks import errors_of
 
         options: dict[str, Any] = dict(out=out, batch=self.batch, machine=self.machine())
         if self.source in RECIPES:
             return evaluation.baselines(find(self.source), self.data, self.splits, **options)
         name, encoder = self.name, cast(Any, self.source)
         if not (Path(self.source).is_file() or of_hub(self.source)):
-            with blame(
+            with errors_of(
                 f"{self.source}: name an nn.Module, or what makes one without arguments; this one"
             ):
                 name, encoder = name or self.source, evaluation.load_encoder(self.source)
@@ -942,6 +934,7 @@ class Finetune(MachineOptions):
     def forecast(self) -> None:
         "Print what it will do and take."
         from ..data.manifest import read
+        from ..runs.experiment import BlankVideos, resolve
         from ..runs.finetuning import networks_of, starting_point
 
         if self.data:
@@ -950,11 +943,10 @@ class Finetune(MachineOptions):
             self.source, self.preset, self.data, self.split, changes(self.set)
         )
         networks_of(t, training)  # refuses a run without a Gaussian head
+        recipe = replace(training.recipe(t.recipe), name=training.name)
+        videos = BlankVideos(training.learned(len(t.manifest.select("train", t.split))))
         print_forecast(
-            replace(training.recipe(t.recipe), name=training.name),
-            self.dtype or "float32",
-            self.activation_checkpointing,
-            training.learned(len(t.manifest.select("train", t.split))),
+            resolve(recipe, videos), self.dtype or "float32", self.activation_checkpointing
         )
 
 
@@ -1044,8 +1036,11 @@ class Cotrain(MachineOptions):
                 return
             from ..data.manifest import read
 
+            from ..runs.experiment import resolve
+
             manifest, phases = read(self.data), cotraining_phases(self.name, fields)
-            refuse_phases(out, phases, manifest, self.machine())
+            machine = self.machine()
+            refuse_phases(out, {p: resolve(r, manifest, machine) for p, r in phases})
             for i, (phase, recipe) in enumerate(phases, 1):
                 print(f"phase {i} of {len(phases)}, {out / phase.recipe}")
                 try_recipe(self, recipe, manifest)

@@ -41,7 +41,8 @@ from ..training.machine import Machine, init_worker
 from ..runs.budget import seconds_per_step
 from ..runs.evaluation import EvaluatedEncoder, open_trained
 from ..runs.hub import HubEncoder
-from ..runs.parts import blame, training_clips, training_device, training_views
+from ..runs.checks import errors_of
+from ..runs.experiment import resolve
 from ..runs.pretraining import earlier_run, pretrain
 
 # -- a recipe for a folder: what its videos are like, and each number with its reason
@@ -164,7 +165,7 @@ def _fit_clip(c: _Choices, facts: VideoFacts):
         )
     fps, name = facts.fps or 25.0, c["backbone"]
     # frames
-    with blame(f"the backbone {name}"):
+    with errors_of(f"the backbone {name}"):
         least = getattr(create(name), "min_clip", (2,))[0]
     strides = [s for s in range(max(1, round(fps / 12.5)), 0, -1) if 15 * s + 1 <= facts.frames]
     stride, length = (strides[0], 16) if strides else (1, max(least, min(16, facts.frames)))
@@ -232,7 +233,7 @@ def _fit_network(
     "The size, on a CPU the largest with time for enough epochs; returns the seconds of a step."
 
     def measured():
-        return seconds_per_step(c.recipe, manifest, machine, min(8.0, seconds / 30))
+        return seconds_per_step(resolve(c.recipe, manifest, machine), min(8.0, seconds / 30))
 
     first = max(32, min(112 if gpu else 64, facts.side // 16 * 16))
     c.choose("", size=first)
@@ -240,7 +241,8 @@ def _fit_network(
     if gpu or "size" in c.given:
         c.choose("what this network is meant for", size=first)
         return step
-    clips, began = training_clips(c.recipe, manifest), time.monotonic()
+    clips = resolve(c.recipe, manifest, machine).clips
+    began = time.monotonic()
     n = min(12, len(clips))  # videos to decode, cut and scale
     for i in range(n):
         clips[0, i * len(clips) // n]
@@ -283,13 +285,13 @@ def fit_recipe(
     "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
         raise RecipeError(f"--minutes {minutes:g}: must be above 0; 20 is a good beginning")
-    began, rows = began or time.monotonic(), manifest.select("train", flat_fields(recipe)["split"])
+    began, rows = began or time.monotonic(), manifest.select("train", recipe.split)
     if len(rows) < 4:
         raise RecipeError(
             f"{manifest.path}: has {len(rows)} readable training videos, and learning by "
             "comparison needs at least 4 (better 100 and more); add videos"
         )
-    gpu = training_device(recipe, machine.device).type == "cuda"
+    gpu = resolve(recipe, manifest, machine).device.type == "cuda"
     c, facts = _Choices(recipe, set(given)), video_facts(manifest, rows)
 
     def left():
@@ -423,12 +425,13 @@ def _encode_videos(
     # clip;
     # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8;
     # moving (B,)
-    began, views = time.monotonic(), training_views(t.recipe)
+    began, experiment = time.monotonic(), resolve(t.recipe, t.manifest, machine)
+    views = experiment.views
     random = [create(t.about["backbone"], seed=t.about["seed"] + s) for s in range(2)]
     networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
     from_rgb, ends = t.view in ("rgb", "residual"), t.protocol("clean", clips=2)
     clips, kept, parts = (
-        training_clips(t.recipe, t.manifest),
+        experiment.clips,
         list[int](),
         list[dict[str, Tensor]](),
     )
@@ -747,7 +750,7 @@ def give_verdict(
     began, t = time.monotonic(), open_trained(run, data)
     folder = Path(out) if out else t.run
     # refuses flow that would take too long
-    device = t.run and training_device(t.recipe, machine.device)
+    device = t.run and resolve(t.recipe, t.manifest, machine).device
     try:
         rows, x = (
             _encode_videos(t, device, most, machine, seconds)
@@ -826,7 +829,7 @@ def learn_own_videos(
     # epochs from one measurement of the features to the next; 0: four to eight in all
     health_every: int = 0,
     began: float | None = None,  # time.monotonic() from which the minutes count; None: now
-    **options,  # of `pretrain`: init_from, accepted, ...
+    **options,  # of `pretrain`: networks, accepted, ...
 ) -> Verdict | None:  # of the first process
     "Fit a recipe to a folder, a machine and a time; train it; give the verdict. `ValueError`."
     began, out = began or time.monotonic(), Path(out)
@@ -839,8 +842,8 @@ def learn_own_videos(
         earlier_run(out, False)  # refuses before anything is measured
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
         if is_main():
-            print(*flat_fields(recipe)["reasons"], sep="\n", file=sys.stderr)
-    every = health_every or max(1, flat_fields(recipe)["epochs"] // (8 if minutes >= 10 else 4))
+            print(*recipe.reasons, sep="\n", file=sys.stderr)
+    every = health_every or max(1, recipe.learning.epochs // (8 if minutes >= 10 else 4))
     kept = verdict_seconds(minutes)
     pretrain(
         recipe,

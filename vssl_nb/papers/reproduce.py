@@ -21,7 +21,7 @@ from ..data.flow import extract_flow
 from ..data.manifest import Manifest, open_data, read
 from ..data.views import image_to_flow
 from ..measure.protocols import PROTOCOLS
-from ..methods.recipes import COTRAININGS, find, flat_fields, override, refuse_unfit, to_dict
+from ..methods.recipes import COTRAININGS, find, flat_fields, override, to_dict
 from ..config import Recipe, RecipeError
 from ..names import did_you_mean
 from ..progress import progress_bar
@@ -29,8 +29,8 @@ from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_sta
 from ..runs.evaluation import baselines, measure_probe, open_trained, retrieve, retrieve_two_streams
 from ..runs.finetuning import TRAININGS, finetune
 from ..app.own import seconds_per_step
-from ..runs.parts import training_videos, views_of_encoder
-from ..runs.pretraining import pretrain, views_ready
+from ..runs.experiment import resolve
+from ..runs.pretraining import pretrain
 from ..config import override_known, read_fields, read_lines
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine, fastest_dtype
@@ -154,8 +154,7 @@ def _trained(
         folder,
         (folder / "recipe.json").exists(),
         machine,
-        init_from=begin,
-        sampler=miner,
+        networks={"encoder": begin, "sampler": miner},
     )
     if run_state(folder) != "finished":
         raise TrainError(f"{folder}: was stopped; the same command goes on")
@@ -396,7 +395,7 @@ def _step_seconds(recipe: Recipe, manifest: Manifest, machine: Machine) -> float
             override(recipe, batch=4, accumulate=1),
             videos * recipe.learning.accumulate / 4,
         )
-    return seconds_per_step(recipe, manifest, machine, 0.5) * factor
+    return seconds_per_step(resolve(recipe, manifest, machine), 0.5) * factor
 
 
 def plan_table(
@@ -425,12 +424,11 @@ def plan_table(
                 f"and {recipe.name} was trained on {recipe.dataset}; name its manifest, or --data "
                 "toy"
             )
-        views_ready(recipe, data[seed], machine.device)
-        refuse_unfit(recipe, training_videos(recipe, data[seed]))
+        resolve(recipe, data[seed], machine).refuse()
     plan, clock = [], dict[Any, float]()
     for seed, run, recipe in made:
         folder, learning, seconds = out / f"seed{seed}" / run.name, recipe.learning, 0.0
-        videos = len(training_videos(recipe, data[seed]).video)
+        videos = len(resolve(recipe, data[seed], machine).rows)
         steps = learning.epochs * (videos // (learning.batch * learning.accumulate))
         if run_state(folder) != "finished":
             # the clock goes by what a step computes, not by how many there are
@@ -476,7 +474,7 @@ def _measured_as_printed(
         elif task == "retrieval" and "+" in view:
             # IIC: one network, features of two views side by side (b11)
             t = open_trained(folder, data)
-            first, second = (replace(t, view=v, folder=None) for v in views_of_encoder(t.recipe))
+            first, second = (replace(t, view=v, folder=None) for v in t.recipe.encoder_views)
             row = retrieve_two_streams(first, second, protocol, joined="concat", machine=machine)[0]
         elif task == "retrieval":
             rows = retrieve(folder, protocol.split(",")[0], data=data, machine=machine, walls=0)

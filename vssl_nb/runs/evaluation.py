@@ -62,7 +62,7 @@ from ..names import load_object, of_hub
 from ..nets.backbones import create
 from .budget import free_memory, refuse_large_clips
 from .hub import load_hub
-from .parts import encoder_about, training_device
+from .experiment import Experiment, encoder_metadata, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads
 from ..training.loop import TrainError, read_json, write_json
@@ -328,7 +328,8 @@ def open_trained(
             "--data"
         )
     encoder, about = read_encoder(file, outside)
-    if about["view"] != (view := encoder_about(recipe)["view"]):
+    view = recipe.view
+    if about["view"] != view:
         raise TrainError(
             f"{file}: is an encoder of {about['view']}, and {run / 'recipe.json'} speaks of "
             f"{view}; do not mix run folders"
@@ -353,22 +354,19 @@ def open_trained(
 
 def run_features(
     encoder: nn.Module,
-    manifest: Manifest,
-    recipe: Recipe,
+    experiment: Experiment,
     part: str,  # 'train' or 'test' of the recipe's split
-    machine: Machine = Machine(),  # where to compute
 ) -> Features:
     "Features of videos under the clean protocol of a recipe."
-    training_device(recipe, machine.device)  # refuses flow that would take too long
-    about = encoder_about(recipe)
+    about = experiment.metadata
     return extract(
         encoder,
-        manifest,
+        experiment.manifest,
         part,
         about["split"],
         about["view"],
         encoder_protocol(about),
-        machine=machine,
+        machine=experiment.machine,
         **encoder_views(about),
     )
 
@@ -696,7 +694,7 @@ def untrained_encoder(
     data,  # a manifest, its file or its folder
 ) -> EvaluatedEncoder:
     "The encoder of a recipe before any training; the recipe decides view, clips and backbone."
-    a, manifest = encoder_about(recipe), data if isinstance(data, Manifest) else open_data(data)
+    a, manifest = encoder_metadata(recipe), data if isinstance(data, Manifest) else open_data(data)
     return EvaluatedEncoder(
         manifest,
         create(a["backbone"], seed=a["seed"]),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from .experiment import Experiment
 from ..config import Recipe, RecipeError
 from ..methods.recipes import difference, from_dict, to_dict
 from ..methods.supervised import Classifier
@@ -28,7 +29,7 @@ from ..training.checkpoints import (
     save,
 )
 from ..files import write_whole
-from ..training.loop import TrainError, TrainingState, read_json
+from ..training.loop import TrainError, TrainingState, batch_order, read_json
 
 # --- a file of torch.save, from anybody
 
@@ -682,13 +683,13 @@ def recipe_within(
 def continued_state(
     r: Released,
     run: TrainingState,  # as it begins
-    recipe: Recipe,
-    per_epoch: int,  # optimizer steps of the recipe
+    experiment: Experiment,
 ) -> dict[str, Any]:  # for `TrainingState.load`
     """Where the training of a file stands, in our names.
 
     `CheckpointError`; TrainError for another recipe.
     """
+    recipe, per_epoch = experiment.recipe, batch_order(experiment.batches).per_epoch
     data = to_dict(recipe)
     queue = r.queues["queue"].shape[1] if "queue" in r.queues else None
     # but the miner

@@ -409,6 +409,10 @@ class PairMethod(nn.Module):
     `self.pair`.
     """
 
+    def copies(self):
+        "The momentum encoder begins with the weights of encoder and projection."
+        return {"encoder": [net for net in [self.pair.momentum_encoder] if net is not None]}
+
     def __getattr__(self, name):
         return getattr(self.pair, name) if name in PAIR_NETWORKS else super().__getattr__(name)
 

@@ -460,7 +460,7 @@ def fit(
     run: TrainingState,  # advanced in place
     batches: DataLoader,  # from `loader`
     views: Callable,  # raw batch on the device -> batch of float views, `views.Views`
-    lr_at: Callable[[float], float],  # time in epochs -> factor of each group's base rate
+    lr_at: Any,  # time in epochs -> factor of each group's base rate
     device: str | torch.device = "cpu",  # 'cpu', 'cuda' or 'auto'
     dtype: torch.dtype = torch.float32,  # of the forward pass; bfloat16 runs under autocast
     compile: bool = False,  # torch.compile the networks of the method
@@ -498,7 +498,7 @@ def take_step(
     source: Iterator[dict[str, Any]],  # from `prefetch`
     batches: DataLoader,  # what `source` goes through
     views: Callable,  # as in `fit`
-    lr_at: Callable[[float], float],  # as in `fit`
+    lr_at: Any,  # as in `fit`
     device: torch.device,
     dtype: torch.dtype,
     clip_norm: float = 0.0,
@@ -508,9 +508,11 @@ def take_step(
     no_sync = getattr(model, "no_sync", nullcontext)
     order, clock = batch_order(batches), Clock(device)
     epoch, place = divmod(run.step, order.per_epoch)
-    factor = lr_at(run.step / order.per_epoch)
-    for group in run.opt.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+    schedules = {"lr": lr_at} if callable(lr_at) else lr_at
+    for name, schedule in schedules.items():
+        factor = schedule(run.step / order.per_epoch)
+        for group in run.opt.param_groups:
+            group[name] = group.setdefault(f"initial_{name}", group[name]) * factor
     lr = run.opt.param_groups[0]["lr"]
     # the caller may have evaluated in between; to set all of it again takes longer than to look
     if not all(part.training for part in method.modules()):
@@ -546,7 +548,7 @@ def take_step(
         loss = torch.stack(losses).mean()
         run.finite &= loss.isfinite()
         numbers = {"loss": loss, "grad_norm": step_optimizer(run.opt, clip_norm)}
-    method.after_step(batch)
+    getattr(method, "after_step", lambda batch: None)(batch)
     average_running(method)
     run.step += 1
     metrics = Metrics(numbers | mean_logs(reports) | run.votes | {"finite": run.finite})

@@ -1,7 +1,7 @@
 "A classifier as a method: settings."
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ...config import Count, Index, NonNegative, Settings, publish
 
@@ -26,6 +26,19 @@ class SupervisedSettings(Settings):
     name: ClassVar[str] = "supervised"
     method: ClassVar[str] = "vssl_nb.methods.supervised:Classifier"
     needs_labels: ClassVar[bool] = True
+
+    def networks(self, view: str) -> dict[str, str]:
+        return {"encoder": view} | ({"gaussian": view} if self.mixture else {})
+
+    def make_network(
+        self,
+        name: str,  # 'gaussian'
+        encoder: Any,  # nn.Module with `dim`
+    ) -> Any:  # nn.Module
+        "A new Gaussian head, where none comes from a run."
+        from ...nets.heads import GaussianHead  # PyTorch is needed here alone
+
+        return GaussianHead(encoder.dim)
 
 
 publish(SupervisedSettings)
